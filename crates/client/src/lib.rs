@@ -1,0 +1,1 @@
+//! Typed client: submit, follow with automatic resume, wait, cancel.

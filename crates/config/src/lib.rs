@@ -1,0 +1,1 @@
+//! Configuration: defaults, file, environment, flags.

@@ -1,0 +1,1 @@
+//! Executes one run of an owned session, step by step.

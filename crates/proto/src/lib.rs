@@ -1,0 +1,1 @@
+//! The public gRPC API: generated types and their mapping to the domain.

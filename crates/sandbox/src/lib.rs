@@ -1,0 +1,1 @@
+//! Where tools execute: the backend trait and the local backend.

@@ -1,0 +1,1 @@
+//! Real servers for tests: PostgreSQL and nats-server as child processes.

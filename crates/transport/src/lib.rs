@@ -1,0 +1,1 @@
+//! Wake-ups, live events and control signals: in process or over NATS.

@@ -1,0 +1,1 @@
+//! Accepts, orders and explains runs.

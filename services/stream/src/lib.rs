@@ -1,0 +1,1 @@
+//! Streams the events of sessions and runs.

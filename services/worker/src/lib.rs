@@ -1,0 +1,1 @@
+//! Takes sessions and executes their runs.
