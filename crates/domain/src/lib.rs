@@ -1,1 +1,33 @@
-//! What Remuda is about, without I/O: ids, states, events, ownership rules, errors.
+//! What Remuda is about, without I/O.
+//!
+//! This crate holds the vocabulary every other crate speaks (ids, runs, steps, events, errors) and the
+//! rules that make the promises of the system: which transitions a run may take ([`run::RunState`]) and who may
+//! change a session ([`session::Head`]). The stores apply these rules inside their transactions, so a rule
+//! exists once and can be tested, and model-checked, without a database.
+//!
+//! It does no I/O, spawns nothing and reads no clock: callers pass time in.
+
+pub mod error;
+pub mod event;
+pub mod ids;
+pub mod identity;
+pub mod limits;
+pub mod page;
+pub mod pool;
+pub mod run;
+pub mod session;
+pub mod step;
+pub mod tool;
+pub mod worker;
+
+pub use error::{Code, Error, Result};
+pub use event::{Cursor, Event, EventBody};
+pub use ids::{
+    ApiKeyId, EventId, MessageId, RunId, SessionId, StepId, TenantId, ToolCallId, WorkerId, WorkspaceId,
+};
+pub use pool::Pool;
+pub use run::{Run, RunInput, RunState};
+pub use session::{Epoch, Fence, Head};
+
+/// The time type used everywhere: UTC, microsecond precision in the stores.
+pub type Timestamp = chrono::DateTime<chrono::Utc>;

@@ -1,1 +1,24 @@
-//! The public gRPC API: generated types and their mapping to the domain.
+//! The public gRPC API `remuda.v1`: generated types, their mapping to the domain, and errors as statuses.
+//!
+//! Both directions of every mapping live here, so the services and the client agree by construction.
+
+pub mod convert;
+pub mod status;
+
+/// Generated from `proto/remuda/v1`.
+#[allow(
+    clippy::all,
+    clippy::large_futures,
+    clippy::cast_possible_truncation,
+    clippy::needless_pass_by_value,
+    unreachable_pub,
+    missing_debug_implementations,
+    rust_2018_idioms,
+    reason = "generated code"
+)]
+pub mod v1 {
+    tonic::include_proto!("remuda.v1");
+}
+
+/// The compiled protos, for gRPC reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/remuda.v1.bin"));

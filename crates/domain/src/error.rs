@@ -1,0 +1,281 @@
+//! One error type with a stable code.
+//!
+//! A [`Code`] is what programs match on: its name never changes once released, and it decides the gRPC
+//! status and the HTTP status. The message is for people. `Display` leaves the source out; whoever logs an error
+//! walks the chain.
+
+use std::{fmt, time::Duration};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident => $name:literal, $grpc:ident, $http:literal;)*) => {
+        /// The stable reason of an error.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Code { $($(#[$doc])* $variant,)* }
+
+        impl Code {
+            /// Every code, for documentation and tests.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The name that clients see and match on.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// The gRPC status this code travels under.
+            #[must_use]
+            pub const fn grpc(self) -> Grpc {
+                match self { $(Self::$variant => Grpc::$grpc,)* }
+            }
+
+            /// The HTTP status this code travels under.
+            #[must_use]
+            pub const fn http(self) -> u16 {
+                match self { $(Self::$variant => $http,)* }
+            }
+
+            /// The code of that name, if this version knows it.
+            #[must_use]
+            pub fn parse(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|code| code.as_str() == name)
+            }
+        }
+    };
+}
+
+/// The gRPC status codes we use, by number, so that this crate needs no gRPC library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grpc {
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    AlreadyExists = 6,
+    PermissionDenied = 7,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    Aborted = 10,
+    OutOfRange = 11,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+    Unauthenticated = 16,
+}
+
+codes! {
+    /// A field has a value that is not allowed.
+    InvalidArgument => "invalid_argument", InvalidArgument, 400;
+    /// A field is larger than its limit.
+    TooLarge => "too_large", InvalidArgument, 413;
+    /// The named tool does not exist.
+    UnknownTool => "unknown_tool", InvalidArgument, 400;
+    /// The session does not exist, or belongs to another tenant.
+    SessionNotFound => "session_not_found", NotFound, 404;
+    /// The run does not exist, or belongs to another tenant.
+    RunNotFound => "run_not_found", NotFound, 404;
+    /// The workspace does not exist, or belongs to another tenant.
+    WorkspaceNotFound => "workspace_not_found", NotFound, 404;
+    /// The tenant does not exist.
+    TenantNotFound => "tenant_not_found", NotFound, 404;
+    /// The worker does not exist.
+    WorkerNotFound => "worker_not_found", NotFound, 404;
+    /// The API key does not exist.
+    KeyNotFound => "key_not_found", NotFound, 404;
+    /// Something of that name exists already.
+    AlreadyExists => "already_exists", AlreadyExists, 409;
+    /// The idempotency key was used before with another request.
+    IdempotencyConflict => "idempotency_conflict", AlreadyExists, 409;
+    /// The session is closed and takes no more runs.
+    SessionClosed => "session_closed", FailedPrecondition, 409;
+    /// The session has unfinished runs and the request said `reject`.
+    SessionBusy => "session_busy", FailedPrecondition, 409;
+    /// The session's queue is full.
+    QueueFull => "queue_full", ResourceExhausted, 429;
+    /// Too much is asked for at once; try again later.
+    Overloaded => "overloaded", ResourceExhausted, 429;
+    /// The cursor lies beyond the newest event.
+    CursorOutOfRange => "cursor_out_of_range", OutOfRange, 416;
+    /// No valid API key came with the request.
+    Unauthenticated => "unauthenticated", Unauthenticated, 401;
+    /// The key's scopes do not cover the request.
+    PermissionDenied => "permission_denied", PermissionDenied, 403;
+    /// The writer no longer owns the session.
+    OwnershipLost => "ownership_lost", Aborted, 409;
+    /// The caller's deadline passed.
+    DeadlineExceeded => "deadline_exceeded", DeadlineExceeded, 504;
+    /// The run's own time limit passed.
+    RunTimedOut => "run_timed_out", DeadlineExceeded, 504;
+    /// A tool call's time limit passed.
+    ToolTimedOut => "tool_timed_out", DeadlineExceeded, 504;
+    /// A tool call ended without a result.
+    ToolFailed => "tool_failed", FailedPrecondition, 422;
+    /// A path leads out of the workspace.
+    PathNotAllowed => "path_not_allowed", PermissionDenied, 403;
+    /// A file or directory does not exist.
+    FileNotFound => "file_not_found", NotFound, 404;
+    /// A call with side effects was cut short; whether they happened is unknown.
+    Interrupted => "interrupted", Aborted, 409;
+    /// Someone asked for the run to stop.
+    Cancelled => "cancelled", Aborted, 409;
+    /// The run used up its attempts.
+    AttemptsExhausted => "attempts_exhausted", Aborted, 409;
+    /// This version does not do that.
+    Unimplemented => "unimplemented", Unimplemented, 501;
+    /// The database schema is not the one this binary needs.
+    SchemaMismatch => "schema_mismatch", FailedPrecondition, 500;
+    /// A part the request needs does not answer at the moment.
+    Unavailable => "unavailable", Unavailable, 503;
+    /// A fault in Remuda itself.
+    Internal => "internal", Internal, 500;
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What went wrong: a stable code, a message for people, and where it applies the field and a retry hint.
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    code: Code,
+    message: String,
+    field: Option<String>,
+    retry_after: Option<Duration>,
+    source: Option<Source>,
+}
+
+impl Error {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner { code, message: message.into(), field: None, retry_after: None, source: None }))
+    }
+
+    /// A field has a value that is not allowed; the message says what was expected.
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidArgument, message).at(field)
+    }
+
+    /// A fault of ours: the message stays general, the source is for the log.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Code::Internal, message)
+    }
+
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(Code::Unavailable, message)
+    }
+
+    /// Names the field of the request that is wrong.
+    #[must_use]
+    pub fn at(mut self, field: impl Into<String>) -> Self {
+        self.0.field = Some(field.into());
+        self
+    }
+
+    /// Says when trying again makes sense.
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.0.retry_after = Some(delay);
+        self
+    }
+
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    #[must_use]
+    pub fn field(&self) -> Option<&str> {
+        self.0.field.as_deref()
+    }
+
+    #[must_use]
+    pub fn retry_delay(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// The same error for another receiver, without the source: one failed flush fails every request in it.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        let Inner { code, message, field, retry_after, .. } = &*self.0;
+        Self(Box::new(Inner {
+            code: *code,
+            message: message.clone(),
+            field: field.clone(),
+            retry_after: *retry_after,
+            source: None,
+        }))
+    }
+
+    /// The message with the whole chain of causes, for logs.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.field {
+            Some(field) => write!(f, "{field}: {}", self.0.message),
+            None => f.write_str(&self.0.message),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.0.code, self.chain())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_parse_back() {
+        let names: HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+        for code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(*code));
+            assert!((400..600).contains(&code.http()));
+        }
+    }
+
+    #[test]
+    fn display_names_the_field_and_hides_the_source() {
+        let error = Error::invalid("timeout", "expected 1 s to 24 h").with_source("secret detail");
+        assert_eq!(error.to_string(), "timeout: expected 1 s to 24 h");
+        assert_eq!(error.chain(), "timeout: expected 1 s to 24 h: secret detail");
+    }
+}

@@ -1,0 +1,153 @@
+//! Events: what clients see of a session, in one order.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Timestamp,
+    ids::{EventId, RunId, SessionId, ToolCallId, WorkerId},
+    run::{Failure, RunState},
+    tool::ToolOutcome,
+};
+
+/// Position in a session's event stream: 1, 2, 3 … without a hole. 0 stands before the first event.
+pub type Cursor = i64;
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    pub id: EventId,
+    pub cursor: Cursor,
+    pub session: SessionId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    pub at: Timestamp,
+    #[serde(flatten)]
+    pub body: EventBody,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "data")]
+pub enum EventBody {
+    #[serde(rename = "session.created")]
+    SessionCreated,
+    #[serde(rename = "session.updated")]
+    SessionUpdated,
+    #[serde(rename = "session.closed")]
+    SessionClosed,
+    #[serde(rename = "run.queued")]
+    RunQueued { seq: i64, kind: String },
+    #[serde(rename = "run.started")]
+    RunStarted { attempt: u32, worker: WorkerId },
+    #[serde(rename = "run.cancel_requested")]
+    RunCancelRequested { reason: String },
+    #[serde(rename = "tool.started")]
+    ToolStarted { call: ToolCallId, tool: String },
+    #[serde(rename = "tool.completed")]
+    ToolCompleted(ToolOutcome),
+    /// Any end of a call other than a result: failed, timed out, cancelled, interrupted.
+    #[serde(rename = "tool.failed")]
+    ToolFailed(ToolOutcome),
+    #[serde(rename = "run.completed")]
+    RunCompleted,
+    #[serde(rename = "run.failed")]
+    RunFailed(Failure),
+    #[serde(rename = "run.cancelled")]
+    RunCancelled { reason: String },
+    #[serde(rename = "run.timed_out")]
+    RunTimedOut(Failure),
+}
+
+impl EventBody {
+    /// The stable name of the event type.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::SessionCreated => "session.created",
+            Self::SessionUpdated => "session.updated",
+            Self::SessionClosed => "session.closed",
+            Self::RunQueued { .. } => "run.queued",
+            Self::RunStarted { .. } => "run.started",
+            Self::RunCancelRequested { .. } => "run.cancel_requested",
+            Self::ToolStarted { .. } => "tool.started",
+            Self::ToolCompleted(_) => "tool.completed",
+            Self::ToolFailed(_) => "tool.failed",
+            Self::RunCompleted => "run.completed",
+            Self::RunFailed(_) => "run.failed",
+            Self::RunCancelled { .. } => "run.cancelled",
+            Self::RunTimedOut(_) => "run.timed_out",
+        }
+    }
+
+    /// The terminal state this event reports, if it does.
+    #[must_use]
+    pub const fn terminal_state(&self) -> Option<RunState> {
+        match self {
+            Self::RunCompleted => Some(RunState::Completed),
+            Self::RunFailed(_) => Some(RunState::Failed),
+            Self::RunCancelled { .. } => Some(RunState::Cancelled),
+            Self::RunTimedOut(_) => Some(RunState::TimedOut),
+            _ => None,
+        }
+    }
+
+    /// The event that reports this end of a run.
+    #[must_use]
+    pub fn for_end(state: RunState, failure: Option<&Failure>) -> Option<Self> {
+        let failure = || {
+            failure.cloned().unwrap_or_else(|| Failure { code: "internal".to_owned(), message: String::new() })
+        };
+        match state {
+            RunState::Completed => Some(Self::RunCompleted),
+            RunState::Failed => Some(Self::RunFailed(failure())),
+            RunState::Cancelled => Some(Self::RunCancelled { reason: failure().message }),
+            RunState::TimedOut => Some(Self::RunTimedOut(failure())),
+            RunState::Queued | RunState::Running | RunState::Parked => None,
+        }
+    }
+}
+
+/// An event before it has a place in the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewEvent {
+    pub run: Option<RunId>,
+    pub at: Timestamp,
+    pub body: EventBody,
+}
+
+impl NewEvent {
+    /// Gives the event its place.
+    #[must_use]
+    pub fn at_cursor(self, session: SessionId, cursor: Cursor) -> Event {
+        Event { id: EventId::new(), cursor, session, run: self.run, at: self.at, body: self.body }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serialised_type_equals_name() {
+        let bodies = [
+            EventBody::SessionCreated,
+            EventBody::RunQueued { seq: 1, kind: "tools".into() },
+            EventBody::RunFailed(Failure { code: "tool_failed".into(), message: "x".into() }),
+            EventBody::RunCompleted,
+        ];
+        for body in bodies {
+            let json = serde_json::to_value(&body).unwrap();
+            assert_eq!(json["type"], body.name());
+            assert_eq!(serde_json::from_value::<EventBody>(json).unwrap(), body);
+        }
+    }
+
+    #[test]
+    fn every_terminal_state_has_its_event() {
+        for state in RunState::ALL {
+            let event = EventBody::for_end(state, None);
+            assert_eq!(event.is_some(), state.is_terminal());
+            assert_eq!(event.and_then(|event| event.terminal_state()).unwrap_or(state), state);
+        }
+    }
+}

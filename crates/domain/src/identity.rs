@@ -1,0 +1,109 @@
+//! Who is calling, and what they may do.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Timestamp,
+    error::{Code, Error, Result},
+    ids::{ApiKeyId, TenantId},
+};
+
+/// What a key allows. `Admin` covers the fleet and every tenant's keys; it does not widen what a key sees of
+/// sessions and runs, which is always its own tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    Read,
+    Write,
+    Admin,
+}
+
+impl Scope {
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Admin];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Scope {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|scope| scope.as_str() == text)
+            .ok_or_else(|| Error::invalid("scope", "expected read, write or admin"))
+    }
+}
+
+/// A verified caller. The tenant comes from here and from nowhere else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    pub tenant: TenantId,
+    /// Who acts, for the record: the key's name, or `local` without keys.
+    pub subject: String,
+    pub scopes: Vec<Scope>,
+}
+
+impl Principal {
+    /// Fails unless the caller has the scope. Write includes read.
+    pub fn require(&self, scope: Scope) -> Result<()> {
+        let covered = self.scopes.iter().any(|held| *held == scope || (*held == Scope::Write && scope == Scope::Read));
+        if covered {
+            return Ok(());
+        }
+        Err(Error::new(Code::PermissionDenied, format!("this needs the scope {scope}")))
+    }
+}
+
+/// A tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tenant {
+    pub id: TenantId,
+    pub name: String,
+    pub created_at: Timestamp,
+}
+
+/// An API key as stored: the secret is only there as a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    pub id: ApiKeyId,
+    pub tenant: TenantId,
+    pub name: String,
+    pub scopes: Vec<Scope>,
+    pub created_at: Timestamp,
+    pub expires_at: Option<Timestamp>,
+    pub revoked_at: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn write_includes_read_and_admin_includes_neither() {
+        let principal = |scopes: &[Scope]| Principal {
+            tenant: TenantId::new(),
+            subject: "s".into(),
+            scopes: scopes.to_vec(),
+        };
+        assert!(principal(&[Scope::Write]).require(Scope::Read).is_ok());
+        assert!(principal(&[Scope::Read]).require(Scope::Write).is_err());
+        let denied = principal(&[Scope::Admin]).require(Scope::Read).unwrap_err();
+        assert_eq!(denied.code(), Code::PermissionDenied);
+    }
+}

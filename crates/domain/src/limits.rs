@@ -1,0 +1,221 @@
+//! The size of things: every bound on what a caller may send, and the checks that name the field.
+
+use std::time::Duration;
+
+use crate::{
+    error::{Code, Error, Result},
+    run::{RunInput, ToolsInput},
+    session::SessionRef,
+};
+
+/// Tool calls in one run.
+pub const MAX_CALLS: usize = 256;
+/// JSON text of one call's arguments.
+pub const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
+/// JSON text of all arguments of a run.
+pub const MAX_INPUT_BYTES: usize = 4 * 1024 * 1024;
+/// Nesting of arguments: deeper JSON is a mistake or an attack.
+pub const MAX_JSON_DEPTH: usize = 64;
+/// Time limits of runs and tool calls.
+pub const MIN_TIMEOUT: Duration = Duration::from_millis(1);
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+pub const DEFAULT_RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+pub const DEFAULT_TOOL_TIMEOUT: Duration = Duration::from_secs(2 * 60);
+/// Unfinished runs of one session.
+pub const MAX_PENDING_RUNS: i64 = 100_000;
+/// Names and keys.
+pub const MAX_NAME_CHARS: usize = 128;
+pub const MAX_TITLE_CHARS: usize = 256;
+pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
+pub const MAX_REASON_CHARS: usize = 512;
+/// One gRPC message. Larger than [`MAX_INPUT_BYTES`], so that too much input gets our own, clearer error.
+pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Checks the input of a run. `known_tool` says whether a tool exists.
+pub fn check_input(input: &RunInput, known_tool: impl Fn(&str) -> bool) -> Result<()> {
+    match input {
+        RunInput::Tools(tools) => check_tools(tools, known_tool),
+    }
+}
+
+fn check_tools(input: &ToolsInput, known_tool: impl Fn(&str) -> bool) -> Result<()> {
+    if input.calls.is_empty() {
+        return Err(Error::invalid("tools.calls", "expected at least one call"));
+    }
+    if input.calls.len() > MAX_CALLS {
+        return Err(too_large("tools.calls", input.calls.len(), MAX_CALLS, "calls"));
+    }
+    for (index, call) in input.calls.iter().enumerate() {
+        let field = |name: &str| format!("tools.calls[{index}].{name}");
+        if call.tool.is_empty() {
+            return Err(Error::invalid(field("tool"), "expected the name of a tool"));
+        }
+        if !known_tool(&call.tool) {
+            let shown: String = call.tool.chars().take(64).flat_map(char::escape_default).collect();
+            return Err(Error::new(Code::UnknownTool, format!("there is no tool {shown}")).at(field("tool")));
+        }
+        if !call.arguments.is_object() {
+            return Err(Error::invalid(field("arguments"), "expected a JSON object"));
+        }
+        if depth(&call.arguments) > MAX_JSON_DEPTH {
+            return Err(Error::invalid(
+                field("arguments"),
+                format!("expected at most {MAX_JSON_DEPTH} levels of nesting"),
+            ));
+        }
+        if let Some(timeout) = call.timeout {
+            check_timeout(&field("timeout"), timeout)?;
+        }
+    }
+    Ok(())
+}
+
+fn depth(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        serde_json::Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Checks the JSON text of one call's arguments before it is parsed.
+pub fn check_arguments_size(field: &str, bytes: usize) -> Result<()> {
+    if bytes > MAX_ARGUMENTS_BYTES {
+        return Err(too_large(field, bytes, MAX_ARGUMENTS_BYTES, "bytes"));
+    }
+    Ok(())
+}
+
+pub fn check_input_size(bytes: usize) -> Result<()> {
+    if bytes > MAX_INPUT_BYTES {
+        return Err(too_large("tools.calls", bytes, MAX_INPUT_BYTES, "bytes of arguments"));
+    }
+    Ok(())
+}
+
+fn too_large(field: &str, actual: usize, limit: usize, unit: &str) -> Error {
+    Error::new(Code::TooLarge, format!("{actual} {unit}, at most {limit} are allowed")).at(field)
+}
+
+pub fn check_timeout(field: &str, timeout: Duration) -> Result<()> {
+    if (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
+        return Ok(());
+    }
+    Err(Error::invalid(field, "expected 1 ms to 24 h"))
+}
+
+/// Checks a name of the caller's choice: short, printable, and not to be mistaken for an id.
+pub fn check_name(field: &str, name: &str) -> Result<()> {
+    let printable = name.chars().all(|c| !c.is_control() && c != '\u{feff}' && !is_bidi(c));
+    if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || !printable || name.trim() != name {
+        return Err(Error::invalid(
+            field,
+            "expected 1 to 128 printable characters without spaces at the ends",
+        ));
+    }
+    if name.starts_with("ses_") {
+        return Err(Error::invalid(field, "expected a name that does not start like an id (ses_)"));
+    }
+    Ok(())
+}
+
+/// Characters that reorder text on a terminal.
+fn is_bidi(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+}
+
+pub fn check_text(field: &str, text: &str, max_chars: usize) -> Result<()> {
+    if text.chars().count() > max_chars || text.contains('\0') {
+        return Err(Error::invalid(field, format!("expected at most {max_chars} characters and no NUL")));
+    }
+    Ok(())
+}
+
+pub fn check_idempotency_key(key: &str) -> Result<()> {
+    let printable = key.bytes().all(|byte| (0x21..=0x7e).contains(&byte));
+    if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_BYTES || !printable {
+        return Err(Error::invalid("idempotency_key", "expected 1 to 128 visible ASCII characters"));
+    }
+    Ok(())
+}
+
+/// Reads how a request names a session: an id (`ses_…`) or the session's name.
+pub fn parse_session_ref(text: &str) -> Result<SessionRef> {
+    if text.starts_with("ses_") {
+        return text.parse().map(SessionRef::Id).map_err(|error: Error| error.at("session"));
+    }
+    check_name("session", text)?;
+    Ok(SessionRef::Name(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{ids::ToolCallId, tool::ToolCall};
+
+    fn input(calls: Vec<(&str, Value)>) -> RunInput {
+        let calls = calls
+            .into_iter()
+            .map(|(tool, arguments)| ToolCall {
+                id: ToolCallId::new(),
+                tool: tool.to_owned(),
+                arguments,
+                parallel: false,
+                timeout: None,
+            })
+            .collect();
+        RunInput::Tools(ToolsInput { calls, continue_on_error: false, record: false })
+    }
+
+    fn rejected(input: &RunInput) -> (Code, String) {
+        let error = check_input(input, |tool| tool == "noop").unwrap_err();
+        (error.code(), error.field().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn bad_input_names_its_field() {
+        assert_eq!(rejected(&input(vec![])), (Code::InvalidArgument, "tools.calls".into()));
+        assert_eq!(
+            rejected(&input(vec![("noop", json!({})), ("Nope", json!({}))])),
+            (Code::UnknownTool, "tools.calls[1].tool".into())
+        );
+        assert_eq!(
+            rejected(&input(vec![("noop", json!([1]))])),
+            (Code::InvalidArgument, "tools.calls[0].arguments".into())
+        );
+        let deep = (0..100).fold(json!({}), |inner, _| json!({ "a": inner }));
+        assert_eq!(
+            rejected(&input(vec![("noop", deep)])),
+            (Code::InvalidArgument, "tools.calls[0].arguments".into())
+        );
+        let many = input((0..300).map(|_| ("noop", json!({}))).collect());
+        assert_eq!(rejected(&many), (Code::TooLarge, "tools.calls".into()));
+    }
+
+    #[test]
+    fn names_that_would_confuse_are_refused() {
+        for bad in ["", " a", "a\n", "a\0b", "ses_x", "a\u{202e}b", &"x".repeat(129)] {
+            assert!(check_name("name", bad).is_err(), "{bad:?}");
+        }
+        for good in ["s1", "build #7", "日本語", "a.b*>"] {
+            assert!(check_name("name", good).is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn timeouts_have_bounds() {
+        assert!(check_timeout("timeout", Duration::ZERO).is_err());
+        assert!(check_timeout("timeout", Duration::MAX).is_err());
+        assert!(check_timeout("timeout", Duration::from_secs(5)).is_ok());
+    }
+
+    #[test]
+    fn idempotency_keys_are_visible_ascii() {
+        for bad in ["", "a b", "é", "a\n", &"k".repeat(129)] {
+            assert!(check_idempotency_key(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_idempotency_key("order-42/try:1").is_ok());
+    }
+}

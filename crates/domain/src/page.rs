@@ -1,0 +1,52 @@
+//! Keyset paging: a page starts after the last item of the one before, so inserts never shift it.
+
+use crate::error::Error;
+
+/// Asks for one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageRequest {
+    pub size: u32,
+    /// The opaque token of the page before; `None` for the first page.
+    pub token: Option<String>,
+}
+
+impl PageRequest {
+    pub const DEFAULT_SIZE: u32 = 50;
+    pub const MAX_SIZE: u32 = 500;
+
+    /// Reads the two fields of a list request. Size 0 means the default.
+    pub fn parse(size: i32, token: &str) -> Result<Self, Error> {
+        let size = match u32::try_from(size) {
+            Ok(0) => Self::DEFAULT_SIZE,
+            Ok(size) if size <= Self::MAX_SIZE => size,
+            _ => return Err(Error::invalid("page_size", "expected 0 to 500")),
+        };
+        Ok(Self { size, token: (!token.is_empty()).then(|| token.to_owned()) })
+    }
+
+    /// Reads the token as the key after which the page starts.
+    pub fn after<T: std::str::FromStr>(&self) -> Result<Option<T>, Error> {
+        let bad = || Error::invalid("page_token", "expected the next_page_token of an earlier answer");
+        self.token.as_deref().map(|token| token.parse().map_err(|_| bad())).transpose()
+    }
+}
+
+/// One page of items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// Token of the next page; `None` on the last.
+    pub next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// Makes a page from up to `size + 1` rows: the extra row only says that there is more.
+    #[must_use]
+    pub fn from_rows(mut rows: Vec<T>, size: u32, key: impl Fn(&T) -> String) -> Self {
+        let size = size as usize;
+        let more = rows.len() > size;
+        rows.truncate(size);
+        let next = if more { rows.last().map(key) } else { None };
+        Self { items: rows, next }
+    }
+}

@@ -1,0 +1,61 @@
+//! Workers as the store and the fleet's users see them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Timestamp,
+    ids::{RunId, SessionId, WorkerId},
+    pool::Pool,
+};
+
+/// What a worker says of itself when it registers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    pub id: WorkerId,
+    pub host: String,
+    pub version: String,
+    pub pool: Pool,
+    pub slots: u32,
+}
+
+/// A worker as listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worker {
+    pub registration: Registration,
+    pub state: WorkerState,
+    /// Sessions it owned at its last heartbeat.
+    pub busy: u32,
+    pub started_at: Timestamp,
+    pub lease_until: Timestamp,
+}
+
+/// Whether a worker takes sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    Active,
+    /// Finishes what it has and takes nothing new.
+    Draining,
+    /// Its lease ended: what it owned can be taken over.
+    Gone,
+}
+
+impl WorkerState {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// A message to one worker. Signals may be lost: the same wish stands in the store, where the worker looks with
+/// every heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "signal", rename_all = "snake_case")]
+pub enum Signal {
+    Cancel { session: SessionId, run: RunId },
+    Drain,
+}

@@ -1,0 +1,17 @@
+//! Compiles the protos in pure Rust (`protox`): no `protoc` is needed on the machine.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message as _;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
+    let names = ["types", "sessions", "runs", "fleet", "stream"];
+    let files: Vec<_> = names.iter().map(|name| root.join(format!("remuda/v1/{name}.proto"))).collect();
+    println!("cargo:rerun-if-changed={}", root.display());
+
+    let descriptors = protox::compile(&files, [&root])?;
+    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("remuda.v1.bin"), descriptors.encode_to_vec())?;
+    tonic_prost_build::configure().compile_fds(descriptors)?;
+    Ok(())
+}

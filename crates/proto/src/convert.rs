@@ -1,0 +1,309 @@
+//! Domain types to wire types, and requests back.
+
+use std::time::{Duration, SystemTime};
+
+use remuda_domain::{
+    Error, Event, Run, RunInput, RunState, Timestamp, ToolCallId,
+    error::Result,
+    limits,
+    run::{Failure, IfBusy, ToolsInput},
+    session::{Session, SessionStatus},
+    step::{Message, Step},
+    tool::{ToolCall, ToolOutcome},
+    worker::Worker,
+};
+use serde_json::Value;
+
+use crate::v1;
+
+#[must_use]
+pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
+    SystemTime::from(at).into()
+}
+
+/// Reads a wire timestamp; `None` when it is out of range.
+#[must_use]
+pub fn from_timestamp(at: &prost_types::Timestamp) -> Option<Timestamp> {
+    let nanos = u32::try_from(at.nanos).ok()?;
+    Timestamp::from_timestamp(at.seconds, nanos)
+}
+
+fn to_duration(duration: Duration) -> Option<prost_types::Duration> {
+    duration.try_into().ok()
+}
+
+/// Reads a duration a caller sent; negative and absurd values name the field.
+pub fn from_duration(field: &str, duration: prost_types::Duration) -> Result<Duration> {
+    let duration = Duration::try_from(duration).map_err(|_| Error::invalid(field, "expected 1 ms to 24 h"))?;
+    limits::check_timeout(field, duration)?;
+    Ok(duration)
+}
+
+impl From<RunState> for v1::RunState {
+    fn from(state: RunState) -> Self {
+        match state {
+            RunState::Queued => Self::Queued,
+            RunState::Running => Self::Running,
+            RunState::Parked => Self::Parked,
+            RunState::Completed => Self::Completed,
+            RunState::Failed => Self::Failed,
+            RunState::Cancelled => Self::Cancelled,
+            RunState::TimedOut => Self::TimedOut,
+        }
+    }
+}
+
+/// Reads a state from the wire; unspecified and unknown numbers are refused.
+pub fn run_state(field: &str, number: i32) -> Result<RunState> {
+    match v1::RunState::try_from(number) {
+        Ok(v1::RunState::Queued) => Ok(RunState::Queued),
+        Ok(v1::RunState::Running) => Ok(RunState::Running),
+        Ok(v1::RunState::Parked) => Ok(RunState::Parked),
+        Ok(v1::RunState::Completed) => Ok(RunState::Completed),
+        Ok(v1::RunState::Failed) => Ok(RunState::Failed),
+        Ok(v1::RunState::Cancelled) => Ok(RunState::Cancelled),
+        Ok(v1::RunState::TimedOut) => Ok(RunState::TimedOut),
+        Ok(v1::RunState::Unspecified) | Err(_) => Err(Error::invalid(field, "expected a run state")),
+    }
+}
+
+pub fn if_busy(number: i32) -> Result<IfBusy> {
+    match v1::IfBusy::try_from(number) {
+        Ok(v1::IfBusy::Unspecified | v1::IfBusy::Enqueue) => Ok(IfBusy::Enqueue),
+        Ok(v1::IfBusy::Reject) => Ok(IfBusy::Reject),
+        Ok(v1::IfBusy::Interrupt) => Ok(IfBusy::Interrupt),
+        Err(_) => Err(Error::invalid("if_busy", "expected enqueue, reject or interrupt")),
+    }
+}
+
+/// Reads a list of tool calls. Sizes are checked before anything is parsed.
+pub fn tools_input(input: v1::ToolsInput) -> Result<ToolsInput> {
+    limits::check_input_size(input.calls.iter().map(|call| call.arguments.len()).sum())?;
+    let calls = input.calls.into_iter().enumerate().map(|(index, call)| tool_call(index, call));
+    Ok(ToolsInput {
+        calls: calls.collect::<Result<_>>()?,
+        continue_on_error: input.continue_on_error,
+        record: input.record,
+    })
+}
+
+fn tool_call(index: usize, call: v1::ToolCall) -> Result<ToolCall> {
+    let field = |name: &str| format!("tools.calls[{index}].{name}");
+    limits::check_arguments_size(&field("arguments"), call.arguments.len())?;
+    let arguments = match call.arguments.as_str() {
+        "" => Value::Object(serde_json::Map::new()),
+        text => serde_json::from_str(text)
+            .map_err(|error| Error::invalid(field("arguments"), format!("expected a JSON object: {error}")))?,
+    };
+    let id = match call.id.as_str() {
+        "" => ToolCallId::new(),
+        text => text.parse().map_err(|error: Error| error.at(field("id")))?,
+    };
+    let timeout = call.timeout.map(|timeout| from_duration(&field("timeout"), timeout)).transpose()?;
+    Ok(ToolCall { id, tool: call.tool, arguments, parallel: call.parallel, timeout })
+}
+
+impl From<ToolCall> for v1::ToolCall {
+    fn from(call: ToolCall) -> Self {
+        Self {
+            id: call.id.to_string(),
+            tool: call.tool,
+            arguments: call.arguments.to_string(),
+            parallel: call.parallel,
+            timeout: call.timeout.and_then(to_duration),
+        }
+    }
+}
+
+impl From<ToolsInput> for v1::ToolsInput {
+    fn from(input: ToolsInput) -> Self {
+        Self {
+            calls: input.calls.into_iter().map(Into::into).collect(),
+            continue_on_error: input.continue_on_error,
+            record: input.record,
+        }
+    }
+}
+
+impl From<Failure> for v1::Failure {
+    fn from(failure: Failure) -> Self {
+        Self { code: failure.code, message: failure.message }
+    }
+}
+
+impl From<ToolOutcome> for v1::ToolOutcome {
+    fn from(outcome: ToolOutcome) -> Self {
+        let output = if outcome.output.is_null() { String::new() } else { outcome.output.to_string() };
+        Self {
+            id: outcome.id.to_string(),
+            tool: outcome.tool,
+            status: outcome.status.as_str().to_owned(),
+            output,
+            failure: outcome.failure.map(Into::into),
+            duration_ms: i64::try_from(outcome.duration_ms).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+impl From<Run> for v1::Run {
+    fn from(run: Run) -> Self {
+        let (cancel_requested_at, cancel_reason) = match run.cancel {
+            Some(cancel) => (Some(timestamp(cancel.at)), cancel.reason),
+            None => (None, String::new()),
+        };
+        let RunInput::Tools(tools) = run.input;
+        Self {
+            id: run.id.to_string(),
+            session_id: run.session.to_string(),
+            seq: run.seq,
+            state: v1::RunState::from(run.state).into(),
+            input: Some(v1::run::Input::Tools(tools.into())),
+            timeout: to_duration(run.timeout),
+            attempt: run.attempt,
+            created_at: Some(timestamp(run.created_at)),
+            started_at: run.started_at.map(timestamp),
+            finished_at: run.finished_at.map(timestamp),
+            outcomes: run.outcomes.into_iter().map(Into::into).collect(),
+            failure: run.failure.map(Into::into),
+            cancel_requested_at,
+            cancel_reason,
+            idempotency_key: run.idempotency_key.unwrap_or_default(),
+        }
+    }
+}
+
+impl From<Session> for v1::Session {
+    fn from(session: Session) -> Self {
+        let status = match session.status {
+            SessionStatus::Open => v1::SessionStatus::Open,
+            SessionStatus::Closed => v1::SessionStatus::Closed,
+        };
+        Self {
+            id: session.id.to_string(),
+            name: session.name.unwrap_or_default(),
+            title: session.title,
+            workspace_id: session.workspace.to_string(),
+            pool: session.pool.to_string(),
+            status: status.into(),
+            pending_runs: session.pending,
+            current_run_id: session.current.map(|run| run.to_string()).unwrap_or_default(),
+            worker_id: session.owner.map(|worker| worker.to_string()).unwrap_or_default(),
+            last_cursor: session.last_cursor,
+            created_at: Some(timestamp(session.created_at)),
+        }
+    }
+}
+
+impl From<Step> for v1::Step {
+    fn from(step: Step) -> Self {
+        Self {
+            id: step.id.to_string(),
+            index: step.index,
+            kind: "tool_call".to_owned(),
+            call: Some(step.call.into()),
+            outcome: step.outcome.map(Into::into),
+            started_at: Some(timestamp(step.started_at)),
+            finished_at: step.finished_at.map(timestamp),
+        }
+    }
+}
+
+impl From<Message> for v1::Message {
+    fn from(message: Message) -> Self {
+        Self {
+            id: message.id.to_string(),
+            session_id: message.session.to_string(),
+            run_id: message.run.map(|run| run.to_string()).unwrap_or_default(),
+            role: message.role.as_str().to_owned(),
+            parts: serde_json::to_string(&message.parts).unwrap_or_default(),
+            created_at: Some(timestamp(message.created_at)),
+        }
+    }
+}
+
+impl From<Event> for v1::Event {
+    fn from(event: Event) -> Self {
+        // The body serialises as {"type": …, "data": …}; the type is a field of its own on the wire.
+        let data = match serde_json::to_value(&event.body) {
+            Ok(Value::Object(mut body)) => body.remove("data").map(|data| data.to_string()).unwrap_or_default(),
+            _ => String::new(),
+        };
+        Self {
+            id: event.id.to_string(),
+            cursor: event.cursor,
+            session_id: event.session.to_string(),
+            run_id: event.run.map(|run| run.to_string()).unwrap_or_default(),
+            r#type: event.body.name().to_owned(),
+            data,
+            at: Some(timestamp(event.at)),
+        }
+    }
+}
+
+impl From<Worker> for v1::Worker {
+    fn from(worker: Worker) -> Self {
+        let registration = worker.registration;
+        Self {
+            id: registration.id.to_string(),
+            host: registration.host,
+            version: registration.version,
+            pool: registration.pool.to_string(),
+            slots: registration.slots,
+            busy: worker.busy,
+            state: worker.state.as_str().to_owned(),
+            started_at: Some(timestamp(worker.started_at)),
+            lease_until: Some(timestamp(worker.lease_until)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remuda_domain::Code;
+
+    use super::*;
+
+    fn call(arguments: &str) -> v1::ToolCall {
+        v1::ToolCall { tool: "noop".into(), arguments: arguments.into(), ..Default::default() }
+    }
+
+    fn rejected(call: v1::ToolCall) -> (Code, String) {
+        let error = tools_input(v1::ToolsInput { calls: vec![call], ..Default::default() }).unwrap_err();
+        (error.code(), error.field().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn bad_calls_name_the_field() {
+        let field = |name: &str| format!("tools.calls[0].{name}");
+        assert_eq!(rejected(call("{")), (Code::InvalidArgument, field("arguments")));
+        let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(2 * 1024 * 1024));
+        assert_eq!(rejected(call(&huge)), (Code::TooLarge, field("arguments")));
+        let negative = v1::ToolCall {
+            timeout: Some(prost_types::Duration { seconds: -1, nanos: 0 }),
+            ..call("{}")
+        };
+        assert_eq!(rejected(negative), (Code::InvalidArgument, field("timeout")));
+        let absurd = v1::ToolCall {
+            timeout: Some(prost_types::Duration { seconds: i64::MAX, nanos: 999_999_999 }),
+            ..call("{}")
+        };
+        assert_eq!(rejected(absurd), (Code::InvalidArgument, field("timeout")));
+        let id = v1::ToolCall { id: "run_x".into(), ..call("{}") };
+        assert_eq!(rejected(id), (Code::InvalidArgument, field("id")));
+    }
+
+    #[test]
+    fn deeply_nested_arguments_are_an_error_not_a_crash() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(rejected(call(&deep)).0, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn states_survive_the_wire() {
+        for state in RunState::ALL {
+            assert_eq!(run_state("state", v1::RunState::from(state).into()).unwrap(), state);
+        }
+        assert!(run_state("state", 0).is_err());
+        assert!(run_state("state", 99).is_err());
+    }
+}
