@@ -1,1 +1,31 @@
-//! Where tools execute: the backend trait and the local backend.
+//! Where tools execute.
+//!
+//! A [`Backend`] gives a session a [`Sandbox`]: a place with the session's files in which commands run. What holds for
+//! every backend is written at the traits and checked by one conformance suite (`tests/it`): a command leaves no
+//! process behind, whichever way it ends; what is kept of its output is bounded; file paths cannot lead out of the
+//! workspace. Adding a backend is one module behind these traits and one line in the suite.
+//!
+//! The [`local`] backend runs commands as children of this process. It contains accidents, not attackers: a command
+//! sees the machine as the worker's user does. Use it for work you would run yourself.
+
+mod capture;
+mod command;
+pub mod guard;
+mod lazy;
+pub mod local;
+mod output;
+pub mod path;
+mod traits;
+
+pub use capture::Captured;
+pub use command::{
+    Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, Program, check_script,
+};
+pub use guard::Guard;
+pub use lazy::LazySandbox;
+pub use local::{LocalBackend, LocalOptions};
+pub use output::{NoOutput, OutputSink, OutputStream};
+pub use traits::{
+    Backend, ByteRange, FileContents, FileKind, FileStat, MAX_READ_BYTES, Sandbox, SandboxRequest, WriteMode,
+    Written,
+};

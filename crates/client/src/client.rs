@@ -1,0 +1,150 @@
+//! The connection: channels, the key, and the address of the stream service.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use remuda_domain::{Code, Error, error::Result, limits};
+use remuda_proto::v1::{self, stream_service_client::StreamServiceClient};
+use tokio::sync::OnceCell;
+use tonic::{
+    Request, Status,
+    metadata::{Ascii, MetadataValue},
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::Channel,
+};
+
+use crate::{ClientOptions, reach, retry::Retry};
+
+/// A client of one server. Clones are cheap and share the connection.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    options: ClientOptions,
+    auth: Auth,
+    main: Peer,
+    stream: OnceCell<Peer>,
+    /// Whether a server has answered at all.
+    reached: AtomicBool,
+}
+
+/// One address and the channel to it.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub endpoint: String,
+    pub channel: Channel,
+}
+
+/// A channel that adds the API key to every request.
+pub(crate) type Authorized = InterceptedService<Channel, Auth>;
+
+#[derive(Clone)]
+pub(crate) struct Auth(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Auth {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("endpoint", &self.0.main.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Makes a client. It connects with the first call, so a wrong address is reported there.
+    ///
+    /// Must be called inside a tokio runtime.
+    pub fn connect(options: ClientOptions) -> Result<Self> {
+        let channel = options.channel("endpoint", &options.endpoint)?;
+        let main = Peer { endpoint: options.endpoint.clone(), channel };
+        let stream = match &options.stream_endpoint {
+            Some(url) => {
+                let channel = options.channel("stream_endpoint", url)?;
+                OnceCell::new_with(Some(Peer { endpoint: url.clone(), channel }))
+            }
+            None => OnceCell::new(),
+        };
+        let auth = Auth(options.authorization()?);
+        Ok(Self(Arc::new(Inner { options, auth, main, stream, reached: AtomicBool::new(false) })))
+    }
+
+    #[must_use]
+    pub fn options(&self) -> &ClientOptions {
+        &self.0.options
+    }
+
+    pub(crate) fn main(&self) -> &Peer {
+        &self.0.main
+    }
+
+    pub(crate) fn auth(&self) -> Auth {
+        self.0.auth.clone()
+    }
+
+    pub(crate) fn retry(&self) -> Retry {
+        Retry::new(self.0.options.give_up_after)
+    }
+
+    /// Whether waiting for the server to come back makes sense after a failed call.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.0.reached.load(Ordering::Relaxed)
+    }
+
+    /// Turns the answer of `peer` into a result, and remembers that a server answered.
+    pub(crate) fn answer<T>(&self, peer: &Peer, answer: Result<T, Status>) -> Result<T> {
+        let failure = match answer {
+            Ok(value) => {
+                self.0.reached.store(true, Ordering::Relaxed);
+                return Ok(value);
+            }
+            Err(status) => reach::failure(&peer.endpoint, status),
+        };
+        if failure.answered {
+            self.0.reached.store(true, Ordering::Relaxed);
+        }
+        Err(failure.error)
+    }
+
+    /// Where `StreamService` answers: as configured, else as the server says.
+    pub(crate) async fn stream_peer(&self) -> Result<Peer> {
+        self.0.stream.get_or_try_init(|| self.ask_stream_peer()).await.cloned()
+    }
+
+    async fn ask_stream_peer(&self) -> Result<Peer> {
+        let url = match self.get_server_info(v1::GetServerInfoRequest {}).await {
+            Ok(info) => info.stream_endpoint,
+            Err(error) if error.code() == Code::Unimplemented => String::new(),
+            Err(error) => return Err(error),
+        };
+        if url.is_empty() {
+            return Ok(self.main().clone());
+        }
+        // The key was meant for an encrypted connection: the answer of a server must not bring it onto an open one.
+        if self.0.auth.0.is_some() && self.main().endpoint.starts_with("https:") && !url.starts_with("https:")
+        {
+            return Err(Error::invalid(
+                "stream_endpoint",
+                "the server names an unencrypted stream endpoint; set the stream endpoint to allow it",
+            ));
+        }
+        let channel = self.0.options.channel("stream_endpoint", &url)?;
+        Ok(Peer { endpoint: url, channel })
+    }
+
+    pub(crate) fn stream_client(&self, peer: &Peer) -> StreamServiceClient<Authorized> {
+        StreamServiceClient::with_interceptor(peer.channel.clone(), self.auth())
+            .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MAX_MESSAGE_BYTES)
+    }
+}

@@ -1,0 +1,94 @@
+//! One method for every call.
+
+use std::time::Duration;
+
+use remuda_domain::{Code, error::Result, limits};
+use remuda_proto::v1::{
+    self, fleet_service_client::FleetServiceClient, meta_service_client::MetaServiceClient,
+    run_service_client::RunServiceClient, session_service_client::SessionServiceClient,
+};
+use tonic::Request;
+
+use crate::Client;
+
+macro_rules! calls {
+    ($($(#[$doc:meta])* $service:ident :: $method:ident($request:ident) -> $response:ident;)*) => {
+        impl Client {$(
+            $(#[$doc])*
+            pub async fn $method(&self, request: v1::$request) -> Result<v1::$response> {
+                let mut request = Request::new(request);
+                request.set_timeout(self.options().request_timeout);
+                let mut service = $service::with_interceptor(self.main().channel.clone(), self.auth())
+                    .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+                    .max_encoding_message_size(limits::MAX_MESSAGE_BYTES);
+                let answer = service.$method(request).await;
+                self.answer(self.main(), answer).map(tonic::Response::into_inner)
+            }
+        )*}
+    };
+}
+
+calls! {
+    SessionServiceClient::create_session(CreateSessionRequest) -> CreateSessionResponse;
+    SessionServiceClient::get_session(GetSessionRequest) -> GetSessionResponse;
+    SessionServiceClient::list_sessions(ListSessionsRequest) -> ListSessionsResponse;
+    SessionServiceClient::update_session(UpdateSessionRequest) -> UpdateSessionResponse;
+    /// Makes a session take no more runs.
+    SessionServiceClient::close_session(CloseSessionRequest) -> CloseSessionResponse;
+    SessionServiceClient::list_messages(ListMessagesRequest) -> ListMessagesResponse;
+    /// The unfinished runs of a session, in the order in which they will execute.
+    SessionServiceClient::list_queue(ListQueueRequest) -> ListQueueResponse;
+    RunServiceClient::get_run(GetRunRequest) -> GetRunResponse;
+    RunServiceClient::list_runs(ListRunsRequest) -> ListRunsResponse;
+    RunServiceClient::list_steps(ListStepsRequest) -> ListStepsResponse;
+    /// Asks for a run to stop.
+    RunServiceClient::cancel_run(CancelRunRequest) -> CancelRunResponse;
+    /// Why is this run not finished?
+    RunServiceClient::explain_run(ExplainRunRequest) -> ExplainRunResponse;
+    FleetServiceClient::list_workers(ListWorkersRequest) -> ListWorkersResponse;
+    FleetServiceClient::get_queue_stats(GetQueueStatsRequest) -> GetQueueStatsResponse;
+    FleetServiceClient::drain_worker(DrainWorkerRequest) -> DrainWorkerResponse;
+    MetaServiceClient::get_server_info(GetServerInfoRequest) -> GetServerInfoResponse;
+}
+
+impl Client {
+    fn runs(&self) -> RunServiceClient<crate::client::Authorized> {
+        RunServiceClient::with_interceptor(self.main().channel.clone(), self.auth())
+            .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(limits::MAX_MESSAGE_BYTES)
+    }
+
+    /// Submits a run. When this succeeds the run is committed.
+    ///
+    /// An unavailable server is tried again only if the request has an idempotency key: without one a second attempt
+    /// could make a second run.
+    pub async fn submit(&self, request: v1::SubmitRunRequest) -> Result<v1::SubmitRunResponse> {
+        let mut retry = self.retry();
+        loop {
+            let mut attempt = Request::new(request.clone());
+            attempt.set_timeout(self.options().request_timeout);
+            let answer = self.runs().submit_run(attempt).await;
+            let error = match self.answer(self.main(), answer) {
+                Ok(response) => return Ok(response.into_inner()),
+                Err(error) => error,
+            };
+            let repeatable = !request.idempotency_key.is_empty() && self.was_reached();
+            if !repeatable || error.code() != Code::Unavailable {
+                return Err(error);
+            }
+            retry.after(error).await?;
+        }
+    }
+
+    /// Answers when the run is finished, or with its state at that moment when `max_wait` is over.
+    /// [`Client::wait_until_finished`] is what most callers want.
+    pub async fn wait_run(&self, run_id: &str, max_wait: Duration) -> Result<v1::WaitRunResponse> {
+        let mut request = Request::new(v1::WaitRunRequest {
+            run_id: run_id.to_owned(),
+            max_wait: max_wait.try_into().ok(),
+        });
+        request.set_timeout(self.options().request_timeout.saturating_add(max_wait));
+        let answer = self.runs().wait_run(request).await;
+        self.answer(self.main(), answer).map(tonic::Response::into_inner)
+    }
+}

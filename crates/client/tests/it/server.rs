@@ -1,0 +1,246 @@
+//! A scripted server on a free port. Dropping it kills its connections, as `kill -9` would.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::{
+    StreamExt as _,
+    stream::{self, BoxStream},
+};
+use remuda_client::{Client, ClientOptions};
+use remuda_proto::v1::{
+    self,
+    meta_service_server::{MetaService, MetaServiceServer},
+    run_service_server::{RunService, RunServiceServer},
+    stream_service_server::{StreamService, StreamServiceServer},
+};
+use tokio::{
+    net::TcpListener,
+    runtime::{Builder, Runtime},
+};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{Request, Response, Status, transport::Server as Tonic};
+
+/// What one subscription does after its events.
+#[derive(Clone, Debug)]
+pub(crate) enum Then {
+    Fail(Status),
+    End,
+    /// Stays open and silent.
+    Hang,
+}
+
+/// What the server does and what it saw.
+#[derive(Default)]
+pub(crate) struct Script {
+    pub subscriptions: VecDeque<(Vec<v1::Event>, Then)>,
+    /// Answers to `SubmitRun`; accepted when none is left.
+    pub refusals: VecDeque<Status>,
+    pub run_state: v1::RunState,
+    pub stream_endpoint: String,
+    pub seen: Seen,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Seen {
+    pub cursors: Vec<i64>,
+    pub submits: usize,
+    pub waits: usize,
+    pub infos: usize,
+    pub authorization: Option<String>,
+}
+
+#[derive(Clone, Default)]
+struct Service(Arc<Mutex<Script>>);
+
+pub(crate) struct Server {
+    service: Service,
+    pub address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+impl Server {
+    pub(crate) fn start(script: Script) -> Self {
+        Self::start_at(Service(Arc::new(Mutex::new(script))), "127.0.0.1:0".parse().unwrap())
+    }
+
+    fn start_at(service: Service, address: SocketAddr) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let served = service.clone();
+        runtime.spawn(async move {
+            let listener = TcpListener::bind(address).await.unwrap();
+            sender.send(listener.local_addr().unwrap()).unwrap();
+            Tonic::builder()
+                .add_service(StreamServiceServer::new(served.clone()))
+                .add_service(RunServiceServer::new(served.clone()))
+                .add_service(MetaServiceServer::new(served))
+                .serve_with_incoming(TcpListenerStream::new(listener))
+                .await
+                .unwrap();
+        });
+        let address = receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+        Self { service, address, runtime: Some(runtime) }
+    }
+
+    /// Dies and comes back on the same port with what it knew.
+    pub(crate) fn restart(mut self) -> Self {
+        let (service, address) = (self.service.clone(), self.address);
+        self.kill();
+        Self::start_at(service, address)
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A runtime must not be waited for inside another one; without waiting the port could still be open.
+            std::thread::spawn(move || runtime.shutdown_timeout(Duration::from_secs(10))).join().unwrap();
+        }
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        self.service.0.lock().unwrap().seen.clone()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(self.options()).unwrap()
+    }
+
+    pub(crate) fn options(&self) -> ClientOptions {
+        ClientOptions { endpoint: self.url(), give_up_after: Duration::from_secs(20), ..Default::default() }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+#[tonic::async_trait]
+impl StreamService for Service {
+    type SubscribeStream = BoxStream<'static, Result<v1::SubscribeResponse, Status>>;
+
+    async fn subscribe(
+        &self,
+        request: Request<v1::SubscribeRequest>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let mut script = self.0.lock().unwrap();
+        script.seen.authorization =
+            request.metadata().get("authorization").map(|value| value.to_str().unwrap().to_owned());
+        script.seen.cursors.push(request.get_ref().after_cursor);
+        let (events, then) = script.subscriptions.pop_front().unwrap_or((Vec::new(), Then::Hang));
+        let events = stream::iter(events).map(|event| Ok(v1::SubscribeResponse { event: Some(event) }));
+        Ok(Response::new(match then {
+            Then::Fail(status) => events.chain(stream::iter([Err(status)])).boxed(),
+            Then::End => events.boxed(),
+            Then::Hang => events.chain(stream::pending()).boxed(),
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl MetaService for Service {
+    async fn get_server_info(
+        &self,
+        _: Request<v1::GetServerInfoRequest>,
+    ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
+        let mut script = self.0.lock().unwrap();
+        script.seen.infos += 1;
+        let stream_endpoint = script.stream_endpoint.clone();
+        Ok(Response::new(v1::GetServerInfoResponse { stream_endpoint, ..Default::default() }))
+    }
+}
+
+impl Service {
+    fn run(&self) -> v1::Run {
+        let state = self.0.lock().unwrap().run_state.into();
+        v1::Run { id: "run_1".into(), state, ..Default::default() }
+    }
+}
+
+#[tonic::async_trait]
+impl RunService for Service {
+    async fn submit_run(
+        &self,
+        _: Request<v1::SubmitRunRequest>,
+    ) -> Result<Response<v1::SubmitRunResponse>, Status> {
+        let mut script = self.0.lock().unwrap();
+        script.seen.submits += 1;
+        if let Some(status) = script.refusals.pop_front() {
+            return Err(status);
+        }
+        drop(script);
+        Ok(Response::new(v1::SubmitRunResponse { run: Some(self.run()), ..Default::default() }))
+    }
+
+    async fn get_run(&self, _: Request<v1::GetRunRequest>) -> Result<Response<v1::GetRunResponse>, Status> {
+        Ok(Response::new(v1::GetRunResponse { run: Some(self.run()) }))
+    }
+
+    async fn wait_run(
+        &self,
+        _: Request<v1::WaitRunRequest>,
+    ) -> Result<Response<v1::WaitRunResponse>, Status> {
+        let waits = {
+            let mut script = self.0.lock().unwrap();
+            script.seen.waits += 1;
+            script.seen.waits
+        };
+        match waits {
+            1 => std::future::pending().await,
+            2 => Ok(Response::new(v1::WaitRunResponse { run: Some(self.run()), finished: false })),
+            _ => Ok(Response::new(v1::WaitRunResponse { run: Some(self.run()), finished: true })),
+        }
+    }
+
+    async fn list_runs(
+        &self,
+        _: Request<v1::ListRunsRequest>,
+    ) -> Result<Response<v1::ListRunsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn list_steps(
+        &self,
+        _: Request<v1::ListStepsRequest>,
+    ) -> Result<Response<v1::ListStepsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn cancel_run(
+        &self,
+        _: Request<v1::CancelRunRequest>,
+    ) -> Result<Response<v1::CancelRunResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn explain_run(
+        &self,
+        _: Request<v1::ExplainRunRequest>,
+    ) -> Result<Response<v1::ExplainRunResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+}
+
+pub(crate) fn event(cursor: i64, name: &str) -> v1::Event {
+    v1::Event { cursor, run_id: "run_1".into(), r#type: name.into(), ..Default::default() }
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what} did not happen within 10 s");
+}

@@ -1,0 +1,278 @@
+//! The tree of settings with their defaults. `default.toml` explains each to the operator.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::{duration, secret::SecretUrl};
+
+/// Every setting of every process. Each process reads the sections it needs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Absolute after [`Config::load`]; empty only where no home directory is known.
+    pub data_dir: PathBuf,
+    pub server: Server,
+    pub stream: Stream,
+    pub store: Store,
+    pub nats: Nats,
+    pub worker: Worker,
+    pub reconciler: Reconciler,
+    pub workspaces: Workspaces,
+    pub limits: Limits,
+    pub telemetry: Telemetry,
+}
+
+impl Config {
+    /// The commented file that holds every key with its default.
+    #[must_use]
+    pub const fn default_file() -> &'static str {
+        include_str!("default.toml")
+    }
+
+    /// The settings as TOML with secrets masked: for people, not for loading again.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        // Plain strings, numbers and lists always have a TOML form.
+        toml::to_string_pretty(self).unwrap_or_default()
+    }
+}
+
+/// The control plane's gRPC server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    #[serde(deserialize_with = "address")]
+    pub listen: SocketAddr,
+    pub require_keys: RequireKeys,
+    /// What clients are told; empty means the control plane itself.
+    pub stream_endpoint: String,
+    pub max_concurrent_streams: u32,
+    #[serde(with = "duration")]
+    pub request_deadline: Duration,
+    #[serde(with = "duration")]
+    pub keepalive: Duration,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7777)),
+            require_keys: RequireKeys::Auto,
+            stream_endpoint: String::new(),
+            max_concurrent_streams: 1024,
+            request_deadline: Duration::from_secs(60),
+            keepalive: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Whether callers must bring an API key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RequireKeys {
+    /// Embedded on a loopback address none is needed, everywhere else one is.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl RequireKeys {
+    /// Decides for a process that listens on `listen`.
+    #[must_use]
+    pub fn resolve(self, embedded: bool, listen: SocketAddr) -> bool {
+        match self {
+            Self::Auto => !(embedded && listen.ip().is_loopback()),
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
+/// The stream service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Stream {
+    #[serde(deserialize_with = "address")]
+    pub listen: SocketAddr,
+    pub max_readers: u32,
+    /// Events read from the store at once.
+    pub replay_batch: u32,
+    /// How often an idle reader compares with the store.
+    #[serde(with = "duration")]
+    pub catch_up: Duration,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7778)),
+            max_readers: 20_000,
+            replay_batch: 500,
+            catch_up: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The database.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// `postgres://…` or `sqlite:…`; empty in the embedded mode means a file in the data directory.
+    pub url: SecretUrl,
+    pub max_connections: u32,
+    /// How long a service waits for the store at start.
+    #[serde(with = "duration")]
+    pub connect_timeout: Duration,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { url: SecretUrl::default(), max_connections: 16, connect_timeout: Duration::from_secs(30) }
+    }
+}
+
+/// NATS, in the split modes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Nats {
+    pub servers: Vec<SecretUrl>,
+    /// First token of every subject and name.
+    pub prefix: String,
+    /// Copies of the token stream.
+    pub replicas: u32,
+    pub credentials_file: PathBuf,
+    #[serde(with = "duration")]
+    pub connect_timeout: Duration,
+}
+
+impl Default for Nats {
+    fn default() -> Self {
+        Self {
+            servers: vec![SecretUrl::new("nats://127.0.0.1:4222")],
+            prefix: "remuda".to_owned(),
+            replicas: 1,
+            credentials_file: PathBuf::new(),
+            connect_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Worker {
+    /// Sessions worked on at once.
+    pub slots: u32,
+    pub pool: String,
+    #[serde(with = "duration")]
+    pub lease: Duration,
+    #[serde(with = "duration")]
+    pub heartbeat: Duration,
+    /// How long a stopping worker waits for the next step boundary of its runs.
+    #[serde(with = "duration")]
+    pub drain_deadline: Duration,
+    /// Runs of one session before other sessions get the slot.
+    pub turn: u32,
+    /// Between asking a process to end and killing it.
+    #[serde(with = "duration")]
+    pub kill_grace: Duration,
+}
+
+impl Default for Worker {
+    fn default() -> Self {
+        Self {
+            slots: 16,
+            pool: "default".to_owned(),
+            lease: Duration::from_secs(15),
+            heartbeat: Duration::from_secs(3),
+            drain_deadline: Duration::from_secs(20),
+            turn: 50,
+            kill_grace: Duration::from_millis(500),
+        }
+    }
+}
+
+/// The sweep that wakes what nobody woke.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Reconciler {
+    #[serde(with = "duration")]
+    pub interval: Duration,
+    /// How long the leading control plane may be silent before another takes over.
+    #[serde(with = "duration")]
+    pub lease: Duration,
+}
+
+impl Default for Reconciler {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(5), lease: Duration::from_secs(15) }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workspaces {
+    /// Where tenants' default workspaces live. Absolute after [`Config::load`], like the data directory.
+    pub root: PathBuf,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    pub max_pending_runs_per_session: u32,
+    /// How long a repeated submit with the same key finds the first one's run.
+    #[serde(with = "duration")]
+    pub idempotency_ttl: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_pending_runs_per_session: 100_000, idempotency_ttl: Duration::from_secs(24 * 60 * 60) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Telemetry {
+    /// What is logged: a level, or directives such as `info,remuda_worker=debug`.
+    pub log: String,
+    pub format: LogFormat,
+    /// Where traces go over OTLP/gRPC; empty means nowhere.
+    pub otlp_endpoint: String,
+    pub service_name: String,
+    /// The part of traces that is kept, from 0 to 1.
+    pub sample_ratio: f64,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self {
+            log: "info".to_owned(),
+            format: LogFormat::Auto,
+            otlp_endpoint: String::new(),
+            service_name: "remuda".to_owned(),
+            sample_ratio: 1.0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Pretty on a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    Pretty,
+    Json,
+}
+
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| {
+        de::Error::invalid_value(
+            de::Unexpected::Str(&text),
+            &"an IP address with a port such as 127.0.0.1:7777 or [::]:7777",
+        )
+    })
+}

@@ -1,0 +1,176 @@
+//! Ranges, and rules between keys.
+
+use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
+
+use humantime::format_duration;
+
+use crate::tree::{Config, Nats, Server, Stream, Telemetry, Worker};
+
+/// The key that breaks a rule, and what was expected of it.
+pub(crate) type Broken = (&'static str, String);
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Every broken rule.
+pub(crate) fn rules(config: &Config) -> Vec<Broken> {
+    let mut broken = Rules(Vec::new());
+    broken.server(&config.server);
+    broken.stream(&config.stream, &config.server);
+    broken.store(&config.store);
+    broken.nats(&config.nats);
+    broken.worker(&config.worker);
+    let reconciler = &config.reconciler;
+    broken.duration("reconciler.interval", reconciler.interval, 10 * MILLISECOND..=HOUR);
+    broken.duration("reconciler.lease", reconciler.lease, 100 * MILLISECOND..=HOUR);
+    if reconciler.lease < reconciler.interval.saturating_mul(2) {
+        let least = format_duration(reconciler.interval.saturating_mul(2));
+        broken.add("reconciler.lease", format!("expected at least twice reconciler.interval ({least})"));
+    }
+    broken.number(
+        "limits.max_pending_runs_per_session",
+        config.limits.max_pending_runs_per_session,
+        1..=1_000_000,
+    );
+    broken.duration("limits.idempotency_ttl", config.limits.idempotency_ttl, SECOND..=365 * DAY);
+    broken.telemetry(&config.telemetry);
+    broken.0
+}
+
+struct Rules(Vec<Broken>);
+
+impl Rules {
+    fn add(&mut self, key: &'static str, message: String) {
+        self.0.push((key, message));
+    }
+
+    fn number(&mut self, key: &'static str, value: u32, range: RangeInclusive<u32>) {
+        if !range.contains(&value) {
+            self.add(key, format!("expected {} to {}, found {value}", range.start(), range.end()));
+        }
+    }
+
+    fn duration(&mut self, key: &'static str, value: Duration, range: RangeInclusive<Duration>) {
+        if !range.contains(&value) {
+            let [start, end, value] = [*range.start(), *range.end(), value].map(format_duration);
+            self.add(key, format!("expected {start} to {end}, found {value}"));
+        }
+    }
+
+    /// An address that others connect to; empty is fine.
+    fn endpoint(&mut self, key: &'static str, value: &str) {
+        let host = value.strip_prefix("http://").or_else(|| value.strip_prefix("https://"));
+        if !value.is_empty() && host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace))
+        {
+            self.add(key, "expected http://host:port or https://host:port".to_owned());
+        }
+    }
+
+    /// A name that becomes part of NATS subjects.
+    fn subject_token(&mut self, key: &'static str, value: &str) {
+        let allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
+        if value.is_empty() || value.len() > 32 || !value.bytes().all(allowed) {
+            self.add(key, "expected 1 to 32 characters of a-z, 0-9, - and _".to_owned());
+        }
+    }
+
+    fn server(&mut self, server: &Server) {
+        self.endpoint("server.stream_endpoint", &server.stream_endpoint);
+        self.number("server.max_concurrent_streams", server.max_concurrent_streams, 1..=1_000_000);
+        self.duration("server.request_deadline", server.request_deadline, 100 * MILLISECOND..=DAY);
+        self.duration("server.keepalive", server.keepalive, SECOND..=HOUR);
+    }
+
+    fn stream(&mut self, stream: &Stream, server: &Server) {
+        if overlap(stream.listen, server.listen) {
+            self.add(
+                "stream.listen",
+                format!(
+                    "expected another port than server.listen ({}), found {}",
+                    server.listen, stream.listen
+                ),
+            );
+        }
+        self.number("stream.max_readers", stream.max_readers, 1..=1_000_000);
+        self.number("stream.replay_batch", stream.replay_batch, 1..=10_000);
+        self.duration("stream.catch_up", stream.catch_up, 10 * MILLISECOND..=HOUR);
+    }
+
+    fn store(&mut self, store: &crate::tree::Store) {
+        let known = ["postgres://", "postgresql://", "sqlite:"]
+            .iter()
+            .any(|scheme| store.url.expose().starts_with(scheme));
+        if !store.url.is_empty() && !known {
+            // The value is not shown: it may be a password in the wrong place.
+            self.add(
+                "store.url",
+                "expected postgres://user:password@host/database or sqlite:path".to_owned(),
+            );
+        }
+        self.number("store.max_connections", store.max_connections, 1..=1000);
+        self.duration("store.connect_timeout", store.connect_timeout, MILLISECOND..=DAY);
+    }
+
+    fn nats(&mut self, nats: &Nats) {
+        if nats.servers.is_empty() {
+            self.add("nats.servers", "expected at least one server such as nats://127.0.0.1:4222".to_owned());
+        }
+        for (index, server) in nats.servers.iter().enumerate() {
+            let number = index + 1;
+            let url = server.expose();
+            if url.contains(',') {
+                self.add(
+                    "nats.servers",
+                    format!("expected one server per entry, entry {number} holds a comma"),
+                );
+                continue;
+            }
+            let known = ["nats://", "tls://", "ws://", "wss://"].iter().any(|scheme| url.starts_with(scheme));
+            if !known || url.contains(char::is_whitespace) {
+                self.add(
+                    "nats.servers",
+                    format!("expected nats://host:port, tls://…, ws://… or wss://… in entry {number}"),
+                );
+            }
+        }
+        self.subject_token("nats.prefix", &nats.prefix);
+        if !matches!(nats.replicas, 1 | 3 | 5) {
+            self.add("nats.replicas", format!("expected 1, 3 or 5, found {}", nats.replicas));
+        }
+        self.duration("nats.connect_timeout", nats.connect_timeout, MILLISECOND..=DAY);
+    }
+
+    fn worker(&mut self, worker: &Worker) {
+        self.number("worker.slots", worker.slots, 1..=4096);
+        self.subject_token("worker.pool", &worker.pool);
+        self.duration("worker.lease", worker.lease, 100 * MILLISECOND..=HOUR);
+        self.duration("worker.heartbeat", worker.heartbeat, 10 * MILLISECOND..=HOUR);
+        // Two lost heartbeats in a row must not cost the lease.
+        if worker.lease < worker.heartbeat.saturating_mul(3) {
+            let least = format_duration(worker.heartbeat.saturating_mul(3));
+            self.add("worker.lease", format!("expected at least three times worker.heartbeat ({least})"));
+        }
+        self.duration("worker.drain_deadline", worker.drain_deadline, Duration::ZERO..=DAY);
+        self.number("worker.turn", worker.turn, 1..=1_000_000);
+        self.duration("worker.kill_grace", worker.kill_grace, Duration::ZERO..=60 * SECOND);
+    }
+
+    fn telemetry(&mut self, telemetry: &Telemetry) {
+        self.endpoint("telemetry.otlp_endpoint", &telemetry.otlp_endpoint);
+        if telemetry.service_name.is_empty() {
+            self.add("telemetry.service_name", "expected a name".to_owned());
+        }
+        if !(0.0..=1.0).contains(&telemetry.sample_ratio) {
+            self.add("telemetry.sample_ratio", format!("expected 0 to 1, found {}", telemetry.sample_ratio));
+        }
+    }
+}
+
+/// Whether two listeners would want the same port. Port 0 asks the system for a free one.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let same_host = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() != 0 && a.port() == b.port() && same_host
+}

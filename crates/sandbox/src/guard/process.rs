@@ -1,0 +1,85 @@
+//! The guard as a child process.
+
+use std::{
+    io::{self, Read, Write},
+    os::fd::AsFd,
+    path::Path,
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+
+/// What a guard says once it is on watch.
+pub(super) const READY: &[u8] = b"ready\n";
+const START_TIMEOUT_MS: u16 = 5_000;
+
+#[derive(Debug)]
+pub(super) struct GuardProcess {
+    child: Child,
+    pipe: ChildStdin,
+}
+
+impl GuardProcess {
+    /// Starts a guard and waits until it is on watch. Blocks.
+    pub(super) fn launch(program: &Path, args: &[String]) -> io::Result<Self> {
+        let mut child = Command::new(program)
+            .args(args)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let pipe = child.stdin.take();
+        match await_ready(&mut child).and_then(|()| pipe.ok_or_else(|| io::Error::other("no pipe"))) {
+            Ok(pipe) => {
+                // A stuck guard must not block the worker; it shows as an error of `send`.
+                fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+                Ok(Self { child, pipe })
+            }
+            Err(error) => {
+                end(&mut child);
+                Err(error)
+            }
+        }
+    }
+
+    /// Messages up to 4 KiB arrive whole or not at all, as pipes promise.
+    pub(super) fn send(&mut self, messages: &str) -> io::Result<()> {
+        self.pipe.write_all(messages.as_bytes())
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends the guard before it can act.
+    pub(super) fn kill(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn end(child: &mut Child) {
+    if let Err(error) = child.kill().and_then(|()| child.wait()) {
+        tracing::warn!(%error, "cannot end a guard process");
+    }
+}
+
+fn await_ready(child: &mut Child) -> io::Result<()> {
+    let Some(mut stdout) = child.stdout.take() else {
+        return Err(io::Error::other("no output"));
+    };
+    if poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], PollTimeout::from(START_TIMEOUT_MS))? == 0
+    {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "the program did not become a guard"));
+    }
+    let mut answer = [0; READY.len()];
+    stdout.read_exact(&mut answer)?;
+    if answer != *READY {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the program is not a guard"));
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! The guard's own life.
+
+use std::{
+    io::{self, Write},
+    os::fd::AsFd,
+    process::ExitCode,
+    time::Instant,
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::signal::{SigSet, Signal, killpg},
+    unistd::{Pid, read, setsid},
+};
+
+use super::{ledger::Ledger, process::READY};
+
+/// Keeps watch until the worker is gone, then kills what it left.
+///
+/// For the main thread of a process that has no other: start no runtime before it.
+pub fn run() -> ExitCode {
+    match watch() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn watch() -> io::Result<()> {
+    // The worker's shutdown is not the guard's: what is sent to the terminal's or the worker's group must not end it.
+    let polite: SigSet =
+        [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
+    polite.thread_block()?;
+    match setsid() {
+        // Started as the leader of a group of its own: good enough.
+        Ok(_) | Err(Errno::EPERM) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    io::stdout().write_all(READY)?;
+    io::stdout().flush()?;
+
+    let mut ledger = Ledger::default();
+    let result = follow(&mut ledger);
+    kill(ledger.all());
+    result
+}
+
+/// Follows the worker's messages to their end.
+fn follow(ledger: &mut Ledger) -> io::Result<()> {
+    let pipe = io::stdin();
+    let mut buffer = [0; 4096];
+    loop {
+        let timeout = match ledger.patience(Instant::now()) {
+            // Rounded up, or the last millisecond would be a busy one.
+            Some(time) => PollTimeout::try_from(time.as_millis() + 1).unwrap_or(PollTimeout::MAX),
+            None => PollTimeout::NONE,
+        };
+        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => match read(pipe.as_fd(), &mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(count) => ledger.read(&buffer[..count], Instant::now()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            },
+            Err(errno) => return Err(errno.into()),
+        }
+        kill(ledger.overdue(Instant::now()));
+    }
+}
+
+fn kill(groups: impl IntoIterator<Item = i32>) {
+    for group in groups {
+        // The only likely failure is that the group is gone, and there is nobody to tell.
+        let _gone = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+}

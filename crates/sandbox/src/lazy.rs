@@ -1,0 +1,34 @@
+//! A sandbox acquired at first use.
+
+use std::sync::Arc;
+
+use remuda_domain::error::Result;
+use tokio::sync::OnceCell;
+
+use crate::traits::{Backend, Sandbox, SandboxRequest};
+
+/// The sandbox of one session, acquired when the first tool asks for it: runs whose tools need none cost none.
+#[derive(Debug)]
+pub struct LazySandbox {
+    backend: Arc<dyn Backend>,
+    request: SandboxRequest,
+    sandbox: OnceCell<Arc<dyn Sandbox>>,
+}
+
+impl LazySandbox {
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>, request: SandboxRequest) -> Self {
+        Self { backend, request, sandbox: OnceCell::new() }
+    }
+
+    /// The sandbox. Concurrent callers share one acquisition; a failed one is tried again by the next call.
+    pub async fn get(&self) -> Result<Arc<dyn Sandbox>> {
+        self.sandbox.get_or_try_init(|| self.backend.acquire(&self.request)).await.cloned()
+    }
+
+    /// The sandbox, if anyone has asked for it.
+    #[must_use]
+    pub fn acquired(&self) -> Option<&Arc<dyn Sandbox>> {
+        self.sandbox.get()
+    }
+}

@@ -1,0 +1,159 @@
+//! Files beneath a directory.
+//!
+//! Every path is resolved by the kernel, beneath the workspace's descriptor (`openat2` with `RESOLVE_BENEATH`): neither
+//! `..` nor a link nor a directory swapped in between leads out. Links within the workspace work if they are relative.
+
+use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2},
+    sys::stat::Mode,
+};
+use remuda_domain::error::{Code, Error, Result};
+
+use crate::{
+    path::shown,
+    traits::{ByteRange, FileContents, FileKind, FileStat, MAX_READ_BYTES},
+};
+
+/// A workspace's directory. The descriptor is what counts; the paths are only for telling absolute names apart.
+#[derive(Debug)]
+pub(super) struct Root {
+    directory: OwnedFd,
+    given: PathBuf,
+    real: PathBuf,
+}
+
+impl Root {
+    /// Opens the directory, making it first if it is missing.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        if !path.is_absolute() {
+            return Err(Error::invalid("workspace_root", "expected an absolute path"));
+        }
+        let failed = |error: std::io::Error| {
+            let path = shown(&path.to_string_lossy());
+            Error::unavailable(format!("the workspace directory {path} cannot be opened")).with_source(error)
+        };
+        std::fs::create_dir_all(path).map_err(failed)?;
+        let real = path.canonicalize().map_err(failed)?;
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
+        Ok(Self { directory, given: path.to_owned(), real })
+    }
+
+    pub(super) fn directory(&self, path: &str) -> Result<OwnedFd> {
+        self.open_beneath(&self.relative(path)?, OFlag::O_PATH | OFlag::O_DIRECTORY)
+            .map_err(|errno| refused(errno, path).at("cwd"))
+    }
+
+    pub(super) fn read(&self, path: &str, range: ByteRange) -> Result<FileContents> {
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let fd = self.open_beneath(&self.relative(path)?, flags).map_err(|errno| refused(errno, path))?;
+        let mut file = File::from(fd);
+        let failed = |error: std::io::Error| failed(error, path);
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(not_regular(kind(&metadata), path));
+        }
+        let limit = range.limit.min(MAX_READ_BYTES);
+        let expected = metadata.len().saturating_sub(range.offset).min(limit);
+        let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
+        file.seek(SeekFrom::Start(range.offset)).map_err(failed)?;
+        file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(FileContents { bytes, size: metadata.len() })
+    }
+
+    pub(super) fn stat(&self, path: &str) -> Result<FileStat> {
+        let fd =
+            self.open_beneath(&self.relative(path)?, OFlag::O_PATH).map_err(|errno| refused(errno, path))?;
+        let metadata = File::from(fd).metadata().map_err(|error| failed(error, path))?;
+        Ok(FileStat {
+            kind: kind(&metadata),
+            size: metadata.len(),
+            mode: metadata.mode() & 0o7777,
+            modified: metadata.modified().ok(),
+        })
+    }
+
+    /// A path as seen from the workspace. It may still contain `..`, about which the kernel decides.
+    pub(super) fn relative(&self, path: &str) -> Result<PathBuf> {
+        let path_ = Path::new(path);
+        if !path_.is_absolute() {
+            return Ok(path_.to_owned());
+        }
+        let inside = path_.strip_prefix(&self.given).or_else(|_| path_.strip_prefix(&self.real));
+        match inside {
+            Ok(inside) if inside.as_os_str().is_empty() => Ok(".".into()),
+            Ok(inside) => Ok(inside.to_owned()),
+            Err(_) => Err(refused(Errno::EXDEV, path)),
+        }
+    }
+
+    pub(super) fn open_beneath(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        const TRIES: usize = 16;
+        let how = OpenHow::new()
+            .flags(flags | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        for _ in 1..TRIES {
+            match openat2(&self.directory, path, how) {
+                // Something was renamed meanwhile, and the kernel is not sure of having stayed beneath.
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                result => return result,
+            }
+        }
+        openat2(&self.directory, path, how)
+    }
+}
+
+fn kind(metadata: &std::fs::Metadata) -> FileKind {
+    if metadata.is_file() {
+        FileKind::File
+    } else if metadata.is_dir() {
+        FileKind::Directory
+    } else {
+        FileKind::Other
+    }
+}
+
+pub(super) fn not_regular(kind: FileKind, path: &str) -> Error {
+    let what = match kind {
+        FileKind::Directory => "a directory",
+        FileKind::File | FileKind::Other => "not a regular file",
+    };
+    Error::invalid("path", format!("{} is {what}", shown(path)))
+}
+
+pub(super) fn failed(error: std::io::Error, path: &str) -> Error {
+    match error.raw_os_error() {
+        Some(errno) => refused(Errno::from_raw(errno), path),
+        None => Error::new(Code::ToolFailed, format!("{} cannot be used", shown(path)))
+            .at("path")
+            .with_source(error),
+    }
+}
+
+/// What a refusal of the kernel means.
+pub(super) fn refused(errno: Errno, path: &str) -> Error {
+    let (code, what) = match errno {
+        Errno::EXDEV => (Code::PathNotAllowed, "leads out of the workspace"),
+        Errno::ELOOP => (Code::PathNotAllowed, "leads through a link that is not followed"),
+        Errno::ENOENT => (Code::FileNotFound, "does not exist"),
+        Errno::ENOTDIR => (Code::FileNotFound, "leads through something that is not a directory"),
+        Errno::EISDIR => (Code::InvalidArgument, "is a directory"),
+        Errno::ENXIO => (Code::InvalidArgument, "is not a regular file"),
+        Errno::ENAMETOOLONG => (Code::InvalidArgument, "has a name that is too long"),
+        Errno::EEXIST => (Code::AlreadyExists, "exists already"),
+        Errno::EACCES | Errno::EPERM | Errno::EROFS => (Code::PermissionDenied, "may not be used that way"),
+        Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG => (Code::ToolFailed, "does not fit: no space is left"),
+        Errno::ENOSYS => (Code::Unavailable, "cannot be opened safely: this needs Linux 5.6 or later"),
+        _ => (Code::ToolFailed, "cannot be used"),
+    };
+    Error::new(code, format!("{} {what}", shown(path))).at("path").with_source(errno)
+}

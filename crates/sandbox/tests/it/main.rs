@@ -1,0 +1,62 @@
+//! The conformance suite of backends, and what only one of them does.
+
+mod bench;
+mod commands;
+mod files;
+mod local;
+
+/// Makes a test of every function of the suite, for one backend. `$make` is an async function that returns a `Bench`.
+macro_rules! backend_suite {
+    ($make:path) => {
+        backend_suite!($make; commands:
+            echo_exit_code_and_streams,
+            argv_is_not_interpreted,
+            a_program_that_does_not_exist,
+            signal_is_reported,
+            environment_is_only_what_is_allowed,
+            runs_in_the_workspace_or_beneath,
+            bad_commands_are_refused,
+            input_is_closed,
+            timeout_kills_grandchildren,
+            timeout_ends_a_process_that_ignores_sigterm,
+            cancel_is_quick,
+            cancelled_before_it_began,
+            dropping_the_call_kills,
+            large_output_is_bounded,
+            endless_output_ends_with_the_timeout,
+            background_child_does_not_outlive_the_call,
+            escaped_child_does_not_hold_the_call,
+            invalid_utf8_and_nul_are_replaced,
+            live_output_arrives_before_the_end,
+            many_at_once,
+        );
+        backend_suite!($make; files:
+            write_then_read,
+            ranges,
+            missing_file,
+            overwrite_keeps_the_mode,
+            create_new_does_not_overwrite,
+            links_within_the_workspace_work,
+            links_do_not_lead_out,
+            dots_and_absolute_paths_do_not_lead_out,
+            only_regular_files_are_read,
+            only_regular_files_are_replaced,
+            hard_link_keeps_the_old_contents,
+            bad_paths_are_refused,
+            swapped_directories_do_not_lead_out,
+            sparse_file_is_not_read_whole,
+            stat_says_what_is_there,
+        );
+    };
+    ($make:path; $group:ident: $($name:ident,)*) => {
+        mod $group {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    crate::$group::$name($make().await).await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use backend_suite;

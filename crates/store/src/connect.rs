@@ -1,0 +1,227 @@
+//! Opening a store: which one, whether its schema fits, and patience when it is not up yet.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use remuda_domain::{Code, Error, error::Result};
+use sqlx::migrate::Migrator;
+
+use crate::{Store, error::db, postgres, sqlite};
+
+static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
+static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
+
+/// How to reach the store.
+#[derive(Clone)]
+pub struct Options {
+    /// `postgres://…` or `sqlite:path`. May hold a password: it is in no log and no error.
+    pub url: String,
+    pub max_connections: u32,
+    /// How long to wait for a database that does not answer yet.
+    pub connect_timeout: Duration,
+    pub idempotency_ttl: Duration,
+    /// Unfinished runs a session may have.
+    pub max_pending: i64,
+}
+
+impl Options {
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            max_connections: 16,
+            connect_timeout: Duration::from_secs(30),
+            idempotency_ttl: Duration::from_secs(24 * 60 * 60),
+            max_pending: remuda_domain::limits::MAX_PENDING_RUNS,
+        }
+    }
+
+    /// Which database the URL names.
+    pub fn backend(&self) -> Result<Backend> {
+        match self.url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("postgres" | "postgresql") => Ok(Backend::Postgres),
+            Some("sqlite") => Ok(Backend::Sqlite),
+            _ => Err(Error::invalid("store.url", "expected postgres://… or sqlite:path")),
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("backend", &self.backend()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    Postgres,
+    Sqlite,
+}
+
+impl Backend {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Postgres => "PostgreSQL",
+            Self::Sqlite => "SQLite",
+        }
+    }
+
+    const fn migrator(self) -> &'static Migrator {
+        match self {
+            Self::Postgres => &POSTGRES,
+            Self::Sqlite => &SQLITE,
+        }
+    }
+
+    /// The newest migration this binary knows.
+    fn wanted_version(self) -> i64 {
+        self.migrator().iter().map(|migration| migration.version).max().unwrap_or(0)
+    }
+}
+
+/// The schema found against the one this binary needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchemaStatus {
+    /// 0 when the database is empty.
+    pub found: i64,
+    pub wanted: i64,
+}
+
+impl SchemaStatus {
+    fn check(self) -> Result<()> {
+        let Self { found, wanted } = self;
+        if found == wanted {
+            return Ok(());
+        }
+        let advice = if found < wanted {
+            "run `remuda migrate`"
+        } else {
+            "this remuda is older than the database: use the newer one"
+        };
+        let message =
+            format!("the database schema is at version {found}, this binary needs {wanted}: {advice}");
+        Err(Error::new(Code::SchemaMismatch, message))
+    }
+}
+
+enum Pools {
+    Postgres(sqlx::PgPool, sqlx::PgPool),
+    Sqlite(sqlx::SqlitePool, sqlx::SqlitePool),
+}
+
+impl Pools {
+    async fn open(options: &Options) -> Result<Self> {
+        let url = options.url.as_str();
+        let opened = match options.backend()? {
+            Backend::Postgres => postgres::open(url, options.max_connections)
+                .await
+                .map(|(writer, reader)| Self::Postgres(writer, reader)),
+            Backend::Sqlite => sqlite::open(url, options.max_connections)
+                .await
+                .map(|(writer, reader)| Self::Sqlite(writer, reader)),
+        };
+        opened.map_err(opening_failed)
+    }
+
+    /// Opens, and tries again with growing pauses while the database does not answer.
+    async fn open_patiently(options: &Options) -> Result<Self> {
+        let name = options.backend()?.as_str();
+        let give_up_at = Instant::now() + options.connect_timeout;
+        let mut pause = Duration::from_millis(100);
+        loop {
+            let error = match Self::open(options).await {
+                Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => {
+                    error
+                }
+                outcome => return outcome,
+            };
+            tracing::warn!(error = error.chain(), retry_in = ?pause, "waiting for {name}");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+
+    async fn schema(&self, backend: Backend) -> Result<SchemaStatus> {
+        let sql = "SELECT max(version) FROM _sqlx_migrations WHERE success";
+        let found: Result<Option<i64>, sqlx::Error> = match self {
+            Self::Postgres(_, reader) => sqlx::query_scalar(sql).fetch_one(reader).await,
+            Self::Sqlite(_, reader) => sqlx::query_scalar(sql).fetch_one(reader).await,
+        };
+        let found = match found {
+            Ok(version) => version.unwrap_or(0),
+            // Without the table nothing was ever migrated.
+            Err(sqlx::Error::Database(error)) if is_missing_table(error.as_ref()) => 0,
+            Err(error) => return Err(db(error)),
+        };
+        Ok(SchemaStatus { found, wanted: backend.wanted_version() })
+    }
+}
+
+/// The driver's message may name host and user but never the password.
+fn opening_failed(error: sqlx::Error) -> Error {
+    let refused = match &error {
+        sqlx::Error::Configuration(_) => {
+            return Error::invalid("store.url", "expected a valid database URL").with_source(error);
+        }
+        // 28xxx: wrong password, 3D000: no such database. Waiting does not help.
+        sqlx::Error::Database(database) => {
+            database.code().is_some_and(|code| code.starts_with("28") || code == "3D000" || code == "14")
+        }
+        _ => false,
+    };
+    if refused {
+        return Error::new(Code::Unavailable, "the database refuses the connection")
+            .at("store.url")
+            .with_source(error);
+    }
+    Error::unavailable("the database cannot be reached").with_source(error)
+}
+
+fn is_missing_table(error: &dyn sqlx::error::DatabaseError) -> bool {
+    error.code().as_deref() == Some("42P01") || error.message().contains("no such table")
+}
+
+/// Opens the store. The schema must fit: see [`migrate`].
+pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
+    let backend = options.backend()?;
+    let pools = Pools::open_patiently(options).await?;
+    pools.schema(backend).await?.check()?;
+    Ok(match pools {
+        Pools::Postgres(writer, reader) => Arc::new(postgres::SqlStore::new(postgres::Context {
+            writer,
+            reader,
+            idempotency_ttl: options.idempotency_ttl,
+            max_pending: options.max_pending,
+        })),
+        Pools::Sqlite(writer, reader) => Arc::new(sqlite::SqlStore::new(sqlite::Context {
+            writer,
+            reader,
+            idempotency_ttl: options.idempotency_ttl,
+            max_pending: options.max_pending,
+        })),
+    })
+}
+
+/// Brings the schema to the version this binary needs. Running it twice, or from two places at once, is fine.
+pub async fn migrate(options: &Options) -> Result<SchemaStatus> {
+    let backend = options.backend()?;
+    let pools = Pools::open_patiently(options).await?;
+    let before = pools.schema(backend).await?;
+    if before.found > before.wanted {
+        before.check()?;
+    }
+    let done = match &pools {
+        Pools::Postgres(writer, _) => backend.migrator().run(writer).await,
+        Pools::Sqlite(writer, _) => backend.migrator().run(writer).await,
+    };
+    done.map_err(|error| Error::internal("the migration failed").with_source(error))?;
+    Ok(before)
+}
+
+/// Reads the schema version without changing anything.
+pub async fn schema_status(options: &Options) -> Result<SchemaStatus> {
+    Pools::open_patiently(options).await?.schema(options.backend()?).await
+}

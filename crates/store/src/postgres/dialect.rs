@@ -1,0 +1,247 @@
+//! What PostgreSQL does its own way: row locks, and many rows in one statement (`unnest`).
+
+use std::time::Duration;
+
+use remuda_domain::error::Result;
+use sqlx::{PgConnection, PgPool, Transaction, postgres::PgPoolOptions, query, query_as};
+use uuid::Uuid;
+
+use crate::{
+    error::db,
+    rows::{
+        Chunk, HeadRow, HeadRunRow, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert, StepRow,
+        StepWrite,
+    },
+    time::DbTime,
+};
+
+pub(crate) type Db = sqlx::Postgres;
+pub(crate) type Connection = PgConnection;
+pub(crate) type DbPool = PgPool;
+
+/// The database's clock. Leases are compared with it alone, so the clocks of workers do not matter.
+pub(crate) const NOW: &str = "clock_timestamp()";
+/// A point in time `$2` microseconds from now.
+pub(crate) const IN_MICROS_2: &str = "clock_timestamp() + $2 * interval '1 microsecond'";
+/// Microseconds until `lease_until`.
+pub(crate) const LEASE_LEFT: &str = "(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000000)::bigint";
+/// Locks the row a statement reads until the transaction ends.
+pub(crate) const FOR_UPDATE: &str = "FOR UPDATE";
+pub(crate) const MAX_BATCH: usize = 512;
+
+/// Opens the pool. Readers and writers share it.
+pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbPool), sqlx::Error> {
+    let pool = PgPoolOptions::new()
+        .max_connections(max_connections)
+        .acquire_timeout(Duration::from_secs(10))
+        // sqlx 0.9.0 can return a connection inside an open transaction when `begin` is dropped midway.
+        .before_acquire(|connection, _| {
+            Box::pin(async move {
+                if connection_is_in_transaction(connection) {
+                    query("ROLLBACK").execute(&mut *connection).await?;
+                }
+                Ok(true)
+            })
+        })
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                // A stuck statement or a forgotten transaction must not hold row locks for ever.
+                query("SET statement_timeout = '30s'").execute(&mut *connection).await?;
+                query("SET idle_in_transaction_session_timeout = '30s'").execute(&mut *connection).await?;
+                query("SET lock_timeout = '15s'").execute(&mut *connection).await?;
+                Ok(())
+            })
+        })
+        .connect(url)
+        .await?;
+    Ok((pool.clone(), pool))
+}
+
+fn connection_is_in_transaction(connection: &mut PgConnection) -> bool {
+    use sqlx::Connection as _;
+    connection.is_in_transaction()
+}
+
+pub(crate) async fn begin(pool: &DbPool) -> Result<Transaction<'static, Db>> {
+    pool.begin().await.map_err(db)
+}
+
+/// Locks sessions in the order of their ids, so that two transactions never wait for each other in a circle.
+pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
+    query_as(concat!("SELECT ", head_columns!(), " FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE"))
+        .bind(ids)
+        .fetch_all(connection)
+        .await
+        .map_err(db)
+}
+
+/// Writes heads back. Only what runs change is written.
+pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead]) -> Result<()> {
+    let ids: Vec<Uuid> = heads.iter().map(|it| it.head.session.as_uuid()).collect();
+    let epochs: Vec<i64> = heads.iter().map(|it| it.head.epoch).collect();
+    let owners: Vec<Option<Uuid>> =
+        heads.iter().map(|it| it.head.owner.worker().map(remuda_domain::WorkerId::as_uuid)).collect();
+    let currents: Vec<Option<Uuid>> =
+        heads.iter().map(|it| it.head.current.map(remuda_domain::RunId::as_uuid)).collect();
+    let started: Vec<Option<DbTime>> = heads.iter().map(|it| it.current_started_at.map(DbTime)).collect();
+    let pending: Vec<i64> = heads.iter().map(|it| it.head.pending).collect();
+    let seqs: Vec<i64> = heads.iter().map(|it| it.head.last_seq).collect();
+    let cursors: Vec<i64> = heads.iter().map(|it| it.head.last_cursor).collect();
+    query(
+        "UPDATE sessions s SET epoch = n.epoch, owner = n.owner, current_run = n.current_run, \
+         current_started_at = n.started, pending = n.pending, last_seq = n.last_seq, last_cursor = n.last_cursor \
+         FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::bigint[], $7::bigint[], \
+         $8::bigint[]) AS n (id, epoch, owner, current_run, started, pending, last_seq, last_cursor) WHERE s.id = n.id",
+    )
+    .bind(ids)
+    .bind(epochs)
+    .bind(owners)
+    .bind(currents)
+    .bind(times(&started))
+    .bind(pending)
+    .bind(seqs)
+    .bind(cursors)
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+fn times(times: &[Option<DbTime>]) -> Vec<Option<remuda_domain::Timestamp>> {
+    times.iter().map(|time| time.map(|at| at.0)).collect()
+}
+
+pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert]) -> Result<()> {
+    query(
+        "INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, idempotency_key, traceparent) \
+         SELECT id, tenant_id, session_id, seq, 0, input, timeout_ms, created_at, key, traceparent \
+         FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::timestamptz[], \
+         $8::text[], $9::text[]) \
+         AS n (id, tenant_id, session_id, seq, input, timeout_ms, created_at, key, traceparent)",
+    )
+    .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.tenant).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.session).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.seq).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.input.as_str()).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.timeout_ms).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.created_at.0).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.idempotency_key.as_deref()).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.traceparent.as_deref()).collect::<Vec<_>>())
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+pub(crate) async fn append_chunks(connection: &mut Connection, chunks: &[Chunk]) -> Result<()> {
+    query(
+        "INSERT INTO events (session_id, last_cursor, chunk) \
+         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[])",
+    )
+    .bind(chunks.iter().map(|chunk| chunk.session).collect::<Vec<_>>())
+    .bind(chunks.iter().map(|chunk| chunk.last_cursor).collect::<Vec<_>>())
+    .bind(chunks.iter().map(|chunk| chunk.json.as_str()).collect::<Vec<_>>())
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+/// The first unfinished run of each session.
+pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<HeadRunRow>> {
+    query_as(concat!(
+        "SELECT ",
+        run_columns!(),
+        ", w.root FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
+         JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
+         WHERE session_id = wanted.id AND state < 10 ORDER BY seq LIMIT 1) r"
+    ))
+    .bind(sessions)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
+}
+
+pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish]) -> Result<()> {
+    query(
+        "UPDATE runs r SET state = n.state, started_at = n.started_at, finished_at = n.finished_at, \
+         failure = n.failure, last_steps = n.last_steps \
+         FROM unnest($1::uuid[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[]) \
+         AS n (id, state, started_at, finished_at, failure, last_steps) WHERE r.id = n.id AND r.state < 10",
+    )
+    .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.state).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.started_at.map(|at| at.0)).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.finished_at.0).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.failure.as_deref()).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.last_steps.as_deref()).collect::<Vec<_>>())
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+pub(crate) async fn count_lost_attempts(connection: &mut Connection, runs: &[Uuid]) -> Result<()> {
+    query("UPDATE runs SET lost_attempts = lost_attempts + 1 WHERE id = ANY($1)")
+        .bind(runs)
+        .execute(connection)
+        .await
+        .map_err(db)?;
+    Ok(())
+}
+
+pub(crate) async fn save_steps(connection: &mut Connection, steps: &[StepWrite]) -> Result<()> {
+    query(
+        "INSERT INTO steps (run_id, id, position, step) \
+         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::text[]) \
+         ON CONFLICT (run_id, id) DO UPDATE SET step = excluded.step",
+    )
+    .bind(steps.iter().map(|step| step.run).collect::<Vec<_>>())
+    .bind(steps.iter().map(|step| step.id).collect::<Vec<_>>())
+    .bind(steps.iter().map(|step| step.position).collect::<Vec<_>>())
+    .bind(steps.iter().map(|step| step.json.as_str()).collect::<Vec<_>>())
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+pub(crate) async fn load_steps(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<StepRow>> {
+    query_as("SELECT run_id, step FROM steps WHERE run_id = ANY($1) ORDER BY run_id, position")
+        .bind(runs)
+        .fetch_all(connection)
+        .await
+        .map_err(db)
+}
+
+pub(crate) async fn insert_messages(connection: &mut Connection, messages: &[MessageWrite]) -> Result<()> {
+    query(
+        "INSERT INTO messages (session_id, id, run_id, role, parts, created_at) \
+         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::timestamptz[])",
+    )
+    .bind(messages.iter().map(|message| message.session).collect::<Vec<_>>())
+    .bind(messages.iter().map(|message| message.id).collect::<Vec<_>>())
+    .bind(messages.iter().map(|message| message.run).collect::<Vec<_>>())
+    .bind(messages.iter().map(|message| message.role).collect::<Vec<_>>())
+    .bind(messages.iter().map(|message| message.parts.as_str()).collect::<Vec<_>>())
+    .bind(messages.iter().map(|message| message.created_at.0).collect::<Vec<_>>())
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+pub(crate) async fn leases(connection: &mut Connection, workers: &[Uuid]) -> Result<Vec<LeaseRow>> {
+    let sql = format!("SELECT id, state, {LEASE_LEFT} AS left_us FROM workers WHERE id = ANY($1)");
+    query_as(sqlx::AssertSqlSafe(sql)).bind(workers).fetch_all(connection).await.map_err(db)
+}
+
+/// Which of these runs someone asked to stop.
+pub(crate) async fn cancel_requested(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<Uuid>> {
+    sqlx::query_scalar("SELECT id FROM runs WHERE id = ANY($1) AND cancel_at IS NOT NULL AND state < 10")
+        .bind(runs)
+        .fetch_all(connection)
+        .await
+        .map_err(db)
+}

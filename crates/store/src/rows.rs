@@ -1,0 +1,418 @@
+//! Rows as both databases give them, and their way into the domain.
+
+use std::time::Duration;
+
+use remuda_domain::{
+    ApiKeyId, MessageId, Pool, Run, RunId, RunState, SessionId, TenantId, Timestamp, WorkerId, WorkspaceId,
+    error::Result,
+    identity::{ApiKey, Scope, Tenant},
+    run::{CancelRequest, Failure},
+    session::{Head, Owner, Session, SessionStatus, Workspace},
+    step::{Message, Role, Step},
+    worker::{Registration, Worker, WorkerState},
+};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use crate::{
+    error::{corrupt, parse},
+    time::DbTime,
+};
+
+/// The columns of a [`RunRow`], for statements that name `runs r` and `sessions s`.
+macro_rules! run_columns {
+    () => {
+        "r.id, r.tenant_id, r.session_id, r.seq, r.state, r.input, r.timeout_ms, r.lost_attempts, r.created_at, \
+         r.started_at, r.finished_at, r.failure, r.last_steps, r.cancel_at, r.cancel_reason, r.idempotency_key, \
+         r.traceparent, s.current_run, s.current_started_at"
+    };
+}
+
+/// The columns of a [`HeadRow`] of `sessions`.
+macro_rules! head_columns {
+    () => {
+        "id, tenant_id, pool, closed, epoch, owner, current_run, current_started_at, pending, last_seq, last_cursor"
+    };
+}
+
+macro_rules! session_columns {
+    () => {
+        "id, tenant_id, workspace_id, name, title, pool, closed, created_at, epoch, owner, current_run, pending, \
+         last_cursor"
+    };
+}
+
+#[derive(Debug, FromRow)]
+pub(crate) struct TenantRow {
+    id: Uuid,
+    name: String,
+    created_at: DbTime,
+}
+
+impl From<TenantRow> for Tenant {
+    fn from(row: TenantRow) -> Self {
+        Self { id: TenantId::from_uuid(row.id), name: row.name, created_at: row.created_at.0 }
+    }
+}
+
+#[derive(Debug, FromRow)]
+pub(crate) struct KeyRow {
+    id: Uuid,
+    tenant_id: Uuid,
+    name: String,
+    scopes: String,
+    created_at: DbTime,
+    expires_at: Option<DbTime>,
+    revoked_at: Option<DbTime>,
+}
+
+impl KeyRow {
+    pub(crate) fn into_key(self) -> Result<ApiKey> {
+        let scopes = self.scopes.split_whitespace().map(str::parse).collect::<Result<Vec<Scope>>>();
+        Ok(ApiKey {
+            id: ApiKeyId::from_uuid(self.id),
+            tenant: TenantId::from_uuid(self.tenant_id),
+            name: self.name,
+            scopes: scopes.map_err(|_| corrupt("key"))?,
+            created_at: self.created_at.0,
+            expires_at: self.expires_at.map(|at| at.0),
+            revoked_at: self.revoked_at.map(|at| at.0),
+        })
+    }
+}
+
+#[derive(Debug, FromRow)]
+pub(crate) struct WorkspaceRow {
+    id: Uuid,
+    tenant_id: Uuid,
+    name: String,
+    root: String,
+    created_at: DbTime,
+}
+
+impl From<WorkspaceRow> for Workspace {
+    fn from(row: WorkspaceRow) -> Self {
+        Self {
+            id: WorkspaceId::from_uuid(row.id),
+            tenant: TenantId::from_uuid(row.tenant_id),
+            name: row.name,
+            root: row.root,
+            created_at: row.created_at.0,
+        }
+    }
+}
+
+/// A session's head with what only the store needs to know.
+#[derive(Clone, Debug, FromRow)]
+pub(crate) struct HeadRow {
+    pub(crate) id: Uuid,
+    tenant_id: Uuid,
+    pool: String,
+    closed: bool,
+    epoch: i64,
+    pub(crate) owner: Option<Uuid>,
+    current_run: Option<Uuid>,
+    current_started_at: Option<DbTime>,
+    pending: i64,
+    last_seq: i64,
+    last_cursor: i64,
+}
+
+/// A loaded head and when its current run started.
+#[derive(Clone, Debug)]
+pub(crate) struct LockedHead {
+    pub(crate) head: Head,
+    pub(crate) current_started_at: Option<Timestamp>,
+}
+
+impl HeadRow {
+    /// `owner` says whether the recorded owner lives; who does not need to know says [`Owner::Alive`] without a lease.
+    pub(crate) fn into_head(self, owner: Owner) -> Result<LockedHead> {
+        let head = Head {
+            tenant: TenantId::from_uuid(self.tenant_id),
+            session: SessionId::from_uuid(self.id),
+            pool: pool(&self.pool)?,
+            closed: self.closed,
+            epoch: self.epoch,
+            owner,
+            current: self.current_run.map(RunId::from_uuid),
+            pending: self.pending,
+            last_seq: self.last_seq,
+            last_cursor: self.last_cursor,
+        };
+        Ok(LockedHead { head, current_started_at: self.current_started_at.map(|at| at.0) })
+    }
+
+    /// The head for decisions that do not depend on the owner's lease.
+    pub(crate) fn into_head_with_owner(self) -> Result<LockedHead> {
+        let owner = match self.owner {
+            Some(worker) => Owner::Alive { worker: WorkerId::from_uuid(worker), lease_left: Duration::ZERO },
+            None => Owner::Nobody,
+        };
+        self.into_head(owner)
+    }
+}
+
+fn pool(text: &str) -> Result<Pool> {
+    text.parse().map_err(|_| corrupt("pool"))
+}
+
+/// The lease of a worker by the database's clock.
+#[derive(Clone, Copy, Debug, FromRow)]
+pub(crate) struct LeaseRow {
+    pub(crate) id: Uuid,
+    pub(crate) state: i16,
+    /// Microseconds until the lease ends; zero or less when it has.
+    pub(crate) left_us: i64,
+}
+
+pub(crate) const WORKER_ACTIVE: i16 = 0;
+pub(crate) const WORKER_DRAINING: i16 = 1;
+pub(crate) const WORKER_GONE: i16 = 2;
+
+impl LeaseRow {
+    pub(crate) fn owner(self) -> Owner {
+        let worker = WorkerId::from_uuid(self.id);
+        match u64::try_from(self.left_us) {
+            Ok(left) if left > 0 && self.state != WORKER_GONE => {
+                Owner::Alive { worker, lease_left: Duration::from_micros(left) }
+            }
+            _ => Owner::Expired { worker },
+        }
+    }
+}
+
+#[derive(Debug, FromRow)]
+pub(crate) struct SessionRow {
+    id: Uuid,
+    tenant_id: Uuid,
+    workspace_id: Uuid,
+    name: Option<String>,
+    title: String,
+    pool: String,
+    closed: bool,
+    created_at: DbTime,
+    epoch: i64,
+    owner: Option<Uuid>,
+    current_run: Option<Uuid>,
+    pending: i64,
+    last_cursor: i64,
+}
+
+impl SessionRow {
+    pub(crate) fn into_session(self) -> Result<Session> {
+        Ok(Session {
+            id: SessionId::from_uuid(self.id),
+            tenant: TenantId::from_uuid(self.tenant_id),
+            workspace: WorkspaceId::from_uuid(self.workspace_id),
+            name: self.name,
+            title: self.title,
+            pool: pool(&self.pool)?,
+            status: if self.closed { SessionStatus::Closed } else { SessionStatus::Open },
+            pending: self.pending,
+            current: self.current_run.map(RunId::from_uuid),
+            owner: self.owner.map(WorkerId::from_uuid),
+            epoch: self.epoch,
+            last_cursor: self.last_cursor,
+            created_at: self.created_at.0,
+        })
+    }
+}
+
+#[derive(Clone, Debug, FromRow)]
+pub(crate) struct RunRow {
+    pub(crate) id: Uuid,
+    tenant_id: Uuid,
+    pub(crate) session_id: Uuid,
+    seq: i64,
+    state: i16,
+    input: String,
+    timeout_ms: i64,
+    lost_attempts: i32,
+    created_at: DbTime,
+    started_at: Option<DbTime>,
+    finished_at: Option<DbTime>,
+    failure: Option<String>,
+    last_steps: Option<String>,
+    cancel_at: Option<DbTime>,
+    cancel_reason: Option<String>,
+    idempotency_key: Option<String>,
+    traceparent: Option<String>,
+    current_run: Option<Uuid>,
+    current_started_at: Option<DbTime>,
+}
+
+impl RunRow {
+    /// The run without its outcomes, which are in its steps.
+    pub(crate) fn into_run(self) -> Result<Run> {
+        let stored = RunState::from_db(self.state).ok_or_else(|| corrupt("run state"))?;
+        let is_current = self.current_run == Some(self.id);
+        let state = if stored == RunState::Queued && is_current { RunState::Running } else { stored };
+        let started_at = self.started_at.or(if is_current { self.current_started_at } else { None });
+        let lost = u32::try_from(self.lost_attempts).unwrap_or(0);
+        let failure = self.failure.as_deref().map(|text| parse::<Failure>("failure", text)).transpose()?;
+        let cancel = self
+            .cancel_at
+            .map(|at| CancelRequest { at: at.0, reason: self.cancel_reason.unwrap_or_default() });
+        Ok(Run {
+            id: RunId::from_uuid(self.id),
+            tenant: TenantId::from_uuid(self.tenant_id),
+            session: SessionId::from_uuid(self.session_id),
+            seq: self.seq,
+            state,
+            input: parse("input", &self.input)?,
+            timeout: Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or(0)),
+            attempt: if started_at.is_some() { lost + 1 } else { lost },
+            created_at: self.created_at.0,
+            started_at: started_at.map(|at| at.0),
+            finished_at: self.finished_at.map(|at| at.0),
+            outcomes: Vec::new(),
+            failure,
+            cancel,
+            idempotency_key: self.idempotency_key,
+            traceparent: self.traceparent,
+        })
+    }
+
+    pub(crate) fn last_steps(&self) -> Result<Vec<Step>> {
+        self.last_steps.as_deref().map_or_else(|| Ok(Vec::new()), |text| parse("steps", text))
+    }
+}
+
+/// The head run of a session with the directory its tools work in.
+#[derive(Debug, FromRow)]
+pub(crate) struct HeadRunRow {
+    #[sqlx(flatten)]
+    pub(crate) run: RunRow,
+    pub(crate) root: String,
+}
+
+#[derive(Debug, FromRow)]
+pub(crate) struct StepRow {
+    pub(crate) run_id: Uuid,
+    pub(crate) step: String,
+}
+
+#[derive(Debug, FromRow)]
+pub(crate) struct MessageRow {
+    id: Uuid,
+    session_id: Uuid,
+    run_id: Option<Uuid>,
+    role: String,
+    parts: String,
+    created_at: DbTime,
+}
+
+impl MessageRow {
+    pub(crate) fn into_message(self) -> Result<Message> {
+        Ok(Message {
+            id: MessageId::from_uuid(self.id),
+            session: SessionId::from_uuid(self.session_id),
+            run: self.run_id.map(RunId::from_uuid),
+            role: Role::parse(&self.role).ok_or_else(|| corrupt("role"))?,
+            parts: parse("message", &self.parts)?,
+            created_at: self.created_at.0,
+        })
+    }
+}
+
+#[derive(Debug, FromRow)]
+pub(crate) struct WorkerRow {
+    id: Uuid,
+    host: String,
+    version: String,
+    pool: String,
+    slots: i32,
+    busy: i32,
+    state: i16,
+    started_at: DbTime,
+    lease_until: DbTime,
+    alive: bool,
+}
+
+impl WorkerRow {
+    pub(crate) fn into_worker(self) -> Result<Worker> {
+        let state = match self.state {
+            WORKER_ACTIVE if self.alive => WorkerState::Active,
+            WORKER_DRAINING if self.alive => WorkerState::Draining,
+            _ => WorkerState::Gone,
+        };
+        Ok(Worker {
+            registration: Registration {
+                id: WorkerId::from_uuid(self.id),
+                host: self.host,
+                version: self.version,
+                pool: pool(&self.pool)?,
+                slots: u32::try_from(self.slots).unwrap_or(0),
+            },
+            state,
+            busy: u32::try_from(self.busy).unwrap_or(0),
+            started_at: self.started_at.0,
+            lease_until: self.lease_until.0,
+        })
+    }
+}
+
+/// One commit's events of a session as one row.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) session: Uuid,
+    pub(crate) last_cursor: i64,
+    pub(crate) json: String,
+}
+
+/// A run as it is inserted.
+#[derive(Debug)]
+pub(crate) struct RunInsert {
+    pub(crate) id: Uuid,
+    pub(crate) tenant: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) seq: i64,
+    pub(crate) input: String,
+    pub(crate) timeout_ms: i64,
+    pub(crate) created_at: DbTime,
+    pub(crate) idempotency_key: Option<String>,
+    pub(crate) traceparent: Option<String>,
+}
+
+/// The end of a run as it is written.
+#[derive(Debug)]
+pub(crate) struct RunFinish {
+    pub(crate) id: Uuid,
+    pub(crate) state: i16,
+    pub(crate) started_at: Option<DbTime>,
+    pub(crate) finished_at: DbTime,
+    pub(crate) failure: Option<String>,
+    pub(crate) last_steps: Option<String>,
+}
+
+/// A step as it is written.
+#[derive(Debug)]
+pub(crate) struct StepWrite {
+    pub(crate) run: Uuid,
+    pub(crate) id: Uuid,
+    pub(crate) position: i32,
+    pub(crate) json: String,
+}
+
+/// A message as it is written.
+#[derive(Debug)]
+pub(crate) struct MessageWrite {
+    pub(crate) id: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) run: Uuid,
+    pub(crate) role: &'static str,
+    pub(crate) parts: String,
+    pub(crate) created_at: DbTime,
+}
+
+impl HeadRunRow {
+    pub(crate) fn id(&self) -> RunId {
+        RunId::from_uuid(self.run.id)
+    }
+
+    /// Whether a worker could execute it now: it is not parked.
+    pub(crate) fn is_runnable(&self) -> bool {
+        self.run.state == RunState::Queued.to_db()
+    }
+}

@@ -1,0 +1,246 @@
+//! Workers, leases, and what must be woken.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use remuda_domain::{
+    Code, Error, RunId, SessionId, TenantId, WorkerId,
+    error::Result,
+    worker::{Registration, Worker},
+};
+use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use uuid::Uuid;
+
+use super::{
+    dialect::{self, FOR_UPDATE, IN_MICROS_2, NOW},
+    store::{Context, SqlStore},
+};
+use crate::{
+    Fleet, Heartbeat, Orders, PoolStats, Runnable,
+    error::{corrupt, db},
+    rows::{WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE, WorkerRow},
+    time::{DbTime, now},
+};
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Sessions whose head run could start and that no live worker owns; `{where}` narrows them.
+fn runnable_sql(columns: &str, and: &str) -> String {
+    format!(
+        "SELECT {columns} FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0) q \
+         JOIN sessions s ON s.id = q.session_id \
+         WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) \
+         AND 0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1) {and}"
+    )
+}
+
+async fn register(context: &Context, worker: &Registration, lease: Duration) -> Result<()> {
+    let sql = format!(
+        "INSERT INTO workers (id, host, version, pool, slots, started_at, lease_until) \
+         VALUES ($1, $3, $4, $5, $6, $7, {IN_MICROS_2})"
+    );
+    query(AssertSqlSafe(sql))
+        .bind(worker.id.as_uuid())
+        .bind(micros(lease))
+        .bind(worker.host.as_str())
+        .bind(worker.version.as_str())
+        .bind(worker.pool.as_str())
+        .bind(i32::try_from(worker.slots).unwrap_or(i32::MAX))
+        .bind(DbTime(now()))
+        .execute(&context.writer)
+        .await
+        .map_err(db)?;
+    Ok(())
+}
+
+async fn renew(context: &Context, beat: &Heartbeat) -> Result<Orders> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let sql = format!(
+        "UPDATE workers SET lease_until = {IN_MICROS_2}, busy = $3 \
+         WHERE id = $1 AND state < {WORKER_GONE} AND lease_until > {NOW} RETURNING state"
+    );
+    let state: Option<i16> = query_scalar(AssertSqlSafe(sql))
+        .bind(beat.worker.as_uuid())
+        .bind(micros(beat.lease))
+        .bind(i32::try_from(beat.running.len()).unwrap_or(i32::MAX))
+        .fetch_optional(&mut *tx)
+        .await
+        .map_err(db)?;
+    let Some(state) = state else {
+        return Err(Error::new(Code::OwnershipLost, "the worker's lease has ended"));
+    };
+    let runs: Vec<Uuid> = beat.running.iter().map(|run| run.as_uuid()).collect();
+    let cancel = if runs.is_empty() { Vec::new() } else { dialect::cancel_requested(&mut tx, &runs).await? };
+    tx.commit().await.map_err(db)?;
+    Ok(Orders { cancel: cancel.into_iter().map(RunId::from_uuid).collect(), drain: state == WORKER_DRAINING })
+}
+
+async fn lead(context: &Context, name: &str, holder: &str, lease: Duration) -> Result<bool> {
+    let sql = format!(
+        "INSERT INTO leases (name, holder, lease_until) VALUES ($1, $3, {IN_MICROS_2}) \
+         ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until \
+         WHERE leases.holder = excluded.holder OR leases.lease_until <= {NOW}"
+    );
+    let done = query(AssertSqlSafe(sql))
+        .bind(name)
+        .bind(micros(lease))
+        .bind(holder)
+        .execute(&context.writer)
+        .await
+        .map_err(db)?;
+    Ok(done.rows_affected() == 1)
+}
+
+async fn drain(context: &Context, worker: WorkerId) -> Result<()> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let sql = format!("SELECT state FROM workers WHERE id = $1 {FOR_UPDATE}");
+    let state: Option<i16> =
+        query_scalar(AssertSqlSafe(sql)).bind(worker.as_uuid()).fetch_optional(&mut *tx).await.map_err(db)?;
+    if state.is_none() {
+        return Err(Error::new(Code::WorkerNotFound, "there is no such worker").at("worker_id"));
+    }
+    let sql =
+        format!("UPDATE workers SET state = {WORKER_DRAINING} WHERE id = $1 AND state = {WORKER_ACTIVE}");
+    query(AssertSqlSafe(sql)).bind(worker.as_uuid()).execute(&mut *tx).await.map_err(db)?;
+    tx.commit().await.map_err(db)
+}
+
+#[derive(Debug, FromRow)]
+struct RunnableRow {
+    id: Uuid,
+    tenant_id: Uuid,
+    pool: String,
+}
+
+#[derive(Debug, FromRow)]
+struct StatsRow {
+    pool: String,
+    runnable: i64,
+    running: i64,
+    queued: i64,
+    workers: i64,
+    slots: i64,
+    oldest: Option<DbTime>,
+}
+
+#[async_trait]
+impl Fleet for SqlStore {
+    async fn register_worker(&self, worker: &Registration, lease: Duration) -> Result<()> {
+        let (context, worker) = (self.context.clone(), worker.clone());
+        self.to_the_end(async move { register(&context, &worker, lease).await }).await
+    }
+
+    async fn renew_lease(&self, beat: &Heartbeat) -> Result<Orders> {
+        let (context, beat) = (self.context.clone(), beat.clone());
+        self.to_the_end(async move { renew(&context, &beat).await }).await
+    }
+
+    async fn retire_worker(&self, worker: WorkerId) -> Result<()> {
+        let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0 WHERE id = $1");
+        query(AssertSqlSafe(sql)).bind(worker.as_uuid()).execute(&self.context.writer).await.map_err(db)?;
+        Ok(())
+    }
+
+    async fn list_workers(&self, include_gone: bool) -> Result<Vec<Worker>> {
+        let mut sql = format!(
+            "SELECT id, host, version, pool, slots, busy, state, started_at, lease_until, lease_until > {NOW} AS alive \
+             FROM workers"
+        );
+        if !include_gone {
+            sql.push_str(&format!(" WHERE state < {WORKER_GONE} AND lease_until > {NOW}"));
+        }
+        sql.push_str(" ORDER BY id DESC LIMIT 1000");
+        let rows: Vec<WorkerRow> =
+            query_as(AssertSqlSafe(sql)).fetch_all(&self.context.reader).await.map_err(db)?;
+        rows.into_iter().map(WorkerRow::into_worker).collect()
+    }
+
+    async fn drain_worker(&self, worker: WorkerId) -> Result<Worker> {
+        let context = self.context.clone();
+        self.to_the_end(async move { drain(&context, worker).await }).await?;
+        let workers = self.list_workers(true).await?;
+        let found = workers.into_iter().find(|it| it.registration.id == worker);
+        found.ok_or_else(|| Error::new(Code::WorkerNotFound, "there is no such worker").at("worker_id"))
+    }
+
+    async fn expire_all_leases(&self) -> Result<u64> {
+        let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0 WHERE state < {WORKER_GONE}");
+        let done = query(AssertSqlSafe(sql)).execute(&self.context.writer).await.map_err(db)?;
+        Ok(done.rows_affected())
+    }
+
+    async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>> {
+        let sql = runnable_sql("s.id, s.tenant_id, s.pool", "AND s.id > $1 ORDER BY s.id LIMIT $2");
+        let rows: Vec<RunnableRow> = query_as(AssertSqlSafe(sql))
+            .bind(after.map_or(Uuid::nil(), SessionId::as_uuid))
+            .bind(i64::from(limit))
+            .fetch_all(&self.context.reader)
+            .await
+            .map_err(db)?;
+        let runnable = |row: RunnableRow| {
+            Ok(Runnable {
+                tenant: TenantId::from_uuid(row.tenant_id),
+                session: SessionId::from_uuid(row.id),
+                pool: row.pool.parse().map_err(|_| corrupt("pool"))?,
+            })
+        };
+        rows.into_iter().map(runnable).collect()
+    }
+
+    async fn queue_stats(&self) -> Result<Vec<PoolStats>> {
+        let runnable = runnable_sql(
+            "s.pool, count(*) AS sessions, min((SELECT r.created_at FROM runs r \
+             WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1)) AS oldest",
+            "GROUP BY s.pool",
+        );
+        let sql = format!(
+            "WITH pools AS (SELECT DISTINCT pool FROM sessions UNION SELECT pool FROM workers WHERE state < {WORKER_GONE} \
+               AND lease_until > {NOW}), \
+             runnable AS ({runnable}), \
+             live AS (SELECT s.pool, count(*) AS queued, count(CASE WHEN s.current_run = r.id AND s.owner IS NOT NULL \
+               THEN 1 END) AS running FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.state < 10 GROUP BY s.pool), \
+             fleet AS (SELECT pool, count(*) AS workers, CAST(sum(slots) AS bigint) AS slots FROM workers \
+               WHERE state = {WORKER_ACTIVE} AND lease_until > {NOW} GROUP BY pool) \
+             SELECT p.pool, coalesce(runnable.sessions, 0) AS runnable, coalesce(live.running, 0) AS running, \
+               coalesce(live.queued - live.running, 0) AS queued, coalesce(fleet.workers, 0) AS workers, \
+               coalesce(fleet.slots, 0) AS slots, runnable.oldest \
+             FROM pools p LEFT JOIN runnable ON runnable.pool = p.pool LEFT JOIN live ON live.pool = p.pool \
+             LEFT JOIN fleet ON fleet.pool = p.pool ORDER BY p.pool"
+        );
+        let rows: Vec<StatsRow> =
+            query_as(AssertSqlSafe(sql)).fetch_all(&self.context.reader).await.map_err(db)?;
+        let stats = |row: StatsRow| {
+            Ok(PoolStats {
+                pool: row.pool.parse().map_err(|_| corrupt("pool"))?,
+                runnable_sessions: row.runnable,
+                running_sessions: row.running,
+                queued_runs: row.queued,
+                workers: u32::try_from(row.workers).unwrap_or(0),
+                slots: u32::try_from(row.slots).unwrap_or(0),
+                oldest_runnable_at: row.oldest.map(|at| at.0),
+            })
+        };
+        rows.into_iter().map(stats).collect()
+    }
+
+    async fn lead(&self, name: &str, holder: &str, lease: Duration) -> Result<bool> {
+        let (context, name, holder) = (self.context.clone(), name.to_owned(), holder.to_owned());
+        self.to_the_end(async move { lead(&context, &name, &holder, lease).await }).await
+    }
+
+    async fn delete_expired_keys(&self) -> Result<u64> {
+        let done = query("DELETE FROM idempotency_keys WHERE expires_at <= $1")
+            .bind(DbTime(now()))
+            .execute(&self.context.writer)
+            .await
+            .map_err(db)?;
+        Ok(done.rows_affected())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        query("SELECT 1").execute(&self.context.reader).await.map_err(db)?;
+        Ok(())
+    }
+}

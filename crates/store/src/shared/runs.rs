@@ -1,0 +1,219 @@
+//! Runs as callers see them.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use remuda_domain::{
+    Code, Error, Pool, Run, RunId, RunState, SessionId, StepId, TenantId,
+    error::Result,
+    page::{Page, PageRequest},
+    run::IfBusy,
+    step::Step,
+};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row as _, query, query_as, query_scalar};
+
+use super::{
+    cancel,
+    dialect::{self, Connection, Db, NOW},
+    store::SqlStore,
+    submit,
+};
+use crate::{
+    Cancelled, NewRun, RunFilter, Runs, Situation, Submitted,
+    error::{corrupt, db, parse},
+    rows::{HeadRow, RunRow, WORKER_ACTIVE},
+};
+
+fn run_not_found() -> Error {
+    Error::new(Code::RunNotFound, "there is no such run").at("run_id")
+}
+
+async fn load_row(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<RunRow> {
+    query_as(concat!(
+        "SELECT ",
+        run_columns!(),
+        " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id = $1 AND r.tenant_id = $2"
+    ))
+    .bind(run.as_uuid())
+    .bind(tenant.as_uuid())
+    .fetch_optional(connection)
+    .await
+    .map_err(db)?
+    .ok_or_else(run_not_found)
+}
+
+/// The steps of a run in order: those committed with its end replace their earlier versions.
+async fn merged_steps(connection: &mut Connection, row: &RunRow) -> Result<Vec<Step>> {
+    let mut steps: HashMap<StepId, Step> = HashMap::new();
+    for stored in dialect::load_steps(connection, &[row.id]).await? {
+        let step: Step = parse("step", &stored.step)?;
+        steps.insert(step.id, step);
+    }
+    steps.extend(row.last_steps()?.into_iter().map(|step| (step.id, step)));
+    let mut steps: Vec<Step> = steps.into_values().collect();
+    steps.sort_by_key(|step| step.index);
+    Ok(steps)
+}
+
+/// A run with its outcomes.
+pub(super) async fn load(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Run> {
+    let row = load_row(connection, tenant, run).await?;
+    let outcomes =
+        merged_steps(connection, &row).await?.into_iter().filter_map(|step| step.outcome).collect();
+    Ok(Run { outcomes, ..row.into_run()? })
+}
+
+pub(super) async fn pool_of(connection: &mut Connection, session: SessionId) -> Result<Pool> {
+    let pool: String = query_scalar("SELECT pool FROM sessions WHERE id = $1")
+        .bind(session.as_uuid())
+        .fetch_one(connection)
+        .await
+        .map_err(db)?;
+    pool.parse().map_err(|_| corrupt("pool"))
+}
+
+/// The unfinished runs of a session, in order.
+pub(super) async fn live_runs(connection: &mut Connection, session: SessionId) -> Result<Vec<Run>> {
+    let rows: Vec<RunRow> = query_as(concat!(
+        "SELECT ",
+        run_columns!(),
+        " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.session_id = $1 AND r.state < 10 ORDER BY r.seq"
+    ))
+    .bind(session.as_uuid())
+    .fetch_all(connection)
+    .await
+    .map_err(db)?;
+    rows.into_iter().map(RunRow::into_run).collect()
+}
+
+/// A condition on the state that readers see; which run is running stands in its session.
+fn state_condition(state: RunState) -> String {
+    match state {
+        RunState::Queued => "(r.state = 0 AND s.current_run IS DISTINCT FROM r.id)".to_owned(),
+        RunState::Running => "(r.state = 0 AND s.current_run = r.id)".to_owned(),
+        other => format!("r.state = {}", other.to_db()),
+    }
+}
+
+#[async_trait]
+impl Runs for SqlStore {
+    async fn submit(&self, run: NewRun) -> Result<Submitted> {
+        if run.if_busy == IfBusy::Interrupt {
+            let context = self.context.clone();
+            return self.to_the_end(async move { submit::submit_interrupting(&context, &run).await }).await;
+        }
+        self.submits.call(run).await
+    }
+
+    async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<Run> {
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        load(&mut connection, tenant, run).await
+    }
+
+    async fn list_runs(&self, tenant: TenantId, filter: &RunFilter, page: &PageRequest) -> Result<Page<Run>> {
+        let mut sql: QueryBuilder<Db> = QueryBuilder::new(concat!(
+            "SELECT ",
+            run_columns!(),
+            " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.tenant_id = "
+        ));
+        sql.push_bind(tenant.as_uuid());
+        if let Some(session) = filter.session {
+            sql.push(" AND r.session_id = ").push_bind(session.as_uuid());
+        }
+        if !filter.states.is_empty() {
+            let conditions: Vec<String> = filter.states.iter().copied().map(state_condition).collect();
+            sql.push(" AND (").push(conditions.join(" OR ")).push(")");
+        }
+        if let Some(after) = page.after::<RunId>()? {
+            sql.push(" AND r.id < ").push_bind(after.as_uuid());
+        }
+        sql.push(" ORDER BY r.id DESC LIMIT ").push_bind(i64::from(page.size) + 1);
+        let rows: Vec<RunRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
+        let runs = rows.into_iter().map(RunRow::into_run).collect::<Result<Vec<_>>>()?;
+        Ok(Page::from_rows(runs, page.size, |run| run.id.to_string()))
+    }
+
+    async fn list_queue(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        page: &PageRequest,
+    ) -> Result<Page<Run>> {
+        let after = page.after::<i64>()?.unwrap_or(0);
+        let rows: Vec<RunRow> = query_as(concat!(
+            "SELECT ",
+            run_columns!(),
+            " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.session_id = $1 AND r.tenant_id = $2 \
+             AND r.state < 10 AND r.seq > $3 ORDER BY r.seq LIMIT $4"
+        ))
+        .bind(session.as_uuid())
+        .bind(tenant.as_uuid())
+        .bind(after)
+        .bind(i64::from(page.size) + 1)
+        .fetch_all(&self.context.reader)
+        .await
+        .map_err(db)?;
+        let runs = rows.into_iter().map(RunRow::into_run).collect::<Result<Vec<_>>>()?;
+        Ok(Page::from_rows(runs, page.size, |run| run.seq.to_string()))
+    }
+
+    async fn list_steps(&self, tenant: TenantId, run: RunId) -> Result<Vec<Step>> {
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        let row = load_row(&mut connection, tenant, run).await?;
+        merged_steps(&mut connection, &row).await
+    }
+
+    async fn request_cancel(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<Cancelled> {
+        let (context, reason) = (self.context.clone(), reason.to_owned());
+        self.to_the_end(async move { cancel::request(&context, tenant, run, &reason).await }).await
+    }
+
+    async fn situation(&self, tenant: TenantId, run: RunId) -> Result<Situation> {
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        let run = load(&mut connection, tenant, run).await?;
+        let row: HeadRow = query_as(concat!("SELECT ", head_columns!(), " FROM sessions WHERE id = $1"))
+            .bind(run.session.as_uuid())
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(db)?;
+        let owner = match row.owner {
+            Some(worker) => dialect::leases(&mut connection, &[worker]).await?.pop(),
+            None => None,
+        };
+        let owner = owner.map_or(remuda_domain::session::Owner::Nobody, crate::rows::LeaseRow::owner);
+        let head = row.into_head(owner)?.head;
+        let ahead = query(
+            "SELECT count(*) AS ahead, max(seq) AS nearest FROM runs WHERE session_id = $1 AND state < 10 AND seq < $2",
+        )
+        .bind(run.session.as_uuid())
+        .bind(run.seq)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(db)?;
+        let nearest: Option<i64> = ahead.try_get("nearest").map_err(db)?;
+        let blocked_by = query_scalar("SELECT id FROM runs WHERE session_id = $1 AND seq = $2")
+            .bind(run.session.as_uuid())
+            .bind(nearest)
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(db)?;
+        let sql = format!(
+            "SELECT count(*) AS workers, CAST(coalesce(sum(slots - busy), 0) AS bigint) AS free FROM workers \
+             WHERE pool = $1 AND state = {WORKER_ACTIVE} AND lease_until > {NOW}"
+        );
+        let workers = query(AssertSqlSafe(sql))
+            .bind(head.pool.as_str())
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(db)?;
+        let count = |column: &str| -> Result<i64> { workers.try_get(column).map_err(db) };
+        Ok(Situation {
+            ahead: ahead.try_get("ahead").map_err(db)?,
+            blocked_by: blocked_by.map(RunId::from_uuid),
+            workers: u32::try_from(count("workers")?).unwrap_or(0),
+            free_slots: u32::try_from(count("free")?).unwrap_or(0),
+            run,
+            head,
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! Sessions, workspaces and transcripts.
+
+use async_trait::async_trait;
+use remuda_domain::{
+    Code, Error, EventBody, SessionId, TenantId, WorkspaceId,
+    error::Result,
+    event::NewEvent,
+    page::{Page, PageRequest},
+    session::{Session, SessionRef, SessionStatus, Workspace},
+    step::Message,
+};
+use sqlx::{QueryBuilder, query, query_as};
+
+use super::{
+    dialect::{self, Connection, Db},
+    store::{Context, SqlStore, append},
+    submit::{lock, session_not_found},
+};
+use crate::{
+    Changed, NewSession, Sessions,
+    error::{db, is_duplicate},
+    rows::{MessageRow, SessionRow, WorkspaceRow},
+    time::{DbTime, now},
+};
+
+async fn load(connection: &mut Connection, tenant: TenantId, session: &SessionRef) -> Result<Session> {
+    let row: Option<SessionRow> = match session {
+        SessionRef::Id(id) => query_as(concat!(
+            "SELECT ",
+            session_columns!(),
+            " FROM sessions WHERE id = $1 AND tenant_id = $2"
+        ))
+        .bind(id.as_uuid())
+        .bind(tenant.as_uuid())
+        .fetch_optional(connection)
+        .await
+        .map_err(db)?,
+        SessionRef::Name(name) => query_as(concat!(
+            "SELECT ",
+            session_columns!(),
+            " FROM sessions WHERE name = $1 AND tenant_id = $2"
+        ))
+        .bind(name.as_str())
+        .bind(tenant.as_uuid())
+        .fetch_optional(connection)
+        .await
+        .map_err(db)?,
+    };
+    row.ok_or_else(session_not_found)?.into_session()
+}
+
+async fn create(context: &Context, session: &NewSession) -> Result<Changed<Session>> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let at = now();
+    let inserted = query(
+        "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+    )
+    .bind(session.id.as_uuid())
+    .bind(session.tenant.as_uuid())
+    .bind(session.workspace.as_uuid())
+    .bind(session.name.as_deref())
+    .bind(session.title.as_str())
+    .bind(session.pool.as_str())
+    .bind(DbTime(at))
+    .execute(&mut *tx)
+    .await;
+    match inserted {
+        Err(error) if is_duplicate(&error) => {
+            return Err(Error::new(Code::AlreadyExists, "a session of that name exists").at("name"));
+        }
+        other => other.map_err(db)?,
+    };
+    let body = EventBody::SessionCreated;
+    let changed = record(&mut tx, session.tenant, session.id, body).await?;
+    tx.commit().await.map_err(db)?;
+    Ok(changed)
+}
+
+/// Appends one event of the session itself.
+async fn record(
+    connection: &mut Connection,
+    tenant: TenantId,
+    session: SessionId,
+    body: EventBody,
+) -> Result<Changed<Session>> {
+    let mut heads = lock(connection, std::iter::once(session.as_uuid())).await?;
+    let locked = heads.get_mut(&session.as_uuid()).ok_or_else(session_not_found)?;
+    let (events, chunk) = append(locked, vec![NewEvent { run: None, at: now(), body }])?;
+    dialect::save_heads(connection, &[locked]).await?;
+    dialect::append_chunks(connection, chunk.as_slice()).await?;
+    let value = load(connection, tenant, &SessionRef::Id(session)).await?;
+    Ok(Changed { value, events })
+}
+
+async fn retitle(
+    context: &Context,
+    tenant: TenantId,
+    session: SessionId,
+    title: &str,
+) -> Result<Changed<Session>> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let updated = query("UPDATE sessions SET title = $3 WHERE id = $1 AND tenant_id = $2")
+        .bind(session.as_uuid())
+        .bind(tenant.as_uuid())
+        .bind(title)
+        .execute(&mut *tx)
+        .await
+        .map_err(db)?;
+    if updated.rows_affected() == 0 {
+        return Err(session_not_found());
+    }
+    let changed = record(&mut tx, tenant, session, EventBody::SessionUpdated).await?;
+    tx.commit().await.map_err(db)?;
+    Ok(changed)
+}
+
+async fn close(context: &Context, tenant: TenantId, session: SessionId) -> Result<Changed<Session>> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let closed =
+        query("UPDATE sessions SET closed = TRUE WHERE id = $1 AND tenant_id = $2 AND closed = FALSE")
+            .bind(session.as_uuid())
+            .bind(tenant.as_uuid())
+            .execute(&mut *tx)
+            .await
+            .map_err(db)?;
+    let changed = if closed.rows_affected() == 1 {
+        record(&mut tx, tenant, session, EventBody::SessionClosed).await?
+    } else {
+        let value = load(&mut tx, tenant, &SessionRef::Id(session)).await?;
+        Changed { value, events: Vec::new() }
+    };
+    tx.commit().await.map_err(db)?;
+    Ok(changed)
+}
+
+#[async_trait]
+impl Sessions for SqlStore {
+    async fn find_workspace(&self, tenant: TenantId, name: &str) -> Result<Option<Workspace>> {
+        let row: Option<WorkspaceRow> = query_as(
+            "SELECT id, tenant_id, name, root, created_at FROM workspaces WHERE tenant_id = $1 AND name = $2",
+        )
+        .bind(tenant.as_uuid())
+        .bind(name)
+        .fetch_optional(&self.context.reader)
+        .await
+        .map_err(db)?;
+        Ok(row.map(Into::into))
+    }
+
+    async fn get_workspace(&self, tenant: TenantId, workspace: WorkspaceId) -> Result<Workspace> {
+        let row: Option<WorkspaceRow> = query_as(
+            "SELECT id, tenant_id, name, root, created_at FROM workspaces WHERE tenant_id = $1 AND id = $2",
+        )
+        .bind(tenant.as_uuid())
+        .bind(workspace.as_uuid())
+        .fetch_optional(&self.context.reader)
+        .await
+        .map_err(db)?;
+        row.map(Into::into).ok_or_else(|| Error::new(Code::WorkspaceNotFound, "there is no such workspace"))
+    }
+
+    async fn create_session(&self, session: &NewSession) -> Result<Changed<Session>> {
+        let (context, session) = (self.context.clone(), session.clone());
+        self.to_the_end(async move { create(&context, &session).await }).await
+    }
+
+    async fn get_session(&self, tenant: TenantId, session: &SessionRef) -> Result<Session> {
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        load(&mut connection, tenant, session).await
+    }
+
+    async fn list_sessions(
+        &self,
+        tenant: TenantId,
+        status: Option<SessionStatus>,
+        page: &PageRequest,
+    ) -> Result<Page<Session>> {
+        let mut sql: QueryBuilder<Db> =
+            QueryBuilder::new(concat!("SELECT ", session_columns!(), " FROM sessions WHERE tenant_id = "));
+        sql.push_bind(tenant.as_uuid());
+        if let Some(status) = status {
+            sql.push(" AND closed = ").push_bind(status == SessionStatus::Closed);
+        }
+        if let Some(after) = page.after::<SessionId>()? {
+            sql.push(" AND id < ").push_bind(after.as_uuid());
+        }
+        sql.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(page.size) + 1);
+        let rows: Vec<SessionRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
+        let sessions = rows.into_iter().map(SessionRow::into_session).collect::<Result<Vec<_>>>()?;
+        Ok(Page::from_rows(sessions, page.size, |session| session.id.to_string()))
+    }
+
+    async fn set_title(&self, tenant: TenantId, session: SessionId, title: &str) -> Result<Changed<Session>> {
+        let (context, title) = (self.context.clone(), title.to_owned());
+        self.to_the_end(async move { retitle(&context, tenant, session, &title).await }).await
+    }
+
+    async fn close_session(&self, tenant: TenantId, session: SessionId) -> Result<Changed<Session>> {
+        let context = self.context.clone();
+        self.to_the_end(async move { close(&context, tenant, session).await }).await
+    }
+
+    async fn list_messages(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        page: &PageRequest,
+    ) -> Result<Page<Message>> {
+        self.get_session(tenant, &SessionRef::Id(session)).await?;
+        let mut sql: QueryBuilder<Db> = QueryBuilder::new(
+            "SELECT id, session_id, run_id, role, parts, created_at FROM messages WHERE session_id = ",
+        );
+        sql.push_bind(session.as_uuid());
+        if let Some(after) = page.after::<remuda_domain::MessageId>()? {
+            sql.push(" AND id > ").push_bind(after.as_uuid());
+        }
+        sql.push(" ORDER BY id LIMIT ").push_bind(i64::from(page.size) + 1);
+        let rows: Vec<MessageRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
+        let messages = rows.into_iter().map(MessageRow::into_message).collect::<Result<Vec<_>>>()?;
+        Ok(Page::from_rows(messages, page.size, |message| message.id.to_string()))
+    }
+}

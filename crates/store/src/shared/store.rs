@@ -1,0 +1,103 @@
+//! The store itself: pools, coalescers, and the trait's calls handed to the functions that do them.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use remuda_domain::{Error, Event, Fence, SessionId, TenantId, WorkerId, error::Result, event::NewEvent};
+use tokio_util::task::TaskTracker;
+
+use super::{
+    dialect::{self, DbPool},
+    ownership, submit,
+};
+use crate::{
+    Claim, Commit, Committed, NewRun, Submitted,
+    coalesce::Coalescer,
+    error::json,
+    rows::{Chunk, LockedHead},
+};
+
+/// What every function of the store needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    /// For transactions that write.
+    pub(crate) writer: DbPool,
+    /// For everything else.
+    pub(crate) reader: DbPool,
+    pub(crate) idempotency_ttl: Duration,
+    pub(crate) max_pending: i64,
+}
+
+#[derive(Debug)]
+pub(crate) struct ClaimRequest {
+    pub(crate) tenant: TenantId,
+    pub(crate) session: SessionId,
+    pub(crate) worker: WorkerId,
+}
+
+#[derive(Debug)]
+pub(crate) struct SqlStore {
+    pub(crate) context: Context,
+    pub(crate) submits: Coalescer<NewRun, Submitted>,
+    pub(crate) claims: Coalescer<ClaimRequest, Claim>,
+    pub(crate) commits: Coalescer<Commit, Committed>,
+    tracker: TaskTracker,
+}
+
+impl SqlStore {
+    pub(crate) fn new(context: Context) -> Self {
+        let tracker = TaskTracker::new();
+        let max = dialect::MAX_BATCH;
+        let submits = {
+            let context = context.clone();
+            Coalescer::start(&tracker, max, move |batch: Arc<Vec<NewRun>>| {
+                let context = context.clone();
+                async move { submit::submit_batch(&context, &batch).await }
+            })
+        };
+        let claims = {
+            let context = context.clone();
+            Coalescer::start(&tracker, max, move |batch: Arc<Vec<ClaimRequest>>| {
+                let context = context.clone();
+                async move { ownership::claim_batch(&context, &batch).await }
+            })
+        };
+        let commits = {
+            let context = context.clone();
+            Coalescer::start(&tracker, max, move |batch: Arc<Vec<Commit>>| {
+                let context = context.clone();
+                async move { ownership::commit_batch(&context, &batch).await }
+            })
+        };
+        Self { context, submits, claims, commits, tracker }
+    }
+
+    /// Runs a change to its end even if the caller goes away: a gRPC handler is dropped when its client hangs up, and a
+    /// transaction dropped midway would be left to the pool.
+    pub(crate) async fn to_the_end<T, F>(&self, change: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let task = self.tracker.spawn(change);
+        task.await.map_err(|error| Error::internal("a change was cut short").with_source(error))?
+    }
+
+    pub(crate) async fn give_up(&self, fence: Fence) -> Result<()> {
+        let context = self.context.clone();
+        self.to_the_end(async move { ownership::release(&context, &fence).await }).await
+    }
+}
+
+/// Gives new events their cursors and makes the row that stores them.
+pub(crate) fn append(locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<(Vec<Event>, Option<Chunk>)> {
+    if events.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let head = &mut locked.head;
+    let first = head.take_cursors(events.len());
+    let placed: Vec<Event> =
+        (first..).zip(events).map(|(cursor, event)| event.at_cursor(head.session, cursor)).collect();
+    let chunk =
+        Chunk { session: head.session.as_uuid(), last_cursor: head.last_cursor, json: json(&placed)? };
+    Ok((placed, Some(chunk)))
+}

@@ -1,0 +1,60 @@
+//! One time type for both databases: `timestamptz` on PostgreSQL, microseconds since 1970 on SQLite.
+
+use remuda_domain::Timestamp;
+use sqlx::{Database, Decode, Encode, Postgres, Sqlite, Type, encode::IsNull, error::BoxDynError};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DbTime(pub(crate) Timestamp);
+
+impl Type<Postgres> for DbTime {
+    fn type_info() -> <Postgres as Database>::TypeInfo {
+        <Timestamp as Type<Postgres>>::type_info()
+    }
+}
+
+impl Encode<'_, Postgres> for DbTime {
+    fn encode_by_ref(
+        &self,
+        buffer: &mut <Postgres as Database>::ArgumentBuffer,
+    ) -> Result<IsNull, BoxDynError> {
+        <Timestamp as Encode<'_, Postgres>>::encode_by_ref(&self.0, buffer)
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for DbTime {
+    fn decode(value: <Postgres as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        <Timestamp as Decode<'r, Postgres>>::decode(value).map(Self)
+    }
+}
+
+impl Type<Sqlite> for DbTime {
+    fn type_info() -> <Sqlite as Database>::TypeInfo {
+        <i64 as Type<Sqlite>>::type_info()
+    }
+
+    fn compatible(ty: &<Sqlite as Database>::TypeInfo) -> bool {
+        <i64 as Type<Sqlite>>::compatible(ty)
+    }
+}
+
+impl<'q> Encode<'q, Sqlite> for DbTime {
+    fn encode_by_ref(
+        &self,
+        buffer: &mut <Sqlite as Database>::ArgumentBuffer,
+    ) -> Result<IsNull, BoxDynError> {
+        <i64 as Encode<'q, Sqlite>>::encode_by_ref(&self.0.timestamp_micros(), buffer)
+    }
+}
+
+impl<'r> Decode<'r, Sqlite> for DbTime {
+    fn decode(value: <Sqlite as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        let micros = <i64 as Decode<'r, Sqlite>>::decode(value)?;
+        Timestamp::from_timestamp_micros(micros).map(Self).ok_or_else(|| "time out of range".into())
+    }
+}
+
+/// The present, cut to what both databases keep, so that a value equals itself after a round trip.
+pub(crate) fn now() -> Timestamp {
+    let now = chrono::Utc::now();
+    Timestamp::from_timestamp_micros(now.timestamp_micros()).unwrap_or(now)
+}

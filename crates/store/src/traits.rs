@@ -1,0 +1,322 @@
+//! The seam: what a store does, by who asks.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use remuda_domain::{
+    ApiKeyId, Cursor, Event, Fence, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, Timestamp,
+    WorkerId, WorkspaceId,
+    error::Result,
+    event::NewEvent,
+    identity::{ApiKey, Scope, Tenant},
+    page::{Page, PageRequest},
+    run::{IfBusy, RunEnd},
+    session::{Head, Session, SessionRef, SessionStatus, Workspace},
+    step::{Message, Part, Role, Step},
+    worker::{Registration, Worker},
+};
+
+/// Everything a process needs from the truth.
+pub trait Store: Identity + Sessions + Runs + Ownership + Events + Fleet + Send + Sync + 'static {}
+
+impl<T: Identity + Sessions + Runs + Ownership + Events + Fleet + Send + Sync + 'static> Store for T {}
+
+/// Tenants and their keys.
+#[async_trait]
+pub trait Identity {
+    /// Creates the tenant, or returns the one of that name, with its default workspace rooted at `root`.
+    async fn ensure_tenant(&self, name: &str, root: &str) -> Result<Tenant>;
+    async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>>;
+    async fn create_key(&self, key: &NewKey) -> Result<ApiKey>;
+    /// Finds a key that is neither revoked nor expired by the hash of its secret.
+    async fn find_key(&self, secret_hash: &[u8; 32]) -> Result<Option<ApiKey>>;
+    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>>;
+    /// Fails with `key_not_found` unless the tenant has such a key. Revoking twice is fine.
+    async fn revoke_key(&self, tenant: TenantId, key: ApiKeyId) -> Result<ApiKey>;
+}
+
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    pub tenant: TenantId,
+    pub name: String,
+    pub secret_hash: [u8; 32],
+    pub scopes: Vec<Scope>,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Sessions and what hangs on them.
+#[async_trait]
+pub trait Sessions {
+    async fn find_workspace(&self, tenant: TenantId, name: &str) -> Result<Option<Workspace>>;
+    async fn get_workspace(&self, tenant: TenantId, workspace: WorkspaceId) -> Result<Workspace>;
+    /// Fails with `already_exists` when the tenant has a session of that name.
+    async fn create_session(&self, session: &NewSession) -> Result<Changed<Session>>;
+    async fn get_session(&self, tenant: TenantId, session: &SessionRef) -> Result<Session>;
+    /// Newest first.
+    async fn list_sessions(
+        &self,
+        tenant: TenantId,
+        status: Option<SessionStatus>,
+        page: &PageRequest,
+    ) -> Result<Page<Session>>;
+    async fn set_title(&self, tenant: TenantId, session: SessionId, title: &str) -> Result<Changed<Session>>;
+    /// Closing twice is fine and appends no second event.
+    async fn close_session(&self, tenant: TenantId, session: SessionId) -> Result<Changed<Session>>;
+    /// Oldest first.
+    async fn list_messages(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        page: &PageRequest,
+    ) -> Result<Page<Message>>;
+}
+
+/// A change with the events it appended, to be published live after the commit.
+#[derive(Clone, Debug)]
+pub struct Changed<T> {
+    pub value: T,
+    pub events: Vec<Event>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewSession {
+    pub id: SessionId,
+    pub tenant: TenantId,
+    pub workspace: WorkspaceId,
+    pub name: Option<String>,
+    pub title: String,
+    pub pool: Pool,
+}
+
+/// Runs as callers see them.
+#[async_trait]
+pub trait Runs {
+    /// Accepts a run. Concurrent calls are committed together.
+    async fn submit(&self, run: NewRun) -> Result<Submitted>;
+    async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<Run>;
+    /// Newest first.
+    async fn list_runs(&self, tenant: TenantId, filter: &RunFilter, page: &PageRequest) -> Result<Page<Run>>;
+    /// The unfinished runs of a session, in the order of execution.
+    async fn list_queue(&self, tenant: TenantId, session: SessionId, page: &PageRequest)
+    -> Result<Page<Run>>;
+    async fn list_steps(&self, tenant: TenantId, run: RunId) -> Result<Vec<Step>>;
+    /// Asks for a run to stop: a waiting run ends at once, an executing one is marked for its owner.
+    async fn request_cancel(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<Cancelled>;
+    /// The run with the state of its session and its place in line, read at one moment.
+    async fn situation(&self, tenant: TenantId, run: RunId) -> Result<Situation>;
+}
+
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    pub id: RunId,
+    pub tenant: TenantId,
+    pub session: SessionId,
+    pub input: RunInput,
+    pub timeout: Duration,
+    pub if_busy: IfBusy,
+    pub idempotency: Option<Idempotency>,
+    pub traceparent: Option<String>,
+}
+
+/// Makes a retried submit return the first one's run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    pub key: String,
+    /// Hash of everything else in the request: the same key with another request is a conflict.
+    pub request_hash: [u8; 32],
+}
+
+#[derive(Clone, Debug)]
+pub struct Submitted {
+    pub run: Run,
+    pub pool: Pool,
+    pub deduplicated: bool,
+    pub events: Vec<Event>,
+    /// Runs that `if_busy = interrupt` cancelled or asked to stop.
+    pub interrupted: Vec<RunId>,
+    /// Whom to tell that its current run should stop.
+    pub signal: Option<(WorkerId, RunId)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct RunFilter {
+    pub session: Option<SessionId>,
+    /// Empty means every state.
+    pub states: Vec<RunState>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Cancelled {
+    pub run: Run,
+    pub already_finished: bool,
+    pub events: Vec<Event>,
+    /// The owner to tell, when the run executes.
+    pub signal: Option<WorkerId>,
+}
+
+/// What `explain` looks at.
+#[derive(Clone, Debug)]
+pub struct Situation {
+    pub run: Run,
+    pub head: Head,
+    /// Unfinished runs ahead of it in its session.
+    pub ahead: i64,
+    /// The run directly ahead, if any.
+    pub blocked_by: Option<RunId>,
+    /// Workers of the session's pool with a live lease that take work.
+    pub workers: u32,
+    /// Their free slots at the last heartbeats.
+    pub free_slots: u32,
+}
+
+/// What workers do to sessions they own.
+#[async_trait]
+pub trait Ownership {
+    /// Asks for ownership. Concurrent calls are committed together.
+    async fn claim(&self, tenant: TenantId, session: SessionId, worker: WorkerId) -> Result<Claim>;
+    /// Writes progress or the end of a run under a fence. Fails with `ownership_lost` when the fence is old; then
+    /// nothing was written. Concurrent calls are committed together.
+    async fn commit(&self, commit: Commit) -> Result<Committed>;
+    /// Gives ownership up in the middle of a run; the run stays the head of its session's line.
+    async fn release(&self, fence: Fence) -> Result<()>;
+    /// Whether the session has a run that could start and nobody who owns it: the look after the ack.
+    async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool>;
+}
+
+#[derive(Clone, Debug)]
+pub enum Claim {
+    Granted(Box<Grant>),
+    /// A live worker owns the session.
+    Refused {
+        owner: WorkerId,
+        retry_after: Duration,
+    },
+    /// No run waits, or there is no such session.
+    NothingToDo,
+}
+
+/// Ownership of a session with its head run.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub fence: Fence,
+    pub run: Run,
+    /// Steps that earlier owners committed, in order.
+    pub steps: Vec<Step>,
+    pub workspace_root: String,
+}
+
+/// What a worker writes at once.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    pub fence: Fence,
+    pub run: RunId,
+    /// New or finished steps of the run, by id.
+    pub steps: Vec<Step>,
+    pub messages: Vec<NewMessage>,
+    pub events: Vec<NewEvent>,
+    /// Ends the run and moves on to the next one of the session.
+    pub end: Option<Finish>,
+}
+
+/// Ends a run.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    pub end: RunEnd,
+    pub started_at: Timestamp,
+    /// Give the session up even if another run waits: the worker's turn is over, or it drains.
+    pub give_up: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewMessage {
+    pub role: Role,
+    pub parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// The appended events with their cursors, to be published live.
+    pub events: Vec<Event>,
+    /// After an end: the next run, if the worker still owns the session.
+    pub next: Option<Box<Grant>>,
+    /// The commit gave the session up (nothing waits, or the worker asked for it).
+    pub released: bool,
+}
+
+/// Reading the event stream.
+#[async_trait]
+pub trait Events {
+    /// Events after `after`, oldest first, at least `limit` of them unless the stream ends before. Fails with
+    /// `session_not_found`. The answer also says where the stream ends now.
+    async fn read_events(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        after: Cursor,
+        limit: usize,
+    ) -> Result<EventSlice>;
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct EventSlice {
+    pub events: Vec<Event>,
+    /// Cursor of the newest event of the session.
+    pub last_cursor: Cursor,
+}
+
+/// The fleet itself: workers, leases, and what must be woken. These calls act for the system, not for a tenant.
+#[async_trait]
+pub trait Fleet {
+    async fn register_worker(&self, worker: &Registration, lease: Duration) -> Result<()>;
+    /// Renews the lease by the database's clock and reads what the store wants of the worker. Fails with
+    /// `ownership_lost` when the lease has already ended: whoever lost it must not go on.
+    async fn renew_lease(&self, beat: &Heartbeat) -> Result<Orders>;
+    /// Ends the worker's lease at once: it stopped cleanly and owns nothing.
+    async fn retire_worker(&self, worker: WorkerId) -> Result<()>;
+    async fn list_workers(&self, include_gone: bool) -> Result<Vec<Worker>>;
+    async fn drain_worker(&self, worker: WorkerId) -> Result<Worker>;
+    /// Ends every lease. Only for the embedded mode, where a lock on the data directory proves that no worker lives.
+    async fn expire_all_leases(&self) -> Result<u64>;
+    /// Sessions with a run that could start and no live owner, after `after` in id order.
+    async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>>;
+    async fn queue_stats(&self) -> Result<Vec<PoolStats>>;
+    /// Takes or renews a named lease of the control planes: one of them leads at a time.
+    async fn lead(&self, name: &str, holder: &str, lease: Duration) -> Result<bool>;
+    /// Deletes idempotency keys past their time. Returns how many.
+    async fn delete_expired_keys(&self) -> Result<u64>;
+    /// Answers when the store does.
+    async fn ping(&self) -> Result<()>;
+}
+
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    pub worker: WorkerId,
+    pub lease: Duration,
+    /// The runs it executes, to learn which of them should stop.
+    pub running: Vec<RunId>,
+}
+
+/// What the store wants of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    pub cancel: Vec<RunId>,
+    pub drain: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runnable {
+    pub tenant: TenantId,
+    pub session: SessionId,
+    pub pool: Pool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolStats {
+    pub pool: Pool,
+    pub runnable_sessions: i64,
+    pub running_sessions: i64,
+    pub queued_runs: i64,
+    pub workers: u32,
+    pub slots: u32,
+    pub oldest_runnable_at: Option<Timestamp>,
+}

@@ -1,0 +1,226 @@
+use std::{
+    io,
+    sync::{Arc, Mutex, mpsc},
+    time::Instant,
+};
+
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+    trace_service_server::{TraceService, TraceServiceServer},
+};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
+use tracing::subscriber::{DefaultGuard, set_default};
+
+use super::*;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// Collects what is logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn start(options: &Options) -> (Lines, DefaultGuard, Guard) {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let (subscriber, guard) = subscriber(options, move || writer.clone()).unwrap();
+    (lines, set_default(subscriber), guard)
+}
+
+/// Traces into memory.
+fn collect(ratio: f64) -> (InMemorySpanExporter, SdkTracerProvider, DefaultGuard) {
+    let exporter = InMemorySpanExporter::default();
+    let provider = SdkTracerProvider::builder()
+        .with_simple_exporter(exporter.clone())
+        .with_sampler(traces::sampler(ratio))
+        .build();
+    let default = set_default(tracing_subscriber::registry().with(traces::layer(&provider)));
+    (exporter, provider, default)
+}
+
+#[test]
+fn json_lines_carry_fields_and_span() {
+    let options = Options { format: Format::Json, ansi: true, ..Options::default() };
+    let (lines, _default, guard) = start(&options);
+    tracing::info_span!("run", id = "run_1").in_scope(|| tracing::info!(slots = 16, "started"));
+    tracing::debug!("not shown");
+    let text = lines.text();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for part in [r#""message":"started""#, r#""slots":16"#, r#""level":"INFO""#, r#""id":"run_1""#] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(!text.contains('\u{1b}'));
+    guard.shutdown();
+}
+
+#[test]
+fn pretty_lines_have_colour_only_when_asked_for() {
+    for ansi in [false, true] {
+        let options = Options {
+            format: Format::Pretty,
+            log: "warn,remuda_telemetry=debug".into(),
+            ansi,
+            ..Options::default()
+        };
+        let (lines, _default, _guard) = start(&options);
+        tracing::debug!("shown");
+        let text = lines.text();
+        assert!(text.contains("shown"), "{text}");
+        assert_eq!(text.contains('\u{1b}'), ansi, "{text:?}");
+    }
+}
+
+#[test]
+fn bad_filters_and_endpoints_are_refused() {
+    for bad in ["info,=", "remuda=loud", "a=b=c"] {
+        assert!(matches!(check_filter(bad), Err(Error::Filter(_))), "{bad}");
+    }
+    for good in ["", "off", "info", "info,remuda_worker=debug", "[run{id=1}]=trace"] {
+        check_filter(good).unwrap();
+    }
+    let options = Options { otlp_endpoint: Some("http://a b".into()), ..Options::default() };
+    assert!(matches!(subscriber(&options, io::stderr), Err(Error::Exporter(_))));
+}
+
+#[test]
+fn a_trace_goes_on_in_the_next_process() {
+    let (exporter, provider, _default) = collect(1.0);
+    let submit = tracing::info_span!("submit");
+    let carried = submit.in_scope(inject_current).unwrap();
+    drop(submit);
+    let execute = tracing::info_span!("execute");
+    set_parent(&execute, &carried);
+    let next = execute.in_scope(inject_current).unwrap();
+    drop(execute);
+    provider.force_flush().unwrap();
+
+    let spans = exporter.get_finished_spans().unwrap();
+    let span = |name| spans.iter().find(|span| span.name == name).unwrap();
+    assert_eq!(span("execute").parent_span_id, span("submit").span_context.span_id());
+    assert_eq!(span("execute").span_context.trace_id(), span("submit").span_context.trace_id());
+    assert_eq!(carried[..36], next[..36]);
+    assert_ne!(carried, next);
+}
+
+#[test]
+fn what_is_no_traceparent_is_ignored() {
+    let (exporter, provider, _default) = collect(1.0);
+    let long = "0".repeat(10_000);
+    let zero = "00-00000000000000000000000000000000-0000000000000000-01";
+    for bad in ["", "x", "00-é", zero, &PARENT[..40], &long, "\0"] {
+        let span = tracing::info_span!("alone");
+        set_parent(&span, bad);
+        assert!(span.in_scope(inject_current).is_some());
+    }
+    provider.force_flush().unwrap();
+    let spans = exporter.get_finished_spans().unwrap();
+    assert_eq!(spans.len(), 7);
+    assert!(spans.iter().all(|span| span.parent_span_id == opentelemetry::trace::SpanId::INVALID));
+}
+
+#[test]
+fn a_parents_decision_overrules_the_ratio() {
+    let (exporter, provider, _default) = collect(0.0);
+    let dropped = tracing::info_span!("dropped");
+    // The decision travels on: the next process does not sample either.
+    assert!(dropped.in_scope(inject_current).unwrap().ends_with("-00"));
+    drop(dropped);
+    let kept = tracing::info_span!("kept");
+    set_parent(&kept, PARENT);
+    kept.in_scope(|| ());
+    drop(kept);
+    provider.force_flush().unwrap();
+    let names: Vec<_> = exporter.get_finished_spans().unwrap().into_iter().map(|span| span.name).collect();
+    assert_eq!(names, ["kept"]);
+}
+
+#[test]
+fn without_traces_nothing_is_injected() {
+    let (_lines, _default, _guard) = start(&Options::default());
+    assert_eq!(inject_current(), None);
+    let span = tracing::info_span!("run");
+    set_parent(&span, PARENT);
+    assert_eq!(span.in_scope(inject_current), None);
+}
+
+#[test]
+fn an_unreachable_collector_delays_neither_start_nor_exit() {
+    // Nobody answers there: the listener accepts connections into its backlog and never reads.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let refused = {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        closed.local_addr().unwrap()
+    };
+    for address in [silent.local_addr().unwrap(), refused] {
+        let begin = Instant::now();
+        let options = Options { otlp_endpoint: Some(format!("http://{address}")), ..Options::default() };
+        let (_lines, _default, guard) = start(&options);
+        tracing::info_span!("lost").in_scope(|| assert!(inject_current().is_some()));
+        assert!(begin.elapsed() < Duration::from_secs(2), "start took {:?}", begin.elapsed());
+        let begin = Instant::now();
+        guard.shutdown();
+        assert!(begin.elapsed() < FLUSH_BOUND + Duration::from_secs(2), "exit took {:?}", begin.elapsed());
+    }
+}
+
+struct Collector(mpsc::Sender<ExportTraceServiceRequest>);
+
+#[tonic::async_trait]
+impl TraceService for Collector {
+    async fn export(
+        &self,
+        request: tonic::Request<ExportTraceServiceRequest>,
+    ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+        self.0.send(request.into_inner()).map_err(|_| tonic::Status::internal("test ended"))?;
+        Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+#[test]
+fn shutdown_delivers_the_last_spans_to_the_collector() {
+    let (sender, receiver) = mpsc::channel();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(
+        tonic::transport::Server::builder()
+            .add_service(TraceServiceServer::new(Collector(sender)))
+            .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener)),
+    );
+
+    let options = Options {
+        log: "off".into(),
+        otlp_endpoint: Some(format!("http://{address}")),
+        service_name: "remuda-test".into(),
+        ..Options::default()
+    };
+    let (lines, _default, guard) = start(&options);
+    tracing::info_span!("last").in_scope(|| ());
+    guard.shutdown();
+
+    let request = receiver.recv_timeout(Duration::from_secs(10)).unwrap();
+    let spans = &request.resource_spans[0];
+    assert_eq!(spans.scope_spans[0].spans[0].name, "last");
+    let resource = format!("{:?}", spans.resource);
+    for part in ["service.name", "remuda-test", "service.version", "service.instance.id"] {
+        assert!(resource.contains(part), "{part} in {resource}");
+    }
+    assert_eq!(lines.text(), "");
+    runtime.shutdown_background();
+}

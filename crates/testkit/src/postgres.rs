@@ -1,0 +1,253 @@
+//! A private PostgreSQL server, and databases on it.
+
+use std::{
+    env, fs,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::{
+    sys::signal::Signal,
+    unistd::{Uid, User},
+};
+
+use crate::{
+    child::{Child, find_program, report},
+    free_port,
+    wait::wait_until,
+};
+
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+const START_ATTEMPTS: usize = 3;
+
+/// Names the superuser URL under which [`TestDatabase::create`] finds the server.
+const URL_VARIABLE: &str = "REMUDA_TEST_POSTGRES_URL";
+
+/// A PostgreSQL server with durable commits: what a test proves about crashes must not rest on `fsync = off`.
+#[derive(Debug)]
+pub struct PostgresServer {
+    port: u16,
+    child: Child,
+}
+
+impl PostgresServer {
+    /// Creates a cluster in `directory` and starts its server there. When this process is root, the directory is given
+    /// to the user `postgres`, as the server refuses to run as root.
+    pub fn start(directory: &Path) -> Result<Self> {
+        let user = if Uid::effective().is_root() { Some("postgres") } else { None };
+        if let Some(name) = user {
+            let account = User::from_name(name)?.context("no user postgres; install PostgreSQL")?;
+            chown(directory, Some(account.uid.as_raw()), Some(account.gid.as_raw()))
+                .with_context(|| format!("cannot give {} to {name}", directory.display()))?;
+        }
+        initialise(directory, user)?;
+        let mut last = None;
+        for _ in 0..START_ATTEMPTS {
+            match launch(directory, user) {
+                Ok(server) => return Ok(server),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("PostgreSQL was never started")?)
+    }
+
+    /// A superuser's URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// Disconnects every client and stops the server, keeping its data.
+    pub fn stop(&mut self) -> Result<()> {
+        self.child.signal(Signal::SIGINT)?;
+        match self.child.wait_timeout(STOP_TIMEOUT) {
+            Ok(_) => Ok(()),
+            Err(_) => self.child.kill(),
+        }
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        // In order: SIGKILL would leave the server's own children behind for a moment, and its shared memory.
+        if let Err(error) = self.stop() {
+            report(&format!("cannot stop PostgreSQL: {error:#}"));
+        }
+    }
+}
+
+fn initialise(directory: &Path, user: Option<&str>) -> Result<()> {
+    let log = directory.join("initdb.log");
+    let output = fs::File::create(&log).context("cannot create the log of initdb")?;
+    let errors = output.try_clone()?;
+    let mut child = Child::start(&postgres_program("initdb")?, user, |command| {
+        command.arg("-D").arg(directory.join("data"));
+        command.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        command.current_dir(directory).stdin(Stdio::null()).stdout(output).stderr(errors);
+    })?;
+    let status = child.wait_timeout(START_TIMEOUT)?;
+    ensure!(status.success(), "initdb failed: {}", fs::read_to_string(&log).unwrap_or_default().trim());
+    Ok(())
+}
+
+fn launch(directory: &Path, user: Option<&str>) -> Result<PostgresServer> {
+    let port = free_port()?;
+    let log = directory.join("postgres.log");
+    let output = fs::File::create(&log).context("cannot create the log of PostgreSQL")?;
+    let mut child = Child::start(&postgres_program("postgres")?, user, |command| {
+        command.arg("-D").arg(directory.join("data"));
+        command.args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(directory);
+        for setting in ["max_connections=300", "fsync=on", "synchronous_commit=on", "shared_buffers=128MB"] {
+            command.args(["-c", setting]);
+        }
+        command.current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    })?;
+    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+    // A port that another server took in between would answer as well: only a child that still runs counts.
+    let ready = wait_until(START_TIMEOUT, || {
+        if child.ended().is_some() {
+            return Some(false);
+        }
+        psql(&url, "SELECT 1").is_ok().then_some(true)
+    });
+    if ready != Some(true) || child.ended().is_some() {
+        bail!("PostgreSQL did not start: {}", fs::read_to_string(&log).unwrap_or_default().trim());
+    }
+    Ok(PostgresServer { port, child })
+}
+
+/// Finds a program of PostgreSQL; Debian keeps those of the server out of PATH.
+fn postgres_program(name: &str) -> Result<PathBuf> {
+    if let Some(program) = find_program(name) {
+        return Ok(program);
+    }
+    let version = |path: &Path| {
+        let directory = path.parent()?.parent()?.file_name()?;
+        directory.to_str()?.parse::<u32>().ok()
+    };
+    fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path().join("bin").join(name)))
+        .filter(|program| program.is_file())
+        .max_by_key(|program| version(program))
+        .with_context(|| format!("{name} not found; install PostgreSQL"))
+}
+
+/// Runs one statement.
+fn psql(url: &str, statement: &str) -> Result<()> {
+    let output = Command::new(postgres_program("psql")?)
+        .args([url, "--no-psqlrc", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", statement])
+        .env("PGCONNECT_TIMEOUT", "10")
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run psql")?;
+    ensure!(output.status.success(), "psql failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
+
+/// A fresh, empty database. It is dropped with this handle, whoever is still connected.
+#[derive(Debug)]
+pub struct TestDatabase {
+    server: String,
+    name: String,
+}
+
+impl TestDatabase {
+    /// Creates a database on the server named by `REMUDA_TEST_POSTGRES_URL`.
+    pub fn create() -> Result<Self> {
+        let server = env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty()).with_context(|| {
+            format!("{URL_VARIABLE} is not set; run `cargo xtask test`, or `cargo xtask services` and export what it prints")
+        })?;
+        Self::create_on(&server)
+    }
+
+    /// Creates a database on the server of this superuser URL.
+    pub fn create_on(server: &str) -> Result<Self> {
+        let name = unique_name();
+        // From template0: copying template1 fails while anyone is connected to it.
+        psql(server, &format!("CREATE DATABASE {name} TEMPLATE template0"))
+            .context("cannot create a test database")?;
+        Ok(Self { server: server.to_owned(), name })
+    }
+
+    #[must_use]
+    pub fn url(&self) -> String {
+        with_database(&self.server, &self.name)
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        if let Err(error) = psql(&self.server, &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name))
+        {
+            report(&format!("cannot drop {}: {error:#}", self.name));
+        }
+    }
+}
+
+/// A name no other test process uses: several share one server.
+fn unique_name() -> String {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos());
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    format!("remuda_test_{}_{nanos}_{count}", std::process::id())
+}
+
+/// The URL with another database name.
+fn with_database(url: &str, name: &str) -> String {
+    let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
+    let authority = base.find("://").map_or(0, |scheme| scheme + 3);
+    let end = base[authority..].find('/').map_or(base.len(), |slash| authority + slash);
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{}/{name}{query}", &base[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_only_the_database_name() {
+        for (url, expected) in [
+            ("postgres://u:p@h:1/postgres", "postgres://u:p@h:1/x"),
+            ("postgres://u@h:1", "postgres://u@h:1/x"),
+            ("postgresql://h/a?sslmode=disable", "postgresql://h/x?sslmode=disable"),
+        ] {
+            assert_eq!(with_database(url, "x"), expected);
+        }
+    }
+
+    #[test]
+    fn databases_are_fresh_separate_and_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = PostgresServer::start(directory.path()).unwrap();
+        let (one, two) = (
+            TestDatabase::create_on(&server.url()).unwrap(),
+            TestDatabase::create_on(&server.url()).unwrap(),
+        );
+        psql(&one.url(), "CREATE TABLE t (id int)").unwrap();
+        assert!(psql(&two.url(), "SELECT * FROM t").is_err());
+        let url = one.url();
+        drop((one, two));
+        assert!(psql(&url, "SELECT 1").is_err());
+        psql(&server.url(), "DO $$ BEGIN ASSERT current_setting('fsync') = 'on'; END $$").unwrap();
+        server.stop().unwrap();
+        assert!(psql(&server.url(), "SELECT 1").is_err());
+    }
+}

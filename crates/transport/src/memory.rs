@@ -1,0 +1,273 @@
+//! The transport inside one process: everything is a queue under one short lock.
+
+mod broadcast;
+mod queue;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use remuda_domain::{Event, Pool, SessionId, TenantId, WorkerId, error::Result, worker::Signal};
+use tokio::time::{Instant, timeout_at};
+
+use self::{
+    broadcast::{Listener, Topics},
+    queue::{Queue, TokenKey},
+};
+use crate::traits::{EventSource, Published, SignalSource, Token, TokenCounts, TokenSource, Transport};
+
+/// Batches of events a reader may lag behind before its source ends.
+const EVENT_BUFFER: usize = 256;
+const SIGNAL_BUFFER: usize = 64;
+/// How long `take` waits before it comes back empty-handed, as over NATS.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A token held in this process cannot be forgotten, so keeping it alive is a formality.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+
+/// Tokens, events and signals in memory. Clones share them.
+///
+/// A token comes back the moment its handle is dropped: its holder is a task of this process, and a holder that is gone
+/// has dropped it. What is kept is bounded by the sessions that have a token or a listener.
+#[derive(Clone, Default)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// One queue for every pool ever named; pools are few and configured.
+    pools: Mutex<HashMap<Pool, Arc<Queue>>>,
+    events: Arc<Topics<(TenantId, SessionId), Arc<[Event]>>>,
+    signals: Arc<Topics<WorkerId, Signal>>,
+}
+
+impl Memory {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn queue(&self, pool: &Pool) -> Arc<Queue> {
+        let mut pools = lock(&self.shared.pools);
+        if let Some(queue) = pools.get(pool) {
+            return Arc::clone(queue);
+        }
+        Arc::clone(pools.entry(pool.clone()).or_default())
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
+    }
+}
+
+/// A panic while the lock is held leaves nothing half done: every section is a few collection operations.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl Transport for Memory {
+    async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published> {
+        Ok(self.queue(pool).publish(TokenKey { tenant, session }))
+    }
+
+    async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
+        Ok(Box::new(MemoryTokens { queue: self.queue(pool) }))
+    }
+
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+        if !events.is_empty() {
+            self.shared.events.send(&(tenant, session), || events.into());
+        }
+    }
+
+    async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
+        Ok(Box::new(MemoryEvents(Topics::listen(&self.shared.events, (tenant, session), EVENT_BUFFER))))
+    }
+
+    async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {
+        self.shared.signals.send(&worker, || signal.clone());
+        Ok(())
+    }
+
+    async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
+        Ok(Box::new(MemorySignals(Topics::listen(&self.shared.signals, worker, SIGNAL_BUFFER))))
+    }
+
+    async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
+        Ok(self.queue(pool).counts())
+    }
+
+    async fn ping(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct MemoryTokens {
+    queue: Arc<Queue>,
+}
+
+#[async_trait]
+impl TokenSource for MemoryTokens {
+    async fn take(&mut self, max: usize) -> Result<Vec<Box<dyn Token>>> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let deadline = Instant::now() + TAKE_TIMEOUT;
+        loop {
+            let woken = self.queue.woken();
+            tokio::pin!(woken);
+            // Registers before the look, so that a publish between the look and the wait is not missed.
+            woken.as_mut().enable();
+            let (keys, next_due) = self.queue.pop(max);
+            if !keys.is_empty() {
+                return Ok(keys.into_iter().map(|key| self.hold(key)).collect());
+            }
+            if Instant::now() >= deadline {
+                return Ok(Vec::new());
+            }
+            let until = next_due.map_or(deadline, |due| due.min(deadline));
+            // Woken or not: the next look decides.
+            timeout_at(until, woken).await.ok();
+        }
+    }
+}
+
+impl MemoryTokens {
+    fn hold(&self, key: TokenKey) -> Box<dyn Token> {
+        Box::new(MemoryToken { key, queue: Arc::clone(&self.queue), held: true })
+    }
+}
+
+struct MemoryToken {
+    key: TokenKey,
+    queue: Arc<Queue>,
+    held: bool,
+}
+
+#[async_trait]
+impl Token for MemoryToken {
+    fn tenant(&self) -> TenantId {
+        self.key.tenant
+    }
+
+    fn session(&self) -> SessionId {
+        self.key.session
+    }
+
+    async fn keep_alive(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn keep_alive_every(&self) -> Duration {
+        KEEP_ALIVE_EVERY
+    }
+
+    async fn finish(mut self: Box<Self>) -> Result<()> {
+        self.held = false;
+        self.queue.remove(self.key);
+        Ok(())
+    }
+
+    async fn retry_after(mut self: Box<Self>, delay: Duration) -> Result<()> {
+        self.held = false;
+        self.queue.give_back(self.key, delay);
+        Ok(())
+    }
+}
+
+impl Drop for MemoryToken {
+    fn drop(&mut self) {
+        if self.held {
+            self.queue.give_back(self.key, Duration::ZERO);
+        }
+    }
+}
+
+struct MemoryEvents(Listener<(TenantId, SessionId), Arc<[Event]>>);
+
+#[async_trait]
+impl EventSource for MemoryEvents {
+    async fn next(&mut self) -> Option<Vec<Event>> {
+        self.0.next().await.map(|events| events.to_vec())
+    }
+}
+
+struct MemorySignals(Listener<WorkerId, Signal>);
+
+#[async_trait]
+impl SignalSource for MemorySignals {
+    async fn next(&mut self) -> Option<Signal> {
+        self.0.next().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn keeps_nothing_for_sessions_without_tokens_and_listeners() {
+        let memory = Memory::new();
+        let (pool, tenant) = (Pool::default(), TenantId::new());
+        for _ in 0..100 {
+            let session = SessionId::new();
+            memory.publish_events(tenant, session, &[]).await;
+            drop(memory.subscribe_events(tenant, session).await.unwrap());
+            memory.publish_token(&pool, tenant, session).await.unwrap();
+            let mut tokens = memory.tokens(&pool).await.unwrap();
+            for token in tokens.take(1).await.unwrap() {
+                token.finish().await.unwrap();
+            }
+            drop(memory.subscribe_signals(WorkerId::new()).await.unwrap());
+        }
+        assert_eq!(memory.shared.events.len() + memory.shared.signals.len(), 0);
+        assert!(memory.queue(&pool).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_empty_take_ends_after_a_while() {
+        let memory = Memory::new();
+        let start = Instant::now();
+        assert!(memory.tokens(&Pool::default()).await.unwrap().take(3).await.unwrap().is_empty());
+        assert_eq!(start.elapsed(), TAKE_TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiting_take_sees_a_token_that_becomes_due() {
+        let memory = Memory::new();
+        let (pool, session) = (Pool::default(), SessionId::new());
+        memory.publish_token(&pool, TenantId::new(), session).await.unwrap();
+        let mut tokens = memory.tokens(&pool).await.unwrap();
+        let token = tokens.take(1).await.unwrap().remove(0);
+        let start = Instant::now();
+        let mut other = memory.tokens(&pool).await.unwrap();
+        let (taken, ()) = tokio::join!(other.take(1), async {
+            tokio::task::yield_now().await;
+            token.retry_after(Duration::from_secs(2)).await.unwrap();
+        });
+        assert_eq!(taken.unwrap()[0].session(), session);
+        assert_eq!(start.elapsed().as_secs(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_lags_is_told_to_start_anew() {
+        let memory = Memory::new();
+        let (worker, signal) = (WorkerId::new(), Signal::Drain);
+        let mut signals = memory.subscribe_signals(worker).await.unwrap();
+        for _ in 0..=SIGNAL_BUFFER {
+            memory.send_signal(worker, &signal).await.unwrap();
+        }
+        assert_eq!(signals.next().await, None);
+        assert_eq!(signals.next().await, None);
+        let mut anew = memory.subscribe_signals(worker).await.unwrap();
+        memory.send_signal(worker, &signal).await.unwrap();
+        assert_eq!(anew.next().await, Some(signal));
+    }
+}

@@ -1,0 +1,80 @@
+//! Topics that exist only while someone listens.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Arc, Mutex},
+};
+
+use tokio::sync::broadcast::{Receiver, Sender, channel};
+
+use super::lock;
+
+pub(super) struct Topics<K, V> {
+    senders: Mutex<HashMap<K, Sender<V>>>,
+}
+
+impl<K, V> Default for Topics<K, V> {
+    fn default() -> Self {
+        Self { senders: Mutex::default() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Topics<K, V> {
+    /// Sends to the listeners of a topic; without any, the value is not even made.
+    pub(super) fn send(&self, topic: &K, value: impl FnOnce() -> V) {
+        if let Some(sender) = lock(&self.senders).get(topic) {
+            // Fails only without a receiver, and then nobody is owed anything.
+            sender.send(value()).ok();
+        }
+    }
+
+    /// Listens from now on; at most `buffer` values wait.
+    pub(super) fn listen(topics: &Arc<Self>, topic: K, buffer: usize) -> Listener<K, V> {
+        let mut senders = lock(&topics.senders);
+        let receiver = senders.entry(topic.clone()).or_insert_with(|| channel(buffer).0).subscribe();
+        Listener { topics: Arc::clone(topics), topic, receiver: Some(receiver) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        lock(&self.senders).len()
+    }
+}
+
+pub(super) struct Listener<K: Clone + Eq + Hash, V: Clone> {
+    topics: Arc<Topics<K, V>>,
+    topic: K,
+    /// Absent once the listener has ended.
+    receiver: Option<Receiver<V>>,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Listener<K, V> {
+    /// The next value. A listener that lagged behind has missed some, so it ends rather than skip them silently.
+    pub(super) async fn next(&mut self) -> Option<V> {
+        match self.receiver.as_mut()?.recv().await {
+            Ok(value) => Some(value),
+            Err(_) => {
+                self.end();
+                None
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        let mut senders = lock(&self.topics.senders);
+        // Under the lock, so that nobody subscribes between the count and the removal.
+        self.receiver = None;
+        if senders.get(&self.topic).is_some_and(|sender| sender.receiver_count() == 0) {
+            senders.remove(&self.topic);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Drop for Listener<K, V> {
+    fn drop(&mut self) {
+        if self.receiver.is_some() {
+            self.end();
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The transport over NATS: tokens in a JetStream work queue, events and signals over core NATS.
+//!
+//! Two connections: one for tokens and signals, one for events, so that a flood of events cannot delay the acks that keep
+//! a token with its worker. Every wait has an end: while disconnected, the client library would otherwise queue commands
+//! and then block for ever.
+
+mod demand;
+mod events;
+mod link;
+mod names;
+mod options;
+mod prepare;
+mod settings;
+mod signals;
+mod tokens;
+mod version;
+
+use std::{fmt, sync::Arc};
+
+use async_nats::jetstream::{self, context::ContextBuilder};
+use async_trait::async_trait;
+use remuda_domain::{
+    Event, Pool, SessionId, TenantId, WorkerId,
+    error::{Error, Result},
+    worker::Signal,
+};
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+pub use self::{
+    options::NatsOptions,
+    prepare::{ConsumerReport, NatsReport},
+};
+use self::{link::Link, names::Names};
+use crate::traits::{EventSource, Published, SignalSource, TokenCounts, TokenSource, Transport};
+
+/// Tokens, events and signals over NATS. Clones share the connections.
+///
+/// In a cluster a new subscription takes a moment to be known on every server, so a reader of events that must miss
+/// nothing also looks into the store now and then.
+#[derive(Clone)]
+pub struct Nats {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: NatsOptions,
+    names: Names,
+    control: Link,
+    events: Link,
+    jetstream: jetstream::Context,
+    /// Lets one task at a time repair a wiped server; the others find it repaired.
+    repair: Semaphore,
+    /// Gives back tokens that arrive for sources that are gone, and reads subscriptions.
+    tasks: TaskTracker,
+}
+
+impl Nats {
+    /// Connects to the servers and checks their version. Call [`Nats::prepare`] before the first use.
+    pub async fn connect(options: NatsOptions) -> Result<Self> {
+        let names = Names::new(&options.prefix)?;
+        options.check()?;
+        let (control, events) =
+            tokio::try_join!(Link::connect("remuda-control", &options), Link::connect("remuda-events", &options))?;
+        version::check(&control.version(), options.replicas)?;
+        let jetstream = ContextBuilder::new().timeout(options.request_timeout).build(control.client().clone());
+        let shared = Shared {
+            options,
+            names,
+            control,
+            events,
+            jetstream,
+            repair: Semaphore::new(1),
+            tasks: TaskTracker::new(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Waits until tokens of dropped sources are given back and everything sent has left this process. The caller bounds
+    /// the wait, and drops its sources first.
+    pub async fn close(&self) -> Result<()> {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        self.shared.control.flush().await?;
+        self.shared.events.flush().await
+    }
+}
+
+impl fmt::Debug for Nats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nats").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Transport for Nats {
+    async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published> {
+        tokens::publish(&self.shared, pool, tenant, session).await
+    }
+
+    async fn discard_token(
+        &self,
+        pool: &Pool,
+        tenant: TenantId,
+        session: SessionId,
+        older_than: std::time::Duration,
+    ) -> Result<bool> {
+        tokens::discard(&self.shared, pool, tenant, session, older_than).await
+    }
+
+    async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
+        Ok(Box::new(tokens::NatsTokens::new(Arc::clone(&self.shared), pool.clone())))
+    }
+
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+        events::publish(&self.shared, tenant, session, events).await;
+    }
+
+    async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
+        Ok(Box::new(events::NatsEvents::open(&self.shared, tenant, session).await?))
+    }
+
+    async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {
+        signals::send(&self.shared, worker, signal).await
+    }
+
+    async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
+        Ok(Box::new(signals::NatsSignals::open(&self.shared, worker).await?))
+    }
+
+    async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
+        self.shared.token_counts(pool).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.shared.control.round_trip(&self.shared.names.nobody()).await?;
+        self.shared.events.round_trip(&self.shared.names.nobody()).await?;
+        // Any answer will do; its type differs between server versions, so it is not looked at.
+        let answer = self.shared.jetstream.request::<_, _, serde_json::Value>("INFO", &());
+        self.shared.control.bounded("JetStream", answer).await?;
+        Ok(())
+    }
+}
+
+/// What went wrong between us and the server, for callers that can only try again.
+fn unavailable(what: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::unavailable(format!("NATS: {what}")).with_source(source)
+}

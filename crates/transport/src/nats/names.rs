@@ -1,0 +1,94 @@
+//! Names on the server. Only ids and checked names become part of a subject: a subject of a user's making could hold a
+//! wildcard, or be so long that the server closes the connection that everyone shares.
+
+use remuda_domain::{
+    Pool, SessionId, TenantId, WorkerId,
+    error::{Error, Result},
+};
+
+const MAX_PREFIX_LEN: usize = 32;
+
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    prefix: String,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str) -> Result<Self> {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        if prefix.is_empty() || prefix.len() > MAX_PREFIX_LEN || !prefix.bytes().all(allowed) {
+            return Err(Error::invalid("prefix", "expected 1 to 32 characters of a-z, 0-9, - and _"));
+        }
+        Ok(Self { prefix: prefix.to_owned() })
+    }
+
+    pub(super) fn stream(&self) -> String {
+        format!("{}_TOKENS", self.prefix.to_uppercase())
+    }
+
+    pub(super) fn all_tokens(&self) -> String {
+        format!("{}.ready.>", self.prefix)
+    }
+
+    pub(super) fn pool_tokens(&self, pool: &Pool) -> String {
+        format!("{}.ready.{pool}.>", self.prefix)
+    }
+
+    #[expect(clippy::unused_self, reason = "every name on the server comes from here")]
+    pub(super) fn consumer(&self, pool: &Pool) -> String {
+        format!("pool-{pool}")
+    }
+
+    pub(super) fn token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> String {
+        format!("{}.ready.{pool}.{tenant}.{session}", self.prefix)
+    }
+
+    /// Whom a token is for.
+    pub(super) fn parse_token(&self, subject: &str) -> Option<(TenantId, SessionId)> {
+        let rest = subject.strip_prefix(&self.prefix)?.strip_prefix(".ready.")?;
+        let mut parts = rest.split('.').skip(1);
+        let tenant = parts.next()?.parse().ok()?;
+        let session = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some((tenant, session))
+    }
+
+    pub(super) fn next_message(&self, pool: &Pool) -> String {
+        format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream(), self.consumer(pool))
+    }
+
+    pub(super) fn events(&self, tenant: TenantId, session: SessionId) -> String {
+        format!("{}.events.{tenant}.{session}", self.prefix)
+    }
+
+    pub(super) fn control(&self, worker: WorkerId) -> String {
+        format!("{}.control.{worker}", self.prefix)
+    }
+
+    /// A subject nobody listens to: the server answers at once that there is nobody.
+    pub(super) fn nobody(&self) -> String {
+        format!("{}.nobody", self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_subjects_parse_back_and_nothing_else_does() {
+        let names = Names::new("remuda").unwrap();
+        let (tenant, session) = (TenantId::new(), SessionId::new());
+        let subject = names.token(&Pool::default(), tenant, session);
+        assert_eq!(names.parse_token(&subject), Some((tenant, session)));
+        for foreign in ["", "remuda.ready.default", "other.ready.default.a.b", &format!("{subject}.x"), "remuda.ready.default.*.>"] {
+            assert_eq!(names.parse_token(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn only_subject_safe_prefixes_are_names() {
+        for bad in ["", "a.b", ">", "A", "a b", &"x".repeat(33)] {
+            assert!(Names::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

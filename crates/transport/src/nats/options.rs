@@ -1,0 +1,61 @@
+//! How to reach NATS and what to ask of it.
+
+use std::{path::PathBuf, time::Duration};
+
+use remuda_domain::error::{Error, Result};
+
+/// The server's own minimum for delivering a message again is a millisecond; below this, ordinary jitter looks like death.
+const SHORTEST_ACK_WAIT: Duration = Duration::from_millis(100);
+
+/// How to reach NATS and what to ask of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatsOptions {
+    /// URLs (`nats://host:4222`, `tls://…`); any one that answers will do.
+    pub servers: Vec<String>,
+    /// Sets installations that share a server apart: it starts every subject and, in upper case, the stream's name.
+    pub prefix: String,
+    /// Copies of the token stream. More than one needs NATS 2.12.3, and a publish may then be refused for some
+    /// milliseconds after [`finish`](crate::Token::finish).
+    pub replicas: usize,
+    pub credentials_file: Option<PathBuf>,
+    pub connect_timeout: Duration,
+    /// How long the server waits for an answer of any kind before it gives a token to another worker.
+    pub ack_wait: Duration,
+    pub request_timeout: Duration,
+    /// Most tokens in workers' hands, per pool; negative means no limit. Delivery stops silently at the limit, and pulls
+    /// ask only for free slots, so leave it without limit.
+    pub max_ack_pending: i64,
+}
+
+impl Default for NatsOptions {
+    fn default() -> Self {
+        Self {
+            servers: vec!["nats://127.0.0.1:4222".to_owned()],
+            prefix: "remuda".to_owned(),
+            replicas: 1,
+            credentials_file: None,
+            connect_timeout: Duration::from_secs(5),
+            ack_wait: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(5),
+            max_ack_pending: -1,
+        }
+    }
+}
+
+impl NatsOptions {
+    pub(super) fn check(&self) -> Result<()> {
+        if self.servers.is_empty() {
+            return Err(Error::invalid("servers", "expected at least one NATS URL"));
+        }
+        if !(1..=5).contains(&self.replicas) {
+            return Err(Error::invalid("replicas", "expected 1 to 5"));
+        }
+        if self.ack_wait < SHORTEST_ACK_WAIT {
+            return Err(Error::invalid("ack_wait", "expected at least 100 ms"));
+        }
+        if self.max_ack_pending == 0 {
+            return Err(Error::invalid("max_ack_pending", "expected a positive number, or -1 for no limit"));
+        }
+        Ok(())
+    }
+}

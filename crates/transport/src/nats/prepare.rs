@@ -1,0 +1,186 @@
+//! Creating the stream and its consumers, checking live ones, and reporting on them.
+
+use async_nats::jetstream::{
+    consumer,
+    context::{ConsumerInfoErrorKind, GetStreamErrorKind},
+    stream::{Info, Stream},
+};
+use futures::TryStreamExt;
+use remuda_domain::{
+    Pool,
+    error::{Code, Error, Result},
+};
+use tokio::time::timeout;
+
+use super::{Nats, Shared, settings, unavailable};
+use crate::traits::TokenCounts;
+
+/// What `remuda doctor` shows of NATS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NatsReport {
+    /// The version of the server we are connected to.
+    pub version: String,
+    /// The name of the token stream.
+    pub stream: String,
+    /// What is missing or differs from the wanted settings; empty when all is well.
+    pub problems: Vec<String>,
+    pub consumers: Vec<ConsumerReport>,
+    /// Tokens in the stream.
+    pub messages: u64,
+    /// Tokens waiting for a worker, of all pools.
+    pub pending: u64,
+    /// Tokens in the stream that no consumer will deliver, as a crash of an old server leaves them. A few may show for a
+    /// moment under load, as the numbers are not taken at one instant; tokens of pools without a consumer count too.
+    pub orphans: u64,
+}
+
+/// One pool's consumer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConsumerReport {
+    pub name: String,
+    /// Tokens waiting for a worker.
+    pub pending: u64,
+    /// Tokens in workers' hands.
+    pub taken: u64,
+    /// Requests of workers waiting for tokens.
+    pub waiting_pulls: u64,
+}
+
+impl Nats {
+    /// Creates the token stream and a consumer for every pool, where they are missing.
+    ///
+    /// Live settings that differ are an error that names each of them, never silently accepted: a stream that discards
+    /// old messages would drop work.
+    pub async fn prepare(&self, pools: &[Pool]) -> Result<()> {
+        let stream = self.shared.prepare_stream().await?;
+        for pool in pools {
+            self.shared.prepare_consumer(&stream, pool).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the server without changing anything.
+    pub async fn inspect(&self) -> Result<NatsReport> {
+        let shared = &self.shared;
+        let mut report = NatsReport {
+            version: shared.control.version(),
+            stream: shared.names.stream(),
+            ..NatsReport::default()
+        };
+        let Some(stream) = shared.find_stream().await? else {
+            report.problems.push(format!("stream {} does not exist", report.stream));
+            return Ok(report);
+        };
+        let wanted = settings::stream(&shared.names, &shared.options);
+        report.problems = settings::stream_differences(&stream.cached_info().config, &wanted);
+        let consumers: Vec<consumer::Info> =
+            shared.control.bounded("list consumers", stream.consumers().try_collect()).await?;
+        let mut taken = 0;
+        for info in consumers {
+            report.problems.extend(shared.consumer_problems(&info));
+            report.pending += info.num_pending;
+            taken += info.num_ack_pending as u64;
+            report.consumers.push(ConsumerReport {
+                name: info.name,
+                pending: info.num_pending,
+                taken: info.num_ack_pending as u64,
+                waiting_pulls: info.num_waiting as u64,
+            });
+        }
+        let info = shared.control.bounded("stream info", stream.get_info()).await?;
+        report.messages = info.state.messages;
+        report.orphans = report.messages.saturating_sub(report.pending + taken);
+        Ok(report)
+    }
+}
+
+impl Shared {
+    /// Makes sure that the pool's tokens have a stream and a consumer, as after the server was wiped.
+    pub(super) async fn repair(&self, pool: &Pool) -> Result<()> {
+        let limit = self.options.request_timeout.saturating_mul(2);
+        let repair = async {
+            let _one_at_a_time = self.repair.acquire().await.map_err(|error| unavailable("repair", error))?;
+            let stream = self.prepare_stream().await?;
+            self.prepare_consumer(&stream, pool).await
+        };
+        timeout(limit, repair).await.map_err(|_| Error::unavailable("NATS: repair: timed out"))?
+    }
+
+    pub(super) async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
+        let name = self.names.consumer(pool);
+        let stream = self.jetstream.get_stream_no_info(self.names.stream());
+        let stream = self.control.bounded("stream", stream).await?;
+        let info = match timeout(self.options.request_timeout, stream.consumer_info(&name)).await {
+            Ok(Ok(info)) => info,
+            // Wiped: nothing is there, and nothing waits.
+            Ok(Err(error)) if is_missing(&error.kind()) => return Ok(TokenCounts::default()),
+            Ok(Err(error)) => return Err(unavailable("consumer info", error)),
+            Err(_) => return Err(Error::unavailable("NATS: consumer info: timed out")),
+        };
+        Ok(TokenCounts { waiting: info.num_pending, taken: info.num_ack_pending as u64 })
+    }
+
+    async fn find_stream(&self) -> Result<Option<Stream<Info>>> {
+        self.control.check_connected()?;
+        match timeout(self.options.request_timeout, self.jetstream.get_stream(self.names.stream())).await {
+            Ok(Ok(stream)) => Ok(Some(stream)),
+            Ok(Err(error)) => match error.kind() {
+                GetStreamErrorKind::JetStream(reason) if reason.code() == 404 => Ok(None),
+                _ => Err(unavailable("stream info", error)),
+            },
+            Err(_) => Err(Error::unavailable("NATS: stream info: timed out")),
+        }
+    }
+
+    async fn prepare_stream(&self) -> Result<Stream<Info>> {
+        let wanted = settings::stream(&self.names, &self.options);
+        let stream = match self.find_stream().await? {
+            Some(stream) => stream,
+            None => {
+                tracing::info!(stream = wanted.name, "creating the token stream");
+                self.control.bounded("create stream", self.jetstream.create_stream(wanted.clone())).await?
+            }
+        };
+        let differences = settings::stream_differences(&stream.cached_info().config, &wanted);
+        refuse(&format!("stream {}", wanted.name), &differences)?;
+        Ok(stream)
+    }
+
+    async fn prepare_consumer(&self, stream: &Stream<Info>, pool: &Pool) -> Result<()> {
+        let wanted = settings::consumer(&self.names, pool, &self.options);
+        let name = self.names.consumer(pool);
+        let live = match timeout(self.options.request_timeout, stream.consumer_info(&name)).await {
+            Ok(Ok(info)) => info.config,
+            Ok(Err(error)) if is_missing(&error.kind()) => {
+                tracing::info!(consumer = name, "creating the consumer of a pool");
+                let created = stream.create_consumer(wanted.clone());
+                self.control.bounded("create consumer", created).await?.cached_info().config.clone()
+            }
+            Ok(Err(error)) => return Err(unavailable("consumer info", error)),
+            Err(_) => return Err(Error::unavailable("NATS: consumer info: timed out")),
+        };
+        refuse(&format!("consumer {name}"), &settings::consumer_differences(&live, &wanted))
+    }
+
+    /// What is wrong with a live consumer.
+    fn consumer_problems(&self, info: &consumer::Info) -> Vec<String> {
+        let Some(pool) = info.name.strip_prefix("pool-").and_then(|name| name.parse::<Pool>().ok()) else {
+            return vec![format!("consumer {} is not one of ours", info.name)];
+        };
+        let wanted = settings::consumer(&self.names, &pool, &self.options);
+        let named = |difference| format!("consumer {}: {difference}", info.name);
+        settings::consumer_differences(&info.config, &wanted).into_iter().map(named).collect()
+    }
+}
+
+fn is_missing(kind: &ConsumerInfoErrorKind) -> bool {
+    matches!(kind, ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound)
+}
+
+/// Not a passing fault: someone has to change the settings, or remove what is there and let it be created anew.
+fn refuse(what: &str, differences: &[String]) -> Result<()> {
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(Code::Internal, format!("NATS {what} has unfit settings: {}", differences.join("; "))))
+}

@@ -1,0 +1,86 @@
+//! The seam.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use remuda_domain::{Event, Pool, SessionId, TenantId, WorkerId, error::Result, worker::Signal};
+
+/// Carries wake-ups, live events and signals between processes.
+#[async_trait]
+pub trait Transport: Send + Sync + 'static {
+    /// Wakes a worker of the pool for the session.
+    async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published>;
+
+    /// Opens a source of tokens for one worker.
+    async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>>;
+
+    /// Sends events of one session to whoever listens now. Never blocks for long: events nobody could be told of are
+    /// dropped, readers find them in the store.
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]);
+
+    /// Listens to the events of one session from now on.
+    async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>>;
+
+    /// Sends a signal to a worker. A lost signal is only a late one: the same wish stands in the store.
+    async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()>;
+
+    /// Listens to the signals for one worker from now on.
+    async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>>;
+
+    /// How many tokens of the pool there are: waiting for a worker, and in a worker's hands.
+    async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts>;
+
+    /// Answers when the transport does.
+    async fn ping(&self) -> Result<()>;
+}
+
+/// What became of a token that was published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    Stored,
+    /// The session already has a token: whoever takes it will see the new run too.
+    AlreadyScheduled,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    pub waiting: u64,
+    pub taken: u64,
+}
+
+/// Where a worker takes tokens from.
+#[async_trait]
+pub trait TokenSource: Send {
+    /// Waits for up to `max` tokens; returns at least one unless a while passes without any, which keeps a lost wake-up of
+    /// the server from lasting. Cancel-safe: tokens of a dropped call come back.
+    async fn take(&mut self, max: usize) -> Result<Vec<Box<dyn Token>>>;
+}
+
+/// The right to look at a session. Dropping it lets it come back after a while.
+#[async_trait]
+pub trait Token: Send + Sync {
+    fn tenant(&self) -> TenantId;
+    fn session(&self) -> SessionId;
+    /// Says that its holder still works, so that it does not come back to another.
+    async fn keep_alive(&self) -> Result<()>;
+    /// How often `keep_alive` is wanted.
+    fn keep_alive_every(&self) -> Duration;
+    /// Removes the token and returns when it is gone.
+    async fn finish(self: Box<Self>) -> Result<()>;
+    /// Gives the token back for another try after `delay`.
+    async fn retry_after(self: Box<Self>, delay: Duration) -> Result<()>;
+}
+
+/// Live events of one session.
+#[async_trait]
+pub trait EventSource: Send {
+    /// The next batch; `None` when the source has ended and must be opened anew. Cancel-safe.
+    async fn next(&mut self) -> Option<Vec<Event>>;
+}
+
+/// Signals for one worker.
+#[async_trait]
+pub trait SignalSource: Send {
+    /// The next signal; `None` when the source has ended and must be opened anew. Cancel-safe.
+    async fn next(&mut self) -> Option<Signal>;
+}

@@ -1,0 +1,127 @@
+//! Exit codes of the client commands. Scripts depend on them: they never change their meaning.
+
+use std::process::ExitCode;
+
+use remuda_domain::{Code, Error, RunState, error::Result};
+use remuda_proto::{convert, v1};
+
+/// What a client command tells its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// The command did what was asked; a run completed.
+    Ok = 0,
+    /// The run failed.
+    RunFailed = 1,
+    /// Wrong usage, or input the server refused.
+    BadInput = 2,
+    /// The server cannot be reached or cannot serve now; trying again later may help.
+    Unavailable = 3,
+    /// No such session, run, worker, … (or it belongs to somebody else).
+    NotFound = 4,
+    /// No valid API key, or one that does not allow this.
+    NotAllowed = 5,
+    /// The run was cancelled.
+    RunCancelled = 6,
+    /// The run's time limit passed.
+    RunTimedOut = 7,
+    /// The state of things forbids it: session busy or closed, name taken, idempotency key used for another request.
+    Conflict = 8,
+    /// Anything else, such as a fault in the server.
+    Other = 10,
+    /// Ctrl-C while watching. The run goes on.
+    Interrupted = 130,
+}
+
+/// The table for `--help`.
+pub(crate) const HELP: &str = "\
+Exit codes:
+  0  done; the run completed        5  not allowed: no valid API key, or it lacks the scope
+  1  the run failed                 6  the run was cancelled
+  2  wrong usage or bad input       7  the run timed out
+  3  server not reachable           8  conflict: busy, closed, already exists, …
+  4  not found                     10  anything else
+  130 interrupted with Ctrl-C while watching; the run goes on";
+
+impl Exit {
+    /// How a finished run is reported.
+    pub(crate) fn of_state(state: RunState) -> Self {
+        match state {
+            RunState::Completed => Self::Ok,
+            RunState::Failed => Self::RunFailed,
+            RunState::Cancelled => Self::RunCancelled,
+            RunState::TimedOut => Self::RunTimedOut,
+            RunState::Queued | RunState::Running | RunState::Parked => Self::Other,
+        }
+    }
+
+    pub(crate) fn of_run(run: &v1::Run) -> Result<Self> {
+        convert::run_state("state", run.state).map(Self::of_state)
+    }
+}
+
+impl From<&Error> for Exit {
+    fn from(error: &Error) -> Self {
+        match error.code() {
+            Code::InvalidArgument | Code::TooLarge | Code::UnknownTool | Code::CursorOutOfRange => Self::BadInput,
+            Code::Unavailable | Code::Overloaded | Code::DeadlineExceeded => Self::Unavailable,
+            Code::SessionNotFound
+            | Code::RunNotFound
+            | Code::WorkspaceNotFound
+            | Code::TenantNotFound
+            | Code::WorkerNotFound
+            | Code::KeyNotFound
+            | Code::FileNotFound => Self::NotFound,
+            Code::Unauthenticated | Code::PermissionDenied | Code::PathNotAllowed => Self::NotAllowed,
+            Code::AlreadyExists
+            | Code::IdempotencyConflict
+            | Code::SessionClosed
+            | Code::SessionBusy
+            | Code::QueueFull
+            | Code::OwnershipLost => Self::Conflict,
+            Code::Cancelled => Self::RunCancelled,
+            Code::RunTimedOut | Code::ToolTimedOut => Self::RunTimedOut,
+            Code::ToolFailed | Code::Interrupted | Code::AttemptsExhausted => Self::RunFailed,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: Code) -> u8 {
+        Exit::from(&Error::new(code, "x")) as u8
+    }
+
+    #[test]
+    fn numbers_are_as_documented() {
+        assert_eq!(of(Code::InvalidArgument), 2);
+        assert_eq!(of(Code::Unavailable), 3);
+        assert_eq!(of(Code::RunNotFound), 4);
+        assert_eq!(of(Code::Unauthenticated), 5);
+        assert_eq!(of(Code::PermissionDenied), 5);
+        assert_eq!(of(Code::SessionBusy), 8);
+        assert_eq!(of(Code::IdempotencyConflict), 8);
+        assert_eq!(of(Code::Internal), 10);
+        let states = [RunState::Completed, RunState::Failed, RunState::Cancelled, RunState::TimedOut];
+        assert_eq!(states.map(|state| Exit::of_state(state) as u8), [0, 1, 6, 7]);
+    }
+
+    #[test]
+    fn gone_things_are_not_found_and_no_error_is_a_success() {
+        for code in Code::ALL {
+            assert_ne!(of(*code), 0, "{code}");
+            if code.as_str().ends_with("_not_found") {
+                assert_eq!(of(*code), 4, "{code}");
+            }
+        }
+    }
+}

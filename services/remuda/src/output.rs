@@ -1,0 +1,182 @@
+//! Where everything for people and scripts is written.
+//!
+//! Human text goes through a [`Sink`], which knows whether its stream shows colour; machine text is one JSON document
+//! per line on stdout. A reader that went away (`| head`) ends the program quietly. Text that others wrote passes
+//! [`sanitize`] first.
+
+mod progress;
+mod sanitize;
+mod table;
+mod units;
+
+use std::{
+    env,
+    io::{self, ErrorKind, IsTerminal as _, Write as _},
+};
+
+use remuda_domain::Error;
+use serde_json::{Value, json};
+
+pub(crate) use progress::{Interrupted, Progress};
+pub(crate) use sanitize::{one_line, sanitize};
+pub(crate) use table::Table;
+pub(crate) use units::{ago, elapsed, local_time};
+
+/// What a shell reports for a program that died of a closed pipe: 128 + SIGPIPE.
+const BROKEN_PIPE_STATUS: i32 = 141;
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// How a command writes: for people or for scripts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub json: bool,
+    pub out: Sink,
+    pub err: Sink,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool, color: ColorChoice) -> Self {
+        let auto = |terminal: bool| match color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => terminal && !no_color() && !dumb_terminal(),
+        };
+        Self {
+            json,
+            out: Sink { stream: Stream::Out, color: auto(io::stdout().is_terminal()) },
+            err: Sink { stream: Stream::Err, color: auto(io::stderr().is_terminal()) },
+        }
+    }
+
+    /// Writes one JSON document as one line on stdout.
+    pub(crate) fn json_line(&self, value: &Value) {
+        self.out.line(&sanitize::json_text(value));
+    }
+
+    /// Reports an error on stderr. The hint says what to do about it.
+    pub(crate) fn error(&self, error: &Error, hint: Option<&str>) {
+        if self.json {
+            let mut body = json!({ "code": error.code().as_str(), "message": error.message() });
+            if let Some(field) = error.field() {
+                body["field"] = field.into();
+            }
+            return self.err.line(&sanitize::json_text(&json!({ "error": body })));
+        }
+        let label = self.err.paint(Style::Bad, "error:");
+        self.err.line(&format!("{label} {} [{}]", one_line(&error.to_string()), error.code()));
+        if let Some(hint) = hint {
+            self.err.line(&format!("{} {hint}", self.err.paint(Style::Accent, "hint:")));
+        }
+    }
+
+    /// Tells people something beside the result; scripts do not see it.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.json {
+            self.err.line(text);
+        }
+    }
+}
+
+fn no_color() -> bool {
+    env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+fn dumb_terminal() -> bool {
+    env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// Emphasis, by meaning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Style {
+    Good,
+    Bad,
+    Warn,
+    Accent,
+    Dim,
+    Bold,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stream {
+    Out,
+    Err,
+}
+
+/// One of the two standard streams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sink {
+    stream: Stream,
+    pub color: bool,
+}
+
+impl Sink {
+    /// Writes a line. The text ends up on the screen as it is: clean what others wrote before.
+    pub(crate) fn line(self, text: &str) {
+        let written = match self.stream {
+            Stream::Out => writeln!(io::stdout().lock(), "{text}"),
+            Stream::Err => writeln!(io::stderr().lock(), "{text}"),
+        };
+        let Err(error) = written else { return };
+        match self.stream {
+            Stream::Out => stop_writing(&error),
+            // Nobody reads our complaints; the work itself can go on.
+            Stream::Err => {}
+        }
+    }
+
+    /// Writes text of several lines, without an empty line at its end.
+    pub(crate) fn text(self, text: &str) {
+        let text = text.strip_suffix('\n').unwrap_or(text);
+        if !text.is_empty() {
+            self.line(text);
+        }
+    }
+
+    pub(crate) fn paint(self, style: Style, text: &str) -> String {
+        if !self.color {
+            return text.to_owned();
+        }
+        let code = match style {
+            Style::Good => "32",
+            Style::Bad => "31",
+            Style::Warn => "33",
+            Style::Accent => "36",
+            Style::Dim => "2",
+            Style::Bold => "1",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// Ends the program when stdout takes no more: quietly when its reader went away, else with the reason.
+#[expect(clippy::exit, reason = "there is nobody left to write to")]
+fn stop_writing(error: &io::Error) {
+    if error.kind() == ErrorKind::BrokenPipe {
+        std::process::exit(BROKEN_PIPE_STATUS);
+    }
+    // The last resort: when stderr fails too, only the exit code is left.
+    writeln!(io::stderr(), "error: cannot write to stdout: {error}").unwrap_or_default();
+    std::process::exit(10);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_only_when_wanted() {
+        let plain = Output::new(false, ColorChoice::Never);
+        assert_eq!(plain.out.paint(Style::Bad, "x"), "x");
+        let colourful = Output::new(false, ColorChoice::Always);
+        assert_eq!(colourful.err.paint(Style::Bad, "x"), "\u{1b}[31mx\u{1b}[0m");
+    }
+}
