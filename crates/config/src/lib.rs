@@ -8,6 +8,7 @@
 //! ([`LoadOptions::from_process`] does it for `main`). Secrets are masked by `Debug`, `Display` and
 //! [`Config::to_toml`].
 
+mod directories;
 mod duration;
 mod entries;
 mod error;

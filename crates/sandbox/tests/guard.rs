@@ -1,1 +1,264 @@
-fn main() {}
+//! Tool processes die with their worker: this test starts itself as a worker and as its guard, and kills them.
+//!
+//! It has no harness, because a guard must be a plain process. It also runs the suite's commands once more, gated.
+
+#[path = "it/bench.rs"]
+mod bench;
+#[path = "it/commands.rs"]
+mod commands;
+
+use std::{
+    process::{ExitCode, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use remuda_sandbox::{Command, ExecStatus, Guard, LocalBackend, LocalOptions, guard};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Child,
+};
+
+use bench::{Bench, LONG, group_alive, process_alive, wait_for};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        // Before any runtime, as `guard::run` asks for.
+        Some("guard") => return guard::run(),
+        Some("--list") => return ExitCode::SUCCESS,
+        _ => {}
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    match arguments.first().map(String::as_str) {
+        Some("worker") => runtime.block_on(worker(arguments.get(1).map(String::as_str))),
+        _ => runtime.block_on(tests(&arguments)),
+    }
+    ExitCode::SUCCESS
+}
+
+async fn tests(filters: &[String]) {
+    macro_rules! run {
+        ($($name:path,)*) => {$(
+            let name = stringify!($name).replace(' ', "");
+            if filters.iter().all(|filter| filter.starts_with('-') || name.contains(filter)) {
+                let start = Instant::now();
+                $name().await;
+                println!("test {name} ... ok ({:?})", start.elapsed());
+            }
+        )*};
+    }
+    run![
+        a_killed_worker_leaves_nothing,
+        a_stopped_worker_leaves_nothing,
+        signals_for_the_worker_do_not_end_the_guard,
+        a_worker_that_ends_ends_its_guard,
+        a_guard_that_died_is_replaced,
+        a_program_that_is_no_guard,
+        nothing_begins_ungated,
+        cost_of_the_gate,
+    ];
+    macro_rules! run_suite {
+        ($($name:ident,)*) => {$(
+            async fn $name() {
+                commands::$name(Bench::new(&backend().await).await).await;
+            }
+        )* run![$($name,)*]};
+    }
+    run_suite![
+        echo_exit_code_and_streams,
+        argv_is_not_interpreted,
+        a_program_that_does_not_exist,
+        signal_is_reported,
+        environment_is_only_what_is_allowed,
+        runs_in_the_workspace_or_beneath,
+        bad_commands_are_refused,
+        input_is_closed,
+        timeout_kills_grandchildren,
+        timeout_ends_a_process_that_ignores_sigterm,
+        cancel_is_quick,
+        cancelled_before_it_began,
+        dropping_the_call_kills,
+        large_output_is_bounded,
+        endless_output_ends_with_the_timeout,
+        background_child_does_not_outlive_the_call,
+        escaped_child_does_not_hold_the_call,
+        invalid_utf8_and_nul_are_replaced,
+        live_output_arrives_before_the_end,
+        many_at_once,
+    ];
+}
+
+async fn start_guard() -> Arc<Guard> {
+    Guard::start(std::env::current_exe().unwrap(), vec!["guard".into()]).await.unwrap()
+}
+
+async fn backend() -> LocalBackend {
+    LocalBackend::new(LocalOptions { guard: Some(start_guard().await), ..LocalOptions::default() })
+}
+
+/// A worker with one busy tool, which says who it is, and its tool and guard.
+async fn worker(feed: Option<&str>) {
+    let guard = start_guard().await;
+    let backend =
+        LocalBackend::new(LocalOptions { guard: Some(Arc::clone(&guard)), ..LocalOptions::default() });
+    let bench = Bench::new(&backend).await;
+    if feed.is_some() {
+        guard.feed(Duration::from_millis(500));
+    }
+    let run = bench.exec(Command::shell("echo $$ > leader; (sleep 1000; :) & sleep 1000", LONG * 10));
+    let say = async {
+        println!("{} {}", bench.number("leader").await, guard.id());
+        tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()))
+            .await
+            .unwrap()
+            .unwrap();
+    };
+    tokio::select! {
+        result = run => panic!("it sleeps: {result:?}"),
+        () = say => {}
+    }
+}
+
+struct Worker {
+    child: Child,
+    id: Pid,
+    tool: i32,
+    guard: i32,
+    /// Where a worker that is killed leaves its workspace.
+    _temporary: TempDir,
+}
+
+impl Worker {
+    async fn start(arguments: &[&str]) -> Self {
+        let temporary = TempDir::new().unwrap();
+        let mut child = tokio::process::Command::new(std::env::current_exe().unwrap())
+            .arg("worker")
+            .args(arguments)
+            .env("TMPDIR", temporary.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+        let numbers: Vec<i32> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let id = Pid::from_raw(child.id().unwrap().try_into().unwrap());
+        let worker = Self { child, id, tool: numbers[0], guard: numbers[1], _temporary: temporary };
+        assert!(group_alive(worker.tool) && process_alive(worker.guard));
+        worker
+    }
+
+    async fn leaves_nothing(&self) {
+        wait_for(|| !group_alive(self.tool)).await;
+        wait_for(|| !process_alive(self.guard)).await;
+    }
+}
+
+async fn a_killed_worker_leaves_nothing() {
+    let worker = Worker::start(&[]).await;
+    kill(worker.id, Signal::SIGKILL).unwrap();
+    worker.leaves_nothing().await;
+}
+
+async fn a_stopped_worker_leaves_nothing() {
+    let mut worker = Worker::start(&["fed"]).await;
+    kill(worker.id, Signal::SIGSTOP).unwrap();
+    wait_for(|| !group_alive(worker.tool)).await;
+    assert!(process_alive(worker.guard));
+    worker.child.kill().await.unwrap();
+    worker.leaves_nothing().await;
+}
+
+async fn signals_for_the_worker_do_not_end_the_guard() {
+    let mut worker = Worker::start(&[]).await;
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
+        kill(Pid::from_raw(worker.guard), signal).unwrap();
+    }
+    let guard = Some(Pid::from_raw(worker.guard));
+    assert_eq!((nix::unistd::getsid(guard).ok(), nix::unistd::getpgid(guard).ok()), (guard, guard));
+    assert!(process_alive(worker.guard) && group_alive(worker.tool));
+    worker.child.kill().await.unwrap();
+    worker.leaves_nothing().await;
+}
+
+async fn a_worker_that_ends_ends_its_guard() {
+    let mut worker = Worker::start(&[]).await;
+    drop(worker.child.stdin.take());
+    assert!(worker.child.wait().await.unwrap().success());
+    worker.leaves_nothing().await;
+}
+
+async fn a_guard_that_died_is_replaced() {
+    let guard = start_guard().await;
+    let backend =
+        LocalBackend::new(LocalOptions { guard: Some(Arc::clone(&guard)), ..LocalOptions::default() });
+    let bench = Bench::new(&backend).await;
+    let first = i32::try_from(guard.id()).unwrap();
+    let long = bench.exec(Command::shell("echo $$ > leader; while ! [ -e go ]; do sleep 0.01; done", LONG));
+    let meanwhile = async {
+        let leader = bench.number("leader").await;
+        kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
+        wait_for(|| !process_alive(first)).await;
+        assert_eq!(bench.shell("echo still").await.stdout.text, "still\n");
+        assert_ne!(i32::try_from(guard.id()).unwrap(), first);
+        assert!(group_alive(leader));
+        bench.shell("touch go").await;
+    };
+    let (result, ()) = tokio::join!(long, meanwhile);
+    assert_eq!(result.unwrap().status, ExecStatus::Exited(0));
+}
+
+async fn a_program_that_is_no_guard() {
+    for (program, arguments) in
+        [("/bin/echo", vec!["hello there"]), ("/bin/true", vec![]), ("/no/such", vec![])]
+    {
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let error = Guard::start(program.into(), arguments).await.unwrap_err();
+        assert_eq!(error.code(), remuda_domain::Code::Unavailable, "{program}");
+    }
+}
+
+/// The gate's input ends, as it does when the worker dies between start and registration.
+async fn nothing_begins_ungated() {
+    let directory = tempfile::tempdir().unwrap();
+    let gate = "IFS= read -r _ || exit 125; exec </dev/null\n";
+    let status = tokio::process::Command::new("/bin/bash")
+        .args(["-c", &format!("{gate}echo > began")])
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .status()
+        .await
+        .unwrap();
+    assert_eq!(status.code(), Some(125));
+    assert!(!directory.path().join("began").try_exists().unwrap());
+}
+
+/// Prints what guarding costs; the bound is loose because machines are busy.
+async fn cost_of_the_gate() {
+    const ROUNDS: u32 = 200;
+    let open = Bench::new(&LocalBackend::new(LocalOptions::default())).await;
+    let gated = Bench::new(&backend().await).await;
+    let shell = Command::shell("true", LONG);
+    let argv = Command::argv(vec!["true".into()], LONG);
+    let mut times = [Duration::ZERO; 5];
+    // In turns, so that what else the machine does hits all alike.
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        tokio::process::Command::new("/bin/bash").args(["-c", "true"]).output().await.unwrap();
+        times[0] += start.elapsed();
+        let variants = [(&open, &shell), (&gated, &shell), (&open, &argv), (&gated, &argv)];
+        for (time, (bench, command)) in times[1..].iter_mut().zip(variants) {
+            *time += bench.exec(command.clone()).await.unwrap().duration;
+        }
+    }
+    let [bare, shell, gated_shell, argv, gated_argv] = times.map(|time| time / ROUNDS);
+    println!("bare {bare:?}; shell {shell:?}, gated {gated_shell:?}; argv {argv:?}, gated {gated_argv:?}");
+    assert!(gated_shell < bare * 5, "guarding a command costs too much");
+}

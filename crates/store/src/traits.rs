@@ -131,6 +131,9 @@ pub struct Submitted {
     pub run: Run,
     pub pool: Pool,
     pub deduplicated: bool,
+    /// Nobody owns the session, so a worker must be woken. An owner finds the run by itself: its release and this submit
+    /// are ordered by the session's lock.
+    pub wake: bool,
     pub events: Vec<Event>,
     /// Runs that `if_busy = interrupt` cancelled or asked to stop.
     pub interrupted: Vec<RunId>,

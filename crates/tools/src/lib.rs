@@ -1,1 +1,15 @@
 //! The native tools.
+//!
+//! A [`Tool`] checks its arguments strictly, says what repeating it would do, and does its work in the session's
+//! sandbox. The [`Registry`] knows tools by name: the control plane asks it at submission, the engine at execution.
+//! Adding a tool is one module in `native` and one line in [`Registry::native`].
+
+mod arguments;
+mod context;
+pub mod native;
+mod registry;
+mod tool;
+
+pub use context::ToolContext;
+pub use registry::Registry;
+pub use tool::Tool;

@@ -14,5 +14,5 @@ mod nats;
 mod traits;
 
 pub use memory::Memory;
-pub use nats::{Nats, NatsOptions};
+pub use nats::{ConsumerReport, Nats, NatsOptions, NatsReport};
 pub use traits::*;

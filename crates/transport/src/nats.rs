@@ -15,7 +15,7 @@ mod signals;
 mod tokens;
 mod version;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use async_nats::jetstream::{self, context::ContextBuilder};
 use async_trait::async_trait;
@@ -27,11 +27,11 @@ use remuda_domain::{
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use self::{link::Link, names::Names};
 pub use self::{
     options::NatsOptions,
     prepare::{ConsumerReport, NatsReport},
 };
-use self::{link::Link, names::Names};
 use crate::traits::{EventSource, Published, SignalSource, TokenCounts, TokenSource, Transport};
 
 /// Tokens, events and signals over NATS. Clones share the connections.
@@ -60,10 +60,13 @@ impl Nats {
     pub async fn connect(options: NatsOptions) -> Result<Self> {
         let names = Names::new(&options.prefix)?;
         options.check()?;
-        let (control, events) =
-            tokio::try_join!(Link::connect("remuda-control", &options), Link::connect("remuda-events", &options))?;
+        let (control, events) = tokio::try_join!(
+            Link::connect("remuda-control", &options),
+            Link::connect("remuda-events", &options)
+        )?;
         version::check(&control.version(), options.replicas)?;
-        let jetstream = ContextBuilder::new().timeout(options.request_timeout).build(control.client().clone());
+        let jetstream =
+            ContextBuilder::new().timeout(options.request_timeout).build(control.client().clone());
         let shared = Shared {
             options,
             names,
@@ -103,7 +106,7 @@ impl Transport for Nats {
         pool: &Pool,
         tenant: TenantId,
         session: SessionId,
-        older_than: std::time::Duration,
+        older_than: Duration,
     ) -> Result<bool> {
         tokens::discard(&self.shared, pool, tenant, session, older_than).await
     }

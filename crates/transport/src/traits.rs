@@ -11,6 +11,20 @@ pub trait Transport: Send + Sync + 'static {
     /// Wakes a worker of the pool for the session.
     async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published>;
 
+    /// Removes the session's token if it was published longer than `older_than` ago, and says whether it did.
+    ///
+    /// For the sweeper alone, once the store shows that nobody holds the session: NATS servers before 2.10 keep tokens
+    /// after a crash that nobody will be given and that refuse every publish. A transport without such tokens has nothing to do.
+    async fn discard_token(
+        &self,
+        _pool: &Pool,
+        _tenant: TenantId,
+        _session: SessionId,
+        _older_than: Duration,
+    ) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Opens a source of tokens for one worker.
     async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>>;
 
@@ -27,7 +41,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Listens to the signals for one worker from now on.
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>>;
 
-    /// How many tokens of the pool there are: waiting for a worker, and in a worker's hands.
+    /// How many tokens of the pool there are: waiting for a worker, and in a worker's hands. One given back for later counts
+    /// as taken until then.
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts>;
 
     /// Answers when the transport does.

@@ -48,8 +48,12 @@ impl Root {
     }
 
     pub(super) fn directory(&self, path: &str) -> Result<OwnedFd> {
-        self.open_beneath(&self.relative(path)?, OFlag::O_PATH | OFlag::O_DIRECTORY)
-            .map_err(|errno| refused(errno, path).at("cwd"))
+        self.relative(path)
+            .and_then(|relative| {
+                let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+                self.open_beneath(&relative, flags).map_err(|errno| refused(errno, path))
+            })
+            .map_err(|error| error.at("cwd"))
     }
 
     pub(super) fn read(&self, path: &str, range: ByteRange) -> Result<FileContents> {
@@ -84,12 +88,11 @@ impl Root {
 
     /// A path as seen from the workspace. It may still contain `..`, about which the kernel decides.
     pub(super) fn relative(&self, path: &str) -> Result<PathBuf> {
-        let path_ = Path::new(path);
-        if !path_.is_absolute() {
-            return Ok(path_.to_owned());
+        let named = Path::new(path);
+        if !named.is_absolute() {
+            return Ok(named.to_owned());
         }
-        let inside = path_.strip_prefix(&self.given).or_else(|_| path_.strip_prefix(&self.real));
-        match inside {
+        match named.strip_prefix(&self.given).or_else(|_| named.strip_prefix(&self.real)) {
             Ok(inside) if inside.as_os_str().is_empty() => Ok(".".into()),
             Ok(inside) => Ok(inside.to_owned()),
             Err(_) => Err(refused(Errno::EXDEV, path)),

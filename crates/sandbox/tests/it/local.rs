@@ -11,7 +11,7 @@ async fn bench() -> Bench {
     Bench::new(&LocalBackend::new(LocalOptions::default())).await
 }
 
-crate::backend_suite!(super::bench);
+crate::backend_suite!(crate::local::bench);
 
 fn request(workspace_root: impl Into<std::path::PathBuf>) -> SandboxRequest {
     let (tenant, session) = (TenantId::new(), SessionId::new());

@@ -8,7 +8,7 @@ mod local;
 /// Makes a test of every function of the suite, for one backend. `$make` is an async function that returns a `Bench`.
 macro_rules! backend_suite {
     ($make:path) => {
-        backend_suite!($make; commands:
+        crate::backend_suite!($make; commands:
             echo_exit_code_and_streams,
             argv_is_not_interpreted,
             a_program_that_does_not_exist,
@@ -30,7 +30,7 @@ macro_rules! backend_suite {
             live_output_arrives_before_the_end,
             many_at_once,
         );
-        backend_suite!($make; files:
+        crate::backend_suite!($make; files:
             write_then_read,
             ranges,
             missing_file,

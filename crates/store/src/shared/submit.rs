@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use remuda_domain::{
     Code, Error, EventBody, Run, RunId, RunState, TenantId, Timestamp, error::Result, event::NewEvent,
     run::IfBusy,
+    session::Owner,
 };
 use sqlx::{Row as _, query};
 use uuid::Uuid;
@@ -113,6 +114,7 @@ async fn accept(
         run: new_run(request, seq, at),
         pool: locked.head.pool.clone(),
         deduplicated: false,
+        wake: locked.head.owner == Owner::Nobody,
         events,
         interrupted: Vec::new(),
         signal: None,
@@ -204,7 +206,17 @@ async fn find_key(connection: &mut Connection, request: &NewRun) -> Result<Optio
 async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Submitted> {
     let run = runs::load(connection, tenant, run).await?;
     let pool = runs::pool_of(connection, run.session).await?;
-    Ok(Submitted { run, pool, deduplicated: true, events: Vec::new(), interrupted: Vec::new(), signal: None })
+    // The first request's wake-up may have been what failed.
+    let wake = !run.state.is_terminal();
+    Ok(Submitted {
+        run,
+        pool,
+        deduplicated: true,
+        wake,
+        events: Vec::new(),
+        interrupted: Vec::new(),
+        signal: None,
+    })
 }
 
 fn insert_row(request: &NewRun, seq: i64, at: Timestamp) -> Result<RunInsert> {

@@ -35,7 +35,8 @@ impl Link {
             });
         if let Some(path) = &options.credentials_file {
             settings = settings.credentials_file(path).await.map_err(|error| {
-                Error::invalid("credentials_file", format!("cannot read {}", path.display())).with_source(error)
+                Error::invalid("credentials_file", format!("cannot read {}", path.display()))
+                    .with_source(error)
             })?;
         }
         let servers = parse_servers(&options.servers)?;
@@ -75,7 +76,11 @@ impl Link {
     }
 
     /// Bounds a wait and gives its error our type.
-    pub(super) async fn bounded<T, E>(&self, what: &str, work: impl Future<Output = Result<T, E>>) -> Result<T>
+    pub(super) async fn bounded<T, E>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T>
     where
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
@@ -136,7 +141,9 @@ fn reconnect_delay(attempts: usize) -> Duration {
 fn note(event: &Event, connections: &watch::Sender<u64>, losses: &watch::Sender<u64>) {
     match event {
         Event::Connected => connections.send_modify(|count| *count += 1),
-        Event::Disconnected | Event::SlowConsumer(_) | Event::Closed => losses.send_modify(|count| *count += 1),
+        Event::Disconnected | Event::SlowConsumer(_) | Event::Closed => {
+            losses.send_modify(|count| *count += 1)
+        }
         _ => {}
     }
     match event {

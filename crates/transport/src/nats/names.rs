@@ -15,7 +15,8 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn new(prefix: &str) -> Result<Self> {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        let allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_LEN || !prefix.bytes().all(allowed) {
             return Err(Error::invalid("prefix", "expected 1 to 32 characters of a-z, 0-9, - and _"));
         }
@@ -80,7 +81,13 @@ mod tests {
         let (tenant, session) = (TenantId::new(), SessionId::new());
         let subject = names.token(&Pool::default(), tenant, session);
         assert_eq!(names.parse_token(&subject), Some((tenant, session)));
-        for foreign in ["", "remuda.ready.default", "other.ready.default.a.b", &format!("{subject}.x"), "remuda.ready.default.*.>"] {
+        for foreign in [
+            "",
+            "remuda.ready.default",
+            "other.ready.default.a.b",
+            &format!("{subject}.x"),
+            "remuda.ready.default.*.>",
+        ] {
             assert_eq!(names.parse_token(foreign), None, "{foreign}");
         }
     }

@@ -94,7 +94,10 @@ pub(super) fn stream_differences(live: &stream::Config, wanted: &stream::Config)
     found.compare("deny_delete", &live.deny_delete, &wanted.deny_delete);
     found.compare("deny_purge", &live.deny_purge, &wanted.deny_purge);
     found.refuse(live.mirror.is_some(), "mirror is set, want none");
-    found.refuse(live.sources.as_ref().is_some_and(|sources| !sources.is_empty()), "sources are set, want none");
+    found.refuse(
+        live.sources.as_ref().is_some_and(|sources| !sources.is_empty()),
+        "sources are set, want none",
+    );
     found.refuse(live.subject_transform.is_some(), "subject_transform is set, want none");
     found.0
 }

@@ -32,7 +32,10 @@ pub(super) fn check(version: &str, replicas: usize) -> Result<()> {
         return Err(Error::new(Code::Unavailable, message));
     }
     if parsed < RECOMMENDED {
-        tracing::warn!(version, "this NATS version may keep dead tokens after a crash; 2.10.23 or later is recommended");
+        tracing::warn!(
+            version,
+            "this NATS version may keep dead tokens after a crash; 2.10.23 or later is recommended"
+        );
     }
     Ok(())
 }

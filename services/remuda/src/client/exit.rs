@@ -63,7 +63,9 @@ impl Exit {
 impl From<&Error> for Exit {
     fn from(error: &Error) -> Self {
         match error.code() {
-            Code::InvalidArgument | Code::TooLarge | Code::UnknownTool | Code::CursorOutOfRange => Self::BadInput,
+            Code::InvalidArgument | Code::TooLarge | Code::UnknownTool | Code::CursorOutOfRange => {
+                Self::BadInput
+            }
             Code::Unavailable | Code::Overloaded | Code::DeadlineExceeded => Self::Unavailable,
             Code::SessionNotFound
             | Code::RunNotFound

@@ -1,12 +1,13 @@
 //! The API's messages as JSON, for `--json`.
 //!
 //! Field names are those of the protos. Text that is JSON on the wire (arguments, outputs, data, parts) becomes real
-//! JSON, times become RFC 3339, states their lower-case names. Empty fields are left out.
+//! JSON, times become RFC 3339, durations milliseconds, states their lower-case names. Empty fields are left out.
 
 use std::time::Duration;
 
-use remuda_domain::{Timestamp, session::SessionStatus};
-use remuda_proto::{convert, v1};
+use chrono::SecondsFormat;
+use remuda_domain::Timestamp;
+use remuda_proto::{convert::from_timestamp, v1};
 use serde_json::{Map, Value, json};
 
 /// An object without its empty fields.
@@ -27,6 +28,236 @@ pub(super) fn embedded(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 
-fn time<'a>(at: impl Into<Option<&'a prost_timestamp!()>>) -> Value {
-    at.into().and_then(convert::from_timestamp).map_or(Value::Null, |at| rfc3339(at).into())
+fn time(at: Option<Timestamp>) -> Value {
+    at.map_or(Value::Null, |at| at.to_rfc3339_opts(SecondsFormat::Micros, true).into())
+}
+
+fn millis(duration: Option<Duration>) -> Value {
+    duration.and_then(|duration| u64::try_from(duration.as_millis()).ok()).map_or(Value::Null, Value::from)
+}
+
+/// The name of a run state.
+pub(super) fn state_name(state: i32) -> &'static str {
+    remuda_proto::convert::run_state("state", state).map_or("unknown", remuda_domain::RunState::as_str)
+}
+
+/// The name of a session status.
+pub(super) fn status_name(status: i32) -> &'static str {
+    match v1::SessionStatus::try_from(status) {
+        Ok(v1::SessionStatus::Open) => "open",
+        Ok(v1::SessionStatus::Closed) => "closed",
+        Ok(v1::SessionStatus::Unspecified) | Err(_) => "unknown",
+    }
+}
+
+pub(super) fn session(session: &v1::Session) -> Value {
+    object([
+        ("id", session.id.as_str().into()),
+        ("name", session.name.as_str().into()),
+        ("title", session.title.as_str().into()),
+        ("workspace_id", session.workspace_id.as_str().into()),
+        ("pool", session.pool.as_str().into()),
+        ("status", status_name(session.status).into()),
+        ("pending_runs", session.pending_runs.into()),
+        ("current_run_id", session.current_run_id.as_str().into()),
+        ("worker_id", session.worker_id.as_str().into()),
+        ("last_cursor", session.last_cursor.into()),
+        ("created_at", time(session.created_at.as_ref().and_then(from_timestamp))),
+    ])
+}
+
+pub(super) fn run(run: &v1::Run) -> Value {
+    let Some(v1::run::Input::Tools(tools)) = &run.input else {
+        return run_with(run, Value::Null);
+    };
+    let input = object([
+        ("calls", tools.calls.iter().map(call).collect()),
+        ("continue_on_error", tools.continue_on_error.into()),
+        ("record", tools.record.into()),
+    ]);
+    run_with(run, input)
+}
+
+fn run_with(run: &v1::Run, tools: Value) -> Value {
+    object([
+        ("id", run.id.as_str().into()),
+        ("session_id", run.session_id.as_str().into()),
+        ("seq", run.seq.into()),
+        ("state", state_name(run.state).into()),
+        ("tools", tools),
+        ("timeout_ms", millis(run.timeout.and_then(|timeout| timeout.try_into().ok()))),
+        ("attempt", run.attempt.into()),
+        ("created_at", time(run.created_at.as_ref().and_then(from_timestamp))),
+        ("started_at", time(run.started_at.as_ref().and_then(from_timestamp))),
+        ("finished_at", time(run.finished_at.as_ref().and_then(from_timestamp))),
+        ("outcomes", run.outcomes.iter().map(outcome).collect()),
+        ("failure", run.failure.as_ref().map_or(Value::Null, failure)),
+        ("cancel_requested_at", time(run.cancel_requested_at.as_ref().and_then(from_timestamp))),
+        ("cancel_reason", run.cancel_reason.as_str().into()),
+        ("idempotency_key", run.idempotency_key.as_str().into()),
+    ])
+}
+
+fn call(call: &v1::ToolCall) -> Value {
+    object([
+        ("id", call.id.as_str().into()),
+        ("tool", call.tool.as_str().into()),
+        ("arguments", embedded(&call.arguments)),
+        ("parallel", call.parallel.into()),
+        ("timeout_ms", millis(call.timeout.and_then(|timeout| timeout.try_into().ok()))),
+    ])
+}
+
+/// The same form in which outcomes stand in the data of events.
+pub(super) fn outcome(outcome: &v1::ToolOutcome) -> Value {
+    object([
+        ("id", outcome.id.as_str().into()),
+        ("tool", outcome.tool.as_str().into()),
+        ("status", outcome.status.as_str().into()),
+        ("output", embedded(&outcome.output)),
+        ("failure", outcome.failure.as_ref().map_or(Value::Null, failure)),
+        ("duration_ms", outcome.duration_ms.into()),
+    ])
+}
+
+fn failure(failure: &v1::Failure) -> Value {
+    json!({ "code": failure.code, "message": failure.message })
+}
+
+pub(super) fn step(step: &v1::Step) -> Value {
+    object([
+        ("id", step.id.as_str().into()),
+        ("index", step.index.into()),
+        ("kind", step.kind.as_str().into()),
+        ("call", step.call.as_ref().map_or(Value::Null, call)),
+        ("outcome", step.outcome.as_ref().map_or(Value::Null, outcome)),
+        ("started_at", time(step.started_at.as_ref().and_then(from_timestamp))),
+        ("finished_at", time(step.finished_at.as_ref().and_then(from_timestamp))),
+    ])
+}
+
+pub(super) fn message(message: &v1::Message) -> Value {
+    object([
+        ("id", message.id.as_str().into()),
+        ("session_id", message.session_id.as_str().into()),
+        ("run_id", message.run_id.as_str().into()),
+        ("role", message.role.as_str().into()),
+        ("parts", embedded(&message.parts)),
+        ("created_at", time(message.created_at.as_ref().and_then(from_timestamp))),
+    ])
+}
+
+pub(super) fn event(event: &v1::Event) -> Value {
+    object([
+        ("id", event.id.as_str().into()),
+        ("cursor", event.cursor.into()),
+        ("session_id", event.session_id.as_str().into()),
+        ("run_id", event.run_id.as_str().into()),
+        ("type", event.r#type.as_str().into()),
+        ("data", embedded(&event.data)),
+        ("at", time(event.at.as_ref().and_then(from_timestamp))),
+    ])
+}
+
+pub(super) fn worker(worker: &v1::Worker) -> Value {
+    object([
+        ("id", worker.id.as_str().into()),
+        ("host", worker.host.as_str().into()),
+        ("version", worker.version.as_str().into()),
+        ("pool", worker.pool.as_str().into()),
+        ("slots", worker.slots.into()),
+        ("busy", worker.busy.into()),
+        ("state", worker.state.as_str().into()),
+        ("started_at", time(worker.started_at.as_ref().and_then(from_timestamp))),
+        ("lease_until", time(worker.lease_until.as_ref().and_then(from_timestamp))),
+    ])
+}
+
+pub(super) fn pool(pool: &v1::PoolStats) -> Value {
+    object([
+        ("pool", pool.pool.as_str().into()),
+        ("runnable_sessions", pool.runnable_sessions.into()),
+        ("running_sessions", pool.running_sessions.into()),
+        ("queued_runs", pool.queued_runs.into()),
+        ("workers", pool.workers.into()),
+        ("slots", pool.slots.into()),
+        ("oldest_runnable_at", time(pool.oldest_runnable_at.as_ref().and_then(from_timestamp))),
+    ])
+}
+
+pub(super) fn explanation(explanation: &v1::ExplainRunResponse) -> Value {
+    object([
+        ("run_id", explanation.run_id.as_str().into()),
+        ("state", state_name(explanation.state).into()),
+        ("reason", explanation.reason.as_str().into()),
+        ("message", explanation.message.as_str().into()),
+        ("waits_for", explanation.waits_for.as_str().into()),
+        ("position", explanation.position.into()),
+        ("hint", explanation.hint.as_str().into()),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use remuda_domain::{RunState, Timestamp};
+    use remuda_proto::convert;
+
+    use super::*;
+
+    #[test]
+    fn a_run_becomes_plain_json() {
+        let at: Timestamp = "2026-11-05T12:00:00.25Z".parse().unwrap();
+        let message = v1::Run {
+            id: "run_1".into(),
+            seq: 3,
+            state: v1::RunState::from(RunState::TimedOut).into(),
+            input: Some(v1::run::Input::Tools(v1::ToolsInput {
+                calls: vec![v1::ToolCall {
+                    tool: "Bash".into(),
+                    arguments: r#"{"command":"echo hi"}"#.into(),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            })),
+            timeout: Duration::from_millis(1500).try_into().ok(),
+            created_at: Some(convert::timestamp(at)),
+            outcomes: vec![v1::ToolOutcome {
+                tool: "Bash".into(),
+                status: "completed".into(),
+                output: r#"{"stdout":"hi\n"}"#.into(),
+                ..Default::default()
+            }],
+            failure: Some(v1::Failure { code: "run_timed_out".into(), message: "too slow".into() }),
+            ..Default::default()
+        };
+        let json = run(&message);
+        assert_eq!(json["state"], "timed_out");
+        assert_eq!(json["timeout_ms"], 1500);
+        assert_eq!(json["created_at"], "2026-11-05T12:00:00.250000Z");
+        assert_eq!(json["tools"]["calls"][0]["arguments"]["command"], "echo hi");
+        assert_eq!(json["outcomes"][0]["output"]["stdout"], "hi\n");
+        assert_eq!(json["failure"]["code"], "run_timed_out");
+        assert!(json.get("finished_at").is_none());
+        assert!(json.get("idempotency_key").is_none());
+    }
+
+    #[test]
+    fn an_event_embeds_its_data() {
+        let json = event(&v1::Event {
+            cursor: 7,
+            r#type: "run.queued".into(),
+            data: r#"{"seq":1}"#.into(),
+            ..Default::default()
+        });
+        assert_eq!(json, json!({ "cursor": 7, "type": "run.queued", "data": { "seq": 1 } }));
+        let broken = event(&v1::Event { data: "{oops".into(), ..Default::default() });
+        assert_eq!(broken["data"], "{oops");
+    }
+
+    #[test]
+    fn unknown_numbers_have_a_name() {
+        assert_eq!(state_name(99), "unknown");
+        assert_eq!(status_name(1), "open");
+        assert_eq!(status_name(99), "unknown");
+    }
 }

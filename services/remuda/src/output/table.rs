@@ -24,7 +24,7 @@ impl Table {
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [(String, Option<Style>); N]) {
-        let cells = cells.iter().map(|(text, style)| Self::styled(self.sink, text, *style));
+        let cells = cells.into_iter().map(|(text, style)| Self::styled(self.sink, &text, style));
         self.table.add_row(cells.collect::<Vec<_>>());
     }
 

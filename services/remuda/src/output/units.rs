@@ -20,7 +20,9 @@ pub(crate) fn elapsed(duration: Duration) -> String {
 /// How long ago something was; `now` for the future too, as clocks differ.
 pub(crate) fn ago(at: Timestamp, now: DateTime<Utc>) -> String {
     match (now - at).to_std() {
-        Ok(duration) if duration.as_secs() > 0 => format!("{} ago", elapsed(Duration::from_secs(duration.as_secs()))),
+        Ok(duration) if duration.as_secs() > 0 => {
+            format!("{} ago", elapsed(Duration::from_secs(duration.as_secs())))
+        }
         _ => "now".to_owned(),
     }
 }

@@ -1,0 +1,127 @@
+//! From request metadata to a [`Principal`].
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use remuda_domain::{
+    Code, Error, TenantId,
+    error::Result,
+    identity::{Principal, Scope},
+};
+use remuda_store::Store;
+use tokio::time::Instant;
+use tonic::metadata::MetadataMap;
+
+use crate::keys;
+
+/// How long a key is believed without asking the store: a revoked key works no longer than this.
+const CACHE_TTL: Duration = Duration::from_secs(5);
+const CACHE_SIZE: usize = 10_000;
+
+/// Whether requests need a key.
+#[derive(Clone, Debug)]
+pub enum KeyPolicy {
+    Required,
+    /// Requests without a key act for this tenant. Only for a server on loopback.
+    Optional {
+        tenant: TenantId,
+    },
+}
+
+/// Finds out who is calling. Cheap to clone.
+#[derive(Clone)]
+pub struct Authenticator {
+    store: Arc<dyn Store>,
+    policy: KeyPolicy,
+    cache: Arc<Mutex<HashMap<[u8; 32], (Instant, Principal)>>>,
+}
+
+impl std::fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authenticator").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+fn refused(message: &str) -> Error {
+    Error::new(Code::Unauthenticated, message)
+}
+
+impl Authenticator {
+    pub fn new(store: Arc<dyn Store>, policy: KeyPolicy) -> Self {
+        Self { store, policy, cache: Arc::default() }
+    }
+
+    #[must_use]
+    pub fn keys_required(&self) -> bool {
+        matches!(self.policy, KeyPolicy::Required)
+    }
+
+    /// The caller behind a request. A key that is given must be good even where none is needed.
+    pub async fn authenticate(&self, metadata: &MetadataMap) -> Result<Principal> {
+        let mut values = metadata.get_all("authorization").iter();
+        let (value, more) = (values.next(), values.next());
+        if more.is_some() {
+            return Err(refused("expected one authorization header"));
+        }
+        let Some(value) = value else {
+            return match &self.policy {
+                KeyPolicy::Required => Err(refused("expected an API key: authorization: Bearer rmd_…")),
+                KeyPolicy::Optional { tenant } => Ok(Principal {
+                    tenant: *tenant,
+                    subject: "local".to_owned(),
+                    scopes: Scope::ALL.to_vec(),
+                }),
+            };
+        };
+        let secret = value
+            .to_str()
+            .ok()
+            .and_then(bearer)
+            .ok_or_else(|| refused("expected `Bearer` and an API key"))?;
+        self.look_up(keys::hash(secret)).await
+    }
+
+    async fn look_up(&self, hash: [u8; 32]) -> Result<Principal> {
+        let now = Instant::now();
+        if let Some((until, principal)) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&hash)
+            && *until > now
+        {
+            return Ok(principal.clone());
+        }
+        let key = self.store.find_key(&hash).await?;
+        let key = key.ok_or_else(|| refused("the API key is unknown, expired or revoked"))?;
+        let principal = Principal { tenant: key.tenant, subject: key.name, scopes: key.scopes };
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if cache.len() >= CACHE_SIZE {
+            cache.retain(|_, (until, _)| *until > now);
+        }
+        if cache.len() < CACHE_SIZE {
+            cache.insert(hash, (now + CACHE_TTL, principal.clone()));
+        }
+        Ok(principal)
+    }
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, secret) = value.split_once(' ')?;
+    let secret = secret.trim();
+    let fits = scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty() && secret.len() <= keys::MAX_LEN;
+    fits.then_some(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bearer_tokens_of_sane_length_are_read() {
+        assert_eq!(bearer("Bearer rmd_x"), Some("rmd_x"));
+        assert_eq!(bearer("bearer  rmd_x "), Some("rmd_x"));
+        for bad in ["", "Bearer", "Bearer ", "Basic abc", &format!("Bearer {}", "x".repeat(300))] {
+            assert_eq!(bearer(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What every gRPC server of ours shares: who is calling, how long a call may take, how large it may be, and how
+//! a server starts and stops.
+
+mod auth;
+mod call;
+pub mod keys;
+mod serve;
+
+pub use auth::{Authenticator, KeyPolicy};
+pub use call::{Gate, log_and_convert};
+pub use serve::{ServeOptions, basics, bind, serve};
+
+/// Limits on both directions of a generated server: `limited!(RunServiceServer::new(service))`.
+#[macro_export]
+macro_rules! limited {
+    ($server:expr) => {
+        $server
+            .max_decoding_message_size(remuda_domain::limits::MAX_MESSAGE_BYTES)
+            .max_encoding_message_size(remuda_domain::limits::MAX_MESSAGE_BYTES)
+    };
+}

@@ -1,0 +1,51 @@
+//! Tools by name.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use remuda_domain::error::{Code, Error, Result};
+
+use crate::{native, tool::Tool};
+
+/// A set of tools with distinct names. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Registry(Arc<BTreeMap<String, Arc<dyn Tool>>>);
+
+impl Registry {
+    /// The tools every installation has.
+    #[must_use]
+    pub fn native() -> Self {
+        let tools: [Arc<dyn Tool>; 4] =
+            [Arc::new(native::Bash), Arc::new(native::Noop), Arc::new(native::Read), Arc::new(native::Write)];
+        Self(Arc::new(tools.into_iter().map(|tool| (tool.name().to_owned(), tool)).collect()))
+    }
+
+    /// The same set with one more tool.
+    pub fn with(&self, tool: Arc<dyn Tool>) -> Result<Self> {
+        if self.is_known(tool.name()) {
+            return Err(Error::new(Code::AlreadyExists, format!("there are two tools {}", tool.name())));
+        }
+        let mut tools = (*self.0).clone();
+        tools.insert(tool.name().to_owned(), tool);
+        Ok(Self(Arc::new(tools)))
+    }
+
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.0.get(name)
+    }
+
+    #[must_use]
+    pub fn is_known(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// All names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// All tools, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
+        self.0.values()
+    }
+}

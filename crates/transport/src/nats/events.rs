@@ -1,0 +1,180 @@
+//! Live events over core NATS: at most once, and a reader that missed something is told so.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_nats::Subscriber;
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use remuda_domain::{Event, SessionId, TenantId, error::Result};
+use tokio::{
+    sync::{
+        mpsc::{self, Receiver, Sender},
+        watch,
+    },
+    time::timeout,
+};
+
+use super::Shared;
+use crate::traits::EventSource;
+
+/// How long telling others may take; readers find in the store what they were not told.
+const PUBLISH_TIMEOUT: Duration = Duration::from_millis(50);
+/// What may wait for one reader before its source ends: batches, and bytes.
+const BUFFERED_BATCHES: usize = 256;
+const BUFFERED_BYTES: usize = 8 * 1024 * 1024;
+
+pub(super) async fn publish(shared: &Shared, tenant: TenantId, session: SessionId, events: &[Event]) {
+    if events.is_empty() || !shared.events.is_connected() {
+        return;
+    }
+    let client = shared.events.client();
+    let subject = shared.names.events(tenant, session);
+    let send = async {
+        for payload in batches(events, client.max_payload()) {
+            if let Err(error) = client.publish(subject.clone(), payload).await {
+                tracing::debug!(%session, %error, "live events dropped");
+                return;
+            }
+        }
+    };
+    if timeout(PUBLISH_TIMEOUT, send).await.is_err() {
+        tracing::debug!(%session, "live events dropped: the connection is congested");
+    }
+}
+
+/// Packs events into as few JSON arrays of at most `limit` bytes as keep their order. One that fits into none is left out.
+fn batches(events: &[Event], limit: usize) -> Vec<Bytes> {
+    let mut batches = Vec::new();
+    let mut current: Vec<u8> = Vec::new();
+    for event in events {
+        let json = match serde_json::to_vec(event) {
+            Ok(json) if json.len() + 2 <= limit => json,
+            Ok(json) => {
+                tracing::debug!(event = %event.id, size = json.len(), limit, "live event dropped: too large");
+                continue;
+            }
+            Err(error) => {
+                tracing::debug!(event = %event.id, %error, "live event dropped");
+                continue;
+            }
+        };
+        if !current.is_empty() && current.len() + 1 + json.len() + 1 > limit {
+            batches.push(close(&mut current));
+        }
+        current.push(if current.is_empty() { b'[' } else { b',' });
+        current.extend(json);
+    }
+    if !current.is_empty() {
+        batches.push(close(&mut current));
+    }
+    batches
+}
+
+fn close(array: &mut Vec<u8>) -> Bytes {
+    array.push(b']');
+    Bytes::from(std::mem::take(array))
+}
+
+/// The events of one session. A task moves them from the connection into a bounded buffer, so that a reader that stops
+/// reading loses its own source and disturbs nobody else's.
+pub(super) struct NatsEvents {
+    session: SessionId,
+    buffer: Receiver<Bytes>,
+    buffered: Arc<AtomicUsize>,
+}
+
+impl NatsEvents {
+    pub(super) async fn open(shared: &Shared, tenant: TenantId, session: SessionId) -> Result<Self> {
+        // Before the subscription: a loss in between must end it.
+        let losses = shared.events.losses();
+        let subject = shared.names.events(tenant, session);
+        let subscriber = shared.events.subscribe(subject, &shared.names.nobody()).await?;
+        let (sender, buffer) = mpsc::channel(BUFFERED_BATCHES);
+        let buffered = Arc::new(AtomicUsize::new(0));
+        shared.tasks.spawn(pump(subscriber, losses, sender, Arc::clone(&buffered)));
+        Ok(Self { session, buffer, buffered })
+    }
+}
+
+/// Runs until the reader is gone or lags, or until something may have been missed. Ending it ends the source.
+async fn pump(
+    mut subscriber: Subscriber,
+    mut losses: watch::Receiver<u64>,
+    sender: Sender<Bytes>,
+    buffered: Arc<AtomicUsize>,
+) {
+    loop {
+        let message = tokio::select! {
+            message = subscriber.next() => message,
+            _ = losses.changed() => return,
+            () = sender.closed() => return,
+        };
+        let Some(message) = message else { return };
+        let size = message.payload.len();
+        if buffered.fetch_add(size, Ordering::Relaxed) + size > BUFFERED_BYTES {
+            return;
+        }
+        if sender.try_send(message.payload).is_err() {
+            return;
+        }
+    }
+}
+
+#[async_trait]
+impl EventSource for NatsEvents {
+    async fn next(&mut self) -> Option<Vec<Event>> {
+        loop {
+            let payload = self.buffer.recv().await?;
+            self.buffered.fetch_sub(payload.len(), Ordering::Relaxed);
+            match serde_json::from_slice::<Vec<Event>>(&payload) {
+                Ok(events) => return Some(events),
+                // From a newer version, say: the reader sees the hole in the cursors.
+                Err(error) => tracing::warn!(session = %self.session, %error, "cannot read live events"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::Utc;
+    use remuda_domain::{EventBody, EventId};
+
+    use super::*;
+
+    fn event(cursor: i64, kind: &str) -> Event {
+        let body = EventBody::RunQueued { seq: cursor, kind: kind.to_owned() };
+        Event { id: EventId::new(), cursor, session: SessionId::new(), run: None, at: Utc::now(), body }
+    }
+
+    #[test]
+    fn batches_fit_and_keep_order() {
+        let events: Vec<Event> = (1..=50).map(|cursor| event(cursor, "tools")).collect();
+        let size = serde_json::to_vec(&events).unwrap().len();
+        for limit in [size, size - 1, size / 3, 400] {
+            let batches = batches(&events, limit);
+            assert!(batches.iter().all(|batch| batch.len() <= limit));
+            assert_eq!(batches.len() == 1, limit == size);
+            let back: Vec<Event> = batches
+                .iter()
+                .flat_map(|batch| serde_json::from_slice::<Vec<Event>>(batch).unwrap())
+                .collect();
+            assert_eq!(back, events);
+        }
+    }
+
+    #[test]
+    fn an_event_too_large_for_any_batch_is_left_out() {
+        let events = [event(1, "tools"), event(2, &"x".repeat(1000)), event(3, "tools")];
+        let back: Vec<Event> = serde_json::from_slice(&batches(&events, 600)[0]).unwrap();
+        assert_eq!(back, [events[0].clone(), events[2].clone()]);
+        assert!(batches(&[], 600).is_empty());
+    }
+}

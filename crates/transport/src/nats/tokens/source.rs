@@ -1,0 +1,299 @@
+//! Pulling tokens.
+//!
+//! A pull request stays open on the server until it is filled or expires, and what the server sends to someone who no
+//! longer listens is lost to everyone for `ack_wait`. So requests are not tied to calls of `take`: the source keeps one
+//! inbox open over its whole life, remembers how much it has asked for ([`Demand`]), returns as soon as anything comes,
+//! and asks for the difference the next time. It never asks for more than the caller has room for. When the caller's
+//! room shrinks, when something went wrong, and when the source is dropped, the inbox is abandoned: the subscription is
+//! drained (the server forgets requests whose inbox is gone) and what was under way is given back at once.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::{Message, StatusCode, Subscriber, jetstream::AckKind};
+use async_trait::async_trait;
+use futures::{FutureExt, StreamExt};
+use remuda_domain::{
+    Pool,
+    error::{Error, Result},
+};
+use serde::Serialize;
+use tokio::{
+    runtime::Handle,
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
+
+use super::NatsToken;
+use crate::{
+    nats::{Shared, demand::Demand},
+    traits::{Token, TokenSource},
+};
+
+/// How long a pull request stays open, and `take` waits. Expiry is also the heartbeat: a server that says nothing about
+/// a request for longer has forgotten it.
+const EXPIRES: Duration = Duration::from_secs(5);
+/// How long an abandoned inbox is listened to at most.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How many messages a server says were left of a request that ended.
+const LEFT_HEADER: &str = "Nats-Pending-Messages";
+
+/// A pull request.
+#[derive(Serialize)]
+struct Pull {
+    batch: usize,
+    /// In nanoseconds.
+    expires: u128,
+}
+
+pub(in crate::nats) struct NatsTokens {
+    shared: Arc<Shared>,
+    pool: Pool,
+    inbox: Option<Inbox>,
+    demand: Demand,
+    reconnects: watch::Receiver<u64>,
+    /// The consumer may be gone: look before the next request.
+    in_doubt: bool,
+    pause: Duration,
+    last_take: Instant,
+}
+
+struct Inbox {
+    subject: String,
+    subscriber: Subscriber,
+}
+
+/// What became of waiting.
+enum Received {
+    Token(Message),
+    /// Nothing to hand out, but the demand has changed.
+    Changed,
+    Silence,
+}
+
+#[async_trait]
+impl TokenSource for NatsTokens {
+    async fn take(&mut self, max: usize) -> Result<Vec<Box<dyn Token>>> {
+        self.forget_what_is_old();
+        let deadline = Instant::now() + EXPIRES;
+        let result = self.take_until(max, deadline).await;
+        self.last_take = Instant::now();
+        result
+    }
+}
+
+impl NatsTokens {
+    pub(in crate::nats) fn new(shared: Arc<Shared>, pool: Pool) -> Self {
+        let reconnects = shared.control.reconnects();
+        Self {
+            shared,
+            pool,
+            inbox: None,
+            demand: Demand::default(),
+            reconnects,
+            in_doubt: true,
+            pause: FIRST_PAUSE,
+            last_take: Instant::now(),
+        }
+    }
+
+    async fn take_until(&mut self, max: usize, deadline: Instant) -> Result<Vec<Box<dyn Token>>> {
+        if self.demand.total() > max {
+            self.abandon(true);
+        }
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        loop {
+            if let Err(error) = self.ask(max).await {
+                self.abandon(true);
+                self.in_doubt = true;
+                if !self.rest(deadline).await {
+                    return Err(error);
+                }
+                continue;
+            }
+            // No await from here to the return: a token must not be held by a future that may be dropped.
+            match self.receive(deadline).await {
+                Received::Token(first) => {
+                    let tokens = self.collect(first, max);
+                    if !tokens.is_empty() {
+                        self.pause = FIRST_PAUSE;
+                        return Ok(tokens);
+                    }
+                }
+                Received::Changed => {}
+                Received::Silence => return Ok(Vec::new()),
+            }
+        }
+    }
+
+    /// Makes the demand equal to what the caller has room for.
+    async fn ask(&mut self, max: usize) -> Result<()> {
+        self.shared.control.check_connected()?;
+        if self.in_doubt {
+            self.shared.repair(&self.pool).await?;
+            self.in_doubt = false;
+        }
+        let missing = max.saturating_sub(self.demand.total());
+        if missing == 0 {
+            return Ok(());
+        }
+        let client = self.shared.control.client();
+        let inbox = match &mut self.inbox {
+            Some(inbox) => inbox,
+            none => {
+                let subject = client.new_inbox();
+                let subscriber =
+                    self.shared.control.bounded("subscribe", client.subscribe(subject.clone())).await?;
+                none.insert(Inbox { subject, subscriber })
+            }
+        };
+        let pull = serde_json::to_vec(&Pull { batch: missing, expires: EXPIRES.as_nanos() })
+            .map_err(|error| Error::internal("cannot write a pull request").with_source(error))?;
+        let request = client.publish_with_reply(
+            self.shared.names.next_message(&self.pool),
+            inbox.subject.clone(),
+            pull.into(),
+        );
+        self.shared.control.bounded("pull", request).await?;
+        self.demand.asked(missing, Instant::now() + EXPIRES);
+        Ok(())
+    }
+
+    async fn receive(&mut self, deadline: Instant) -> Received {
+        let Some(inbox) = &mut self.inbox else { return Received::Silence };
+        let overdue = self.demand.overdue_at().unwrap_or(deadline);
+        let message = tokio::select! {
+            biased;
+            message = inbox.subscriber.next() => message,
+            _ = self.reconnects.changed() => {
+                // The server has forgotten our requests, or is another one.
+                self.abandon(true);
+                self.in_doubt = true;
+                return Received::Changed;
+            }
+            () = sleep_until(overdue.min(deadline)) => {
+                if overdue > deadline {
+                    return Received::Silence;
+                }
+                tracing::debug!(pool = %self.pool, "a pull request was not answered");
+                self.abandon(true);
+                self.in_doubt = true;
+                return Received::Changed;
+            }
+        };
+        self.sort(message)
+    }
+
+    /// Tells tokens from the server's remarks.
+    fn sort(&mut self, message: Option<Message>) -> Received {
+        let Some(message) = message else {
+            self.inbox = None;
+            self.demand = Demand::default();
+            return Received::Changed;
+        };
+        match message.status.unwrap_or(StatusCode::OK) {
+            StatusCode::OK => {
+                self.demand.settle(1);
+                return Received::Token(message);
+            }
+            StatusCode::IDLE_HEARTBEAT => {}
+            StatusCode::TIMEOUT | StatusCode::NOT_FOUND => {
+                self.pause = FIRST_PAUSE;
+                self.settle_ended(&message);
+            }
+            status => {
+                // No such consumer, too many waiting requests, a server that shuts down.
+                tracing::warn!(pool = %self.pool, %status, reason = message.description, "a pull request was refused");
+                self.abandon(true);
+                self.in_doubt = true;
+            }
+        }
+        Received::Changed
+    }
+
+    fn settle_ended(&mut self, message: &Message) {
+        let left =
+            message.headers.as_ref().and_then(|headers| headers.get(LEFT_HEADER)?.as_str().parse().ok());
+        match left {
+            Some(left) => self.demand.settle(left),
+            None => self.demand.settle_oldest(),
+        }
+    }
+
+    /// The first token and whatever else has arrived, up to `max`.
+    fn collect(&mut self, first: Message, max: usize) -> Vec<Box<dyn Token>> {
+        let mut tokens = Vec::new();
+        tokens.extend(self.hold(first));
+        while tokens.len() < max {
+            let Some(inbox) = &mut self.inbox else { break };
+            let Some(message) = inbox.subscriber.next().now_or_never() else { break };
+            if let Received::Token(message) = self.sort(message) {
+                tokens.extend(self.hold(message));
+            }
+        }
+        tokens
+    }
+
+    fn hold(&self, message: Message) -> Option<Box<dyn Token>> {
+        let reply = message.reply?;
+        let Some((tenant, session)) = self.shared.names.parse_token(&message.subject) else {
+            tracing::warn!(subject = %message.subject, "removing a message that is not a token");
+            let shared = Arc::clone(&self.shared);
+            self.shared.tasks.spawn(async move {
+                shared.control.publish("remove message", reply.to_string(), AckKind::Term.into()).await.ok();
+            });
+            return None;
+        };
+        Some(Box::new(NatsToken { shared: Arc::clone(&self.shared), tenant, session, reply }))
+    }
+
+    /// Tokens that lie in the inbox for long may be with another worker by now; handing them out, or giving them back,
+    /// would disturb it. Happens only to callers that do not ask while they have room.
+    fn forget_what_is_old(&mut self) {
+        if self.last_take.elapsed() > self.shared.options.ack_wait / 2 && self.demand.total() > 0 {
+            self.abandon(false);
+        }
+    }
+
+    /// Stops listening. What is still under way is given back, or left to come back by itself.
+    fn abandon(&mut self, give_back: bool) {
+        self.demand = Demand::default();
+        let Some(Inbox { mut subscriber, .. }) = self.inbox.take() else { return };
+        // Dropped outside a runtime there is nobody to do it; the server will after a while.
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !give_back {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let drain = async move {
+            if subscriber.drain().await.is_err() {
+                return;
+            }
+            while let Some(message) = subscriber.next().await {
+                let (None, Some(reply)) = (message.status, message.reply) else { continue };
+                let payload = AckKind::Nak(None).into();
+                if shared.control.publish("give back token", reply.to_string(), payload).await.is_err() {
+                    return;
+                }
+            }
+        };
+        self.shared.tasks.spawn_on(timeout(DRAIN_TIMEOUT, drain).map(drop), &runtime);
+    }
+
+    /// Waits a growing while before another try; `false` when the deadline comes first.
+    async fn rest(&mut self, deadline: Instant) -> bool {
+        let until = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        sleep_until(until.min(deadline)).await;
+        until < deadline
+    }
+}
+
+impl Drop for NatsTokens {
+    fn drop(&mut self) {
+        self.abandon(self.last_take.elapsed() < self.shared.options.ack_wait / 2);
+    }
+}

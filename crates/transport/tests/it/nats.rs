@@ -1,0 +1,258 @@
+//! What only NATS can get wrong: settings that drift, servers that restart, and servers that forget everything.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{
+    self,
+    stream::{Config, DiscardPolicy, RetentionPolicy},
+};
+use remuda_domain::{Code, Pool, SessionId, TenantId, WorkerId, worker::Signal};
+use remuda_testkit::{NatsServer, nats_binaries, wait_for};
+use remuda_transport::{Nats, NatsOptions, Published, Transport};
+use tokio::time::{Instant, timeout};
+
+use crate::support::{ACK_WAIT, LONG, connect, event, options, pools, take_one};
+
+async fn admin(server: &NatsServer) -> jetstream::Context {
+    jetstream::new(async_nats::connect(server.url()).await.unwrap())
+}
+
+fn stream_name(options: &NatsOptions) -> String {
+    format!("{}_TOKENS", options.prefix.to_uppercase())
+}
+
+/// Runs a test with a server of its own, once per version.
+async fn on_each_server(test: impl AsyncFn(NatsServer)) {
+    for binary in nats_binaries() {
+        test(NatsServer::start(&binary).unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drifted_stream_is_refused_and_every_difference_named() {
+    on_each_server(async |server| {
+        let options = options(&server.url());
+        let drifted = Config {
+            name: stream_name(&options),
+            subjects: vec![format!("{}.ready.>", options.prefix)],
+            retention: RetentionPolicy::WorkQueue,
+            discard: DiscardPolicy::Old,
+            max_messages_per_subject: 1,
+            max_age: Duration::from_secs(60),
+            ..Default::default()
+        };
+        admin(&server).await.create_stream(drifted).await.unwrap();
+        let nats = Nats::connect(options).await.unwrap();
+        let error = nats.prepare(&pools()).await.unwrap_err();
+        assert_eq!(error.code(), Code::Internal);
+        for setting in
+            ["discard is Old, want New", "discard_new_per_subject is false", "max_age", "max_msg_size"]
+        {
+            assert!(error.message().contains(setting), "{setting} in {error}");
+        }
+        assert!(!error.message().contains("retention"), "{error}");
+        let report = nats.inspect().await.unwrap();
+        assert!(report.problems.iter().any(|problem| problem.contains("discard")), "{report:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drifted_consumer_is_refused() {
+    on_each_server(async |server| {
+        let options = options(&server.url());
+        connect(&options).await;
+        let patient = NatsOptions { ack_wait: ACK_WAIT * 2, ..options };
+        let error = Nats::connect(patient).await.unwrap().prepare(&pools()).await.unwrap_err();
+        assert!(error.message().contains("pool-default") && error.message().contains("ack_wait"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn preparing_twice_changes_nothing_and_the_report_is_clean() {
+    on_each_server(async |server| {
+        let options = options(&server.url());
+        let nats = connect(&options).await;
+        nats.prepare(&pools()).await.unwrap();
+        nats.publish_token(&Pool::default(), TenantId::new(), SessionId::new()).await.unwrap();
+        let report = nats.inspect().await.unwrap();
+        assert!(report.problems.is_empty(), "{report:?}");
+        assert_eq!((report.messages, report.pending, report.orphans, report.consumers.len()), (1, 1, 0, 2));
+        assert!(report.version.starts_with("2."));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wiped_server_recovers() {
+    on_each_server(async |mut server| {
+        let nats = connect(&options(&server.url())).await;
+        let (pool, tenant) = (Pool::default(), TenantId::new());
+        let mut source = nats.tokens(&pool).await.unwrap();
+        let lost = SessionId::new();
+        nats.publish_token(&pool, tenant, lost).await.unwrap();
+        let held = take_one(&mut source).await;
+        server.wipe_and_restart().unwrap();
+        // A worker that only waits gets a token that was published after the disaster.
+        let session = SessionId::new();
+        let publish = wait_for("a publish that works", LONG, || async {
+            nats.publish_token(&pool, tenant, session).await.ok()
+        });
+        let start = Instant::now();
+        let take = async {
+            loop {
+                if let Ok(mut tokens) = source.take(1).await
+                    && let Some(token) = tokens.pop()
+                {
+                    return token;
+                }
+            }
+        };
+        let (published, token) = tokio::join!(publish, timeout(LONG, take));
+        assert_eq!(published, Published::Stored);
+        let token = token.unwrap();
+        assert_eq!(token.session(), session);
+        token.finish().await.unwrap();
+        // The token of before is gone: its subject is free, and finishing it does no harm.
+        drop(timeout(LONG, held.finish()).await.unwrap());
+        assert_eq!(nats.publish_token(&pool, tenant, lost).await.unwrap(), Published::Stored);
+        assert!(start.elapsed() < LONG);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_stream_or_consumer_is_made_again() {
+    on_each_server(async |server| {
+        let options = options(&server.url());
+        let nats = connect(&options).await;
+        let admin = admin(&server).await;
+        let (pool, tenant) = (Pool::default(), TenantId::new());
+        admin.delete_stream(stream_name(&options)).await.unwrap();
+        assert_eq!(
+            nats.publish_token(&pool, tenant, SessionId::new()).await.unwrap(),
+            Published::Stored,
+            "a publish repairs at once"
+        );
+        let mut source = nats.tokens(&pool).await.unwrap();
+        take_one(&mut source).await.finish().await.unwrap();
+        // While a request waits.
+        let delete = async {
+            wait_for("a waiting pull", LONG, || async {
+                nats.inspect().await.unwrap().consumers.iter().any(|consumer| consumer.waiting_pulls > 0)
+            })
+            .await;
+            // NATS 2.9.10 may say that it failed to remove the directory of a consumer that it has removed.
+            admin.delete_consumer_from_stream("pool-default", stream_name(&options)).await.ok();
+            nats.publish_token(&pool, tenant, SessionId::new()).await.unwrap();
+        };
+        let (token, ()) = tokio::join!(take_one(&mut source), delete);
+        token.finish().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_server_recovers() {
+    on_each_server(async |mut server| {
+        let nats = connect(&options(&server.url())).await;
+        let (pool, tenant, worker) = (Pool::default(), TenantId::new(), WorkerId::new());
+        let (session, next) = (SessionId::new(), SessionId::new());
+        let mut source = nats.tokens(&pool).await.unwrap();
+        let mut signals = nats.subscribe_signals(worker).await.unwrap();
+        let mut events = nats.subscribe_events(tenant, session).await.unwrap();
+        assert!(timeout(Duration::from_millis(100), source.take(2)).await.is_err(), "a request is open");
+        nats.publish_token(&pool, tenant, session).await.unwrap();
+        server.kill().unwrap();
+        assert_eq!(
+            timeout(LONG, events.next()).await.unwrap(),
+            None,
+            "readers learn that they may miss something"
+        );
+        let start = Instant::now();
+        nats.publish_events(tenant, session, &[event(session, 1)]).await;
+        assert!(start.elapsed() < Duration::from_millis(500));
+        assert_eq!(nats.publish_token(&pool, tenant, next).await.unwrap_err().code(), Code::Unavailable);
+        server.restart().unwrap();
+        let taken = async {
+            loop {
+                if let Ok(mut tokens) = source.take(1).await
+                    && let Some(token) = tokens.pop()
+                {
+                    return token;
+                }
+            }
+        };
+        let token = timeout(LONG, taken).await.unwrap();
+        assert_eq!(token.session(), session, "an acknowledged publish survives");
+        token.finish().await.unwrap();
+        let mut events = nats.subscribe_events(tenant, session).await.unwrap();
+        nats.publish_events(tenant, session, &[event(session, 2)]).await;
+        assert_eq!(timeout(LONG, events.next()).await.unwrap().unwrap()[0].cursor, 2);
+        nats.send_signal(worker, &Signal::Drain).await.unwrap();
+        assert_eq!(timeout(LONG, signals.next()).await.unwrap(), Some(Signal::Drain));
+        nats.ping().await.unwrap();
+    })
+    .await;
+}
+
+/// A full stream answers with the code that an occupied subject answers with, as a failed disk does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_fails_is_an_error_and_not_already_scheduled() {
+    on_each_server(async |server| {
+        let options = options(&server.url());
+        let nats = connect(&options).await;
+        let admin = admin(&server).await;
+        let live = admin.get_stream(stream_name(&options)).await.unwrap().cached_info().config.clone();
+        admin.update_stream(Config { max_bytes: 300, ..live }).await.unwrap();
+        let error = wait_for("a full stream", LONG, || async {
+            nats.publish_token(&Pool::default(), TenantId::new(), SessionId::new()).await.err()
+        })
+        .await;
+        assert_eq!(error.code(), Code::Unavailable);
+        assert!(error.message().contains("maximum bytes exceeded (code 10077)"), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_token_can_be_discarded() {
+    on_each_server(async |server| {
+        let nats = connect(&options(&server.url())).await;
+        let (pool, tenant, session) = (Pool::default(), TenantId::new(), SessionId::new());
+        assert!(!nats.discard_token(&pool, tenant, session, Duration::ZERO).await.unwrap(), "there is none");
+        nats.publish_token(&pool, tenant, session).await.unwrap();
+        assert!(!nats.discard_token(&pool, tenant, session, LONG).await.unwrap(), "it is young");
+        assert!(nats.discard_token(&pool, tenant, session, Duration::ZERO).await.unwrap());
+        assert_eq!(nats.publish_token(&pool, tenant, session).await.unwrap(), Published::Stored);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_message_is_removed_and_does_not_stop_delivery() {
+    on_each_server(async |server| {
+        let options = options(&server.url());
+        let nats = connect(&options).await;
+        let (pool, tenant, session) = (Pool::default(), TenantId::new(), SessionId::new());
+        let publish =
+            admin(&server).await.publish(format!("{}.ready.default.what", options.prefix), "".into()).await;
+        publish.unwrap().await.unwrap();
+        nats.publish_token(&pool, tenant, session).await.unwrap();
+        let token = take_one(&mut nats.tokens(&pool).await.unwrap()).await;
+        assert_eq!(token.session(), session);
+        token.finish().await.unwrap();
+        wait_for("an empty stream", LONG, || async { nats.inspect().await.unwrap().messages == 0 }).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nobody_there_is_unavailable_and_soon_said() {
+    let port = remuda_testkit::free_port().unwrap();
+    let start = Instant::now();
+    let error = Nats::connect(options(&format!("nats://127.0.0.1:{port}"))).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(start.elapsed() < Duration::from_secs(10));
+}

@@ -1,0 +1,86 @@
+//! The application layer: what callers can do, whatever protocol they speak.
+
+mod explain;
+mod fleet;
+mod runs;
+mod sessions;
+mod wait;
+
+use std::{collections::BTreeSet, future::Future, sync::Arc};
+
+pub use explain::Explanation;
+use remuda_domain::{Error, error::Result};
+use remuda_store::Store;
+use remuda_transport::Transport;
+pub use runs::{Submission, SubmitReceipt};
+pub use sessions::SessionSpec;
+use tokio_util::task::TaskTracker;
+
+use crate::waker::Waker;
+
+/// Checks the arguments of a tool call before the run is accepted.
+pub type CheckCall = Arc<dyn Fn(&remuda_domain::tool::ToolCall) -> Result<()> + Send + Sync>;
+
+/// What the application layer is made of.
+#[derive(Clone)]
+pub struct AppOptions {
+    pub store: Arc<dyn Store>,
+    pub transport: Arc<dyn Transport>,
+    /// The tools that runs may call.
+    pub tools: BTreeSet<String>,
+    pub check_call: CheckCall,
+}
+
+impl std::fmt::Debug for AppOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AppOptions").field("tools", &self.tools).finish_non_exhaustive()
+    }
+}
+
+/// The application layer. Cheap to clone.
+#[derive(Clone)]
+pub struct App {
+    store: Arc<dyn Store>,
+    transport: Arc<dyn Transport>,
+    tools: Arc<BTreeSet<String>>,
+    check_call: CheckCall,
+    waker: Waker,
+    tasks: TaskTracker,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App").field("tools", &self.tools).finish_non_exhaustive()
+    }
+}
+
+impl App {
+    /// `tasks` carries what must finish after its caller went away; whoever shuts down waits for it.
+    #[must_use]
+    pub fn new(options: AppOptions, tasks: TaskTracker) -> Self {
+        let waker = Waker::start(&tasks, Arc::clone(&options.transport));
+        Self {
+            store: options.store,
+            transport: options.transport,
+            tools: Arc::new(options.tools),
+            check_call: options.check_call,
+            waker,
+            tasks,
+        }
+    }
+
+    #[must_use]
+    pub fn tools(&self) -> &BTreeSet<String> {
+        &self.tools
+    }
+
+    /// Runs a change to its end, announcements included, even if the caller hangs up.
+    async fn to_the_end<T, F>(&self, change: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        let task = self.tasks.spawn(change);
+        task.await.map_err(|error| Error::internal("a change was cut short").with_source(error))?
+    }
+}

@@ -1,0 +1,31 @@
+//! Workers and queues.
+
+use remuda_domain::{
+    WorkerId,
+    error::Result,
+    worker::{Signal, Worker},
+};
+use remuda_store::PoolStats;
+
+use super::App;
+
+impl App {
+    pub async fn list_workers(&self, include_gone: bool) -> Result<Vec<Worker>> {
+        self.store.list_workers(include_gone).await
+    }
+
+    pub async fn queue_stats(&self) -> Result<Vec<PoolStats>> {
+        self.store.queue_stats().await
+    }
+
+    /// Tells a worker to finish what it has and take nothing new.
+    pub async fn drain_worker(&self, worker: WorkerId) -> Result<Worker> {
+        let app = self.clone();
+        self.to_the_end(async move {
+            let drained = app.store.drain_worker(worker).await?;
+            app.signal(worker, Signal::Drain).await;
+            Ok(drained)
+        })
+        .await
+    }
+}

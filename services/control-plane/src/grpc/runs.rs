@@ -1,0 +1,155 @@
+use std::time::Duration;
+
+use remuda_domain::{Error, RunId, RunInput, identity::Scope, page::PageRequest};
+use remuda_proto::{
+    convert,
+    v1::{self, run_service_server::RunService},
+};
+use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
+
+use super::Api;
+use crate::app::Submission;
+
+const DEFAULT_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(5 * 60);
+/// What a wait may take beyond its own time: looking things up before and after.
+const WAIT_MARGIN: Duration = Duration::from_secs(15);
+
+/// The caller's trace, if it looks like one.
+fn traceparent(metadata: &MetadataMap) -> Option<String> {
+    let text = metadata.get("traceparent")?.to_str().ok()?;
+    let plain = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    (text.len() == 55 && plain).then(|| text.to_owned())
+}
+
+fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result<Submission, Error> {
+    let Some(v1::submit_run_request::Input::Tools(tools)) = body.input else {
+        return Err(Error::invalid("input", "expected tools"));
+    };
+    Ok(Submission {
+        session: body.session,
+        create_session: body.create_session,
+        input: RunInput::Tools(convert::tools_input(tools)?),
+        timeout: body.timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,
+        if_busy: convert::if_busy(body.if_busy)?,
+        idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
+        traceparent,
+    })
+}
+
+#[async_trait]
+impl RunService for Api {
+    async fn submit_run(
+        &self,
+        request: Request<v1::SubmitRunRequest>,
+    ) -> Result<Response<v1::SubmitRunResponse>, Status> {
+        let traceparent = traceparent(request.metadata());
+        self.gate
+            .answer(request, Scope::Write, |caller, body| async move {
+                let receipt = self.app.submit(&caller, submission(body, traceparent)?).await?;
+                Ok(v1::SubmitRunResponse {
+                    run: Some(receipt.run.into()),
+                    deduplicated: receipt.deduplicated,
+                    interrupted_run_ids: receipt.interrupted.iter().map(ToString::to_string).collect(),
+                })
+            })
+            .await
+    }
+
+    async fn get_run(
+        &self,
+        request: Request<v1::GetRunRequest>,
+    ) -> Result<Response<v1::GetRunResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let run = self.app.get_run(&caller, body.run_id.parse()?).await?;
+                Ok(v1::GetRunResponse { run: Some(run.into()) })
+            })
+            .await
+    }
+
+    async fn list_runs(
+        &self,
+        request: Request<v1::ListRunsRequest>,
+    ) -> Result<Response<v1::ListRunsResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let page = PageRequest::parse(body.page_size, &body.page_token)?;
+                let states = body.states.iter().map(|state| convert::run_state("states", *state));
+                let states = states.collect::<Result<Vec<_>, _>>()?;
+                let page = self.app.list_runs(&caller, &body.session, states, &page).await?;
+                Ok(v1::ListRunsResponse {
+                    runs: page.items.into_iter().map(Into::into).collect(),
+                    next_page_token: page.next.unwrap_or_default(),
+                })
+            })
+            .await
+    }
+
+    async fn list_steps(
+        &self,
+        request: Request<v1::ListStepsRequest>,
+    ) -> Result<Response<v1::ListStepsResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let steps = self.app.list_steps(&caller, body.run_id.parse()?).await?;
+                Ok(v1::ListStepsResponse { steps: steps.into_iter().map(Into::into).collect() })
+            })
+            .await
+    }
+
+    async fn cancel_run(
+        &self,
+        request: Request<v1::CancelRunRequest>,
+    ) -> Result<Response<v1::CancelRunResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Write, |caller, body| async move {
+                let cancelled = self.app.cancel_run(&caller, body.run_id.parse()?, body.reason).await?;
+                Ok(v1::CancelRunResponse {
+                    run: Some(cancelled.run.into()),
+                    already_finished: cancelled.already_finished,
+                })
+            })
+            .await
+    }
+
+    async fn wait_run(
+        &self,
+        request: Request<v1::WaitRunRequest>,
+    ) -> Result<Response<v1::WaitRunResponse>, Status> {
+        self.gate
+            .answer_within(MAX_WAIT + WAIT_MARGIN, request, Scope::Read, |caller, body| async move {
+                let run: RunId = body.run_id.parse()?;
+                let max_wait = match body.max_wait {
+                    Some(wait) => Duration::try_from(wait)
+                        .map_err(|_| Error::invalid("max_wait", "expected 0 to 5 minutes"))?
+                        .min(MAX_WAIT),
+                    None => DEFAULT_WAIT,
+                };
+                let run = self.app.wait_run(&caller, run, max_wait).await?;
+                let finished = run.state.is_terminal();
+                Ok(v1::WaitRunResponse { run: Some(run.into()), finished })
+            })
+            .await
+    }
+
+    async fn explain_run(
+        &self,
+        request: Request<v1::ExplainRunRequest>,
+    ) -> Result<Response<v1::ExplainRunResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let answer = self.app.explain(&caller, body.run_id.parse()?).await?;
+                Ok(v1::ExplainRunResponse {
+                    run_id: body.run_id,
+                    state: v1::RunState::from(answer.state).into(),
+                    reason: answer.reason.to_owned(),
+                    message: answer.message,
+                    waits_for: answer.waits_for,
+                    position: answer.position,
+                    hint: answer.hint,
+                })
+            })
+            .await
+    }
+}

@@ -1,0 +1,122 @@
+use remuda_domain::{Error, identity::Scope, page::PageRequest, session::SessionStatus};
+use remuda_proto::v1::{self, session_service_server::SessionService};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::Api;
+use crate::app::SessionSpec;
+
+fn status_filter(number: i32) -> Result<Option<SessionStatus>, Error> {
+    match v1::SessionStatus::try_from(number) {
+        Ok(v1::SessionStatus::Unspecified) => Ok(None),
+        Ok(v1::SessionStatus::Open) => Ok(Some(SessionStatus::Open)),
+        Ok(v1::SessionStatus::Closed) => Ok(Some(SessionStatus::Closed)),
+        Err(_) => Err(Error::invalid("status", "expected open or closed")),
+    }
+}
+
+#[async_trait]
+impl SessionService for Api {
+    async fn create_session(
+        &self,
+        request: Request<v1::CreateSessionRequest>,
+    ) -> Result<Response<v1::CreateSessionResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Write, |caller, body| async move {
+                let spec = SessionSpec {
+                    name: body.name,
+                    title: body.title,
+                    workspace: body.workspace,
+                    pool: body.pool,
+                };
+                let session = self.app.create_session(&caller, spec).await?;
+                Ok(v1::CreateSessionResponse { session: Some(session.into()) })
+            })
+            .await
+    }
+
+    async fn get_session(
+        &self,
+        request: Request<v1::GetSessionRequest>,
+    ) -> Result<Response<v1::GetSessionResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let session = self.app.get_session(&caller, &body.session).await?;
+                Ok(v1::GetSessionResponse { session: Some(session.into()) })
+            })
+            .await
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let page = PageRequest::parse(body.page_size, &body.page_token)?;
+                let page = self.app.list_sessions(&caller, status_filter(body.status)?, &page).await?;
+                Ok(v1::ListSessionsResponse {
+                    sessions: page.items.into_iter().map(Into::into).collect(),
+                    next_page_token: page.next.unwrap_or_default(),
+                })
+            })
+            .await
+    }
+
+    async fn update_session(
+        &self,
+        request: Request<v1::UpdateSessionRequest>,
+    ) -> Result<Response<v1::UpdateSessionResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Write, |caller, body| async move {
+                let title =
+                    body.title.ok_or_else(|| Error::invalid("title", "expected something to change"))?;
+                let session = self.app.set_title(&caller, &body.session, title).await?;
+                Ok(v1::UpdateSessionResponse { session: Some(session.into()) })
+            })
+            .await
+    }
+
+    async fn close_session(
+        &self,
+        request: Request<v1::CloseSessionRequest>,
+    ) -> Result<Response<v1::CloseSessionResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Write, |caller, body| async move {
+                let session = self.app.close_session(&caller, &body.session, body.cancel_runs).await?;
+                Ok(v1::CloseSessionResponse { session: Some(session.into()) })
+            })
+            .await
+    }
+
+    async fn list_messages(
+        &self,
+        request: Request<v1::ListMessagesRequest>,
+    ) -> Result<Response<v1::ListMessagesResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let page = PageRequest::parse(body.page_size, &body.page_token)?;
+                let page = self.app.list_messages(&caller, &body.session, &page).await?;
+                Ok(v1::ListMessagesResponse {
+                    messages: page.items.into_iter().map(Into::into).collect(),
+                    next_page_token: page.next.unwrap_or_default(),
+                })
+            })
+            .await
+    }
+
+    async fn list_queue(
+        &self,
+        request: Request<v1::ListQueueRequest>,
+    ) -> Result<Response<v1::ListQueueResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let page = PageRequest::parse(body.page_size, &body.page_token)?;
+                let page = self.app.list_queue(&caller, &body.session, &page).await?;
+                Ok(v1::ListQueueResponse {
+                    runs: page.items.into_iter().map(Into::into).collect(),
+                    next_page_token: page.next.unwrap_or_default(),
+                })
+            })
+            .await
+    }
+}

@@ -1,0 +1,165 @@
+//! The commands that talk to a server.
+
+mod calls;
+mod exit;
+mod fleet;
+mod json;
+mod pages;
+mod render;
+mod run;
+mod runs;
+mod sessions;
+mod watch;
+
+use std::process::ExitCode;
+
+use remuda_client::{Client, ClientOptions, SecretString};
+use remuda_domain::{Code, Error, error::Result};
+
+pub(crate) use exit::Exit;
+
+use crate::output::Output;
+
+/// Which server, and as whom.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Connection {
+    /// Address of the server.
+    #[arg(
+        long,
+        global = true,
+        env = "REMUDA_ENDPOINT",
+        default_value = "http://127.0.0.1:7777",
+        value_name = "URL"
+    )]
+    #[arg(help_heading = "Connection")]
+    pub endpoint: String,
+    /// Address of the stream service; the server says it when missing.
+    #[arg(
+        long,
+        global = true,
+        env = "REMUDA_STREAM_ENDPOINT",
+        value_name = "URL",
+        help_heading = "Connection"
+    )]
+    pub stream_endpoint: Option<String>,
+    /// API key. Better in the environment than on the command line, where others can see it.
+    #[arg(long, global = true, env = "REMUDA_API_KEY", hide_env_values = true, value_name = "KEY")]
+    #[arg(help_heading = "Connection", value_parser = secret)]
+    pub api_key: Option<SecretString>,
+}
+
+fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
+    Ok(text.into())
+}
+
+impl Connection {
+    pub(crate) fn client(&self) -> Result<Client> {
+        let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        Client::connect(ClientOptions {
+            endpoint: self.endpoint.clone(),
+            stream_endpoint: filled(&self.stream_endpoint),
+            api_key: self.api_key.clone(),
+            ..ClientOptions::default()
+        })
+    }
+}
+
+/// The client commands. Flattened into the program's own subcommands.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum ClientCommand {
+    /// Submit a run and see it through.
+    ///
+    /// A run is an ordered list of tool calls, executed in a session one run after another. Each --arg belongs to the
+    /// --tool before it. Without --follow or --detach the command waits for the end and prints the results. Ctrl-C only
+    /// stops watching: the run goes on.
+    #[command(after_help = format!("{}\n\n{}", run::EXAMPLES, exit::HELP))]
+    Run(run::RunArgs),
+    /// Create, list and change sessions.
+    ///
+    /// A session is a serial line of runs with one stream of events. Runs of one session execute strictly one after
+    /// another; sessions execute in parallel.
+    #[command(subcommand, after_help = sessions::EXAMPLES)]
+    Sessions(sessions::SessionsCommand),
+    /// List and inspect runs.
+    ///
+    /// Finished runs keep their results. `runs wait` exits with the same codes as `run`.
+    #[command(subcommand, after_help = runs::EXAMPLES)]
+    Runs(runs::RunsCommand),
+    /// Show the events of a session or of one run as they happen.
+    ///
+    /// Replays history first, then follows live. A broken connection is resumed where it broke, without a hole or a
+    /// repeated event. Every event has a cursor; --after continues after it.
+    #[command(after_help = watch::EXAMPLES)]
+    Watch(watch::WatchArgs),
+    /// Ask for a run to stop.
+    ///
+    /// A run that waits is cancelled at once; one that executes is killed by its worker, with all its processes.
+    #[command(after_help = runs::CANCEL_EXAMPLES)]
+    Cancel(runs::CancelArgs),
+    /// Say why a run is not finished.
+    ///
+    /// Gives the reason as a stable code and in words: what the run waits for, its position in the session, and what to
+    /// do about it.
+    #[command(after_help = runs::EXPLAIN_EXAMPLES)]
+    Explain {
+        #[arg(value_name = "RUN_ID")]
+        run: String,
+    },
+    /// List and drain workers.
+    ///
+    /// Workers are the processes that execute runs. Needs an API key with the scope admin where keys are required.
+    #[command(after_help = fleet::WORKERS_EXAMPLES)]
+    Workers {
+        #[command(subcommand)]
+        command: Option<fleet::WorkersCommand>,
+    },
+    /// Show what waits, per work pool.
+    ///
+    /// Runnable sessions are what autoscaling should look at: sessions with a run that could start now.
+    #[command(after_help = fleet::QUEUE_EXAMPLES)]
+    Queue {
+        #[command(subcommand)]
+        command: Option<fleet::QueueCommand>,
+    },
+}
+
+/// Executes a client command. Errors are for [`report`].
+pub(crate) async fn execute(
+    command: ClientCommand,
+    connection: &Connection,
+    output: Output,
+) -> Result<ExitCode> {
+    let client = connection.client()?;
+    let exit = match command {
+        ClientCommand::Run(args) => run::run(args, &client, output).await?,
+        ClientCommand::Sessions(command) => sessions::execute(command, &client, output).await?,
+        ClientCommand::Runs(command) => runs::execute(command, &client, output).await?,
+        ClientCommand::Watch(args) => watch::watch(args, &client, output).await?,
+        ClientCommand::Cancel(args) => runs::cancel(args, &client, output).await?,
+        ClientCommand::Explain { run } => runs::explain(run, &client, output).await?,
+        ClientCommand::Workers { command } => fleet::workers(command, &client, output).await?,
+        ClientCommand::Queue { command } => fleet::queue(command, &client, output).await?,
+    };
+    Ok(exit.into())
+}
+
+/// Prints an error with what to do about it, and gives its exit code.
+pub(crate) fn report(error: &Error, output: Output) -> ExitCode {
+    output.error(error, hint(error));
+    Exit::from(error).into()
+}
+
+fn hint(error: &Error) -> Option<&'static str> {
+    match error.code() {
+        Code::Unavailable if error.message().starts_with("cannot reach") => {
+            Some("is `remuda dev` running? --endpoint or REMUDA_ENDPOINT names another server")
+        }
+        Code::Unauthenticated => {
+            Some("give a key with REMUDA_API_KEY or --api-key; `remuda keys create` makes one")
+        }
+        Code::SessionBusy => {
+            Some("--if-busy enqueue waits for the other runs, --if-busy interrupt cancels them")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,248 @@
+//! Runs, outcomes and events for people.
+
+use std::time::Duration;
+
+use remuda_domain::RunState;
+use remuda_proto::{convert, v1};
+use serde_json::Value;
+
+use super::json;
+use crate::output::{Sink, Style, elapsed, local_time, one_line, sanitize};
+
+const GOOD: &str = "✓";
+const BAD: &str = "✗";
+const DOT: &str = "●";
+const STEP: &str = "▸";
+
+/// The colour of a state.
+pub(super) fn state_style(state: &str) -> Option<Style> {
+    match state {
+        "completed" | "active" | "open" => Some(Style::Good),
+        "failed" | "timed_out" | "gone" => Some(Style::Bad),
+        "cancelled" | "interrupted" | "parked" | "draining" => Some(Style::Warn),
+        "running" | "executing" => Some(Style::Accent),
+        "queued" | "skipped" | "closed" => Some(Style::Dim),
+        _ => None,
+    }
+}
+
+fn mark(sink: Sink, status: &str) -> String {
+    match status {
+        "completed" => sink.paint(Style::Good, GOOD),
+        "failed" | "timed_out" => sink.paint(Style::Bad, BAD),
+        "cancelled" | "interrupted" => sink.paint(Style::Warn, BAD),
+        "skipped" | "queued" => sink.paint(Style::Dim, STEP),
+        _ => sink.paint(Style::Accent, DOT),
+    }
+}
+
+/// How long a run executed, or has been executing.
+pub(super) fn run_duration(run: &v1::Run) -> Option<Duration> {
+    let started = run.started_at.as_ref().and_then(convert::from_timestamp)?;
+    let finished =
+        run.finished_at.as_ref().and_then(convert::from_timestamp).unwrap_or_else(chrono::Utc::now);
+    (finished - started).to_std().ok()
+}
+
+/// One line about a run: how it stands, how long it took, and what went wrong.
+pub(super) fn run_line(sink: Sink, run: &v1::Run) -> String {
+    let state = json::state_name(run.state);
+    let mut line = format!("{} {}", mark(sink, state), paint_state(sink, state));
+    if let Some(duration) = run_duration(run) {
+        let word = if run.finished_at.is_some() { "in" } else { "for" };
+        line.push_str(&format!(" {word} {}", elapsed(duration)));
+    }
+    line.push_str(&format!("  {}", sink.paint(Style::Dim, &one_line(&run.id))));
+    if let Some(failure) = &run.failure {
+        line.push_str(&format!("\n  {}", failure_text(&failure.code, &failure.message)));
+    }
+    line
+}
+
+pub(super) fn paint_state(sink: Sink, state: &str) -> String {
+    let words = state.replace('_', " ");
+    match state_style(state) {
+        Some(style) => sink.paint(style, &words),
+        None => words,
+    }
+}
+
+fn failure_text(code: &str, message: &str) -> String {
+    match (one_line(code), one_line(message)) {
+        (code, message) if message.is_empty() => code,
+        (code, message) => format!("{code}: {message}"),
+    }
+}
+
+/// One line about an outcome (in its JSON form), without what the tool printed.
+pub(super) fn outcome_line(sink: Sink, outcome: &Value) -> String {
+    let text = |name: &str| outcome[name].as_str().unwrap_or_default();
+    let status = text("status");
+    let mut line = format!("{} {}", mark(sink, status), sink.paint(Style::Bold, &one_line(text("tool"))));
+    if status != "completed" {
+        line.push_str(&format!(" {}", paint_state(sink, &one_line(status))));
+    }
+    if status != "skipped" {
+        let duration = Duration::from_millis(outcome["duration_ms"].as_u64().unwrap_or_default());
+        line.push_str(&sink.paint(Style::Dim, &format!(" {}", elapsed(duration))));
+    }
+    if let Some(code) = outcome["output"]["exit_code"].as_i64().filter(|code| *code != 0) {
+        line.push_str(&sink.paint(Style::Warn, &format!(" exit code {code}")));
+    }
+    if let Value::Object(failure) = &outcome["failure"] {
+        let part = |name: &str| failure.get(name).and_then(Value::as_str).unwrap_or_default();
+        line.push_str(&format!("  {}", failure_text(part("code"), part("message"))));
+    }
+    line
+}
+
+/// What a tool printed, clean enough for a terminal.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Printed {
+    pub out: String,
+    pub err: String,
+}
+
+/// Reads what a tool printed from its output: the usual text fields plainly, anything else as JSON.
+pub(super) fn printed(output: &Value) -> Printed {
+    let fields = match output {
+        Value::Null => return Printed::default(),
+        Value::String(text) => return Printed { out: sanitize(text), err: String::new() },
+        Value::Object(fields) if fields.is_empty() => return Printed::default(),
+        Value::Object(fields) => fields,
+        other => return Printed { out: sanitize(&other.to_string()), err: String::new() },
+    };
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    let out = ["stdout", "content", "text"].into_iter().find_map(text);
+    let err = text("stderr");
+    if out.is_none() && err.is_none() {
+        return Printed { out: sanitize(&output.to_string()), err: String::new() };
+    }
+    let mut err = sanitize(err.unwrap_or_default());
+    let cut = fields.iter().any(|(name, value)| name.contains("truncated") && is_set(value));
+    if cut {
+        if !err.is_empty() && !err.ends_with('\n') {
+            err.push('\n');
+        }
+        err.push_str("… the output was longer than the limit and was cut");
+    }
+    Printed { out: sanitize(out.unwrap_or_default()), err }
+}
+
+fn is_set(value: &Value) -> bool {
+    value.as_bool().unwrap_or_else(|| value.as_u64().is_some_and(|bytes| bytes > 0))
+}
+
+/// One line about an event.
+pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
+    let data = json::embedded(&event.data);
+    let text = |name: &str| one_line(data[name].as_str().unwrap_or_default());
+    let with = |words: &str, detail: String| match detail.as_str() {
+        "" => words.to_owned(),
+        detail => format!("{words}: {detail}"),
+    };
+    let dot = sink.paint(Style::Accent, DOT);
+    let step = sink.paint(Style::Dim, STEP);
+    match event.r#type.as_str() {
+        "session.created" => format!("{dot} session created"),
+        "session.updated" => format!("{dot} session updated"),
+        "session.closed" => format!("{dot} session closed"),
+        "run.queued" => format!("{step} queued as number {} of the session", data["seq"]),
+        "run.started" => {
+            let attempt = data["attempt"].as_u64().filter(|attempt| *attempt > 1);
+            let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
+            format!("{dot} started on {}{attempt}", text("worker"))
+        }
+        "run.cancel_requested" => format!("{dot} {}", with("cancel requested", text("reason"))),
+        "tool.started" => format!("{step} {} started", sink.paint(Style::Bold, &text("tool"))),
+        "tool.completed" | "tool.failed" => outcome_line(sink, &data),
+        name => match remuda_client::terminal_state(event) {
+            Some(RunState::Cancelled) => {
+                format!(
+                    "{} {}",
+                    mark(sink, "cancelled"),
+                    with(&paint_state(sink, "cancelled"), text("reason"))
+                )
+            }
+            Some(state) => {
+                let failure = failure_text(&text("code"), &text("message"));
+                format!(
+                    "{} {}",
+                    mark(sink, state.as_str()),
+                    with(&paint_state(sink, state.as_str()), failure)
+                )
+            }
+            // A newer server may send types we do not know.
+            None => format!("{dot} {} {}", one_line(name), one_line(&event.data)),
+        },
+    }
+}
+
+/// What stands before an event when several runs share the screen: time, cursor and the end of the run's id, which is
+/// the part that differs.
+pub(super) fn event_prefix(sink: Sink, event: &v1::Event) -> String {
+    let at = event.at.as_ref().and_then(convert::from_timestamp).map(local_time).unwrap_or_default();
+    let run = one_line(&event.run_id);
+    let short: String = run.chars().skip(run.chars().count().saturating_sub(6)).collect();
+    sink.paint(Style::Dim, &format!("{at:12} {:>5} {short:6}", event.cursor))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::output::{ColorChoice, Output};
+
+    fn plain() -> Sink {
+        Output::new(false, ColorChoice::Never).out
+    }
+
+    fn event(name: &str, data: &Value) -> String {
+        let event = v1::Event { r#type: name.into(), data: data.to_string(), ..Default::default() };
+        event_line(plain(), &event)
+    }
+
+    #[test]
+    fn events_read_like_sentences() {
+        assert_eq!(
+            event("run.queued", &json!({ "seq": 3, "kind": "tools" })),
+            "▸ queued as number 3 of the session"
+        );
+        assert_eq!(
+            event("run.started", &json!({ "attempt": 2, "worker": "wrk_1" })),
+            "● started on wrk_1, attempt 2"
+        );
+        assert_eq!(
+            event("run.failed", &json!({ "code": "tool_failed", "message": "m" })),
+            "✗ failed: tool_failed: m"
+        );
+        assert_eq!(event("run.completed", &Value::Null), "✓ completed");
+        assert_eq!(event("run.cancelled", &json!({ "reason": "" })), "✗ cancelled");
+        assert_eq!(event("brand.new", &json!({ "a": 1 })), r#"● brand.new {"a":1}"#);
+        let outcome = json!({ "tool": "Bash", "status": "failed", "duration_ms": 12, "output": { "exit_code": 3 },
+            "failure": { "code": "tool_failed", "message": "no" } });
+        assert_eq!(event("tool.failed", &outcome), "✗ Bash failed 12 ms exit code 3  tool_failed: no");
+    }
+
+    #[test]
+    fn text_of_others_cannot_forge_a_line() {
+        let line = event("run.cancel_requested", &json!({ "reason": "x\n✓ completed\u{1b}[2J" }));
+        assert_eq!(line, "● cancel requested: x ✓ completed");
+    }
+
+    #[test]
+    fn tools_print_plainly() {
+        let both = printed(
+            &json!({ "stdout": "hi\u{1b}[0m\n", "stderr": "e", "exit_code": 0, "stdout_truncated": true }),
+        );
+        assert_eq!(both.out, "hi\n");
+        assert_eq!(both.err, "e\n… the output was longer than the limit and was cut");
+        assert_eq!(printed(&json!({ "content": "file" })).out, "file");
+        assert_eq!(printed(&json!({ "written": 3 })).out, r#"{"written":3}"#);
+        assert_eq!(printed(&json!("text")).out, "text");
+        assert_eq!(printed(&Value::Null), Printed::default());
+        assert_eq!(printed(&json!({})), Printed::default());
+        assert_eq!(printed(&json!({ "stdout": "", "stderr": "", "truncated": false })), Printed::default());
+    }
+}

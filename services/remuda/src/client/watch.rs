@@ -1,0 +1,96 @@
+//! `remuda watch`: events as they happen.
+
+use futures::StreamExt as _;
+use remuda_client::{Client, Target, terminal_state};
+use remuda_domain::{RunId, error::Result};
+use remuda_proto::v1;
+
+use super::{exit::Exit, json, render};
+use crate::output::{Interrupted, Output, Progress, Style};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  remuda watch s1                    everything that happened and happens in the session s1
+  remuda watch s1 --after 120        only what came after the event with cursor 120
+  remuda watch run_01k9…             one run; ends with it, and with its exit code
+  remuda watch s1 --json | jq .type  one JSON document per event";
+
+/// What to watch.
+#[derive(Debug, clap::Args)]
+pub(crate) struct WatchArgs {
+    /// A session (name or id), or the id of a run.
+    #[arg(value_name = "SESSION|RUN_ID")]
+    target: String,
+    /// Skip the events up to this cursor.
+    #[arg(long, value_name = "CURSOR", default_value_t = 0)]
+    after: i64,
+}
+
+pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> Result<Exit> {
+    // A session may be called "run_something": only a whole id means a run.
+    let target = match args.target.parse::<RunId>() {
+        Ok(_) => Target::Run(args.target.clone()),
+        Err(_) => Target::Session(args.target.clone()),
+    };
+    let single = matches!(target, Target::Run(_));
+    let mut cursor = args.after;
+    let mut exit = Exit::Ok;
+    let mut events = client.follow(target, cursor);
+    let mut progress = Progress::new(&output, "watching");
+    loop {
+        let event = match progress.during(events.next()).await {
+            Ok(Some(event)) => event?,
+            Ok(None) => return Ok(exit),
+            Err(Interrupted) => {
+                output
+                    .note(&format!("go on with: remuda watch {} --after {cursor}", shell_word(&args.target)));
+                return Ok(Exit::Interrupted);
+            }
+        };
+        cursor = event.cursor;
+        if let Some(state) = terminal_state(&event).filter(|_| single) {
+            exit = Exit::of_state(state);
+        }
+        show(&event, output);
+    }
+}
+
+/// Prints an event with what its tool printed, indented: text of others cannot pass for a line of ours.
+fn show(event: &v1::Event, output: Output) {
+    if output.json {
+        return output.json_line(&json::event(event));
+    }
+    let sink = output.out;
+    sink.line(&format!("{}  {}", render::event_prefix(sink, event), render::event_line(sink, event)));
+    if !event.r#type.starts_with("tool.") {
+        return;
+    }
+    let printed = render::printed(&json::embedded(&event.data)["output"]);
+    for line in printed.out.lines() {
+        sink.line(&format!("{:27}{line}", ""));
+    }
+    for line in printed.err.lines() {
+        sink.line(&format!("{:27}{}", "", sink.paint(Style::Warn, line)));
+    }
+}
+
+/// Quotes what a shell would not take as one word.
+pub(super) fn shell_word(text: &str) -> String {
+    let text = crate::output::one_line(text);
+    if !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || "_-./:".contains(c)) {
+        return text;
+    }
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_can_be_pasted() {
+        assert_eq!(shell_word("s1"), "s1");
+        assert_eq!(shell_word("build #7"), "'build #7'");
+        assert_eq!(shell_word("it's; rm -rf /"), r"'it'\''s; rm -rf /'");
+    }
+}

@@ -1,0 +1,214 @@
+//! This machine: configuration, directories, disk, limits.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use nix::sys::{
+    resource::{Resource, getrlimit},
+    statvfs::statvfs,
+};
+use remuda_config::{Config, Loaded, Origin};
+
+use super::{Check, Mode};
+
+const MIB: u64 = 1024 * 1024;
+const LOW_SPACE: u64 = 1024 * MIB;
+const NO_SPACE: u64 = 100 * MIB;
+/// Below this, even a small installation runs out of descriptors.
+const FEWEST_FILES: u64 = 256;
+const ENOUGH_FILES: u64 = 4096;
+
+/// Which sources are in effect, and whether they keep their secrets.
+pub(super) fn configuration(loaded: &Loaded) -> Check {
+    const NAME: &str = "configuration";
+    if let Err(error) = remuda_telemetry::check_filter(&loaded.config.telemetry.log) {
+        return Check::problem(NAME, format!("telemetry.log: {error}"), "correct telemetry.log");
+    }
+    let file = loaded.file.as_ref().map_or_else(|| "no file, defaults".to_owned(), |file| file.display().to_string());
+    let variables = loaded.variables().count();
+    let found = match variables {
+        0 => file,
+        1 => format!("{file} and 1 environment variable"),
+        count => format!("{file} and {count} environment variables"),
+    };
+    if let Some(path) = exposed_file(loaded) {
+        return Check::warning(
+            NAME,
+            format!("{} holds a password and can be read by every user", path.display()),
+            format!("run `chmod 600 {}`, or set the password in the environment", path.display()),
+        );
+    }
+    Check::ok(NAME, found)
+}
+
+/// The file that holds a secret for everyone to read, if there is one.
+fn exposed_file(loaded: &Loaded) -> Option<&Path> {
+    let config = &loaded.config;
+    let store = std::iter::once(("store.url", &config.store.url));
+    let nats = config.nats.servers.iter().map(|server| ("nats.servers", server));
+    let path = store.chain(nats).find_map(|(key, url)| match loaded.origins.get(key) {
+        Some(Origin::File(path)) if url.masked() != url.expose() => Some(path),
+        _ => None,
+    })?;
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    (mode & 0o004 != 0).then_some(path.as_path())
+}
+
+/// The directories this mode writes to, and the space there.
+pub(super) fn directories(config: &Config, mode: Mode) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut places = Vec::new();
+    if mode == Mode::Embedded {
+        places.push(("data directory", config.data_dir.as_path(), "data_dir"));
+    }
+    places.push(("workspaces", config.workspaces.root.as_path(), "workspaces.root"));
+    for (name, path, key) in places {
+        checks.push(directory(name, path, key));
+        checks.extend(space(path));
+    }
+    // Two directories on one disk have the same space.
+    checks.dedup_by(|a, b| a.name == "disk space" && a.name == b.name && a.found == b.found);
+    let mut seen = false;
+    checks.retain(|check| check.name != "disk space" || check.mend.is_some() || !std::mem::replace(&mut seen, true));
+    checks
+}
+
+fn directory(name: &'static str, path: &Path, key: &str) -> Check {
+    if path.as_os_str().is_empty() {
+        let mend = format!("set {key}, or HOME");
+        return Check::problem(name, format!("{key} is not set and no home directory is known"), mend);
+    }
+    let shown = path.display();
+    let Some(existing) = existing_part(path) else {
+        return Check::problem(name, format!("{shown} cannot be reached"), format!("set {key} to a directory"));
+    };
+    if !existing.is_dir() {
+        let mend = format!("move {} away, or set {key} to another place", existing.display());
+        return Check::problem(name, format!("{} is not a directory", existing.display()), mend);
+    }
+    // Writing is the only honest test: permissions, read-only mounts and quotas all have a say.
+    if let Err(error) = tempfile::NamedTempFile::new_in(&existing) {
+        let reason = error.kind();
+        let mend = format!("give this user the right to write to {}, or set {key} to another place", existing.display());
+        return Check::problem(name, format!("{} cannot be written to: {reason}", existing.display()), mend);
+    }
+    if existing == path { Check::ok(name, format!("{shown}")) } else { Check::ok(name, format!("{shown} (will be created)")) }
+}
+
+/// The path, or the nearest of its parents that exists.
+fn existing_part(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find(|part| part.try_exists().unwrap_or(false)).map(Path::to_owned)
+}
+
+fn space(path: &Path) -> Option<Check> {
+    const NAME: &str = "disk space";
+    let existing = existing_part(path)?;
+    let shown = existing.display();
+    let stat = match statvfs(&existing) {
+        Ok(stat) => stat,
+        Err(errno) => {
+            let found = format!("the space at {shown} is unknown: {}", errno.desc());
+            return Some(Check::warning(NAME, found, format!("look with `df {shown}`")));
+        }
+    };
+    let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+    Some(judge_space(free, &existing))
+}
+
+fn judge_space(free: u64, path: &Path) -> Check {
+    const NAME: &str = "disk space";
+    let shown = path.display();
+    let found = format!("{} free at {shown}", size(free));
+    let mend = format!("free some space at {shown}, or set data_dir to another disk");
+    if free < NO_SPACE {
+        return Check::problem(NAME, found, mend);
+    }
+    if free < LOW_SPACE {
+        return Check::warning(NAME, found, mend);
+    }
+    Check::ok(NAME, found)
+}
+
+fn size(bytes: u64) -> String {
+    let mib = bytes / MIB;
+    if mib < 1024 { format!("{mib} MiB") } else { format!("{}.{} GiB", mib / 1024, mib % 1024 * 10 / 1024) }
+}
+
+/// Every client connection and every running command costs descriptors.
+pub(super) fn open_files(config: &Config, mode: Mode) -> Check {
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((soft, _)) => judge_open_files(soft, config, mode),
+        Err(errno) => {
+            Check::warning("open files", format!("the limit is unknown: {}", errno.desc()), "look with `ulimit -n`")
+        }
+    }
+}
+
+fn judge_open_files(limit: u64, config: &Config, mode: Mode) -> Check {
+    const NAME: &str = "open files";
+    // A command costs about a dozen: its pipes, its workspace and the connection that follows it.
+    let commands = u64::from(config.worker.slots) * 16;
+    let enough = if mode == Mode::Embedded { commands.max(1024) } else { commands.max(ENOUGH_FILES) };
+    let found = format!("at most {limit}");
+    let mend = format!("raise the limit: `ulimit -n {}`, or LimitNOFILE= in the service's unit", enough.max(65_536));
+    if limit < FEWEST_FILES {
+        return Check::problem(NAME, found, mend);
+    }
+    if limit < enough {
+        return Check::warning(NAME, format!("{found}, {enough} are advisable"), mend);
+    }
+    Check::ok(NAME, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Level;
+
+    fn level(check: &Check) -> Level {
+        check.level
+    }
+
+    #[test]
+    fn space_is_judged_by_what_is_left() {
+        let judge = |free| level(&judge_space(free, Path::new("/x")));
+        assert_eq!(judge(2 * LOW_SPACE), Level::Ok);
+        assert_eq!(judge(LOW_SPACE - 1), Level::Warning);
+        assert_eq!(judge(NO_SPACE - 1), Level::Problem);
+        assert_eq!(size(1536 * MIB), "1.5 GiB");
+        assert_eq!(size(99 * MIB), "99 MiB");
+    }
+
+    #[test]
+    fn few_descriptors_are_noticed() {
+        let config = Config::default();
+        assert_eq!(level(&judge_open_files(100, &config, Mode::Embedded)), Level::Problem);
+        assert_eq!(level(&judge_open_files(1024, &config, Mode::Embedded)), Level::Ok);
+        assert_eq!(level(&judge_open_files(1024, &config, Mode::Split)), Level::Warning);
+        assert_eq!(level(&judge_open_files(65_536, &config, Mode::Split)), Level::Ok);
+    }
+
+    #[test]
+    fn directories_are_looked_at_and_not_created() {
+        let home = tempfile::tempdir().unwrap();
+        let inner = home.path().join("a/b");
+        let check = directory("data directory", &inner, "data_dir");
+        assert_eq!((level(&check), check.found.ends_with("(will be created)")), (Level::Ok, true));
+        assert!(!inner.try_exists().unwrap());
+
+        let file = home.path().join("file");
+        fs::write(&file, "").unwrap();
+        let check = directory("data directory", &file.join("below"), "data_dir");
+        assert_eq!(level(&check), Level::Problem);
+        assert!(check.found.contains("is not a directory"), "{}", check.found);
+
+        let check = directory("data directory", Path::new(""), "data_dir");
+        assert_eq!(level(&check), Level::Problem);
+        let check = directory("data directory", Path::new("/proc/x"), "data_dir");
+        assert_eq!(level(&check), Level::Problem);
+        assert!(check.mend.unwrap().contains("data_dir"));
+    }
+}
