@@ -1,1 +1,73 @@
 //! Executes one run of an owned session, step by step.
+//!
+//! [`Engine::execute`] takes what a claim granted and ends with what is to be committed as the run's end. In between,
+//! every step is committed before the next one begins, so that another worker can go on where this one died:
+//! - A call that finished is never executed again.
+//! - A call with side effects is announced in the store before it starts. Found announced but unfinished, it becomes
+//!   `interrupted`: a result that says that nobody knows whether the effects happened.
+//! - A call that can be repeated is repeated.
+//!
+//! The engine does not own sessions, renew leases or take tokens; its caller does, and says through [`RunControl`] when
+//! to stop.
+
+mod calls;
+mod journal;
+mod plan;
+mod run;
+
+use std::sync::Arc;
+
+pub use journal::{Journal, patiently};
+use remuda_domain::{Timestamp, event::NewEvent, run::RunEnd, step::Step};
+use remuda_sandbox::Backend;
+use remuda_store::{NewMessage, Store};
+use remuda_tools::Registry;
+use remuda_transport::Transport;
+use tokio_util::sync::CancellationToken;
+
+/// Executes runs. Cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    pub store: Arc<dyn Store>,
+    pub transport: Arc<dyn Transport>,
+    pub tools: Registry,
+    pub backend: Arc<dyn Backend>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}
+
+/// How a run is stopped from outside.
+#[derive(Clone, Debug, Default)]
+pub struct RunControl {
+    /// Someone asked for the run to stop: kill what runs and end as cancelled.
+    pub cancel: CancellationToken,
+    /// The worker drains: hand over at the next step boundary.
+    pub drain: CancellationToken,
+    /// The session is, or will be, someone else's: kill what runs and write nothing more.
+    pub abandon: CancellationToken,
+}
+
+/// How an execution ended.
+#[derive(Debug)]
+pub enum Execution {
+    /// The run is over; this is to be committed.
+    Ended(Box<Ending>),
+    /// The run stands at a step boundary, for another worker to go on.
+    HandedOver,
+    /// What ran is dead; nothing was written since.
+    Abandoned,
+}
+
+/// What belongs to a run's last commit.
+#[derive(Debug)]
+pub struct Ending {
+    pub end: RunEnd,
+    pub started_at: Timestamp,
+    pub steps: Vec<Step>,
+    pub events: Vec<NewEvent>,
+    pub messages: Vec<NewMessage>,
+}

@@ -39,11 +39,15 @@ pub struct Memory {
     shared: Arc<Shared>,
 }
 
+/// Whose events.
+type Stream = (TenantId, SessionId);
+type Batch = Arc<[Event]>;
+
 #[derive(Default)]
 struct Shared {
     /// One queue for every pool ever named; pools are few and configured.
     pools: Mutex<HashMap<Pool, Arc<Queue>>>,
-    events: Arc<Topics<(TenantId, SessionId), Arc<[Event]>>>,
+    events: Arc<Topics<Stream, Batch>>,
     signals: Arc<Topics<WorkerId, Signal>>,
 }
 
@@ -192,7 +196,7 @@ impl Drop for MemoryToken {
     }
 }
 
-struct MemoryEvents(Listener<(TenantId, SessionId), Arc<[Event]>>);
+struct MemoryEvents(Listener<Stream, Batch>);
 
 #[async_trait]
 impl EventSource for MemoryEvents {

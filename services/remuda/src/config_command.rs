@@ -27,7 +27,9 @@ pub(crate) enum ConfigCommand {
 pub(crate) fn execute(command: &ConfigCommand, load: &LoadOptions, json: bool) -> anyhow::Result<ExitCode> {
     let (text, code) = match command {
         ConfigCommand::Check => check(load, json),
-        ConfigCommand::Show { default: true } if json => (line(&to_json(&Config::default())?), ExitCode::SUCCESS),
+        ConfigCommand::Show { default: true } if json => {
+            (line(&to_json(&Config::default())?), ExitCode::SUCCESS)
+        }
         ConfigCommand::Show { default: true } => (Config::default_file().to_owned(), ExitCode::SUCCESS),
         ConfigCommand::Show { default: false } => {
             let config = Config::load(load)?;
@@ -76,9 +78,7 @@ fn ok_text(loaded: &Loaded) -> String {
 }
 
 fn check_json(loaded: Option<&Loaded>, problems: &[Problem]) -> Value {
-    let problem = |problem: &Problem| {
-        json!({ "key": problem.key, "origin": problem.origin.to_string(), "message": problem.message })
-    };
+    let problem = |problem: &Problem| json!({ "key": problem.key, "origin": problem.origin.to_string(), "message": problem.message });
     json!({
         "ok": problems.is_empty(),
         "file": loaded.and_then(|loaded| loaded.file.as_ref()),
@@ -138,7 +138,10 @@ mod tests {
     #[test]
     fn a_log_filter_that_makes_no_sense_is_a_problem() {
         let (text, _) = check(&load(&[("REMUDA_TELEMETRY__LOG", "remuda=loud")]), false);
-        assert!(text.starts_with("telemetry.log (REMUDA_TELEMETRY__LOG): invalid log filter: expected"), "{text}");
+        assert!(
+            text.starts_with("telemetry.log (REMUDA_TELEMETRY__LOG): invalid log filter: expected"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl Check {
 /// Runs every check and prints what was found. The exit code is 1 when there is a problem; warnings are none.
 pub(crate) async fn run(loaded: &Loaded, mode: Mode, json: bool) -> anyhow::Result<ExitCode> {
     let checks = examine(loaded, mode).await;
-    let text = if json { as_json(&checks, mode)? } else { as_text(&checks, mode, io::stdout().is_terminal()) };
+    let text =
+        if json { as_json(&checks, mode)? } else { as_text(&checks, mode, io::stdout().is_terminal()) };
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
@@ -148,7 +149,9 @@ fn as_text(checks: &[Check], mode: Mode, colour: bool) -> String {
     let verdict = match (problems, warnings) {
         (0, 0) => format!("everything is fine for the {mode} mode"),
         (0, warnings) => format!("ready for the {mode} mode, warnings: {warnings}"),
-        (problems, warnings) => format!("not ready for the {mode} mode, problems: {problems}, warnings: {warnings}"),
+        (problems, warnings) => {
+            format!("not ready for the {mode} mode, problems: {problems}, warnings: {warnings}")
+        }
     };
     text + "\n" + &verdict + "\n"
 }

@@ -195,3 +195,26 @@ fn not_started(error: io::Error) -> Error {
 fn lost(error: io::Error) -> Error {
     Error::internal("lost track of a tool process").with_source(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The gate's input ends, as it does when the worker dies between start and registration.
+    #[tokio::test]
+    async fn what_is_not_let_through_does_not_begin() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = format!("{SCRIPT_GATE}touch began");
+        let gates: [(&str, &[&str]); 3] = [
+            ("/bin/bash", &["-c", &script]),
+            ("/bin/sh", &["-c", &script]),
+            ("/bin/sh", &["-c", ARGV_GATE, "remuda", "touch", "began"]),
+        ];
+        for (program, arguments) in gates {
+            let mut process = Process::new(program);
+            process.args(arguments).current_dir(directory.path()).stdin(Stdio::null());
+            assert_eq!(process.status().await.unwrap().code(), Some(125));
+            assert!(!directory.path().join("began").try_exists().unwrap());
+        }
+    }
+}

@@ -11,9 +11,8 @@ use tokio::{process::Child, time::Instant};
 
 use crate::guard::Registration;
 
-/// How long to look whether killed processes are gone. They are at once, unless stuck in the kernel or waiting for a
-/// parent that never collects them.
-const GONE_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long to look whether killed processes are gone. They are at once, unless stuck in the kernel.
+const GONE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running child that leads its own process group. Dropping it kills the group.
 #[derive(Debug)]
@@ -61,7 +60,13 @@ impl Group {
             if let Err(error) = self.child.try_wait() {
                 tracing::warn!(%error, group = %self.id, "cannot collect a tool process");
             }
+            // The dead can still be signalled until their parent, who is not us, collects them.
+            let id = self.id;
+            if !tokio::task::spawn_blocking(move || any_runs(id)).await.unwrap_or(true) {
+                break;
+            }
             if Instant::now() >= deadline {
+                tracing::warn!(group = %self.id, "a tool's processes were killed but are not gone");
                 break;
             }
             tokio::time::sleep(delay).await;
@@ -90,4 +95,19 @@ impl Drop for Group {
             self.signal(Signal::SIGKILL);
         }
     }
+}
+
+/// Whether a process of the group is there and not dead.
+fn any_runs(group: Pid) -> bool {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return true };
+    entries.flatten().any(|entry| {
+        let is_process = entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        // Its name, in parentheses, may hold anything; what follows is: state, parent, group.
+        is_process
+            && std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| {
+                let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+                let dead = matches!(fields.next(), Some("Z" | "X"));
+                !dead && fields.nth(1).and_then(|field| field.parse().ok()) == Some(group.as_raw())
+            })
+    })
 }

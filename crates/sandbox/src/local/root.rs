@@ -66,8 +66,11 @@ impl Root {
         if !metadata.is_file() {
             return Err(not_regular(kind(&metadata), path));
         }
+        if range.offset >= metadata.len() {
+            return Ok(FileContents { bytes: Vec::new(), size: metadata.len() });
+        }
         let limit = range.limit.min(MAX_READ_BYTES);
-        let expected = metadata.len().saturating_sub(range.offset).min(limit);
+        let expected = (metadata.len() - range.offset).min(limit);
         let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
         file.seek(SeekFrom::Start(range.offset)).map_err(failed)?;
         file.take(limit).read_to_end(&mut bytes).map_err(failed)?;

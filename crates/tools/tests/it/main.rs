@@ -1,5 +1,7 @@
 //! The native tools in a local sandbox.
 
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod bash;
 mod bench;
 mod files;

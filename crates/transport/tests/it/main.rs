@@ -1,5 +1,7 @@
 //! One suite for every transport, and what only NATS can get wrong.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 mod nats;
 mod suite;
 mod support;

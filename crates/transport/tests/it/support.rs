@@ -15,25 +15,25 @@ use remuda_testkit::NatsServer;
 use remuda_transport::{Memory, Nats, NatsOptions, Token, TokenSource, Transport};
 
 /// Short, so that a token that was let go comes back within a test.
-pub const ACK_WAIT: Duration = Duration::from_millis(700);
-pub const LONG: Duration = Duration::from_secs(20);
+pub(crate) const ACK_WAIT: Duration = Duration::from_millis(700);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// One or more handles to the same transport, as different processes would have.
-pub struct Fleet {
-    pub one: Arc<dyn Transport>,
-    pub other: Arc<dyn Transport>,
-    pub pool: Pool,
-    pub tenant: TenantId,
+pub(crate) struct Fleet {
+    pub(crate) one: Arc<dyn Transport>,
+    pub(crate) other: Arc<dyn Transport>,
+    pub(crate) pool: Pool,
+    pub(crate) tenant: TenantId,
 }
 
 impl Fleet {
-    pub fn memory() -> Self {
+    pub(crate) fn memory() -> Self {
         let memory = Memory::new();
         Self::new(Arc::new(memory.clone()), Arc::new(memory))
     }
 
     /// Two connections to the shared server of this binary, under a prefix of their own.
-    pub async fn nats(binary: &Path) -> Self {
+    pub(crate) async fn nats(binary: &Path) -> Self {
         let options = options(&shared_server(binary));
         let (one, other) = (connect(&options).await, connect(&options).await);
         Self::new(Arc::new(one), Arc::new(other))
@@ -43,26 +43,26 @@ impl Fleet {
         Self { one, other, pool: Pool::default(), tenant: TenantId::new() }
     }
 
-    pub async fn publish(&self, session: SessionId) -> remuda_transport::Published {
+    pub(crate) async fn publish(&self, session: SessionId) -> remuda_transport::Published {
         self.one.publish_token(&self.pool, self.tenant, session).await.unwrap()
     }
 
-    pub async fn source(&self) -> Box<dyn TokenSource> {
+    pub(crate) async fn source(&self) -> Box<dyn TokenSource> {
         self.one.tokens(&self.pool).await.unwrap()
     }
 }
 
-pub async fn connect(options: &NatsOptions) -> Nats {
+pub(crate) async fn connect(options: &NatsOptions) -> Nats {
     let nats = Nats::connect(options.clone()).await.unwrap();
     nats.prepare(&pools()).await.unwrap();
     nats
 }
 
-pub fn pools() -> [Pool; 2] {
+pub(crate) fn pools() -> [Pool; 2] {
     [Pool::default(), "gpu".parse().unwrap()]
 }
 
-pub fn options(url: &str) -> NatsOptions {
+pub(crate) fn options(url: &str) -> NatsOptions {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     NatsOptions {
@@ -82,7 +82,7 @@ fn shared_server(binary: &Path) -> String {
 }
 
 /// Takes one token, however many empty takes that needs.
-pub async fn take_one(source: &mut Box<dyn TokenSource>) -> Box<dyn Token> {
+pub(crate) async fn take_one(source: &mut Box<dyn TokenSource>) -> Box<dyn Token> {
     let work = async {
         loop {
             if let Some(token) = source.take(1).await.unwrap().pop() {
@@ -94,14 +94,14 @@ pub async fn take_one(source: &mut Box<dyn TokenSource>) -> Box<dyn Token> {
 }
 
 /// Whether nothing comes for a while.
-pub async fn stays_empty(source: &mut Box<dyn TokenSource>, during: Duration) -> bool {
+pub(crate) async fn stays_empty(source: &mut Box<dyn TokenSource>, during: Duration) -> bool {
     match tokio::time::timeout(during, source.take(1)).await {
         Ok(tokens) => tokens.unwrap().is_empty(),
         Err(_) => true,
     }
 }
 
-pub fn event(session: SessionId, cursor: i64) -> Event {
+pub(crate) fn event(session: SessionId, cursor: i64) -> Event {
     let body = EventBody::RunQueued { seq: cursor, kind: "tools".to_owned() };
     Event { id: EventId::new(), cursor, session, run: None, at: chrono::Utc::now(), body }
 }

@@ -53,7 +53,8 @@ pub(super) fn local(config: &Config) -> Check {
 /// The Docker engine. The local backend works without, so its absence is no problem.
 pub(super) async fn docker() -> Check {
     const NAME: &str = "Docker";
-    let mend = "start Docker and let this user reach its socket (DOCKER_HOST), if tools should run in containers";
+    let mend =
+        "start Docker and let this user reach its socket (DOCKER_HOST), if tools should run in containers";
     let look = async {
         let docker = Docker::connect_with_local_defaults()?.negotiate_version().await?;
         docker.version().await

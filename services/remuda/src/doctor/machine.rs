@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -27,7 +27,10 @@ pub(super) fn configuration(loaded: &Loaded) -> Check {
     if let Err(error) = remuda_telemetry::check_filter(&loaded.config.telemetry.log) {
         return Check::problem(NAME, format!("telemetry.log: {error}"), "correct telemetry.log");
     }
-    let file = loaded.file.as_ref().map_or_else(|| "no file, defaults".to_owned(), |file| file.display().to_string());
+    let file = loaded
+        .file
+        .as_ref()
+        .map_or_else(|| "no file, defaults".to_owned(), |file| file.display().to_string());
     let variables = loaded.variables().count();
     let found = match variables {
         0 => file,
@@ -59,20 +62,22 @@ fn exposed_file(loaded: &Loaded) -> Option<&Path> {
 
 /// The directories this mode writes to, and the space there.
 pub(super) fn directories(config: &Config, mode: Mode) -> Vec<Check> {
-    let mut checks = Vec::new();
     let mut places = Vec::new();
     if mode == Mode::Embedded {
         places.push(("data directory", config.data_dir.as_path(), "data_dir"));
     }
     places.push(("workspaces", config.workspaces.root.as_path(), "workspaces.root"));
+    let mut checks = Vec::new();
+    let mut disks = Vec::new();
     for (name, path, key) in places {
         checks.push(directory(name, path, key));
-        checks.extend(space(path));
+        let Some(existing) = existing_part(path) else { continue };
+        let disk = fs::metadata(&existing).ok().map(|metadata| metadata.dev());
+        if !disks.contains(&disk) {
+            disks.push(disk);
+            checks.push(space(&existing));
+        }
     }
-    // Two directories on one disk have the same space.
-    checks.dedup_by(|a, b| a.name == "disk space" && a.name == b.name && a.found == b.found);
-    let mut seen = false;
-    checks.retain(|check| check.name != "disk space" || check.mend.is_some() || !std::mem::replace(&mut seen, true));
     checks
 }
 
@@ -83,7 +88,11 @@ fn directory(name: &'static str, path: &Path, key: &str) -> Check {
     }
     let shown = path.display();
     let Some(existing) = existing_part(path) else {
-        return Check::problem(name, format!("{shown} cannot be reached"), format!("set {key} to a directory"));
+        return Check::problem(
+            name,
+            format!("{shown} cannot be reached"),
+            format!("set {key} to a directory"),
+        );
     };
     if !existing.is_dir() {
         let mend = format!("move {} away, or set {key} to another place", existing.display());
@@ -92,10 +101,17 @@ fn directory(name: &'static str, path: &Path, key: &str) -> Check {
     // Writing is the only honest test: permissions, read-only mounts and quotas all have a say.
     if let Err(error) = tempfile::NamedTempFile::new_in(&existing) {
         let reason = error.kind();
-        let mend = format!("give this user the right to write to {}, or set {key} to another place", existing.display());
+        let mend = format!(
+            "give this user the right to write to {}, or set {key} to another place",
+            existing.display()
+        );
         return Check::problem(name, format!("{} cannot be written to: {reason}", existing.display()), mend);
     }
-    if existing == path { Check::ok(name, format!("{shown}")) } else { Check::ok(name, format!("{shown} (will be created)")) }
+    if existing == path {
+        Check::ok(name, format!("{shown}"))
+    } else {
+        Check::ok(name, format!("{shown} (will be created)"))
+    }
 }
 
 /// The path, or the nearest of its parents that exists.
@@ -103,26 +119,21 @@ fn existing_part(path: &Path) -> Option<PathBuf> {
     path.ancestors().find(|part| part.try_exists().unwrap_or(false)).map(Path::to_owned)
 }
 
-fn space(path: &Path) -> Option<Check> {
-    const NAME: &str = "disk space";
-    let existing = existing_part(path)?;
-    let shown = existing.display();
-    let stat = match statvfs(&existing) {
-        Ok(stat) => stat,
+fn space(path: &Path) -> Check {
+    match statvfs(path) {
+        Ok(stat) => judge_space(stat.blocks_available().saturating_mul(stat.fragment_size()), path),
         Err(errno) => {
-            let found = format!("the space at {shown} is unknown: {}", errno.desc());
-            return Some(Check::warning(NAME, found, format!("look with `df {shown}`")));
+            let found = format!("the space at {} is unknown: {}", path.display(), errno.desc());
+            Check::warning("disk space", found, format!("look with `df {}`", path.display()))
         }
-    };
-    let free = stat.blocks_available().saturating_mul(stat.fragment_size());
-    Some(judge_space(free, &existing))
+    }
 }
 
 fn judge_space(free: u64, path: &Path) -> Check {
     const NAME: &str = "disk space";
     let shown = path.display();
     let found = format!("{} free at {shown}", size(free));
-    let mend = format!("free some space at {shown}, or set data_dir to another disk");
+    let mend = format!("free some space at {shown}, or move the directory to another disk");
     if free < NO_SPACE {
         return Check::problem(NAME, found, mend);
     }
@@ -141,9 +152,11 @@ fn size(bytes: u64) -> String {
 pub(super) fn open_files(config: &Config, mode: Mode) -> Check {
     match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((soft, _)) => judge_open_files(soft, config, mode),
-        Err(errno) => {
-            Check::warning("open files", format!("the limit is unknown: {}", errno.desc()), "look with `ulimit -n`")
-        }
+        Err(errno) => Check::warning(
+            "open files",
+            format!("the limit is unknown: {}", errno.desc()),
+            "look with `ulimit -n`",
+        ),
     }
 }
 
@@ -153,7 +166,8 @@ fn judge_open_files(limit: u64, config: &Config, mode: Mode) -> Check {
     let commands = u64::from(config.worker.slots) * 16;
     let enough = if mode == Mode::Embedded { commands.max(1024) } else { commands.max(ENOUGH_FILES) };
     let found = format!("at most {limit}");
-    let mend = format!("raise the limit: `ulimit -n {}`, or LimitNOFILE= in the service's unit", enough.max(65_536));
+    let mend =
+        format!("raise the limit: `ulimit -n {}`, or LimitNOFILE= in the service's unit", enough.max(65_536));
     if limit < FEWEST_FILES {
         return Check::problem(NAME, found, mend);
     }

@@ -32,11 +32,16 @@ async fn port(name: &'static str, address: SocketAddr, key: &str) -> Check {
     match error.kind() {
         ErrorKind::AddrInUse => match who_listens(address).await {
             Listener::Remuda(version) => Check::ok(name, format!("{address} is in use by remuda {version}")),
-            Listener::Grpc => Check::ok(name, format!("{address} is in use by a gRPC server, probably remuda")),
+            Listener::Grpc => {
+                Check::ok(name, format!("{address} is in use by a gRPC server, probably remuda"))
+            }
             Listener::Other => Check::problem(
                 name,
                 format!("{address} is in use by another program"),
-                format!("end it (`ss -ltnp 'sport = :{}'` names it), or set {key} to another port", address.port()),
+                format!(
+                    "end it (`ss -ltnp 'sport = :{}'` names it), or set {key} to another port",
+                    address.port()
+                ),
             ),
         },
         ErrorKind::PermissionDenied => Check::problem(
@@ -109,7 +114,9 @@ mod tests {
 
     #[test]
     fn a_listener_on_every_address_is_asked_on_loopback() {
-        for (listen, knock) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1")] {
+        for (listen, knock) in
+            [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1")]
+        {
             assert_eq!(reachable(listen.parse().unwrap()), knock.parse().unwrap());
         }
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use remuda_config::Config;
+use remuda_config::{Config, SecretUrl};
 use remuda_domain::Error;
 use remuda_store::Options;
 use remuda_transport::{Nats, NatsOptions, NatsReport};
@@ -48,11 +48,16 @@ pub(super) async fn store(config: &Config, mode: Mode) -> Check {
             Ok(false) => return Check::ok(NAME, format!("{} (will be created)", path.display())),
             Err(error) => {
                 let found = format!("{} cannot be reached: {error}", path.display());
-                return Check::problem(NAME, found, "correct the permissions, or set store.url to another place");
+                return Check::problem(
+                    NAME,
+                    found,
+                    "correct the permissions, or set store.url to another place",
+                );
             }
         }
     }
-    let options = Options { connect_timeout: Duration::ZERO, max_connections: 1, ..Options::new(url.expose()) };
+    let options =
+        Options { connect_timeout: Duration::ZERO, max_connections: 1, ..Options::new(url.expose()) };
     let status = match timeout(PATIENCE, remuda_store::schema_status(&options)).await {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => {
@@ -65,7 +70,11 @@ pub(super) async fn store(config: &Config, mode: Mode) -> Check {
         }
         Err(_) => {
             let found = format!("{url} did not answer within {} s", PATIENCE.as_secs());
-            return Check::problem(NAME, found, "check that PostgreSQL runs and that no firewall is in the way");
+            return Check::problem(
+                NAME,
+                found,
+                "check that PostgreSQL runs and that no firewall is in the way",
+            );
         }
     };
     let found = format!("{url}, schema version {}", status.found);
@@ -95,7 +104,11 @@ pub(super) async fn clock(config: &Config, mode: Mode) -> Check {
     let now = Utc::now();
     let shown = now.format("%Y-%m-%d %H:%M:%S UTC");
     if now.timestamp() < EPOCH {
-        return Check::problem(NAME, format!("it is {shown}, which cannot be"), "set the clock, and keep it set with NTP");
+        return Check::problem(
+            NAME,
+            format!("it is {shown}, which cannot be"),
+            "set the clock, and keep it set with NTP",
+        );
     }
     let url = config.store.url.expose();
     if mode == Mode::Embedded || !url.starts_with("postgres") {
@@ -164,11 +177,18 @@ pub(super) async fn nats(config: &Config, mode: Mode) -> Check {
         Ok(Ok(report)) => judge_nats(&shown, &report, nats.replicas),
         Ok(Err(error)) => Check::problem(
             NAME,
-            format!("{shown}: {}", chain(&error)),
+            format!("{shown}: {}", without_secrets(&chain(&error), &nats.servers)),
             "check that nats-server runs with JetStream (`nats-server -js`), that nats.servers is right and the version fits",
         ),
-        Err(_) => Check::problem(NAME, format!("{shown} did not answer in time"), "check that nats-server runs"),
+        Err(_) => {
+            Check::problem(NAME, format!("{shown} did not answer in time"), "check that nats-server runs")
+        }
     }
+}
+
+/// An error may quote the address it failed at, and that may hold a password.
+fn without_secrets(text: &str, urls: &[SecretUrl]) -> String {
+    urls.iter().fold(text.to_owned(), |text, url| text.replace(url.expose(), &url.masked()))
 }
 
 fn unreadable_credentials(file: &Path) -> Option<Check> {
@@ -188,13 +208,17 @@ fn judge_nats(servers: &str, report: &NatsReport, replicas: u32) -> Check {
         return Check::problem(
             NAME,
             format!("{found}: {list}"),
-            format!("change the settings, or delete the stream (`nats stream rm {stream}`): it is made anew and loses no run"),
+            format!(
+                "change the settings, or delete the stream (`nats stream rm {stream}`): it is made anew and loses no run"
+            ),
         );
     }
     if replicas == 1 && version(&report.version).is_some_and(|version| version < RECOMMENDED_NATS) {
         return Check::warning(
             NAME,
-            format!("{found}: this version may keep dead tokens after a crash, which the sweep has to clear away"),
+            format!(
+                "{found}: this version may keep dead tokens after a crash, which the sweep has to clear away"
+            ),
             "use NATS 2.10.23 or later",
         );
     }
@@ -248,6 +272,15 @@ mod tests {
         let unfit = judge("2.15.1", &["discard is old"]);
         assert_eq!(unfit.level, Level::Problem);
         assert!(unfit.mend.unwrap().contains("nats stream rm REMUDA"));
+    }
+
+    #[test]
+    fn errors_do_not_quote_passwords() {
+        let urls = [SecretUrl::new("nats://u:hunter2@h:1")];
+        assert_eq!(
+            without_secrets("at nats://u:hunter2@h:1: refused", &urls),
+            "at nats://u:***@h:1: refused"
+        );
     }
 
     #[test]

@@ -58,7 +58,8 @@ async fn missing_services_are_problems_in_the_split_mode() {
     let dir = tempfile::tempdir().unwrap();
     // Bound and closed again: nobody listens there.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (store, nats) = (format!("postgres://user:hunter2@{free}/remuda"), format!("nats://{free}"));
+    let (store, nats) =
+        (format!("postgres://user:hunter2@{free}/remuda"), format!("nats://user:hunter2@{free}"));
     let loaded = load(
         dir.path(),
         &[

@@ -1,0 +1,110 @@
+//! What an execution writes on its way.
+
+use std::{sync::Arc, time::Duration};
+
+use remuda_domain::{
+    Code, Error, EventBody, Fence, RunId, Timestamp, error::Result, event::NewEvent, step::Step,
+};
+use remuda_store::{Commit, Store};
+use remuda_transport::Transport;
+use tokio_util::sync::CancellationToken;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Collects events and commits them with steps, under the fence of the session's owner.
+pub struct Journal {
+    store: Arc<dyn Store>,
+    transport: Arc<dyn Transport>,
+    fence: Fence,
+    run: RunId,
+    abandon: CancellationToken,
+    /// Events that the next commit will carry.
+    noted: Vec<NewEvent>,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("fence", &self.fence).field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+/// The present, as precise as the stores keep it.
+pub(crate) fn now() -> Timestamp {
+    let now = chrono::Utc::now();
+    Timestamp::from_timestamp_micros(now.timestamp_micros()).unwrap_or(now)
+}
+
+impl Journal {
+    pub fn new(
+        store: Arc<dyn Store>,
+        transport: Arc<dyn Transport>,
+        fence: Fence,
+        run: RunId,
+        abandon: CancellationToken,
+    ) -> Self {
+        Self { store, transport, fence, run, abandon, noted: Vec::new() }
+    }
+
+    /// Notes an event for the next commit. A small run needs no commit but its last.
+    pub fn note(&mut self, body: EventBody) {
+        self.noted.push(NewEvent { run: Some(self.run), at: now(), body });
+    }
+
+    #[must_use]
+    pub fn has_notes(&self) -> bool {
+        !self.noted.is_empty()
+    }
+
+    /// The notes that were not committed yet, for the last commit.
+    #[must_use]
+    pub fn take_notes(&mut self) -> Vec<NewEvent> {
+        std::mem::take(&mut self.noted)
+    }
+
+    /// Commits steps with the noted events, and publishes these. Waits for a store that does not answer until the session
+    /// must be abandoned: without the commit nothing may go on.
+    pub async fn commit(&mut self, steps: Vec<Step>) -> Result<()> {
+        let commit = Commit {
+            fence: self.fence,
+            run: self.run,
+            steps,
+            messages: Vec::new(),
+            events: self.take_notes(),
+            end: None,
+        };
+        let committed = patiently(&self.abandon, || self.store.commit(commit.clone())).await?;
+        self.transport.publish_events(self.fence.tenant, self.fence.session, &committed.events).await;
+        Ok(())
+    }
+}
+
+/// Tries again while the store is unavailable, with growing pauses, until `abandon`.
+pub async fn patiently<T, F>(abandon: &CancellationToken, mut attempt: impl FnMut() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let outcome = tokio::select! {
+            biased;
+            () = abandon.cancelled() => return Err(abandoned()),
+            outcome = attempt() => outcome,
+        };
+        match outcome {
+            Err(error) if error.code() == Code::Unavailable => {
+                tracing::warn!(error = error.chain(), retry_in = ?pause, "waiting for the store");
+            }
+            outcome => return outcome,
+        }
+        tokio::select! {
+            () = abandon.cancelled() => return Err(abandoned()),
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn abandoned() -> Error {
+    Error::new(Code::OwnershipLost, "the session had to be given up")
+}

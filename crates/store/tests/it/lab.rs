@@ -1,0 +1,320 @@
+//! A store on a fresh database, and short ways to say what cases say often.
+
+use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use remuda_domain::{
+    Code, Cursor, Event, EventBody, Pool, Run, RunId, RunInput, RunState, SessionId, StepId, TenantId,
+    ToolCallId, WorkerId, WorkspaceId,
+    event::NewEvent,
+    page::PageRequest,
+    run::{IfBusy, RunEnd, ToolsInput},
+    session::{Session, SessionRef},
+    step::{Step, StepKind},
+    tool::{CallStatus, ToolCall, ToolOutcome},
+    worker::Registration,
+};
+use remuda_store::{
+    Claim, Commit, Finish, Grant, Idempotency, NewRun, NewSession, Options, RunFilter, Store, Submitted,
+    connect, migrate,
+};
+use remuda_testkit::{TestDatabase, wait_for};
+use tempfile::TempDir;
+
+/// Long enough for a loaded machine; a case that waits this long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const LONG_LEASE: Duration = Duration::from_secs(60);
+/// Over before a case gets bored, not before it has claimed.
+pub(crate) const SHORT_LEASE: Duration = Duration::from_millis(400);
+
+/// Keeps a database until the case is over.
+pub(crate) enum Place {
+    Directory(TempDir),
+    Database(TestDatabase),
+}
+
+impl Place {
+    pub(crate) fn sqlite() -> Result<Self> {
+        Ok(Self::Directory(tempfile::tempdir()?))
+    }
+
+    pub(crate) fn postgres() -> Result<Self> {
+        Ok(Self::Database(TestDatabase::create()?))
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        let url = match self {
+            Self::Directory(directory) => format!("sqlite:{}", directory.path().join("remuda.db").display()),
+            Self::Database(database) => database.url(),
+        };
+        Options { connect_timeout: PATIENCE, ..Options::new(url) }
+    }
+}
+
+pub(crate) struct Lab {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) tenant: TenantId,
+    pub(crate) workspace: WorkspaceId,
+    // After the store: fields are dropped in this order.
+    place: Place,
+}
+
+impl Lab {
+    pub(crate) async fn sqlite() -> Result<Self> {
+        Self::on(Place::sqlite()?).await
+    }
+
+    pub(crate) async fn postgres() -> Result<Self> {
+        Self::on(Place::postgres()?).await
+    }
+
+    async fn on(place: Place) -> Result<Self> {
+        let options = place.options();
+        migrate(&options).await?;
+        let store = connect(&options).await?;
+        let (tenant, workspace) = tenant(&*store, "acme").await?;
+        Ok(Self { store, tenant, workspace, place })
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        self.place.options()
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.place, Place::Database(_))
+    }
+
+    /// An empty database of the same kind.
+    pub(crate) fn empty_place(&self) -> Result<Place> {
+        if self.is_postgres() { Place::postgres() } else { Place::sqlite() }
+    }
+
+    /// Another tenant's id.
+    pub(crate) async fn stranger(&self) -> Result<TenantId> {
+        Ok(tenant(&*self.store, "stranger").await?.0)
+    }
+
+    pub(crate) fn new_session(&self, name: Option<&str>) -> NewSession {
+        NewSession {
+            id: SessionId::new(),
+            tenant: self.tenant,
+            workspace: self.workspace,
+            name: name.map(str::to_owned),
+            title: "a title".into(),
+            pool: Pool::default(),
+        }
+    }
+
+    pub(crate) async fn session(&self) -> Result<SessionId> {
+        Ok(self.store.create_session(&self.new_session(None)).await?.value.id)
+    }
+
+    pub(crate) async fn look(&self, session: SessionId) -> Result<Session> {
+        Ok(self.store.get_session(self.tenant, &SessionRef::Id(session)).await?)
+    }
+
+    pub(crate) fn new_run(&self, session: SessionId) -> NewRun {
+        NewRun {
+            id: RunId::new(),
+            tenant: self.tenant,
+            session,
+            input: input("noop"),
+            timeout: Duration::from_secs(60),
+            if_busy: IfBusy::Enqueue,
+            idempotency: None,
+            traceparent: None,
+        }
+    }
+
+    pub(crate) fn keyed_run(&self, session: SessionId, key: &str, hash: u8) -> NewRun {
+        let idempotency = Some(Idempotency { key: key.to_owned(), request_hash: [hash; 32] });
+        NewRun { idempotency, ..self.new_run(session) }
+    }
+
+    pub(crate) async fn submit(&self, session: SessionId) -> Result<Submitted> {
+        Ok(self.store.submit(self.new_run(session)).await?)
+    }
+
+    pub(crate) async fn run(&self, run: RunId) -> Result<Run> {
+        Ok(self.store.get_run(self.tenant, run).await?)
+    }
+
+    pub(crate) async fn worker(&self, lease: Duration) -> Result<WorkerId> {
+        let registration = registration(Pool::default(), 4);
+        self.store.register_worker(&registration, lease).await?;
+        Ok(registration.id)
+    }
+
+    pub(crate) async fn claim(&self, session: SessionId, worker: WorkerId) -> Result<Claim> {
+        Ok(self.store.claim(self.tenant, session, worker).await?)
+    }
+
+    /// Claims what must be granted.
+    pub(crate) async fn granted(&self, session: SessionId, worker: WorkerId) -> Result<Grant> {
+        match self.claim(session, worker).await? {
+            Claim::Granted(grant) => Ok(*grant),
+            other => anyhow::bail!("expected a grant, got {other:?}"),
+        }
+    }
+
+    /// Waits until the store counts the worker's lease as ended.
+    pub(crate) async fn outlive(&self, worker: WorkerId) {
+        wait_for("the end of a lease", PATIENCE, || async {
+            let alive = self.store.list_workers(false).await;
+            alive.is_ok_and(|alive| alive.iter().all(|it| it.registration.id != worker))
+        })
+        .await;
+    }
+
+    pub(crate) async fn runs_of(&self, session: SessionId) -> Result<Vec<Run>> {
+        let filter = RunFilter { session: Some(session), states: Vec::new() };
+        let mut runs = Vec::new();
+        let mut page = PageRequest { size: 100, token: None };
+        loop {
+            let got = self.store.list_runs(self.tenant, &filter, &page).await?;
+            runs.extend(got.items);
+            page.token = got.next;
+            if page.token.is_none() {
+                runs.sort_by_key(|run| run.seq);
+                return Ok(runs);
+            }
+        }
+    }
+
+    /// The whole stream, read in small pieces.
+    pub(crate) async fn events_of(&self, session: SessionId) -> Result<Vec<Event>> {
+        let mut events: Vec<Event> = Vec::new();
+        loop {
+            let after = events.last().map_or(0, |event| event.cursor);
+            let slice = self.store.read_events(self.tenant, session, after, 7).await?;
+            if slice.events.is_empty() {
+                ensure!(slice.last_cursor == after, "the stream ends at {}, not {after}", slice.last_cursor);
+                return Ok(events);
+            }
+            events.extend(slice.events);
+        }
+    }
+
+    /// Checks what must hold of a session at any moment: places without holes, cursors without holes, one event for
+    /// the beginning of each run and exactly one for its end.
+    pub(crate) async fn check(&self, session: SessionId) -> Result<()> {
+        let (found, runs, events) =
+            (self.look(session).await?, self.runs_of(session).await?, self.events_of(session).await?);
+        let expected: Vec<Cursor> = (1..).take(events.len()).collect();
+        let cursors: Vec<Cursor> = events.iter().map(|event| event.cursor).collect();
+        ensure!(cursors == expected, "cursors have holes: {cursors:?}");
+        ensure!(found.last_cursor == cursors.last().copied().unwrap_or(0), "the head knows another last cursor");
+        let seqs: Vec<i64> = runs.iter().map(|run| run.seq).collect();
+        ensure!(seqs == (1..).take(runs.len()).collect::<Vec<i64>>(), "places have holes: {seqs:?}");
+        let live = runs.iter().filter(|run| !run.state.is_terminal()).count();
+        ensure!(i64::try_from(live)? == found.pending, "{live} runs live, pending is {}", found.pending);
+        let (mut begins, mut ends) = (HashMap::new(), HashMap::new());
+        for event in &events {
+            if let EventBody::RunQueued { seq, .. } = &event.body {
+                ensure!(begins.insert(event.run, *seq).is_none(), "two beginnings: {event:?}");
+            }
+            if let Some(state) = event.body.terminal_state() {
+                ensure!(ends.insert(event.run, state).is_none(), "two ends: {event:?}");
+            }
+        }
+        for run in &runs {
+            ensure!(begins.get(&Some(run.id)) == Some(&run.seq), "no beginning of {run:?}");
+            let end = ends.get(&Some(run.id)).copied();
+            ensure!(end == Some(run.state).filter(|state| state.is_terminal()), "{run:?} ended as {end:?}");
+        }
+        ensure!(begins.len() == runs.len(), "events of runs that do not exist");
+        Ok(())
+    }
+}
+
+async fn tenant(store: &dyn Store, name: &str) -> Result<(TenantId, WorkspaceId)> {
+    let tenant = store.ensure_tenant(name, "/srv/root").await?.id;
+    let workspace = store.find_workspace(tenant, "default").await?.context("no default workspace")?;
+    Ok((tenant, workspace.id))
+}
+
+pub(crate) fn registration(pool: Pool, slots: u32) -> Registration {
+    Registration { id: WorkerId::new(), host: "host".into(), version: "0.1.0".into(), pool, slots }
+}
+
+/// The code of the error that must have come.
+pub(crate) fn refusal<T: Debug>(outcome: remuda_domain::Result<T>) -> Code {
+    match outcome {
+        Err(error) => error.code(),
+        Ok(value) => panic!("expected an error, got {value:?}"),
+    }
+}
+
+pub(crate) fn call(tool: &str) -> ToolCall {
+    ToolCall {
+        id: ToolCallId::new(),
+        tool: tool.to_owned(),
+        arguments: serde_json::json!({ "tool": tool }),
+        parallel: false,
+        timeout: None,
+    }
+}
+
+pub(crate) fn input(tool: &str) -> RunInput {
+    RunInput::Tools(ToolsInput { calls: vec![call(tool)], continue_on_error: false, record: false })
+}
+
+pub(crate) fn outcome(call: &ToolCall, output: &str) -> ToolOutcome {
+    ToolOutcome { output: output.into(), ..ToolOutcome::without_result(call, CallStatus::Completed, None) }
+}
+
+/// A step of a grant's run that has only been announced.
+pub(crate) fn step(grant: &Grant, index: u32) -> Step {
+    Step {
+        id: StepId::new(),
+        index,
+        kind: StepKind::ToolCall,
+        call: call(&format!("tool{index}")),
+        outcome: None,
+        started_at: chrono::Utc::now(),
+        finished_at: None,
+        epoch: grant.fence.epoch,
+    }
+}
+
+pub(crate) fn done(step: &Step, output: &str) -> Step {
+    let outcome = Some(outcome(&step.call, output));
+    Step { outcome, finished_at: Some(chrono::Utc::now()), ..step.clone() }
+}
+
+/// Writes steps without ending the run; each step is reported with an event.
+pub(crate) fn progress(grant: &Grant, steps: Vec<Step>) -> Commit {
+    let started = |step: &Step| NewEvent {
+        run: Some(grant.run.id),
+        at: chrono::Utc::now(),
+        body: EventBody::ToolStarted { call: step.call.id, tool: step.call.tool.clone() },
+    };
+    let events = steps.iter().map(started).collect();
+    Commit { fence: grant.fence, run: grant.run.id, steps, messages: Vec::new(), events, end: None }
+}
+
+pub(crate) fn ending(grant: &Grant, state: RunState) -> Commit {
+    let end = RunEnd { state, outcomes: Vec::new(), failure: None };
+    let started_at = grant.run.started_at.unwrap_or_default();
+    Commit { end: Some(Finish { end, started_at, give_up: false }), ..progress(grant, Vec::new()) }
+}
+
+pub(crate) fn completed(grant: &Grant) -> Commit {
+    ending(grant, RunState::Completed)
+}
+
+pub(crate) fn giving_up(grant: &Grant) -> Commit {
+    let mut commit = completed(grant);
+    if let Some(finish) = &mut commit.end {
+        finish.give_up = true;
+    }
+    commit
+}
+
+pub(crate) fn page(size: u32) -> PageRequest {
+    PageRequest { size, token: None }
+}
+
+pub(crate) fn names(events: &[Event]) -> Vec<&'static str> {
+    events.iter().map(|event| event.body.name()).collect()
+}

@@ -1,0 +1,69 @@
+//! The conformance suite: what every store must do, run on each of them.
+//!
+//! A case is an async function over a [`lab::Lab`], which holds an `Arc<dyn Store>` on a fresh database.
+//! [`store_suite!`] makes one test of it per backend. PostgreSQL is the server that `REMUDA_TEST_POSTGRES_URL` names.
+
+mod cancel;
+mod claim;
+mod commit;
+mod concurrency;
+mod events;
+mod fleet;
+mod identity;
+mod lab;
+mod model;
+mod paging;
+mod plans;
+mod schema;
+mod sessions;
+mod submit;
+
+/// Instantiates every case for every backend.
+macro_rules! store_suite {
+    ($($module:ident: $($case:ident),+ $(,)?;)+) => {
+        store_suite!(@backend sqlite: $($module: $($case),+;)+);
+        store_suite!(@backend postgres: $($module: $($case),+;)+);
+    };
+    (@backend $backend:ident: $($module:ident: $($case:ident),+;)+) => {
+        mod $backend {$(
+            mod $module {$(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() -> anyhow::Result<()> {
+                    crate::$module::$case(&crate::lab::Lab::$backend().await?).await
+                }
+            )+}
+        )+}
+    };
+}
+
+store_suite! {
+    schema: migrating_twice_changes_nothing, migrating_from_two_places_at_once_is_fine,
+        an_unmigrated_database_is_refused_with_advice, a_newer_schema_is_refused;
+    identity: a_tenant_is_created_once_with_its_workspace, keys_are_found_until_they_expire_or_are_revoked,
+        workspaces_belong_to_their_tenant;
+    sessions: a_session_is_found_by_id_and_by_name, names_are_unique_per_tenant,
+        other_tenants_sessions_do_not_exist, a_title_is_changed_with_an_event, closing_twice_appends_one_event,
+        a_session_needs_a_workspace_of_its_tenant;
+    paging: sessions_come_newest_first_and_pages_survive_inserts, runs_are_filtered_and_paged,
+        a_queue_is_paged_in_order, messages_are_paged_in_order, a_bad_page_token_is_named;
+    submit: runs_get_their_place_and_their_event, refusals_say_why, a_full_queue_refuses,
+        interrupting_cancels_what_waits_and_marks_what_executes, a_retry_gets_the_first_run,
+        a_retry_is_answered_after_the_session_closed, interrupting_retries_are_answered,
+        odd_values_survive, a_repeated_id_fails_alone;
+    claim: the_head_run_is_granted_in_order, a_live_owner_is_not_overruled, claiming_again_fences_the_first_claim,
+        a_takeover_after_the_lease_resumes_the_run, a_retired_owner_is_taken_over_at_once,
+        one_of_many_claims_is_granted, claims_of_a_lost_worker_are_refused, nothing_to_do_is_said;
+    commit: progress_is_visible_and_handed_on, an_end_leads_to_the_next_run, giving_up_releases_though_more_wait,
+        an_old_fence_writes_nothing, only_the_current_run_is_written, an_end_is_final_and_complete,
+        a_repeated_step_keeps_its_last_version, terminal_events_are_the_stores, releasing_keeps_the_run_at_the_head;
+    cancel: a_waiting_run_ends_at_once, an_executing_run_is_marked, a_finished_run_stays_finished,
+        unknown_and_foreign_runs_are_not_found, asking_twice_appends_nothing, a_released_run_ends_at_once,
+        cancel_and_end_make_one_terminal_event;
+    events: any_cursor_can_be_resumed, limits_and_ends_are_reported, other_tenants_streams_do_not_exist;
+    fleet: workers_come_and_go, a_drain_order_reaches_its_worker, ended_leases_cannot_be_renewed,
+        runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, one_leads_at_a_time,
+        expired_keys_are_deleted, a_situation_explains_the_wait;
+    concurrency: one_key_makes_one_run, every_session_counts_without_holes, many_sessions_commit_together,
+        two_stores_share_sessions_and_keys, dropped_calls_leave_nothing_open;
+    model: random_histories_keep_the_invariants;
+}

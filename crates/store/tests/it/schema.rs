@@ -1,0 +1,91 @@
+//! Opening: versions, and what is said when it does not work.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use remuda_domain::Code;
+use remuda_store::{Options, connect, migrate, schema_status};
+
+use crate::lab::{Lab, refusal};
+
+pub(crate) async fn migrating_twice_changes_nothing(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    let before = migrate(&lab.options()).await?;
+    assert_eq!(before.found, before.wanted);
+    assert_eq!(schema_status(&lab.options()).await?, before);
+    lab.check(session).await
+}
+
+pub(crate) async fn migrating_from_two_places_at_once_is_fine(lab: &Lab) -> Result<()> {
+    let place = lab.empty_place()?;
+    let options = place.options();
+    let (one, two, three) = tokio::join!(migrate(&options), migrate(&options), migrate(&options));
+    one.and(two).and(three)?;
+    connect(&options).await?.ping().await?;
+    Ok(())
+}
+
+pub(crate) async fn an_unmigrated_database_is_refused_with_advice(lab: &Lab) -> Result<()> {
+    let place = lab.empty_place()?;
+    let error = connect(&place.options()).await.err().context("an empty database was opened")?;
+    assert_eq!(error.code(), Code::SchemaMismatch);
+    assert!(error.to_string().contains("remuda migrate"), "{error}");
+    assert_eq!(schema_status(&place.options()).await?.found, 0);
+    Ok(())
+}
+
+pub(crate) async fn a_newer_schema_is_refused(lab: &Lab) -> Result<()> {
+    let insert = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+                  VALUES (9999, 'from the future', TRUE, '', 0)";
+    crate::plans::execute(lab, insert).await?;
+    let error = connect(&lab.options()).await.err().context("a newer database was opened")?;
+    assert_eq!(error.code(), Code::SchemaMismatch);
+    assert!(error.to_string().contains("older than the database"), "{error}");
+    let error = migrate(&lab.options()).await.err().context("a newer database was migrated")?;
+    assert_eq!(error.code(), Code::SchemaMismatch);
+    Ok(())
+}
+
+fn impatient(url: &str) -> Options {
+    Options { connect_timeout: Duration::from_millis(500), ..Options::new(url) }
+}
+
+#[tokio::test]
+async fn a_bad_url_is_named() -> Result<()> {
+    for url in ["", "remuda", "mysql://host/db", "postgres://host:port/db", "postgres://s3cret@[/db"] {
+        let error = connect(&impatient(url)).await.err().context("opened")?;
+        assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("store.url")), "{url}");
+        assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_unreachable_database_is_unavailable_in_time_and_keeps_its_password() -> Result<()> {
+    // One port that refuses, and one that accepts and then never says a word.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    for port in [remuda_testkit::free_port()?, silent.local_addr()?.port()] {
+        let options = impatient(&format!("postgres://user:s3cret@127.0.0.1:{port}/db"));
+        assert!(!format!("{options:?}").contains("s3cret"));
+        let begin = Instant::now();
+        let error = connect(&options).await.err().context("opened")?;
+        assert!(begin.elapsed() < Duration::from_secs(3), "took {:?}", begin.elapsed());
+        assert_eq!(error.code(), Code::Unavailable);
+        assert!(!format!("{error} {error:?} {}", error.chain()).contains("s3cret"), "{error:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn waiting_does_not_help_where_the_database_says_no() -> Result<()> {
+    let place = crate::lab::Place::postgres()?;
+    let missing = format!("{}_missing", place.options().url);
+    let begin = Instant::now();
+    assert_eq!(refusal(schema_status(&Options::new(missing)).await), Code::InvalidArgument);
+    assert_eq!(
+        refusal(schema_status(&Options::new("sqlite:/nonexistent/directory/x.db")).await),
+        Code::InvalidArgument
+    );
+    assert!(begin.elapsed() < Duration::from_secs(10), "took {:?}", begin.elapsed());
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Sessions.
+
+use anyhow::{Context as _, Result};
+use remuda_domain::{
+    Code, SessionId, WorkspaceId,
+    session::{SessionRef, SessionStatus},
+};
+use remuda_store::NewSession;
+
+use crate::lab::{Lab, names, page, refusal};
+
+pub(crate) async fn a_session_is_found_by_id_and_by_name(lab: &Lab) -> Result<()> {
+    let new = lab.new_session(Some("build #7 – 日本語"));
+    let made = lab.store.create_session(&new).await?;
+    assert_eq!(names(&made.events), ["session.created"]);
+    let session = made.value;
+    assert_eq!((session.id, session.tenant, session.workspace), (new.id, lab.tenant, lab.workspace));
+    assert_eq!((session.status, session.pending, session.last_cursor), (SessionStatus::Open, 0, 1));
+    assert_eq!(lab.look(new.id).await?, session);
+    let by_name = SessionRef::Name("build #7 – 日本語".into());
+    assert_eq!(lab.store.get_session(lab.tenant, &by_name).await?, session);
+    lab.check(session.id).await
+}
+
+pub(crate) async fn names_are_unique_per_tenant(lab: &Lab) -> Result<()> {
+    lab.store.create_session(&lab.new_session(Some("s1"))).await?;
+    let again = lab.store.create_session(&lab.new_session(Some("s1"))).await.err().context("twice")?;
+    assert_eq!((again.code(), again.field()), (Code::AlreadyExists, Some("name")));
+    // Nameless sessions and other tenants' names do not count.
+    lab.session().await?;
+    lab.session().await?;
+    let stranger = lab.stranger().await?;
+    let workspace = lab.store.find_workspace(stranger, "default").await?.context("no workspace")?.id;
+    let theirs = NewSession { tenant: stranger, workspace, ..lab.new_session(Some("s1")) };
+    lab.store.create_session(&theirs).await?;
+    Ok(())
+}
+
+pub(crate) async fn other_tenants_sessions_do_not_exist(lab: &Lab) -> Result<()> {
+    let (store, stranger) = (&lab.store, lab.stranger().await?);
+    let ours = store.create_session(&lab.new_session(Some("ours"))).await?.value.id;
+    let id = |session| SessionRef::Id(session);
+    let foreign = store.get_session(stranger, &id(ours)).await.err().context("foreign")?;
+    let unknown = store.get_session(stranger, &id(SessionId::new())).await.err().context("unknown")?;
+    assert_eq!(foreign.code(), Code::SessionNotFound);
+    assert_eq!(format!("{foreign:?}"), format!("{unknown:?}"));
+    let by_name = SessionRef::Name("ours".into());
+    assert_eq!(refusal(store.get_session(stranger, &by_name).await), Code::SessionNotFound);
+    assert_eq!(refusal(store.set_title(stranger, ours, "mine now").await), Code::SessionNotFound);
+    assert_eq!(refusal(store.close_session(stranger, ours).await), Code::SessionNotFound);
+    assert_eq!(refusal(store.list_messages(stranger, ours, &page(5)).await), Code::SessionNotFound);
+    assert_eq!(store.list_sessions(stranger, None, &page(5)).await?.items, []);
+    assert_eq!(store.list_queue(stranger, ours, &page(5)).await?.items, []);
+    assert!(!store.is_runnable(stranger, ours).await?);
+    assert_eq!(lab.look(ours).await?.title, "a title");
+    lab.check(ours).await
+}
+
+pub(crate) async fn a_title_is_changed_with_an_event(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    lab.submit(session).await?;
+    let changed = lab.store.set_title(lab.tenant, session, "it's \"new\" \u{1f40e}").await?;
+    assert_eq!(changed.value.title, "it's \"new\" \u{1f40e}");
+    assert_eq!(names(&changed.events), ["session.updated"]);
+    assert_eq!(changed.events[0].cursor, 3);
+    assert_eq!(lab.look(session).await?, changed.value);
+    lab.check(session).await
+}
+
+pub(crate) async fn closing_twice_appends_one_event(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    let waiting = lab.submit(session).await?.run.id;
+    let closed = lab.store.close_session(lab.tenant, session).await?;
+    assert_eq!(closed.value.status, SessionStatus::Closed);
+    assert_eq!(names(&closed.events), ["session.closed"]);
+    let again = lab.store.close_session(lab.tenant, session).await?;
+    assert_eq!((again.value, again.events), (closed.value, Vec::new()));
+    // What was accepted before is still executed.
+    let worker = lab.worker(crate::lab::LONG_LEASE).await?;
+    assert_eq!(lab.granted(session, worker).await?.run.id, waiting);
+    let open = lab.store.list_sessions(lab.tenant, Some(SessionStatus::Open), &page(5)).await?;
+    let closed = lab.store.list_sessions(lab.tenant, Some(SessionStatus::Closed), &page(5)).await?;
+    assert_eq!((open.items.len(), closed.items.len()), (0, 1));
+    lab.check(session).await
+}
+
+pub(crate) async fn a_session_needs_a_workspace_of_its_tenant(lab: &Lab) -> Result<()> {
+    let stranger = lab.stranger().await?;
+    let foreign = NewSession { tenant: stranger, ..lab.new_session(None) };
+    assert_eq!(refusal(lab.store.create_session(&foreign).await), Code::WorkspaceNotFound);
+    let unknown = NewSession { workspace: WorkspaceId::new(), ..lab.new_session(None) };
+    assert_eq!(refusal(lab.store.create_session(&unknown).await), Code::WorkspaceNotFound);
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! One life of a worker: one id, one lease.
+
+use std::{sync::Arc, time::Duration};
+
+use remuda_domain::{
+    WorkerId,
+    error::Result,
+    worker::{Registration, Signal},
+};
+use remuda_transport::Transport;
+use tokio::time::{Instant, timeout};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{Worker, held::Held, intake, lease::Lease, session::SessionServer};
+
+const RETRY: Duration = Duration::from_secs(1);
+/// How long killed tools may take to be gone at the end.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Registers, works, and tidies up. Returns when told to stop, or when the lease is lost.
+pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
+    let id = WorkerId::new();
+    let options = &worker.options;
+    let registration = Registration {
+        id,
+        host: options.host.clone(),
+        version: options.version.clone(),
+        pool: options.pool.clone(),
+        slots: options.slots,
+    };
+    let registered_at = Instant::now();
+    if let Err(error) = worker.engine.store.register_worker(&registration, options.lease).await {
+        tracing::warn!(error = error.chain(), retry_in = ?RETRY, "waiting for the store to register");
+        // A stop meanwhile is seen by the caller.
+        drop(timeout(RETRY, stop.cancelled()).await);
+        return;
+    }
+    tracing::info!(worker = %id, pool = %options.pool, slots = options.slots, "worker registered");
+
+    let held = Held::default();
+    let drain = CancellationToken::new();
+    let lost = CancellationToken::new();
+    let abandon = CancellationToken::new();
+    let lease = Lease {
+        store: Arc::clone(&worker.engine.store),
+        worker: id,
+        length: options.lease,
+        every: options.heartbeat,
+        held: held.clone(),
+        guard: worker.guard.clone(),
+        drain: drain.clone(),
+    };
+    lease.feed(registered_at);
+    let server = Arc::new(SessionServer {
+        worker: Arc::clone(&worker),
+        id,
+        held: held.clone(),
+        drain: drain.clone(),
+        abandon: abandon.clone(),
+        lost: lost.clone(),
+    });
+    let tasks = TaskTracker::new();
+    let intake_stop = drain.child_token();
+    tasks.spawn(intake::run(server, tasks.clone(), intake_stop.clone()));
+
+    let working = async {
+        stop.cancelled().await;
+        drain.cancel();
+        // From here on nothing new is taken; what runs comes to a step boundary by itself.
+        tasks.close();
+        if timeout(options.drain_deadline, tasks.wait()).await.is_err() {
+            tracing::warn!(worker = %id, "the drain deadline has passed; killing what still runs");
+            abandon.cancel();
+            drop(timeout(KILL_PATIENCE, tasks.wait()).await);
+        }
+    };
+    let signals = listen(worker.engine.transport.as_ref(), id, &held, &drain);
+    tokio::select! {
+        () = working => {
+            if let Err(error) = worker.engine.store.retire_worker(id).await {
+                tracing::warn!(error = error.chain(), "the worker could not sign off; its lease will end by itself");
+            }
+            tracing::info!(worker = %id, "worker stopped");
+        }
+        () = lease.keep(registered_at) => {
+            lost.cancel();
+            abandon.cancel();
+            intake_stop.cancel();
+            tasks.close();
+            drop(timeout(KILL_PATIENCE, tasks.wait()).await);
+        }
+        () = signals => {}
+    }
+}
+
+/// Takes signals for ever. A broken subscription is opened anew; meanwhile the heartbeat carries the same orders.
+async fn listen(transport: &dyn Transport, worker: WorkerId, held: &Held, drain: &CancellationToken) {
+    loop {
+        if let Err(error) = obey_signals(transport, worker, held, drain).await {
+            tracing::warn!(error = error.chain(), "signals cannot be received at the moment");
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn obey_signals(
+    transport: &dyn Transport,
+    worker: WorkerId,
+    held: &Held,
+    drain: &CancellationToken,
+) -> Result<()> {
+    let mut signals = transport.subscribe_signals(worker).await?;
+    while let Some(signal) = signals.next().await {
+        match signal {
+            Signal::Cancel { run, .. } => held.cancel(run),
+            Signal::Drain => drain.cancel(),
+        }
+    }
+    Ok(())
+}
