@@ -67,7 +67,10 @@ impl ClientOptions {
 
     /// The value of the `authorization` header.
     pub(crate) fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
-        let Some(key) = &self.api_key else { return Ok(None) };
+        // An empty variable in the environment means no key.
+        let Some(key) = self.api_key.as_ref().filter(|key| !key.expose_secret().is_empty()) else {
+            return Ok(None);
+        };
         let mut value: MetadataValue<Ascii> = format!("Bearer {}", key.expose_secret())
             .parse()
             .map_err(|_| Error::invalid("api_key", "expected visible ASCII characters"))?;

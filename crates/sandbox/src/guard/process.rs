@@ -5,16 +5,18 @@ use std::{
     os::fd::AsFd,
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use nix::{
+    errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
 /// What a guard says once it is on watch.
 pub(super) const READY: &[u8] = b"ready\n";
-const START_TIMEOUT_MS: u16 = 5_000;
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct GuardProcess {
@@ -72,9 +74,19 @@ fn await_ready(child: &mut Child) -> io::Result<()> {
     let Some(mut stdout) = child.stdout.take() else {
         return Err(io::Error::other("no output"));
     };
-    if poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], PollTimeout::from(START_TIMEOUT_MS))? == 0
-    {
-        return Err(io::Error::new(io::ErrorKind::TimedOut, "the program did not become a guard"));
+    let deadline = Instant::now() + START_TIMEOUT;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the program did not become a guard"));
+            }
+            Ok(_) => break,
+            // Some other child ended, which the runtime wants to know.
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
     let mut answer = [0; READY.len()];
     stdout.read_exact(&mut answer)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    Run, RunId, RunInput, RunState,
+    Cursor, Run, RunId, RunInput, RunState,
     error::Result,
     identity::Principal,
     limits,
@@ -35,6 +35,8 @@ pub struct SubmitReceipt {
     pub run: Run,
     pub deduplicated: bool,
     pub interrupted: Vec<RunId>,
+    /// Cursor of the run's first event; 0 when an earlier request created it.
+    pub first_cursor: Cursor,
 }
 
 impl Submission {
@@ -104,6 +106,7 @@ impl App {
         let (tenant, session) = (run.tenant, run.session);
         let submitted = self.store.submit(run).await?;
         let wake = submitted.wake.then_some(submitted.pool);
+        let first_cursor = submitted.events.last().map_or(0, |event| event.cursor);
         self.waker.announce(tenant, session, wake, submitted.events);
         if let Some((worker, run)) = submitted.signal {
             self.signal(worker, Signal::Cancel { session, run }).await;
@@ -112,6 +115,7 @@ impl App {
             run: submitted.run,
             deduplicated: submitted.deduplicated,
             interrupted: submitted.interrupted,
+            first_cursor,
         })
     }
 

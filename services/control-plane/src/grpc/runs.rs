@@ -51,6 +51,7 @@ impl RunService for Api {
                     run: Some(receipt.run.into()),
                     deduplicated: receipt.deduplicated,
                     interrupted_run_ids: receipt.interrupted.iter().map(ToString::to_string).collect(),
+                    first_cursor: receipt.first_cursor,
                 })
             })
             .await

@@ -202,7 +202,7 @@ fn indexed<T: Clone + Send + Sync + 'static>(
 }
 
 fn usage(message: &str) -> clap::Error {
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n"))
+    clap::Error::raw(ErrorKind::ValueValidation, message)
 }
 
 /// Reads `key=value` or `key:=json`.

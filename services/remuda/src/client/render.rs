@@ -89,6 +89,9 @@ pub(super) fn outcome_line(sink: Sink, outcome: &Value) -> String {
     if let Some(code) = outcome["output"]["exit_code"].as_i64().filter(|code| *code != 0) {
         line.push_str(&sink.paint(Style::Warn, &format!(" exit code {code}")));
     }
+    if let Some(signal) = outcome["output"]["signal"].as_i64() {
+        line.push_str(&sink.paint(Style::Warn, &format!(" killed by signal {signal}")));
+    }
     if let Value::Object(failure) = &outcome["failure"] {
         let part = |name: &str| failure.get(name).and_then(Value::as_str).unwrap_or_default();
         line.push_str(&format!("  {}", failure_text(part("code"), part("message"))));

@@ -13,7 +13,7 @@ use crate::output::{Interrupted, Output, Progress, Style, one_line};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   remuda run --tool Bash --arg command='echo hi' --session s1 --follow
-  remuda run --tool Write --arg path=a.txt --arg content=hello --tool Read --arg path=a.txt
+  remuda run --tool Write --arg file_path=a.txt --arg content=hello --tool Read --arg file_path=a.txt
   remuda run --parallel --tool Bash --arg command='make lint' --tool Bash --arg command='make test'
   remuda run --calls calls.json --timeout 10m --idempotency-key build-42
   id=$(remuda run --tool Bash --arg command='sleep 60' --session s1 --detach)
@@ -109,19 +109,20 @@ pub(super) async fn run(args: RunArgs, client: &Client, output: Output) -> Resul
 
 async fn submit(args: RunArgs, client: &Client) -> Result<v1::SubmitRunResponse> {
     let calls = args.calls.load()?;
-    let session = match args.session {
-        Some(session) => session,
-        None => {
-            let created = client.create_session(v1::CreateSessionRequest::default()).await?;
-            created.session.ok_or_else(|| Error::internal("the server sent no session"))?.id
-        }
-    };
+    // Everything that can be wrong here is found before a session is made for it.
     let timeout = match args.timeout {
         Some(timeout) => {
             remuda_domain::limits::check_timeout("timeout", timeout)?;
             timeout.try_into().ok()
         }
         None => None,
+    };
+    let session = match args.session {
+        Some(session) => session,
+        None => {
+            let created = client.create_session(v1::CreateSessionRequest::default()).await?;
+            created.session.ok_or_else(|| Error::internal("the server sent no session"))?.id
+        }
     };
     let tools = v1::ToolsInput { calls, continue_on_error: args.continue_on_error, record: args.record };
     let request = v1::SubmitRunRequest {
