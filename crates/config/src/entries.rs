@@ -1,4 +1,4 @@
-//! What the sources say: a flat list of keys with their values and where each came from.
+//! Reading the sources strictly: every key must be known, every value of the kind its key has.
 
 use std::path::Path;
 
@@ -7,6 +7,7 @@ use toml::{Table, Value};
 
 use crate::{
     error::{Origin, Problem},
+    layer::{self, Layer},
     suggest::nearest,
     tree::Config,
 };
@@ -17,28 +18,25 @@ const CLIENT_VARIABLES: [&str; 4] =
 const PREFIX: &str = "REMUDA_";
 const TEST_PREFIX: &str = "REMUDA_TEST_";
 
-/// One setting as a source gives it.
-pub(crate) struct Entry {
-    pub(crate) key: String,
-    pub(crate) value: Value,
-    pub(crate) origin: Origin,
-}
-
-/// Collects entries and problems of all sources, in the order in which they overrule each other.
+/// Makes a layer of each source and collects the problems of all.
 pub(crate) struct Entries {
     /// Every key with its default: the one list of what is known.
     known: Vec<(String, Value)>,
-    pub(crate) entries: Vec<Entry>,
     pub(crate) problems: Vec<Problem>,
 }
 
 impl Entries {
     pub(crate) fn new() -> Self {
-        Self { known: known(), entries: Vec::new(), problems: Vec::new() }
+        Self { known: known(), problems: Vec::new() }
     }
 
-    /// Adds the keys of a TOML file.
-    pub(crate) fn add_file(&mut self, path: &Path, text: &str) {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.known.iter().map(|(key, _)| key.as_str())
+    }
+
+    /// The keys of a TOML file.
+    pub(crate) fn file(&mut self, path: &Path, text: &str) -> Layer {
+        let mut layer = Layer::new(layer::FILE);
         let origin = Origin::File(path.to_owned());
         let table = match text.parse::<Table>() {
             Ok(table) => table,
@@ -49,31 +47,31 @@ impl Entries {
                     .and_then(|span| text.get(..span.start))
                     .map(|before| before.matches('\n').count() + 1);
                 let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-                return self.problem(
-                    "",
-                    &origin,
-                    format!("{place}expected valid TOML: {}", one_line(error.message())),
-                );
+                let message = format!("{place}expected valid TOML: {}", one_line(error.message()));
+                self.problem("", &origin, message);
+                return layer;
             }
         };
         for (name, value) in table {
             match value {
                 Value::Table(section) if self.is_section(&name) => {
                     for (key, value) in section {
-                        self.add(&format!("{name}.{key}"), value, &origin);
+                        self.add(&mut layer, &format!("{name}.{key}"), value, &origin);
                     }
                 }
                 value if self.is_section(&name) => {
                     let found = value.type_str();
                     self.problem(&name, &origin, format!("expected a section [{name}], found {found}"));
                 }
-                value => self.add(&name, value, &origin),
+                value => self.add(&mut layer, &name, value, &origin),
             }
         }
+        layer
     }
 
-    /// Adds `REMUDA_<SECTION>__<KEY>` variables.
-    pub(crate) fn add_environment(&mut self, variables: &[(String, String)]) {
+    /// The `REMUDA_<SECTION>__<KEY>` variables.
+    pub(crate) fn environment(&mut self, variables: &[(String, String)]) -> Layer {
+        let mut layer = Layer::new(layer::ENVIRONMENT);
         for (variable, text) in variables {
             if is_foreign(variable, text) {
                 continue;
@@ -82,7 +80,7 @@ impl Entries {
             let Some((key, default)) =
                 self.known.iter().find(|(key, _)| variable_of(key) == *variable).cloned()
             else {
-                let names: Vec<String> = self.known.iter().map(|(key, _)| variable_of(key)).collect();
+                let names: Vec<String> = self.keys().map(variable_of).collect();
                 let hint = hint(nearest(variable, names.iter().map(String::as_str)));
                 self.problem(
                     "",
@@ -91,54 +89,52 @@ impl Entries {
                 );
                 continue;
             };
-            self.add_text(&key, text, &default, &origin);
+            self.add_text(&mut layer, &key, text, &default, &origin);
         }
+        layer
     }
 
-    /// Adds what command-line flags set.
-    pub(crate) fn add_overrides(&mut self, overrides: &[(String, String)]) {
+    /// What command-line flags set.
+    pub(crate) fn command_line(&mut self, overrides: &[(String, String)]) -> Layer {
+        let mut layer = Layer::new(layer::COMMAND_LINE);
         for (key, text) in overrides {
             match self.default_of(key).cloned() {
-                Some(default) => self.add_text(key, text, &default, &Origin::CommandLine),
-                None => self.add(key, Value::String(text.clone()), &Origin::CommandLine),
+                Some(default) => self.add_text(&mut layer, key, text, &default, &Origin::CommandLine),
+                None => self.add(&mut layer, key, Value::String(text.clone()), &Origin::CommandLine),
             }
         }
+        layer
     }
 
-    fn add_text(&mut self, key: &str, text: &str, default: &Value, origin: &Origin) {
+    fn add_text(&mut self, layer: &mut Layer, key: &str, text: &str, default: &Value, origin: &Origin) {
         match typed(text, default) {
-            Ok(value) => self.add(key, value, origin),
+            Ok(value) => self.add(layer, key, value, origin),
             Err(message) => self.problem(key, origin, message),
         }
     }
 
-    fn add(&mut self, key: &str, value: Value, origin: &Origin) {
+    fn add(&mut self, layer: &mut Layer, key: &str, value: Value, origin: &Origin) {
         let Some(default) = self.default_of(key) else {
             let hint = hint(self.suggestion(key).as_deref());
             return self.problem(key, origin, format!("unknown key{hint}"));
         };
-        let checked = same_kind(&value, default).and_then(|()| {
-            let mut alone = Table::new();
-            insert(&mut alone, key, value.clone());
-            Config::deserialize(alone).map_err(|error| one_line(error.message()))
-        });
-        match checked {
-            Ok(_) => self.entries.push(Entry { key: key.to_owned(), value, origin: origin.clone() }),
+        match same_kind(&value, default).and_then(|()| accepted(key, value)) {
+            Ok(value) => layer.set(key, value),
             Err(message) => self.problem(key, origin, message),
         }
     }
 
     /// The key that was probably meant: a slip of the keyboard, or a key without its section.
     fn suggestion(&self, key: &str) -> Option<String> {
-        let keys = || self.known.iter().map(|(key, _)| key.as_str());
         let last = |key: &str| key.rsplit('.').next().map(str::to_owned);
         let misplaced = || {
-            let mut same = keys().filter(|known| last(known) == last(key));
+            let mut same = self.keys().filter(|known| last(known) == last(key));
             same.next().filter(|_| same.next().is_none())
         };
-        let section =
-            || nearest(key, keys().filter_map(|known| known.split_once('.')).map(|(section, _)| section));
-        nearest(key, keys()).or_else(misplaced).or_else(section).map(str::to_owned)
+        let section = || {
+            nearest(key, self.keys().filter_map(|known| known.split_once('.')).map(|(section, _)| section))
+        };
+        nearest(key, self.keys()).or_else(misplaced).or_else(section).map(str::to_owned)
     }
 
     fn default_of(&self, key: &str) -> Option<&Value> {
@@ -146,7 +142,7 @@ impl Entries {
     }
 
     fn is_section(&self, name: &str) -> bool {
-        self.known.iter().any(|(key, _)| key.split_once('.').is_some_and(|(section, _)| section == name))
+        self.keys().any(|key| key.split_once('.').is_some_and(|(section, _)| section == name))
     }
 
     fn problem(&mut self, key: &str, origin: &Origin, message: String) {
@@ -167,18 +163,6 @@ pub(crate) fn known() -> Vec<(String, Value)> {
         }
     }
     known
-}
-
-/// Puts a value into the table of its section.
-pub(crate) fn insert(table: &mut Table, key: &str, value: Value) {
-    let Some((section, name)) = key.split_once('.') else {
-        table.insert(key.to_owned(), value);
-        return;
-    };
-    let section = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
-    if let Value::Table(section) = section {
-        section.insert(name.to_owned(), value);
-    }
 }
 
 pub(crate) fn variable_of(key: &str) -> String {
@@ -255,6 +239,17 @@ fn kind_of(value: &Value) -> String {
         Value::Array(items) if !items.iter().all(Value::is_str) => "a list of something else".to_owned(),
         value => value.type_str().to_owned(),
     }
+}
+
+/// Has the tree itself judge the value, in a file that holds nothing else. `config` would convert where it can, and
+/// says less about what is wrong.
+fn accepted(key: &str, value: Value) -> Result<config::Value, String> {
+    let alone = key
+        .rsplit('.')
+        .fold(value.clone(), |inner, name| Value::Table(Table::from_iter([(name.to_owned(), inner)])));
+    Config::deserialize(alone)
+        .and_then(|_| config::Value::deserialize(value))
+        .map_err(|error| one_line(error.message()))
 }
 
 fn hint(suggestion: Option<&str>) -> String {

@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::Deserialize;
-use toml::Table;
+use config::{ConfigError, FileFormat};
 
 use crate::{
-    entries::{Entries, insert},
+    entries::Entries,
     error::{Error, Origin, Problem},
+    layer::origin_of,
     tree::Config,
     validate,
 };
@@ -123,28 +123,33 @@ impl Config {
     pub fn load_with_origins(options: &LoadOptions) -> Result<Loaded, Error> {
         let file = options.find_file()?;
         let mut entries = Entries::new();
+        let mut layers = config::Config::builder()
+            .add_source(config::File::from_str(Self::default_file(), FileFormat::Toml));
         if let Some(path) = &file {
             match std::fs::read_to_string(path) {
-                Ok(text) => entries.add_file(path, &text),
+                Ok(text) => layers = layers.add_source(entries.file(path, &text)),
                 Err(error) => entries.problems.push(unreadable(path, &error)),
             }
         }
-        entries.add_environment(&options.env);
-        entries.add_overrides(&options.overrides);
+        layers = layers
+            .add_source(entries.environment(&options.env))
+            .add_source(entries.command_line(&options.overrides));
         // Rules about several keys would only mislead while some of them could not be read.
-        Error::check(entries.problems)?;
+        Error::check(std::mem::take(&mut entries.problems))?;
 
-        let mut table = Table::new();
-        let mut origins = BTreeMap::new();
-        for entry in entries.entries {
-            insert(&mut table, &entry.key, entry.value);
-            origins.insert(entry.key, entry.origin);
-        }
-        let mut config = Self::deserialize(table).map_err(|error| Problem {
+        // Every value was checked before, so a failure from here on is a mistake of ours.
+        let unmerged = |error: ConfigError| Problem {
             key: String::new(),
             origin: Origin::Default,
-            message: error.message().to_owned(),
-        })?;
+            message: error.to_string(),
+        };
+        let merged = layers.build().map_err(unmerged)?;
+        let origins: BTreeMap<String, Origin> = entries
+            .keys()
+            .map(|key| (key.to_owned(), origin_of(&merged, key, file.as_deref())))
+            .filter(|(_, origin)| *origin != Origin::Default)
+            .collect();
+        let mut config: Self = merged.try_deserialize().map_err(unmerged)?;
         config.resolve_directories(options);
         let problems = validate::rules(&config).into_iter().map(|(key, message)| Problem {
             key: key.to_owned(),

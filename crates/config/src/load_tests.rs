@@ -1,5 +1,7 @@
 use std::{collections::BTreeSet, fs, time::Duration};
 
+use toml::Table;
+
 use super::*;
 use crate::{
     entries::{known, variable_of},
@@ -86,6 +88,14 @@ fn later_sources_overrule_earlier_ones() {
     assert_eq!(loaded.variables().collect::<Vec<_>>(), ["REMUDA_WORKER__TURN"]);
     assert_eq!(loaded.origins["worker.slots"], Origin::CommandLine);
     assert_eq!(loaded.origins["worker.pool"], Origin::File(file.path()));
+}
+
+#[test]
+fn a_list_replaces_the_one_before_it() {
+    let file = File::new("[nats]\nservers = [\"nats://a:1\", \"nats://b:2\"]\n");
+    let variable = LoadOptions { env: pairs(&[("REMUDA_NATS__SERVERS", "nats://c:3")]), ..file.options() };
+    assert_eq!(Config::load(&file.options()).unwrap().nats.servers.len(), 2);
+    assert_eq!(Config::load(&variable).unwrap().nats.servers, [SecretUrl::new("nats://c:3")]);
 }
 
 #[test]

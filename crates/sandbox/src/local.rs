@@ -1,4 +1,7 @@
 //! The local backend: commands are children of this process, files are the host's.
+//!
+//! What a command starts is found by its process group. A process that leaves the group on purpose (`setsid`) is not
+//! found: it can no longer hold the call up, but it lives on. Holding such processes takes a backend with a boundary.
 
 mod environment;
 mod exec;

@@ -4,9 +4,10 @@
 //! flushes at once and nothing ever waits on a timer, so a single caller pays no delay and a thousand callers share one
 //! commit.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
-use remuda_domain::{Error, error::Result};
+use futures::FutureExt as _;
+use remuda_domain::{Code, Error, error::Result};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
@@ -25,11 +26,13 @@ pub(crate) struct Coalescer<Request, Response> {
 
 impl<Request, Response> Coalescer<Request, Response>
 where
-    Request: Send + Sync + 'static,
+    Request: Clone + Send + Sync + 'static,
     Response: Send + 'static,
 {
-    /// Starts the task that flushes. `flush` answers every request of its batch, in order; an error of its own fails them
-    /// all. The task ends when the coalescer is dropped, after it has flushed what was accepted.
+    /// Starts the task that flushes. `flush` answers every request of its batch, in order. An error of its own means that
+    /// nothing was written: it fails them all when the database does not answer; otherwise each request is flushed by
+    /// itself, so that one that cannot be stored does not take the others with it. The task ends when the coalescer is
+    /// dropped, after it has flushed what was accepted.
     pub(crate) fn start<Flush, Flushed>(tracker: &TaskTracker, max_batch: usize, flush: Flush) -> Self
     where
         Flush: Fn(Arc<Vec<Request>>) -> Flushed + Send + Sync + 'static,
@@ -40,7 +43,10 @@ where
             let mut taken: Vec<Waiting<Request, Response>> = Vec::with_capacity(max_batch);
             while waiting.recv_many(&mut taken, max_batch).await > 0 {
                 let (requests, callers): (Vec<_>, Vec<_>) = taken.drain(..).unzip();
-                answer(callers, flush_with_retry(&flush, Arc::new(requests)).await);
+                // A caller that went away needs no answer: its request is done all the same.
+                for (caller, response) in callers.into_iter().zip(flush_all(&flush, requests).await) {
+                    drop(caller.send(response));
+                }
             }
         });
         Self { queue }
@@ -55,7 +61,35 @@ where
     }
 }
 
-async fn flush_with_retry<Request, Response, Flush, Flushed>(
+async fn flush_all<Request, Response, Flush, Flushed>(
+    flush: &Flush,
+    requests: Vec<Request>,
+) -> Vec<Result<Response>>
+where
+    Request: Clone,
+    Flush: Fn(Arc<Vec<Request>>) -> Flushed,
+    Flushed: Future<Output = Result<Vec<Result<Response>>>>,
+{
+    let requests = Arc::new(requests);
+    let error = match flush_once(flush, Arc::clone(&requests)).await {
+        Ok(responses) => return responses,
+        Err(error) => error,
+    };
+    tracing::warn!(error = error.chain(), requests = requests.len(), "a flush failed");
+    if requests.len() == 1 || error.code() == Code::Unavailable {
+        return requests.iter().map(|_| Err(error.duplicate())).collect();
+    }
+    let mut responses = Vec::with_capacity(requests.len());
+    for request in requests.iter() {
+        let alone = flush_once(flush, Arc::new(vec![request.clone()])).await;
+        let unanswered = || Err(Error::internal("a request was not answered"));
+        responses.push(alone.and_then(|mut responses| responses.pop().unwrap_or_else(unanswered)));
+    }
+    responses
+}
+
+/// One flush. A panic in it is its own failure and does not end the task that serves everyone.
+async fn flush_once<Request, Response, Flush, Flushed>(
     flush: &Flush,
     requests: Arc<Vec<Request>>,
 ) -> Result<Vec<Result<Response>>>
@@ -63,28 +97,21 @@ where
     Flush: Fn(Arc<Vec<Request>>) -> Flushed,
     Flushed: Future<Output = Result<Vec<Result<Response>>>>,
 {
-    let mut retries = 0;
-    loop {
-        match flush(Arc::clone(&requests)).await {
-            Err(error) if is_retryable(&error) && retries < CONFLICT_RETRIES => retries += 1,
-            outcome => return outcome,
-        }
-    }
+    let flushing = AssertUnwindSafe(retrying(|| flush(Arc::clone(&requests))));
+    flushing.catch_unwind().await.unwrap_or_else(|_| Err(Error::internal("a flush panicked")))
 }
 
-fn answer<Response>(callers: Vec<oneshot::Sender<Result<Response>>>, outcome: Result<Vec<Result<Response>>>) {
-    // A caller that went away needs no answer: its request is done all the same.
-    match outcome {
-        Ok(responses) => {
-            for (caller, response) in callers.into_iter().zip(responses) {
-                drop(caller.send(response));
-            }
-        }
-        Err(error) => {
-            tracing::warn!(error = error.chain(), requests = callers.len(), "a flush failed");
-            for caller in callers {
-                drop(caller.send(Err(error.duplicate())));
-            }
+/// Tries a transaction again when it lost against another one.
+pub(crate) async fn retrying<T, Attempt, Attempted>(attempt: Attempt) -> Result<T>
+where
+    Attempt: Fn() -> Attempted,
+    Attempted: Future<Output = Result<T>>,
+{
+    let mut retries = 0;
+    loop {
+        match attempt().await {
+            Err(error) if is_retryable(&error) && retries < CONFLICT_RETRIES => retries += 1,
+            outcome => return outcome,
         }
     }
 }
@@ -142,5 +169,21 @@ mod tests {
         });
         assert!(coalescer.call(false).await.is_err());
         assert!(coalescer.call(true).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_cannot_be_stored_fails_alone() {
+        let tracker = TaskTracker::new();
+        let coalescer = Coalescer::start(&tracker, 10, |batch: Arc<Vec<u32>>| async move {
+            assert!(!batch.contains(&13), "unlucky");
+            if batch.contains(&7) {
+                return Err(Error::internal("refused"));
+            }
+            Ok(batch.iter().map(|n| Ok(*n)).collect())
+        });
+        let outcomes = futures::future::join_all([1, 7, 2, 13, 3].map(|n| coalescer.call(n))).await;
+        let stored: Vec<u32> = outcomes.into_iter().flatten().collect();
+        assert_eq!(stored, [1, 2, 3]);
+        assert!(coalescer.call(4).await.is_ok());
     }
 }

@@ -132,7 +132,10 @@ impl Pools {
         let give_up_at = Instant::now() + options.connect_timeout;
         let mut pause = Duration::from_millis(100);
         loop {
-            let error = match Self::open(options).await {
+            let left = give_up_at.saturating_duration_since(Instant::now());
+            let silent = || Error::unavailable("the database does not answer");
+            let opened = tokio::time::timeout(left, Self::open(options)).await;
+            let error = match opened.unwrap_or_else(|_| Err(silent())) {
                 Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => {
                     error
                 }
@@ -173,9 +176,7 @@ fn opening_failed(error: sqlx::Error) -> Error {
         _ => false,
     };
     if refused {
-        return Error::new(Code::Unavailable, "the database refuses the connection")
-            .at("store.url")
-            .with_source(error);
+        return Error::invalid("store.url", "the database refuses the connection").with_source(error);
     }
     Error::unavailable("the database cannot be reached").with_source(error)
 }
@@ -214,9 +215,17 @@ pub async fn migrate(options: &Options) -> Result<SchemaStatus> {
         before.check()?;
     }
     let done = match &pools {
-        Pools::Postgres(writer, _) => backend.migrator().run(writer).await,
+        Pools::Postgres(writer, _) => {
+            let mut connection = writer.acquire().await.map_err(db)?;
+            postgres::lift_time_limits(&mut connection).await?;
+            backend.migrator().run(&mut *connection).await
+        }
         Pools::Sqlite(writer, _) => backend.migrator().run(writer).await,
     };
+    // On SQLite nothing keeps two migrations apart; the slower one finds its work done.
+    if done.is_err() && pools.schema(backend).await?.check().is_ok() {
+        return Ok(before);
+    }
     done.map_err(|error| Error::internal("the migration failed").with_source(error))?;
     Ok(before)
 }

@@ -15,12 +15,16 @@ pub(crate) fn db(error: sqlx::Error) -> Error {
     if transient {
         return Error::unavailable("the database does not answer at the moment").with_source(error);
     }
+    if is_duplicate(&error) {
+        return Error::new(Code::AlreadyExists, "the same exists already").with_source(error);
+    }
     Error::internal("the database refused a statement").with_source(error)
 }
 
-/// PostgreSQL: connection trouble, shutdown, too many connections, deadlock, serialization. SQLite: busy, locked.
+/// PostgreSQL: connection trouble, shutdown, no room, a lock or transaction that took too long, deadlock, serialization.
+/// SQLite: busy, locked, disk full.
 fn is_transient(code: &str) -> bool {
-    matches!(code, "5" | "6" | "261" | "517" | "25006")
+    matches!(code, "5" | "6" | "13" | "261" | "517" | "773" | "25006" | "25P03" | "55P03")
         || is_conflict(code)
         || ["08", "53", "57"].iter().any(|class| code.starts_with(class))
 }
@@ -29,12 +33,24 @@ fn is_conflict(code: &str) -> bool {
     matches!(code, "40001" | "40P01")
 }
 
+/// Another transaction was quicker with something this one wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("another transaction was quicker")]
+struct Outrun;
+
+/// An error that [`is_retryable`].
+pub(crate) fn outrun() -> Error {
+    Error::unavailable("the database is too busy at the moment").with_source(Outrun)
+}
+
 /// Whether the same transaction may simply be tried again at once.
 pub(crate) fn is_retryable(error: &Error) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<sqlx::Error>());
-    match source {
+    let Some(source) = std::error::Error::source(error) else {
+        return false;
+    };
+    match source.downcast_ref::<sqlx::Error>() {
         Some(sqlx::Error::Database(database)) => database.code().is_some_and(|code| is_conflict(&code)),
-        _ => false,
+        _ => source.is::<Outrun>(),
     }
 }
 

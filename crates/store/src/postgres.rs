@@ -20,5 +20,5 @@ mod store;
 #[path = "shared/submit.rs"]
 mod submit;
 
-pub(crate) use dialect::open;
+pub(crate) use dialect::{lift_time_limits, open};
 pub(crate) use store::{Context, SqlStore};

@@ -375,6 +375,15 @@ pub(crate) struct RunInsert {
     pub(crate) traceparent: Option<String>,
 }
 
+/// The run that a request with an idempotency key created.
+#[derive(Clone, Debug, FromRow)]
+pub(crate) struct KeyedRun {
+    pub(crate) tenant_id: Uuid,
+    pub(crate) key: String,
+    pub(crate) request_hash: Vec<u8>,
+    pub(crate) run_id: Uuid,
+}
+
 /// The end of a run as it is written.
 #[derive(Debug)]
 pub(crate) struct RunFinish {

@@ -49,7 +49,8 @@ pub struct NewKey {
 pub trait Sessions {
     async fn find_workspace(&self, tenant: TenantId, name: &str) -> Result<Option<Workspace>>;
     async fn get_workspace(&self, tenant: TenantId, workspace: WorkspaceId) -> Result<Workspace>;
-    /// Fails with `already_exists` when the tenant has a session of that name.
+    /// Fails with `already_exists` when the tenant has a session of that name, and with `workspace_not_found` when the
+    /// workspace is not the tenant's.
     async fn create_session(&self, session: &NewSession) -> Result<Changed<Session>>;
     async fn get_session(&self, tenant: TenantId, session: &SessionRef) -> Result<Session>;
     /// Newest first.
@@ -175,10 +176,12 @@ pub struct Situation {
 /// What workers do to sessions they own.
 #[async_trait]
 pub trait Ownership {
-    /// Asks for ownership. Concurrent calls are committed together.
+    /// Asks for ownership. Fails with `ownership_lost` when the worker's own lease has ended. Concurrent calls are
+    /// committed together.
     async fn claim(&self, tenant: TenantId, session: SessionId, worker: WorkerId) -> Result<Claim>;
     /// Writes progress or the end of a run under a fence. Fails with `ownership_lost` when the fence is old; then
-    /// nothing was written. Concurrent calls are committed together.
+    /// nothing was written. The event that reports the end is the store's to append. Concurrent calls are committed
+    /// together.
     async fn commit(&self, commit: Commit) -> Result<Committed>;
     /// Gives ownership up in the middle of a run; the run stays the head of its session's line.
     async fn release(&self, fence: Fence) -> Result<()>;

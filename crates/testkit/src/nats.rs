@@ -47,7 +47,10 @@ pub struct NatsServer {
 impl NatsServer {
     /// Starts a server and waits until it accepts connections.
     pub fn start(binary: &Path) -> Result<Self> {
-        let directory = tempfile::tempdir().context("cannot make a directory for nats-server")?;
+        let directory = tempfile::Builder::new()
+            .prefix("remuda-nats-")
+            .tempdir()
+            .context("cannot make a directory for nats-server")?;
         let (child, port) = launch(binary, directory.path(), None)?;
         Ok(Self { binary: binary.to_owned(), directory, port, child })
     }

@@ -1,1 +1,84 @@
-fn main() {}
+//! One binary that holds every service, the client commands and the demo.
+
+mod cli;
+mod client;
+mod config_command;
+mod demo;
+mod doctor;
+mod keys;
+mod migrate;
+mod output;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+use remuda_config::{Config, LoadOptions};
+use remuda_domain::{Code, Error, error::Result};
+
+use crate::{
+    cli::{Cli, Command},
+    output::Output,
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // The guard must stay small and single-threaded: no runtime, no configuration.
+    if matches!(cli.command, Command::Guard) {
+        return remuda_sandbox::guard::run();
+    }
+    let output = Output::new(cli.json, cli.color);
+    // Fails only if a provider is installed already, which is as good.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let error = Error::internal("the runtime cannot start").with_source(error);
+            return client::report(&error, output);
+        }
+    };
+    let outcome = runtime.block_on(execute(cli, output));
+    // What is left on blocking threads must not hold up the exit.
+    runtime.shutdown_background();
+    outcome.unwrap_or_else(|error| client::report(&error, output))
+}
+
+async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
+    let load = cli.load_options();
+    match cli.command {
+        Command::Client(command) => client::execute(command, &cli.connection, output).await,
+        Command::Dev(args) => serve::dev(&args, &load, output).await,
+        Command::All(args) => serve::all(&args, &load, output).await,
+        Command::ControlPlane(args) => serve::control_plane(&args, &load, output).await,
+        Command::Worker(args) => serve::worker(&args, &load, output).await,
+        Command::Stream(args) => serve::stream(&args, &load, output).await,
+        Command::Migrate => migrate::execute(&config(&load)?, output).await,
+        Command::Keys(command) => keys::execute(command, &config(&load)?, output).await,
+        Command::Config(command) => {
+            config_command::execute(&command, &load, output.json).map_err(|error| broken(&error))
+        }
+        Command::Doctor { mode } => {
+            let loaded = Config::load_with_origins(&load).map_err(|error| bad_config(&error))?;
+            let mode = mode.unwrap_or_else(|| serve::inferred_mode(&loaded.config).into());
+            doctor::run(&loaded, mode, output.json).await.map_err(|error| broken(&error))
+        }
+        Command::Demo(args) => demo::execute(args, output).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "remuda", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Guard => Ok(remuda_sandbox::guard::run()),
+    }
+}
+
+fn config(load: &LoadOptions) -> Result<Config> {
+    Config::load(load).map_err(|error| bad_config(&error))
+}
+
+fn bad_config(error: &remuda_config::Error) -> Error {
+    Error::new(Code::InvalidArgument, error.to_string())
+}
+
+fn broken(error: &anyhow::Error) -> Error {
+    Error::new(Code::InvalidArgument, format!("{error:#}"))
+}

@@ -9,7 +9,7 @@ mod lease;
 mod life;
 mod session;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use remuda_domain::Pool;
 use remuda_engine::Engine;
@@ -30,13 +30,6 @@ pub struct WorkerOptions {
     pub drain_deadline: Duration,
     /// Runs of one session before other sessions get the slot.
     pub turn: u32,
-}
-
-/// The command line of the process that kills tools when this one dies.
-#[derive(Clone, Debug)]
-pub struct GuardCommand {
-    pub program: PathBuf,
-    pub args: Vec<String>,
 }
 
 /// A worker, ready to run.

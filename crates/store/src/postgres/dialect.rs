@@ -1,15 +1,19 @@
 //! What PostgreSQL does its own way: row locks, and many rows in one statement (`unnest`).
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use remuda_domain::error::Result;
-use sqlx::{PgConnection, PgPool, Transaction, postgres::PgPoolOptions, query, query_as};
+use sqlx::{
+    ConnectOptions as _, Connection as _, PgConnection, PgPool, Transaction,
+    postgres::{PgConnectOptions, PgPoolOptions},
+    query, query_as,
+};
 use uuid::Uuid;
 
 use crate::{
     error::db,
     rows::{
-        Chunk, HeadRow, HeadRunRow, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert, StepRow,
+        Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert, StepRow,
         StepWrite,
     },
     time::DbTime,
@@ -25,19 +29,20 @@ pub(crate) const NOW: &str = "clock_timestamp()";
 pub(crate) const IN_MICROS_2: &str = "clock_timestamp() + $2 * interval '1 microsecond'";
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000000)::bigint";
-/// Locks the row a statement reads until the transaction ends.
-pub(crate) const FOR_UPDATE: &str = "FOR UPDATE";
 pub(crate) const MAX_BATCH: usize = 512;
 
 /// Opens the pool. Readers and writers share it.
 pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbPool), sqlx::Error> {
+    let options = PgConnectOptions::from_str(url)?;
+    // A pool would try again on its own and then say no more than that time is up.
+    options.connect().await?.close().await?;
     let pool = PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(Duration::from_secs(10))
         // sqlx 0.9.0 can return a connection inside an open transaction when `begin` is dropped midway.
         .before_acquire(|connection, _| {
             Box::pin(async move {
-                if connection_is_in_transaction(connection) {
+                if connection.is_in_transaction() {
                     query("ROLLBACK").execute(&mut *connection).await?;
                 }
                 Ok(true)
@@ -52,18 +57,26 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
                 Ok(())
             })
         })
-        .connect(url)
+        .connect_with(options)
         .await?;
     Ok((pool.clone(), pool))
 }
 
-fn connection_is_in_transaction(connection: &mut PgConnection) -> bool {
-    use sqlx::Connection as _;
-    connection.is_in_transaction()
+/// For migrations: they may take long, and wait for each other.
+pub(crate) async fn lift_time_limits(connection: &mut Connection) -> Result<()> {
+    for limit in ["SET statement_timeout = 0", "SET lock_timeout = 0"] {
+        query(limit).execute(&mut *connection).await.map_err(db)?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn begin(pool: &DbPool) -> Result<Transaction<'static, Db>> {
     pool.begin().await.map_err(db)
+}
+
+/// A transaction that only reads, and sees one moment.
+pub(crate) async fn snapshot(pool: &DbPool) -> Result<Transaction<'static, Db>> {
+    pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.map_err(db)
 }
 
 /// Locks sessions in the order of their ids, so that two transactions never wait for each other in a circle.
@@ -146,6 +159,41 @@ pub(crate) async fn append_chunks(connection: &mut Connection, chunks: &[Chunk])
     .await
     .map_err(db)?;
     Ok(())
+}
+
+/// What is remembered of these keys.
+pub(crate) async fn find_keys(connection: &mut Connection, keys: &[(Uuid, &str)]) -> Result<Vec<KeyedRun>> {
+    query_as(
+        "SELECT k.tenant_id, k.key, k.request_hash, k.run_id FROM unnest($1::uuid[], $2::text[]) AS n (tenant_id, key) \
+         JOIN idempotency_keys k ON k.tenant_id = n.tenant_id AND k.key = n.key",
+    )
+    .bind(keys.iter().map(|(tenant, _)| *tenant).collect::<Vec<_>>())
+    .bind(keys.iter().map(|(_, key)| *key).collect::<Vec<_>>())
+    .fetch_all(connection)
+    .await
+    .map_err(db)
+}
+
+/// Remembers keys, and says how many were new. A key that another transaction just inserted is waited for: whoever
+/// calls sorts them, so that two transactions never wait for each other in a circle.
+pub(crate) async fn insert_keys(
+    connection: &mut Connection,
+    keys: &[KeyedRun],
+    expires: DbTime,
+) -> Result<u64> {
+    let done = query(
+        "INSERT INTO idempotency_keys (tenant_id, key, request_hash, run_id, expires_at) \
+         SELECT n.*, $5 FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::uuid[]) AS n ON CONFLICT DO NOTHING",
+    )
+    .bind(keys.iter().map(|it| it.tenant_id).collect::<Vec<_>>())
+    .bind(keys.iter().map(|it| it.key.as_str()).collect::<Vec<_>>())
+    .bind(keys.iter().map(|it| it.request_hash.as_slice()).collect::<Vec<_>>())
+    .bind(keys.iter().map(|it| it.run_id).collect::<Vec<_>>())
+    .bind(expires)
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(done.rows_affected())
 }
 
 /// The first unfinished run of each session.

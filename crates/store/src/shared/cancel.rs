@@ -35,10 +35,11 @@ pub(super) fn plan(locked: &mut LockedHead, run: &Run, reason: &str, effects: &m
     let at = now();
     let executing = locked.head.current == Some(run.id) && locked.head.owner != Owner::Nobody;
     let body = if executing {
+        // Also when asked before: the first signal may have been lost.
+        effects.signal = locked.head.owner.worker().map(|worker| (worker, run.id));
         if run.cancel.is_some() {
             return Ok(());
         }
-        effects.signal = locked.head.owner.worker().map(|worker| (worker, run.id));
         effects.marked.push((run.id, DbTime(at), reason.to_owned()));
         EventBody::RunCancelRequested { reason: reason.to_owned() }
     } else {
@@ -99,9 +100,6 @@ pub(super) async fn request(
     dialect::save_heads(&mut tx, &[locked]).await?;
     let run = runs::load(&mut tx, tenant, run).await?;
     tx.commit().await.map_err(db)?;
-    let signal = effects.signal.map(|(worker, _)| worker).or_else(|| {
-        // Asked before: the first signal may have been lost.
-        (run.state == RunState::Running).then(|| locked.head.owner.worker()).flatten()
-    });
+    let signal = effects.signal.map(|(worker, _)| worker);
     Ok(Cancelled { run, already_finished: false, events: effects.events, signal })
 }

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{self, FOR_UPDATE, IN_MICROS_2, NOW},
+    dialect::{self, IN_MICROS_2, NOW},
     store::{Context, SqlStore},
 };
 use crate::{
@@ -26,13 +26,14 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Sessions whose head run could start and that no live worker owns; `{where}` narrows them.
-fn runnable_sql(columns: &str, and: &str) -> String {
+/// Sessions whose head run could start and that no live worker owns. `runs` narrows the runs that are looked at, `rest`
+/// ends the statement.
+fn runnable_sql(columns: &str, runs: &str, rest: &str) -> String {
     format!(
-        "SELECT {columns} FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0) q \
+        "SELECT {columns} FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0 AND state < 10 {runs}) q \
          JOIN sessions s ON s.id = q.session_id \
          WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) \
-         AND 0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1) {and}"
+         AND 0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1) {rest}"
     )
 }
 
@@ -93,18 +94,23 @@ async fn lead(context: &Context, name: &str, holder: &str, lease: Duration) -> R
     Ok(done.rows_affected() == 1)
 }
 
-async fn drain(context: &Context, worker: WorkerId) -> Result<()> {
-    let mut tx = dialect::begin(&context.writer).await?;
-    let sql = format!("SELECT state FROM workers WHERE id = $1 {FOR_UPDATE}");
-    let state: Option<i16> =
-        query_scalar(AssertSqlSafe(sql)).bind(worker.as_uuid()).fetch_optional(&mut *tx).await.map_err(db)?;
-    if state.is_none() {
-        return Err(Error::new(Code::WorkerNotFound, "there is no such worker").at("worker_id"));
-    }
-    let sql =
-        format!("UPDATE workers SET state = {WORKER_DRAINING} WHERE id = $1 AND state = {WORKER_ACTIVE}");
-    query(AssertSqlSafe(sql)).bind(worker.as_uuid()).execute(&mut *tx).await.map_err(db)?;
-    tx.commit().await.map_err(db)
+async fn drain(context: &Context, worker: WorkerId) -> Result<Worker> {
+    let sql = format!(
+        "UPDATE workers SET state = CASE state WHEN {WORKER_ACTIVE} THEN {WORKER_DRAINING} ELSE state END \
+         WHERE id = $1 RETURNING {}",
+        worker_columns()
+    );
+    let row: Option<WorkerRow> = query_as(AssertSqlSafe(sql))
+        .bind(worker.as_uuid())
+        .fetch_optional(&context.writer)
+        .await
+        .map_err(db)?;
+    let not_found = || Error::new(Code::WorkerNotFound, "there is no such worker").at("worker_id");
+    row.ok_or_else(not_found)?.into_worker()
+}
+
+fn worker_columns() -> String {
+    format!("id, host, version, pool, slots, busy, state, started_at, lease_until, lease_until > {NOW} AS alive")
 }
 
 #[derive(Debug, FromRow)]
@@ -144,10 +150,7 @@ impl Fleet for SqlStore {
     }
 
     async fn list_workers(&self, include_gone: bool) -> Result<Vec<Worker>> {
-        let mut sql = format!(
-            "SELECT id, host, version, pool, slots, busy, state, started_at, lease_until, lease_until > {NOW} AS alive \
-             FROM workers"
-        );
+        let mut sql = format!("SELECT {} FROM workers", worker_columns());
         if !include_gone {
             sql.push_str(&format!(" WHERE state < {WORKER_GONE} AND lease_until > {NOW}"));
         }
@@ -159,10 +162,7 @@ impl Fleet for SqlStore {
 
     async fn drain_worker(&self, worker: WorkerId) -> Result<Worker> {
         let context = self.context.clone();
-        self.to_the_end(async move { drain(&context, worker).await }).await?;
-        let workers = self.list_workers(true).await?;
-        let found = workers.into_iter().find(|it| it.registration.id == worker);
-        found.ok_or_else(|| Error::new(Code::WorkerNotFound, "there is no such worker").at("worker_id"))
+        self.to_the_end(async move { drain(&context, worker).await }).await
     }
 
     async fn expire_all_leases(&self) -> Result<u64> {
@@ -172,7 +172,11 @@ impl Fleet for SqlStore {
     }
 
     async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>> {
-        let sql = runnable_sql("s.id, s.tenant_id, s.pool", "AND s.id > $1 ORDER BY s.id LIMIT $2");
+        let sql = runnable_sql(
+            "s.id, s.tenant_id, s.pool",
+            "AND session_id > $1",
+            "ORDER BY q.session_id LIMIT $2",
+        );
         let rows: Vec<RunnableRow> = query_as(AssertSqlSafe(sql))
             .bind(after.map_or(Uuid::nil(), SessionId::as_uuid))
             .bind(i64::from(limit))
@@ -193,6 +197,7 @@ impl Fleet for SqlStore {
         let runnable = runnable_sql(
             "s.pool, count(*) AS sessions, min((SELECT r.created_at FROM runs r \
              WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1)) AS oldest",
+            "",
             "GROUP BY s.pool",
         );
         let sql = format!(

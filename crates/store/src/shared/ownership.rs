@@ -1,6 +1,9 @@
 //! What workers do: claim, commit, release.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -58,52 +61,58 @@ impl Ownership for SqlStore {
 /// Grants ownership of many sessions in one transaction.
 pub(crate) async fn claim_batch(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<Claim>>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let mut heads = lock_with_leases(&mut tx, batch).await?;
+    let (mut heads, leases) = lock_with_leases(&mut tx, batch).await?;
     let ids: Vec<Uuid> = heads.keys().copied().collect();
     let mut runs = by_session(dialect::head_runs(&mut tx, &ids).await?);
     let at = now();
-    let mut granted = Vec::new();
+    let mut granted: HashMap<Uuid, (WorkerId, Duration)> = HashMap::new();
     let mut lost_attempts = Vec::new();
     let mut claims = Vec::with_capacity(batch.len());
     for request in batch {
         let session = request.session.as_uuid();
-        let locked = heads.get_mut(&session).filter(|it| it.head.tenant == request.tenant);
-        let (Some(locked), Some(row)) = (locked, runs.get(&session)) else {
-            claims.push(Claim::NothingToDo);
+        // What is given to a worker without a lease could be taken from it at once, while it begins.
+        let Some(Owner::Alive { lease_left, .. }) = leases.get(&request.worker.as_uuid()).copied() else {
+            claims.push(Err(Error::new(Code::OwnershipLost, "the worker's lease has ended")));
             continue;
         };
-        // A parked run holds its session's line but needs no worker.
-        if !row.is_runnable() {
-            claims.push(Claim::NothingToDo);
+        let locked = heads.get_mut(&session).filter(|it| it.head.tenant == request.tenant);
+        if let (Some(_), Some(&(owner, retry_after))) = (&locked, granted.get(&session)) {
+            claims.push(Ok(Claim::Refused { owner, retry_after }));
             continue;
         }
-        match locked.head.claim(request.worker) {
+        // A parked run holds its session's line but needs no worker.
+        let row = runs.remove(&session).filter(HeadRunRow::is_runnable);
+        let (Some(locked), Some(row)) = (locked, row) else {
+            claims.push(Ok(Claim::NothingToDo));
+            continue;
+        };
+        claims.push(Ok(match locked.head.claim(request.worker) {
+            ClaimDecision::NothingToDo => Claim::NothingToDo,
             ClaimDecision::Refused { owner, retry_after } => {
-                claims.push(Claim::Refused { owner, retry_after })
+                runs.insert(session, row);
+                Claim::Refused { owner, retry_after }
             }
-            ClaimDecision::NothingToDo => claims.push(Claim::NothingToDo),
             ClaimDecision::Granted { fence } => {
-                let Some(row) = runs.remove(&session) else { continue };
                 let taken_over = locked.head.current == Some(row.id());
                 if taken_over {
                     lost_attempts.push(row.id().as_uuid());
                 }
                 let started_at = start(locked, row.id(), at);
-                granted.push(session);
-                claims.push(Claim::Granted(Box::new(grant(fence, row, started_at, taken_over)?)));
+                granted.insert(session, (request.worker, lease_left));
+                Claim::Granted(Box::new(grant(fence, row, started_at, taken_over)?))
             }
-        }
+        }));
     }
     if !lost_attempts.is_empty() {
         dialect::count_lost_attempts(&mut tx, &lost_attempts).await?;
     }
-    let changed: Vec<&LockedHead> = granted.iter().filter_map(|id| heads.get(id)).collect();
+    let changed: Vec<&LockedHead> = granted.keys().filter_map(|id| heads.get(id)).collect();
     if !changed.is_empty() {
         dialect::save_heads(&mut tx, &changed).await?;
     }
-    load_earlier_steps(&mut tx, claims.iter_mut().filter_map(granted_run)).await?;
+    load_earlier_steps(&mut tx, claims.iter_mut().flatten().filter_map(granted_run)).await?;
     tx.commit().await.map_err(db)?;
-    Ok(claims.into_iter().map(Ok).collect())
+    Ok(claims)
 }
 
 fn granted_run(claim: &mut Claim) -> Option<&mut Grant> {
@@ -113,12 +122,12 @@ fn granted_run(claim: &mut Claim) -> Option<&mut Grant> {
     }
 }
 
-/// Locks the sessions and finds out which recorded owners still live. An owner whose lease ended is written off for
-/// good, under a lock on its row: had it renewed in the meantime, it would count as alive.
+/// Locks the sessions and finds out which recorded owners, and which of the workers that ask, still live. An owner whose
+/// lease ended is written off for good, under a lock on its row: had it renewed in the meantime, it would count as alive.
 async fn lock_with_leases(
     connection: &mut Connection,
     batch: &[ClaimRequest],
-) -> Result<HashMap<Uuid, LockedHead>> {
+) -> Result<(HashMap<Uuid, LockedHead>, HashMap<Uuid, Owner>)> {
     let mut ids: Vec<Uuid> = batch.iter().map(|request| request.session.as_uuid()).collect();
     ids.sort_unstable();
     ids.dedup();
@@ -126,31 +135,25 @@ async fn lock_with_leases(
     let mut owners: Vec<Uuid> = rows.iter().filter_map(|row| row.owner).collect();
     owners.sort_unstable();
     owners.dedup();
-    let leases: HashMap<Uuid, Owner> = if owners.is_empty() {
-        HashMap::new()
-    } else {
-        let rows = dialect::leases(connection, &owners).await?;
-        rows.into_iter().map(|lease| (lease.id, lease.owner())).collect()
-    };
-    let mut states = HashMap::new();
+    let mut workers: HashSet<Uuid> = owners.iter().copied().collect();
+    workers.extend(batch.iter().map(|request| request.worker.as_uuid()));
+    let workers: Vec<Uuid> = workers.into_iter().collect();
+    let leases = dialect::leases(connection, &workers).await?;
+    let mut leases: HashMap<Uuid, Owner> = leases.into_iter().map(|it| (it.id, it.owner())).collect();
     for owner in owners {
         let worker = WorkerId::from_uuid(owner);
-        let state = match leases.get(&owner) {
-            Some(Owner::Expired { .. }) if !write_off(connection, owner).await? => {
-                Owner::Alive { worker, lease_left: std::time::Duration::from_secs(1) }
-            }
-            Some(state) => *state,
-            // The row of a worker is never deleted while it owns anything.
-            None => Owner::Expired { worker },
-        };
-        states.insert(owner, state);
+        // The row of a worker is never deleted while it owns anything.
+        let lease = leases.entry(owner).or_insert(Owner::Expired { worker });
+        if matches!(lease, Owner::Expired { .. }) && !write_off(connection, owner).await? {
+            *lease = Owner::Alive { worker, lease_left: Duration::from_secs(1) };
+        }
     }
-    rows.into_iter()
-        .map(|row| {
-            let owner = row.owner.and_then(|owner| states.get(&owner)).copied().unwrap_or(Owner::Nobody);
-            Ok((row.id, row.into_head(owner)?))
-        })
-        .collect()
+    let head = |row: HeadRow| {
+        let owner = row.owner.and_then(|owner| leases.get(&owner)).copied().unwrap_or(Owner::Nobody);
+        Ok((row.id, row.into_head(owner)?))
+    };
+    let heads = rows.into_iter().map(head).collect::<Result<_>>()?;
+    Ok((heads, leases))
 }
 
 /// Marks a worker as gone unless it has renewed its lease after all.
@@ -214,6 +217,16 @@ struct Writes {
     chunks: Vec<Chunk>,
 }
 
+impl Writes {
+    /// Keeps the last of several versions of a step: PostgreSQL refuses to write a row twice in one statement.
+    fn keep_last_versions(&mut self) {
+        let mut seen = HashSet::new();
+        self.steps.reverse();
+        self.steps.retain(|step| seen.insert((step.run, step.id)));
+        self.steps.reverse();
+    }
+}
+
 /// A commit that passed its checks, waiting for its successor.
 struct Planned {
     fence: Fence,
@@ -232,6 +245,7 @@ pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<
     for commit in batch {
         planned.push(plan(commit, &mut heads, &mut writes, at)?);
     }
+    writes.keep_last_versions();
     write(&mut tx, &writes).await?;
     let ends = planned.iter().flatten().filter(|plan| plan.ended && !plan.give_up);
     let waiting: Vec<Uuid> = ends
@@ -281,6 +295,9 @@ fn plan(
     }
     if locked.head.current != Some(commit.run) {
         return Ok(Err(Error::new(Code::OwnershipLost, "the run is no longer the session's current one")));
+    }
+    if commit.events.iter().any(|event| event.body.terminal_state().is_some()) {
+        return Ok(Err(Error::internal("a worker may not report the end of a run by itself")));
     }
     let mut events = commit.events.clone();
     if let Some(finish) = &commit.end {

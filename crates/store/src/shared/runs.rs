@@ -15,11 +15,12 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row as _, query, query_as, query_scalar}
 use super::{
     cancel,
     dialect::{self, Connection, Db, NOW},
-    store::SqlStore,
+    store::{Context, SqlStore},
     submit,
 };
 use crate::{
     Cancelled, NewRun, RunFilter, Runs, Situation, Submitted,
+    coalesce::retrying,
     error::{corrupt, db, parse},
     rows::{HeadRow, RunRow, WORKER_ACTIVE},
 };
@@ -95,12 +96,63 @@ fn state_condition(state: RunState) -> String {
     }
 }
 
+async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Situation> {
+    let mut connection = dialect::snapshot(&context.reader).await?;
+    let run = load(&mut connection, tenant, run).await?;
+    let row: HeadRow = query_as(concat!("SELECT ", head_columns!(), " FROM sessions WHERE id = $1"))
+        .bind(run.session.as_uuid())
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(db)?;
+    let owner = match row.owner {
+        Some(worker) => dialect::leases(&mut connection, &[worker]).await?.pop(),
+        None => None,
+    };
+    let owner = owner.map_or(remuda_domain::session::Owner::Nobody, crate::rows::LeaseRow::owner);
+    let head = row.into_head(owner)?.head;
+    let ahead = query(
+        "SELECT count(*) AS ahead, max(seq) AS nearest FROM runs WHERE session_id = $1 AND state < 10 AND seq < $2",
+    )
+    .bind(run.session.as_uuid())
+    .bind(run.seq)
+    .fetch_one(&mut *connection)
+    .await
+    .map_err(db)?;
+    let nearest: Option<i64> = ahead.try_get("nearest").map_err(db)?;
+    let blocked_by = query_scalar("SELECT id FROM runs WHERE session_id = $1 AND seq = $2")
+        .bind(run.session.as_uuid())
+        .bind(nearest)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(db)?;
+    let sql = format!(
+        "SELECT count(*) AS workers, CAST(coalesce(sum(slots - busy), 0) AS bigint) AS free FROM workers \
+         WHERE pool = $1 AND state = {WORKER_ACTIVE} AND lease_until > {NOW}"
+    );
+    let workers = query(AssertSqlSafe(sql))
+        .bind(head.pool.as_str())
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(db)?;
+    connection.rollback().await.map_err(db)?;
+    let count = |column: &str| -> Result<i64> { workers.try_get(column).map_err(db) };
+    Ok(Situation {
+        ahead: ahead.try_get("ahead").map_err(db)?,
+        blocked_by: blocked_by.map(RunId::from_uuid),
+        workers: u32::try_from(count("workers")?).unwrap_or(0),
+        free_slots: u32::try_from(count("free")?).unwrap_or(0),
+        run,
+        head,
+    })
+}
+
 #[async_trait]
 impl Runs for SqlStore {
     async fn submit(&self, run: NewRun) -> Result<Submitted> {
         if run.if_busy == IfBusy::Interrupt {
             let context = self.context.clone();
-            return self.to_the_end(async move { submit::submit_interrupting(&context, &run).await }).await;
+            let submit = async move { retrying(|| submit::submit_interrupting(&context, &run)).await };
+            return self.to_the_end(submit).await;
         }
         self.submits.call(run).await
     }
@@ -169,51 +221,7 @@ impl Runs for SqlStore {
     }
 
     async fn situation(&self, tenant: TenantId, run: RunId) -> Result<Situation> {
-        let mut connection = self.context.reader.acquire().await.map_err(db)?;
-        let run = load(&mut connection, tenant, run).await?;
-        let row: HeadRow = query_as(concat!("SELECT ", head_columns!(), " FROM sessions WHERE id = $1"))
-            .bind(run.session.as_uuid())
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(db)?;
-        let owner = match row.owner {
-            Some(worker) => dialect::leases(&mut connection, &[worker]).await?.pop(),
-            None => None,
-        };
-        let owner = owner.map_or(remuda_domain::session::Owner::Nobody, crate::rows::LeaseRow::owner);
-        let head = row.into_head(owner)?.head;
-        let ahead = query(
-            "SELECT count(*) AS ahead, max(seq) AS nearest FROM runs WHERE session_id = $1 AND state < 10 AND seq < $2",
-        )
-        .bind(run.session.as_uuid())
-        .bind(run.seq)
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(db)?;
-        let nearest: Option<i64> = ahead.try_get("nearest").map_err(db)?;
-        let blocked_by = query_scalar("SELECT id FROM runs WHERE session_id = $1 AND seq = $2")
-            .bind(run.session.as_uuid())
-            .bind(nearest)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(db)?;
-        let sql = format!(
-            "SELECT count(*) AS workers, CAST(coalesce(sum(slots - busy), 0) AS bigint) AS free FROM workers \
-             WHERE pool = $1 AND state = {WORKER_ACTIVE} AND lease_until > {NOW}"
-        );
-        let workers = query(AssertSqlSafe(sql))
-            .bind(head.pool.as_str())
-            .fetch_one(&mut *connection)
-            .await
-            .map_err(db)?;
-        let count = |column: &str| -> Result<i64> { workers.try_get(column).map_err(db) };
-        Ok(Situation {
-            ahead: ahead.try_get("ahead").map_err(db)?,
-            blocked_by: blocked_by.map(RunId::from_uuid),
-            workers: u32::try_from(count("workers")?).unwrap_or(0),
-            free_slots: u32::try_from(count("free")?).unwrap_or(0),
-            run,
-            head,
-        })
+        let context = self.context.clone();
+        self.to_the_end(async move { situation(&context, tenant, run).await }).await
     }
 }

@@ -49,12 +49,16 @@ async fn load(connection: &mut Connection, tenant: TenantId, session: &SessionRe
     row.ok_or_else(session_not_found)?.into_session()
 }
 
+fn workspace_not_found() -> Error {
+    Error::new(Code::WorkspaceNotFound, "there is no such workspace")
+}
+
 async fn create(context: &Context, session: &NewSession) -> Result<Changed<Session>> {
     let mut tx = dialect::begin(&context.writer).await?;
     let at = now();
     let inserted = query(
         "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+         SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
     )
     .bind(session.id.as_uuid())
     .bind(session.tenant.as_uuid())
@@ -69,6 +73,7 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
         Err(error) if is_duplicate(&error) => {
             return Err(Error::new(Code::AlreadyExists, "a session of that name exists").at("name"));
         }
+        Ok(done) if done.rows_affected() == 0 => return Err(workspace_not_found()),
         other => other.map_err(db)?,
     };
     let body = EventBody::SessionCreated;
@@ -157,7 +162,7 @@ impl Sessions for SqlStore {
         .fetch_optional(&self.context.reader)
         .await
         .map_err(db)?;
-        row.map(Into::into).ok_or_else(|| Error::new(Code::WorkspaceNotFound, "there is no such workspace"))
+        row.map(Into::into).ok_or_else(workspace_not_found)
     }
 
     async fn create_session(&self, session: &NewSession) -> Result<Changed<Session>> {

@@ -27,7 +27,7 @@ pub(crate) struct Context {
     pub(crate) max_pending: i64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ClaimRequest {
     pub(crate) tenant: TenantId,
     pub(crate) session: SessionId,

@@ -1,13 +1,15 @@
 //! Accepting runs.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
+use chrono::TimeDelta;
 use remuda_domain::{
     Code, Error, EventBody, Run, RunId, RunState, TenantId, Timestamp, error::Result, event::NewEvent,
-    run::IfBusy,
-    session::Owner,
+    run::IfBusy, session::Owner,
 };
-use sqlx::{Row as _, query};
 use uuid::Uuid;
 
 use super::{
@@ -17,9 +19,9 @@ use super::{
     store::{Context, append},
 };
 use crate::{
-    Idempotency, NewRun, Submitted,
-    error::{db, json},
-    rows::{Chunk, LockedHead, RunInsert},
+    NewRun, Submitted,
+    error::{db, json, outrun},
+    rows::{Chunk, KeyedRun, LockedHead, RunInsert},
     time::{DbTime, now},
 };
 
@@ -57,54 +59,50 @@ enum Answer {
 pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
     let mut tx = dialect::begin(&context.writer).await?;
     let mut heads = lock(&mut tx, batch.iter().map(|run| run.session.as_uuid())).await?;
+    let mut keys = Keys::load(&mut tx, batch).await?;
     let mut writes = Writes::default();
     let mut answers = Vec::with_capacity(batch.len());
     for run in batch {
-        answers.push(accept(&mut tx, context, run, &mut heads, &mut writes).await?);
+        answers.push(accept(context, run, &mut heads, &mut keys, &mut writes)?);
     }
-    if !writes.runs.is_empty() {
-        dialect::insert_runs(&mut tx, &writes.runs).await?;
-        let changed: Vec<&LockedHead> = heads.values().collect();
-        dialect::save_heads(&mut tx, &changed).await?;
-        dialect::append_chunks(&mut tx, &writes.chunks).await?;
-    }
+    write(&mut tx, context, &heads, keys, &writes).await?;
     // Replays are read last: the run may have been inserted by this very batch.
     let mut results = Vec::with_capacity(batch.len());
     for (request, answer) in batch.iter().zip(answers) {
         results.push(match answer {
             Answer::Accepted(submitted) => Ok(*submitted),
             Answer::Refused(error) => Err(error),
-            Answer::Replay(run) => replay(&mut tx, request.tenant, run).await,
+            // A failed statement ends the whole transaction, so its error is everyone's.
+            Answer::Replay(run) => match replay(&mut tx, request.tenant, run).await {
+                Err(error) if error.code() == Code::RunNotFound => Err(error),
+                outcome => Ok(outcome?),
+            },
         });
     }
     tx.commit().await.map_err(db)?;
     Ok(results)
 }
 
-async fn accept(
-    connection: &mut Connection,
+fn accept(
     context: &Context,
     request: &NewRun,
     heads: &mut HashMap<Uuid, LockedHead>,
+    keys: &mut Keys,
     writes: &mut Writes,
 ) -> Result<Answer> {
     let locked = heads.get_mut(&request.session.as_uuid()).filter(|it| it.head.tenant == request.tenant);
     let Some(locked) = locked else {
         return Ok(Answer::Refused(session_not_found()));
     };
-    let before = locked.head.clone();
+    // A retry of a request that was accepted is no new request: it gets its run even if nothing new is taken.
+    if let Some(answer) = keys.answer(request) {
+        return Ok(answer);
+    }
     let seq = match locked.head.admit(request.if_busy, context.max_pending) {
         Ok(seq) => seq,
-        // A retry of a request that was accepted is no new request: it gets its run even if nothing new is taken.
-        Err(refusal) => return Ok(find_key(connection, request).await?.unwrap_or(Answer::Refused(refusal))),
+        Err(refusal) => return Ok(Answer::Refused(refusal)),
     };
-    if let Some(idempotency) = &request.idempotency
-        && !remember_key(connection, context, request, idempotency).await?
-    {
-        locked.head = before;
-        let lost = || Answer::Refused(Error::unavailable("the idempotency key expired just now"));
-        return Ok(find_key(connection, request).await?.unwrap_or_else(lost));
-    }
+    keys.remember(request);
     let at = now();
     let queued = EventBody::RunQueued { seq, kind: request.input.kind().to_owned() };
     let (events, chunk) = append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
@@ -125,7 +123,8 @@ async fn accept(
 pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> Result<Submitted> {
     let mut tx = dialect::begin(&context.writer).await?;
     let mut heads = lock(&mut tx, std::iter::once(request.session.as_uuid())).await?;
-    if let Some(Answer::Replay(run)) = find_key(&mut tx, request).await? {
+    let mut keys = Keys::load(&mut tx, std::slice::from_ref(request)).await?;
+    if let Some(Answer::Replay(run)) = keys.answer(request) {
         return replay(&mut tx, request.tenant, run).await;
     }
     let mut interrupted = Vec::new();
@@ -140,7 +139,7 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     }
     let mut writes = Writes::default();
     let enqueue = NewRun { if_busy: IfBusy::Enqueue, ..request.clone() };
-    let mut submitted = match accept(&mut tx, context, &enqueue, &mut heads, &mut writes).await? {
+    let mut submitted = match accept(context, &enqueue, &mut heads, &mut keys, &mut writes)? {
         Answer::Accepted(submitted) => *submitted,
         Answer::Refused(error) => return Err(error),
         Answer::Replay(run) => return replay(&mut tx, request.tenant, run).await,
@@ -150,57 +149,87 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     submitted.interrupted = interrupted;
     submitted.signal = effects.signal;
     cancel::write(&mut tx, &effects).await?;
-    dialect::insert_runs(&mut tx, &writes.runs).await?;
-    let changed: Vec<&LockedHead> = heads.values().collect();
-    dialect::save_heads(&mut tx, &changed).await?;
-    dialect::append_chunks(&mut tx, &writes.chunks).await?;
+    write(&mut tx, context, &heads, keys, &writes).await?;
     tx.commit().await.map_err(db)?;
     Ok(submitted)
 }
 
-async fn remember_key(
+async fn write(
     connection: &mut Connection,
     context: &Context,
-    request: &NewRun,
-    idempotency: &Idempotency,
-) -> Result<bool> {
-    let expires = DbTime(now() + context.idempotency_ttl);
-    let inserted = query(
-        "INSERT INTO idempotency_keys (tenant_id, key, request_hash, run_id, expires_at) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT DO NOTHING",
-    )
-    .bind(request.tenant.as_uuid())
-    .bind(idempotency.key.as_str())
-    .bind(idempotency.request_hash.as_slice())
-    .bind(request.id.as_uuid())
-    .bind(expires)
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(inserted.rows_affected() == 1)
+    heads: &HashMap<Uuid, LockedHead>,
+    keys: Keys,
+    writes: &Writes,
+) -> Result<()> {
+    if writes.runs.is_empty() {
+        return Ok(());
+    }
+    keys.write(connection, context.idempotency_ttl).await?;
+    dialect::insert_runs(connection, &writes.runs).await?;
+    let sessions: HashSet<Uuid> = writes.runs.iter().map(|run| run.session).collect();
+    let changed: Vec<&LockedHead> = sessions.iter().filter_map(|session| heads.get(session)).collect();
+    dialect::save_heads(connection, &changed).await?;
+    dialect::append_chunks(connection, &writes.chunks).await
 }
 
-/// What an earlier request with the same key means for this one.
-async fn find_key(connection: &mut Connection, request: &NewRun) -> Result<Option<Answer>> {
-    let Some(idempotency) = &request.idempotency else {
-        return Ok(None);
-    };
-    let row = query("SELECT request_hash, run_id FROM idempotency_keys WHERE tenant_id = $1 AND key = $2")
-        .bind(request.tenant.as_uuid())
-        .bind(idempotency.key.as_str())
-        .fetch_optional(connection)
-        .await
-        .map_err(db)?;
-    let Some(row) = row else {
-        return Ok(None);
-    };
-    let hash: Vec<u8> = row.try_get("request_hash").map_err(db)?;
-    let run: Uuid = row.try_get("run_id").map_err(db)?;
-    if hash == idempotency.request_hash {
-        return Ok(Some(Answer::Replay(RunId::from_uuid(run))));
+/// The idempotency keys of a batch: what the store remembers of them, and what the batch adds.
+struct Keys {
+    known: HashMap<(Uuid, String), KeyedRun>,
+    new: Vec<KeyedRun>,
+}
+
+impl Keys {
+    async fn load(connection: &mut Connection, batch: &[NewRun]) -> Result<Self> {
+        let key = |run: &'_ NewRun| Some((run.tenant.as_uuid(), run.idempotency.as_ref()?.key.clone()));
+        let wanted: HashSet<(Uuid, String)> = batch.iter().filter_map(key).collect();
+        let wanted: Vec<(Uuid, &str)> = wanted.iter().map(|(tenant, key)| (*tenant, key.as_str())).collect();
+        let found = match wanted.is_empty() {
+            true => Vec::new(),
+            false => dialect::find_keys(connection, &wanted).await?,
+        };
+        let known = found.into_iter().map(|it| ((it.tenant_id, it.key.clone()), it)).collect();
+        Ok(Self { known, new: Vec::new() })
     }
-    let conflict = Error::new(Code::IdempotencyConflict, "the key was used before with another request");
-    Ok(Some(Answer::Refused(conflict.at("idempotency_key"))))
+
+    /// What an earlier request with the same key means for this one.
+    fn answer(&self, request: &NewRun) -> Option<Answer> {
+        let idempotency = request.idempotency.as_ref()?;
+        let earlier = self.known.get(&(request.tenant.as_uuid(), idempotency.key.clone()))?;
+        if earlier.request_hash == idempotency.request_hash {
+            return Some(Answer::Replay(RunId::from_uuid(earlier.run_id)));
+        }
+        let conflict = Error::new(Code::IdempotencyConflict, "the key was used before with another request");
+        Some(Answer::Refused(conflict.at("idempotency_key")))
+    }
+
+    fn remember(&mut self, request: &NewRun) {
+        let Some(idempotency) = &request.idempotency else {
+            return;
+        };
+        let keyed = KeyedRun {
+            tenant_id: request.tenant.as_uuid(),
+            key: idempotency.key.clone(),
+            request_hash: idempotency.request_hash.to_vec(),
+            run_id: request.id.as_uuid(),
+        };
+        self.known.insert((keyed.tenant_id, keyed.key.clone()), keyed.clone());
+        self.new.push(keyed);
+    }
+
+    async fn write(mut self, connection: &mut Connection, ttl: Duration) -> Result<()> {
+        if self.new.is_empty() {
+            return Ok(());
+        }
+        let ttl = TimeDelta::from_std(ttl).unwrap_or(TimeDelta::MAX);
+        let expires = DbTime(now().checked_add_signed(ttl).unwrap_or(Timestamp::MAX_UTC));
+        self.new.sort_unstable_by(|a, b| (a.tenant_id, &a.key).cmp(&(b.tenant_id, &b.key)));
+        let inserted = dialect::insert_keys(connection, &self.new, expires).await?;
+        // Another store used one of the keys for another session in the meantime: the next try finds it.
+        if usize::try_from(inserted) != Ok(self.new.len()) {
+            return Err(outrun());
+        }
+        Ok(())
+    }
 }
 
 async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Submitted> {

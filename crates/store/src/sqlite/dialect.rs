@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::{
     error::db,
     rows::{
-        Chunk, HeadRow, HeadRunRow, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert, StepRow,
+        Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert, StepRow,
         StepWrite,
     },
     time::DbTime,
@@ -27,8 +27,6 @@ pub(crate) const NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 pub(crate) const IN_MICROS_2: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) + $2";
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "lease_until - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
-/// A write transaction excludes every other one already.
-pub(crate) const FOR_UPDATE: &str = "";
 pub(crate) const MAX_BATCH: usize = 1024;
 
 /// Opens a pool of one writer and a pool of readers: SQLite has room for one writer, and waiting for it in line is
@@ -54,6 +52,11 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
 /// Takes the write lock at once: a transaction that reads first and writes later could fail in the middle.
 pub(crate) async fn begin(pool: &DbPool) -> Result<Transaction<'static, Db>> {
     pool.begin_with("BEGIN IMMEDIATE").await.map_err(db)
+}
+
+/// A transaction that only reads, and sees one moment.
+pub(crate) async fn snapshot(pool: &DbPool) -> Result<Transaction<'static, Db>> {
+    pool.begin().await.map_err(db)
 }
 
 pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
@@ -123,6 +126,47 @@ pub(crate) async fn append_chunks(connection: &mut Connection, chunks: &[Chunk])
             .map_err(db)?;
     }
     Ok(())
+}
+
+pub(crate) async fn find_keys(connection: &mut Connection, keys: &[(Uuid, &str)]) -> Result<Vec<KeyedRun>> {
+    let mut rows = Vec::new();
+    for (tenant, key) in keys {
+        let row = query_as(
+            "SELECT tenant_id, key, request_hash, run_id FROM idempotency_keys WHERE tenant_id = $1 AND key = $2",
+        )
+        .bind(tenant)
+        .bind(*key)
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(db)?;
+        rows.extend(row);
+    }
+    Ok(rows)
+}
+
+/// Remembers keys, and says how many were new.
+pub(crate) async fn insert_keys(
+    connection: &mut Connection,
+    keys: &[KeyedRun],
+    expires: DbTime,
+) -> Result<u64> {
+    let mut inserted = 0;
+    for it in keys {
+        let done = query(
+            "INSERT INTO idempotency_keys (tenant_id, key, request_hash, run_id, expires_at) \
+             VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
+        )
+        .bind(it.tenant_id)
+        .bind(it.key.as_str())
+        .bind(it.request_hash.as_slice())
+        .bind(it.run_id)
+        .bind(expires)
+        .execute(&mut *connection)
+        .await
+        .map_err(db)?;
+        inserted += done.rows_affected();
+    }
+    Ok(inserted)
 }
 
 pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<HeadRunRow>> {

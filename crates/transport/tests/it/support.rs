@@ -2,9 +2,9 @@
 
 use std::{
     collections::HashMap,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -18,29 +18,31 @@ use remuda_transport::{Memory, Nats, NatsOptions, Token, TokenSource, Transport}
 pub(crate) const ACK_WAIT: Duration = Duration::from_millis(700);
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// One or more handles to the same transport, as different processes would have.
+/// Two handles to the same transport, as two processes would have.
 pub(crate) struct Fleet {
     pub(crate) one: Arc<dyn Transport>,
     pub(crate) other: Arc<dyn Transport>,
     pub(crate) pool: Pool,
     pub(crate) tenant: TenantId,
+    _server: Option<Arc<NatsServer>>,
 }
 
 impl Fleet {
     pub(crate) fn memory() -> Self {
         let memory = Memory::new();
-        Self::new(Arc::new(memory.clone()), Arc::new(memory))
+        Self::new(Arc::new(memory.clone()), Arc::new(memory), None)
     }
 
     /// Two connections to the shared server of this binary, under a prefix of their own.
     pub(crate) async fn nats(binary: &Path) -> Self {
-        let options = options(&shared_server(binary));
+        let server = shared_server(binary);
+        let options = options(&server.url());
         let (one, other) = (connect(&options).await, connect(&options).await);
-        Self::new(Arc::new(one), Arc::new(other))
+        Self::new(Arc::new(one), Arc::new(other), Some(server))
     }
 
-    fn new(one: Arc<dyn Transport>, other: Arc<dyn Transport>) -> Self {
-        Self { one, other, pool: Pool::default(), tenant: TenantId::new() }
+    fn new(one: Arc<dyn Transport>, other: Arc<dyn Transport>, server: Option<Arc<NatsServer>>) -> Self {
+        Self { one, other, pool: Pool::default(), tenant: TenantId::new(), _server: server }
     }
 
     pub(crate) async fn publish(&self, session: SessionId) -> remuda_transport::Published {
@@ -73,12 +75,16 @@ pub(crate) fn options(url: &str) -> NatsOptions {
     }
 }
 
-/// Tests that leave the server alone share one per binary.
-fn shared_server(binary: &Path) -> String {
-    static SERVERS: OnceLock<Mutex<HashMap<String, NatsServer>>> = OnceLock::new();
+/// Tests that leave the server alone share one per binary, for as long as any of them runs.
+fn shared_server(binary: &Path) -> Arc<NatsServer> {
+    static SERVERS: OnceLock<Mutex<HashMap<PathBuf, Weak<NatsServer>>>> = OnceLock::new();
     let mut servers = SERVERS.get_or_init(Mutex::default).lock().unwrap();
-    let key = binary.display().to_string();
-    servers.entry(key).or_insert_with(|| NatsServer::start(binary).unwrap()).url()
+    if let Some(server) = servers.get(binary).and_then(Weak::upgrade) {
+        return server;
+    }
+    let server = Arc::new(NatsServer::start(binary).unwrap());
+    servers.insert(binary.to_owned(), Arc::downgrade(&server));
+    server
 }
 
 /// Takes one token, however many empty takes that needs.

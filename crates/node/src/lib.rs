@@ -1,0 +1,10 @@
+//! Puts the services together: one process, any set of roles, embedded or split.
+//!
+//! Everything that differs between the modes is here: which store, which transport, which ports. The services
+//! themselves do not know.
+
+mod node;
+mod open;
+
+pub use node::{Node, Options, Roles};
+pub use open::{DEFAULT_TENANT, Mode, Parts, store_options, workspace_root};

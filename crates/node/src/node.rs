@@ -1,0 +1,260 @@
+//! A process with its roles.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use remuda_config::Config;
+use remuda_control_plane::{App, AppOptions, Reconciler, ReconcilerOptions, ServerInfo};
+use remuda_domain::{error::Result, tool::ToolCall};
+use remuda_engine::Engine;
+use remuda_grpc::{Authenticator, Gate, KeyPolicy, ServeOptions};
+use remuda_sandbox::{Guard, LocalBackend, LocalOptions};
+use remuda_stream::StreamOptions;
+use remuda_tools::Registry;
+use remuda_worker::{Worker, WorkerOptions};
+use tokio::net::TcpListener;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::open::{DEFAULT_TENANT, Mode, Parts, workspace_root};
+
+/// How long open calls may go on after the stop signal.
+const SERVER_DRAIN: Duration = Duration::from_secs(5);
+/// How long the transport may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    pub control_plane: bool,
+    pub worker: bool,
+    pub stream: bool,
+}
+
+impl Roles {
+    pub const ALL: Self = Self { control_plane: true, worker: true, stream: true };
+    pub const CONTROL_PLANE: Self = Self { control_plane: true, worker: false, stream: false };
+    pub const WORKER: Self = Self { control_plane: false, worker: true, stream: false };
+    pub const STREAM: Self = Self { control_plane: false, worker: false, stream: true };
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub config: Config,
+    pub mode: Mode,
+    pub roles: Roles,
+    pub version: String,
+    /// The program and arguments of the guard that kills tools when this process dies. Without one they survive it.
+    pub guard: Option<(PathBuf, Vec<String>)>,
+}
+
+/// A running process. [`Node::run`] is its life.
+#[derive(Debug)]
+pub struct Node {
+    address: Option<SocketAddr>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    parts: Parts,
+    /// The first role that failed, if one did.
+    failed: tokio::sync::mpsc::Receiver<remuda_domain::Error>,
+}
+
+impl Node {
+    /// Binds the port, opens store and transport, starts the roles.
+    pub async fn start(options: Options) -> Result<Self> {
+        let listener = bind(&options).await?;
+        let address = match &listener {
+            Some(listener) => Some(listener.local_addr().map_err(no_address)?),
+            None => None,
+        };
+        let parts = Parts::open(&options.config, options.mode).await?;
+        let (failure, failed) = tokio::sync::mpsc::channel(1);
+        let starter = Starter {
+            options: &options,
+            parts: &parts,
+            tools: Registry::native(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            failure,
+        };
+        if let Some(listener) = listener {
+            starter.start_server(listener).await?;
+        }
+        if options.roles.worker {
+            starter.start_worker().await?;
+        }
+        let Starter { tasks, stop, .. } = starter;
+        Ok(Self { address, tasks, stop, parts, failed })
+    }
+
+    /// Where this process answers, if it does.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    #[must_use]
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Runs until `stop` or until a role fails, then drains. Fails if a role did.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
+        let outcome = tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            failed = self.failed.recv() => failed.map_or(Ok(()), Err),
+        };
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        if let Some(nats) = &self.parts.nats {
+            // Nothing depends on it: what is lost comes back by itself.
+            drop(tokio::time::timeout(GOODBYE, nats.close()).await);
+        }
+        outcome
+    }
+}
+
+fn no_address(error: std::io::Error) -> remuda_domain::Error {
+    remuda_domain::Error::internal("the listener has no address").with_source(error)
+}
+
+/// A process that serves the control plane answers there; one that only streams has a port of its own.
+async fn bind(options: &Options) -> Result<Option<TcpListener>> {
+    let address = match options.roles {
+        Roles { control_plane: true, .. } => options.config.server.listen,
+        Roles { stream: true, .. } => options.config.stream.listen,
+        Roles { .. } => return Ok(None),
+    };
+    remuda_grpc::bind(address).await.map(Some)
+}
+
+struct Starter<'a> {
+    options: &'a Options,
+    parts: &'a Parts,
+    tools: Registry,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    failure: tokio::sync::mpsc::Sender<remuda_domain::Error>,
+}
+
+impl Starter<'_> {
+    async fn start_server(&self, listener: TcpListener) -> Result<()> {
+        let Options { config, mode, roles, version, .. } = self.options;
+        let gate = self.gate(listener.local_addr().map_err(no_address)?).await?;
+        let (mut routes, reporter) = remuda_grpc::basics()?;
+        if roles.control_plane {
+            let app = App::new(self.app_options(), self.tasks.clone());
+            let info = ServerInfo {
+                version: version.clone(),
+                mode: mode.as_str(),
+                stream_endpoint: config.server.stream_endpoint.clone(),
+            };
+            remuda_control_plane::add_services(&mut routes, &app, &gate, info);
+            self.start_reconciler();
+        }
+        let stream = StreamOptions {
+            max_readers: config.stream.max_readers as usize,
+            replay_batch: config.stream.replay_batch as usize,
+            catch_up: config.stream.catch_up,
+        };
+        // A control plane streams too, so that a small installation needs no stream service of its own.
+        let Parts { store, transport, .. } = self.parts;
+        remuda_stream::add_service(
+            &mut routes,
+            Arc::clone(store),
+            Arc::clone(transport),
+            gate,
+            stream,
+            self.stop.clone(),
+        );
+        self.tasks.spawn(remuda_control_plane::report_health(
+            reporter,
+            Arc::clone(store),
+            Arc::clone(transport),
+            self.stop.clone(),
+        ));
+        let serving = ServeOptions {
+            keepalive: config.server.keepalive,
+            max_concurrent_streams: config.server.max_concurrent_streams,
+            drain: SERVER_DRAIN,
+        };
+        let (stop, failure) = (self.stop.clone(), self.failure.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = remuda_grpc::serve(listener, routes, serving, stop).await {
+                // A second failure has nobody left to hear it.
+                drop(failure.try_send(error));
+            }
+        });
+        Ok(())
+    }
+
+    async fn gate(&self, address: SocketAddr) -> Result<Gate> {
+        let Options { config, mode, .. } = self.options;
+        let required = config.server.require_keys.resolve(*mode == Mode::Embedded, address);
+        let store = &self.parts.store;
+        let policy = if required {
+            KeyPolicy::Required
+        } else {
+            let root = workspace_root(config, DEFAULT_TENANT)?;
+            let tenant = store.ensure_tenant(DEFAULT_TENANT, &root.to_string_lossy()).await?;
+            KeyPolicy::Optional { tenant: tenant.id }
+        };
+        Ok(Gate::new(Authenticator::new(Arc::clone(store), policy), config.server.request_deadline))
+    }
+
+    fn app_options(&self) -> AppOptions {
+        let tools = self.tools.clone();
+        AppOptions {
+            store: Arc::clone(&self.parts.store),
+            transport: Arc::clone(&self.parts.transport),
+            tools: self.tools.names().map(str::to_owned).collect(),
+            check_call: Arc::new(move |call: &ToolCall| match tools.get(&call.tool) {
+                Some(tool) => tool.validate(&call.arguments),
+                None => Ok(()),
+            }),
+        }
+    }
+
+    fn start_reconciler(&self) {
+        let settings = &self.options.config.reconciler;
+        let options = ReconcilerOptions { interval: settings.interval, lease: settings.lease };
+        let Parts { store, transport, .. } = self.parts;
+        let reconciler = Reconciler::new(Arc::clone(store), Arc::clone(transport), options);
+        self.tasks.spawn(reconciler.run(self.stop.clone()));
+    }
+
+    async fn start_worker(&self) -> Result<()> {
+        let settings = &self.options.config.worker;
+        let guard = match &self.options.guard {
+            Some((program, args)) => Some(Guard::start(program.clone(), args.clone()).await?),
+            None => None,
+        };
+        let backend = LocalBackend::new(LocalOptions {
+            grace: settings.kill_grace,
+            guard: guard.clone(),
+            ..LocalOptions::default()
+        });
+        let engine = Engine {
+            store: Arc::clone(&self.parts.store),
+            transport: Arc::clone(&self.parts.transport),
+            tools: self.tools.clone(),
+            backend: Arc::new(backend),
+        };
+        let options = WorkerOptions {
+            host: host_name(),
+            version: self.options.version.clone(),
+            pool: settings.pool.parse()?,
+            slots: settings.slots,
+            lease: settings.lease,
+            heartbeat: settings.heartbeat,
+            drain_deadline: settings.drain_deadline,
+            turn: settings.turn,
+        };
+        self.tasks.spawn(Worker::new(options, engine, guard).run(self.stop.clone()));
+        Ok(())
+    }
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname()
+        .map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,166 @@
+//! The commands that serve.
+
+use std::{net::SocketAddr, process::ExitCode};
+
+use remuda_config::{Config, LoadOptions, LogFormat};
+use remuda_domain::{Code, Error, error::Result};
+use remuda_node::{Mode, Node, Options, Roles};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cli::{DevArgs, ServeArgs, WorkerArgs},
+    config, doctor,
+    output::{Output, Style},
+};
+
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The mode a configuration is made for: without a database server it can only be the embedded one.
+pub(crate) fn inferred_mode(config: &Config) -> Mode {
+    let url = config.store.url.expose();
+    if url.is_empty() || url.starts_with("sqlite:") { Mode::Embedded } else { Mode::Split }
+}
+
+impl From<Mode> for doctor::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Embedded => Self::Embedded,
+            Mode::Split => Self::Split,
+        }
+    }
+}
+
+pub(crate) async fn dev(_: &DevArgs, load: &LoadOptions, output: Output) -> Result<ExitCode> {
+    serve("dev", Mode::Embedded, Roles::ALL, load, output).await
+}
+
+pub(crate) async fn all(_: &ServeArgs, load: &LoadOptions, output: Output) -> Result<ExitCode> {
+    serve("all", Mode::Split, Roles::ALL, load, output).await
+}
+
+pub(crate) async fn control_plane(_: &ServeArgs, load: &LoadOptions, output: Output) -> Result<ExitCode> {
+    serve("control-plane", Mode::Split, Roles::CONTROL_PLANE, load, output).await
+}
+
+pub(crate) async fn worker(_: &WorkerArgs, load: &LoadOptions, output: Output) -> Result<ExitCode> {
+    serve("worker", Mode::Split, Roles::WORKER, load, output).await
+}
+
+pub(crate) async fn stream(_: &ServeArgs, load: &LoadOptions, output: Output) -> Result<ExitCode> {
+    serve("stream", Mode::Split, Roles::STREAM, load, output).await
+}
+
+async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output: Output) -> Result<ExitCode> {
+    let config = config(load)?;
+    let telemetry = start_telemetry(&config, output)?;
+    let stop = CancellationToken::new();
+    // Signals count from the start: waiting for a database must be stoppable too.
+    let signals = Signals::listen()?;
+    let guard_program = std::env::current_exe()
+        .map_err(|error| Error::internal("this program's own path is unknown").with_source(error))?;
+    let options = Options {
+        config: config.clone(),
+        mode,
+        roles,
+        version: VERSION.to_owned(),
+        guard: Some((guard_program, vec!["guard".to_owned()])),
+    };
+    let life = async {
+        let node = Node::start(options).await?;
+        welcome(name, mode, node.address(), &config, output);
+        node.run(stop.clone()).await
+    };
+    let outcome = tokio::select! {
+        outcome = life => outcome,
+        () = signals.twice(&stop) => Ok(()),
+    };
+    telemetry.shutdown();
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+fn start_telemetry(config: &Config, output: Output) -> Result<remuda_telemetry::Guard> {
+    let settings = &config.telemetry;
+    let options = remuda_telemetry::Options {
+        log: settings.log.clone(),
+        format: match settings.format {
+            LogFormat::Auto => remuda_telemetry::Format::Auto,
+            LogFormat::Pretty => remuda_telemetry::Format::Pretty,
+            LogFormat::Json => remuda_telemetry::Format::Json,
+        },
+        otlp_endpoint: (!settings.otlp_endpoint.is_empty()).then(|| settings.otlp_endpoint.clone()),
+        service_name: settings.service_name.clone(),
+        sample_ratio: settings.sample_ratio,
+        ansi: output.err.color,
+    };
+    remuda_telemetry::init(&options).map_err(|error| Error::new(Code::InvalidArgument, error.to_string()))
+}
+
+/// Says where the server is and what to do next; a script reads one line of JSON on stdout.
+fn welcome(name: &str, mode: Mode, address: Option<SocketAddr>, config: &Config, output: Output) {
+    let endpoint = address.map(|address| format!("http://{address}"));
+    if output.json {
+        let ready = serde_json::json!({ "ready": name, "mode": mode.as_str(), "endpoint": endpoint, "version": VERSION });
+        output.json_line(&ready);
+        return;
+    }
+    let out = output.out;
+    let parts = match mode {
+        Mode::Embedded => "SQLite, in-process queue",
+        Mode::Split => "PostgreSQL, NATS JetStream",
+    };
+    out.line(&format!("{} {VERSION} ({parts})", out.paint(Style::Bold, &format!("remuda {name}"))));
+    let row = |label: &str, value: &str| {
+        out.line(&format!("  {} {value}", out.paint(Style::Dim, &format!("{label:<10}"))))
+    };
+    if let (Some(endpoint), Some(address)) = (&endpoint, address) {
+        let embedded = mode == Mode::Embedded;
+        let keys = if config.server.require_keys.resolve(embedded, address) {
+            "API key required: remuda keys create"
+        } else {
+            "no API key needed"
+        };
+        row("listening", &format!("{endpoint} (gRPC; {keys})"));
+    }
+    if mode == Mode::Embedded {
+        row("data", &config.data_dir.display().to_string());
+    }
+    if let Some(endpoint) = endpoint.filter(|_| name != "stream") {
+        let default = endpoint == "http://127.0.0.1:7777";
+        let flag = if default { String::new() } else { format!(" --endpoint {endpoint}") };
+        row("try", &format!("remuda run --tool Bash --arg command='echo hi' --session s1 --follow{flag}"));
+    }
+    row("stop", "Ctrl-C");
+}
+
+/// SIGINT and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        let failed = |error| Error::internal("signals cannot be received").with_source(error);
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
+            terminate: signal(SignalKind::terminate()).map_err(failed)?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Cancels `stop` at the first signal and returns at the second.
+    async fn twice(mut self, stop: &CancellationToken) {
+        self.next().await;
+        tracing::info!("stopping; a second signal exits at once");
+        stop.cancel();
+        self.next().await;
+        tracing::warn!("stopped at once");
+    }
+}
