@@ -8,8 +8,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use nix::{
-    sys::signal::{SigSet, Signal, killpg},
+    sys::signal::{Signal, killpg},
     unistd::Pid,
+};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
 };
 
 /// The signals that arrived, and whom they concern.
@@ -26,17 +30,27 @@ struct State {
 }
 
 impl Interrupt {
-    /// Takes over the signals of this process. Call it before any thread is started: threads inherit what is blocked.
+    /// Takes over the signals of this process. By handlers, not by blocking them: children inherit what is blocked.
     pub(crate) fn install() -> Result<Self> {
-        let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-        signals.thread_block().context("cannot block signals")?;
+        let runtime = Builder::new_current_thread().enable_io().build().context("cannot start a runtime")?;
+        let guard = runtime.enter();
+        let listen = |kind| signal(kind).context("cannot listen to signals");
+        let mut interrupts = listen(SignalKind::interrupt())?;
+        let mut terminations = listen(SignalKind::terminate())?;
+        let mut hangups = listen(SignalKind::hangup())?;
+        drop(guard);
         let interrupt = Self { shared: Arc::default() };
         let handle = interrupt.clone();
-        thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            while let Ok(signal) = signals.wait() {
-                handle.arrived(signal);
+        let listen = async move {
+            loop {
+                tokio::select! {
+                    _ = interrupts.recv() => handle.arrived(Signal::SIGINT),
+                    _ = terminations.recv() => handle.arrived(Signal::SIGTERM),
+                    _ = hangups.recv() => handle.arrived(Signal::SIGHUP),
+                }
             }
-        })?;
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(move || runtime.block_on(listen))?;
         Ok(interrupt)
     }
 

@@ -241,8 +241,8 @@ fn kind_of(value: &Value) -> String {
     }
 }
 
-/// Has the tree itself judge the value, in a file that holds nothing else. `config` would convert where it can, and
-/// says less about what is wrong.
+/// Has the tree itself judge the value, in a file that holds nothing else. `config` would convert where it
+/// can, and says less about what is wrong.
 fn accepted(key: &str, value: Value) -> Result<config::Value, String> {
     let alone = key
         .rsplit('.')

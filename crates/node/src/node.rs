@@ -224,6 +224,8 @@ impl Starter<'_> {
 
     async fn start_worker(&self) -> Result<()> {
         let settings = &self.options.config.worker;
+        // Tools run as this user: without this they could read the secrets in this process's environment.
+        remuda_sandbox::local::conceal_process()?;
         let guard = match &self.options.guard {
             Some((program, args)) => Some(Guard::start(program.clone(), args.clone()).await?),
             None => None,

@@ -281,7 +281,8 @@ pub trait Fleet {
     async fn retire_worker(&self, worker: WorkerId) -> Result<()>;
     async fn list_workers(&self, include_gone: bool) -> Result<Vec<Worker>>;
     async fn drain_worker(&self, worker: WorkerId) -> Result<Worker>;
-    /// Ends every lease. Only for the embedded mode, where a lock on the data directory proves that no worker lives.
+    /// Ends every lease, of workers and of leaders, and says how many workers had one. Only for the embedded mode, where a
+    /// lock on the data directory proves that nobody lives.
     async fn expire_all_leases(&self) -> Result<u64>;
     /// Sessions with a run that could start and no live owner, after `after` in id order.
     async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>>;

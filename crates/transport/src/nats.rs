@@ -79,8 +79,8 @@ impl Nats {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Waits until tokens of dropped sources are given back and everything sent has left this process. The caller bounds
-    /// the wait, and drops its sources first.
+    /// Waits until tokens of dropped sources are given back (some seconds) and everything sent has left this process. The
+    /// caller drops its sources first, and bounds the wait.
     pub async fn close(&self) -> Result<()> {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;

@@ -48,12 +48,19 @@ impl Reconciler {
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => return self.step_down().await,
                 _ = timer.tick() => {}
             }
             if let Err(error) = self.round().await {
                 tracing::warn!(error = error.chain(), "a reconciler round failed; the next one tries again");
             }
+        }
+    }
+
+    /// Ends the lease at once, so that the next leader need not wait for it.
+    async fn step_down(&self) {
+        if let Err(error) = self.store.lead(LEASE_NAME, &self.holder, Duration::ZERO).await {
+            tracing::debug!(error = error.chain(), "the reconciler's lease will end by itself");
         }
     }
 

@@ -168,6 +168,7 @@ impl Fleet for SqlStore {
     async fn expire_all_leases(&self) -> Result<u64> {
         let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0 WHERE state < {WORKER_GONE}");
         let done = query(AssertSqlSafe(sql)).execute(&self.context.writer).await.map_err(db)?;
+        query("DELETE FROM leases").execute(&self.context.writer).await.map_err(db)?;
         Ok(done.rows_affected())
     }
 

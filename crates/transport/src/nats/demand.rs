@@ -36,9 +36,12 @@ impl Demand {
         }
     }
 
-    /// The oldest request is over.
-    pub(super) fn settle_oldest(&mut self) {
-        self.requests.pop_front();
+    /// A request is over; older servers do not say what was left of it.
+    pub(super) fn settle_ended(&mut self, left: Option<usize>) {
+        match left {
+            Some(left) => self.settle(left),
+            None => drop(self.requests.pop_front()),
+        }
     }
 
     /// When the server should long have said something about the oldest request.
@@ -65,7 +68,7 @@ mod tests {
         demand.settle(1);
         demand.asked(2, now);
         assert_eq!(demand.overdue_at(), Some(now + GRACE));
-        demand.settle_oldest();
+        demand.settle_ended(None);
         assert_eq!(demand.total(), 0);
     }
 }

@@ -4,12 +4,13 @@
 //! longer listens is lost to everyone for `ack_wait`. So requests are not tied to calls of `take`: the source keeps one
 //! inbox open over its whole life, remembers how much it has asked for ([`Demand`]), returns as soon as anything comes,
 //! and asks for the difference the next time. It never asks for more than the caller has room for. When the caller's
-//! room shrinks, when something went wrong, and when the source is dropped, the inbox is abandoned: the subscription is
-//! drained (the server forgets requests whose inbox is gone) and what was under way is given back at once.
+//! room shrinks, when something went wrong, and when the source is dropped, the inbox is abandoned: a task listens to it
+//! until its requests are over and gives back at once what still comes. (Draining the subscription would be shorter, but
+//! the client library does not wait for what is under way.)
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
-use async_nats::{Message, StatusCode, Subscriber, jetstream::AckKind};
+use async_nats::{HeaderMap, Message, StatusCode, Subscriber, jetstream::AckKind};
 use async_trait::async_trait;
 use futures::{FutureExt, StreamExt};
 use remuda_domain::{
@@ -20,7 +21,7 @@ use serde::Serialize;
 use tokio::{
     runtime::Handle,
     sync::watch,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::NatsToken;
@@ -32,11 +33,8 @@ use crate::{
 /// How long a pull request stays open, and `take` waits. Expiry is also the heartbeat: a server that says nothing about
 /// a request for longer has forgotten it.
 const EXPIRES: Duration = Duration::from_secs(5);
-/// How long an abandoned inbox is listened to at most.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How many messages a server says were left of a request that ended.
 const LEFT_HEADER: &str = "Nats-Pending-Messages";
 
 /// A pull request.
@@ -202,7 +200,7 @@ impl NatsTokens {
             StatusCode::IDLE_HEARTBEAT => {}
             StatusCode::TIMEOUT | StatusCode::NOT_FOUND => {
                 self.pause = FIRST_PAUSE;
-                self.settle_ended(&message);
+                self.demand.settle_ended(message.headers.as_ref().and_then(left_in));
             }
             status => {
                 // No such consumer, too many waiting requests, a server that shuts down.
@@ -212,15 +210,6 @@ impl NatsTokens {
             }
         }
         Received::Changed
-    }
-
-    fn settle_ended(&mut self, message: &Message) {
-        let left =
-            message.headers.as_ref().and_then(|headers| headers.get(LEFT_HEADER)?.as_str().parse().ok());
-        match left {
-            Some(left) => self.demand.settle(left),
-            None => self.demand.settle_oldest(),
-        }
     }
 
     /// The first token and whatever else has arrived, up to `max`.
@@ -258,29 +247,15 @@ impl NatsTokens {
         }
     }
 
-    /// Stops listening. What is still under way is given back, or left to come back by itself.
+    /// Stops using the inbox. What is still under way is given back, or left to come back by itself.
     fn abandon(&mut self, give_back: bool) {
-        self.demand = Demand::default();
-        let Some(Inbox { mut subscriber, .. }) = self.inbox.take() else { return };
+        let demand = mem::take(&mut self.demand);
+        let Some(inbox) = self.inbox.take() else { return };
         // Dropped outside a runtime there is nobody to do it; the server will after a while.
-        let Ok(runtime) = Handle::try_current() else { return };
-        if !give_back {
-            return;
+        if let (true, Ok(runtime)) = (give_back, Handle::try_current()) {
+            let task = give_back_all(Arc::clone(&self.shared), inbox.subscriber, demand);
+            self.shared.tasks.spawn_on(task, &runtime);
         }
-        let shared = Arc::clone(&self.shared);
-        let drain = async move {
-            if subscriber.drain().await.is_err() {
-                return;
-            }
-            while let Some(message) = subscriber.next().await {
-                let (None, Some(reply)) = (message.status, message.reply) else { continue };
-                let payload = AckKind::Nak(None).into();
-                if shared.control.publish("give back token", reply.to_string(), payload).await.is_err() {
-                    return;
-                }
-            }
-        };
-        self.shared.tasks.spawn_on(timeout(DRAIN_TIMEOUT, drain).map(drop), &runtime);
     }
 
     /// Waits a growing while before another try; `false` when the deadline comes first.
@@ -295,5 +270,34 @@ impl NatsTokens {
 impl Drop for NatsTokens {
     fn drop(&mut self) {
         self.abandon(self.last_take.elapsed() < self.shared.options.ack_wait / 2);
+    }
+}
+
+/// How many messages the server says were left of a request that ended.
+fn left_in(headers: &HeaderMap) -> Option<usize> {
+    headers.get(LEFT_HEADER)?.as_str().parse().ok()
+}
+
+/// Gives back what comes until the server owes nothing more.
+async fn give_back_all(shared: Arc<Shared>, mut subscriber: Subscriber, mut demand: Demand) {
+    while let Some(overdue) = demand.overdue_at() {
+        let Ok(Some(message)) = timeout_at(overdue, subscriber.next()).await else { return };
+        match (message.status.unwrap_or(StatusCode::OK), message.reply) {
+            (StatusCode::OK, Some(reply)) => {
+                demand.settle(1);
+                let payload = AckKind::Nak(None).into();
+                if let Err(error) =
+                    shared.control.publish("give back token", reply.to_string(), payload).await
+                {
+                    tracing::debug!(%error, "a token comes back late");
+                }
+            }
+            (StatusCode::OK | StatusCode::IDLE_HEARTBEAT, _) => {}
+            (StatusCode::TIMEOUT | StatusCode::NOT_FOUND, _) => {
+                demand.settle_ended(message.headers.as_ref().and_then(left_in));
+            }
+            // The request was refused, or its consumer is gone.
+            _ => return,
+        }
     }
 }
