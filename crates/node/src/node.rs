@@ -100,7 +100,8 @@ impl Node {
     pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
         let outcome = tokio::select! {
             () = stop.cancelled() => Ok(()),
-            failed = self.failed.recv() => failed.map_or(Ok(()), Err),
+            // Without a server nobody can report a failure, and the channel is closed from the start.
+            Some(error) = self.failed.recv() => Err(error),
         };
         self.stop.cancel();
         self.tasks.close();

@@ -140,14 +140,17 @@ mod tests {
                 }
             }))
         };
-        let callers: Vec<_> = (0..100)
-            .map(|n| {
-                let coalescer = Arc::clone(&coalescer);
-                tracker.spawn(async move { coalescer.call(n).await.unwrap() })
-            })
-            .collect();
+        let call = |n| {
+            let coalescer = Arc::clone(&coalescer);
+            tracker.spawn(async move { coalescer.call(n).await.unwrap() })
+        };
         // The first flush holds the first request; everything else has to wait for the second.
-        while flushes.load(Ordering::SeqCst) == 0 || coalescer.queue.capacity() > QUEUE - 99 {
+        let mut callers = vec![call(0)];
+        while flushes.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        callers.extend((1..100).map(call));
+        while coalescer.queue.capacity() > QUEUE - 99 {
             tokio::task::yield_now().await;
         }
         gate.add_permits(2);

@@ -17,6 +17,8 @@
 //! children of [`postgres`] and of [`sqlite`], against that module's `dialect`, which holds what differs: how rows are
 //! locked, and how many rows are written in one statement.
 
+#![expect(clippy::duplicate_mod, reason = "the files in `shared/` are compiled once per dialect")]
+
 #[macro_use]
 mod rows;
 mod coalesce;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use remuda_domain::{Code, Fence, WorkerId, error::Result};
+use remuda_domain::{Fence, WorkerId, error::Result};
 use remuda_engine::{Ending, Execution, RunControl, patiently};
 use remuda_store::{Claim, Commit, Committed, Finish, Grant};
 use remuda_transport::Token;
@@ -47,7 +47,10 @@ impl SessionServer {
             self.put_back(token, RETRY).await;
             return;
         };
-        match self.worker.engine.store.claim(tenant, session, self.id).await {
+        // Tried again by this worker, not by another: the answer to a grant may be what was lost.
+        let store = &self.worker.engine.store;
+        let claimed = patiently(&self.abandon, || store.claim(tenant, session, self.id)).await;
+        match claimed {
             Ok(Claim::Granted(grant)) => {
                 let left = self.work_keeping(token.as_ref(), &hold, *grant).await;
                 drop(hold);
@@ -135,12 +138,10 @@ impl SessionServer {
             match self.commit(&grant, *ending, give_up).await {
                 Ok(Committed { next: Some(next), .. }) => grant = *next,
                 Ok(_) => return Left::Released,
-                Err(error) if error.code() == Code::OwnershipLost => {
-                    tracing::warn!(run = %grant.run.id, error = error.chain(), "the session is lost");
-                    return Left::Lost;
-                }
                 Err(error) => {
-                    tracing::error!(run = %grant.run.id, error = error.chain(), "a run's end could not be written");
+                    tracing::warn!(run = %grant.run.id, error = error.chain(), "the end of a run was not taken");
+                    // The first try may have succeeded and only its answer been lost: then the session is still ours, with
+                    // its next run. Released, it goes on anywhere; under an old fence, nothing happens.
                     return self.let_go(fence).await;
                 }
             }
@@ -170,7 +171,7 @@ impl SessionServer {
         match self.worker.engine.store.release(fence).await {
             Ok(()) => Left::Released,
             Err(error) => {
-                tracing::warn!(session = %fence.session, error = error.chain(), "the session could not be released");
+                tracing::warn!(session = %fence.session, error = error.chain(), "the session is lost");
                 Left::Lost
             }
         }

@@ -6,15 +6,15 @@ use remuda_domain::error::Result;
 use sqlx::{
     ConnectOptions as _, Connection as _, PgConnection, PgPool, Transaction,
     postgres::{PgConnectOptions, PgPoolOptions},
-    query, query_as,
+    query, query_as, raw_sql,
 };
 use uuid::Uuid;
 
 use crate::{
     error::db,
     rows::{
-        Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert, StepRow,
-        StepWrite,
+        Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert,
+        StepRow, StepWrite,
     },
     time::DbTime,
 };
@@ -30,6 +30,15 @@ pub(crate) const IN_MICROS_2: &str = "clock_timestamp() + $2 * interval '1 micro
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000000)::bigint";
 pub(crate) const MAX_BATCH: usize = 512;
+
+/// A stuck statement or a forgotten transaction must not hold row locks for ever.
+///
+/// Every statement here is a handful of index look-ups, and sqlx prepares it once per connection. PostgreSQL would plan it
+/// as a scan while the tables are still small and keep that plan until the next ANALYZE, however quickly they grow; without
+/// these choices it never does. What can only be a scan still is one, at a price that would call in the JIT.
+const SETTINGS: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
+    SET lock_timeout = '15s'; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+    SET jit = off";
 
 /// Opens the pool. Readers and writers share it.
 pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbPool), sqlx::Error> {
@@ -50,10 +59,7 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
         })
         .after_connect(|connection, _| {
             Box::pin(async move {
-                // A stuck statement or a forgotten transaction must not hold row locks for ever.
-                query("SET statement_timeout = '30s'").execute(&mut *connection).await?;
-                query("SET idle_in_transaction_session_timeout = '30s'").execute(&mut *connection).await?;
-                query("SET lock_timeout = '15s'").execute(&mut *connection).await?;
+                raw_sql(SETTINGS).execute(connection).await?;
                 Ok(())
             })
         })
@@ -211,12 +217,13 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     .map_err(db)
 }
 
+/// `+ 0` keeps the planner from walking the index of all live runs instead of looking these up.
 pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish]) -> Result<()> {
     query(
         "UPDATE runs r SET state = n.state, started_at = n.started_at, finished_at = n.finished_at, \
          failure = n.failure, last_steps = n.last_steps \
          FROM unnest($1::uuid[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[]) \
-         AS n (id, state, started_at, finished_at, failure, last_steps) WHERE r.id = n.id AND r.state < 10",
+         AS n (id, state, started_at, finished_at, failure, last_steps) WHERE r.id = n.id AND r.state + 0 < 10",
     )
     .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.state).collect::<Vec<_>>())
@@ -285,9 +292,9 @@ pub(crate) async fn leases(connection: &mut Connection, workers: &[Uuid]) -> Res
     query_as(sqlx::AssertSqlSafe(sql)).bind(workers).fetch_all(connection).await.map_err(db)
 }
 
-/// Which of these runs someone asked to stop.
+/// Which of these runs someone asked to stop. `+ 0` as in [`finish_runs`].
 pub(crate) async fn cancel_requested(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<Uuid>> {
-    sqlx::query_scalar("SELECT id FROM runs WHERE id = ANY($1) AND cancel_at IS NOT NULL AND state < 10")
+    sqlx::query_scalar("SELECT id FROM runs WHERE id = ANY($1) AND cancel_at IS NOT NULL AND state + 0 < 10")
         .bind(runs)
         .fetch_all(connection)
         .await

@@ -27,7 +27,7 @@ fn micros(duration: Duration) -> i64 {
 }
 
 /// Sessions whose head run could start and that no live worker owns. `runs` narrows the runs that are looked at, `rest`
-/// ends the statement.
+/// ends the statement. `state < 10` is there for SQLite, which else does not see that the index `runs_live` fits.
 fn runnable_sql(columns: &str, runs: &str, rest: &str) -> String {
     format!(
         "SELECT {columns} FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0 AND state < 10 {runs}) q \
@@ -110,7 +110,9 @@ async fn drain(context: &Context, worker: WorkerId) -> Result<Worker> {
 }
 
 fn worker_columns() -> String {
-    format!("id, host, version, pool, slots, busy, state, started_at, lease_until, lease_until > {NOW} AS alive")
+    format!(
+        "id, host, version, pool, slots, busy, state, started_at, lease_until, lease_until > {NOW} AS alive"
+    )
 }
 
 #[derive(Debug, FromRow)]

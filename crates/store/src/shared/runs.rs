@@ -129,11 +129,8 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
         "SELECT count(*) AS workers, CAST(coalesce(sum(slots - busy), 0) AS bigint) AS free FROM workers \
          WHERE pool = $1 AND state = {WORKER_ACTIVE} AND lease_until > {NOW}"
     );
-    let workers = query(AssertSqlSafe(sql))
-        .bind(head.pool.as_str())
-        .fetch_one(&mut *connection)
-        .await
-        .map_err(db)?;
+    let workers =
+        query(AssertSqlSafe(sql)).bind(head.pool.as_str()).fetch_one(&mut *connection).await.map_err(db)?;
     connection.rollback().await.map_err(db)?;
     let count = |column: &str| -> Result<i64> { workers.try_get(column).map_err(db) };
     Ok(Situation {

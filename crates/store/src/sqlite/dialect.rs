@@ -12,8 +12,8 @@ use uuid::Uuid;
 use crate::{
     error::db,
     rows::{
-        Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert, StepRow,
-        StepWrite,
+        Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert,
+        StepRow, StepWrite,
     },
     time::DbTime,
 };

@@ -15,7 +15,10 @@ pub(crate) async fn a_waiting_run_ends_at_once(lab: &Lab) -> Result<()> {
     let [event] = &cancelled.events[..] else { panic!("{:?}", cancelled.events) };
     assert_eq!(event.body, EventBody::RunCancelled { reason: "it's \"over\"".into() });
     let run = lab.run(one).await?;
-    assert_eq!(run.failure.map(|it| (it.code, it.message)), Some(("cancelled".into(), "it's \"over\"".into())));
+    assert_eq!(
+        run.failure.map(|it| (it.code, it.message)),
+        Some(("cancelled".into(), "it's \"over\"".into()))
+    );
     assert_eq!((run.attempt, run.started_at), (0, None));
     assert!(run.finished_at.is_some());
     let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;

@@ -47,7 +47,10 @@ pub(crate) async fn an_end_leads_to_the_next_run(lab: &Lab) -> Result<()> {
     assert_eq!(next.workspace_root, grant.workspace_root);
     let seen = lab.look(session).await?;
     assert_eq!((seen.owner, seen.current, seen.pending), (Some(worker), Some(two), 1));
-    assert_eq!((lab.run(one).await?.state, lab.run(two).await?.state), (RunState::Completed, RunState::Running));
+    assert_eq!(
+        (lab.run(one).await?.state, lab.run(two).await?.state),
+        (RunState::Completed, RunState::Running)
+    );
     assert_eq!(lab.run(two).await?.started_at, next.run.started_at);
     let committed = lab.store.commit(completed(&next)).await?;
     assert!(committed.next.is_none() && committed.released);
@@ -110,7 +113,10 @@ pub(crate) async fn only_the_current_run_is_written(lab: &Lab) -> Result<()> {
         let odd = Commit { run: two, ..ending(&grant, state) };
         assert_eq!(refusal(lab.store.commit(odd).await), Code::Internal);
     }
-    assert_eq!((lab.run(one).await?.state, lab.run(two).await?.state), (RunState::Completed, RunState::Running));
+    assert_eq!(
+        (lab.run(one).await?.state, lab.run(two).await?.state),
+        (RunState::Completed, RunState::Running)
+    );
     lab.check(session).await
 }
 

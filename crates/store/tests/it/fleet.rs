@@ -93,7 +93,8 @@ pub(crate) async fn runnable_sessions_are_those_without_a_live_owner(lab: &Lab) 
         after = Some(last.session);
         seen.extend(page);
     }
-    let runnable = |session: &SessionId| Runnable { tenant: lab.tenant, session: *session, pool: Pool::default() };
+    let runnable =
+        |session: &SessionId| Runnable { tenant: lab.tenant, session: *session, pool: Pool::default() };
     assert_eq!(seen, expected.iter().map(runnable).collect::<Vec<_>>());
     for session in &sessions {
         assert_eq!(lab.store.is_runnable(lab.tenant, *session).await?, expected.contains(session));
@@ -195,7 +196,9 @@ pub(crate) async fn a_situation_explains_the_wait(lab: &Lab) -> Result<()> {
     assert_eq!(last.run, lab.run(runs[3].id).await?);
     assert_eq!((last.ahead, last.blocked_by), (2, Some(runs[1].id)));
     assert_eq!((last.head.pending, last.head.current), (3, Some(runs[0].id)));
-    assert!(matches!(last.head.owner, Owner::Alive { worker, lease_left } if worker == owner && !lease_left.is_zero()));
+    assert!(
+        matches!(last.head.owner, Owner::Alive { worker, lease_left } if worker == owner && !lease_left.is_zero())
+    );
     assert_eq!((last.workers, last.free_slots), (2, 7));
     lab.store.drain_worker(idle).await?;
     lab.store.commit(completed(&grant)).await?;

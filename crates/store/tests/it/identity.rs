@@ -14,7 +14,8 @@ fn key(tenant: TenantId, hash: u8) -> NewKey {
 
 pub(crate) async fn a_tenant_is_created_once_with_its_workspace(lab: &Lab) -> Result<()> {
     let tenants =
-        futures::future::try_join_all((0..10).map(|_| lab.store.ensure_tenant("globex", "/srv/globex"))).await?;
+        futures::future::try_join_all((0..10).map(|_| lab.store.ensure_tenant("globex", "/srv/globex")))
+            .await?;
     assert!(tenants.windows(2).all(|pair| pair[0] == pair[1]));
     let again = lab.store.ensure_tenant("globex", "/elsewhere").await?;
     assert_eq!(Some(&again), tenants.first());

@@ -203,7 +203,10 @@ impl Lab {
         let expected: Vec<Cursor> = (1..).take(events.len()).collect();
         let cursors: Vec<Cursor> = events.iter().map(|event| event.cursor).collect();
         ensure!(cursors == expected, "cursors have holes: {cursors:?}");
-        ensure!(found.last_cursor == cursors.last().copied().unwrap_or(0), "the head knows another last cursor");
+        ensure!(
+            found.last_cursor == cursors.last().copied().unwrap_or(0),
+            "the head knows another last cursor"
+        );
         let seqs: Vec<i64> = runs.iter().map(|run| run.seq).collect();
         ensure!(seqs == (1..).take(runs.len()).collect::<Vec<i64>>(), "places have holes: {seqs:?}");
         let live = runs.iter().filter(|run| !run.state.is_terminal()).count();

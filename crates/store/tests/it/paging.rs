@@ -117,7 +117,10 @@ pub(crate) async fn a_bad_page_token_is_named(lab: &Lab) -> Result<()> {
     let session = lab.session().await?;
     let bad = PageRequest { size: 5, token: Some("'; DROP TABLE runs; --".into()) };
     assert_eq!(refusal(lab.store.list_sessions(lab.tenant, None, &bad).await), Code::InvalidArgument);
-    assert_eq!(refusal(lab.store.list_runs(lab.tenant, &RunFilter::default(), &bad).await), Code::InvalidArgument);
+    assert_eq!(
+        refusal(lab.store.list_runs(lab.tenant, &RunFilter::default(), &bad).await),
+        Code::InvalidArgument
+    );
     assert_eq!(refusal(lab.store.list_queue(lab.tenant, session, &bad).await), Code::InvalidArgument);
     assert_eq!(refusal(lab.store.list_messages(lab.tenant, session, &bad).await), Code::InvalidArgument);
     Ok(())

@@ -70,9 +70,10 @@ pub(crate) async fn a_full_queue_refuses(lab: &Lab) -> Result<()> {
 
 pub(crate) async fn interrupting_cancels_what_waits_and_marks_what_executes(lab: &Lab) -> Result<()> {
     let session = lab.session().await?;
-    let ids: Vec<RunId> = [lab.submit(session).await?, lab.submit(session).await?, lab.submit(session).await?]
-        .map(|submitted| submitted.run.id)
-        .to_vec();
+    let ids: Vec<RunId> =
+        [lab.submit(session).await?, lab.submit(session).await?, lab.submit(session).await?]
+            .map(|submitted| submitted.run.id)
+            .to_vec();
     let worker = lab.worker(LONG_LEASE).await?;
     let grant = lab.granted(session, worker).await?;
     let interrupt = || NewRun { if_busy: IfBusy::Interrupt, ..lab.new_run(session) };

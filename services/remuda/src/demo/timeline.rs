@@ -1,0 +1,317 @@
+//! The picture: rows of blocks over one time axis.
+//!
+//! Pure: from spans to lines of toned text. Nothing here knows colours, terminals or events.
+
+use std::time::Duration;
+
+/// A chart narrower than this shows nothing; a narrower terminal has to wrap.
+const NARROWEST: usize = 10;
+/// Columns between two ticks of the axis, at least.
+const TICK_COLUMNS: u64 = 9;
+
+const BLOCK: char = '▇';
+const FAILED: (char, char) = ('▒', '✗');
+const CANCELLED: (char, char) = ('░', '⊘');
+const CALL: char = '─';
+
+/// One line of the picture.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub label: String,
+    /// Which session's colour it has.
+    pub session: usize,
+    /// In the order of time; they do not overlap.
+    pub spans: Vec<Span>,
+}
+
+/// Something that took time, counted from the picture's left edge.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub from: Duration,
+    pub to: Duration,
+    /// Written at the start of the block.
+    pub name: String,
+    pub look: Look,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Completed,
+    Failed,
+    Cancelled,
+    /// A call inside a run.
+    Call,
+}
+
+/// What a piece of text means, for whoever chooses colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Dim,
+    Session(usize),
+    Failed,
+    Cancelled,
+}
+
+/// Toned text; the pieces of a line follow each other.
+pub(super) type Line = Vec<(String, Tone)>;
+
+/// Draws the rows under an axis, no wider than `width` columns where that is possible at all.
+pub(super) fn draw(rows: &[Row], width: usize) -> Vec<Line> {
+    let labels = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or_default();
+    let scale = Scale {
+        end: rows
+            .iter()
+            .flat_map(|row| &row.spans)
+            .map(|span| micros(span.to))
+            .max()
+            .unwrap_or_default()
+            .max(1),
+        columns: width.saturating_sub(labels + 1).max(NARROWEST),
+    };
+    let (ticks, rule) = axis(&scale);
+    let margin = || (" ".repeat(labels + 1), Tone::Plain);
+    let mut lines = vec![vec![margin(), (ticks, Tone::Dim)], vec![margin(), (rule, Tone::Dim)]];
+    for row in rows {
+        let tone = if row.is_calls() { Tone::Dim } else { Tone::Session(row.session) };
+        let mut line = vec![(format!("{:labels$} ", row.label), tone)];
+        line.extend(chart(row, &scale));
+        lines.push(line);
+    }
+    lines
+}
+
+/// What the signs mean, in as many lines as the width asks for.
+pub(super) fn legend(width: usize) -> Vec<Line> {
+    const GAP: usize = 3;
+    let run: String = ['1', BLOCK, BLOCK].iter().collect();
+    let marked = |(fill, mark): (char, char)| [fill, fill, mark].iter().collect::<String>();
+    let entries = [
+        (run, Tone::Session(0), " run 1 of a session"),
+        (marked(FAILED), Tone::Failed, " failed"),
+        (marked(CANCELLED), Tone::Cancelled, " cancelled"),
+        (CALL.to_string().repeat(3), Tone::Dim, " one of several calls at once"),
+    ];
+    let mut lines = vec![Line::new()];
+    let mut used = 0;
+    for (sign, tone, meaning) in entries {
+        let columns = sign.chars().count() + meaning.chars().count();
+        if used > 0 && used + GAP + columns > width {
+            lines.push(Line::new());
+            used = 0;
+        }
+        let gap = if used > 0 { GAP } else { 0 };
+        used += gap + columns;
+        if let Some(line) = lines.last_mut() {
+            line.extend([(" ".repeat(gap), Tone::Plain), (sign, tone), (meaning.to_owned(), Tone::Plain)]);
+        }
+    }
+    lines
+}
+
+impl Row {
+    fn is_calls(&self) -> bool {
+        self.spans.iter().any(|span| span.look == Look::Call)
+    }
+}
+
+struct Scale {
+    /// The last moment, in microseconds.
+    end: u64,
+    columns: usize,
+}
+
+impl Scale {
+    fn column(&self, at: u64) -> usize {
+        let columns = u64::try_from(self.columns).unwrap_or(u64::MAX);
+        let column = at.saturating_mul(columns).saturating_add(self.end / 2) / self.end;
+        usize::try_from(column).unwrap_or(self.columns).min(self.columns)
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn axis(scale: &Scale) -> (String, String) {
+    let columns = u64::try_from(scale.columns).unwrap_or(u64::MAX);
+    let closest = scale.end.saturating_mul(TICK_COLUMNS) / columns.max(1);
+    let step = steps().find(|step| *step >= closest).unwrap_or(scale.end);
+    let (mut labels, mut rule) = (String::new(), vec!['─'; scale.columns]);
+    let mut at = 0;
+    while at <= scale.end {
+        let column = scale.column(at);
+        let label = seconds(at);
+        if column + label.chars().count() <= scale.columns {
+            let written = labels.chars().count();
+            labels.push_str(&" ".repeat(column.saturating_sub(written)));
+            labels.push_str(&label);
+        }
+        if let Some(cell) = rule.get_mut(column) {
+            *cell = '┬';
+        }
+        at += step;
+    }
+    (labels, rule.into_iter().collect())
+}
+
+/// 1, 2 and 5 times every power of ten, from a millisecond on.
+fn steps() -> impl Iterator<Item = u64> {
+    (3..12).flat_map(|power| [1, 2, 5].map(|factor| factor * 10_u64.pow(power)))
+}
+
+fn seconds(micros: u64) -> String {
+    let text = format!("{}.{:03}", micros / 1_000_000, micros % 1_000_000 / 1000);
+    format!("{} s", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// The blocks of a row as text, without trailing blanks.
+fn chart(row: &Row, scale: &Scale) -> Line {
+    let mut cells = vec![(' ', Tone::Plain); scale.columns];
+    for (span, (start, end)) in row.spans.iter().zip(places(&row.spans, scale)) {
+        let (fill, mark, tone) = match span.look {
+            Look::Completed => (BLOCK, None, Tone::Session(row.session)),
+            Look::Failed => (FAILED.0, Some(FAILED.1), Tone::Failed),
+            Look::Cancelled => (CANCELLED.0, Some(CANCELLED.1), Tone::Cancelled),
+            Look::Call => (CALL, None, Tone::Dim),
+        };
+        let text = span.name.chars().chain(std::iter::repeat(fill));
+        for (cell, sign) in cells.iter_mut().take(end).skip(start).zip(text) {
+            *cell = (sign, tone);
+        }
+        if let (Some(mark), Some(last)) = (mark, end.checked_sub(1).and_then(|last| cells.get_mut(last))) {
+            *last = (mark, tone);
+        }
+    }
+    let used = cells.iter().rposition(|(sign, _)| *sign != ' ').map_or(0, |last| last + 1);
+    let mut line = Line::new();
+    for (sign, tone) in cells.into_iter().take(used) {
+        match line.last_mut() {
+            Some((text, last)) if *last == tone => text.push(sign),
+            _ => line.push((sign.to_string(), tone)),
+        }
+    }
+    line
+}
+
+/// The columns of each span. However short, each has room for its name, and they never cover each other: where there is
+/// no room they move aside, first to the right, then back from the edge.
+fn places(spans: &[Span], scale: &Scale) -> Vec<(usize, usize)> {
+    let room = |span: &Span| {
+        let marked = matches!(span.look, Look::Failed | Look::Cancelled);
+        (span.name.chars().count() + usize::from(marked)).max(1)
+    };
+    let mut places = Vec::with_capacity(spans.len());
+    let mut free = 0;
+    for span in spans {
+        let start = scale.column(micros(span.from)).max(free);
+        let end = scale.column(micros(span.to)).max(start + room(span));
+        places.push((start, end));
+        free = end;
+    }
+    let mut limit = scale.columns;
+    for (span, (start, end)) in spans.iter().zip(&mut places).rev() {
+        *end = (*end).min(limit);
+        *start = (*start).min(end.saturating_sub(room(span)));
+        limit = *start;
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(from: u64, to: u64, name: &str, look: Look) -> Span {
+        Span { from: Duration::from_millis(from), to: Duration::from_millis(to), name: name.into(), look }
+    }
+
+    fn row(label: &str, spans: Vec<Span>) -> Row {
+        Row { label: label.into(), session: 0, spans }
+    }
+
+    fn plain(lines: &[Line]) -> Vec<String> {
+        lines.iter().map(|line| line.iter().map(|(text, _)| text.as_str()).collect()).collect()
+    }
+
+    #[test]
+    fn order_and_parallelism_are_seen_at_a_glance() {
+        let rows = [
+            row("a/one", vec![span(0, 1000, "1", Look::Completed), span(1000, 2000, "2", Look::Completed)]),
+            row("  lint", vec![span(1000, 1500, "", Look::Call)]),
+            row("b/two", vec![span(500, 1000, "1", Look::Failed), span(1000, 2000, "2", Look::Cancelled)]),
+        ];
+        let lines = plain(&draw(&rows, 47));
+        assert_eq!(
+            lines,
+            [
+                "       0 s       0.5 s     1 s       1.5 s",
+                "       ┬─────────┬─────────┬─────────┬─────────",
+                "a/one  1▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇2▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇",
+                "  lint                     ──────────",
+                "b/two            1▒▒▒▒▒▒▒▒✗2░░░░░░░░░░░░░░░░░░⊘",
+            ]
+        );
+    }
+
+    #[test]
+    fn tones_follow_the_fate() {
+        let rows = [row(
+            "a",
+            vec![
+                span(0, 10, "1", Look::Completed),
+                span(10, 20, "2", Look::Failed),
+                span(30, 40, "3", Look::Cancelled),
+            ],
+        )];
+        let tones: Vec<Tone> = draw(&rows, 42)[2].iter().map(|(_, tone)| *tone).collect();
+        let expected = [Tone::Session(0), Tone::Session(0), Tone::Failed, Tone::Plain, Tone::Cancelled];
+        assert_eq!(tones, expected);
+    }
+
+    #[test]
+    fn runs_too_short_to_see_keep_their_number_and_their_order() {
+        let early = (0..5).map(|i| span(i, i + 1, &(i + 1).to_string(), Look::Completed));
+        let late = (5..9).map(|i| span(9990 + i, 9991 + i, &(i + 1).to_string(), Look::Failed));
+        let lines = plain(&draw(&[row("x", early.chain(late).collect())], 42));
+        assert_eq!(lines[2], "x 12345                           6✗7✗8✗9✗");
+    }
+
+    #[test]
+    fn it_fits_every_width() {
+        let spans = vec![span(0, 1400, "1", Look::Completed), span(1400, 4200, "2", Look::Completed)];
+        let rows = [row("acme/build", spans.clone()), row("globex/report", spans)];
+        for width in 24..200 {
+            let lines = plain(&draw(&rows, width));
+            assert_eq!(lines.iter().map(|line| line.chars().count()).max(), Some(width), "{lines:#?}");
+            assert!(lines[0].contains("0 s"), "{lines:#?}");
+        }
+    }
+
+    #[test]
+    fn nothing_and_far_too_much_are_drawn_without_a_panic() {
+        assert_eq!(plain(&draw(&[], 0)).len(), 2);
+        assert_eq!(plain(&draw(&[row("idle", Vec::new())], 80))[2], "idle ");
+        let crowd = (0..500).map(|i| span(i, i + 1, &i.to_string(), Look::Cancelled)).collect();
+        assert_eq!(draw(&[row("crowd", crowd)], 30).len(), 3);
+    }
+
+    #[test]
+    fn the_legend_breaks_between_entries() {
+        let wide = plain(&legend(80));
+        assert_eq!(
+            wide,
+            ["1▇▇ run 1 of a session   ▒▒✗ failed   ░░⊘ cancelled   ─── one of several calls at once"]
+                .map(|line| line.to_owned())
+                .into_iter()
+                .collect::<Vec<_>>()
+        );
+        assert!(plain(&legend(33)).iter().all(|line| line.chars().count() <= 33));
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        let shown: Vec<String> = [0, 500_000, 1_000_000, 2_500_000, 20_000_000].map(seconds).into();
+        assert_eq!(shown, ["0 s", "0.5 s", "1 s", "2.5 s", "20 s"]);
+    }
+}

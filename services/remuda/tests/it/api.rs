@@ -1,0 +1,119 @@
+//! Requests, and what the events of a session tell.
+
+use std::collections::HashMap;
+
+use futures::StreamExt as _;
+use remuda_client::{Client, Target, terminal_state};
+use remuda_domain::RunState;
+use remuda_proto::v1;
+use serde_json::{Value, json};
+
+pub(crate) fn call(tool: &str, arguments: &Value) -> v1::ToolCall {
+    v1::ToolCall { tool: tool.to_owned(), arguments: arguments.to_string(), ..Default::default() }
+}
+
+pub(crate) fn bash(command: &str) -> v1::ToolCall {
+    call("Bash", &json!({ "command": command }))
+}
+
+pub(crate) fn noop(sleep_ms: u64) -> v1::ToolCall {
+    call("noop", &json!({ "sleep_ms": sleep_ms }))
+}
+
+/// A run for a session that is made when it does not exist.
+pub(crate) fn submission(session: &str, calls: Vec<v1::ToolCall>) -> v1::SubmitRunRequest {
+    let tools = v1::ToolsInput { calls, ..Default::default() };
+    v1::SubmitRunRequest {
+        session: session.to_owned(),
+        create_session: true,
+        input: Some(v1::submit_run_request::Input::Tools(tools)),
+        ..Default::default()
+    }
+}
+
+/// Submits and gives the id of the run.
+pub(crate) async fn submit(client: &Client, session: &str, calls: Vec<v1::ToolCall>) -> String {
+    client.submit(submission(session, calls)).await.unwrap().run.unwrap().id
+}
+
+pub(crate) async fn finished(client: &Client, run: &str) -> v1::Run {
+    client.wait_until_finished(run).await.unwrap()
+}
+
+pub(crate) fn state(run: &v1::Run) -> RunState {
+    remuda_proto::convert::run_state("state", run.state).unwrap()
+}
+
+pub(crate) async fn session(client: &Client, session: &str) -> v1::Session {
+    let request = v1::GetSessionRequest { session: session.to_owned() };
+    client.get_session(request).await.unwrap().session.unwrap()
+}
+
+/// All events of a session. Their cursors are 1, 2, 3 …, or the test fails.
+pub(crate) async fn history(client: &Client, name: &str) -> Vec<v1::Event> {
+    let last = session(client, name).await.last_cursor;
+    let count = usize::try_from(last).unwrap();
+    let events: Vec<v1::Event> = client
+        .follow(Target::Session(name.to_owned()), 0)
+        .take(count)
+        .map(|event| event.unwrap())
+        .collect()
+        .await;
+    for (expected, event) in (1..).zip(&events) {
+        assert_eq!(event.cursor, expected, "a hole or a repeated event in {name}");
+    }
+    events
+}
+
+/// One run as the events tell it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) run: String,
+    pub(crate) state: RunState,
+    /// How many workers started it.
+    pub(crate) starts: usize,
+}
+
+/// Checks that runs started in the order in which they were queued, never two at once, and that each ended exactly once.
+/// Gives them in that order.
+pub(crate) fn judge(events: &[v1::Event]) -> Vec<Told> {
+    let mut order: Vec<Told> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut ended: Vec<bool> = Vec::new();
+    let mut running: Option<usize> = None;
+    for event in events {
+        let run = event.run_id.as_str();
+        let context = || format!("{} of {run} at {}", event.r#type, event.cursor);
+        if event.r#type == "run.queued" {
+            let place = order.len();
+            assert!(places.insert(run, place).is_none(), "{} twice", context());
+            let data: Value = serde_json::from_str(&event.data).unwrap();
+            assert_eq!(data["seq"], place + 1, "{}", context());
+            order.push(Told { run: run.to_owned(), state: RunState::Queued, starts: 0 });
+            ended.push(false);
+            continue;
+        }
+        let Some(&place) = places.get(run) else {
+            assert!(run.is_empty(), "{} before it was queued", context());
+            continue;
+        };
+        if event.r#type == "run.started" {
+            assert!(running.is_none_or(|other| other == place), "{} while another runs", context());
+            assert!(ended[..place].iter().all(|ended| *ended), "{} before its turn", context());
+            running = Some(place);
+            order[place].starts += 1;
+        }
+        if let Some(state) = terminal_state(event) {
+            assert!(!ended[place], "{} is a second end", context());
+            // Only a run that waits may end without its turn.
+            assert!(running == Some(place) || order[place].starts == 0, "{} out of turn", context());
+            if running == Some(place) {
+                running = None;
+            }
+            ended[place] = true;
+            order[place].state = state;
+        }
+    }
+    assert!(ended.iter().all(|ended| *ended), "a run never ended: {order:?}");
+    order
+}

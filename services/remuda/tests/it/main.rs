@@ -1,0 +1,9 @@
+//! The real binary, end to end: one process, many processes, and what happens when they die.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
+
+mod api;
+mod control;
+mod crash;
+mod embedded;
+mod harness;
