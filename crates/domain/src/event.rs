@@ -95,7 +95,9 @@ impl EventBody {
     #[must_use]
     pub fn for_end(state: RunState, failure: Option<&Failure>) -> Option<Self> {
         let failure = || {
-            failure.cloned().unwrap_or_else(|| Failure { code: "internal".to_owned(), message: String::new() })
+            failure
+                .cloned()
+                .unwrap_or_else(|| Failure { code: "internal".to_owned(), message: String::new() })
         };
         match state {
             RunState::Completed => Some(Self::RunCompleted),

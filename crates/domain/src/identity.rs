@@ -62,7 +62,8 @@ pub struct Principal {
 impl Principal {
     /// Fails unless the caller has the scope. Write includes read.
     pub fn require(&self, scope: Scope) -> Result<()> {
-        let covered = self.scopes.iter().any(|held| *held == scope || (*held == Scope::Write && scope == Scope::Read));
+        let covered =
+            self.scopes.iter().any(|held| *held == scope || (*held == Scope::Write && scope == Scope::Read));
         if covered {
             return Ok(());
         }

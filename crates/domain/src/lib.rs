@@ -9,8 +9,8 @@
 
 pub mod error;
 pub mod event;
-pub mod ids;
 pub mod identity;
+pub mod ids;
 pub mod limits;
 pub mod page;
 pub mod pool;

@@ -37,7 +37,8 @@ impl FromStr for Pool {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+        let allowed =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
         if text.is_empty() || text.len() > Self::MAX_LEN || !text.bytes().all(allowed) {
             return Err(Error::invalid("pool", "expected 1 to 32 characters of a-z, 0-9, - and _"));
         }

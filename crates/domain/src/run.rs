@@ -106,7 +106,10 @@ impl FromStr for RunState {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
-            Error::invalid("state", "expected queued, running, parked, completed, failed, cancelled or timed_out")
+            Error::invalid(
+                "state",
+                "expected queued, running, parked, completed, failed, cancelled or timed_out",
+            )
         })
     }
 }

@@ -33,9 +33,14 @@ pub struct Fence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Nobody,
-    Alive { worker: WorkerId, lease_left: Duration },
+    Alive {
+        worker: WorkerId,
+        lease_left: Duration,
+    },
     /// The lease ended: whoever this was has killed what it started.
-    Expired { worker: WorkerId },
+    Expired {
+        worker: WorkerId,
+    },
 }
 
 impl Owner {
@@ -95,7 +100,10 @@ impl Head {
         if self.pending >= max_pending {
             return Err(Error::new(
                 Code::QueueFull,
-                format!("the session already has {} unfinished runs, the limit is {max_pending}", self.pending),
+                format!(
+                    "the session already has {} unfinished runs, the limit is {max_pending}",
+                    self.pending
+                ),
             )
             .retry_after(Duration::from_secs(1)));
         }

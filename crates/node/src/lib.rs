@@ -7,4 +7,4 @@ mod node;
 mod open;
 
 pub use node::{Node, Options, Roles};
-pub use open::{DEFAULT_TENANT, Mode, Parts, store_options, workspace_root};
+pub use open::{DEFAULT_TENANT, Mode, Parts, nats_options, store_options, workspace_root};

@@ -4,15 +4,20 @@ use std::{
     fs::{self, File, TryLockError},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use remuda_config::Config;
 use remuda_domain::{Code, Error, Pool, error::Result, limits};
 use remuda_store::{Backend, Store};
 use remuda_transport::{Memory, Nats, NatsOptions, Transport};
+use tokio::time::Instant;
 
 /// The tenant of callers without a key, where none is needed.
 pub const DEFAULT_TENANT: &str = "default";
+
+/// How long one attempt to connect to NATS may take.
+const ONE_ATTEMPT: Duration = Duration::from_secs(5);
 
 /// Where truth and wake-ups come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +78,23 @@ pub fn store_options(config: &Config, mode: Mode) -> Result<remuda_store::Option
     Ok(options)
 }
 
+/// How a configuration names its NATS.
+#[must_use]
+pub fn nats_options(config: &Config) -> NatsOptions {
+    let settings = &config.nats;
+    let credentials = settings.credentials_file.clone();
+    NatsOptions {
+        servers: settings.servers.iter().map(|server| server.expose().to_owned()).collect(),
+        prefix: settings.prefix.clone(),
+        replicas: settings.replicas as usize,
+        credentials_file: (!credentials.as_os_str().is_empty()).then_some(credentials),
+        connect_timeout: settings.connect_timeout.min(ONE_ATTEMPT),
+        // A token whose worker died comes back no later than its lease ends.
+        ack_wait: config.worker.lease,
+        ..NatsOptions::default()
+    }
+}
+
 fn bad_config(error: remuda_config::Error) -> Error {
     Error::new(Code::InvalidArgument, error.to_string())
 }
@@ -111,22 +133,25 @@ impl Parts {
 
     async fn split(config: &Config) -> Result<Self> {
         let store = remuda_store::connect(&store_options(config, Mode::Split)?).await?;
-        let settings = &config.nats;
-        let credentials = settings.credentials_file.clone();
-        let options = NatsOptions {
-            servers: settings.servers.iter().map(|server| server.expose().to_owned()).collect(),
-            prefix: settings.prefix.clone(),
-            replicas: settings.replicas as usize,
-            credentials_file: (!credentials.as_os_str().is_empty()).then_some(credentials),
-            connect_timeout: settings.connect_timeout,
-            // A token whose worker died comes back no later than its lease ends.
-            ack_wait: config.worker.lease,
-            ..NatsOptions::default()
-        };
-        let nats = Nats::connect(options).await?;
+        let nats = connect_patiently(config).await?;
         let pool: Pool = config.worker.pool.parse()?;
         nats.prepare(&[pool]).await?;
         Ok(Self { store, transport: Arc::new(nats.clone()), nats: Some(nats), _lock: None })
+    }
+}
+
+/// Connects, and tries again with growing pauses while NATS does not answer.
+async fn connect_patiently(config: &Config) -> Result<Nats> {
+    let give_up_at = Instant::now() + config.nats.connect_timeout;
+    let mut pause = Duration::from_millis(100);
+    loop {
+        let error = match Nats::connect(nats_options(config)).await {
+            Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => error,
+            outcome => return outcome,
+        };
+        tracing::warn!(error = error.chain(), retry_in = ?pause, "waiting for NATS");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
     }
 }
 

@@ -34,7 +34,8 @@ fn to_duration(duration: Duration) -> Option<prost_types::Duration> {
 
 /// Reads a duration a caller sent; negative and absurd values name the field.
 pub fn from_duration(field: &str, duration: prost_types::Duration) -> Result<Duration> {
-    let duration = Duration::try_from(duration).map_err(|_| Error::invalid(field, "expected 1 ms to 24 h"))?;
+    let duration =
+        Duration::try_from(duration).map_err(|_| Error::invalid(field, "expected 1 ms to 24 h"))?;
     limits::check_timeout(field, duration)?;
     Ok(duration)
 }
@@ -92,8 +93,9 @@ fn tool_call(index: usize, call: v1::ToolCall) -> Result<ToolCall> {
     limits::check_arguments_size(&field("arguments"), call.arguments.len())?;
     let arguments = match call.arguments.as_str() {
         "" => Value::Object(serde_json::Map::new()),
-        text => serde_json::from_str(text)
-            .map_err(|error| Error::invalid(field("arguments"), format!("expected a JSON object: {error}")))?,
+        text => serde_json::from_str(text).map_err(|error| {
+            Error::invalid(field("arguments"), format!("expected a JSON object: {error}"))
+        })?,
     };
     let id = match call.id.as_str() {
         "" => ToolCallId::new(),
@@ -225,7 +227,9 @@ impl From<Event> for v1::Event {
     fn from(event: Event) -> Self {
         // The body serialises as {"type": …, "data": …}; the type is a field of its own on the wire.
         let data = match serde_json::to_value(&event.body) {
-            Ok(Value::Object(mut body)) => body.remove("data").map(|data| data.to_string()).unwrap_or_default(),
+            Ok(Value::Object(mut body)) => {
+                body.remove("data").map(|data| data.to_string()).unwrap_or_default()
+            }
             _ => String::new(),
         };
         Self {
@@ -278,10 +282,8 @@ mod tests {
         assert_eq!(rejected(call("{")), (Code::InvalidArgument, field("arguments")));
         let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(2 * 1024 * 1024));
         assert_eq!(rejected(call(&huge)), (Code::TooLarge, field("arguments")));
-        let negative = v1::ToolCall {
-            timeout: Some(prost_types::Duration { seconds: -1, nanos: 0 }),
-            ..call("{}")
-        };
+        let negative =
+            v1::ToolCall { timeout: Some(prost_types::Duration { seconds: -1, nanos: 0 }), ..call("{}") };
         assert_eq!(rejected(negative), (Code::InvalidArgument, field("timeout")));
         let absurd = v1::ToolCall {
             timeout: Some(prost_types::Duration { seconds: i64::MAX, nanos: 999_999_999 }),

@@ -14,9 +14,12 @@ use remuda_store::Store;
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
 pub use sessions::SessionSpec;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::waker::Waker;
+
+const INPUT_ROOM_KIB: usize = 128 * 1024;
 
 /// Checks the arguments of a tool call before the run is accepted.
 pub type CheckCall = Arc<dyn Fn(&remuda_domain::tool::ToolCall) -> Result<()> + Send + Sync>;
@@ -46,6 +49,8 @@ pub struct App {
     check_call: CheckCall,
     waker: Waker,
     tasks: TaskTracker,
+    /// Kibibytes of input that may be on their way to the store at once: what bounds memory under a flood of submits.
+    input_room: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for App {
@@ -66,6 +71,7 @@ impl App {
             check_call: options.check_call,
             waker,
             tasks,
+            input_room: Arc::new(Semaphore::new(INPUT_ROOM_KIB)),
         }
     }
 

@@ -20,6 +20,11 @@ pub(super) struct Link {
     lost: watch::Receiver<u64>,
 }
 
+/// What of a server's URL may be shown: what comes after user and password.
+fn without_credentials(server: &str) -> &str {
+    server.rsplit_once('@').map_or(server, |(_, place)| place)
+}
+
 impl Link {
     pub(super) async fn connect(name: &str, options: &NatsOptions) -> Result<Self> {
         let (connections, connected) = watch::channel(0);
@@ -41,7 +46,8 @@ impl Link {
         }
         let servers = parse_servers(&options.servers)?;
         let limit = options.connect_timeout.saturating_mul(u32::try_from(servers.len()).unwrap_or(u32::MAX));
-        let message = || format!("cannot connect to NATS at {}", options.servers.join(", "));
+        let places: Vec<&str> = options.servers.iter().map(|server| without_credentials(server)).collect();
+        let message = || format!("cannot connect to NATS at {}", places.join(", "));
         let client = timeout(limit, settings.connect(servers))
             .await
             .map_err(|_| Error::unavailable(format!("{}: timed out", message())))?

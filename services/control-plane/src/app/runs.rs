@@ -1,9 +1,9 @@
 //! Runs: submitting, reading, cancelling.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Cursor, Run, RunId, RunInput, RunState,
+    Cursor, Error, Run, RunId, RunInput, RunState,
     error::Result,
     identity::Principal,
     limits,
@@ -24,6 +24,8 @@ pub struct Submission {
     pub session: String,
     pub create_session: bool,
     pub input: RunInput,
+    /// Size of the input as it came.
+    pub input_bytes: usize,
     pub timeout: Option<Duration>,
     pub if_busy: IfBusy,
     pub idempotency_key: Option<String>,
@@ -87,8 +89,14 @@ impl App {
             idempotency,
             traceparent: submission.traceparent,
         };
+        let kib = u32::try_from(submission.input_bytes / 1024 + 1).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.input_room).acquire_many_owned(kib).await;
         let app = self.clone();
-        self.to_the_end(async move { app.commit_submission(run).await }).await
+        self.to_the_end(async move {
+            let _room = room.map_err(|_| Error::unavailable("the server shuts down"))?;
+            app.commit_submission(run).await
+        })
+        .await
     }
 
     fn check_arguments(&self, input: &RunInput) -> Result<()> {

@@ -26,10 +26,12 @@ fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result
     let Some(v1::submit_run_request::Input::Tools(tools)) = body.input else {
         return Err(Error::invalid("input", "expected tools"));
     };
+    let input_bytes = tools.calls.iter().map(|call| call.arguments.len()).sum();
     Ok(Submission {
         session: body.session,
         create_session: body.create_session,
         input: RunInput::Tools(convert::tools_input(tools)?),
+        input_bytes,
         timeout: body.timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,
         if_busy: convert::if_busy(body.if_busy)?,
         idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),

@@ -48,11 +48,10 @@ fn a_missing_or_second_end_is_seen() {
     assert!(broken(&logs, &probes()).contains(&"one_terminal_event_per_run"));
 
     let mut logs = good();
-    let cursor = logs[0].last_cursor + 1;
-    for events in [&mut logs[0].events, &mut logs[0].replayed] {
-        events.push(event(cursor, "r1", "run.cancelled", 990, &json!({ "reason": "late" })));
-    }
-    logs[0].last_cursor = cursor;
+    let log = &mut logs[0];
+    log.last_cursor += 1;
+    log.events.push(event(log.last_cursor, "r1", "run.cancelled", 990, &json!({ "reason": "late" })));
+    log.replayed.clone_from(&log.events);
     assert_eq!(broken(&logs, &probes())[0], "one_terminal_event_per_run");
 
     let mut logs = good();

@@ -11,7 +11,10 @@ use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 use remuda_client::{Client, Target, terminal_state};
 use remuda_domain::{Error, RunId, RunState, SessionId, error::Result};
 use remuda_proto::v1;
-use tokio::{sync::watch, time::timeout};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -127,14 +130,22 @@ async fn follow(
     };
     let expected = cast.iter().map(|role| role.scene.runs.len()).sum();
     while live.ended.len() < expected {
-        let Some((session, event)) = live.next().await? else { return Ok(live.logs) };
-        screen.event(session, &event);
+        let arrived = tokio::select! {
+            arrived = live.next() => arrived?,
+            () = when(screen.due()) => {
+                screen.show_due(Instant::now());
+                continue;
+            }
+        };
+        let Some((session, event)) = arrived else { break };
         if event.r#type == "run.started" {
             progress.send_modify(|progress| {
                 progress.started.insert(session);
             });
         }
+        screen.take(session, event);
     }
+    screen.show_all();
     for (session, role) in cast.iter().enumerate() {
         let request = v1::GetSessionRequest { session: role.id.clone() };
         let answer = role.client.get_session(request).await?.session;
@@ -149,6 +160,14 @@ async fn follow(
     Ok(live.logs)
 }
 
+/// Comes at a moment, or never.
+async fn when(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 struct Live {
     events: futures::stream::SelectAll<BoxStream<'static, Result<(usize, v1::Event)>>>,
     logs: Vec<SessionLog>,
@@ -157,7 +176,7 @@ struct Live {
 }
 
 impl Live {
-    /// The next event, already recorded. `None` when none comes any more.
+    /// The next event, already recorded. `None` when none comes any more. Cancel-safe.
     async fn next(&mut self) -> Result<Option<(usize, v1::Event)>> {
         let Ok(Some(arrived)) = timeout(STALLED, self.events.next()).await else { return Ok(None) };
         let (session, event) = arrived?;

@@ -23,8 +23,11 @@ pub(super) fn introduce(screen: &Screen, stage: &Stage, scenes: &[Scene]) {
     let [acme, globex] = TENANTS;
     let runs: usize = scenes.iter().map(|scene| scene.runs.len()).sum();
     screen.line(&format!("{} {VERSION}", screen.bold("remuda demo")));
-    screen.line(&format!("A private stack in this process: gRPC on {}, SQLite, one worker.", stage.address));
-    screen.line(&format!(
+    screen.paragraph(&format!(
+        "A private stack in this process: gRPC on {}, SQLite, one worker.",
+        stage.address
+    ));
+    screen.paragraph(&format!(
         "Tenants {acme} and {globex} with an API key each submit {runs} runs into {} sessions.",
         scenes.len()
     ));
@@ -69,8 +72,12 @@ impl Report {
         let broken = self.checks.iter().filter(|check| !check.held()).count();
         match broken {
             0 => screen.verdict(true, &format!("All {count} expectations held, in {took}.")),
-            _ => screen
-                .verdict(false, &format!("{broken} of {count} expectations did not hold. This is a bug.")),
+            _ => screen.verdict(
+                false,
+                &format!(
+                    "{broken} of {count} expectations did not hold. This is a bug; --keep keeps the data."
+                ),
+            ),
         }
         if let Some(kept) = &self.kept {
             screen.line(&format!("The data is kept in {kept}"));

@@ -13,6 +13,7 @@ use remuda_client::terminal_state;
 use remuda_domain::{RunState, Timestamp};
 use remuda_proto::v1;
 use serde_json::Value;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -25,6 +26,8 @@ use crate::output::{Output, Style, elapsed, one_line};
 
 /// How wide a text is that no terminal shows.
 const PAGE_COLUMNS: usize = 80;
+/// Longer than a worker holds back the start of a run that may be over soon.
+const HOLD: Duration = Duration::from_millis(60);
 /// Colours of sessions: none of them means good or bad elsewhere.
 const SESSION_COLORS: [&str; 5] = ["38;5;39", "38;5;80", "38;5;141", "38;5;215", "38;5;180"];
 
@@ -38,6 +41,16 @@ pub(super) struct Screen {
     sessions: Vec<SessionView>,
     zero: Option<Timestamp>,
     runs: HashMap<String, RunView>,
+    held: Vec<Held>,
+}
+
+/// An event that waits for its place between those of other sessions.
+#[derive(Debug)]
+struct Held {
+    until: Instant,
+    at: Timestamp,
+    session: usize,
+    event: v1::Event,
 }
 
 #[derive(Debug)]
@@ -87,6 +100,7 @@ impl Screen {
             sessions: sessions.collect(),
             zero: None,
             runs: HashMap::new(),
+            held: Vec::new(),
         }
     }
 
@@ -102,6 +116,13 @@ impl Screen {
     pub(super) fn heading(&self, text: &str) {
         self.line("");
         self.line(&self.bold(text));
+    }
+
+    /// Writes text of any length.
+    pub(super) fn paragraph(&self, text: &str) {
+        for line in wrap(text, self.columns) {
+            self.line(&line);
+        }
     }
 
     pub(super) fn bold(&self, text: &str) -> String {
@@ -131,9 +152,36 @@ impl Screen {
         self.line(painted.trim_end());
     }
 
+    /// Takes an event. The streams of sessions know nothing of each other, so it is held for a moment in which older ones
+    /// of other sessions may come.
+    pub(super) fn take(&mut self, session: usize, event: v1::Event) {
+        let Some(at) = at(&event) else { return };
+        self.held.push(Held { until: Instant::now() + HOLD, at, session, event });
+    }
+
+    /// When there will be something to show, if nothing else comes.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.held.iter().map(|held| held.until).min()
+    }
+
+    /// Shows what was held for long enough, and what is older than that.
+    pub(super) fn show_due(&mut self, now: Instant) {
+        let due = self.held.iter().filter(|held| held.until <= now).map(|held| held.at).max();
+        self.held.sort_by_key(|held| held.at);
+        let count = self.held.partition_point(|held| Some(held.at) <= due);
+        for Held { at, session, event, .. } in self.held.drain(..count).collect::<Vec<_>>() {
+            self.event(session, &event, at);
+        }
+    }
+
+    /// Shows everything that is held.
+    pub(super) fn show_all(&mut self) {
+        self.show_due(Instant::now() + HOLD);
+    }
+
     /// Tells of an event, if it is one that people want to see.
-    pub(super) fn event(&mut self, session: usize, event: &v1::Event) {
-        let (Some(at), data) = (at(event), data(event)) else { return };
+    fn event(&mut self, session: usize, event: &v1::Event, at: Timestamp) {
+        let data = data(event);
         let run = self.runs.entry(event.run_id.clone()).or_default();
         let act = self.sessions[session].acts.get(run.number.wrapping_sub(1));
         let calls = act.map(|act| act.calls.as_slice()).unwrap_or_default();
@@ -221,7 +269,9 @@ impl Screen {
     pub(super) fn verdict(&self, good: bool, text: &str) {
         let style = if good { Style::Good } else { Style::Bad };
         self.line("");
-        self.line(&self.output.out.paint(style, text));
+        for line in wrap(text, self.columns) {
+            self.line(&self.output.out.paint(style, &line));
+        }
     }
 }
 
@@ -230,22 +280,27 @@ fn ending(state: RunState, took: Duration, printed: &str, why: &str) -> (char, T
     match state {
         RunState::Completed => ('✓', Tone::Plain, with(&took, printed)),
         RunState::Cancelled => ('⊘', Tone::Cancelled, format!("cancelled after {took}")),
-        _ => ('✗', Tone::Failed, format!("{took}  {why}")),
+        _ => ('✗', Tone::Failed, why.to_owned()),
     }
 }
 
 fn with(text: &str, printed: &str) -> String {
-    if printed.is_empty() { text.to_owned() } else { format!("{text}  “{printed}”") }
+    if printed.is_empty() { text.to_owned() } else { format!("{text}  {printed}") }
 }
 
-/// The first line of what a call answered, or why it failed.
+/// The first line of what a call answered, quoted, or the code of its failure.
 fn printed(outcome: &Value) -> String {
+    if let Some(code) = outcome["failure"]["code"].as_str() {
+        return one_line(code);
+    }
     let output = &outcome["output"];
-    let failure = outcome["failure"]["code"].as_str();
-    let text = failure.or(output.as_str()).or(output["stdout"].as_str()).or(output["content"].as_str());
+    let text = output.as_str().or(output["stdout"].as_str()).or(output["content"].as_str());
     let first = text.unwrap_or_default().lines().next().unwrap_or_default();
     // `Read` numbers its lines.
-    one_line(first.rsplit('\t').next().unwrap_or_default()).trim().to_owned()
+    match one_line(first.rsplit('\t').next().unwrap_or_default()).trim() {
+        "" => String::new(),
+        text => format!("“{text}”"),
+    }
 }
 
 /// Cuts text to a number of columns.
@@ -278,7 +333,8 @@ fn wrap(text: &str, columns: usize) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
-    use super::*;
+    use super::{super::recording::testing::event, *};
+    use crate::output::ColorChoice;
 
     #[test]
     fn text_is_cut_and_broken_to_the_width() {
@@ -289,14 +345,36 @@ mod tests {
         assert_eq!(wrap("unbreakable", 4), ["unbreakable"]);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn events_of_different_sessions_are_shown_in_the_order_of_time() {
+        let mut screen = Screen::new(Output::new(true, ColorChoice::Never), &[]);
+        let take = |screen: &mut Screen, millis| {
+            screen.take(0, event(1, "", "session.created", millis, &Value::Null))
+        };
+        take(&mut screen, 20);
+        tokio::time::advance(HOLD / 2).await;
+        take(&mut screen, 10);
+        take(&mut screen, 30);
+        let left =
+            |screen: &Screen| screen.held.iter().map(|held| held.at.timestamp_millis()).collect::<Vec<_>>();
+        screen.show_due(Instant::now());
+        assert_eq!(left(&screen), [10, 20, 30]);
+        tokio::time::advance(HOLD / 2).await;
+        assert_eq!(screen.due(), Some(Instant::now()));
+        screen.show_due(Instant::now());
+        assert_eq!(left(&screen), [30], "the older one went with the one that was due");
+        screen.show_all();
+        assert_eq!(screen.due(), None);
+    }
+
     #[test]
     fn what_a_call_printed_is_shown_in_a_few_words() {
         assert_eq!(
             printed(&json!({ "output": { "stdout": "packaged\nmore\n", "exit_code": 0 } })),
             "packaged"
         );
-        assert_eq!(printed(&json!({ "output": { "content": "     1\tone herd\n" } })), "one herd");
-        assert_eq!(printed(&json!({ "output": "page 1" })), "page 1");
+        assert_eq!(printed(&json!({ "output": { "content": "     1\tone herd\n" } })), "“one herd”");
+        assert_eq!(printed(&json!({ "output": "page 1" })), "“page 1”");
         assert_eq!(printed(&json!({ "failure": { "code": "file_not_found" } })), "file_not_found");
         assert_eq!(printed(&json!({ "output": { "bytes_written": 3 } })), "");
     }

@@ -56,9 +56,8 @@ pub(super) async fn store(config: &Config, mode: Mode) -> Check {
             }
         }
     }
-    let options =
-        Options { connect_timeout: Duration::ZERO, max_connections: 1, ..Options::new(url.expose()) };
-    let status = match timeout(PATIENCE, remuda_store::schema_status(&options)).await {
+    let options = Options { connect_timeout: PATIENCE, max_connections: 1, ..Options::new(url.expose()) };
+    let status = match timeout(PATIENCE * 2, remuda_store::schema_status(&options)).await {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => {
             let mend = if sqlite_path(url.expose()).is_some() {
@@ -151,20 +150,15 @@ pub(super) async fn nats(config: &Config, mode: Mode) -> Check {
         return Check::not_used(NAME, "not used in the embedded mode");
     }
     let nats = &config.nats;
-    let servers: Vec<String> = nats.servers.iter().map(|server| server.expose().to_owned()).collect();
     let shown = nats.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let credentials = Some(&nats.credentials_file).filter(|file| !file.as_os_str().is_empty());
     if let Some(check) = credentials.and_then(|file| unreadable_credentials(file)) {
         return check;
     }
     let options = NatsOptions {
-        servers,
-        prefix: nats.prefix.clone(),
-        replicas: usize::try_from(nats.replicas).unwrap_or(usize::MAX),
-        credentials_file: credentials.cloned(),
         connect_timeout: PATIENCE,
         request_timeout: PATIENCE,
-        ..NatsOptions::default()
+        ..remuda_node::nats_options(config)
     };
     let look = async {
         let nats = Nats::connect(options).await?;

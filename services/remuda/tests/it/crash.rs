@@ -102,7 +102,7 @@ async fn a_follower_survives_the_restart_of_its_server() {
     server.process.kill();
     drop(server);
     let address = endpoint.strip_prefix("http://").unwrap();
-    let _second = Dev::start_in(directory, &["--set", &format!("server.listen={address}")]).await;
+    let _second = Dev::start_in(directory, &["--listen", address]).await;
     assert_eq!(watch.exit_code().await, 0);
     let cursors: Vec<i64> = watch.documents().iter().filter_map(|event| event["cursor"].as_i64()).collect();
     assert!(cursors.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{cursors:?}");

@@ -180,6 +180,7 @@ async fn what_waits_is_shown_and_explained() {
     let worker = workers[0]["id"].as_str().unwrap();
     assert_eq!(cli.one(&["workers", "drain", worker]).await["id"], worker);
     let late = submit("s3").await;
+    // Nothing happens, so there is nothing to wait for.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(cli.one(&["runs", "show", &late]).await["state"], "queued");
 }

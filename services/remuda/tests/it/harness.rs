@@ -178,9 +178,13 @@ impl Dev {
         Self::start_in(temporary_directory(), more).await
     }
 
+    /// Starts on a directory that an earlier life may have used.
     pub(crate) async fn start_in(directory: TempDir, more: &[&str]) -> Self {
         let data = directory.path().join("data");
-        let mut arguments = vec!["dev", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
+        let mut arguments = vec!["dev", "--data-dir", data.to_str().unwrap()];
+        if !more.contains(&"--listen") {
+            arguments.extend(["--listen", "127.0.0.1:0"]);
+        }
         arguments.extend(more);
         let server = Server::start(&arguments, &[]).await;
         let cli = Cli::new(server.endpoint());

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
 
+mod access;
 mod api;
+mod cluster;
 mod control;
 mod crash;
 mod embedded;
 mod harness;
+mod split;

@@ -1,0 +1,125 @@
+//! Keys, tenants and schemas: who may see what, and when a server refuses to start.
+
+use remuda_domain::{Code, Error};
+use remuda_proto::v1;
+use remuda_testkit::{nats_binaries, wait_for};
+
+use crate::{
+    api::{noop, submit},
+    cluster::{Cluster, Services},
+    harness::{Cli, PATIENCE},
+};
+
+#[tokio::test]
+async fn only_a_good_key_gets_in() {
+    let cluster = Cluster::start(&nats_binaries()[0], 0).await;
+    let services = &cluster.services;
+    let nobody = Cli::new(cluster.control_plane.endpoint());
+    let list = ["sessions", "list", "--json"];
+    let missing = nobody.run(&list).await;
+    assert_eq!((missing.code, missing.error().0.as_str()), (5, "unauthenticated"));
+    let human = nobody.run(&["sessions", "list"]).await;
+    assert!(human.stderr.contains("remuda keys create"), "{}", human.stderr);
+    for wrong in ["rmd_wrong", "x", "-", "rmd_\u{e9}", &"k".repeat(5000)] {
+        let refused = nobody.with_key(wrong).run(&list).await;
+        assert!(matches!(refused.code, 2 | 5), "{wrong}: {refused:?}");
+    }
+
+    let (id, secret) = services.create_key("acme", &[]).await;
+    let ci = nobody.with_key(&secret);
+    assert_eq!(ci.run(&list).await.code, 0);
+    assert_eq!(ci.run(&["workers", "--json"]).await.error().0, "permission_denied", "the fleet needs admin");
+    let (_, reader) = services.create_key("acme", &["read"]).await;
+    let reader = nobody.with_key(&reader);
+    assert_eq!(reader.run(&list).await.code, 0);
+    assert_eq!(reader.run(&["run", "--tool", "noop", "--json"]).await.error().0, "permission_denied");
+
+    let keys = services.run(&["keys", "list", "--tenant", "acme", "--json"]).await;
+    assert_eq!(keys.documents().len(), 3);
+    assert!(!keys.stdout.contains("rmd_"), "secrets are never shown again");
+    assert_eq!(services.run(&["keys", "revoke", &id, "--tenant", "acme"]).await.code, 0);
+    let refused = || async { ci.run(&list).await.code == 5 };
+    wait_for("the server to notice the revoked key", PATIENCE, refused).await;
+    assert_eq!(services.run(&["keys", "revoke", &id, "--tenant", "other"]).await.code, 4);
+
+    let (_, brief) = {
+        let created =
+            services.run(&["keys", "create", "--tenant", "acme", "--expires-in", "1ms", "--json"]).await;
+        (created.code, created.documents()[0]["secret"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(nobody.with_key(&brief).run(&list).await.code, 5, "an expired key");
+}
+
+/// What a caller can learn from a refusal.
+fn learned(error: &Error) -> (Code, String, Option<String>) {
+    (error.code(), error.message().to_owned(), error.field().map(str::to_owned))
+}
+
+#[tokio::test]
+async fn what_belongs_to_another_tenant_does_not_exist() {
+    let cluster = Cluster::start(&nats_binaries()[0], 1).await;
+    let owner = cluster.client();
+    let run = submit(&owner, "secret", vec![noop(0)]).await;
+    owner.wait_until_finished(&run).await.unwrap();
+    let session = crate::api::session(&owner, "secret").await.id;
+    let (_, key) = cluster.services.create_key("rival", &["write", "admin"]).await;
+    let rival_cli = Cli::new(cluster.control_plane.endpoint()).with_key(&key);
+    let rival = rival_cli.client();
+    let (no_session, no_run) =
+        (remuda_domain::SessionId::new().to_string(), remuda_domain::RunId::new().to_string());
+
+    macro_rules! same {
+        ($method:ident, $request:ident, $field:ident, $foreign:expr, $unknown:expr $(, $more:ident : $value:expr)*) => {
+            let ask = |$field: String| v1::$request { $field, $($more: $value,)* ..Default::default() };
+            let foreign = rival.$method(ask($foreign.to_string())).await.unwrap_err();
+            let unknown = rival.$method(ask($unknown.to_string())).await.unwrap_err();
+            assert_eq!(learned(&foreign), learned(&unknown), stringify!($method));
+            assert!(foreign.code().as_str().ends_with("_not_found"), "{}: {foreign}", stringify!($method));
+        };
+    }
+    same!(get_session, GetSessionRequest, session, session, no_session);
+    same!(get_session, GetSessionRequest, session, "secret", "nothing");
+    same!(update_session, UpdateSessionRequest, session, session, no_session, title: Some("mine".to_owned()));
+    same!(close_session, CloseSessionRequest, session, session, no_session, cancel_runs: true);
+    same!(list_messages, ListMessagesRequest, session, session, no_session);
+    same!(list_queue, ListQueueRequest, session, session, no_session);
+    same!(list_runs, ListRunsRequest, session, session, no_session);
+    same!(get_run, GetRunRequest, run_id, run, no_run);
+    same!(list_steps, ListStepsRequest, run_id, run, no_run);
+    same!(cancel_run, CancelRunRequest, run_id, run, no_run);
+    same!(explain_run, ExplainRunRequest, run_id, run, no_run);
+    let tools = v1::ToolsInput { calls: vec![noop(0)], ..Default::default() };
+    let tools = || Some(v1::submit_run_request::Input::Tools(tools.clone()));
+    same!(submit, SubmitRunRequest, session, session, no_session, input: tools());
+    same!(submit, SubmitRunRequest, session, session, no_session, input: tools(), create_session: true);
+    // The stream service answers the same, and so does the command line.
+    for (foreign, unknown) in [(&session, &no_session), (&run, &no_run)] {
+        let (one, other) = (rival_cli.run(&["watch", foreign]).await, rival_cli.run(&["watch", unknown]).await);
+        assert_eq!((one.code, &one.stderr), (4, &other.stderr));
+    }
+
+    assert!(rival_cli.json(&["sessions", "list"]).await.is_empty());
+    assert!(rival_cli.json(&["runs", "list"]).await.is_empty());
+    // A name is the tenant's own: the rival's session of that name is another one.
+    let mine = rival_cli.one(&["run", "--session", "secret", "--tool", "noop"]).await;
+    assert_ne!(mine["session_id"], session.as_str());
+    let listed = cluster.cli.json(&["runs", "list"]).await;
+    assert_eq!(listed.len(), 1, "the owner sees only its own");
+    assert_eq!(cluster.cli.one(&["sessions", "show", &session]).await["status"], "open");
+}
+
+#[tokio::test]
+async fn servers_refuse_a_schema_they_do_not_know() {
+    let services = Services::start(&nats_binaries()[0]);
+    for command in ["control-plane", "worker", "stream", "all"] {
+        let refused = services.run(&[command, "--json"]).await;
+        assert_eq!(refused.error().0, "schema_mismatch", "{command}");
+        assert!(refused.stderr.contains("remuda migrate"), "{}", refused.stderr);
+        assert_ne!(refused.code, 0);
+    }
+    let (first, second) =
+        (services.run(&["migrate", "--json"]).await, services.run(&["migrate", "--json"]).await);
+    assert_eq!(first.documents()[0]["from"], 0);
+    assert_eq!(second.documents()[0]["from"], first.documents()[0]["to"]);
+    drop(services.control_plane(&[]).await);
+}

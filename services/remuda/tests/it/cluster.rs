@@ -1,0 +1,105 @@
+//! The split mode: a control plane, workers and a stream service as processes on PostgreSQL and NATS.
+
+use std::path::Path;
+
+use remuda_client::Client;
+use remuda_testkit::{NatsServer, TestDatabase};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Cli, Done, Server, temporary_directory, variables};
+
+/// A database, a nats-server and the settings that name them.
+#[derive(Debug)]
+pub(crate) struct Services {
+    pub(crate) variables: Vec<(String, String)>,
+    pub(crate) nats: NatsServer,
+    pub(crate) database: TestDatabase,
+    // Tools may still write into it until the processes are gone.
+    _workspaces: TempDir,
+}
+
+impl Services {
+    pub(crate) fn start(nats: &Path) -> Self {
+        let nats = NatsServer::start(nats).unwrap();
+        let database = TestDatabase::create().unwrap();
+        let workspaces = temporary_directory();
+        let variables = variables(&[
+            ("REMUDA_STORE__URL", &database.url()),
+            ("REMUDA_NATS__SERVERS", &nats.url()),
+            ("REMUDA_WORKSPACES__ROOT", workspaces.path().to_str().unwrap()),
+            // A dead worker is noticed soon, and so is whatever nobody woke.
+            ("REMUDA_WORKER__LEASE", "3s"),
+            ("REMUDA_WORKER__HEARTBEAT", "500ms"),
+            ("REMUDA_RECONCILER__INTERVAL", "500ms"),
+            ("REMUDA_RECONCILER__LEASE", "2s"),
+        ]);
+        Self { variables, nats, database, _workspaces: workspaces }
+    }
+
+    /// Runs `remuda` with these settings.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Done {
+        Done::run(arguments, &self.variables).await
+    }
+
+    pub(crate) async fn migrate(&self) {
+        let done = self.run(&["migrate", "--json"]).await;
+        assert_eq!(done.code, 0, "{}", done.stderr);
+    }
+
+    /// Makes a key; gives its id and its secret.
+    pub(crate) async fn create_key(&self, tenant: &str, scopes: &[&str]) -> (String, String) {
+        let mut arguments = vec!["keys", "create", "--tenant", tenant, "--json"];
+        scopes.iter().for_each(|scope| arguments.extend(["--scope", scope]));
+        let done = self.run(&arguments).await;
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        let key: &Value = &done.documents()[0];
+        (key["id"].as_str().unwrap().to_owned(), key["secret"].as_str().unwrap().to_owned())
+    }
+
+    pub(crate) async fn control_plane(&self, more: &[(&str, &str)]) -> Server {
+        self.serve(&["control-plane", "--listen", "127.0.0.1:0"], more).await
+    }
+
+    pub(crate) async fn stream(&self) -> Server {
+        self.serve(&["stream", "--listen", "127.0.0.1:0"], &[]).await
+    }
+
+    pub(crate) async fn worker(&self) -> Server {
+        self.serve(&["worker"], &[]).await
+    }
+
+    pub(crate) async fn serve(&self, arguments: &[&str], more: &[(&str, &str)]) -> Server {
+        let all = [self.variables.clone(), variables(more)].concat();
+        Server::start(arguments, &all).await
+    }
+}
+
+/// Everything that production has, on one machine. Processes are dropped before the services they use.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) workers: Vec<Server>,
+    pub(crate) control_plane: Server,
+    pub(crate) stream: Server,
+    /// As the tenant `acme`, with every scope.
+    pub(crate) cli: Cli,
+    pub(crate) services: Services,
+}
+
+impl Cluster {
+    pub(crate) async fn start(nats: &Path, workers: usize) -> Self {
+        let services = Services::start(nats);
+        services.migrate().await;
+        let (_, secret) = services.create_key("acme", &["write", "admin"]).await;
+        let stream = services.stream().await;
+        let control_plane =
+            services.control_plane(&[("REMUDA_SERVER__STREAM_ENDPOINT", stream.endpoint())]).await;
+        let workers = futures::future::join_all((0..workers).map(|_| services.worker())).await;
+        let cli = Cli::new(control_plane.endpoint()).with_key(&secret);
+        Self { workers, control_plane, stream, cli, services }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.cli.client()
+    }
+}
