@@ -111,9 +111,12 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
 #[tokio::test]
 async fn servers_refuse_a_schema_they_do_not_know() {
     let services = Services::start(&nats_binaries()[0]);
-    for command in ["control-plane", "worker", "stream", "all"] {
-        let refused = services.run(&[command, "--json"]).await;
-        assert_eq!(refused.error().0, "schema_mismatch", "{command}");
+    let listen = ["--listen", "127.0.0.1:0"];
+    for (command, more) in
+        [("control-plane", &listen[..]), ("worker", &[]), ("stream", &listen[..]), ("all", &listen[..])]
+    {
+        let refused = services.run(&[&[command, "--json"], more].concat()).await;
+        assert_eq!(refused.error().0, "schema_mismatch", "{command}: {}", refused.stderr);
         assert!(refused.stderr.contains("remuda migrate"), "{}", refused.stderr);
         assert_ne!(refused.code, 0);
     }
