@@ -273,6 +273,17 @@ mod tests {
     }
 
     #[test]
+    fn every_code_is_documented() {
+        let page = include_str!("../../../docs/errors.md");
+        for code in Code::ALL {
+            let row = format!("| `{code}` |");
+            let line = page.lines().find(|line| line.starts_with(&row)).unwrap_or_else(|| panic!("{code} is missing"));
+            assert!(line.ends_with(&format!("| {} |", code.http())), "{line}");
+        }
+        assert_eq!(page.lines().filter(|line| line.starts_with("| `")).count(), Code::ALL.len());
+    }
+
+    #[test]
     fn display_names_the_field_and_hides_the_source() {
         let error = Error::invalid("timeout", "expected 1 s to 24 h").with_source("secret detail");
         assert_eq!(error.to_string(), "timeout: expected 1 s to 24 h");

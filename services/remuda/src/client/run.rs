@@ -91,7 +91,8 @@ pub(super) async fn run(args: RunArgs, client: &Client, output: Output) -> Resul
     }
     output.note(&format!("{} {}", output.err.paint(Style::Dim, "▸"), one_line(&run.id)));
     let seen = if follow {
-        follow_to_end(&run.id, client, output).await?
+        // The session's earlier history is of no interest here.
+        follow_to_end(&run.id, submitted.first_cursor.saturating_sub(1).max(0), client, output).await?
     } else {
         let mut progress = Progress::new(&output, "waiting for the run");
         progress.during(client.wait_until_finished(&run.id)).await.transpose_error()?
@@ -137,8 +138,8 @@ async fn submit(args: RunArgs, client: &Client) -> Result<v1::SubmitRunResponse>
 }
 
 /// Shows the events of a run and then fetches it. `None` after Ctrl-C.
-async fn follow_to_end(run_id: &str, client: &Client, output: Output) -> Result<Option<v1::Run>> {
-    let mut events = client.follow(Target::Run(run_id.to_owned()), 0);
+async fn follow_to_end(run_id: &str, after: i64, client: &Client, output: Output) -> Result<Option<v1::Run>> {
+    let mut events = client.follow(Target::Run(run_id.to_owned()), after);
     let mut progress = Progress::new(&output, "following the run");
     loop {
         match progress.during(events.next()).await {

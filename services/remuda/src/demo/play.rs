@@ -143,7 +143,7 @@ async fn follow(
                 progress.started.insert(session);
             });
         }
-        screen.take(session, event);
+        screen.take(session, event, Instant::now());
     }
     screen.show_all();
     for (session, role) in cast.iter().enumerate() {

@@ -154,9 +154,9 @@ impl Screen {
 
     /// Takes an event. The streams of sessions know nothing of each other, so it is held for a moment in which older ones
     /// of other sessions may come.
-    pub(super) fn take(&mut self, session: usize, event: v1::Event) {
+    pub(super) fn take(&mut self, session: usize, event: v1::Event, now: Instant) {
         let Some(at) = at(&event) else { return };
-        self.held.push(Held { until: Instant::now() + HOLD, at, session, event });
+        self.held.push(Held { until: now + HOLD, at, session, event });
     }
 
     /// When there will be something to show, if nothing else comes.
@@ -229,7 +229,7 @@ impl Screen {
         text: &str,
     ) {
         let since = self.zero.and_then(|zero| (at - zero).to_std().ok()).unwrap_or_default();
-        let offset = format!("{:>2}.{:02} s", since.as_secs(), since.subsec_millis() / 10);
+        let offset = format!("{}.{:02}s", since.as_secs(), since.subsec_millis() / 10);
         let titles =
             self.sessions.iter().map(|session| session.title.chars().count()).max().unwrap_or_default();
         let title = format!("{:titles$}", self.sessions[session].title);
@@ -333,7 +333,10 @@ fn wrap(text: &str, columns: usize) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
-    use super::{super::recording::testing::event, *};
+    use super::{
+        super::{recording::testing::event, script::scenes},
+        *,
+    };
     use crate::output::ColorChoice;
 
     #[test]
@@ -345,24 +348,21 @@ mod tests {
         assert_eq!(wrap("unbreakable", 4), ["unbreakable"]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn events_of_different_sessions_are_shown_in_the_order_of_time() {
-        let mut screen = Screen::new(Output::new(true, ColorChoice::Never), &[]);
-        let take = |screen: &mut Screen, millis| {
-            screen.take(0, event(1, "", "session.created", millis, &Value::Null))
-        };
-        take(&mut screen, 20);
-        tokio::time::advance(HOLD / 2).await;
-        take(&mut screen, 10);
-        take(&mut screen, 30);
-        let left =
-            |screen: &Screen| screen.held.iter().map(|held| held.at.timestamp_millis()).collect::<Vec<_>>();
-        screen.show_due(Instant::now());
-        assert_eq!(left(&screen), [10, 20, 30]);
-        tokio::time::advance(HOLD / 2).await;
-        assert_eq!(screen.due(), Some(Instant::now()));
-        screen.show_due(Instant::now());
-        assert_eq!(left(&screen), [30], "the older one went with the one that was due");
+    #[test]
+    fn events_of_different_sessions_are_shown_in_the_order_of_time() {
+        let mut screen = Screen::new(Output::new(true, ColorChoice::Never), &scenes());
+        let start = Instant::now();
+        for (session, millis, arrived) in
+            [(0, 20, start), (1, 10, start + HOLD / 2), (2, 30, start + HOLD / 2)]
+        {
+            screen.take(session, event(1, "", "session.created", millis, &Value::Null), arrived);
+        }
+        let left = |screen: &Screen| screen.held.iter().map(|held| held.session).collect::<Vec<_>>();
+        screen.show_due(start + HOLD / 2);
+        assert_eq!(left(&screen), [1, 0, 2]);
+        assert_eq!(screen.due(), Some(start + HOLD));
+        screen.show_due(start + HOLD);
+        assert_eq!(left(&screen), [2], "the older one went with the one that was due");
         screen.show_all();
         assert_eq!(screen.due(), None);
     }
@@ -371,7 +371,7 @@ mod tests {
     fn what_a_call_printed_is_shown_in_a_few_words() {
         assert_eq!(
             printed(&json!({ "output": { "stdout": "packaged\nmore\n", "exit_code": 0 } })),
-            "packaged"
+            "“packaged”"
         );
         assert_eq!(printed(&json!({ "output": { "content": "     1\tone herd\n" } })), "“one herd”");
         assert_eq!(printed(&json!({ "output": "page 1" })), "“page 1”");

@@ -131,7 +131,7 @@ pub(super) fn scenes() -> Vec<Scene> {
                     Call::bash("sleep 0.9"),
                     Call::read("notes.md"),
                 ]),
-                Act::new([Call::noop(700, "looking"), Call::read("missing.md")]).ending(RunState::Failed),
+                Act::new([Call::noop(700, "looking"), Call::read("no.md")]).ending(RunState::Failed),
                 Act::new([Call::bash("sleep 1.3; echo a failure stops no session")]),
             ],
         },
@@ -170,7 +170,7 @@ mod tests {
     fn titles_say_what_is_done() {
         let titles: Vec<String> = scenes()[1].runs.iter().map(Act::title).collect();
         assert_eq!(titles[0], "Write notes.md → Bash sleep 0.9 → Read notes.md");
-        assert_eq!(titles[1], "noop for 700 ms → Read missing.md");
+        assert_eq!(titles[1], "noop for 700 ms → Read no.md");
         assert_eq!(scenes()[0].runs[1].title(), "lint ∥ tests ∥ docs");
     }
 

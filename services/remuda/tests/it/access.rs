@@ -94,7 +94,8 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     same!(submit, SubmitRunRequest, session, session, no_session, input: tools(), create_session: true);
     // The stream service answers the same, and so does the command line.
     for (foreign, unknown) in [(&session, &no_session), (&run, &no_run)] {
-        let (one, other) = (rival_cli.run(&["watch", foreign]).await, rival_cli.run(&["watch", unknown]).await);
+        let (one, other) =
+            (rival_cli.run(&["watch", foreign]).await, rival_cli.run(&["watch", unknown]).await);
         assert_eq!((one.code, &one.stderr), (4, &other.stderr));
     }
 

@@ -9,4 +9,5 @@ mod control;
 mod crash;
 mod embedded;
 mod harness;
+mod order;
 mod split;

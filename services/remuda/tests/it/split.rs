@@ -128,7 +128,10 @@ async fn a_stopped_worker_loses_its_session_and_its_tools() {
     assert!(!is_alive(tools[0]), "the tool outlived its owner's lease");
     assert_eq!(ended.outcomes[0].status, "interrupted");
     cluster.workers[0].process.signal(Signal::SIGCONT);
-    assert_eq!(state(&finished(&client, &submit(&client, "s1", vec![noop(0)]).await).await), RunState::Completed);
+    assert_eq!(
+        state(&finished(&client, &submit(&client, "s1", vec![noop(0)]).await).await),
+        RunState::Completed
+    );
     judge(&history(&client, "s1").await);
 }
 
@@ -170,7 +173,8 @@ async fn sigterm_hands_a_session_to_another_worker() {
     let client = cluster.client();
     let calls: Vec<_> = (0..6).map(|_| bash("sleep 0.2")).collect();
     let run = submit(&client, "s1", calls).await;
-    wait_for("the run to start", PATIENCE, || async { !session(&client, "s1").await.worker_id.is_empty() }).await;
+    wait_for("the run to start", PATIENCE, || async { !session(&client, "s1").await.worker_id.is_empty() })
+        .await;
     cluster.workers.push(cluster.services.worker().await);
     let second = cluster.workers[1].worker_id().await;
     cluster.workers[0].process.signal(Signal::SIGTERM);
