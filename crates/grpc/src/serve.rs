@@ -45,6 +45,8 @@ pub fn basics() -> Result<(RoutesBuilder, HealthReporter)> {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(remuda_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            // So that generic clients can show the details of our errors.
+            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let broken = |error| Error::internal("the API's own description is broken").with_source(error);
     let mut routes = RoutesBuilder::default();

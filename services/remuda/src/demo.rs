@@ -32,6 +32,9 @@ const INTERRUPTED: u8 = 130;
 const HUNG_UP: u8 = 141;
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes:\n  0  every expectation held\n  1  at least one did not\n  130 interrupted"
+)]
 pub(crate) struct DemoArgs {
     /// Keep the demo's data directory, and say where it is.
     #[arg(long)]
@@ -46,10 +49,10 @@ enum End {
 }
 
 pub(crate) async fn execute(args: DemoArgs, output: Output) -> Result<ExitCode> {
-    let directory = tempfile::Builder::new()
-        .prefix("remuda-demo-")
-        .tempdir()
-        .map_err(|error| Error::internal("a temporary directory cannot be made").with_source(error))?;
+    let directory = tempfile::Builder::new().prefix("remuda-demo-").tempdir().map_err(|error| {
+        let place = std::env::temp_dir();
+        Error::internal(format!("no directory can be made in {}", place.display())).with_source(error)
+    })?;
     let begun = Instant::now();
     let scenes = script::scenes();
     let mut screen = Screen::new(output, &scenes);

@@ -75,8 +75,8 @@ fn one_end_each(logs: &[SessionLog]) -> Check {
         count += 1;
         let ends = log.trace(number - 1).ends;
         if ends != [run.fate] {
-            let expected = run.fate;
-            problems.push(format!("{} run {number}: expected {expected}, saw {ends:?}", log.title));
+            let (expected, saw) = (run.fate, names(&ends));
+            problems.push(format!("{} run {number}: expected {expected}, saw {saw}", log.title));
         }
     }
     let text = format!("{count} runs were accepted, and each ended exactly once and as planned");
@@ -85,6 +85,13 @@ fn one_end_each(logs: &[SessionLog]) -> Check {
 
 fn runs(logs: &[SessionLog]) -> impl Iterator<Item = (&SessionLog, usize, &Accepted)> {
     logs.iter().flat_map(|log| log.runs.iter().enumerate().map(move |(index, run)| (log, index + 1, run)))
+}
+
+fn names(ends: &[RunState]) -> String {
+    if ends.is_empty() {
+        return "no end".to_owned();
+    }
+    ends.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(" and ")
 }
 
 fn serial(logs: &[SessionLog]) -> Check {
@@ -198,7 +205,7 @@ fn cancelled(logs: &[SessionLog], probes: &Probes) -> Check {
     for (log, number, run) in runs(logs).filter(|(_, _, run)| run.fate == RunState::Cancelled) {
         let ends = log.trace(number - 1).ends;
         if ends != [RunState::Cancelled] {
-            problems.push(format!("the run {} ended {ends:?}", run.id));
+            problems.push(format!("the run {} ended so: {}", run.id, names(&ends)));
         }
         problems.extend(stuck_behind(log, number));
     }
@@ -206,8 +213,11 @@ fn cancelled(logs: &[SessionLog], probes: &Probes) -> Check {
         problems.push("its processes were never seen".to_owned());
     }
     problems.extend(probes.survivors.iter().map(|pid| format!("process {pid} is still there")));
-    let count = probes.pids.len();
-    let text = format!("the cancelled run was killed with its {count} processes, and its session went on");
+    let count = match probes.pids.len() {
+        0 => String::new(),
+        count => format!("{count} "),
+    };
+    let text = format!("the cancelled run was killed with its {count}processes, and its session went on");
     Check::new("cancel_kills", text, problems)
 }
 

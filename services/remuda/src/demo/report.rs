@@ -75,7 +75,7 @@ impl Report {
             _ => screen.verdict(
                 false,
                 &format!(
-                    "{broken} of {count} expectations did not hold. This is a bug; --keep keeps the data."
+                    "{broken} of {count} expectations did not hold. Perhaps `remuda doctor` knows why; else it is a bug, and --keep keeps the data to look at."
                 ),
             ),
         }

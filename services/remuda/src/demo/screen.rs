@@ -166,17 +166,20 @@ impl Screen {
 
     /// Shows what was held for long enough, and what is older than that.
     pub(super) fn show_due(&mut self, now: Instant) {
-        let due = self.held.iter().filter(|held| held.until <= now).map(|held| held.at).max();
-        self.held.sort_by_key(|held| held.at);
-        let count = self.held.partition_point(|held| Some(held.at) <= due);
-        for Held { at, session, event, .. } in self.held.drain(..count).collect::<Vec<_>>() {
-            self.event(session, &event, at);
-        }
+        self.show_up_to(self.held.iter().filter(|held| held.until <= now).map(|held| held.at).max());
     }
 
     /// Shows everything that is held.
     pub(super) fn show_all(&mut self) {
-        self.show_due(Instant::now() + HOLD);
+        self.show_up_to(self.held.iter().map(|held| held.at).max());
+    }
+
+    fn show_up_to(&mut self, last: Option<Timestamp>) {
+        self.held.sort_by_key(|held| held.at);
+        let count = self.held.partition_point(|held| Some(held.at) <= last);
+        for Held { at, session, event, .. } in self.held.drain(..count).collect::<Vec<_>>() {
+            self.event(session, &event, at);
+        }
     }
 
     /// Tells of an event, if it is one that people want to see.

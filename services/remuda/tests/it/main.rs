@@ -4,10 +4,13 @@
 
 mod access;
 mod api;
+mod bad_input;
 mod cluster;
 mod control;
 mod crash;
 mod embedded;
 mod harness;
 mod order;
+mod reflection;
 mod split;
+mod wire;

@@ -1,0 +1,139 @@
+//! A client that knows nothing of Remuda but its address.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, ReflectMessage as _, Value,
+    prost::Message as _, prost_types::FileDescriptorProto,
+};
+use tonic::Request;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_reflection::pb::v1::{
+    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    server_reflection_request::MessageRequest as Ask, server_reflection_response::MessageResponse as Answer,
+};
+
+use crate::{harness::Dev, wire::Wire};
+
+/// Asks the reflection service one thing.
+async fn ask(wire: &Wire, question: Ask) -> Answer {
+    let request = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
+    let mut client = ServerReflectionClient::new(wire.channel.clone());
+    let mut answers = client.server_reflection_info(stream::iter([request])).await.unwrap().into_inner();
+    answers.next().await.unwrap().unwrap().message_response.unwrap()
+}
+
+/// Learns the API from the server: its services, then the files that define them and what those import.
+async fn learn(wire: &Wire) -> DescriptorPool {
+    let Answer::ListServicesResponse(services) = ask(wire, Ask::ListServices(String::new())).await else {
+        panic!("no list of services")
+    };
+    let mut files: Vec<FileDescriptorProto> = Vec::new();
+    let mut questions: Vec<Ask> =
+        services.service.into_iter().map(|service| Ask::FileContainingSymbol(service.name)).collect();
+    let mut known: HashSet<String> = HashSet::new();
+    while let Some(question) = questions.pop() {
+        let Answer::FileDescriptorResponse(answer) = ask(wire, question.clone()).await else {
+            panic!("no answer to {question:?}")
+        };
+        for bytes in answer.file_descriptor_proto {
+            let file = FileDescriptorProto::decode(bytes.as_slice()).unwrap();
+            if known.insert(file.name().to_owned()) {
+                questions.extend(file.dependency.iter().cloned().map(Ask::FileByFilename));
+                files.push(file);
+            }
+        }
+    }
+    let mut pool = DescriptorPool::new();
+    pool.add_file_descriptor_protos(files).unwrap();
+    pool
+}
+
+fn method(pool: &DescriptorPool, service: &str, name: &str) -> MethodDescriptor {
+    let service = pool.get_service_by_name(service).unwrap();
+    service.methods().find(|method| method.name() == name).unwrap()
+}
+
+fn path(method: &MethodDescriptor) -> String {
+    format!("{}/{}", method.parent_service().full_name(), method.name())
+}
+
+fn message<const N: usize>(descriptor: MessageDescriptor, fields: [(&str, Value); N]) -> DynamicMessage {
+    let mut message = DynamicMessage::new(descriptor);
+    for (name, value) in fields {
+        message.try_set_field_by_name(name, value).unwrap();
+    }
+    message
+}
+
+/// Reads a text, through the messages on the way to it.
+fn text(message: &DynamicMessage, path: &[&str]) -> String {
+    let (last, way) = path.split_last().unwrap();
+    let mut message = message.clone();
+    for field in way {
+        message = message.get_field_by_name(field).unwrap().as_message().unwrap().clone();
+    }
+    message.get_field_by_name(last).unwrap().as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_generic_client_submits_a_run_and_follows_it() {
+    let dev = Dev::start().await;
+    let wire = Wire::connect(dev.server.endpoint()).await;
+    let pool = learn(&wire).await;
+
+    let submit = method(&pool, "remuda.v1.RunService", "SubmitRun");
+    let tools_field = submit.input().get_field_by_name("tools").unwrap();
+    let tools_type = tools_field.kind().as_message().unwrap().clone();
+    let calls_field = tools_type.get_field_by_name("calls").unwrap();
+    let call = message(
+        calls_field.kind().as_message().unwrap().clone(),
+        [
+            ("tool", Value::String("Bash".into())),
+            ("arguments", Value::String(r#"{"command":"echo hi"}"#.into())),
+        ],
+    );
+    let tools = message(tools_type, [("calls", Value::List(vec![Value::Message(call)]))]);
+    let request = message(
+        submit.input(),
+        [
+            ("session", Value::String("s1".into())),
+            ("create_session", Value::Bool(true)),
+            ("tools", Value::Message(tools)),
+        ],
+    );
+    let bytes = Bytes::from(request.encode_to_vec());
+    let answer = wire.unary(&path(&submit), Request::new(bytes)).await.unwrap().into_inner();
+    let answer = DynamicMessage::decode(submit.output(), answer).unwrap();
+    let run = text(&answer, &["run", "id"]);
+
+    let subscribe = method(&pool, "remuda.v1.StreamService", "Subscribe");
+    assert!(subscribe.is_server_streaming());
+    let request = message(subscribe.input(), [("run_id", Value::String(run))]);
+    let mut events = wire.stream(&path(&subscribe), request.encode_to_vec().into()).await.unwrap();
+    let mut types = Vec::new();
+    let mut output = String::new();
+    while let Some(bytes) = events.message().await.unwrap() {
+        let event = DynamicMessage::decode(subscribe.output(), bytes).unwrap();
+        let kind = text(&event, &["event", "type"]);
+        if kind == "tool.completed" {
+            output = text(&event, &["event", "data"]);
+        }
+        types.push(kind);
+    }
+    assert_eq!(types, ["run.queued", "run.started", "tool.started", "tool.completed", "run.completed"]);
+    assert!(output.contains(r#""stdout":"hi\n""#), "{output}");
+}
+
+#[tokio::test]
+async fn the_health_service_answers() {
+    let dev = Dev::start().await;
+    let wire = Wire::connect(dev.server.endpoint()).await;
+    let mut health = HealthClient::new(wire.channel.clone());
+    let answer = health.check(HealthCheckRequest::default()).await.unwrap().into_inner();
+    assert_eq!(answer.status().as_str_name(), "SERVING");
+    let unknown = HealthCheckRequest { service: "nobody".to_owned() };
+    assert_eq!(health.check(unknown).await.unwrap_err().code(), tonic::Code::NotFound);
+}
