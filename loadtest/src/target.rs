@@ -30,8 +30,7 @@ impl Target {
     /// Starts the whole stack in this process.
     pub(crate) async fn embedded(slots: u32) -> anyhow::Result<Self> {
         let directory = TempDir::new()?;
-        let mut config = Config::default();
-        config.data_dir = directory.path().to_owned();
+        let mut config = Config { data_dir: directory.path().to_owned(), ..Config::default() };
         config.workspaces.root = directory.path().join("workspaces");
         config.server.listen = ([127, 0, 0, 1], 0).into();
         config.worker.slots = slots;

@@ -277,7 +277,10 @@ mod tests {
         let page = include_str!("../../../docs/errors.md");
         for code in Code::ALL {
             let row = format!("| `{code}` |");
-            let line = page.lines().find(|line| line.starts_with(&row)).unwrap_or_else(|| panic!("{code} is missing"));
+            let line = page
+                .lines()
+                .find(|line| line.starts_with(&row))
+                .unwrap_or_else(|| panic!("{code} is missing"));
             assert!(line.ends_with(&format!("| {} |", code.http())), "{line}");
         }
         assert_eq!(page.lines().filter(|line| line.starts_with("| `")).count(), Code::ALL.len());

@@ -142,7 +142,7 @@ mod tests {
 
         #[test]
         fn arbitrary_text_never_panics(text in ".{0,64}") {
-            let _ = text.parse::<RunId>();
+            prop_assert!(text.parse::<RunId>().is_ok() == (text.len() == 30 && text.starts_with("run_") && decode(&text[4..]).is_some()));
         }
     }
 

@@ -21,6 +21,9 @@ use crate::keys;
 const CACHE_TTL: Duration = Duration::from_secs(5);
 const CACHE_SIZE: usize = 10_000;
 
+/// Callers by the hash of their key, each believed until a moment.
+type Cache = HashMap<[u8; 32], (Instant, Principal)>;
+
 /// Whether requests need a key.
 #[derive(Clone, Debug)]
 pub enum KeyPolicy {
@@ -36,7 +39,7 @@ pub enum KeyPolicy {
 pub struct Authenticator {
     store: Arc<dyn Store>,
     policy: KeyPolicy,
-    cache: Arc<Mutex<HashMap<[u8; 32], (Instant, Principal)>>>,
+    cache: Arc<Mutex<Cache>>,
 }
 
 impl std::fmt::Debug for Authenticator {

@@ -57,7 +57,7 @@ impl std::fmt::Debug for Parts {
 /// How a configuration names its store.
 pub fn store_options(config: &Config, mode: Mode) -> Result<remuda_store::Options> {
     let url = match mode {
-        Mode::Embedded => config.embedded_store_url().map_err(bad_config)?,
+        Mode::Embedded => config.embedded_store_url().map_err(|error| bad_config(&error))?,
         Mode::Split if config.store.url.is_empty() => {
             let message = "expected postgres://…: the split mode needs a PostgreSQL database";
             return Err(Error::invalid("store.url", message));
@@ -95,7 +95,7 @@ pub fn nats_options(config: &Config) -> NatsOptions {
     }
 }
 
-fn bad_config(error: remuda_config::Error) -> Error {
+fn bad_config(error: &remuda_config::Error) -> Error {
     Error::new(Code::InvalidArgument, error.to_string())
 }
 
@@ -122,7 +122,7 @@ impl Parts {
     }
 
     async fn embedded(config: &Config) -> Result<Self> {
-        let lock = lock_directory(config.data_directory().map_err(bad_config)?)?;
+        let lock = lock_directory(config.data_directory().map_err(|error| bad_config(&error))?)?;
         let options = store_options(config, Mode::Embedded)?;
         remuda_store::migrate(&options).await?;
         let store = remuda_store::connect(&options).await?;

@@ -34,10 +34,16 @@ fn to_duration(duration: Duration) -> Option<prost_types::Duration> {
 
 /// Reads a duration a caller sent; negative and absurd values name the field.
 pub fn from_duration(field: &str, duration: prost_types::Duration) -> Result<Duration> {
-    let duration =
-        Duration::try_from(duration).map_err(|_| Error::invalid(field, "expected 1 ms to 24 h"))?;
+    let duration = plain_duration(duration).ok_or_else(|| Error::invalid(field, "expected 1 ms to 24 h"))?;
     limits::check_timeout(field, duration)?;
     Ok(duration)
+}
+
+/// A wire duration of any length, unless it is negative.
+#[must_use]
+pub fn plain_duration(duration: prost_types::Duration) -> Option<Duration> {
+    // The library negates what is negative, which panics for the smallest number of seconds.
+    if duration.seconds < 0 { None } else { duration.try_into().ok() }
 }
 
 impl From<RunState> for v1::RunState {

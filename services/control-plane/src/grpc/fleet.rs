@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::Api;
 
-fn pool_stats(stats: PoolStats) -> v1::PoolStats {
+fn pool_stats(stats: &PoolStats) -> v1::PoolStats {
     v1::PoolStats {
         pool: stats.pool.to_string(),
         runnable_sessions: stats.runnable_sessions,
@@ -41,7 +41,7 @@ impl FleetService for Api {
         self.gate
             .answer(request, Scope::Admin, |_, _| async move {
                 let pools = self.app.queue_stats().await?;
-                Ok(v1::GetQueueStatsResponse { pools: pools.into_iter().map(pool_stats).collect() })
+                Ok(v1::GetQueueStatsResponse { pools: pools.iter().map(pool_stats).collect() })
             })
             .await
     }

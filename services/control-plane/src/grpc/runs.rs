@@ -124,8 +124,8 @@ impl RunService for Api {
             .answer_within(MAX_WAIT + WAIT_MARGIN, request, Scope::Read, |caller, body| async move {
                 let run: RunId = body.run_id.parse()?;
                 let max_wait = match body.max_wait {
-                    Some(wait) => Duration::try_from(wait)
-                        .map_err(|_| Error::invalid("max_wait", "expected 0 to 5 minutes"))?
+                    Some(wait) => convert::plain_duration(wait)
+                        .ok_or_else(|| Error::invalid("max_wait", "expected 0 to 5 minutes"))?
                         .min(MAX_WAIT),
                     None => DEFAULT_WAIT,
                 };

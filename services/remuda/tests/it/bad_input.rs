@@ -19,7 +19,9 @@ use crate::{
 fn refused<T: Debug>(what: &str, answer: Result<T>, (code, field): (Code, &str)) {
     let error: Error = answer.expect_err(what);
     let found = (error.code(), error.field().unwrap_or_default());
-    if found != (code, field) { println!("MISMATCH {what}: {error:?} {found:?} {code} {field}"); }
+    if found != (code, field) {
+        println!("MISMATCH {what}: {error:?} {found:?} {code} {field}");
+    }
     let text = error.message();
     assert!(!text.is_empty() && text.len() <= 1024, "{what}: {text}");
     assert!(!text.contains(char::is_control), "{what}: {text:?}");
@@ -82,16 +84,52 @@ async fn submits(client: &Client) {
         ("10,000 levels", with_text(&deep(10_000)), invalid(&arguments)),
         ("a tool without a name", with_arguments("", &json!({})), invalid("tools.calls[0].tool")),
         ("an unknown tool", with_arguments("Nope", &json!({})), (Code::UnknownTool, "tools.calls[0].tool")),
-        ("a hostile tool", with_arguments("\u{1b}[2J\0\n", &json!({})), (Code::UnknownTool, "tools.calls[0].tool")),
-        ("an unknown argument", with_arguments("noop", &json!({ "nope": 1 })), invalid("tools.calls[0].arguments.nope")),
-        ("a missing argument", with_arguments("Bash", &json!({})), invalid("tools.calls[0].arguments.command")),
-        ("a wrong type", with_arguments("noop", &json!({ "sleep_ms": "1" })), invalid("tools.calls[0].arguments.sleep_ms")),
-        ("a negative sleep", with_arguments("noop", &json!({ "sleep_ms": -1 })), invalid("tools.calls[0].arguments.sleep_ms")),
-        ("an empty command", with_arguments("Bash", &json!({ "command": " " })), invalid("tools.calls[0].arguments.command")),
-        ("NUL in a command", with_arguments("Bash", &json!({ "command": "a\0b" })), invalid("tools.calls[0].arguments.command")),
-        ("a long command", with_arguments("Bash", &json!({ "command": "x".repeat(200_000) })), (Code::TooLarge, "tools.calls[0].arguments.command")),
+        (
+            "a hostile tool",
+            with_arguments("\u{1b}[2J\0\n", &json!({})),
+            (Code::UnknownTool, "tools.calls[0].tool"),
+        ),
+        (
+            "an unknown argument",
+            with_arguments("noop", &json!({ "nope": 1 })),
+            invalid("tools.calls[0].arguments.nope"),
+        ),
+        (
+            "a missing argument",
+            with_arguments("Bash", &json!({})),
+            invalid("tools.calls[0].arguments.command"),
+        ),
+        (
+            "a wrong type",
+            with_arguments("noop", &json!({ "sleep_ms": "1" })),
+            invalid("tools.calls[0].arguments.sleep_ms"),
+        ),
+        (
+            "a negative sleep",
+            with_arguments("noop", &json!({ "sleep_ms": -1 })),
+            invalid("tools.calls[0].arguments.sleep_ms"),
+        ),
+        (
+            "an empty command",
+            with_arguments("Bash", &json!({ "command": " " })),
+            invalid("tools.calls[0].arguments.command"),
+        ),
+        (
+            "NUL in a command",
+            with_arguments("Bash", &json!({ "command": "a\0b" })),
+            invalid("tools.calls[0].arguments.command"),
+        ),
+        (
+            "a long command",
+            with_arguments("Bash", &json!({ "command": "x".repeat(200_000) })),
+            (Code::TooLarge, "tools.calls[0].arguments.command"),
+        ),
         ("an empty path", with_arguments("Read", &json!({ "file_path": "" })), invalid(&path)),
-        ("NUL in a path", with_arguments("Write", &json!({ "file_path": "a\0b", "content": "" })), invalid(&path)),
+        (
+            "NUL in a path",
+            with_arguments("Write", &json!({ "file_path": "a\0b", "content": "" })),
+            invalid(&path),
+        ),
         ("a long path", with_arguments("Read", &json!({ "file_path": "x".repeat(5000) })), invalid(&path)),
         ("no session", session(""), invalid("session")),
         ("a control character", session("a\tb"), invalid("session")),
@@ -110,9 +148,16 @@ async fn submits(client: &Client) {
     for bad in ["a b", "a\n", "\u{e9}", &"k".repeat(129)] {
         table.push(("a bad idempotency key", key(bad), invalid("idempotency_key")));
     }
-    for (seconds, nanos) in
-        [(-1, 0), (0, 0), (0, -1), (i64::MAX, 0), (i64::MIN, 0), (86_401, 0), (0, i32::MAX), (1, -999_999_999)]
-    {
+    for (seconds, nanos) in [
+        (-1, 0),
+        (0, 0),
+        (0, -1),
+        (i64::MAX, 0),
+        (i64::MIN, 0),
+        (86_401, 0),
+        (0, i32::MAX),
+        (1, -999_999_999),
+    ] {
         let bad = duration(seconds, nanos);
         // The last two are odd ways to write a time within the limits, or are refused: never accepted as another one.
         if nanos.unsigned_abs() < 2 {
@@ -133,7 +178,20 @@ async fn ids(client: &Client) {
     let ses = SessionId::new().to_string();
     let upper = RunId::new().to_string().to_uppercase();
     let long = format!("run_{}", "0".repeat(5000));
-    for bad in ["", "x", "run_", "run_x", &ses, &upper, &long, "'; DROP TABLE runs; --", "../../etc", "*", ">", "a\0b"] {
+    for bad in [
+        "",
+        "x",
+        "run_",
+        "run_x",
+        &ses,
+        &upper,
+        &long,
+        "'; DROP TABLE runs; --",
+        "../../etc",
+        "*",
+        ">",
+        "a\0b",
+    ] {
         let run_id = || bad.to_owned();
         let expected = invalid("run_id");
         refused(bad, client.get_run(v1::GetRunRequest { run_id: run_id() }).await, expected);
@@ -173,7 +231,19 @@ async fn sessions(client: &Client) {
     refused("a path", create(&|request| request.workspace = "../..\n".into()).await, invalid("workspace"));
 
     // Names that would be dangerous as subjects, patterns, paths or SQL are only names.
-    let odd = [".", "..", "a..b", "*", ">", "a.>", "$JS.API", "-x", "'; DROP TABLE sessions; --", "../../etc", "日本語 🐎"];
+    let odd = [
+        ".",
+        "..",
+        "a..b",
+        "*",
+        ">",
+        "a.>",
+        "$JS.API",
+        "-x",
+        "'; DROP TABLE sessions; --",
+        "../../etc",
+        "日本語 🐎",
+    ];
     for name in odd {
         let run = submit(client, name, vec![noop(0)]).await;
         assert_eq!(state(&finished(client, &run).await).as_str(), "completed", "{name}");
@@ -261,7 +331,8 @@ async fn paths(client: &Client) {
 
 /// Text that stores like to choke on goes through unharmed.
 async fn odd_text(client: &Client) {
-    for echo in ["a\0b", "\u{1b}[2J", "\u{fffd}\u{202e}", "12345678901234567890123", "'; DROP TABLE runs; --"] {
+    for echo in ["a\0b", "\u{1b}[2J", "\u{fffd}\u{202e}", "12345678901234567890123", "'; DROP TABLE runs; --"]
+    {
         let run = submit(client, "text", vec![call("noop", &json!({ "echo": echo }))]).await;
         let outcome = finished(client, &run).await.outcomes.remove(0);
         assert_eq!(outcome.output, json!(echo).to_string(), "{echo:?}");
