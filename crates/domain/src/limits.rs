@@ -1,6 +1,6 @@
 //! The size of things: every bound on what a caller may send, and the checks that name the field.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use crate::{
     error::{Code, Error, Result},
@@ -45,8 +45,12 @@ fn check_tools(input: &ToolsInput, known_tool: impl Fn(&str) -> bool) -> Result<
     if input.calls.len() > MAX_CALLS {
         return Err(too_large("tools.calls", input.calls.len(), MAX_CALLS, "calls"));
     }
+    let mut ids = HashSet::with_capacity(input.calls.len());
     for (index, call) in input.calls.iter().enumerate() {
         let field = |name: &str| format!("tools.calls[{index}].{name}");
+        if !ids.insert(call.id) {
+            return Err(Error::invalid(field("id"), "expected an id that no other call of the run has"));
+        }
         if call.tool.is_empty() {
             return Err(Error::invalid(field("tool"), "expected the name of a tool"));
         }

@@ -6,10 +6,13 @@ use remuda_domain::{Code, Error, error::Result};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{
+    Code as StatusCode,
+    codegen::http::{HeaderValue, Response},
     service::RoutesBuilder,
     transport::{Server, server::TcpIncoming},
 };
 use tonic_health::server::HealthReporter;
+use tower::util::MapResponseLayer;
 
 /// How a server behaves on the wire.
 #[derive(Clone, Debug)]
@@ -57,6 +60,18 @@ pub fn basics() -> Result<(RoutesBuilder, HealthReporter)> {
     Ok((routes, reporter))
 }
 
+/// Says `invalid_argument` of bytes that are no message, such as text that is not UTF-8. The library would say
+/// `internal`, as if the fault were ours.
+fn blame_the_sender<B>(mut response: Response<B>) -> Response<B> {
+    const STATUS: &str = "grpc-status";
+    let header = |name: &str| response.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
+    let undecodable = header("grpc-message").starts_with(b"failed%20to%20decode%20Protobuf");
+    if undecodable && header(STATUS) == b"13" {
+        response.headers_mut().insert(STATUS, HeaderValue::from(StatusCode::InvalidArgument as u16));
+    }
+    response
+}
+
 /// Serves until `stop`, then lets open calls finish for a while.
 pub async fn serve(
     listener: TcpListener,
@@ -71,6 +86,7 @@ pub async fn serve(
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .max_concurrent_streams(Some(options.max_concurrent_streams))
         .http2_max_header_list_size(Some(16 * 1024))
+        .layer(MapResponseLayer::new(blame_the_sender))
         .add_routes(services.routes())
         .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
     let overdue = async {

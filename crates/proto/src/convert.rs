@@ -288,14 +288,11 @@ mod tests {
         assert_eq!(rejected(call("{")), (Code::InvalidArgument, field("arguments")));
         let huge = format!("{{\"a\":\"{}\"}}", "x".repeat(2 * 1024 * 1024));
         assert_eq!(rejected(call(&huge)), (Code::TooLarge, field("arguments")));
-        let negative =
-            v1::ToolCall { timeout: Some(prost_types::Duration { seconds: -1, nanos: 0 }), ..call("{}") };
-        assert_eq!(rejected(negative), (Code::InvalidArgument, field("timeout")));
-        let absurd = v1::ToolCall {
-            timeout: Some(prost_types::Duration { seconds: i64::MAX, nanos: 999_999_999 }),
-            ..call("{}")
-        };
-        assert_eq!(rejected(absurd), (Code::InvalidArgument, field("timeout")));
+        for (seconds, nanos) in [(-1, 0), (0, -1), (i64::MAX, 999_999_999), (i64::MIN, i32::MIN)] {
+            let timeout = Some(prost_types::Duration { seconds, nanos });
+            let call = v1::ToolCall { timeout, ..call("{}") };
+            assert_eq!(rejected(call), (Code::InvalidArgument, field("timeout")));
+        }
         let id = v1::ToolCall { id: "run_x".into(), ..call("{}") };
         assert_eq!(rejected(id), (Code::InvalidArgument, field("id")));
     }

@@ -56,6 +56,7 @@ fn learned(error: &Error) -> (Code, String, Option<String>) {
 }
 
 #[tokio::test]
+#[expect(clippy::needless_update, reason = "one macro for requests with one field and with many")]
 async fn what_belongs_to_another_tenant_does_not_exist() {
     let cluster = Cluster::start(&nats_binaries()[0], 1).await;
     let owner = cluster.client();

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use prost_reflect::{
-    DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, ReflectMessage as _, Value,
-    prost::Message as _, prost_types::FileDescriptorProto,
+    DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, Value, prost::Message as _,
+    prost_types::FileDescriptorProto,
 };
 use tonic::Request;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};

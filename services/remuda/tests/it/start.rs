@@ -17,7 +17,8 @@ async fn unknown_settings_are_named_wherever_they_come_from() {
     let file = directory.path().join("remuda.toml");
     fs::write(&file, "[worker]\nslotz = 3\n").unwrap();
     let file = file.to_str().unwrap();
-    let cases: [(&[&str], &[(&str, &str)], &str); 6] = [
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(&[&str], Variables<'_>, &str); 6] = [
         (&["--config", file], &[], "worker.slots"),
         (&[], &[("REMUDA_CONFIG", file)], "worker.slotz"),
         (&[], &[("REMUDA_WORKER__SLOTZ", "3")], "REMUDA_WORKER__SLOTS"),

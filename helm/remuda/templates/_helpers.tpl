@@ -1,0 +1,167 @@
+{{- define "remuda.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 30 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* Short enough for "-worker-" and a pool's name (24) behind it. */}}
+{{- define "remuda.fullname" -}}
+{{- $name := include "remuda.name" . -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | trunc 30 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "remuda.selector" -}}
+app.kubernetes.io/name: {{ include "remuda.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- with .pool }}
+remuda/pool: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "remuda.labels" -}}
+{{ include "remuda.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "remuda.serviceAccount" -}}
+{{- $default := ternary (include "remuda.fullname" .) "default" .Values.serviceAccount.create -}}
+{{- default $default .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "remuda.claim" -}}
+{{- default (printf "%s-workspaces" (include "remuda.fullname" .)) .Values.workspaces.existingClaim -}}
+{{- end -}}
+
+{{/* A setting as text. Helm reads numbers as floats and would write 1000000 as 1e+06. */}}
+{{- define "remuda.text" -}}
+{{- if kindIs "slice" . -}}{{ join "," . }}
+{{- else if not (kindIs "float64" .) -}}{{ . }}
+{{- else if eq (floor .) . -}}{{ printf "%.0f" . }}
+{{- else -}}{{ . }}
+{{- end -}}
+{{- end -}}
+
+{{/* Changes with the settings, so that pods are replaced then, and not with the chart's version. */}}
+{{- define "remuda.checksum" -}}
+{{- (include (print $.Template.BasePath "/configmap.yaml") . | fromYaml).data | toYaml | sha256sum -}}
+{{- end -}}
+
+{{/* What every pod has. Takes root and, but for the migration, component, pool and its values. */}}
+{{- define "remuda.pod" -}}
+automountServiceAccountToken: false
+# Variables about a service called remuda would look like settings.
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile:
+    type: RuntimeDefault
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- if .component }}
+serviceAccountName: {{ include "remuda.serviceAccount" .root }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "remuda.selector" . | nindent 8 }}
+{{- end }}
+{{- end -}}
+
+{{- define "remuda.container" -}}
+image: {{ printf "%s:%s" .root.Values.image.repository (default .root.Chart.AppVersion .root.Values.image.tag) | quote }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end -}}
+
+{{- define "remuda.storeUrl" -}}
+- name: REMUDA_STORE__URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ required "database.existingSecret is required: the name of a Secret with the database's URL" .Values.database.existingSecret }}
+      key: {{ .Values.database.key }}
+{{- end -}}
+
+{{/* The settings of every service: the ConfigMap, and what comes from Secrets. */}}
+{{- define "remuda.environment" -}}
+envFrom:
+  - configMapRef:
+      name: {{ include "remuda.fullname" . }}
+env:
+  {{- include "remuda.storeUrl" . | nindent 2 }}
+  {{- if and .Values.nats.existingSecret .Values.nats.serversKey }}
+  - name: REMUDA_NATS__SERVERS
+    valueFrom:
+      secretKeyRef:
+        name: {{ .Values.nats.existingSecret }}
+        key: {{ .Values.nats.serversKey }}
+  {{- end }}
+{{- end -}}
+
+{{- define "remuda.natsMount" -}}
+{{- if and .Values.nats.existingSecret .Values.nats.credentialsKey -}}
+- name: nats
+  mountPath: /etc/remuda/nats
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "remuda.natsVolume" -}}
+{{- if and .Values.nats.existingSecret .Values.nats.credentialsKey -}}
+- name: nats
+  secret:
+    secretName: {{ .Values.nats.existingSecret }}
+    defaultMode: 0440
+    items:
+      - key: {{ .Values.nats.credentialsKey }}
+        path: nats.creds
+{{- end }}
+{{- end -}}
+
+{{/* The probes of a gRPC port. Ready means that database and NATS answer; a restart would not mend those, so being alive
+     only means that the port is open. */}}
+{{- define "remuda.probes" -}}
+readinessProbe:
+  grpc:
+    port: {{ .port }}
+  periodSeconds: 5
+  timeoutSeconds: 3
+livenessProbe:
+  tcpSocket:
+    port: {{ .port }}
+  periodSeconds: 10
+  timeoutSeconds: 3
+  failureThreshold: 6
+lifecycle:
+  preStop:
+    exec:
+      # Until no load balancer sends new connections here.
+      command: [sleep, "5"]
+{{- end -}}
