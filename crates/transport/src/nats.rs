@@ -111,6 +111,10 @@ impl Transport for Nats {
         tokens::discard(&self.shared, pool, tenant, session, older_than).await
     }
 
+    async fn orphaned_tokens(&self) -> Result<u64> {
+        Ok(self.inspect().await?.orphans)
+    }
+
     async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
         Ok(Box::new(tokens::NatsTokens::new(Arc::clone(&self.shared), pool.clone())))
     }

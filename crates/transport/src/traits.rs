@@ -25,6 +25,12 @@ pub trait Transport: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// How many tokens there are that no worker will ever be given. More than none for a moment means nothing: the numbers it
+    /// is made of are not read at one moment.
+    async fn orphaned_tokens(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     /// Opens a source of tokens for one worker.
     async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>>;
 
