@@ -8,6 +8,8 @@ use remuda_domain::RunState;
 use remuda_proto::v1;
 use serde_json::{Value, json};
 
+use crate::harness::PATIENCE;
+
 pub(crate) fn call(tool: &str, arguments: &Value) -> v1::ToolCall {
     v1::ToolCall { tool: tool.to_owned(), arguments: arguments.to_string(), ..Default::default() }
 }
@@ -36,8 +38,15 @@ pub(crate) async fn submit(client: &Client, session: &str, calls: Vec<v1::ToolCa
     client.submit(submission(session, calls)).await.unwrap().run.unwrap().id
 }
 
+/// Waits for the end of a run. One that never ends fails the test, with what the server says about it.
 pub(crate) async fn finished(client: &Client, run: &str) -> v1::Run {
-    client.wait_until_finished(run).await.unwrap()
+    match tokio::time::timeout(PATIENCE, client.wait_until_finished(run)).await {
+        Ok(ended) => ended.unwrap(),
+        Err(_) => panic!(
+            "the run does not end: {:?}",
+            client.explain_run(v1::ExplainRunRequest { run_id: run.to_owned() }).await
+        ),
+    }
 }
 
 pub(crate) fn state(run: &v1::Run) -> RunState {

@@ -72,14 +72,17 @@ async fn a_data_directory_serves_one_process_and_must_be_usable() {
 }
 
 #[tokio::test]
-async fn a_database_of_the_wrong_kind_is_refused() {
+async fn a_file_that_is_no_database_is_refused() {
     let data = temporary_directory();
     fs::write(data.path().join("remuda.db"), "this is no database, it is a text file of some length")
         .unwrap();
-    let arguments = ["dev", "--listen", "127.0.0.1:0", "--data-dir", data.path().to_str().unwrap(), "--json"];
-    let mut dev = Process::start(&arguments, &[]);
-    assert_ne!(dev.exit_code().await, 0);
-    assert!(dev.stderr().contains("\"error\""), "{}", dev.stderr());
+    let directory = data.path().to_str().unwrap();
+    let arguments = ["dev", "--listen", "127.0.0.1:0", "--data-dir", directory, "--json"];
+    let refused = Done::run(&[&arguments[..], &["--set", "store.connect_timeout=1s"]].concat(), &[]).await;
+    assert_ne!(refused.code, 0);
+    assert!(!refused.error().0.is_empty(), "{}", refused.stderr);
+    let kept = fs::read(data.path().join("remuda.db")).unwrap();
+    assert!(kept.starts_with(b"this is no database"), "the file was changed");
 }
 
 /// Passes connections on, once it is started: a server that comes up late, on a port known before.
