@@ -169,9 +169,12 @@ fn opening_failed(error: sqlx::Error) -> Error {
         sqlx::Error::Configuration(_) => {
             return Error::invalid("store.url", "expected a valid database URL").with_source(error);
         }
-        // 28xxx: wrong password, 3D000: no such database. Waiting does not help.
+        // 28xxx: wrong password, 3D000: no such database; SQLite 11, 14, 26: damaged, cannot be opened, no database. Waiting
+        // does not help.
         sqlx::Error::Database(database) => {
-            database.code().is_some_and(|code| code.starts_with("28") || code == "3D000" || code == "14")
+            let hopeless =
+                |code: &str| code.starts_with("28") || matches!(code, "3D000" | "11" | "14" | "26");
+            database.code().is_some_and(|code| hopeless(&code))
         }
         _ => false,
     };

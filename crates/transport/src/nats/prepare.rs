@@ -106,6 +106,24 @@ impl Shared {
         timeout(limit, repair).await.map_err(|_| Error::unavailable("NATS: repair: timed out"))?
     }
 
+    /// Removes the pool's consumer, for [`repair`](Self::repair) to make it anew. Tokens stay; those in workers' hands are given
+    /// out once more, which the store's ownership makes harmless.
+    pub(super) async fn remove_consumer(&self, pool: &Pool) -> Result<()> {
+        let name = self.names.consumer(pool);
+        tracing::warn!(consumer = name, "the consumer of a pool does not answer; making it anew");
+        let stream = self.jetstream.get_stream_no_info(self.names.stream());
+        let stream = self.control.bounded("stream", stream).await?;
+        // Another worker may have been quicker.
+        match timeout(self.options.request_timeout, stream.delete_consumer(&name)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the consumer was not removed");
+                Ok(())
+            }
+            Err(_) => Err(Error::unavailable("NATS: remove consumer: timed out")),
+        }
+    }
+
     pub(super) async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
         let name = self.names.consumer(pool);
         let stream = self.jetstream.get_stream_no_info(self.names.stream());

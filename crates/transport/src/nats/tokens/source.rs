@@ -33,6 +33,9 @@ use crate::{
 /// How long a pull request stays open, and `take` waits. Expiry is also the heartbeat: a server that says nothing about
 /// a request for longer has forgotten it.
 const EXPIRES: Duration = Duration::from_secs(5);
+/// A server that answers everything but this many pulls in a row has a consumer that cannot speak. NATS before 2.9.16 makes
+/// such a one when it is created in the moment in which another process creates its stream.
+const MUTE_AFTER: u32 = 2;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const LEFT_HEADER: &str = "Nats-Pending-Messages";
@@ -53,6 +56,8 @@ pub(in crate::nats) struct NatsTokens {
     reconnects: watch::Receiver<u64>,
     /// The consumer may be gone: look before the next request.
     in_doubt: bool,
+    /// Requests in a row that the server said nothing about.
+    unanswered: u32,
     pause: Duration,
     last_take: Instant,
 }
@@ -91,6 +96,7 @@ impl NatsTokens {
             demand: Demand::default(),
             reconnects,
             in_doubt: true,
+            unanswered: 0,
             pause: FIRST_PAUSE,
             last_take: Instant::now(),
         }
@@ -130,6 +136,10 @@ impl NatsTokens {
     /// Makes the demand equal to what the caller has room for.
     async fn ask(&mut self, max: usize) -> Result<()> {
         self.shared.control.check_connected()?;
+        if self.unanswered >= MUTE_AFTER {
+            self.shared.remove_consumer(&self.pool).await?;
+            self.unanswered = 0;
+        }
         if self.in_doubt {
             self.shared.repair(&self.pool).await?;
             self.in_doubt = false;
@@ -179,9 +189,11 @@ impl NatsTokens {
                 tracing::debug!(pool = %self.pool, "a pull request was not answered");
                 self.abandon(true);
                 self.in_doubt = true;
+                self.unanswered += 1;
                 return Received::Changed;
             }
         };
+        self.unanswered = 0;
         self.sort(message)
     }
 
