@@ -49,6 +49,7 @@ fn main() -> ExitCode {
 }
 
 async fn tests(filters: &[String]) {
+    let (begun, mut passed) = (Instant::now(), 0);
     macro_rules! run {
         ($($name:path,)*) => {$(
             let name = stringify!($name).replace(' ', "");
@@ -56,6 +57,7 @@ async fn tests(filters: &[String]) {
                 let start = Instant::now();
                 $name().await;
                 println!("test {name} ... ok ({:?})", start.elapsed());
+                passed += 1;
             }
         )*};
     }
@@ -97,6 +99,11 @@ async fn tests(filters: &[String]) {
         live_output_arrives_before_the_end,
         many_at_once,
     ];
+    // As the standard harness says it, for whoever counts.
+    let took = begun.elapsed().as_secs_f64();
+    println!(
+        "\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in {took:.2}s"
+    );
 }
 
 async fn start_guard() -> Arc<Guard> {

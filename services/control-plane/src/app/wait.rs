@@ -19,25 +19,32 @@ impl App {
         if found.state.is_terminal() {
             return Ok(found);
         }
+        // Listen first, then look: an end between the two is seen by one of them.
+        let mut live = self.transport.subscribe_events(caller.tenant, found.session).await?;
         loop {
-            // Listen first, then look: an end between the two is seen by one of them.
-            let mut live = self.transport.subscribe_events(caller.tenant, found.session).await?;
             let now = self.store.get_run(caller.tenant, run).await?;
             if now.state.is_terminal() || Instant::now() >= deadline {
                 return Ok(now);
             }
             let pause = (Instant::now() + LOOK_AGAIN).min(deadline);
-            // Either way the store is asked next; the time-out is no error.
-            drop(timeout_at(pause, end_of(live.as_mut(), run)).await);
+            if let Ok(Heard::SourceEnded) = timeout_at(pause, end_of(live.as_mut(), run)).await {
+                live = self.transport.subscribe_events(caller.tenant, found.session).await?;
+            }
         }
     }
 }
 
+enum Heard {
+    RunEnded,
+    SourceEnded,
+}
+
 /// Returns when the run's terminal event comes by, or the source ends.
-async fn end_of(live: &mut dyn EventSource, run: RunId) {
+async fn end_of(live: &mut dyn EventSource, run: RunId) -> Heard {
     while let Some(events) = live.next().await {
         if events.iter().any(|event| event.run == Some(run) && event.body.terminal_state().is_some()) {
-            return;
+            return Heard::RunEnded;
         }
     }
+    Heard::SourceEnded
 }
