@@ -1,4 +1,7 @@
-//! What SQLite does its own way: one writer at a time, and cheap single-row statements inside one transaction.
+//! What SQLite does its own way: one writer at a time, and many rows in one statement (`json_each`).
+//!
+//! A statement costs a round trip to the connection's own thread, which is dearer than the work of a row: so the statements
+//! of the hot path take their rows as one JSON array. The others are rare and write a row at a time.
 
 use std::{str::FromStr, time::Duration};
 
@@ -10,7 +13,7 @@ use sqlx::{
 use uuid::Uuid;
 
 use crate::{
-    error::db,
+    error::{db, json},
     rows::{
         Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert,
         StepRow, StepWrite,
@@ -59,72 +62,78 @@ pub(crate) async fn snapshot(pool: &DbPool) -> Result<Transaction<'static, Db>> 
     pool.begin().await.map_err(db)
 }
 
+/// An id as JSON carries it; `unhex` in SQL turns it back.
+fn hex(id: Uuid) -> String {
+    id.simple().to_string()
+}
+
+fn hex_list(ids: &[Uuid]) -> Result<String> {
+    json(&ids.iter().copied().map(hex).collect::<Vec<_>>())
+}
+
 pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
-    let mut rows = Vec::with_capacity(ids.len());
-    for id in ids {
-        let row = query_as(concat!("SELECT ", head_columns!(), " FROM sessions WHERE id = $1"))
-            .bind(id)
-            .fetch_optional(&mut *connection)
-            .await
-            .map_err(db)?;
-        rows.extend(row);
-    }
-    Ok(rows)
+    query_as(concat!(
+        "SELECT ",
+        head_columns!(),
+        " FROM sessions WHERE id IN (SELECT unhex(value) FROM json_each($1))"
+    ))
+    .bind(hex_list(ids)?)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
 }
 
 pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead]) -> Result<()> {
-    for it in heads {
-        query(
-            "UPDATE sessions SET epoch = $2, owner = $3, current_run = $4, current_started_at = $5, pending = $6, \
-             last_seq = $7, last_cursor = $8 WHERE id = $1",
-        )
-        .bind(it.head.session.as_uuid())
-        .bind(it.head.epoch)
-        .bind(it.head.owner.worker().map(remuda_domain::WorkerId::as_uuid))
-        .bind(it.head.current.map(remuda_domain::RunId::as_uuid))
-        .bind(it.current_started_at.map(DbTime))
-        .bind(it.head.pending)
-        .bind(it.head.last_seq)
-        .bind(it.head.last_cursor)
-        .execute(&mut *connection)
-        .await
-        .map_err(db)?;
-    }
+    let row = |it: &&LockedHead| {
+        let head = &it.head;
+        let owner = head.owner.worker().map(remuda_domain::WorkerId::as_uuid);
+        let current = head.current.map(remuda_domain::RunId::as_uuid);
+        let counters = [head.pending, head.last_seq, head.last_cursor];
+        let started = it.current_started_at.map(|at| at.timestamp_micros());
+        (hex(head.session.as_uuid()), head.epoch, owner.map(hex), current.map(hex), started, counters)
+    };
+    query(
+        "UPDATE sessions SET epoch = n.value ->> 1, owner = unhex(n.value ->> 2), \
+         current_run = unhex(n.value ->> 3), current_started_at = n.value ->> 4, pending = n.value ->> '$[5][0]', \
+         last_seq = n.value ->> '$[5][1]', last_cursor = n.value ->> '$[5][2]' \
+         FROM json_each($1) n WHERE sessions.id = unhex(n.value ->> 0)",
+    )
+    .bind(json(&heads.iter().map(row).collect::<Vec<_>>())?)
+    .execute(connection)
+    .await
+    .map_err(db)?;
     Ok(())
 }
 
 pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert]) -> Result<()> {
-    for run in runs {
-        query(
-            "INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, idempotency_key, \
-             traceparent) VALUES ($1, $2, $3, $4, 0, $5, $6, $7, $8, $9)",
-        )
-        .bind(run.id)
-        .bind(run.tenant)
-        .bind(run.session)
-        .bind(run.seq)
-        .bind(run.input.as_str())
-        .bind(run.timeout_ms)
-        .bind(run.created_at)
-        .bind(run.idempotency_key.as_deref())
-        .bind(run.traceparent.as_deref())
-        .execute(&mut *connection)
-        .await
-        .map_err(db)?;
-    }
+    let row = |run: &RunInsert| {
+        let ids = [run.id, run.tenant, run.session].map(hex);
+        let numbers = [run.seq, run.timeout_ms, run.created_at.0.timestamp_micros()];
+        (ids, numbers, run.input.clone(), run.idempotency_key.clone(), run.traceparent.clone())
+    };
+    query(
+        "INSERT INTO runs (id, tenant_id, session_id, seq, state, timeout_ms, created_at, input, idempotency_key, \
+         traceparent) SELECT unhex(value ->> '$[0][0]'), unhex(value ->> '$[0][1]'), unhex(value ->> '$[0][2]'), \
+         value ->> '$[1][0]', 0, value ->> '$[1][1]', value ->> '$[1][2]', value ->> 2, value ->> 3, value ->> 4 \
+         FROM json_each($1)",
+    )
+    .bind(json(&runs.iter().map(row).collect::<Vec<_>>())?)
+    .execute(connection)
+    .await
+    .map_err(db)?;
     Ok(())
 }
 
 pub(crate) async fn append_chunks(connection: &mut Connection, chunks: &[Chunk]) -> Result<()> {
-    for chunk in chunks {
-        query("INSERT INTO events (session_id, last_cursor, chunk) VALUES ($1, $2, $3)")
-            .bind(chunk.session)
-            .bind(chunk.last_cursor)
-            .bind(chunk.json.as_str())
-            .execute(&mut *connection)
-            .await
-            .map_err(db)?;
-    }
+    let row = |chunk: &Chunk| (hex(chunk.session), chunk.last_cursor, chunk.json.clone());
+    query(
+        "INSERT INTO events (session_id, last_cursor, chunk) \
+         SELECT unhex(value ->> 0), value ->> 1, value ->> 2 FROM json_each($1)",
+    )
+    .bind(json(&chunks.iter().map(row).collect::<Vec<_>>())?)
+    .execute(connection)
+    .await
+    .map_err(db)?;
     Ok(())
 }
 
@@ -170,39 +179,34 @@ pub(crate) async fn insert_keys(
 }
 
 pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<HeadRunRow>> {
-    let mut rows = Vec::with_capacity(sessions.len());
-    for session in sessions {
-        let row = query_as(concat!(
-            "SELECT ",
-            run_columns!(),
-            ", w.root FROM runs r JOIN sessions s ON s.id = r.session_id JOIN workspaces w ON w.id = s.workspace_id \
-             WHERE r.session_id = $1 AND r.state < 10 ORDER BY r.seq LIMIT 1"
-        ))
-        .bind(session)
-        .fetch_optional(&mut *connection)
-        .await
-        .map_err(db)?;
-        rows.extend(row);
-    }
-    Ok(rows)
+    query_as(concat!(
+        "SELECT ",
+        run_columns!(),
+        ", w.root FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
+         CROSS JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN runs r ON r.id = \
+         (SELECT id FROM runs WHERE session_id = s.id AND state < 10 ORDER BY seq LIMIT 1)"
+    ))
+    .bind(hex_list(sessions)?)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
 }
 
 pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish]) -> Result<()> {
-    for run in runs {
-        query(
-            "UPDATE runs SET state = $2, started_at = $3, finished_at = $4, failure = $5, last_steps = $6 \
-             WHERE id = $1 AND state < 10",
-        )
-        .bind(run.id)
-        .bind(run.state)
-        .bind(run.started_at)
-        .bind(run.finished_at)
-        .bind(run.failure.as_deref())
-        .bind(run.last_steps.as_deref())
-        .execute(&mut *connection)
-        .await
-        .map_err(db)?;
-    }
+    let micros = |at: DbTime| at.0.timestamp_micros();
+    let row = |run: &RunFinish| {
+        let times = (run.started_at.map(micros), micros(run.finished_at));
+        (hex(run.id), run.state, times, run.failure.clone(), run.last_steps.clone())
+    };
+    query(
+        "UPDATE runs SET state = n.value ->> 1, started_at = n.value ->> '$[2][0]', \
+         finished_at = n.value ->> '$[2][1]', failure = n.value ->> 3, last_steps = n.value ->> 4 \
+         FROM json_each($1) n WHERE runs.id = unhex(n.value ->> 0) AND +runs.state < 10",
+    )
+    .bind(json(&runs.iter().map(row).collect::<Vec<_>>())?)
+    .execute(connection)
+    .await
+    .map_err(db)?;
     Ok(())
 }
 
