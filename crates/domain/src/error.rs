@@ -90,6 +90,8 @@ codes! {
     IdempotencyConflict => "idempotency_conflict", AlreadyExists, 409;
     /// The session is closed and takes no more runs.
     SessionClosed => "session_closed", FailedPrecondition, 409;
+    /// The run waits for nothing, so it cannot be resumed.
+    NotParked => "not_parked", FailedPrecondition, 409;
     /// The session has unfinished runs and the request said `reject`.
     SessionBusy => "session_busy", FailedPrecondition, 409;
     /// The session's queue is full.

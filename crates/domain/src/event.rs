@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Timestamp,
     ids::{EventId, RunId, SessionId, ToolCallId, WorkerId},
-    run::{Failure, RunState},
+    run::{Failure, ParkReason, RunState},
     tool::ToolOutcome,
 };
 
@@ -39,8 +39,24 @@ pub enum EventBody {
     RunQueued { seq: i64, kind: String },
     #[serde(rename = "run.started")]
     RunStarted { attempt: u32, worker: WorkerId },
+    /// The worker gave the run up at a step boundary; another one goes on.
+    #[serde(rename = "run.handed_over")]
+    RunHandedOver { worker: WorkerId },
+    /// The worker was lost; another one goes on where it stood, unless `attempts` were too many.
+    #[serde(rename = "run.attempt_lost")]
+    RunAttemptLost { attempts: u32, worker: WorkerId },
+    #[serde(rename = "run.parked")]
+    RunParked { reason: ParkReason },
+    #[serde(rename = "run.resumed")]
+    RunResumed,
     #[serde(rename = "run.cancel_requested")]
     RunCancelRequested { reason: String },
+    /// The worker that executes the run knows.
+    #[serde(rename = "run.cancel_delivered")]
+    RunCancelDelivered { worker: WorkerId },
+    /// No process of the run is left.
+    #[serde(rename = "run.stopped")]
+    RunStopped,
     #[serde(rename = "tool.started")]
     ToolStarted { call: ToolCallId, tool: String },
     #[serde(rename = "tool.completed")]
@@ -68,7 +84,13 @@ impl EventBody {
             Self::SessionClosed => "session.closed",
             Self::RunQueued { .. } => "run.queued",
             Self::RunStarted { .. } => "run.started",
+            Self::RunHandedOver { .. } => "run.handed_over",
+            Self::RunAttemptLost { .. } => "run.attempt_lost",
+            Self::RunParked { .. } => "run.parked",
+            Self::RunResumed => "run.resumed",
             Self::RunCancelRequested { .. } => "run.cancel_requested",
+            Self::RunCancelDelivered { .. } => "run.cancel_delivered",
+            Self::RunStopped => "run.stopped",
             Self::ToolStarted { .. } => "tool.started",
             Self::ToolCompleted(_) => "tool.completed",
             Self::ToolFailed(_) => "tool.failed",
@@ -135,6 +157,9 @@ mod tests {
             EventBody::SessionCreated,
             EventBody::RunQueued { seq: 1, kind: "tools".into() },
             EventBody::RunFailed(Failure { code: "tool_failed".into(), message: "x".into() }),
+            EventBody::RunAttemptLost { attempts: 2, worker: WorkerId::new() },
+            EventBody::RunParked { reason: ParkReason::Approval },
+            EventBody::RunStopped,
             EventBody::RunCompleted,
         ];
         for body in bodies {

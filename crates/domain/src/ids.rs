@@ -124,6 +124,8 @@ typed_id! {
     ApiKeyId, "key", "key_id";
     /// One message of a session's transcript.
     MessageId, "msg", "message_id";
+    /// One write of a session's owner, so that it can be repeated without being done twice.
+    CommitId, "cmt", "commit_id";
 }
 
 #[cfg(test)]

@@ -17,13 +17,15 @@ pub mod pool;
 pub mod run;
 pub mod session;
 pub mod step;
+pub mod task;
 pub mod tool;
 pub mod worker;
 
 pub use error::{Code, Error, Result};
 pub use event::{Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, EventId, MessageId, RunId, SessionId, StepId, TenantId, ToolCallId, WorkerId, WorkspaceId,
+    ApiKeyId, CommitId, EventId, MessageId, RunId, SessionId, StepId, TenantId, ToolCallId, WorkerId,
+    WorkspaceId,
 };
 pub use pool::Pool;
 pub use run::{Run, RunInput, RunState};

@@ -23,6 +23,8 @@ pub const DEFAULT_RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub const DEFAULT_TOOL_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 /// Unfinished runs of one session.
 pub const MAX_PENDING_RUNS: i64 = 100_000;
+/// Workers a run may lose, by default, before it ends as failed: it may be what kills them.
+pub const MAX_LOST_ATTEMPTS: u32 = 5;
 /// Names and keys.
 pub const MAX_NAME_CHARS: usize = 128;
 pub const MAX_TITLE_CHARS: usize = 256;

@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -177,11 +178,56 @@ pub struct RunEnd {
     pub failure: Option<Failure>,
 }
 
-/// Someone asked for a run to stop.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Someone asked for a run to stop, and how far that has got. The last receipt is the end of the run itself: then its slot
+/// is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CancelRequest {
     pub at: Timestamp,
     pub reason: String,
+    /// When the worker that executed the run got the request. Missing for a run that no worker executed.
+    pub delivered_at: Option<Timestamp>,
+    /// When the last process of the run was dead.
+    pub stopped_at: Option<Timestamp>,
+}
+
+/// What a parked run waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParkReason {
+    /// A person has to decide.
+    Approval,
+    /// Runs of child sessions have to end.
+    Children,
+    /// A budget has to be raised.
+    Budget,
+    /// Something outside has to happen.
+    External,
+}
+
+impl ParkReason {
+    pub const ALL: [Self; 4] = [Self::Approval, Self::Children, Self::Budget, Self::External];
+
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Approval => "approval",
+            Self::Children => "children",
+            Self::Budget => "budget",
+            Self::External => "external",
+        }
+    }
+
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+}
+
+/// A run that waits as data and holds no worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parked {
+    pub reason: ParkReason,
+    pub at: Timestamp,
 }
 
 /// A run as readers see it.
@@ -195,17 +241,60 @@ pub struct Run {
     pub state: RunState,
     pub input: RunInput,
     pub timeout: Duration,
-    /// How many workers have started it. Above one after a crash or a hand-over.
+    /// How many workers have started it. Above one after a crash, a hand-over or a wait.
     pub attempt: u32,
+    /// How many of them were lost. Too many of these end the run: it may be what kills its workers.
+    pub lost_attempts: u32,
     pub created_at: Timestamp,
+    /// When it started first.
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub outcomes: Vec<ToolOutcome>,
     pub failure: Option<Failure>,
     pub cancel: Option<CancelRequest>,
+    pub parked: Option<Parked>,
+    /// How long it was parked in all. A parked run's time stands still.
+    pub paused: Duration,
     pub idempotency_key: Option<String>,
     /// W3C `traceparent` of the submitter, so that one trace spans every process.
     pub traceparent: Option<String>,
+}
+
+impl Run {
+    /// When the run's time is over. None before it has started, and while it is parked.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        if self.parked.is_some() {
+            return None;
+        }
+        let allowed = TimeDelta::from_std(self.timeout + self.paused).unwrap_or(TimeDelta::MAX);
+        Some(self.started_at?.checked_add_signed(allowed).unwrap_or(Timestamp::MAX_UTC))
+    }
+
+    /// What becomes of a run without an owner: it waits for the next one, or there is a reason to end it at once.
+    #[must_use]
+    pub fn fate(&self, now: Timestamp, max_lost_attempts: u32) -> Fate {
+        if let Some(cancel) = &self.cancel {
+            let failure = Failure::new(Code::Cancelled, cancel.reason.clone());
+            return Fate::End(RunState::Cancelled, failure);
+        }
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            let message = format!("the run did not end within {:?}", self.timeout);
+            return Fate::End(RunState::TimedOut, Failure::new(Code::RunTimedOut, message));
+        }
+        if self.lost_attempts >= max_lost_attempts {
+            let message = format!("{} workers were lost while they executed the run", self.lost_attempts);
+            return Fate::End(RunState::Failed, Failure::new(Code::AttemptsExhausted, message));
+        }
+        Fate::Wait
+    }
+}
+
+/// What becomes of a run that nobody executes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Wait,
+    End(RunState, Failure),
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::{
     Timestamp,
     error::{Code, Error, Result},
     event::Cursor,
-    ids::{RunId, SessionId, TenantId, WorkerId, WorkspaceId},
+    ids::{CommitId, RunId, SessionId, TenantId, WorkerId, WorkspaceId},
     pool::Pool,
     run::IfBusy,
 };
@@ -68,6 +68,16 @@ pub struct Head {
     pub pending: i64,
     pub last_seq: i64,
     pub last_cursor: Cursor,
+    /// The newest commit of an owner. An owner writes one thing after the other, so only this one can be repeated.
+    pub last_commit: Option<CommitId>,
+}
+
+/// Whether a write of an owner is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    New,
+    /// It was done before and only the answer was lost: answered again, not done again.
+    Repeated,
 }
 
 /// What became of a request for ownership.
@@ -147,6 +157,19 @@ impl Head {
         ))
     }
 
+    /// Decides about what an owner writes of its current run: refused under an old fence, done once under the newest one.
+    pub fn accept(&mut self, fence: &Fence, commit: CommitId, run: RunId) -> Result<Write> {
+        if self.epoch == fence.epoch && self.last_commit == Some(commit) {
+            return Ok(Write::Repeated);
+        }
+        self.verify(fence)?;
+        if self.current != Some(run) {
+            return Err(Error::new(Code::OwnershipLost, "the run is no longer the session's current one"));
+        }
+        self.last_commit = Some(commit);
+        Ok(Write::New)
+    }
+
     /// Counts one run as ended.
     pub fn retire(&mut self, run: RunId) {
         self.pending -= 1;
@@ -155,9 +178,10 @@ impl Head {
         }
     }
 
-    /// Gives ownership up. A current run stays the head of the line for the next owner.
+    /// Ends an ownership: given up, or taken back from a dead worker. A current run goes back to the head of the line.
     pub fn release(&mut self) {
         self.owner = Owner::Nobody;
+        self.current = None;
     }
 }
 
@@ -167,6 +191,8 @@ pub struct Session {
     pub id: SessionId,
     pub tenant: TenantId,
     pub workspace: WorkspaceId,
+    /// The session that this one works for. Cancelling a tree of sessions follows these links downwards.
+    pub parent: Option<SessionId>,
     /// A name of the caller's choice, unique within the tenant.
     pub name: Option<String>,
     pub title: String,
@@ -231,6 +257,7 @@ mod tests {
             pending: 0,
             last_seq: 0,
             last_cursor: 0,
+            last_commit: None,
         }
     }
 
@@ -293,6 +320,32 @@ mod tests {
         head.closed = true;
         assert_eq!(head.admit(IfBusy::Enqueue, 9).unwrap_err().code(), Code::SessionClosed);
         assert_eq!((head.last_seq, head.pending), (2, 2));
+    }
+
+    #[test]
+    fn a_repeated_commit_is_answered_but_not_done_again() {
+        let mut head = head();
+        head.admit(IfBusy::Enqueue, 10).unwrap();
+        let fence = granted(head.claim(WorkerId::new()));
+        let (run, first, second) = (RunId::new(), CommitId::new(), CommitId::new());
+        assert_eq!(
+            head.accept(&fence, first, run).unwrap_err().code(),
+            Code::OwnershipLost,
+            "not the current run"
+        );
+        head.current = Some(run);
+        assert_eq!(head.accept(&fence, first, run).unwrap(), Write::New);
+        assert_eq!(head.accept(&fence, first, run).unwrap(), Write::Repeated);
+        assert_eq!(head.accept(&fence, second, run).unwrap(), Write::New);
+        head.release();
+        assert_eq!(
+            head.accept(&fence, second, run).unwrap(),
+            Write::Repeated,
+            "it may be what released the session"
+        );
+        assert_eq!(head.accept(&fence, first, run).unwrap_err().code(), Code::OwnershipLost);
+        granted(head.claim(WorkerId::new()));
+        assert_eq!(head.accept(&fence, second, run).unwrap_err().code(), Code::OwnershipLost);
     }
 
     #[test]

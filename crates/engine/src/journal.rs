@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Code, Error, EventBody, Fence, RunId, Timestamp, error::Result, event::NewEvent, step::Step,
+    Code, CommitId, Error, EventBody, Fence, RunId, Timestamp, error::Result, event::NewEvent, step::Step,
 };
-use remuda_store::{Commit, Store};
+use remuda_store::{Commit, Store, Then};
 use remuda_transport::Transport;
 use tokio_util::sync::CancellationToken;
 
@@ -66,12 +66,13 @@ impl Journal {
     /// must be abandoned: without the commit nothing may go on.
     pub async fn commit(&mut self, steps: Vec<Step>) -> Result<()> {
         let commit = Commit {
+            id: CommitId::new(),
             fence: self.fence,
             run: self.run,
             steps,
             messages: Vec::new(),
             events: self.take_notes(),
-            end: None,
+            then: Then::Continue,
         };
         let committed = patiently(&self.abandon, || self.store.commit(commit.clone())).await?;
         self.transport.publish_events(self.fence.tenant, self.fence.session, &committed.events).await;

@@ -23,6 +23,7 @@ use remuda_sandbox::Backend;
 use remuda_store::{NewMessage, Store};
 use remuda_tools::Registry;
 use remuda_transport::Transport;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Executes runs. Cheap to clone.
@@ -47,6 +48,8 @@ pub struct RunControl {
     pub cancel: CancellationToken,
     /// The worker drains: hand over at the next step boundary.
     pub drain: CancellationToken,
+    /// The drain takes too long: kill what runs, record it as interrupted, and hand over.
+    pub interrupt: CancellationToken,
     /// The session is, or will be, someone else's: kill what runs and write nothing more.
     pub abandon: CancellationToken,
 }
@@ -56,10 +59,17 @@ pub struct RunControl {
 pub enum Execution {
     /// The run is over; this is to be committed.
     Ended(Box<Ending>),
-    /// The run stands at a step boundary, for another worker to go on.
-    HandedOver,
+    /// The run stands at a step boundary, for another worker to go on; this is to be committed.
+    HandedOver(Box<HandOver>),
     /// What ran is dead; nothing was written since.
     Abandoned,
+}
+
+/// What belongs to the commit that hands a run over.
+#[derive(Debug)]
+pub struct HandOver {
+    pub steps: Vec<Step>,
+    pub events: Vec<NewEvent>,
 }
 
 /// What belongs to a run's last commit.
@@ -67,6 +77,8 @@ pub enum Execution {
 pub struct Ending {
     pub end: RunEnd,
     pub started_at: Timestamp,
+    /// When the last process of a cancelled run was dead.
+    pub stopped_at: Option<Instant>,
     pub steps: Vec<Step>,
     pub events: Vec<NewEvent>,
     pub messages: Vec<NewMessage>,

@@ -56,15 +56,22 @@ pub(crate) fn resume(
         };
         let mut slot = Slot { step: step.clone(), stored: true };
         if !slot.is_done() && !effects(&call.tool).repeatable() {
-            let message = "its worker was lost; whether the call had effects is unknown";
-            let failure = Some(Failure::new(Code::Interrupted, message));
-            slot.finish(ToolOutcome::without_result(call, CallStatus::Interrupted, failure));
+            slot.finish(self::interrupted(
+                call,
+                "its worker was lost; whether the call had effects is unknown",
+            ));
             interrupted.push(index);
         }
         slot
     });
     let slots = slots.collect();
     (slots, interrupted)
+}
+
+/// The outcome of a call that was cut short.
+pub(crate) fn interrupted(call: &ToolCall, message: &str) -> ToolOutcome {
+    let failure = Some(Failure::new(Code::Interrupted, message));
+    ToolOutcome::without_result(call, CallStatus::Interrupted, failure)
 }
 
 /// Cuts calls into groups that run together: neighbouring parallel calls form one group, any other is alone.

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Ending, Engine, Execution, RunControl,
+    Ending, Engine, Execution, HandOver, RunControl,
     calls::CallContext,
     journal::{Journal, now},
     plan::{self, Slot},
@@ -32,6 +32,8 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 enum Killed {
     Cancelled,
     TimedOut,
+    /// The worker must stop before the calls have: another worker goes on after them.
+    Interrupted,
     Abandoned,
 }
 
@@ -64,12 +66,15 @@ impl Engine {
                 break;
             }
             if control.drain.is_cancelled() {
-                return Ok(Execution::HandedOver);
+                return Ok(Execution::HandedOver(Box::new(way.hand_over())));
             }
             way.run_group(&todo).await?;
         }
         if way.killed == Some(Killed::Abandoned) || control.abandon.is_cancelled() {
             return Ok(Execution::Abandoned);
+        }
+        if way.killed == Some(Killed::Interrupted) {
+            return Ok(Execution::HandedOver(Box::new(way.hand_over())));
         }
         let reason = self.cancel_reason(grant, way.killed).await;
         Ok(Execution::Ended(Box::new(way.end(&reason))))
@@ -98,6 +103,8 @@ struct Way<'a> {
     interrupted: Vec<usize>,
     calls: CallContext,
     killed: Option<Killed>,
+    /// Steps that the next commit has to carry.
+    unsaved: Vec<usize>,
 }
 
 impl<'a> Way<'a> {
@@ -105,8 +112,6 @@ impl<'a> Way<'a> {
         let (run, fence) = (&grant.run, grant.fence);
         let effects = |tool: &str| engine.tools.get(tool).map_or(Effects::Mutating, |tool| tool.effects());
         let (slots, interrupted) = plan::resume(&input.calls, &grant.steps, fence.epoch, effects);
-        let started_at = run.started_at.unwrap_or_else(now);
-        let spent = (now() - started_at).to_std().unwrap_or(Duration::ZERO);
         let request = SandboxRequest {
             tenant: fence.tenant,
             session: fence.session,
@@ -116,7 +121,7 @@ impl<'a> Way<'a> {
         let calls = CallContext {
             tools: engine.tools.clone(),
             sandbox: Arc::new(LazySandbox::new(Arc::clone(&engine.backend), request)),
-            deadline: Instant::now() + run.timeout.saturating_sub(spent),
+            deadline: Instant::now() + grant.time_left,
             kill: CancellationToken::new(),
         };
         let mut journal = Journal::new(
@@ -127,7 +132,18 @@ impl<'a> Way<'a> {
             control.abandon.clone(),
         );
         journal.note(EventBody::RunStarted { attempt: run.attempt, worker: fence.worker });
-        Self { grant, control, input, engine, journal, slots, interrupted, calls, killed: None }
+        Self {
+            grant,
+            control,
+            input,
+            engine,
+            journal,
+            slots,
+            interrupted,
+            calls,
+            killed: None,
+            unsaved: Vec::new(),
+        }
     }
 
     /// Tells of the calls that an earlier owner left unfinished.
@@ -188,6 +204,9 @@ impl<'a> Way<'a> {
                     self.kill(Killed::Abandoned, &mut patience);
                 }
                 () = self.control.cancel.cancelled(), if watching => self.kill(Killed::Cancelled, &mut patience),
+                () = self.control.interrupt.cancelled(), if watching => {
+                    self.kill(Killed::Interrupted, &mut patience);
+                }
                 () = sleep_until(self.calls.deadline), if watching => self.kill(Killed::TimedOut, &mut patience),
                 () = sleep_until(soon), if self.journal.has_notes() && watching => self.flush().await?,
                 () = sleep_until(patience) => return Ok(()),
@@ -221,9 +240,14 @@ impl<'a> Way<'a> {
     }
 
     async fn record(&mut self, index: usize, outcome: ToolOutcome, is_very_last: bool) -> Result<()> {
-        if self.killed == Some(Killed::Abandoned) {
-            return Ok(());
-        }
+        let outcome = match self.killed {
+            Some(Killed::Abandoned) => return Ok(()),
+            Some(Killed::Interrupted) if outcome.status == CallStatus::Cancelled => {
+                self.interrupt(index);
+                return Ok(());
+            }
+            _ => outcome,
+        };
         let body = match outcome.status {
             CallStatus::Completed => EventBody::ToolCompleted(outcome.clone()),
             _ => EventBody::ToolFailed(outcome.clone()),
@@ -235,13 +259,33 @@ impl<'a> Way<'a> {
         if is_very_last { Ok(()) } else { self.journal.commit(vec![self.slots[index].step.clone()]).await }
     }
 
+    /// Records that a call was cut short because its worker stops. One that can be repeated simply has not happened yet.
+    fn interrupt(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        let effects = self.engine.tools.get(&slot.step.call.tool).map(|tool| tool.effects());
+        if effects.is_some_and(|effects| effects.repeatable()) {
+            return;
+        }
+        let outcome =
+            plan::interrupted(&slot.step.call, "its worker stopped; whether the call had effects is unknown");
+        self.journal.note(EventBody::ToolFailed(outcome.clone()));
+        slot.finish(outcome);
+        self.unsaved.push(index);
+    }
+
+    /// What the commit holds that hands the run over.
+    fn hand_over(mut self) -> HandOver {
+        let steps = self.unsaved.iter().map(|index| self.slots[*index].step.clone()).collect();
+        HandOver { steps, events: self.journal.take_notes() }
+    }
+
     /// What the run's last commit holds.
     fn end(mut self, cancel_reason: &str) -> Ending {
         let (state, failure) = match (self.killed, self.failure()) {
             (Some(Killed::Cancelled), _) => {
                 (RunState::Cancelled, Some(Failure::new(Code::Cancelled, cancel_reason)))
             }
-            (Some(Killed::TimedOut | Killed::Abandoned), _) => {
+            (Some(Killed::TimedOut | Killed::Interrupted | Killed::Abandoned), _) => {
                 let message = format!("the run did not end within {:?}", self.grant.run.timeout);
                 (RunState::TimedOut, Some(Failure::new(Code::RunTimedOut, message)))
             }
@@ -263,10 +307,15 @@ impl<'a> Way<'a> {
         }
         let outcomes: Vec<ToolOutcome> =
             self.slots.iter().filter_map(|slot| slot.step.outcome.clone()).collect();
+        let stopped_at = (state == RunState::Cancelled).then(|| {
+            self.journal.note(EventBody::RunStopped);
+            Instant::now()
+        });
         let messages = if self.input.record { transcript(&self.slots) } else { Vec::new() };
         Ending {
             end: RunEnd { state, outcomes, failure },
             started_at: self.grant.run.started_at.unwrap_or_else(now),
+            stopped_at,
             steps,
             events: self.journal.take_notes(),
             messages,

@@ -24,6 +24,8 @@ pub struct Options {
     pub idempotency_ttl: Duration,
     /// Unfinished runs a session may have.
     pub max_pending: i64,
+    /// Workers a run may lose before it ends as failed.
+    pub max_lost_attempts: u32,
 }
 
 impl Options {
@@ -35,6 +37,7 @@ impl Options {
             connect_timeout: Duration::from_secs(30),
             idempotency_ttl: Duration::from_secs(24 * 60 * 60),
             max_pending: remuda_domain::limits::MAX_PENDING_RUNS,
+            max_lost_attempts: remuda_domain::limits::MAX_LOST_ATTEMPTS,
         }
     }
 
@@ -199,12 +202,14 @@ pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
             reader,
             idempotency_ttl: options.idempotency_ttl,
             max_pending: options.max_pending,
+            max_lost_attempts: options.max_lost_attempts,
         })),
         Pools::Sqlite(writer, reader) => Arc::new(sqlite::SqlStore::new(sqlite::Context {
             writer,
             reader,
             idempotency_ttl: options.idempotency_ttl,
             max_pending: options.max_pending,
+            max_lost_attempts: options.max_lost_attempts,
         })),
     })
 }

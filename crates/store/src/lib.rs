@@ -28,6 +28,7 @@ mod postgres;
 mod sqlite;
 mod time;
 mod traits;
+mod written;
 
 pub use connect::{Backend, Options, SchemaStatus, connect, migrate, schema_status};
 pub use traits::*;

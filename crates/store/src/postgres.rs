@@ -2,6 +2,10 @@
 
 #[path = "shared/cancel.rs"]
 mod cancel;
+#[path = "shared/claim.rs"]
+mod claim;
+#[path = "shared/commit.rs"]
+mod commit;
 mod dialect;
 #[path = "shared/events.rs"]
 mod events;
@@ -9,8 +13,12 @@ mod events;
 mod fleet;
 #[path = "shared/identity.rs"]
 mod identity;
+#[path = "shared/lock.rs"]
+mod lock;
 #[path = "shared/ownership.rs"]
 mod ownership;
+#[path = "shared/recover.rs"]
+mod recover;
 #[path = "shared/runs.rs"]
 mod runs;
 #[path = "shared/sessions.rs"]
@@ -19,6 +27,10 @@ mod sessions;
 mod store;
 #[path = "shared/submit.rs"]
 mod submit;
+#[path = "shared/tasks.rs"]
+mod tasks;
+#[path = "shared/writes.rs"]
+mod writes;
 
 pub(crate) use dialect::{lift_time_limits, open};
 pub(crate) use store::{Context, SqlStore};

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    ApiKeyId, MessageId, Pool, Run, RunId, RunState, SessionId, TenantId, Timestamp, WorkerId, WorkspaceId,
+    ApiKeyId, CommitId, MessageId, Pool, Run, RunId, RunState, SessionId, TenantId, Timestamp, WorkerId,
+    WorkspaceId,
     error::Result,
     identity::{ApiKey, Scope, Tenant},
-    run::{CancelRequest, Failure},
+    run::{CancelRequest, Failure, ParkReason, Parked},
     session::{Head, Owner, Session, SessionStatus, Workspace},
     step::{Message, Role, Step},
     worker::{Registration, Worker, WorkerState},
@@ -22,8 +23,9 @@ use crate::{
 /// The columns of a [`RunRow`], for statements that name `runs r` and `sessions s`.
 macro_rules! run_columns {
     () => {
-        "r.id, r.tenant_id, r.session_id, r.seq, r.state, r.input, r.timeout_ms, r.lost_attempts, r.created_at, \
-         r.started_at, r.finished_at, r.failure, r.last_steps, r.cancel_at, r.cancel_reason, r.idempotency_key, \
+        "r.id, r.tenant_id, r.session_id, r.seq, r.state, r.input, r.timeout_ms, r.attempts, r.lost_attempts, \
+         r.created_at, r.started_at, r.finished_at, r.failure, r.last_steps, r.cancel_at, r.cancel_reason, \
+         r.cancel_delivered_at, r.cancel_stopped_at, r.parked, r.parked_at, r.paused_ms, r.idempotency_key, \
          r.traceparent, s.current_run, s.current_started_at"
     };
 }
@@ -31,13 +33,14 @@ macro_rules! run_columns {
 /// The columns of a [`HeadRow`] of `sessions`.
 macro_rules! head_columns {
     () => {
-        "id, tenant_id, pool, closed, epoch, owner, current_run, current_started_at, pending, last_seq, last_cursor"
+        "id, tenant_id, pool, closed, epoch, owner, current_run, current_started_at, pending, last_seq, last_cursor, \
+         last_commit"
     };
 }
 
 macro_rules! session_columns {
     () => {
-        "id, tenant_id, workspace_id, name, title, pool, closed, created_at, epoch, owner, current_run, pending, \
+        "id, tenant_id, workspace_id, parent_id, name, title, pool, closed, created_at, epoch, owner, current_run, pending, \
          last_cursor"
     };
 }
@@ -116,6 +119,10 @@ pub(crate) struct HeadRow {
     pending: i64,
     last_seq: i64,
     last_cursor: i64,
+    last_commit: Option<Uuid>,
+    /// The database's clock when the row was locked.
+    #[sqlx(default)]
+    pub(crate) now: Option<DbTime>,
 }
 
 /// A loaded head and when its current run started.
@@ -139,6 +146,7 @@ impl HeadRow {
             pending: self.pending,
             last_seq: self.last_seq,
             last_cursor: self.last_cursor,
+            last_commit: self.last_commit.map(CommitId::from_uuid),
         };
         Ok(LockedHead { head, current_started_at: self.current_started_at.map(|at| at.0) })
     }
@@ -187,6 +195,7 @@ pub(crate) struct SessionRow {
     id: Uuid,
     tenant_id: Uuid,
     workspace_id: Uuid,
+    parent_id: Option<Uuid>,
     name: Option<String>,
     title: String,
     pool: String,
@@ -205,6 +214,7 @@ impl SessionRow {
             id: SessionId::from_uuid(self.id),
             tenant: TenantId::from_uuid(self.tenant_id),
             workspace: WorkspaceId::from_uuid(self.workspace_id),
+            parent: self.parent_id.map(SessionId::from_uuid),
             name: self.name,
             title: self.title,
             pool: pool(&self.pool)?,
@@ -228,6 +238,7 @@ pub(crate) struct RunRow {
     state: i16,
     input: String,
     timeout_ms: i64,
+    attempts: i32,
     lost_attempts: i32,
     created_at: DbTime,
     started_at: Option<DbTime>,
@@ -236,6 +247,11 @@ pub(crate) struct RunRow {
     last_steps: Option<String>,
     cancel_at: Option<DbTime>,
     cancel_reason: Option<String>,
+    cancel_delivered_at: Option<DbTime>,
+    cancel_stopped_at: Option<DbTime>,
+    parked: Option<String>,
+    parked_at: Option<DbTime>,
+    paused_ms: i64,
     idempotency_key: Option<String>,
     traceparent: Option<String>,
     current_run: Option<Uuid>,
@@ -249,11 +265,22 @@ impl RunRow {
         let is_current = self.current_run == Some(self.id);
         let state = if stored == RunState::Queued && is_current { RunState::Running } else { stored };
         let started_at = self.started_at.or(if is_current { self.current_started_at } else { None });
-        let lost = u32::try_from(self.lost_attempts).unwrap_or(0);
+        let count = |number: i32| u32::try_from(number).unwrap_or(0);
+        let millis = |number: i64| Duration::from_millis(u64::try_from(number).unwrap_or(0));
         let failure = self.failure.as_deref().map(|text| parse::<Failure>("failure", text)).transpose()?;
-        let cancel = self
-            .cancel_at
-            .map(|at| CancelRequest { at: at.0, reason: self.cancel_reason.unwrap_or_default() });
+        let cancel = self.cancel_at.map(|at| CancelRequest {
+            at: at.0,
+            reason: self.cancel_reason.unwrap_or_default(),
+            delivered_at: self.cancel_delivered_at.map(|at| at.0),
+            stopped_at: self.cancel_stopped_at.map(|at| at.0),
+        });
+        let parked = match (self.parked.as_deref(), self.parked_at) {
+            (Some(reason), Some(at)) => Some(Parked {
+                reason: ParkReason::parse(reason).ok_or_else(|| corrupt("park reason"))?,
+                at: at.0,
+            }),
+            _ => None,
+        };
         Ok(Run {
             id: RunId::from_uuid(self.id),
             tenant: TenantId::from_uuid(self.tenant_id),
@@ -261,14 +288,17 @@ impl RunRow {
             seq: self.seq,
             state,
             input: parse("input", &self.input)?,
-            timeout: Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or(0)),
-            attempt: if started_at.is_some() { lost + 1 } else { lost },
+            timeout: millis(self.timeout_ms),
+            attempt: count(self.attempts) + u32::from(is_current),
+            lost_attempts: count(self.lost_attempts),
             created_at: self.created_at.0,
             started_at: started_at.map(|at| at.0),
             finished_at: self.finished_at.map(|at| at.0),
             outcomes: Vec::new(),
             failure,
             cancel,
+            parked,
+            paused: millis(self.paused_ms),
             idempotency_key: self.idempotency_key,
             traceparent: self.traceparent,
         })
@@ -353,28 +383,6 @@ impl WorkerRow {
     }
 }
 
-/// One commit's events of a session as one row.
-#[derive(Debug)]
-pub(crate) struct Chunk {
-    pub(crate) session: Uuid,
-    pub(crate) last_cursor: i64,
-    pub(crate) json: String,
-}
-
-/// A run as it is inserted.
-#[derive(Debug)]
-pub(crate) struct RunInsert {
-    pub(crate) id: Uuid,
-    pub(crate) tenant: Uuid,
-    pub(crate) session: Uuid,
-    pub(crate) seq: i64,
-    pub(crate) input: String,
-    pub(crate) timeout_ms: i64,
-    pub(crate) created_at: DbTime,
-    pub(crate) idempotency_key: Option<String>,
-    pub(crate) traceparent: Option<String>,
-}
-
 /// The run that a request with an idempotency key created.
 #[derive(Clone, Debug, FromRow)]
 pub(crate) struct KeyedRun {
@@ -382,37 +390,6 @@ pub(crate) struct KeyedRun {
     pub(crate) key: String,
     pub(crate) request_hash: Vec<u8>,
     pub(crate) run_id: Uuid,
-}
-
-/// The end of a run as it is written.
-#[derive(Debug)]
-pub(crate) struct RunFinish {
-    pub(crate) id: Uuid,
-    pub(crate) state: i16,
-    pub(crate) started_at: Option<DbTime>,
-    pub(crate) finished_at: DbTime,
-    pub(crate) failure: Option<String>,
-    pub(crate) last_steps: Option<String>,
-}
-
-/// A step as it is written.
-#[derive(Debug)]
-pub(crate) struct StepWrite {
-    pub(crate) run: Uuid,
-    pub(crate) id: Uuid,
-    pub(crate) position: i32,
-    pub(crate) json: String,
-}
-
-/// A message as it is written.
-#[derive(Debug)]
-pub(crate) struct MessageWrite {
-    pub(crate) id: Uuid,
-    pub(crate) session: Uuid,
-    pub(crate) run: Uuid,
-    pub(crate) role: &'static str,
-    pub(crate) parts: String,
-    pub(crate) created_at: DbTime,
 }
 
 impl HeadRunRow {

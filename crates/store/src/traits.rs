@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    ApiKeyId, Cursor, Event, Fence, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, Timestamp,
-    WorkerId, WorkspaceId,
+    ApiKeyId, CommitId, Cursor, Event, Fence, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId,
+    Timestamp, WorkerId, WorkspaceId,
     error::Result,
     event::NewEvent,
     identity::{ApiKey, Scope, Tenant},
     page::{Page, PageRequest},
-    run::{IfBusy, RunEnd},
+    run::{IfBusy, ParkReason, RunEnd},
     session::{Head, Session, SessionRef, SessionStatus, Workspace},
     step::{Message, Part, Role, Step},
+    task::{TaskRound, TaskStatus},
     worker::{Registration, Worker},
 };
 
@@ -49,8 +50,8 @@ pub struct NewKey {
 pub trait Sessions {
     async fn find_workspace(&self, tenant: TenantId, name: &str) -> Result<Option<Workspace>>;
     async fn get_workspace(&self, tenant: TenantId, workspace: WorkspaceId) -> Result<Workspace>;
-    /// Fails with `already_exists` when the tenant has a session of that name, and with `workspace_not_found` when the
-    /// workspace is not the tenant's.
+    /// Fails with `already_exists` when the tenant has a session of that name, and with `workspace_not_found` or
+    /// `session_not_found` when the workspace or the parent is not the tenant's.
     async fn create_session(&self, session: &NewSession) -> Result<Changed<Session>>;
     async fn get_session(&self, tenant: TenantId, session: &SessionRef) -> Result<Session>;
     /// Newest first.
@@ -79,11 +80,23 @@ pub struct Changed<T> {
     pub events: Vec<Event>,
 }
 
+/// What a change did to a session that the fleet should hear of.
+#[derive(Clone, Debug)]
+pub struct SessionChange {
+    pub tenant: TenantId,
+    pub session: SessionId,
+    pub pool: Pool,
+    /// Nobody owns the session and a run of it could start, so a worker should be woken.
+    pub wake: bool,
+    pub events: Vec<Event>,
+}
+
 #[derive(Clone, Debug)]
 pub struct NewSession {
     pub id: SessionId,
     pub tenant: TenantId,
     pub workspace: WorkspaceId,
+    pub parent: Option<SessionId>,
     pub name: Option<String>,
     pub title: String,
     pub pool: Pool,
@@ -101,8 +114,19 @@ pub trait Runs {
     async fn list_queue(&self, tenant: TenantId, session: SessionId, page: &PageRequest)
     -> Result<Page<Run>>;
     async fn list_steps(&self, tenant: TenantId, run: RunId) -> Result<Vec<Step>>;
-    /// Asks for a run to stop: a waiting run ends at once, an executing one is marked for its owner.
+    /// Asks for a run to stop: one that nobody executes (waiting, parked, or its worker is lost) ends at once, an executing
+    /// one is marked for its owner.
     async fn request_cancel(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<Cancelled>;
+    /// The same for every unfinished run of a session, or of the whole tree of sessions below it.
+    async fn cancel_session(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        reach: Reach,
+        reason: &str,
+    ) -> Result<CancelledRuns>;
+    /// Lets a parked run go on. Fails with `not_parked`.
+    async fn resume_run(&self, tenant: TenantId, run: RunId) -> Result<SessionChange>;
     /// The run with the state of its session and its place in line, read at one moment.
     async fn situation(&self, tenant: TenantId, run: RunId) -> Result<Situation>;
 }
@@ -153,9 +177,35 @@ pub struct RunFilter {
 pub struct Cancelled {
     pub run: Run,
     pub already_finished: bool,
-    pub events: Vec<Event>,
+    pub change: SessionChange,
     /// The owner to tell, when the run executes.
     pub signal: Option<WorkerId>,
+}
+
+/// How far a request about a session goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    Session,
+    /// The session and all sessions below it.
+    Tree,
+}
+
+/// What cancelling many runs did.
+#[derive(Clone, Debug, Default)]
+pub struct CancelledRuns {
+    /// Runs that are over now.
+    pub ended: Vec<RunId>,
+    /// Runs that execute and whose owner has to be told.
+    pub requested: Vec<CancelSignal>,
+    pub changes: Vec<SessionChange>,
+}
+
+/// Whom to tell that a run should stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CancelSignal {
+    pub worker: WorkerId,
+    pub session: SessionId,
+    pub run: RunId,
 }
 
 /// What `explain` looks at.
@@ -183,8 +233,10 @@ pub trait Ownership {
     /// nothing was written. The event that reports the end is the store's to append. Concurrent calls are committed
     /// together.
     async fn commit(&self, commit: Commit) -> Result<Committed>;
-    /// Gives ownership up in the middle of a run; the run stays the head of its session's line.
-    async fn release(&self, fence: Fence) -> Result<()>;
+    /// Gives ownership up, whatever the session's current run is; that run goes back to the head of the line.
+    async fn release(&self, fence: Fence) -> Result<SessionChange>;
+    /// Notes that the owner knows of a request to stop its current run. Noting it twice appends no second event.
+    async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Vec<Event>>;
     /// Whether the session has a run that could start and nobody who owns it: the look after the ack.
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool>;
 }
@@ -199,6 +251,8 @@ pub enum Claim {
     },
     /// No run waits, or there is no such session.
     NothingToDo,
+    /// The session was still recorded as a lost worker's. It was taken back, which may have ended its run: ask again.
+    TakenBack(SessionChange),
 }
 
 /// Ownership of a session with its head run.
@@ -206,6 +260,8 @@ pub enum Claim {
 pub struct Grant {
     pub fence: Fence,
     pub run: Run,
+    /// What is left of the run's time, by the database's clock.
+    pub time_left: Duration,
     /// Steps that earlier owners committed, in order.
     pub steps: Vec<Step>,
     pub workspace_root: String,
@@ -214,14 +270,29 @@ pub struct Grant {
 /// What a worker writes at once.
 #[derive(Clone, Debug)]
 pub struct Commit {
+    /// Repeating a commit whose answer was lost does nothing twice.
+    pub id: CommitId,
     pub fence: Fence,
     pub run: RunId,
     /// New or finished steps of the run, by id.
     pub steps: Vec<Step>,
     pub messages: Vec<NewMessage>,
     pub events: Vec<NewEvent>,
-    /// Ends the run and moves on to the next one of the session.
-    pub end: Option<Finish>,
+    pub then: Then,
+}
+
+/// What becomes of the run, and of the session, with a commit.
+#[derive(Clone, Debug)]
+pub enum Then {
+    /// The run goes on.
+    Continue,
+    /// The run goes back to the head of the line for another worker, and the session is given up. If someone has asked
+    /// for the run to stop, it ends instead.
+    HandOver,
+    /// The run waits as data, and the session is given up.
+    Park(ParkReason),
+    /// The run ends, and the worker moves on to the next one of the session.
+    End(Finish),
 }
 
 /// Ends a run.
@@ -229,6 +300,8 @@ pub struct Commit {
 pub struct Finish {
     pub end: RunEnd,
     pub started_at: Timestamp,
+    /// How long ago the last process of a cancelled run was dead. A time span, because clocks differ.
+    pub stopped_ago: Option<Duration>,
     /// Give the session up even if another run waits: the worker's turn is over, or it drains.
     pub give_up: bool,
 }
@@ -281,18 +354,41 @@ pub trait Fleet {
     async fn retire_worker(&self, worker: WorkerId) -> Result<()>;
     async fn list_workers(&self, include_gone: bool) -> Result<Vec<Worker>>;
     async fn drain_worker(&self, worker: WorkerId) -> Result<Worker>;
+    /// Takes sessions back from workers whose lease ended, at most `limit` at once. Their runs wait for the next owner, or
+    /// end: cancelled, out of time, or out of attempts.
+    async fn take_back(&self, limit: u32) -> Result<TakenBack>;
+    /// Ends runs that started, that nobody executes now, and whose time is over.
+    async fn end_overdue(&self, limit: u32) -> Result<TakenBack>;
+    /// How long until the next lease of a worker could end.
+    async fn next_lease_end(&self) -> Result<Option<Duration>>;
     /// Ends every lease, of workers and of leaders, and says how many workers had one. Only for the embedded mode, where a
     /// lock on the data directory proves that nobody lives.
     async fn expire_all_leases(&self) -> Result<u64>;
     /// Sessions with a run that could start and no live owner, after `after` in id order.
     async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>>;
+    /// How many sessions should have a token: those that could start, and those that a worker works on.
+    async fn count_sessions_with_work(&self) -> Result<u64>;
     async fn queue_stats(&self) -> Result<Vec<PoolStats>>;
     /// Takes or renews a named lease of the control planes: one of them leads at a time.
     async fn lead(&self, name: &str, holder: &str, lease: Duration) -> Result<bool>;
     /// Deletes idempotency keys past their time. Returns how many.
     async fn delete_expired_keys(&self) -> Result<u64>;
+    /// Notes what a round of a background task did, for `list_tasks`.
+    async fn record_task(&self, round: &TaskRound) -> Result<()>;
+    /// By name.
+    async fn list_tasks(&self) -> Result<Vec<TaskStatus>>;
     /// Answers when the store does.
     async fn ping(&self) -> Result<()>;
+}
+
+/// What was taken back, or ended, on behalf of owners that are gone.
+#[derive(Clone, Debug, Default)]
+pub struct TakenBack {
+    pub changes: Vec<SessionChange>,
+    /// Runs that ended by it.
+    pub ended: u64,
+    /// There may be more to do at once.
+    pub more: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -16,6 +16,8 @@ use crate::{Worker, held::Held, intake, lease::Lease, session::SessionServer};
 const RETRY: Duration = Duration::from_secs(1);
 /// How long killed tools may take to be gone at the end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// How long tasks may take to notice that nothing more is to be recorded.
+const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Registers, works, and tidies up. Returns when told to stop, or when the lease is lost.
 pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
@@ -40,6 +42,7 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
     let held = Held::default();
     let drain = CancellationToken::new();
     let lost = CancellationToken::new();
+    let interrupt = CancellationToken::new();
     let abandon = CancellationToken::new();
     let lease = Lease {
         store: Arc::clone(&worker.engine.store),
@@ -56,6 +59,7 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
         id,
         held: held.clone(),
         drain: drain.clone(),
+        interrupt: interrupt.clone(),
         abandon: abandon.clone(),
         lost: lost.clone(),
     });
@@ -70,8 +74,12 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
         tasks.close();
         if timeout(options.drain_deadline, tasks.wait()).await.is_err() {
             tracing::warn!(worker = %id, "the drain deadline has passed; killing what still runs");
-            abandon.cancel();
-            drop(timeout(KILL_PATIENCE, tasks.wait()).await);
+            interrupt.cancel();
+            if timeout(KILL_PATIENCE, tasks.wait()).await.is_err() {
+                tracing::warn!(worker = %id, "what was interrupted could not be recorded in time");
+                abandon.cancel();
+                drop(timeout(LAST_PATIENCE, tasks.wait()).await);
+            }
         }
     };
     let signals = listen(worker.engine.transport.as_ref(), id, &held, &drain);

@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use remuda_domain::{Fence, WorkerId, error::Result};
-use remuda_engine::{Ending, Execution, RunControl, patiently};
-use remuda_store::{Claim, Commit, Committed, Finish, Grant};
+use remuda_domain::{Code, CommitId, Fence, RunState, SessionId, TenantId, WorkerId, error::Result};
+use remuda_engine::{Ending, Execution, HandOver, RunControl, patiently};
+use remuda_store::{Claim, Commit, Committed, Finish, Grant, SessionChange, Then};
 use remuda_transport::Token;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +17,8 @@ use crate::{
 const RETRY: Duration = Duration::from_secs(1);
 /// The owner's release may come any moment before its lease ends, so a refused token is not put aside for longer.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(15);
+/// How often a claim is repeated at once because a lost worker's hold had to be taken back first.
+const CLAIMS_AT_ONCE: u32 = 3;
 
 /// What the tasks of one life share.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct SessionServer {
     pub(crate) id: WorkerId,
     pub(crate) held: Held,
     pub(crate) drain: CancellationToken,
+    /// The drain takes too long: running calls are killed and recorded as interrupted.
+    pub(crate) interrupt: CancellationToken,
     pub(crate) abandon: CancellationToken,
     /// The lease is lost: nothing may be said of any session any more.
     pub(crate) lost: CancellationToken,
@@ -47,10 +51,7 @@ impl SessionServer {
             self.put_back(token, RETRY).await;
             return;
         };
-        // Tried again by this worker, not by another: the answer to a grant may be what was lost.
-        let store = &self.worker.engine.store;
-        let claimed = patiently(&self.abandon, || store.claim(tenant, session, self.id)).await;
-        match claimed {
+        match self.claim(tenant, session).await {
             Ok(Claim::Granted(grant)) => {
                 let left = self.work_keeping(token.as_ref(), &hold, *grant).await;
                 drop(hold);
@@ -62,6 +63,7 @@ impl SessionServer {
                 drop(hold);
                 self.finish_and_look_again(token).await;
             }
+            Ok(Claim::TakenBack(_)) => self.put_back(token, RETRY).await,
             Ok(Claim::Refused { owner, retry_after }) => {
                 tracing::debug!(%session, %owner, "the session has a live owner");
                 self.put_back(token, retry_after.clamp(Duration::from_millis(100), LONGEST_REFUSAL)).await;
@@ -71,6 +73,26 @@ impl SessionServer {
                 self.put_back(token, RETRY).await;
             }
         }
+    }
+
+    /// Asks for a session. Tried again by this worker, not by another: the answer to a grant may be what was lost.
+    async fn claim(&self, tenant: TenantId, session: SessionId) -> Result<Claim> {
+        let store = &self.worker.engine.store;
+        let mut claims = 0;
+        loop {
+            claims += 1;
+            match patiently(&self.abandon, || store.claim(tenant, session, self.id)).await? {
+                Claim::TakenBack(change) if claims < CLAIMS_AT_ONCE => {
+                    tracing::info!(%session, "took the session back from a lost worker");
+                    self.publish(&change).await;
+                }
+                claim => return Ok(claim),
+            }
+        }
+    }
+
+    async fn publish(&self, change: &SessionChange) {
+        self.worker.engine.transport.publish_events(change.tenant, change.session, &change.events).await;
     }
 
     async fn put_back(&self, token: Box<dyn Token>, delay: Duration) {
@@ -124,52 +146,114 @@ impl SessionServer {
         let fence = grant.fence;
         let mut runs = 0;
         loop {
-            let control = RunControl {
-                cancel: hold.begin(grant.run.id),
-                drain: self.drain.clone(),
-                abandon: self.abandon.clone(),
-            };
             runs += 1;
-            let ending = match self.worker.engine.execute(&grant, &control).await {
-                Execution::Ended(ending) => ending,
-                Execution::HandedOver | Execution::Abandoned => return self.let_go(fence).await,
-            };
+            let execution = self.execute(hold, &grant).await;
             let give_up = runs >= self.worker.options.turn || self.drain.is_cancelled();
-            match self.commit(&grant, *ending, give_up).await {
+            let committed = match execution {
+                Execution::Ended(ending) => self.end(&grant, *ending, give_up).await,
+                Execution::HandedOver(hand_over) => self.hand_over(&grant, *hand_over).await,
+                Execution::Abandoned => return self.let_go(fence).await,
+            };
+            match committed {
                 Ok(Committed { next: Some(next), .. }) => grant = *next,
                 Ok(_) => return Left::Released,
                 Err(error) => {
-                    tracing::warn!(run = %grant.run.id, error = error.chain(), "the end of a run was not taken");
-                    // The first try may have succeeded and only its answer been lost: then the session is still ours, with
-                    // its next run. Released, it goes on anywhere; under an old fence, nothing happens.
+                    tracing::warn!(run = %grant.run.id, error = error.chain(), "what became of a run was not taken");
                     return self.let_go(fence).await;
                 }
             }
         }
     }
 
-    async fn commit(&self, grant: &Grant, ending: Ending, give_up: bool) -> Result<Committed> {
+    /// Executes one run. A request to stop it is acknowledged in the store while its processes are being killed.
+    async fn execute(&self, hold: &Hold, grant: &Grant) -> Execution {
+        let cancel = hold.begin(grant.run.id);
+        let control = RunControl {
+            cancel: cancel.clone(),
+            drain: self.drain.clone(),
+            interrupt: self.interrupt.clone(),
+            abandon: self.abandon.clone(),
+        };
+        let executing = self.worker.engine.execute(grant, &control);
+        let receipt = async {
+            cancel.cancelled().await;
+            self.acknowledge_cancel(grant).await;
+        };
+        tokio::pin!(executing, receipt);
+        tokio::select! {
+            biased;
+            execution = &mut executing => {
+                let stopped = matches!(&execution, Execution::Ended(it) if it.end.state == RunState::Cancelled);
+                // The receipt of the request stands before the end that it led to.
+                if stopped && cancel.is_cancelled() {
+                    receipt.await;
+                }
+                execution
+            }
+            () = &mut receipt => executing.await,
+        }
+    }
+
+    async fn acknowledge_cancel(&self, grant: &Grant) {
+        let (engine, fence) = (&self.worker.engine, grant.fence);
+        let noted = patiently(&self.abandon, || engine.store.cancel_delivered(fence, grant.run.id)).await;
+        match noted {
+            Ok(events) => engine.transport.publish_events(fence.tenant, fence.session, &events).await,
+            // The run ended by itself before the request could be noted.
+            Err(error) if error.code() == Code::OwnershipLost => {}
+            Err(error) => {
+                tracing::warn!(run = %grant.run.id, error = error.chain(), "a cancel could not be acknowledged");
+            }
+        }
+    }
+
+    async fn end(&self, grant: &Grant, ending: Ending, give_up: bool) -> Result<Committed> {
+        let stopped_ago = ending.stopped_at.map(|at| at.elapsed());
+        let finish = Finish { end: ending.end, started_at: ending.started_at, stopped_ago, give_up };
         let commit = Commit {
+            id: CommitId::new(),
             fence: grant.fence,
             run: grant.run.id,
             steps: ending.steps,
             messages: ending.messages,
             events: ending.events,
-            end: Some(Finish { end: ending.end, started_at: ending.started_at, give_up }),
+            then: Then::End(finish),
         };
+        self.commit(&commit).await
+    }
+
+    async fn hand_over(&self, grant: &Grant, hand_over: HandOver) -> Result<Committed> {
+        let commit = Commit {
+            id: CommitId::new(),
+            fence: grant.fence,
+            run: grant.run.id,
+            steps: hand_over.steps,
+            messages: Vec::new(),
+            events: hand_over.events,
+            then: Then::HandOver,
+        };
+        self.commit(&commit).await
+    }
+
+    /// Commits, however often the store has to be asked: repeating does nothing twice.
+    async fn commit(&self, commit: &Commit) -> Result<Committed> {
         let engine = &self.worker.engine;
         let committed = patiently(&self.abandon, || engine.store.commit(commit.clone())).await?;
-        engine.transport.publish_events(grant.fence.tenant, grant.fence.session, &committed.events).await;
+        let Fence { tenant, session, .. } = commit.fence;
+        engine.transport.publish_events(tenant, session, &committed.events).await;
         Ok(committed)
     }
 
-    /// Gives a session up in the middle of a run, for another worker to go on at once.
+    /// Gives a session up, whatever it is at, for another worker to go on at once. Under an old fence nothing happens.
     async fn let_go(&self, fence: Fence) -> Left {
         if self.lost.is_cancelled() {
             return Left::Lost;
         }
         match self.worker.engine.store.release(fence).await {
-            Ok(()) => Left::Released,
+            Ok(change) => {
+                self.publish(&change).await;
+                Left::Released
+            }
             Err(error) => {
                 tracing::warn!(session = %fence.session, error = error.chain(), "the session is lost");
                 Left::Lost

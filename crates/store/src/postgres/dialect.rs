@@ -12,11 +12,9 @@ use uuid::Uuid;
 
 use crate::{
     error::db,
-    rows::{
-        Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert,
-        StepRow, StepWrite,
-    },
+    rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, StepRow},
     time::DbTime,
+    written::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
 };
 
 pub(crate) type Db = sqlx::Postgres;
@@ -29,6 +27,10 @@ pub(crate) const NOW: &str = "clock_timestamp()";
 pub(crate) const IN_MICROS_2: &str = "clock_timestamp() + $2 * interval '1 microsecond'";
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000000)::bigint";
+pub(crate) const A_MINUTE_AGO: &str = "clock_timestamp() - interval '1 minute'";
+/// The time of a run `r` that started is over.
+pub(crate) const OVERDUE: &str =
+    "r.started_at + (r.timeout_ms + r.paused_ms) * interval '1 millisecond' <= clock_timestamp()";
 pub(crate) const MAX_BATCH: usize = 512;
 
 /// A stuck statement or a forgotten transaction must not hold row locks for ever.
@@ -87,11 +89,15 @@ pub(crate) async fn snapshot(pool: &DbPool) -> Result<Transaction<'static, Db>> 
 
 /// Locks sessions in the order of their ids, so that two transactions never wait for each other in a circle.
 pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
-    query_as(concat!("SELECT ", head_columns!(), " FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE"))
-        .bind(ids)
-        .fetch_all(connection)
-        .await
-        .map_err(db)
+    query_as(concat!(
+        "SELECT ",
+        head_columns!(),
+        ", clock_timestamp() AS now FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE"
+    ))
+    .bind(ids)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
 }
 
 /// Writes heads back. Only what runs change is written.
@@ -106,11 +112,15 @@ pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead
     let pending: Vec<i64> = heads.iter().map(|it| it.head.pending).collect();
     let seqs: Vec<i64> = heads.iter().map(|it| it.head.last_seq).collect();
     let cursors: Vec<i64> = heads.iter().map(|it| it.head.last_cursor).collect();
+    let commits: Vec<Option<Uuid>> =
+        heads.iter().map(|it| it.head.last_commit.map(remuda_domain::CommitId::as_uuid)).collect();
     query(
         "UPDATE sessions s SET epoch = n.epoch, owner = n.owner, current_run = n.current_run, \
-         current_started_at = n.started, pending = n.pending, last_seq = n.last_seq, last_cursor = n.last_cursor \
+         current_started_at = n.started, pending = n.pending, last_seq = n.last_seq, last_cursor = n.last_cursor, \
+         last_commit = n.last_commit \
          FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::bigint[], $7::bigint[], \
-         $8::bigint[]) AS n (id, epoch, owner, current_run, started, pending, last_seq, last_cursor) WHERE s.id = n.id",
+         $8::bigint[], $9::uuid[]) \
+         AS n (id, epoch, owner, current_run, started, pending, last_seq, last_cursor, last_commit) WHERE s.id = n.id",
     )
     .bind(ids)
     .bind(epochs)
@@ -120,6 +130,7 @@ pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead
     .bind(pending)
     .bind(seqs)
     .bind(cursors)
+    .bind(commits)
     .execute(connection)
     .await
     .map_err(db)?;
@@ -220,10 +231,13 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
 /// `+ 0` keeps the planner from walking the index of all live runs instead of looking these up.
 pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish]) -> Result<()> {
     query(
-        "UPDATE runs r SET state = n.state, started_at = n.started_at, finished_at = n.finished_at, \
-         failure = n.failure, last_steps = n.last_steps \
-         FROM unnest($1::uuid[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[]) \
-         AS n (id, state, started_at, finished_at, failure, last_steps) WHERE r.id = n.id AND r.state + 0 < 10",
+        "UPDATE runs r SET state = n.state, started_at = coalesce(n.started_at, r.started_at), \
+         finished_at = n.finished_at, failure = n.failure, last_steps = n.last_steps, attempts = r.attempts + n.attempts, \
+         lost_attempts = r.lost_attempts + n.lost, cancel_stopped_at = n.stopped_at, parked = NULL, parked_at = NULL \
+         FROM unnest($1::uuid[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], \
+         $7::integer[], $8::integer[], $9::timestamptz[]) \
+         AS n (id, state, started_at, finished_at, failure, last_steps, attempts, lost, stopped_at) \
+         WHERE r.id = n.id AND r.state + 0 < 10",
     )
     .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.state).collect::<Vec<_>>())
@@ -231,18 +245,12 @@ pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish])
     .bind(runs.iter().map(|run| run.finished_at.0).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.failure.as_deref()).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.last_steps.as_deref()).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.attempts).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.lost_attempts).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.stopped_at.map(|at| at.0)).collect::<Vec<_>>())
     .execute(connection)
     .await
     .map_err(db)?;
-    Ok(())
-}
-
-pub(crate) async fn count_lost_attempts(connection: &mut Connection, runs: &[Uuid]) -> Result<()> {
-    query("UPDATE runs SET lost_attempts = lost_attempts + 1 WHERE id = ANY($1)")
-        .bind(runs)
-        .execute(connection)
-        .await
-        .map_err(db)?;
     Ok(())
 }
 

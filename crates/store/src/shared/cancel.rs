@@ -1,82 +1,105 @@
 //! Stopping runs from outside.
 
+use std::collections::HashMap;
+
 use remuda_domain::{
-    Code, Error, Event, EventBody, Run, RunId, RunState, TenantId, WorkerId, error::Result, event::NewEvent,
-    run::Failure, session::Owner,
+    Code, Error, Event, EventBody, Run, RunId, SessionId, TenantId, Timestamp, WorkerId,
+    error::Result,
+    event::NewEvent,
+    run::{CancelRequest, Failure, RunState},
+    session::Owner,
 };
-use sqlx::query;
+use sqlx::query_scalar;
+use uuid::Uuid;
 
 use super::{
     dialect::{self, Connection},
+    lock::{Locked, lock_with_leases},
+    recover::{self, Parting},
     runs,
-    store::{Context, append},
-    submit::lock,
+    store::Context,
+    submit::session_not_found,
+    writes::{self, Ended, Writes},
 };
 use crate::{
-    Cancelled,
-    error::{db, json},
-    rows::{Chunk, LockedHead, RunFinish},
-    time::{DbTime, now},
+    CancelSignal, Cancelled, CancelledRuns, Reach, SessionChange, error::db, rows::LockedHead, time::DbTime,
+    written::CancelMark,
 };
 
-/// What cancelling some runs of one session changes.
-#[derive(Default)]
-pub(super) struct Effects {
-    pub(super) events: Vec<Event>,
-    /// The owner to tell, and the run it should stop.
-    pub(super) signal: Option<(WorkerId, RunId)>,
-    chunks: Vec<Chunk>,
-    finished: Vec<RunFinish>,
-    marked: Vec<(RunId, DbTime, String)>,
+/// Sessions of a tree that are locked at once.
+const SESSIONS_AT_ONCE: usize = 100;
+/// Unfinished runs of one session that are ended at once.
+const RUNS_AT_ONCE: i64 = 1000;
+
+/// Stops runs of one locked session.
+pub(super) struct Stopper<'a> {
+    pub(super) context: &'a Context,
+    pub(super) reason: &'a str,
+    pub(super) at: Timestamp,
+    pub(super) writes: &'a mut Writes,
 }
 
-/// Decides what cancelling `run` means: one that waits ends here, one that executes is marked for its owner.
-pub(super) fn plan(locked: &mut LockedHead, run: &Run, reason: &str, effects: &mut Effects) -> Result<()> {
-    let at = now();
-    let executing = locked.head.current == Some(run.id) && locked.head.owner != Owner::Nobody;
-    let body = if executing {
-        // Also when asked before: the first signal may have been lost.
-        effects.signal = locked.head.owner.worker().map(|worker| (worker, run.id));
-        if run.cancel.is_some() {
-            return Ok(());
+/// What became of one run.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    Ended,
+    /// Its owner has to be told.
+    Requested(WorkerId),
+}
+
+impl Stopper<'_> {
+    /// A run that nobody executes ends here, also if its worker was lost; one that executes is marked for its owner.
+    pub(super) fn stop(&mut self, locked: &mut LockedHead, run: &Run) -> Result<(Stopped, Vec<Event>)> {
+        let is_current = locked.head.current == Some(run.id);
+        match locked.head.owner {
+            Owner::Alive { worker, .. } if is_current => {
+                // Told again when asked again: the first signal may have been lost.
+                let events = if run.cancel.is_some() { Vec::new() } else { self.request(locked, run)? };
+                Ok((Stopped::Requested(worker), events))
+            }
+            Owner::Expired { .. } if is_current => {
+                let mut events = if run.cancel.is_some() { Vec::new() } else { self.request(locked, run)? };
+                let mut run = run.clone();
+                run.cancel.get_or_insert_with(|| self.asked());
+                let parted =
+                    recover::part(self.context, locked, Some(run), Parting::Lost, self.at, self.writes)?;
+                events.extend(parted.events);
+                Ok((Stopped::Ended, events))
+            }
+            _ => {
+                self.mark(run);
+                let failure = Failure::new(Code::Cancelled, self.reason);
+                let ended = Ended {
+                    run: run.id,
+                    state: RunState::Cancelled,
+                    failure: &failure,
+                    started_at: run.started_at,
+                    attempts: (0, 0),
+                };
+                let event = self.writes.end(locked, &ended, self.at)?;
+                Ok((Stopped::Ended, self.writes.append(locked, vec![event])?))
+            }
         }
-        effects.marked.push((run.id, DbTime(at), reason.to_owned()));
-        EventBody::RunCancelRequested { reason: reason.to_owned() }
-    } else {
-        locked.head.retire(run.id);
-        effects.finished.push(RunFinish {
-            id: run.id.as_uuid(),
-            state: RunState::Cancelled.to_db(),
-            started_at: run.started_at.map(DbTime),
-            finished_at: DbTime(at),
-            failure: Some(json(&Failure::new(Code::Cancelled, reason))?),
-            last_steps: None,
-        });
-        EventBody::RunCancelled { reason: reason.to_owned() }
-    };
-    let (events, chunk) = append(locked, vec![NewEvent { run: Some(run.id), at, body }])?;
-    effects.events.extend(events);
-    effects.chunks.extend(chunk);
-    Ok(())
+    }
+
+    fn asked(&self) -> CancelRequest {
+        CancelRequest { at: self.at, reason: self.reason.to_owned(), delivered_at: None, stopped_at: None }
+    }
+
+    fn mark(&mut self, run: &Run) {
+        let reason = self.reason.to_owned();
+        self.writes.cancels.push(CancelMark { run: run.id.as_uuid(), at: DbTime(self.at), reason });
+    }
+
+    fn request(&mut self, locked: &mut LockedHead, run: &Run) -> Result<Vec<Event>> {
+        self.mark(run);
+        let body = EventBody::RunCancelRequested { reason: self.reason.to_owned() };
+        self.writes.append(locked, vec![NewEvent { run: Some(run.id), at: self.at, body }])
+    }
 }
 
-pub(super) async fn write(connection: &mut Connection, effects: &Effects) -> Result<()> {
-    for (run, at, reason) in &effects.marked {
-        query("UPDATE runs SET cancel_at = $2, cancel_reason = $3 WHERE id = $1 AND state < 10")
-            .bind(run.as_uuid())
-            .bind(*at)
-            .bind(reason.as_str())
-            .execute(&mut *connection)
-            .await
-            .map_err(db)?;
-    }
-    if !effects.finished.is_empty() {
-        dialect::finish_runs(connection, &effects.finished).await?;
-    }
-    if !effects.chunks.is_empty() {
-        dialect::append_chunks(connection, &effects.chunks).await?;
-    }
-    Ok(())
+fn lonely_run() -> Error {
+    Error::internal("a run has no session")
 }
 
 pub(super) async fn request(
@@ -87,19 +110,151 @@ pub(super) async fn request(
 ) -> Result<Cancelled> {
     let mut tx = dialect::begin(&context.writer).await?;
     // The run's session first: its lock comes before anything is decided.
-    let session = runs::load(&mut tx, tenant, run).await?.session;
-    let mut heads = lock(&mut tx, std::iter::once(session.as_uuid())).await?;
+    let session = runs::load(&mut tx, tenant, run).await?.session.as_uuid();
+    let (mut locked, _) = lock_with_leases(&mut tx, std::iter::once(session), std::iter::empty()).await?;
     let found = runs::load(&mut tx, tenant, run).await?;
+    let at = locked.at;
+    let head = locked.heads.get_mut(&session).ok_or_else(lonely_run)?;
     if found.state.is_terminal() {
-        return Ok(Cancelled { run: found, already_finished: true, events: Vec::new(), signal: None });
+        let change = quiet(head);
+        return Ok(Cancelled { run: found, already_finished: true, change, signal: None });
     }
-    let locked = heads.get_mut(&session.as_uuid()).ok_or_else(|| Error::internal("a run has no session"))?;
-    let mut effects = Effects::default();
-    plan(locked, &found, reason, &mut effects)?;
-    write(&mut tx, &effects).await?;
-    dialect::save_heads(&mut tx, &[locked]).await?;
+    let mut writes = Writes::default();
+    let mut stopper = Stopper { context, reason, at, writes: &mut writes };
+    let (stopped, events) = stopper.stop(head, &found)?;
+    let signal = match stopped {
+        Stopped::Ended => None,
+        Stopped::Requested(worker) => Some(worker),
+    };
+    let change = recover::change(head, events, false);
+    writes.write(&mut tx).await?;
+    writes::save(&mut tx, &locked.heads, [session]).await?;
     let run = runs::load(&mut tx, tenant, run).await?;
     tx.commit().await.map_err(db)?;
-    let signal = effects.signal.map(|(worker, _)| worker);
-    Ok(Cancelled { run, already_finished: false, events: effects.events, signal })
+    Ok(Cancelled { run, already_finished: false, change, signal })
+}
+
+/// Nothing changed.
+fn quiet(locked: &LockedHead) -> SessionChange {
+    SessionChange { wake: false, ..recover::change(locked, Vec::new(), false) }
+}
+
+/// Stops every unfinished run of a session, or of its tree, some sessions at a time.
+pub(super) async fn session(
+    context: &Context,
+    tenant: TenantId,
+    session: SessionId,
+    reach: Reach,
+    reason: &str,
+) -> Result<CancelledRuns> {
+    let mut connection = context.reader.acquire().await.map_err(db)?;
+    let sessions = members(&mut connection, tenant, session, reach).await?;
+    drop(connection);
+    if sessions.is_empty() {
+        return Err(session_not_found());
+    }
+    let mut all = CancelledRuns::default();
+    for some in sessions.chunks(SESSIONS_AT_ONCE) {
+        let mut more = true;
+        while more {
+            more = stop_some(context, some, reason, &mut all).await?;
+        }
+    }
+    Ok(all)
+}
+
+async fn members(
+    connection: &mut Connection,
+    tenant: TenantId,
+    session: SessionId,
+    reach: Reach,
+) -> Result<Vec<Uuid>> {
+    let sql = match reach {
+        Reach::Session => "SELECT id FROM sessions WHERE id = $1 AND tenant_id = $2",
+        Reach::Tree => {
+            "WITH RECURSIVE tree (id) AS (SELECT id FROM sessions WHERE id = $1 AND tenant_id = $2 \
+             UNION SELECT s.id FROM tree t JOIN sessions s ON s.parent_id = t.id WHERE s.tenant_id = $2) \
+             SELECT id FROM tree ORDER BY id"
+        }
+    };
+    query_scalar(sql).bind(session.as_uuid()).bind(tenant.as_uuid()).fetch_all(connection).await.map_err(db)
+}
+
+/// Stops what these sessions have, and says whether some of it has to wait for the next transaction.
+async fn stop_some(
+    context: &Context,
+    sessions: &[Uuid],
+    reason: &str,
+    all: &mut CancelledRuns,
+) -> Result<bool> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let (mut locked, _) = lock_with_leases(&mut tx, sessions.iter().copied(), std::iter::empty()).await?;
+    let mut writes = Writes::default();
+    let (at, mut more) = (locked.at, false);
+    let mut done = CancelledRuns::default();
+    for (id, head) in &mut locked.heads {
+        let session = SessionId::from_uuid(*id);
+        let live = runs::live_runs(&mut tx, session, RUNS_AT_ONCE).await?;
+        more |= i64::try_from(live.len()) == Ok(RUNS_AT_ONCE);
+        let mut stopper = Stopper { context, reason, at, writes: &mut writes };
+        let mut events = Vec::new();
+        for run in &live {
+            let (stopped, appended) = stopper.stop(head, run)?;
+            events.extend(appended);
+            match stopped {
+                Stopped::Ended => done.ended.push(run.id),
+                Stopped::Requested(worker) => {
+                    done.requested.push(CancelSignal { worker, session, run: run.id });
+                }
+            }
+        }
+        if !live.is_empty() {
+            done.changes.push(recover::change(head, events, false));
+        }
+    }
+    writes.write(&mut tx).await?;
+    let changed: Vec<Uuid> = done.changes.iter().map(|change| change.session.as_uuid()).collect();
+    writes::save(&mut tx, &locked.heads, changed).await?;
+    tx.commit().await.map_err(db)?;
+    all.ended.append(&mut done.ended);
+    all.changes.append(&mut done.changes);
+    for signal in done.requested {
+        if !all.requested.contains(&signal) {
+            all.requested.push(signal);
+        }
+    }
+    Ok(more)
+}
+
+/// Stops every unfinished run of a locked session: what `if_busy = interrupt` does before its own run is accepted.
+pub(super) async fn stop_all(
+    connection: &mut Connection,
+    stopper: &mut Stopper<'_>,
+    locked: &mut Locked,
+    session: SessionId,
+    tenant: TenantId,
+) -> Result<Interrupted> {
+    let mut interrupted = Interrupted::default();
+    let heads: &mut HashMap<Uuid, LockedHead> = &mut locked.heads;
+    let Some(head) = heads.get_mut(&session.as_uuid()).filter(|it| it.head.tenant == tenant) else {
+        return Ok(interrupted);
+    };
+    for run in runs::live_runs(connection, session, i64::MAX).await? {
+        let (stopped, events) = stopper.stop(head, &run)?;
+        interrupted.events.extend(events);
+        interrupted.runs.push(run.id);
+        if let Stopped::Requested(worker) = stopped {
+            interrupted.signal = Some((worker, run.id));
+        }
+    }
+    Ok(interrupted)
+}
+
+/// What an interrupting submit stopped.
+#[derive(Debug, Default)]
+pub(super) struct Interrupted {
+    pub(super) runs: Vec<RunId>,
+    pub(super) events: Vec<Event>,
+    /// The owner to tell, and the run it should stop.
+    pub(super) signal: Option<(WorkerId, RunId)>,
 }

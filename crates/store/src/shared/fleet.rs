@@ -6,17 +6,20 @@ use async_trait::async_trait;
 use remuda_domain::{
     Code, Error, RunId, SessionId, TenantId, WorkerId,
     error::Result,
+    task::{TaskRound, TaskStatus},
     worker::{Registration, Worker},
 };
 use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{self, IN_MICROS_2, NOW},
+    dialect::{self, IN_MICROS_2, LEASE_LEFT, NOW},
+    recover,
     store::{Context, SqlStore},
+    tasks,
 };
 use crate::{
-    Fleet, Heartbeat, Orders, PoolStats, Runnable,
+    Fleet, Heartbeat, Orders, PoolStats, Runnable, TakenBack,
     error::{corrupt, db},
     rows::{WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE, WorkerRow},
     time::{DbTime, now},
@@ -167,6 +170,23 @@ impl Fleet for SqlStore {
         self.to_the_end(async move { drain(&context, worker).await }).await
     }
 
+    async fn take_back(&self, limit: u32) -> Result<TakenBack> {
+        let context = self.context.clone();
+        self.to_the_end(async move { recover::take_back(&context, limit).await }).await
+    }
+
+    async fn end_overdue(&self, limit: u32) -> Result<TakenBack> {
+        let context = self.context.clone();
+        self.to_the_end(async move { recover::end_overdue(&context, limit).await }).await
+    }
+
+    async fn next_lease_end(&self) -> Result<Option<Duration>> {
+        let sql = format!("SELECT min({LEASE_LEFT}) FROM workers WHERE state < {WORKER_GONE}");
+        let left: Option<i64> =
+            query_scalar(AssertSqlSafe(sql)).fetch_one(&self.context.reader).await.map_err(db)?;
+        Ok(left.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))))
+    }
+
     async fn expire_all_leases(&self) -> Result<u64> {
         let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0 WHERE state < {WORKER_GONE}");
         let done = query(AssertSqlSafe(sql)).execute(&self.context.writer).await.map_err(db)?;
@@ -194,6 +214,14 @@ impl Fleet for SqlStore {
             })
         };
         rows.into_iter().map(runnable).collect()
+    }
+
+    async fn count_sessions_with_work(&self) -> Result<u64> {
+        // A session whose head run is parked waits for something else than a worker.
+        let sql = "SELECT count(*) FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0 AND state < 10) q WHERE 0 = \
+             (SELECT r.state FROM runs r WHERE r.session_id = q.session_id AND r.state < 10 ORDER BY r.seq LIMIT 1)";
+        let count: i64 = query_scalar(sql).fetch_one(&self.context.reader).await.map_err(db)?;
+        Ok(u64::try_from(count).unwrap_or(0))
     }
 
     async fn queue_stats(&self) -> Result<Vec<PoolStats>> {
@@ -245,6 +273,15 @@ impl Fleet for SqlStore {
             .await
             .map_err(db)?;
         Ok(done.rows_affected())
+    }
+
+    async fn record_task(&self, round: &TaskRound) -> Result<()> {
+        let (context, round) = (self.context.clone(), round.clone());
+        self.to_the_end(async move { tasks::record(&context, &round).await }).await
+    }
+
+    async fn list_tasks(&self) -> Result<Vec<TaskStatus>> {
+        tasks::list(&self.context).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Code, Error, Pool, Run, RunId, RunState, SessionId, StepId, TenantId,
+    Code, Error, EventBody, Pool, Run, RunId, RunState, SessionId, StepId, TenantId,
     error::Result,
+    event::NewEvent,
     page::{Page, PageRequest},
     run::IfBusy,
     step::Step,
@@ -15,11 +16,14 @@ use sqlx::{AssertSqlSafe, QueryBuilder, Row as _, query, query_as, query_scalar}
 use super::{
     cancel,
     dialect::{self, Connection, Db, NOW},
+    lock::lock,
+    recover,
     store::{Context, SqlStore},
     submit,
+    writes::{self, Writes},
 };
 use crate::{
-    Cancelled, NewRun, RunFilter, Runs, Situation, Submitted,
+    Cancelled, CancelledRuns, NewRun, Reach, RunFilter, Runs, SessionChange, Situation, Submitted,
     coalesce::retrying,
     error::{corrupt, db, parse},
     rows::{HeadRow, RunRow, WORKER_ACTIVE},
@@ -73,14 +77,20 @@ pub(super) async fn pool_of(connection: &mut Connection, session: SessionId) -> 
     pool.parse().map_err(|_| corrupt("pool"))
 }
 
-/// The unfinished runs of a session, in order.
-pub(super) async fn live_runs(connection: &mut Connection, session: SessionId) -> Result<Vec<Run>> {
+/// The first unfinished runs of a session, in order.
+pub(super) async fn live_runs(
+    connection: &mut Connection,
+    session: SessionId,
+    limit: i64,
+) -> Result<Vec<Run>> {
     let rows: Vec<RunRow> = query_as(concat!(
         "SELECT ",
         run_columns!(),
-        " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.session_id = $1 AND r.state < 10 ORDER BY r.seq"
+        " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.session_id = $1 AND r.state < 10 ORDER BY r.seq \
+         LIMIT $2"
     ))
     .bind(session.as_uuid())
+    .bind(limit)
     .fetch_all(connection)
     .await
     .map_err(db)?;
@@ -141,6 +151,31 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
         run,
         head,
     })
+}
+
+/// Puts a parked run back into its place at the head of the line. Its time goes on where it stood.
+async fn resume(context: &Context, tenant: TenantId, run: RunId) -> Result<SessionChange> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let session = load(&mut tx, tenant, run).await?.session.as_uuid();
+    let mut locked = lock(&mut tx, std::iter::once(session)).await?;
+    let Some(parked) = load(&mut tx, tenant, run).await?.parked else {
+        return Err(Error::new(Code::NotParked, "the run is not parked").at("run_id"));
+    };
+    let at = locked.at;
+    query("UPDATE runs SET state = 0, parked = NULL, parked_at = NULL, paused_ms = paused_ms + $2 WHERE id = $1")
+        .bind(run.as_uuid())
+        .bind((at - parked.at).num_milliseconds().max(0))
+        .execute(&mut *tx)
+        .await
+        .map_err(db)?;
+    let head = locked.heads.get_mut(&session).ok_or_else(|| Error::internal("a run has no session"))?;
+    let mut writes = Writes::default();
+    let events = writes.append(head, vec![NewEvent { run: Some(run), at, body: EventBody::RunResumed }])?;
+    let change = recover::change(head, events, false);
+    writes.write(&mut tx).await?;
+    writes::save(&mut tx, &locked.heads, [session]).await?;
+    tx.commit().await.map_err(db)?;
+    Ok(change)
 }
 
 #[async_trait]
@@ -215,6 +250,22 @@ impl Runs for SqlStore {
     async fn request_cancel(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<Cancelled> {
         let (context, reason) = (self.context.clone(), reason.to_owned());
         self.to_the_end(async move { cancel::request(&context, tenant, run, &reason).await }).await
+    }
+
+    async fn cancel_session(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        reach: Reach,
+        reason: &str,
+    ) -> Result<CancelledRuns> {
+        let (context, reason) = (self.context.clone(), reason.to_owned());
+        self.to_the_end(async move { cancel::session(&context, tenant, session, reach, &reason).await }).await
+    }
+
+    async fn resume_run(&self, tenant: TenantId, run: RunId) -> Result<SessionChange> {
+        let context = self.context.clone();
+        self.to_the_end(async move { resume(&context, tenant, run).await }).await
     }
 
     async fn situation(&self, tenant: TenantId, run: RunId) -> Result<Situation> {

@@ -13,8 +13,10 @@ use sqlx::{QueryBuilder, query, query_as};
 
 use super::{
     dialect::{self, Connection, Db},
-    store::{Context, SqlStore, append},
-    submit::{lock, session_not_found},
+    lock::lock,
+    store::{Context, SqlStore},
+    submit::session_not_found,
+    writes::{self, Writes},
 };
 use crate::{
     Changed, NewSession, Sessions,
@@ -56,9 +58,15 @@ fn workspace_not_found() -> Error {
 async fn create(context: &Context, session: &NewSession) -> Result<Changed<Session>> {
     let mut tx = dialect::begin(&context.writer).await?;
     let at = now();
+    if let Some(parent) = session.parent {
+        let parent = load(&mut tx, session.tenant, &SessionRef::Id(parent)).await;
+        parent.map_err(
+            |error| if error.code() == Code::SessionNotFound { error.at("parent") } else { error },
+        )?;
+    }
     let inserted = query(
-        "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at) \
-         SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
+        "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at, parent_id) \
+         SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7, $8 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
     )
     .bind(session.id.as_uuid())
     .bind(session.tenant.as_uuid())
@@ -67,6 +75,7 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
     .bind(session.title.as_str())
     .bind(session.pool.as_str())
     .bind(DbTime(at))
+    .bind(session.parent.map(SessionId::as_uuid))
     .execute(&mut *tx)
     .await;
     match inserted {
@@ -89,11 +98,12 @@ async fn record(
     session: SessionId,
     body: EventBody,
 ) -> Result<Changed<Session>> {
-    let mut heads = lock(connection, std::iter::once(session.as_uuid())).await?;
-    let locked = heads.get_mut(&session.as_uuid()).ok_or_else(session_not_found)?;
-    let (events, chunk) = append(locked, vec![NewEvent { run: None, at: now(), body }])?;
-    dialect::save_heads(connection, &[locked]).await?;
-    dialect::append_chunks(connection, chunk.as_slice()).await?;
+    let mut locked = lock(connection, std::iter::once(session.as_uuid())).await?;
+    let head = locked.heads.get_mut(&session.as_uuid()).ok_or_else(session_not_found)?;
+    let mut writes = Writes::default();
+    let events = writes.append(head, vec![NewEvent { run: None, at: locked.at, body }])?;
+    writes.write(connection).await?;
+    writes::save(connection, &locked.heads, [session.as_uuid()]).await?;
     let value = load(connection, tenant, &SessionRef::Id(session)).await?;
     Ok(Changed { value, events })
 }

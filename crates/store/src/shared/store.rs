@@ -2,18 +2,17 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use remuda_domain::{Error, Event, Fence, SessionId, TenantId, WorkerId, error::Result, event::NewEvent};
+use remuda_domain::{Error, Event, SessionId, TenantId, WorkerId, error::Result, event::NewEvent};
 use tokio_util::task::TaskTracker;
 
 use super::{
+    claim, commit,
     dialect::{self, DbPool},
-    ownership, submit,
+    submit,
 };
 use crate::{
-    Claim, Commit, Committed, NewRun, Submitted,
-    coalesce::Coalescer,
-    error::json,
-    rows::{Chunk, LockedHead},
+    Claim, Commit, Committed, NewRun, Submitted, coalesce::Coalescer, error::json, rows::LockedHead,
+    written::Chunk,
 };
 
 /// What every function of the store needs.
@@ -25,6 +24,7 @@ pub(crate) struct Context {
     pub(crate) reader: DbPool,
     pub(crate) idempotency_ttl: Duration,
     pub(crate) max_pending: i64,
+    pub(crate) max_lost_attempts: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -58,14 +58,14 @@ impl SqlStore {
             let context = context.clone();
             Coalescer::start(&tracker, max, move |batch: Arc<Vec<ClaimRequest>>| {
                 let context = context.clone();
-                async move { ownership::claim_batch(&context, &batch).await }
+                async move { claim::claim_batch(&context, &batch).await }
             })
         };
         let commits = {
             let context = context.clone();
             Coalescer::start(&tracker, max, move |batch: Arc<Vec<Commit>>| {
                 let context = context.clone();
-                async move { ownership::commit_batch(&context, &batch).await }
+                async move { commit::commit_batch(&context, &batch).await }
             })
         };
         Self { context, submits, claims, commits, tracker }
@@ -80,11 +80,6 @@ impl SqlStore {
     {
         let task = self.tracker.spawn(change);
         task.await.map_err(|error| Error::internal("a change was cut short").with_source(error))?
-    }
-
-    pub(crate) async fn give_up(&self, fence: Fence) -> Result<()> {
-        let context = self.context.clone();
-        self.to_the_end(async move { ownership::release(&context, &fence).await }).await
     }
 }
 

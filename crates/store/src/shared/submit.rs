@@ -13,39 +13,30 @@ use remuda_domain::{
 use uuid::Uuid;
 
 use super::{
-    cancel::{self, Effects},
+    cancel::{self, Stopper},
     dialect::{self, Connection},
+    lock::{Locked, lock, lock_with_leases},
     runs,
-    store::{Context, append},
+    store::Context,
+    writes::{self, Writes},
 };
 use crate::{
     NewRun, Submitted,
     error::{db, json, outrun},
-    rows::{Chunk, KeyedRun, LockedHead, RunInsert},
+    rows::KeyedRun,
     time::{DbTime, now},
+    written::RunInsert,
 };
-
-/// Locks the sessions of a batch.
-pub(super) async fn lock(
-    connection: &mut Connection,
-    sessions: impl Iterator<Item = Uuid>,
-) -> Result<HashMap<Uuid, LockedHead>> {
-    let mut ids: Vec<Uuid> = sessions.collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let rows = dialect::lock_heads(connection, &ids).await?;
-    rows.into_iter().map(|row| Ok((row.id, row.into_head_with_owner()?))).collect()
-}
 
 pub(super) fn session_not_found() -> Error {
     Error::new(Code::SessionNotFound, "there is no such session").at("session")
 }
 
-/// What a batch of submits writes.
+/// What a batch of submits adds.
 #[derive(Default)]
-struct Writes {
+struct Accepted {
     runs: Vec<RunInsert>,
-    chunks: Vec<Chunk>,
+    writes: Writes,
 }
 
 enum Answer {
@@ -58,14 +49,14 @@ enum Answer {
 /// Accepts many runs in one transaction, each answered for itself.
 pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let mut heads = lock(&mut tx, batch.iter().map(|run| run.session.as_uuid())).await?;
+    let mut locked = lock(&mut tx, batch.iter().map(|run| run.session.as_uuid())).await?;
     let mut keys = Keys::load(&mut tx, batch).await?;
-    let mut writes = Writes::default();
+    let mut accepted = Accepted::default();
     let mut answers = Vec::with_capacity(batch.len());
     for run in batch {
-        answers.push(accept(context, run, &mut heads, &mut keys, &mut writes)?);
+        answers.push(accept(context, run, &mut locked, &mut keys, &mut accepted)?);
     }
-    write(&mut tx, context, &heads, keys, &writes).await?;
+    write(&mut tx, context, &locked, keys, accepted).await?;
     // Replays are read last: the run may have been inserted by this very batch.
     let mut results = Vec::with_capacity(batch.len());
     for (request, answer) in batch.iter().zip(answers) {
@@ -86,11 +77,13 @@ pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<
 fn accept(
     context: &Context,
     request: &NewRun,
-    heads: &mut HashMap<Uuid, LockedHead>,
+    locked: &mut Locked,
     keys: &mut Keys,
-    writes: &mut Writes,
+    accepted: &mut Accepted,
 ) -> Result<Answer> {
-    let locked = heads.get_mut(&request.session.as_uuid()).filter(|it| it.head.tenant == request.tenant);
+    let at = locked.at;
+    let locked =
+        locked.heads.get_mut(&request.session.as_uuid()).filter(|it| it.head.tenant == request.tenant);
     let Some(locked) = locked else {
         return Ok(Answer::Refused(session_not_found()));
     };
@@ -103,11 +96,10 @@ fn accept(
         Err(refusal) => return Ok(Answer::Refused(refusal)),
     };
     keys.remember(request);
-    let at = now();
     let queued = EventBody::RunQueued { seq, kind: request.input.kind().to_owned() };
-    let (events, chunk) = append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
-    writes.chunks.extend(chunk);
-    writes.runs.push(insert_row(request, seq, at)?);
+    let events =
+        accepted.writes.append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
+    accepted.runs.push(insert_row(request, seq, at)?);
     Ok(Answer::Accepted(Box::new(Submitted {
         run: new_run(request, seq, at),
         pool: locked.head.pool.clone(),
@@ -122,34 +114,28 @@ fn accept(
 /// Accepts a run and stops everything the session had before, in one transaction.
 pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> Result<Submitted> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let mut heads = lock(&mut tx, std::iter::once(request.session.as_uuid())).await?;
+    let session = std::iter::once(request.session.as_uuid());
+    let (mut locked, _) = lock_with_leases(&mut tx, session, std::iter::empty()).await?;
     let mut keys = Keys::load(&mut tx, std::slice::from_ref(request)).await?;
     if let Some(Answer::Replay(run)) = keys.answer(request) {
         return replay(&mut tx, request.tenant, run).await;
     }
-    let mut interrupted = Vec::new();
-    let mut effects = Effects::default();
-    if let Some(locked) =
-        heads.get_mut(&request.session.as_uuid()).filter(|it| it.head.tenant == request.tenant)
-    {
-        for run in runs::live_runs(&mut tx, request.session).await? {
-            interrupted.push(run.id);
-            cancel::plan(locked, &run, "interrupted by a newer run", &mut effects)?;
-        }
-    }
-    let mut writes = Writes::default();
+    let mut accepted = Accepted::default();
+    let (at, reason) = (locked.at, "interrupted by a newer run");
+    let mut stopper = Stopper { context, reason, at, writes: &mut accepted.writes };
+    let stopped =
+        cancel::stop_all(&mut tx, &mut stopper, &mut locked, request.session, request.tenant).await?;
     let enqueue = NewRun { if_busy: IfBusy::Enqueue, ..request.clone() };
-    let mut submitted = match accept(context, &enqueue, &mut heads, &mut keys, &mut writes)? {
+    let mut submitted = match accept(context, &enqueue, &mut locked, &mut keys, &mut accepted)? {
         Answer::Accepted(submitted) => *submitted,
         Answer::Refused(error) => return Err(error),
         Answer::Replay(run) => return replay(&mut tx, request.tenant, run).await,
     };
-    effects.events.append(&mut submitted.events);
-    submitted.events = std::mem::take(&mut effects.events);
-    submitted.interrupted = interrupted;
-    submitted.signal = effects.signal;
-    cancel::write(&mut tx, &effects).await?;
-    write(&mut tx, context, &heads, keys, &writes).await?;
+    let own = std::mem::replace(&mut submitted.events, stopped.events);
+    submitted.events.extend(own);
+    submitted.interrupted = stopped.runs;
+    submitted.signal = stopped.signal;
+    write(&mut tx, context, &locked, keys, accepted).await?;
     tx.commit().await.map_err(db)?;
     Ok(submitted)
 }
@@ -157,19 +143,17 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
 async fn write(
     connection: &mut Connection,
     context: &Context,
-    heads: &HashMap<Uuid, LockedHead>,
+    locked: &Locked,
     keys: Keys,
-    writes: &Writes,
+    accepted: Accepted,
 ) -> Result<()> {
-    if writes.runs.is_empty() {
+    if accepted.runs.is_empty() {
         return Ok(());
     }
     keys.write(connection, context.idempotency_ttl).await?;
-    dialect::insert_runs(connection, &writes.runs).await?;
-    let sessions: HashSet<Uuid> = writes.runs.iter().map(|run| run.session).collect();
-    let changed: Vec<&LockedHead> = sessions.iter().filter_map(|session| heads.get(session)).collect();
-    dialect::save_heads(connection, &changed).await?;
-    dialect::append_chunks(connection, &writes.chunks).await
+    dialect::insert_runs(connection, &accepted.runs).await?;
+    accepted.writes.write(connection).await?;
+    writes::save(connection, &locked.heads, accepted.runs.iter().map(|run| run.session)).await
 }
 
 /// The idempotency keys of a batch: what the store remembers of them, and what the batch adds.
@@ -272,12 +256,15 @@ fn new_run(request: &NewRun, seq: i64, at: Timestamp) -> Run {
         input: request.input.clone(),
         timeout: request.timeout,
         attempt: 0,
+        lost_attempts: 0,
         created_at: at,
         started_at: None,
         finished_at: None,
         outcomes: Vec::new(),
         failure: None,
         cancel: None,
+        parked: None,
+        paused: Duration::ZERO,
         idempotency_key: request.idempotency.as_ref().map(|it| it.key.clone()),
         traceparent: request.traceparent.clone(),
     }

@@ -14,11 +14,9 @@ use uuid::Uuid;
 
 use crate::{
     error::{db, json},
-    rows::{
-        Chunk, HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, MessageWrite, RunFinish, RunInsert,
-        StepRow, StepWrite,
-    },
+    rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, StepRow},
     time::DbTime,
+    written::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
 };
 
 pub(crate) type Db = sqlx::Sqlite;
@@ -30,6 +28,10 @@ pub(crate) const NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 pub(crate) const IN_MICROS_2: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) + $2";
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "lease_until - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+pub(crate) const A_MINUTE_AGO: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000";
+/// The time of a run `r` that started is over.
+pub(crate) const OVERDUE: &str =
+    "r.started_at + (r.timeout_ms + r.paused_ms) * 1000 <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 pub(crate) const MAX_BATCH: usize = 1024;
 
 /// Opens a pool of one writer and a pool of readers: SQLite has room for one writer, and waiting for it in line is
@@ -90,12 +92,15 @@ pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead
         let current = head.current.map(remuda_domain::RunId::as_uuid);
         let counters = [head.pending, head.last_seq, head.last_cursor];
         let started = it.current_started_at.map(|at| at.timestamp_micros());
-        (hex(head.session.as_uuid()), head.epoch, owner.map(hex), current.map(hex), started, counters)
+        let commit = head.last_commit.map(remuda_domain::CommitId::as_uuid);
+        let ids = (owner.map(hex), current.map(hex), commit.map(hex));
+        (hex(head.session.as_uuid()), head.epoch, ids, started, counters)
     };
     query(
-        "UPDATE sessions SET epoch = n.value ->> 1, owner = unhex(n.value ->> 2), \
-         current_run = unhex(n.value ->> 3), current_started_at = n.value ->> 4, pending = n.value ->> '$[5][0]', \
-         last_seq = n.value ->> '$[5][1]', last_cursor = n.value ->> '$[5][2]' \
+        "UPDATE sessions SET epoch = n.value ->> 1, owner = unhex(n.value ->> '$[2][0]'), \
+         current_run = unhex(n.value ->> '$[2][1]'), last_commit = unhex(n.value ->> '$[2][2]'), \
+         current_started_at = n.value ->> 3, pending = n.value ->> '$[4][0]', \
+         last_seq = n.value ->> '$[4][1]', last_cursor = n.value ->> '$[4][2]' \
          FROM json_each($1) n WHERE sessions.id = unhex(n.value ->> 0)",
     )
     .bind(json(&heads.iter().map(row).collect::<Vec<_>>())?)
@@ -195,29 +200,21 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
 pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish]) -> Result<()> {
     let micros = |at: DbTime| at.0.timestamp_micros();
     let row = |run: &RunFinish| {
-        let times = (run.started_at.map(micros), micros(run.finished_at));
-        (hex(run.id), run.state, times, run.failure.clone(), run.last_steps.clone())
+        let times = (run.started_at.map(micros), micros(run.finished_at), run.stopped_at.map(micros));
+        let attempts = (run.attempts, run.lost_attempts);
+        (hex(run.id), run.state, times, attempts, run.failure.clone(), run.last_steps.clone())
     };
     query(
-        "UPDATE runs SET state = n.value ->> 1, started_at = n.value ->> '$[2][0]', \
-         finished_at = n.value ->> '$[2][1]', failure = n.value ->> 3, last_steps = n.value ->> 4 \
+        "UPDATE runs SET state = n.value ->> 1, started_at = coalesce(n.value ->> '$[2][0]', started_at), \
+         finished_at = n.value ->> '$[2][1]', cancel_stopped_at = n.value ->> '$[2][2]', \
+         attempts = attempts + (n.value ->> '$[3][0]'), lost_attempts = lost_attempts + (n.value ->> '$[3][1]'), \
+         failure = n.value ->> 4, last_steps = n.value ->> 5, parked = NULL, parked_at = NULL \
          FROM json_each($1) n WHERE runs.id = unhex(n.value ->> 0) AND +runs.state < 10",
     )
     .bind(json(&runs.iter().map(row).collect::<Vec<_>>())?)
     .execute(connection)
     .await
     .map_err(db)?;
-    Ok(())
-}
-
-pub(crate) async fn count_lost_attempts(connection: &mut Connection, runs: &[Uuid]) -> Result<()> {
-    for run in runs {
-        query("UPDATE runs SET lost_attempts = lost_attempts + 1 WHERE id = $1")
-            .bind(run)
-            .execute(&mut *connection)
-            .await
-            .map_err(db)?;
-    }
     Ok(())
 }
 

@@ -12,7 +12,7 @@ pub(crate) async fn a_waiting_run_ends_at_once(lab: &Lab) -> Result<()> {
     let cancelled = lab.store.request_cancel(lab.tenant, one, "it's \"over\"").await?;
     assert_eq!((cancelled.run.state, cancelled.already_finished), (RunState::Cancelled, false));
     assert_eq!(cancelled.signal, None);
-    let [event] = &cancelled.events[..] else { panic!("{:?}", cancelled.events) };
+    let [event] = &cancelled.change.events[..] else { panic!("{:?}", cancelled.change.events) };
     assert_eq!(event.body, EventBody::RunCancelled { reason: "it's \"over\"".into() });
     let run = lab.run(one).await?;
     assert_eq!(
@@ -35,7 +35,7 @@ pub(crate) async fn an_executing_run_is_marked(lab: &Lab) -> Result<()> {
     assert_eq!(lab.store.renew_lease(&beat).await?.cancel, []);
     let cancelled = lab.store.request_cancel(lab.tenant, run, "enough").await?;
     assert_eq!((cancelled.run.state, cancelled.signal), (RunState::Running, Some(worker)));
-    assert_eq!(names(&cancelled.events), ["run.cancel_requested"]);
+    assert_eq!(names(&cancelled.change.events), ["run.cancel_requested"]);
     assert_eq!(lab.run(run).await?.cancel.map(|it| it.reason), Some("enough".into()));
     assert_eq!(lab.store.renew_lease(&beat).await?.cancel, [run]);
     // A new owner learns of it with the grant.
@@ -53,7 +53,7 @@ pub(crate) async fn a_finished_run_stays_finished(lab: &Lab) -> Result<()> {
     let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
     lab.store.commit(completed(&grant)).await?;
     let cancelled = lab.store.request_cancel(lab.tenant, run, "too late").await?;
-    assert!(cancelled.already_finished && cancelled.events.is_empty() && cancelled.signal.is_none());
+    assert!(cancelled.already_finished && cancelled.change.events.is_empty() && cancelled.signal.is_none());
     assert_eq!(cancelled.run, lab.run(run).await?);
     assert_eq!((cancelled.run.state, cancelled.run.cancel), (RunState::Completed, None));
     lab.check(session).await
@@ -80,11 +80,11 @@ pub(crate) async fn asking_twice_appends_nothing(lab: &Lab) -> Result<()> {
     lab.store.request_cancel(lab.tenant, one, "first").await?;
     let again = lab.store.request_cancel(lab.tenant, one, "second").await?;
     // The signal is repeated: the first one may have been lost.
-    assert_eq!((again.events.len(), again.signal, again.already_finished), (0, Some(worker), false));
+    assert_eq!((again.change.events.len(), again.signal, again.already_finished), (0, Some(worker), false));
     assert_eq!(again.run.cancel.map(|it| it.reason), Some("first".into()));
     lab.store.request_cancel(lab.tenant, two, "first").await?;
     let again = lab.store.request_cancel(lab.tenant, two, "second").await?;
-    assert!(again.already_finished && again.events.is_empty());
+    assert!(again.already_finished && again.change.events.is_empty());
     lab.check(session).await
 }
 
@@ -120,7 +120,7 @@ pub(crate) async fn cancel_and_end_make_one_terminal_event(lab: &Lab) -> Result<
         };
         committed?;
         let cancelled = cancelled?;
-        assert_eq!(cancelled.already_finished, cancelled.events.is_empty());
+        assert_eq!(cancelled.already_finished, cancelled.change.events.is_empty());
         assert_eq!(lab.run(run).await?.state, RunState::Completed);
     }
     lab.check(session).await

@@ -7,7 +7,7 @@ use remuda_domain::{
     run::{Failure, RunEnd},
     step::{Part, Role},
 };
-use remuda_store::{Claim, Commit, Finish, NewMessage};
+use remuda_store::{Claim, Commit, Finish, NewMessage, Then};
 
 use crate::lab::{
     LONG_LEASE, Lab, completed, done, ending, giving_up, names, outcome, page, progress, refusal, step,
@@ -132,8 +132,8 @@ pub(crate) async fn an_end_is_final_and_complete(lab: &Lab) -> Result<()> {
         let end = RunEnd { state, outcomes: Vec::new(), failure: failure.clone() };
         let started_at = grant.run.started_at.context("not started")?;
         let steps = vec![done(&second, "two"), done(&first, "one")];
-        let end = Some(Finish { end, started_at, give_up: false });
-        lab.store.commit(Commit { steps, end, ..progress(&grant, Vec::new()) }).await?;
+        let then = Then::End(Finish { end, started_at, stopped_ago: None, give_up: false });
+        lab.store.commit(Commit { steps, then, ..progress(&grant, Vec::new()) }).await?;
         let ended = lab.run(run).await?;
         assert_eq!((ended.state, ended.failure), (state, failure));
         assert_eq!(ended.outcomes, [outcome(&first.call, "one"), outcome(&second.call, "two")]);

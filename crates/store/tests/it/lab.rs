@@ -4,8 +4,8 @@ use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use remuda_domain::{
-    Code, Cursor, Event, EventBody, Pool, Run, RunId, RunInput, RunState, SessionId, StepId, TenantId,
-    ToolCallId, WorkerId, WorkspaceId,
+    Code, CommitId, Cursor, Event, EventBody, Pool, Run, RunId, RunInput, RunState, SessionId, StepId,
+    TenantId, ToolCallId, WorkerId, WorkspaceId,
     event::NewEvent,
     page::PageRequest,
     run::{IfBusy, RunEnd, ToolsInput},
@@ -16,7 +16,7 @@ use remuda_domain::{
 };
 use remuda_store::{
     Claim, Commit, Finish, Grant, Idempotency, NewRun, NewSession, Options, RunFilter, Store, Submitted,
-    connect, migrate,
+    Then, connect, migrate,
 };
 use remuda_testkit::{TestDatabase, wait_for};
 use tempfile::TempDir;
@@ -99,6 +99,7 @@ impl Lab {
             id: SessionId::new(),
             tenant: self.tenant,
             workspace: self.workspace,
+            parent: None,
             name: name.map(str::to_owned),
             title: "a title".into(),
             pool: Pool::default(),
@@ -149,9 +150,13 @@ impl Lab {
         Ok(self.store.claim(self.tenant, session, worker).await?)
     }
 
-    /// Claims what must be granted.
+    /// Claims what must be granted, if need be after it was taken back from a lost worker.
     pub(crate) async fn granted(&self, session: SessionId, worker: WorkerId) -> Result<Grant> {
-        match self.claim(session, worker).await? {
+        let mut claim = self.claim(session, worker).await?;
+        if matches!(claim, Claim::TakenBack(_)) {
+            claim = self.claim(session, worker).await?;
+        }
+        match claim {
             Claim::Granted(grant) => Ok(*grant),
             other => anyhow::bail!("expected a grant, got {other:?}"),
         }
@@ -293,13 +298,22 @@ pub(crate) fn progress(grant: &Grant, steps: Vec<Step>) -> Commit {
         body: EventBody::ToolStarted { call: step.call.id, tool: step.call.tool.clone() },
     };
     let events = steps.iter().map(started).collect();
-    Commit { fence: grant.fence, run: grant.run.id, steps, messages: Vec::new(), events, end: None }
+    Commit {
+        id: CommitId::new(),
+        fence: grant.fence,
+        run: grant.run.id,
+        steps,
+        messages: Vec::new(),
+        events,
+        then: Then::Continue,
+    }
 }
 
 pub(crate) fn ending(grant: &Grant, state: RunState) -> Commit {
     let end = RunEnd { state, outcomes: Vec::new(), failure: None };
     let started_at = grant.run.started_at.unwrap_or_default();
-    Commit { end: Some(Finish { end, started_at, give_up: false }), ..progress(grant, Vec::new()) }
+    let finish = Finish { end, started_at, stopped_ago: None, give_up: false };
+    Commit { then: Then::End(finish), ..progress(grant, Vec::new()) }
 }
 
 pub(crate) fn completed(grant: &Grant) -> Commit {
@@ -308,7 +322,7 @@ pub(crate) fn completed(grant: &Grant) -> Commit {
 
 pub(crate) fn giving_up(grant: &Grant) -> Commit {
     let mut commit = completed(grant);
-    if let Some(finish) = &mut commit.end {
+    if let Then::End(finish) = &mut commit.then {
         finish.give_up = true;
     }
     commit

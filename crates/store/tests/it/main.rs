@@ -14,6 +14,7 @@ mod lab;
 mod model;
 mod paging;
 mod plans;
+mod recover;
 mod schema;
 mod sessions;
 mod submit;
@@ -65,5 +66,11 @@ store_suite! {
         expired_keys_are_deleted, a_situation_explains_the_wait;
     concurrency: one_key_makes_one_run, every_session_counts_without_holes, many_sessions_commit_together,
         two_stores_share_sessions_and_keys, dropped_calls_leave_nothing_open;
+    recover: a_lost_workers_sessions_are_taken_back, a_live_workers_sessions_stay,
+        a_run_that_loses_too_many_workers_fails, a_hand_over_is_no_lost_attempt, a_repeated_commit_is_done_once,
+        a_parked_run_holds_no_worker_and_its_time_stands_still, a_parked_run_is_cancelled_at_once,
+        a_cancel_leaves_receipts, a_lost_workers_run_is_cancelled_at_once, a_handed_over_run_ends_when_cancelled,
+        a_tree_is_cancelled_whole, runs_without_an_owner_run_out_of_time, tasks_show_their_last_round,
+        sessions_with_work_are_counted, the_next_lease_end_is_known;
     model: random_histories_keep_the_invariants;
 }

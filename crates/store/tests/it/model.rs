@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
-use remuda_domain::{Code, RunId, RunState, SessionId, StepId, WorkerId};
+use remuda_domain::{Code, RunId, RunState, SessionId, StepId, WorkerId, limits::MAX_LOST_ATTEMPTS};
 use remuda_store::{Claim, Grant};
 
 use crate::lab::{LONG_LEASE, Lab, completed, giving_up, progress, step};
@@ -18,6 +18,7 @@ struct Run {
     state: RunState,
     cancel: bool,
     attempt: u32,
+    lost: u32,
     steps: Vec<StepId>,
 }
 
@@ -39,13 +40,27 @@ impl Line {
         self.runs.iter().position(|run| !run.state.is_terminal())
     }
 
-    /// Hands the head run to the owner.
+    /// Hands the head run to the owner. What it has already is no new attempt.
     fn start(&mut self) -> Option<usize> {
         let head = self.head()?;
+        self.runs[head].attempt += u32::from(self.current != Some(head));
         self.current = Some(head);
-        self.runs[head].attempt += 1;
         self.runs[head].state = RunState::Running;
         Some(head)
+    }
+
+    /// Nobody owns it any more. One event says so, another if the run ends by it.
+    fn part(&mut self, lost: u32) {
+        self.owner = None;
+        let Some(current) = self.current.take() else { return };
+        let run = &mut self.runs[current];
+        run.lost += lost;
+        run.state = match (run.cancel, run.lost >= MAX_LOST_ATTEMPTS) {
+            (true, _) => RunState::Cancelled,
+            (false, true) => RunState::Failed,
+            (false, false) => RunState::Queued,
+        };
+        self.cursor += 1 + i64::from(run.state.is_terminal());
     }
 
     /// The current run, if the grant is the valid one.
@@ -83,6 +98,7 @@ impl World<'_> {
             65..82 => self.end(at).await?,
             82..90 => self.cancel(at).await?,
             90..94 => self.release(at).await?,
+            94..96 => self.take_back().await?,
             _ => self.lose_a_worker().await?,
         }
         Ok(at)
@@ -96,6 +112,7 @@ impl World<'_> {
             state: RunState::Queued,
             cancel: false,
             attempt: 0,
+            lost: 0,
             steps: Vec::new(),
         });
         line.cursor += 1;
@@ -114,6 +131,11 @@ impl World<'_> {
                 ensure!(alive == Some(owner) && owner != worker, "refused for {owner}, alive is {alive:?}");
             }
             Claim::NothingToDo => ensure!(line.head().is_none(), "a run waits"),
+            Claim::TakenBack(change) => {
+                ensure!(line.owner.is_some() && alive.is_none(), "taken back from {:?}", line.owner);
+                line.part(1);
+                ensure!(change.wake == line.head().is_some(), "whether to wake");
+            }
             Claim::Granted(grant) => {
                 ensure!(alive.is_none_or(|owner| owner == worker), "overruled {alive:?}");
                 line.owner = Some(worker);
@@ -182,17 +204,22 @@ impl World<'_> {
         }
         let index = self.rng.random_range(line.runs.len().saturating_sub(4)..line.runs.len());
         let executing = line.current == Some(index) && line.owner.is_some();
+        let alive = line.owner.is_some_and(|owner| self.workers.contains(&owner));
         let run = &mut line.runs[index];
         let cancelled = self.lab.store.request_cancel(self.lab.tenant, run.id, "model").await?;
         ensure!(cancelled.already_finished == run.state.is_terminal(), "already finished: {run:?}");
         if run.state.is_terminal() {
-            ensure!(cancelled.events.is_empty(), "events of a finished run");
+            ensure!(cancelled.change.events.is_empty(), "events of a finished run");
         } else if executing {
-            ensure!(cancelled.signal == line.owner, "signal {:?}", cancelled.signal);
+            ensure!(cancelled.signal == line.owner.filter(|_| alive), "signal {:?}", cancelled.signal);
             line.cursor += i64::from(!run.cancel);
             run.cancel = true;
+            if !alive {
+                line.part(1);
+            }
         } else {
             line.cursor += 1;
+            run.cancel = true;
             run.state = RunState::Cancelled;
             line.current = line.current.filter(|current| *current != index);
         }
@@ -204,9 +231,21 @@ impl World<'_> {
         let line = &mut self.lines[at];
         let owns = line.owner == Some(grant.fence.worker) && line.epoch == grant.fence.epoch;
         match self.lab.store.release(grant.fence).await {
-            Ok(()) if owns => line.owner = None,
+            Ok(_) if owns => line.part(0),
             Err(error) if !owns && error.code() == Code::OwnershipLost => {}
             outcome => anyhow::bail!("{outcome:?}, owns: {owns}"),
+        }
+        Ok(())
+    }
+
+    async fn take_back(&mut self) -> Result<()> {
+        let taken = self.lab.store.take_back(10).await?;
+        for line in &mut self.lines {
+            if line.owner.is_some_and(|owner| !self.workers.contains(&owner)) {
+                line.part(1);
+                let change = taken.changes.iter().find(|change| change.session == line.id);
+                ensure!(change.is_some_and(|it| it.wake == line.head().is_some()), "{taken:?} for {line:?}");
+            }
         }
         Ok(())
     }
@@ -237,7 +276,10 @@ impl World<'_> {
         ensure!((seen.current, seen.last_cursor) == (current, line.cursor), "{seen:?} against {line:?}");
         for (run, expected) in self.lab.runs_of(line.id).await?.iter().zip(&line.runs) {
             ensure!((run.id, run.state) == (expected.id, expected.state), "{run:?} against {expected:?}");
-            ensure!(run.attempt == expected.attempt, "{run:?} against {expected:?}");
+            ensure!(
+                (run.attempt, run.lost_attempts) == (expected.attempt, expected.lost),
+                "{run:?} against {expected:?}"
+            );
             ensure!(run.cancel.is_some() == expected.cancel, "{run:?} against {expected:?}");
         }
         let alive = line.owner.is_some_and(|owner| self.workers.contains(&owner));

@@ -1,0 +1,146 @@
+//! What a transaction on some sessions writes, collected while it decides.
+
+use std::collections::{HashMap, HashSet};
+
+use remuda_domain::{
+    Event, EventBody, RunId, RunState, Timestamp, error::Result, event::NewEvent, run::Failure,
+};
+use sqlx::query;
+use uuid::Uuid;
+
+use super::{
+    dialect::{self, Connection},
+    store::append,
+};
+use crate::{
+    error::{db, json},
+    rows::LockedHead,
+    time::DbTime,
+    written::{CancelMark, Chunk, MessageWrite, RunFinish, RunReturn, StepWrite},
+};
+
+/// The rows that a batch adds and changes, the heads of its sessions apart.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    pub(super) cancels: Vec<CancelMark>,
+    pub(super) finished: Vec<RunFinish>,
+    pub(super) returned: Vec<RunReturn>,
+    pub(super) steps: Vec<StepWrite>,
+    pub(super) messages: Vec<MessageWrite>,
+    chunks: Vec<Chunk>,
+}
+
+/// How a run ended that no worker reported the end of.
+pub(super) struct Ended<'a> {
+    pub(super) run: RunId,
+    pub(super) state: RunState,
+    pub(super) failure: &'a Failure,
+    pub(super) started_at: Option<Timestamp>,
+    /// Attempts that ended with it, and how many of these were lost.
+    pub(super) attempts: (i32, i32),
+}
+
+impl Writes {
+    /// Gives events their cursors and notes the row that holds them.
+    pub(super) fn append(&mut self, locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<Vec<Event>> {
+        let (events, chunk) = append(locked, events)?;
+        self.chunks.extend(chunk);
+        Ok(events)
+    }
+
+    /// Ends a run from outside and returns the event that says so, for [`Writes::append`].
+    pub(super) fn end(
+        &mut self,
+        locked: &mut LockedHead,
+        ended: &Ended<'_>,
+        at: Timestamp,
+    ) -> Result<NewEvent> {
+        let Ended { run, state, failure, started_at, attempts } = *ended;
+        locked.head.retire(run);
+        self.finished.push(RunFinish {
+            id: run.as_uuid(),
+            state: state.to_db(),
+            started_at: started_at.map(DbTime),
+            finished_at: DbTime(at),
+            failure: Some(json(failure)?),
+            last_steps: None,
+            attempts: attempts.0,
+            lost_attempts: attempts.1,
+            stopped_at: None,
+        });
+        let body = EventBody::for_end(state, Some(failure)).unwrap_or(EventBody::RunFailed(failure.clone()));
+        Ok(NewEvent { run: Some(run), at, body })
+    }
+
+    pub(super) async fn write(mut self, connection: &mut Connection) -> Result<()> {
+        // Before the ends: only a live run can be marked.
+        for mark in &self.cancels {
+            mark_cancel(connection, mark).await?;
+        }
+        if !self.finished.is_empty() {
+            dialect::finish_runs(connection, &self.finished).await?;
+        }
+        for run in &self.returned {
+            return_run(connection, run).await?;
+        }
+        if !self.steps.is_empty() {
+            self.keep_last_versions();
+            dialect::save_steps(connection, &self.steps).await?;
+        }
+        if !self.messages.is_empty() {
+            dialect::insert_messages(connection, &self.messages).await?;
+        }
+        if !self.chunks.is_empty() {
+            dialect::append_chunks(connection, &self.chunks).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the last of several versions of a step: PostgreSQL refuses to write a row twice in one statement.
+    fn keep_last_versions(&mut self) {
+        let mut seen = HashSet::new();
+        self.steps.reverse();
+        self.steps.retain(|step| seen.insert((step.run, step.id)));
+        self.steps.reverse();
+    }
+}
+
+/// The first request stands: a later one changes neither its time nor its reason.
+async fn mark_cancel(connection: &mut Connection, mark: &CancelMark) -> Result<()> {
+    query("UPDATE runs SET cancel_at = $2, cancel_reason = $3 WHERE id = $1 AND state < 10 AND cancel_at IS NULL")
+        .bind(mark.run)
+        .bind(mark.at)
+        .bind(mark.reason.as_str())
+        .execute(connection)
+        .await
+        .map_err(db)?;
+    Ok(())
+}
+
+async fn return_run(connection: &mut Connection, run: &RunReturn) -> Result<()> {
+    query(
+        "UPDATE runs SET state = $2, attempts = attempts + 1, lost_attempts = lost_attempts + $3, \
+         started_at = coalesce(started_at, $4), parked = $5, parked_at = $6 WHERE id = $1 AND state < 10",
+    )
+    .bind(run.id)
+    .bind(run.state())
+    .bind(run.lost_attempts)
+    .bind(run.started_at)
+    .bind(run.parked.map(|(reason, _)| reason.as_str()))
+    .bind(run.parked.map(|(_, at)| at))
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+/// Writes back the heads of these sessions.
+pub(super) async fn save(
+    connection: &mut Connection,
+    heads: &HashMap<Uuid, LockedHead>,
+    sessions: impl IntoIterator<Item = Uuid>,
+) -> Result<()> {
+    let sessions: HashSet<Uuid> = sessions.into_iter().collect();
+    let changed: Vec<&LockedHead> = sessions.iter().filter_map(|id| heads.get(id)).collect();
+    if changed.is_empty() { Ok(()) } else { dialect::save_heads(connection, &changed).await }
+}

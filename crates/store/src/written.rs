@@ -1,0 +1,86 @@
+//! Rows as they are written.
+
+use remuda_domain::{RunState, run::ParkReason};
+use uuid::Uuid;
+
+use crate::time::DbTime;
+
+/// One commit's events of a session as one row.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    pub(crate) session: Uuid,
+    pub(crate) last_cursor: i64,
+    pub(crate) json: String,
+}
+
+/// A run as it is inserted.
+#[derive(Debug)]
+pub(crate) struct RunInsert {
+    pub(crate) id: Uuid,
+    pub(crate) tenant: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) seq: i64,
+    pub(crate) input: String,
+    pub(crate) timeout_ms: i64,
+    pub(crate) created_at: DbTime,
+    pub(crate) idempotency_key: Option<String>,
+    pub(crate) traceparent: Option<String>,
+}
+
+/// The end of a run as it is written.
+#[derive(Debug)]
+pub(crate) struct RunFinish {
+    pub(crate) id: Uuid,
+    pub(crate) state: i16,
+    pub(crate) started_at: Option<DbTime>,
+    pub(crate) finished_at: DbTime,
+    pub(crate) failure: Option<String>,
+    pub(crate) last_steps: Option<String>,
+    /// Attempts that end with the run: none if nobody executed it.
+    pub(crate) attempts: i32,
+    pub(crate) lost_attempts: i32,
+    pub(crate) stopped_at: Option<DbTime>,
+}
+
+/// A run that goes back to the head of its line, or waits there as data.
+#[derive(Debug)]
+pub(crate) struct RunReturn {
+    pub(crate) id: Uuid,
+    pub(crate) started_at: Option<DbTime>,
+    pub(crate) lost_attempts: i32,
+    pub(crate) parked: Option<(ParkReason, DbTime)>,
+}
+
+impl RunReturn {
+    pub(crate) fn state(&self) -> i16 {
+        if self.parked.is_some() { RunState::Parked.to_db() } else { RunState::Queued.to_db() }
+    }
+}
+
+/// A request to stop, as it is written.
+#[derive(Debug)]
+pub(crate) struct CancelMark {
+    pub(crate) run: Uuid,
+    pub(crate) at: DbTime,
+    pub(crate) reason: String,
+}
+
+/// A step as it is written.
+#[derive(Debug)]
+pub(crate) struct StepWrite {
+    pub(crate) run: Uuid,
+    pub(crate) id: Uuid,
+    pub(crate) position: i32,
+    pub(crate) json: String,
+}
+
+/// A message as it is written.
+#[derive(Debug)]
+pub(crate) struct MessageWrite {
+    pub(crate) id: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) run: Uuid,
+    pub(crate) role: &'static str,
+    pub(crate) parts: String,
+    pub(crate) created_at: DbTime,
+}
