@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let descriptors = protox::compile(&files, [&root])?;
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("remuda.v1.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
+    // In order, so that what is printed from a message is the same every time.
+    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
     Ok(())
 }

@@ -35,6 +35,8 @@ calls! {
     SessionServiceClient::update_session(UpdateSessionRequest) -> UpdateSessionResponse;
     /// Makes a session take no more runs.
     SessionServiceClient::close_session(CloseSessionRequest) -> CloseSessionResponse;
+    /// Asks for every unfinished run of a session, or of a whole tree of sessions, to stop.
+    SessionServiceClient::cancel_session(CancelSessionRequest) -> CancelSessionResponse;
     SessionServiceClient::list_messages(ListMessagesRequest) -> ListMessagesResponse;
     /// The unfinished runs of a session, in the order in which they will execute.
     SessionServiceClient::list_queue(ListQueueRequest) -> ListQueueResponse;
@@ -48,6 +50,8 @@ calls! {
     FleetServiceClient::list_workers(ListWorkersRequest) -> ListWorkersResponse;
     FleetServiceClient::get_queue_stats(GetQueueStatsRequest) -> GetQueueStatsResponse;
     FleetServiceClient::drain_worker(DrainWorkerRequest) -> DrainWorkerResponse;
+    /// What the control plane does by itself.
+    FleetServiceClient::list_tasks(ListTasksRequest) -> ListTasksResponse;
     MetaServiceClient::get_server_info(GetServerInfoRequest) -> GetServerInfoResponse;
 }
 

@@ -10,6 +10,7 @@
 //! ([`LoadOptions::from_process`] does it for `main`). Secrets are masked by `Debug`, `Display` and
 //! [`Config::to_toml`].
 
+mod address;
 mod directories;
 mod duration;
 mod entries;

@@ -123,6 +123,7 @@ fn text_becomes_the_kind_of_value_its_key_has() {
         ("REMUDA_SERVER__REQUIRE_KEYS", "always"),
         ("REMUDA_SERVER__LISTEN", "[::1]:0"),
         ("REMUDA_WORKER__KILL_GRACE", "2s 500ms"),
+        ("REMUDA_TELEMETRY__METRICS_LISTEN", "127.0.0.1:9464"),
         ("REMUDA_STORE__URL", "postgres://u:p@h/d"),
     ]))
     .unwrap();
@@ -134,6 +135,7 @@ fn text_becomes_the_kind_of_value_its_key_has() {
     assert_eq!(config.server.listen, "[::1]:0".parse().unwrap());
     assert_eq!(config.store.url.expose(), "postgres://u:p@h/d");
     assert_eq!(config.worker.kill_grace, Duration::from_millis(2_500));
+    assert_eq!(config.telemetry.metrics_listen, Some("127.0.0.1:9464".parse().unwrap()));
 }
 
 #[test]
@@ -210,6 +212,17 @@ fn bad_values_in_a_file_name_key_file_and_what_was_expected() {
         ("[nats]\nprefix = \"a.>\"", "nats.prefix", "expected 1 to 32 characters"),
         ("[telemetry]\nsample_ratio = 1.5", "telemetry.sample_ratio", "expected 0 to 1, found 1.5"),
         ("[telemetry]\nsample_ratio = nan", "telemetry.sample_ratio", "expected 0 to 1, found NaN"),
+        (
+            "[telemetry]\nmetrics_listen = \"9464\"",
+            "telemetry.metrics_listen",
+            "expected an IP address with a port",
+        ),
+        (
+            "[telemetry]\nmetrics_listen = \"0.0.0.0:7778\"",
+            "telemetry.metrics_listen",
+            "expected another port than stream.listen",
+        ),
+        ("[limits]\nmax_lost_attempts = 0", "limits.max_lost_attempts", "expected 1 to 1000, found 0"),
         ("[telemetry]\nformat = \"xml\"", "telemetry.format", "expected one of `auto`, `pretty`, `json`"),
         ("data_dir = 3", "data_dir", "expected a string in quotes, found integer"),
     ] {

@@ -2,9 +2,9 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Serialize};
 
-use crate::{duration, secret::SecretUrl};
+use crate::{address, duration, secret::SecretUrl};
 
 /// Every setting of every process. Each process reads the sections it needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    #[serde(deserialize_with = "address")]
+    #[serde(deserialize_with = "address::deserialize")]
     pub listen: SocketAddr,
     pub require_keys: RequireKeys,
     /// What clients are told; empty means the control plane itself.
@@ -94,7 +94,7 @@ impl RequireKeys {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stream {
-    #[serde(deserialize_with = "address")]
+    #[serde(deserialize_with = "address::deserialize")]
     pub listen: SocketAddr,
     pub max_readers: u32,
     /// Events read from the store at once.
@@ -193,7 +193,7 @@ impl Default for Worker {
     }
 }
 
-/// The sweep that wakes what nobody woke.
+/// The background tasks that mend what a crash or a loss left behind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reconciler {
@@ -224,11 +224,17 @@ pub struct Limits {
     /// How long a repeated submit with the same key finds the first one's run.
     #[serde(with = "duration")]
     pub idempotency_ttl: Duration,
+    /// Workers a run may lose before it ends.
+    pub max_lost_attempts: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_pending_runs_per_session: 100_000, idempotency_ttl: Duration::from_secs(24 * 60 * 60) }
+        Self {
+            max_pending_runs_per_session: 100_000,
+            idempotency_ttl: Duration::from_secs(24 * 60 * 60),
+            max_lost_attempts: 5,
+        }
     }
 }
 
@@ -243,6 +249,9 @@ pub struct Telemetry {
     pub service_name: String,
     /// The part of traces that is kept, from 0 to 1.
     pub sample_ratio: f64,
+    /// Where metrics can be scraped; `None`, written as an empty text, means nowhere.
+    #[serde(with = "address::optional")]
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 impl Default for Telemetry {
@@ -253,6 +262,7 @@ impl Default for Telemetry {
             otlp_endpoint: String::new(),
             service_name: "remuda".to_owned(),
             sample_ratio: 1.0,
+            metrics_listen: None,
         }
     }
 }
@@ -265,14 +275,4 @@ pub enum LogFormat {
     Auto,
     Pretty,
     Json,
-}
-
-fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    text.parse().map_err(|_| {
-        de::Error::invalid_value(
-            de::Unexpected::Str(&text),
-            &"an IP address with a port such as 127.0.0.1:7777 or [::]:7777",
-        )
-    })
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
 
 use humantime::format_duration;
 
-use crate::tree::{Config, Nats, Server, Stream, Telemetry, Worker};
+use crate::tree::{Config, Nats, Server, Stream, Worker};
 
 /// The key that breaks a rule, and what was expected of it.
 pub(crate) type Broken = (&'static str, String);
@@ -35,7 +35,8 @@ pub(crate) fn rules(config: &Config) -> Vec<Broken> {
         1..=1_000_000,
     );
     broken.duration("limits.idempotency_ttl", config.limits.idempotency_ttl, SECOND..=365 * DAY);
-    broken.telemetry(&config.telemetry);
+    broken.number("limits.max_lost_attempts", config.limits.max_lost_attempts, 1..=1000);
+    broken.telemetry(config);
     broken.0
 }
 
@@ -158,7 +159,15 @@ impl Rules {
         self.duration("worker.kill_grace", worker.kill_grace, Duration::ZERO..=60 * SECOND);
     }
 
-    fn telemetry(&mut self, telemetry: &Telemetry) {
+    fn telemetry(&mut self, config: &Config) {
+        let telemetry = &config.telemetry;
+        for (key, other) in [("server.listen", config.server.listen), ("stream.listen", config.stream.listen)]
+        {
+            if let Some(found) = telemetry.metrics_listen.filter(|address| overlap(*address, other)) {
+                let message = format!("expected another port than {key} ({other}), found {found}");
+                self.add("telemetry.metrics_listen", message);
+            }
+        }
         self.endpoint("telemetry.otlp_endpoint", &telemetry.otlp_endpoint);
         if telemetry.service_name.is_empty() {
             self.add("telemetry.service_name", "expected a name".to_owned());

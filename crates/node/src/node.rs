@@ -150,7 +150,7 @@ impl Starter<'_> {
                 stream_endpoint: config.server.stream_endpoint.clone(),
             };
             remuda_control_plane::add_services(&mut routes, &app, &gate, info);
-            self.start_reconciler();
+            self.start_reconciler(&app);
         }
         let stream = StreamOptions {
             max_readers: config.stream.max_readers as usize,
@@ -215,12 +215,11 @@ impl Starter<'_> {
         }
     }
 
-    fn start_reconciler(&self) {
+    fn start_reconciler(&self, app: &App) {
         let settings = &self.options.config.reconciler;
-        let options = ReconcilerOptions { interval: settings.interval, lease: settings.lease };
-        let Parts { store, transport, .. } = self.parts;
-        let reconciler = Reconciler::new(Arc::clone(store), Arc::clone(transport), options);
-        self.tasks.spawn(reconciler.run(self.stop.clone()));
+        let options =
+            ReconcilerOptions { host: host_name(), interval: settings.interval, lease: settings.lease };
+        self.tasks.spawn(Reconciler::new(app, options).run(self.stop.clone()));
     }
 
     async fn start_worker(&self) -> Result<()> {

@@ -69,6 +69,7 @@ pub fn store_options(config: &Config, mode: Mode) -> Result<remuda_store::Option
         connect_timeout: config.store.connect_timeout,
         idempotency_ttl: config.limits.idempotency_ttl,
         max_pending: i64::from(config.limits.max_pending_runs_per_session),
+        max_lost_attempts: config.limits.max_lost_attempts,
         ..remuda_store::Options::new(url.expose())
     };
     if mode == Mode::Split && options.backend()? == Backend::Sqlite {

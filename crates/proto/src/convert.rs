@@ -1,16 +1,17 @@
 //! Domain types to wire types, and requests back.
 
+mod fleet;
+
 use std::time::{Duration, SystemTime};
 
 use remuda_domain::{
     Error, Event, Run, RunInput, RunState, Timestamp, ToolCallId,
     error::Result,
     limits,
-    run::{Failure, IfBusy, ToolsInput},
+    run::{CancelRequest, Failure, IfBusy, ToolsInput},
     session::{Session, SessionStatus},
     step::{Message, Step},
     tool::{ToolCall, ToolOutcome},
-    worker::Worker,
 };
 use serde_json::Value;
 
@@ -153,12 +154,21 @@ impl From<ToolOutcome> for v1::ToolOutcome {
     }
 }
 
+/// A run that is over has given its slot back: that is the last receipt of a request to stop it.
+fn cancel_receipts(cancel: CancelRequest, finished_at: Option<Timestamp>) -> v1::CancelReceipts {
+    v1::CancelReceipts {
+        requested_at: Some(timestamp(cancel.at)),
+        reason: cancel.reason,
+        delivered_at: cancel.delivered_at.map(timestamp),
+        stopped_at: cancel.stopped_at.map(timestamp),
+        released_at: finished_at.map(timestamp),
+    }
+}
+
 impl From<Run> for v1::Run {
     fn from(run: Run) -> Self {
-        let (cancel_requested_at, cancel_reason) = match run.cancel {
-            Some(cancel) => (Some(timestamp(cancel.at)), cancel.reason),
-            None => (None, String::new()),
-        };
+        let cancel = run.cancel.map(|cancel| cancel_receipts(cancel, run.finished_at));
+        let park_reason = run.parked.map(|parked| parked.reason.as_str().to_owned());
         let RunInput::Tools(tools) = run.input;
         Self {
             id: run.id.to_string(),
@@ -173,9 +183,12 @@ impl From<Run> for v1::Run {
             finished_at: run.finished_at.map(timestamp),
             outcomes: run.outcomes.into_iter().map(Into::into).collect(),
             failure: run.failure.map(Into::into),
-            cancel_requested_at,
-            cancel_reason,
+            cancel_requested_at: cancel.as_ref().and_then(|cancel| cancel.requested_at),
+            cancel_reason: cancel.as_ref().map(|cancel| cancel.reason.clone()).unwrap_or_default(),
             idempotency_key: run.idempotency_key.unwrap_or_default(),
+            lost_attempts: run.lost_attempts,
+            cancel,
+            park_reason: park_reason.unwrap_or_default(),
         }
     }
 }
@@ -198,6 +211,7 @@ impl From<Session> for v1::Session {
             worker_id: session.owner.map(|worker| worker.to_string()).unwrap_or_default(),
             last_cursor: session.last_cursor,
             created_at: Some(timestamp(session.created_at)),
+            parent_id: session.parent.map(|parent| parent.to_string()).unwrap_or_default(),
         }
     }
 }
@@ -250,26 +264,9 @@ impl From<Event> for v1::Event {
     }
 }
 
-impl From<Worker> for v1::Worker {
-    fn from(worker: Worker) -> Self {
-        let registration = worker.registration;
-        Self {
-            id: registration.id.to_string(),
-            host: registration.host,
-            version: registration.version,
-            pool: registration.pool.to_string(),
-            slots: registration.slots,
-            busy: worker.busy,
-            state: worker.state.as_str().to_owned(),
-            started_at: Some(timestamp(worker.started_at)),
-            lease_until: Some(timestamp(worker.lease_until)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use remuda_domain::Code;
+    use remuda_domain::{Code, RunId, SessionId, TenantId};
 
     use super::*;
 
@@ -301,6 +298,56 @@ mod tests {
     fn deeply_nested_arguments_are_an_error_not_a_crash() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(rejected(call(&deep)).0, Code::InvalidArgument);
+    }
+
+    fn run(cancel: Option<CancelRequest>, finished_at: Option<Timestamp>) -> v1::Run {
+        let run = Run {
+            id: RunId::new(),
+            tenant: TenantId::new(),
+            session: SessionId::new(),
+            seq: 1,
+            state: RunState::Running,
+            input: RunInput::Tools(ToolsInput { calls: vec![], continue_on_error: false, record: false }),
+            timeout: Duration::from_secs(1),
+            attempt: 3,
+            lost_attempts: 2,
+            created_at: Timestamp::UNIX_EPOCH,
+            started_at: None,
+            finished_at,
+            outcomes: vec![],
+            failure: None,
+            cancel,
+            parked: None,
+            paused: Duration::ZERO,
+            idempotency_key: None,
+            traceparent: None,
+        };
+        run.into()
+    }
+
+    #[test]
+    fn receipts_say_how_far_a_cancel_has_got() {
+        let at = |second: i64| Timestamp::from_timestamp(second, 0).unwrap();
+        let request = |delivered_at, stopped_at| CancelRequest {
+            at: at(1),
+            reason: "enough".to_owned(),
+            delivered_at,
+            stopped_at,
+        };
+        let plain = run(None, Some(at(9)));
+        assert_eq!((plain.cancel, plain.cancel_requested_at, plain.lost_attempts), (None, None, 2));
+
+        let asked = run(Some(request(Some(at(2)), None)), None);
+        assert_eq!(
+            (asked.cancel_requested_at, asked.cancel_reason.as_str()),
+            (Some(timestamp(at(1))), "enough")
+        );
+        let receipts = asked.cancel.unwrap();
+        assert_eq!((receipts.delivered_at, receipts.stopped_at), (Some(timestamp(at(2))), None));
+        assert_eq!(receipts.released_at, None);
+
+        let over = run(Some(request(Some(at(2)), Some(at(3)))), Some(at(4))).cancel.unwrap();
+        assert_eq!((over.stopped_at, over.released_at), (Some(timestamp(at(3))), Some(timestamp(at(4)))));
     }
 
     #[test]

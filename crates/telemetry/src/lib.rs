@@ -1,12 +1,14 @@
-//! Logs and traces of every process.
+//! Logs, traces and metrics of every process.
 //!
 //! [`init`] sets up logging to standard error and, when a collector is named, traces over OTLP/gRPC. A collector
 //! that is slow, unreachable or gone costs traces and nothing else: neither start nor any span waits for it, and
 //! [`Guard::shutdown`] gives up on it after [`FLUSH_BOUND`].
 //!
-//! [`inject_current`] and [`set_parent`] carry a trace across processes as a W3C `traceparent`.
+//! [`inject_current`] and [`set_parent`] carry a trace across processes as a W3C `traceparent`. [`metrics`] are a thing of
+//! their own: off unless asked for.
 
 mod context;
+pub mod metrics;
 mod traces;
 
 use std::{io::IsTerminal, time::Duration};
@@ -34,6 +36,8 @@ pub enum Error {
     Exporter(#[source] opentelemetry_otlp::ExporterBuildError),
     #[error("the trace exporter's thread cannot be started")]
     Runtime(#[source] std::io::Error),
+    #[error("the metrics exporter cannot be set up")]
+    Metrics(#[source] opentelemetry_sdk::error::OTelSdkError),
     #[error("logging is set up already")]
     Twice,
 }

@@ -74,7 +74,7 @@ pub(crate) fn sampler(ratio: f64) -> Sampler {
     Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio)))
 }
 
-fn resource(service_name: &str) -> Resource {
+pub(crate) fn resource(service_name: &str) -> Resource {
     Resource::builder()
         .with_service_name(service_name.to_owned())
         .with_attributes([

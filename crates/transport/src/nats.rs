@@ -115,6 +115,10 @@ impl Transport for Nats {
         Ok(self.inspect().await?.orphans)
     }
 
+    async fn mend(&self) -> Result<Vec<String>> {
+        Nats::mend(self).await
+    }
+
     async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
         Ok(Box::new(tokens::NatsTokens::new(Arc::clone(&self.shared), pool.clone())))
     }

@@ -1,5 +1,6 @@
 //! The application layer: what callers can do, whatever protocol they speak.
 
+mod cancel;
 mod explain;
 mod fleet;
 mod runs;
@@ -8,7 +9,7 @@ mod wait;
 
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
-pub use explain::Explanation;
+pub use explain::{Explanation, Receipt};
 use remuda_domain::{Error, error::Result};
 use remuda_store::Store;
 use remuda_transport::Transport;
@@ -17,7 +18,7 @@ pub use sessions::SessionSpec;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::waker::Waker;
+use crate::{alarm::Alarm, waker::Waker};
 
 const INPUT_ROOM_KIB: usize = 128 * 1024;
 
@@ -48,6 +49,8 @@ pub struct App {
     tools: Arc<BTreeSet<String>>,
     check_call: CheckCall,
     waker: Waker,
+    /// Rings when a wake-up may have been lost.
+    alarm: Alarm,
     tasks: TaskTracker,
     /// Kibibytes of input that may be on their way to the store at once: what bounds memory under a flood of submits.
     input_room: Arc<Semaphore>,
@@ -63,16 +66,34 @@ impl App {
     /// `tasks` carries what must finish after its caller went away; whoever shuts down waits for it.
     #[must_use]
     pub fn new(options: AppOptions, tasks: TaskTracker) -> Self {
-        let waker = Waker::start(&tasks, Arc::clone(&options.transport));
+        let alarm = Alarm::default();
+        let waker = Waker::start(&tasks, Arc::clone(&options.transport), alarm.clone());
         Self {
             store: options.store,
             transport: options.transport,
             tools: Arc::new(options.tools),
             check_call: options.check_call,
             waker,
+            alarm,
             tasks,
             input_room: Arc::new(Semaphore::new(INPUT_ROOM_KIB)),
         }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
+        &self.transport
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.alarm
     }
 
     #[must_use]

@@ -1,143 +1,111 @@
-//! Wakes what nobody else did.
+//! Mends what crashes and losses left behind, with small background tasks.
 //!
-//! A crash between commit and publish, a transport that lost its state, a worker that died: after each of them a session
-//! with work may have no token. The reconciler looks for such sessions in the store and publishes their tokens; publishing
-//! one that exists is refused and harmless. One reconciler leads at a time, by a lease in the store.
+//! Each [task](task::BackgroundTask) is idempotent, needs no input, runs by itself, and shows its last result in the store and
+//! in metrics. One control plane at a time runs them, by a lease in the store. A task that fails does not stop the others.
 //!
-//! It also heals *orphans*: tokens that a crashed NATS (2.9) kept although they were acked. Nobody is given them, and they
-//! refuse every publish, so their sessions would wait for ever.
+//! | task | runs at the latest | and at once when |
+//! | --- | --- | --- |
+//! | `take_back` | every interval | the next lease of a worker could end |
+//! | `end_overdue` | every interval | |
+//! | `wake_sessions` | every interval | a wake-up could not be sent, or the transport is back |
+//! | `heal_orphans` | every interval | |
+//! | `mend_transport` | every interval | |
+//! | `delete_expired_keys` | every minute | |
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+mod delete_expired_keys;
+mod driver;
+mod end_overdue;
+mod heal_orphans;
+mod leadership;
+mod link;
+mod mend_transport;
+mod record;
+mod sweep;
+mod take_back;
+mod task;
+mod wake_sessions;
 
-use remuda_domain::{SessionId, WorkerId, error::Result};
-use remuda_store::{Runnable, Store};
-use remuda_transport::{Published, Transport};
-use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
+use std::{sync::Arc, time::Duration};
 
-const LEASE_NAME: &str = "reconciler";
-const PAGE: u32 = 1000;
-/// Sessions remembered from one round to the next; more are healed in later rounds.
-const MAX_SUSPECTS: usize = 10_000;
+use remuda_domain::WorkerId;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use self::{
+    delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
+    heal_orphans::HealOrphans, leadership::Leadership, mend_transport::MendTransport, record::Recorder,
+    take_back::TakeBack, task::BackgroundTask, wake_sessions::WakeSessions,
+};
+use crate::app::App;
 
 #[derive(Clone, Debug)]
 pub struct ReconcilerOptions {
-    /// Pause between two rounds.
+    /// Where this process runs, for operators.
+    pub host: String,
+    /// Tasks look at least this often.
     pub interval: Duration,
     /// How long a leader that vanished keeps others waiting.
     pub lease: Duration,
 }
 
+/// Runs the background tasks while this process leads.
+#[derive(Debug)]
 pub struct Reconciler {
-    store: Arc<dyn Store>,
-    transport: Arc<dyn Transport>,
+    app: App,
     options: ReconcilerOptions,
     holder: String,
-    /// What the round before left to suspect.
-    suspects: Suspects,
-}
-
-/// Runnable sessions whose token was there already, while there were orphans.
-#[derive(Default)]
-struct Suspects {
-    sessions: HashSet<SessionId>,
-    orphans: u64,
-}
-
-impl std::fmt::Debug for Reconciler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reconciler").field("holder", &self.holder).finish_non_exhaustive()
-    }
 }
 
 impl Reconciler {
-    pub fn new(store: Arc<dyn Store>, transport: Arc<dyn Transport>, options: ReconcilerOptions) -> Self {
-        // Any unique name does; a typed id is at hand.
-        let holder = WorkerId::new().to_string();
-        Self { store, transport, options, holder, suspects: Suspects::default() }
+    #[must_use]
+    pub fn new(app: &App, options: ReconcilerOptions) -> Self {
+        Self { app: app.clone(), holder: holder(&options.host), options }
     }
 
-    /// Runs rounds until `stop`. The first one comes at once: a start is when most may be missing.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let mut timer = tokio::time::interval(self.options.interval);
-        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return self.step_down().await,
-                _ = timer.tick() => {}
-            }
-            if let Err(error) = self.round().await {
-                tracing::warn!(error = error.chain(), "a reconciler round failed; the next one tries again");
-            }
-        }
+    fn tasks(&self) -> Vec<Box<dyn BackgroundTask>> {
+        let pace = self.options.interval;
+        let (store, transport) = (self.app.store(), self.app.transport());
+        let waker = self.app.waker();
+        vec![
+            Box::new(TakeBack::new(Arc::clone(store), waker.clone(), pace)),
+            Box::new(EndOverdue { store: Arc::clone(store), waker: waker.clone(), pace }),
+            Box::new(WakeSessions::new(
+                Arc::clone(store),
+                Arc::clone(transport),
+                self.app.alarm().clone(),
+                pace,
+            )),
+            Box::new(HealOrphans::new(Arc::clone(store), Arc::clone(transport), pace)),
+            Box::new(MendTransport { transport: Arc::clone(transport), pace }),
+            Box::new(DeleteExpiredKeys { store: Arc::clone(store) }),
+        ]
     }
 
-    /// Ends the lease at once, so that the next leader need not wait for it.
-    async fn step_down(&self) {
-        if let Err(error) = self.store.lead(LEASE_NAME, &self.holder, Duration::ZERO).await {
-            tracing::debug!(error = error.chain(), "the reconciler's lease will end by itself");
+    /// Runs until `stop`, and gives the lead up then.
+    pub async fn run(self, stop: CancellationToken) {
+        let store = self.app.store();
+        let ReconcilerOptions { interval, lease, .. } = self.options;
+        let (leadership, term) = Leadership::new(Arc::clone(store), self.holder.clone(), lease, interval);
+        let tracker = TaskTracker::new();
+        for task in self.tasks() {
+            let recorder = Recorder::new(Arc::clone(store), self.holder.clone());
+            tracker.spawn(Driver { term: term.clone(), recorder }.run(task, stop.clone()));
         }
-    }
-
-    async fn round(&mut self) -> Result<()> {
-        if !self.store.lead(LEASE_NAME, &self.holder, self.options.lease).await? {
-            return Ok(());
-        }
-        let woken = self.wake_runnable().await?;
-        if woken > 0 {
-            tracing::info!(sessions = woken, "woke sessions that had no token");
-        }
-        let expired = self.store.delete_expired_keys().await?;
-        if expired > 0 {
-            tracing::debug!(keys = expired, "deleted expired idempotency keys");
-        }
-        Ok(())
-    }
-
-    /// Publishes the tokens of all runnable sessions. A session whose token was there in two rounds in a row, while there were
-    /// orphans in both, has an orphan: in between, any worker would have taken it. If that is wrong, because the fleet is
-    /// busy, the session only loses its place in line.
-    async fn wake_runnable(&mut self) -> Result<u64> {
-        let orphans = self.transport.orphaned_tokens().await?;
-        let before = std::mem::take(&mut self.suspects);
-        let healing = orphans > 0 && before.orphans > 0;
-        self.suspects.orphans = orphans;
-        let mut woken = 0;
-        let mut after: Option<SessionId> = None;
-        loop {
-            let page = self.store.runnable_sessions(after, PAGE).await?;
-            for runnable in &page {
-                let session = runnable.session;
-                let mut published = self.publish(runnable).await?;
-                if published == Published::AlreadyScheduled && healing && before.sessions.contains(&session) {
-                    published = self.replace(runnable).await?;
-                }
-                match published {
-                    Published::Stored => woken += 1,
-                    Published::AlreadyScheduled if self.suspects.sessions.len() < MAX_SUSPECTS => {
-                        self.suspects.sessions.insert(session);
-                    }
-                    Published::AlreadyScheduled => {}
-                }
-            }
-            match page.last() {
-                Some(last) if page.len() == PAGE as usize => after = Some(last.session),
-                _ => return Ok(woken),
-            }
-        }
-    }
-
-    async fn publish(&self, runnable: &Runnable) -> Result<Published> {
-        self.transport.publish_token(&runnable.pool, runnable.tenant, runnable.session).await
-    }
-
-    /// Removes a token that has been there since before the last round, and publishes a new one.
-    async fn replace(&self, runnable: &Runnable) -> Result<Published> {
-        let Runnable { pool, tenant, session } = runnable;
-        if !self.transport.discard_token(pool, *tenant, *session, self.options.interval).await? {
-            return Ok(Published::AlreadyScheduled);
-        }
-        tracing::warn!(%session, "removed a token that nobody would have been given");
-        self.publish(runnable).await
+        let (transport, alarm) = (Arc::clone(self.app.transport()), self.app.alarm().clone());
+        tracker.spawn(link::watch(transport, alarm, stop.clone()));
+        leadership.keep(&stop).await;
+        tracker.close();
+        tracker.wait().await;
+        leadership.step_down().await;
     }
 }
+
+/// A name that says where, and that no other process has.
+fn holder(host: &str) -> String {
+    let id = WorkerId::new().to_string();
+    // Its end is random.
+    let unique: String = id.chars().skip(id.chars().count().saturating_sub(8)).collect();
+    format!("{host}/{unique}")
+}
+
+#[cfg(test)]
+mod tests;

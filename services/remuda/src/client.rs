@@ -1,14 +1,18 @@
 //! The commands that talk to a server.
 
 mod calls;
+mod cancel;
 mod exit;
+mod explain;
 mod fleet;
 mod json;
 mod pages;
+mod receipts;
 mod render;
 mod run;
 mod runs;
 mod sessions;
+mod tasks;
 mod watch;
 
 use std::process::ExitCode;
@@ -93,14 +97,15 @@ pub(crate) enum ClientCommand {
     Watch(watch::WatchArgs),
     /// Ask for a run to stop.
     ///
-    /// A run that waits is cancelled at once; one that executes is killed by its worker, with all its processes.
-    #[command(after_help = runs::CANCEL_EXAMPLES)]
-    Cancel(runs::CancelArgs),
+    /// A run that nobody executes is cancelled at once; one that executes is killed by its worker, with all its processes.
+    /// Each stage leaves a receipt: requested, delivered, processes dead, slot free.
+    #[command(after_help = cancel::EXAMPLES)]
+    Cancel(cancel::CancelArgs),
     /// Say why a run is not finished.
     ///
     /// Gives the reason as a stable code and in words: what the run waits for, its position in the session, and what to
-    /// do about it.
-    #[command(after_help = runs::EXPLAIN_EXAMPLES)]
+    /// do about it. After a cancel it shows how far that has got.
+    #[command(after_help = explain::EXAMPLES)]
     Explain {
         #[arg(value_name = "RUN_ID")]
         run: String,
@@ -121,6 +126,12 @@ pub(crate) enum ClientCommand {
         #[command(subcommand)]
         command: Option<fleet::QueueCommand>,
     },
+    /// Show the control plane's background tasks and what they last did.
+    ///
+    /// They take sessions back from dead workers, wake sessions whose wake-up was lost, end runs whose time is over, and
+    /// clean up. One control plane at a time runs them. Needs an API key with the scope admin where keys are required.
+    #[command(after_help = tasks::EXAMPLES)]
+    Tasks,
 }
 
 /// Executes a client command. Errors are for [`report`].
@@ -135,10 +146,11 @@ pub(crate) async fn execute(
         ClientCommand::Sessions(command) => sessions::execute(command, &client, output).await?,
         ClientCommand::Runs(command) => runs::execute(command, &client, output).await?,
         ClientCommand::Watch(args) => watch::watch(args, &client, output).await?,
-        ClientCommand::Cancel(args) => runs::cancel(args, &client, output).await?,
-        ClientCommand::Explain { run } => runs::explain(run, &client, output).await?,
+        ClientCommand::Cancel(args) => cancel::cancel(args, &client, output).await?,
+        ClientCommand::Explain { run } => explain::explain(run, &client, output).await?,
         ClientCommand::Workers { command } => fleet::workers(command, &client, output).await?,
         ClientCommand::Queue { command } => fleet::queue(command, &client, output).await?,
+        ClientCommand::Tasks => tasks::tasks(&client, output).await?,
     };
     Ok(exit.into())
 }

@@ -6,6 +6,7 @@ mod config_command;
 mod demo;
 mod doctor;
 mod keys;
+mod metrics;
 mod migrate;
 mod output;
 mod serve;

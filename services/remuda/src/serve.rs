@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     cli::{DevArgs, ServeArgs, WorkerArgs},
     config, doctor,
+    metrics::Metrics,
     output::{Output, Style},
 };
 
@@ -57,6 +58,8 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
     let stop = CancellationToken::new();
     // Signals count from the start: waiting for a database must be stoppable too.
     let signals = Signals::listen()?;
+    let metrics = Metrics::start(&config.telemetry).await?;
+    let scraped_at = metrics.as_ref().map(|metrics| format!("http://{}/metrics", metrics.address));
     let guard_program = std::env::current_exe()
         .map_err(|error| Error::internal("this program's own path is unknown").with_source(error))?;
     let options = Options {
@@ -68,13 +71,16 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
     };
     let life = async {
         let node = Node::start(options).await?;
-        welcome(name, mode, node.address(), &config, output);
+        welcome(name, mode, node.address(), scraped_at.as_deref(), &config, output);
         node.run(stop.clone()).await
     };
     let outcome = tokio::select! {
         outcome = life => outcome,
         () = signals.twice(&stop) => Ok(()),
     };
+    if let Some(metrics) = metrics {
+        metrics.stop().await;
+    }
     telemetry.shutdown();
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -97,11 +103,23 @@ fn start_telemetry(config: &Config, output: Output) -> Result<remuda_telemetry::
 }
 
 /// Says where the server is and what to do next; a script reads one line of JSON on stdout.
-fn welcome(name: &str, mode: Mode, address: Option<SocketAddr>, config: &Config, output: Output) {
+fn welcome(
+    name: &str,
+    mode: Mode,
+    address: Option<SocketAddr>,
+    metrics: Option<&str>,
+    config: &Config,
+    output: Output,
+) {
     let endpoint = address.map(|address| format!("http://{address}"));
     if output.json {
-        let ready = serde_json::json!({ "ready": name, "mode": mode.as_str(), "endpoint": endpoint, "version": VERSION });
-        output.json_line(&ready);
+        output.json_line(&serde_json::json!({
+            "ready": name,
+            "mode": mode.as_str(),
+            "endpoint": endpoint,
+            "metrics": metrics,
+            "version": VERSION,
+        }));
         return;
     }
     let out = output.out;
@@ -121,6 +139,9 @@ fn welcome(name: &str, mode: Mode, address: Option<SocketAddr>, config: &Config,
             "no API key needed"
         };
         row("listening", &format!("{endpoint} (gRPC; {keys})"));
+    }
+    if let Some(metrics) = metrics {
+        row("metrics", metrics);
     }
     if mode == Mode::Embedded {
         row("data", &config.data_dir.display().to_string());

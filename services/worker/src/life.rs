@@ -16,7 +16,7 @@ use crate::{Worker, held::Held, intake, lease::Lease, session::SessionServer};
 const RETRY: Duration = Duration::from_secs(1);
 /// How long killed tools may take to be gone at the end.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
-/// How long tasks may take to notice that nothing more is to be recorded.
+/// How long the last words may take: noticing that nothing more is to be recorded, signing off.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Registers, works, and tidies up. Returns when told to stop, or when the lease is lost.
@@ -31,7 +31,12 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
         slots: options.slots,
     };
     let registered_at = Instant::now();
-    if let Err(error) = worker.engine.store.register_worker(&registration, options.lease).await {
+    let registered = tokio::select! {
+        biased;
+        () = stop.cancelled() => return,
+        registered = worker.engine.store.register_worker(&registration, options.lease) => registered,
+    };
+    if let Err(error) = registered {
         tracing::warn!(error = error.chain(), retry_in = ?RETRY, "waiting for the store to register");
         // A stop meanwhile is seen by the caller.
         drop(timeout(RETRY, stop.cancelled()).await);
@@ -85,9 +90,7 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
     let signals = listen(worker.engine.transport.as_ref(), id, &held, &drain);
     tokio::select! {
         () = working => {
-            if let Err(error) = worker.engine.store.retire_worker(id).await {
-                tracing::warn!(error = error.chain(), "the worker could not sign off; its lease will end by itself");
-            }
+            sign_off(&worker, id).await;
             tracing::info!(worker = %id, "worker stopped");
         }
         () = lease.keep(registered_at) => {
@@ -98,6 +101,17 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
             drop(timeout(KILL_PATIENCE, tasks.wait()).await);
         }
         () = signals => {}
+    }
+}
+
+/// A store that does not answer must not hold up the exit.
+async fn sign_off(worker: &Worker, id: WorkerId) {
+    match timeout(LAST_PATIENCE, worker.engine.store.retire_worker(id)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(error = error.chain(), "the worker could not sign off; its lease will end by itself");
+        }
+        Err(_) => tracing::warn!("the store did not answer; the worker's lease will end by itself"),
     }
 }
 

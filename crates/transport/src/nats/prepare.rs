@@ -47,16 +47,27 @@ pub struct ConsumerReport {
 }
 
 impl Nats {
-    /// Creates the token stream and a consumer for every pool, where they are missing.
-    ///
-    /// Live settings that differ are an error that names each of them, never silently accepted: a stream that discards
-    /// old messages would drop work.
-    pub async fn prepare(&self, pools: &[Pool]) -> Result<()> {
-        let stream = self.shared.prepare_stream().await?;
+    /// Creates the token stream and a consumer for every pool, where they are missing, and puts settings right that
+    /// someone changed: a stream that discards old messages would drop work. Says what it put right. What cannot be is an
+    /// error that names each difference.
+    pub async fn prepare(&self, pools: &[Pool]) -> Result<Vec<String>> {
+        let (stream, mut mended) = self.shared.prepare_stream().await?;
         for pool in pools {
-            self.shared.prepare_consumer(&stream, pool).await?;
+            mended.extend(self.shared.prepare_consumer(&stream, pool).await?);
         }
-        Ok(())
+        Ok(mended)
+    }
+
+    /// The same for the stream and the consumers that are there.
+    pub(super) async fn mend(&self) -> Result<Vec<String>> {
+        let shared = &self.shared;
+        let (stream, mut mended) = shared.prepare_stream().await?;
+        let names: Vec<String> =
+            shared.control.bounded("list consumers", stream.consumer_names().try_collect()).await?;
+        for pool in names.iter().filter_map(|name| pool_of(name)) {
+            mended.extend(shared.prepare_consumer(&stream, &pool).await?);
+        }
+        Ok(mended)
     }
 
     /// Looks at the server without changing anything.
@@ -100,8 +111,9 @@ impl Shared {
         let limit = self.options.request_timeout.saturating_mul(2);
         let repair = async {
             let _one_at_a_time = self.repair.acquire().await.map_err(|error| unavailable("repair", error))?;
-            let stream = self.prepare_stream().await?;
-            self.prepare_consumer(&stream, pool).await
+            let (stream, _) = self.prepare_stream().await?;
+            self.prepare_consumer(&stream, pool).await?;
+            Ok(())
         };
         timeout(limit, repair).await.map_err(|_| Error::unavailable("NATS: repair: timed out"))?
     }
@@ -110,7 +122,7 @@ impl Shared {
     /// out once more, which the store's ownership makes harmless.
     pub(super) async fn remove_consumer(&self, pool: &Pool) -> Result<()> {
         let name = self.names.consumer(pool);
-        tracing::warn!(consumer = name, "the consumer of a pool does not answer; making it anew");
+        tracing::warn!(consumer = name, "making the consumer of a pool anew");
         let stream = self.jetstream.get_stream_no_info(self.names.stream());
         let stream = self.control.bounded("stream", stream).await?;
         // Another worker may have been quicker.
@@ -150,39 +162,67 @@ impl Shared {
         }
     }
 
-    async fn prepare_stream(&self) -> Result<Stream<Info>> {
+    async fn prepare_stream(&self) -> Result<(Stream<Info>, Vec<String>)> {
         let wanted = settings::stream(&self.names, &self.options);
-        let stream = match self.find_stream().await? {
-            Some(stream) => stream,
-            None => {
-                tracing::info!(stream = wanted.name, "creating the token stream");
-                self.control.bounded("create stream", self.jetstream.create_stream(wanted.clone())).await?
-            }
+        let Some(stream) = self.find_stream().await? else {
+            tracing::info!(stream = wanted.name, "creating the token stream");
+            let created = self.jetstream.create_stream(wanted.clone());
+            let stream = self.control.bounded("create stream", created).await?;
+            let differences = settings::stream_differences(&stream.cached_info().config, &wanted);
+            refuse(&format!("stream {}", wanted.name), &differences)?;
+            return Ok((stream, Vec::new()));
         };
-        let differences = settings::stream_differences(&stream.cached_info().config, &wanted);
-        refuse(&format!("stream {}", wanted.name), &differences)?;
-        Ok(stream)
+        let live = &stream.cached_info().config;
+        let differences = settings::stream_differences(live, &wanted);
+        if differences.is_empty() {
+            return Ok((stream, differences));
+        }
+        let what = format!("stream {}", wanted.name);
+        let repaired = self.jetstream.update_stream(settings::repaired(live, &wanted));
+        // Some settings cannot be changed, and the server says so: then the old differences stand.
+        let left = match timeout(self.options.request_timeout, repaired).await {
+            Ok(Ok(info)) => settings::stream_differences(&info.config, &wanted),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the settings of the token stream cannot be changed");
+                differences.clone()
+            }
+            Err(_) => return Err(Error::unavailable("NATS: update stream: timed out")),
+        };
+        refuse(&what, &left)?;
+        Ok((stream, mended(&what, &differences)))
     }
 
-    async fn prepare_consumer(&self, stream: &Stream<Info>, pool: &Pool) -> Result<()> {
+    async fn prepare_consumer(&self, stream: &Stream<Info>, pool: &Pool) -> Result<Vec<String>> {
         let wanted = settings::consumer(&self.names, pool, &self.options);
         let name = self.names.consumer(pool);
         let live = match timeout(self.options.request_timeout, stream.consumer_info(&name)).await {
-            Ok(Ok(info)) => info.config,
-            Ok(Err(error)) if is_missing(&error.kind()) => {
-                tracing::info!(consumer = name, "creating the consumer of a pool");
-                let created = stream.create_consumer(wanted.clone());
-                self.control.bounded("create consumer", created).await?.cached_info().config.clone()
-            }
+            Ok(Ok(info)) => Some(info.config),
+            Ok(Err(error)) if is_missing(&error.kind()) => None,
             Ok(Err(error)) => return Err(unavailable("consumer info", error)),
             Err(_) => return Err(Error::unavailable("NATS: consumer info: timed out")),
         };
-        refuse(&format!("consumer {name}"), &settings::consumer_differences(&live, &wanted))
+        let differences = match &live {
+            Some(live) => settings::consumer_differences(live, &wanted),
+            None => Vec::new(),
+        };
+        if live.is_some() && differences.is_empty() {
+            return Ok(differences);
+        }
+        if live.is_some() {
+            // Not every setting can be changed in place, and a consumer holds nothing that is worth keeping.
+            self.remove_consumer(pool).await?;
+        } else {
+            tracing::info!(consumer = name, "creating the consumer of a pool");
+        }
+        let created = self.control.bounded("create consumer", stream.create_consumer(wanted.clone())).await?;
+        let what = format!("consumer {name}");
+        refuse(&what, &settings::consumer_differences(&created.cached_info().config, &wanted))?;
+        Ok(mended(&what, &differences))
     }
 
     /// What is wrong with a live consumer.
     fn consumer_problems(&self, info: &consumer::Info) -> Vec<String> {
-        let Some(pool) = info.name.strip_prefix("pool-").and_then(|name| name.parse::<Pool>().ok()) else {
+        let Some(pool) = pool_of(&info.name) else {
             return vec![format!("consumer {} is not one of ours", info.name)];
         };
         let wanted = settings::consumer(&self.names, &pool, &self.options);
@@ -193,6 +233,20 @@ impl Shared {
 
 fn is_missing(kind: &ConsumerInfoErrorKind) -> bool {
     matches!(kind, ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound)
+}
+
+/// The pool whose consumer has this name, if it is one of ours.
+fn pool_of(consumer: &str) -> Option<Pool> {
+    consumer.strip_prefix("pool-")?.parse().ok()
+}
+
+/// Reports differences that are no more.
+fn mended(what: &str, differences: &[String]) -> Vec<String> {
+    let named: Vec<String> = differences.iter().map(|difference| format!("{what}: {difference}")).collect();
+    if !named.is_empty() {
+        tracing::warn!(settings = named.join("; "), "put NATS settings right that someone had changed");
+    }
+    named
 }
 
 /// Not a passing fault: someone has to change the settings, or remove what is there and let it be created anew.

@@ -102,6 +102,13 @@ pub(super) fn stream_differences(live: &stream::Config, wanted: &stream::Config)
     found.0
 }
 
+/// The live stream with the wanted settings, and with what room it has beyond them.
+pub(super) fn repaired(live: &stream::Config, wanted: &stream::Config) -> stream::Config {
+    let roomy = live.max_bytes == -1 || live.max_bytes > wanted.max_bytes;
+    let max_bytes = if roomy { live.max_bytes } else { wanted.max_bytes };
+    stream::Config { max_bytes, ..wanted.clone() }
+}
+
 /// What makes the live consumer unfit.
 pub(super) fn consumer_differences(live: &consumer::Config, wanted: &pull::Config) -> Vec<String> {
     let mut found = Differences(Vec::new());

@@ -29,7 +29,7 @@ async fn on_each_server(test: impl AsyncFn(NatsServer)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drifted_stream_is_refused_and_every_difference_named() {
+async fn a_drifted_stream_is_put_right_and_every_difference_named() {
     on_each_server(async |server| {
         let options = options(&server.url());
         let drifted = Config {
@@ -43,28 +43,63 @@ async fn a_drifted_stream_is_refused_and_every_difference_named() {
         };
         admin(&server).await.create_stream(drifted).await.unwrap();
         let nats = Nats::connect(options).await.unwrap();
-        let error = nats.prepare(&pools()).await.unwrap_err();
-        assert_eq!(error.code(), Code::Internal);
+        let report = nats.inspect().await.unwrap();
+        assert!(report.problems.iter().any(|problem| problem.contains("discard")), "{report:?}");
+        let mended = nats.prepare(&pools()).await.unwrap().join("; ");
         for setting in
             ["discard is Old, want New", "discard_new_per_subject is false", "max_age", "max_msg_size"]
         {
-            assert!(error.message().contains(setting), "{setting} in {error}");
+            assert!(mended.contains(setting), "{setting} in {mended}");
         }
-        assert!(!error.message().contains("retention"), "{error}");
-        let report = nats.inspect().await.unwrap();
-        assert!(report.problems.iter().any(|problem| problem.contains("discard")), "{report:?}");
+        assert!(!mended.contains("retention"), "{mended}");
+        assert_eq!(nats.inspect().await.unwrap().problems, Vec::<String>::new());
+        assert_eq!(nats.prepare(&pools()).await.unwrap(), Vec::<String>::new());
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drifted_consumer_is_refused() {
+async fn a_stream_that_cannot_be_put_right_is_refused() {
     on_each_server(async |server| {
         let options = options(&server.url());
-        connect(&options).await;
+        let foreign = Config {
+            name: stream_name(&options),
+            subjects: vec![format!("{}.ready.>", options.prefix)],
+            retention: RetentionPolicy::Limits,
+            ..Default::default()
+        };
+        admin(&server).await.create_stream(foreign).await.unwrap();
+        let error = Nats::connect(options).await.unwrap().prepare(&pools()).await.unwrap_err();
+        assert_eq!(error.code(), Code::Internal);
+        assert!(error.message().contains("retention is Limits, want WorkQueue"), "{error}");
+    })
+    .await;
+}
+
+/// Somebody's hands in a running system: the stream, a consumer's settings, a consumer that is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_someone_changes_is_mended_and_no_token_is_lost() {
+    on_each_server(async |server| {
+        let options = options(&server.url());
+        let nats = connect(&options).await;
+        let session = SessionId::new();
+        nats.publish_token(&Pool::default(), TenantId::new(), session).await.unwrap();
+        assert_eq!(nats.mend().await.unwrap(), Vec::<String>::new());
+        let admin = admin(&server).await;
+        let stream = admin.get_stream(stream_name(&options)).await.unwrap();
+        let config = stream.cached_info().config.clone();
+        let many = Config { max_messages_per_subject: -1, discard_new_per_subject: false, ..config };
+        admin.update_stream(&many).await.unwrap();
         let patient = NatsOptions { ack_wait: ACK_WAIT * 2, ..options };
-        let error = Nats::connect(patient).await.unwrap().prepare(&pools()).await.unwrap_err();
-        assert!(error.message().contains("pool-default") && error.message().contains("ack_wait"), "{error}");
+        let other = Nats::connect(patient).await.unwrap();
+        let mended = other.mend().await.unwrap().join("; ");
+        assert!(mended.contains("max_msgs_per_subject is -1"), "{mended}");
+        assert!(mended.contains("pool-default") && mended.contains("ack_wait"), "{mended}");
+        let mended = nats.mend().await.unwrap().join("; ");
+        assert!(mended.contains("ack_wait") && !mended.contains("max_msgs"), "{mended}");
+        assert_eq!(nats.inspect().await.unwrap().problems, Vec::<String>::new());
+        let mut source = nats.tokens(&Pool::default()).await.unwrap();
+        assert_eq!(take_one(&mut source).await.session(), session);
     })
     .await;
 }

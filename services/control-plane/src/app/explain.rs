@@ -1,6 +1,12 @@
 //! Why is this run not finished?
 
-use remuda_domain::{RunId, RunState, error::Result, identity::Principal, session::Owner};
+use remuda_domain::{
+    Run, RunId, RunState, Timestamp, WorkerId,
+    error::Result,
+    identity::Principal,
+    run::{CancelRequest, ParkReason},
+    session::Owner,
+};
 use remuda_store::Situation;
 
 use super::App;
@@ -15,6 +21,15 @@ pub struct Explanation {
     pub waits_for: String,
     pub position: i64,
     pub hint: String,
+    /// What has become of a request to stop the run, oldest first.
+    pub receipts: Vec<Receipt>,
+}
+
+/// One stage of a request to stop a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    pub name: &'static str,
+    pub at: Timestamp,
 }
 
 impl App {
@@ -23,142 +38,125 @@ impl App {
     }
 }
 
-fn explain(situation: &Situation) -> Explanation {
-    let Situation { run, head, ahead, blocked_by, workers, free_slots } = situation;
-    let answer = |reason, message: String, waits_for: String, hint: &str| Explanation {
-        state: run.state,
-        reason,
-        message,
-        waits_for,
-        position: *ahead,
-        hint: hint.to_owned(),
-    };
-    let pool = &head.pool;
-    match run.state {
-        RunState::Completed | RunState::Failed | RunState::Cancelled | RunState::TimedOut => {
-            let cause =
-                run.failure.as_ref().map(|failure| format!(": {}", failure.message)).unwrap_or_default();
-            answer("finished", format!("the run is {}{cause}", run.state), String::new(), "")
-        }
-        RunState::Parked => answer("parked", "the run waits for something outside".into(), String::new(), ""),
-        RunState::Running => match head.owner {
-            Owner::Alive { worker, .. } if run.cancel.is_some() => answer(
-                "cancelling",
-                format!("worker {worker} was asked to stop the run"),
-                worker.to_string(),
-                "",
-            ),
-            Owner::Alive { worker, .. } => {
-                answer("executing", format!("worker {worker} executes the run"), worker.to_string(), "")
-            }
-            Owner::Expired { worker } => answer(
-                "owner_lost",
-                format!("worker {worker} was lost; another one will continue the run"),
-                pool.to_string(),
-                if *workers == 0 { "start a worker: remuda worker" } else { "" },
-            ),
-            Owner::Nobody => answer(
-                "waiting_for_worker",
-                "the run was handed over and waits for another worker".into(),
-                pool.to_string(),
-                "",
-            ),
-        },
-        RunState::Queued if *ahead > 0 => {
-            let next = blocked_by.map(|run| run.to_string()).unwrap_or_default();
-            let runs = if *ahead == 1 { "1 run is".to_owned() } else { format!("{ahead} runs are") };
-            answer("behind_other_runs", format!("{runs} ahead of it in its session"), next, "")
-        }
-        RunState::Queued if *workers == 0 => answer(
-            "no_worker",
-            format!("no worker of the pool {pool} is alive"),
-            pool.to_string(),
-            "start a worker for the pool: remuda worker",
-        ),
-        RunState::Queued if *free_slots == 0 => answer(
-            "waiting_for_worker",
-            format!("all slots of the {workers} workers in the pool {pool} are busy"),
-            pool.to_string(),
-            "add workers or slots, or wait",
-        ),
-        RunState::Queued => answer(
-            "waiting_for_worker",
-            format!("a worker of the pool {pool} should take it any moment"),
-            pool.to_string(),
-            "",
-        ),
+/// The reason, what it waits for, and what to say.
+struct Answer {
+    reason: &'static str,
+    message: String,
+    waits_for: String,
+    hint: &'static str,
+}
+
+impl Answer {
+    fn new(reason: &'static str, message: impl Into<String>, waits_for: &dyn ToString) -> Self {
+        Self { reason, message: message.into(), waits_for: waits_for.to_string(), hint: "" }
     }
+
+    fn hint(self, hint: &'static str) -> Self {
+        Self { hint, ..self }
+    }
+}
+
+fn explain(situation: &Situation) -> Explanation {
+    let run = &situation.run;
+    let answer = match run.state {
+        RunState::Completed | RunState::Failed | RunState::Cancelled | RunState::TimedOut => finished(run),
+        RunState::Parked => parked(run),
+        RunState::Running => running(situation),
+        RunState::Queued => queued(situation),
+    };
+    Explanation {
+        state: run.state,
+        reason: answer.reason,
+        message: answer.message,
+        waits_for: answer.waits_for,
+        position: situation.ahead,
+        hint: answer.hint.to_owned(),
+        receipts: receipts(run),
+    }
+}
+
+fn receipts(run: &Run) -> Vec<Receipt> {
+    let Some(cancel) = &run.cancel else { return Vec::new() };
+    let stages = [
+        ("requested", Some(cancel.at)),
+        ("delivered", cancel.delivered_at),
+        ("stopped", cancel.stopped_at),
+        ("released", run.finished_at),
+    ];
+    stages.into_iter().filter_map(|(name, at)| Some(Receipt { name, at: at? })).collect()
+}
+
+fn finished(run: &Run) -> Answer {
+    let cause = run.failure.as_ref().map(|failure| format!(": {}", failure.message)).unwrap_or_default();
+    Answer::new("finished", format!("the run is {}{cause}", run.state), &"")
+}
+
+fn parked(run: &Run) -> Answer {
+    let message = match run.parked.map(|parked| parked.reason) {
+        Some(ParkReason::Approval) => "the run waits for a person to decide",
+        Some(ParkReason::Children) => "the run waits for runs of child sessions to end",
+        Some(ParkReason::Budget) => "the run waits for a budget to be raised",
+        Some(ParkReason::External) | None => "the run waits for something outside",
+    };
+    Answer::new("parked", message, &"")
+}
+
+fn running(situation: &Situation) -> Answer {
+    let Situation { run, head, workers, .. } = situation;
+    match head.owner {
+        Owner::Alive { worker, .. } => match &run.cancel {
+            Some(cancel) => Answer::new("cancelling", cancelling(worker, cancel), &worker),
+            None => Answer::new("executing", format!("worker {worker} executes the run"), &worker),
+        },
+        Owner::Expired { worker } => {
+            let message = format!("worker {worker} was lost; another one will continue the run");
+            let hint = if *workers == 0 { START_WORKER } else { "" };
+            Answer::new("owner_lost", message, &head.pool).hint(hint)
+        }
+        Owner::Nobody => waiting(situation),
+    }
+}
+
+const START_WORKER: &str = "start a worker for the pool: remuda worker";
+
+fn cancelling(worker: WorkerId, cancel: &CancelRequest) -> String {
+    match (cancel.delivered_at, cancel.stopped_at) {
+        (_, Some(_)) => format!("worker {worker} has killed the run's processes and records its end"),
+        (Some(_), None) => format!("worker {worker} kills the run's processes"),
+        (None, None) => format!("worker {worker} is being told to stop the run"),
+    }
+}
+
+fn queued(situation: &Situation) -> Answer {
+    let Situation { ahead, blocked_by, .. } = situation;
+    if *ahead == 0 {
+        return waiting(situation);
+    }
+    let next = blocked_by.map(|run| run.to_string()).unwrap_or_default();
+    let runs = if *ahead == 1 { "1 run is".to_owned() } else { format!("{ahead} runs are") };
+    Answer::new("behind_other_runs", format!("{runs} ahead of it in its session"), &next)
+}
+
+/// The head of its session's line, which no worker has taken.
+fn waiting(situation: &Situation) -> Answer {
+    let Situation { run, head, workers, free_slots, .. } = situation;
+    let pool = &head.pool;
+    let (reason, before) = match (run.attempt, run.lost_attempts) {
+        (0, 0) => ("waiting_for_worker", String::new()),
+        (_, 0) => ("handed_over", "its worker handed the run over; ".to_owned()),
+        (_, 1) => ("attempt_lost", "a worker was lost while it executed the run; ".to_owned()),
+        (_, lost) => ("attempt_lost", format!("{lost} workers were lost while they executed the run; ")),
+    };
+    if *workers == 0 {
+        let message = format!("{before}no worker of the pool {pool} is alive");
+        return Answer::new("no_worker", message, pool).hint(START_WORKER);
+    }
+    if *free_slots == 0 {
+        let message = format!("{before}all slots of the {workers} workers in the pool {pool} are busy");
+        return Answer::new(reason, message, pool).hint("add workers or slots, or wait");
+    }
+    Answer::new(reason, format!("{before}a worker of the pool {pool} should take it any moment"), pool)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use remuda_domain::{
-        Head, Pool, Run, RunInput, SessionId, TenantId, WorkerId,
-        run::{CancelRequest, ToolsInput},
-    };
-
-    use super::*;
-
-    fn situation(state: RunState, owner: Owner) -> Situation {
-        let (tenant, session) = (TenantId::new(), SessionId::new());
-        let at = "2026-01-01T00:00:00Z".parse().unwrap();
-        let run = Run {
-            id: RunId::new(),
-            tenant,
-            session,
-            seq: 1,
-            state,
-            input: RunInput::Tools(ToolsInput { calls: vec![], continue_on_error: false, record: false }),
-            timeout: Duration::from_secs(1),
-            attempt: 1,
-            created_at: at,
-            started_at: None,
-            finished_at: None,
-            outcomes: vec![],
-            failure: None,
-            cancel: None,
-            idempotency_key: None,
-            traceparent: None,
-        };
-        let head = Head {
-            tenant,
-            session,
-            pool: Pool::default(),
-            closed: false,
-            epoch: 1,
-            owner,
-            current: None,
-            pending: 1,
-            last_seq: 1,
-            last_cursor: 1,
-        };
-        Situation { run, head, ahead: 0, blocked_by: None, workers: 1, free_slots: 1 }
-    }
-
-    #[test]
-    fn every_situation_has_its_reason() {
-        let worker = WorkerId::new();
-        let alive = Owner::Alive { worker, lease_left: Duration::from_secs(1) };
-        let reason = |situation: &Situation| explain(situation).reason;
-        assert_eq!(reason(&situation(RunState::Completed, Owner::Nobody)), "finished");
-        assert_eq!(reason(&situation(RunState::Running, alive)), "executing");
-        assert_eq!(reason(&situation(RunState::Running, Owner::Expired { worker })), "owner_lost");
-        assert_eq!(reason(&situation(RunState::Parked, Owner::Nobody)), "parked");
-        assert_eq!(reason(&situation(RunState::Queued, Owner::Nobody)), "waiting_for_worker");
-        let mut cancelling = situation(RunState::Running, alive);
-        cancelling.run.cancel = Some(CancelRequest { at: cancelling.run.created_at, reason: String::new() });
-        assert_eq!(reason(&cancelling), "cancelling");
-        let mut behind = situation(RunState::Queued, alive);
-        behind.ahead = 3;
-        behind.blocked_by = Some(RunId::new());
-        let answer = explain(&behind);
-        assert_eq!((answer.reason, answer.position), ("behind_other_runs", 3));
-        assert_eq!(answer.waits_for, behind.blocked_by.unwrap().to_string());
-        let mut lonely = situation(RunState::Queued, Owner::Nobody);
-        lonely.workers = 0;
-        assert_eq!(reason(&lonely), "no_worker");
-        assert!(explain(&lonely).hint.contains("remuda worker"));
-    }
-}
+mod tests;

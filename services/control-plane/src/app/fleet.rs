@@ -1,8 +1,9 @@
-//! Workers and queues.
+//! Workers, queues and background tasks.
 
 use remuda_domain::{
     WorkerId,
     error::Result,
+    task::TaskStatus,
     worker::{Signal, Worker},
 };
 use remuda_store::PoolStats;
@@ -16,6 +17,11 @@ impl App {
 
     pub async fn queue_stats(&self) -> Result<Vec<PoolStats>> {
         self.store.queue_stats().await
+    }
+
+    /// What the control plane does by itself, by name.
+    pub async fn list_tasks(&self) -> Result<Vec<TaskStatus>> {
+        self.store.list_tasks().await
     }
 
     /// Tells a worker to finish what it has and take nothing new.

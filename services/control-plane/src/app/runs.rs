@@ -1,4 +1,4 @@
-//! Runs: submitting, reading, cancelling.
+//! Runs: submitting and reading.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use remuda_domain::{
     step::Step,
     worker::Signal,
 };
-use remuda_store::{Cancelled, Idempotency, NewRun, RunFilter};
+use remuda_store::{Idempotency, NewRun, RunFilter};
 use sha2::{Digest as _, Sha256};
 
 use super::App;
@@ -148,29 +148,5 @@ impl App {
 
     pub async fn list_steps(&self, caller: &Principal, run: RunId) -> Result<Vec<Step>> {
         self.store.list_steps(caller.tenant, run).await
-    }
-
-    /// Asks for a run to stop.
-    pub async fn cancel_run(&self, caller: &Principal, run: RunId, reason: String) -> Result<Cancelled> {
-        limits::check_text("reason", &reason, limits::MAX_REASON_CHARS)?;
-        let reason = if reason.is_empty() { format!("cancelled by {}", caller.subject) } else { reason };
-        let (app, tenant) = (self.clone(), caller.tenant);
-        self.to_the_end(async move {
-            let cancelled = app.store.request_cancel(tenant, run, &reason).await?;
-            let session = cancelled.run.session;
-            app.waker.announce(tenant, session, None, cancelled.events.clone());
-            if let Some(worker) = cancelled.signal {
-                app.signal(worker, Signal::Cancel { session, run }).await;
-            }
-            Ok(cancelled)
-        })
-        .await
-    }
-
-    /// A lost signal is only a late one: the worker finds the same wish in the store.
-    pub(super) async fn signal(&self, worker: remuda_domain::WorkerId, signal: Signal) {
-        if let Err(error) = self.transport.send_signal(worker, &signal).await {
-            tracing::warn!(%worker, error = error.chain(), "a signal could not be sent");
-        }
     }
 }

@@ -10,7 +10,7 @@ use remuda_domain::{
     session::{Session, SessionRef, SessionStatus},
     step::Message,
 };
-use remuda_store::NewSession;
+use remuda_store::{NewSession, Reach};
 
 use super::App;
 
@@ -23,6 +23,13 @@ pub struct SessionSpec {
     pub title: String,
     pub workspace: String,
     pub pool: String,
+    /// Id or name of the session that this one works for.
+    pub parent: String,
+}
+
+/// The field that names a session is another one here.
+fn of_parent(error: Error) -> Error {
+    if error.field().is_some() { error.at("parent") } else { error }
 }
 
 impl App {
@@ -36,10 +43,16 @@ impl App {
         limits::check_name("workspace", workspace)?;
         let found = self.store.find_workspace(caller.tenant, workspace).await?;
         let missing = || Error::new(Code::WorkspaceNotFound, "there is no such workspace").at("workspace");
+        let workspace = found.ok_or_else(missing)?.id;
+        let parent = match spec.parent.as_str() {
+            "" => None,
+            parent => Some(self.session_id(caller, parent).await.map_err(of_parent)?),
+        };
         let session = NewSession {
             id: SessionId::new(),
             tenant: caller.tenant,
-            workspace: found.ok_or_else(missing)?.id,
+            workspace,
+            parent,
             name: (!spec.name.is_empty()).then_some(spec.name),
             title: spec.title,
             pool,
@@ -111,26 +124,12 @@ impl App {
             let changed = app.store.close_session(caller.tenant, id).await?;
             app.waker.announce(caller.tenant, id, None, changed.events);
             if cancel_runs {
-                app.cancel_all(&caller, id, "the session was closed").await?;
+                app.cancel_reach(caller.tenant, id, Reach::Session, "the session was closed").await?;
                 return app.store.get_session(caller.tenant, &SessionRef::Id(id)).await;
             }
             Ok(changed.value)
         })
         .await
-    }
-
-    async fn cancel_all(&self, caller: &Principal, session: SessionId, reason: &str) -> Result<()> {
-        // Cancelled runs leave the queue, so the first page is always what is left; an executing run stays for a while.
-        let page = PageRequest { size: PageRequest::MAX_SIZE, token: None };
-        loop {
-            let queue = self.store.list_queue(caller.tenant, session, &page).await?;
-            for run in &queue.items {
-                self.cancel_run(caller, run.id, reason.to_owned()).await?;
-            }
-            if queue.next.is_none() {
-                return Ok(());
-            }
-        }
     }
 
     pub async fn list_messages(

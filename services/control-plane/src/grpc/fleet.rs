@@ -46,6 +46,18 @@ impl FleetService for Api {
             .await
     }
 
+    async fn list_tasks(
+        &self,
+        request: Request<v1::ListTasksRequest>,
+    ) -> Result<Response<v1::ListTasksResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Admin, |_, _| async move {
+                let tasks = self.app.list_tasks().await?;
+                Ok(v1::ListTasksResponse { tasks: tasks.into_iter().map(Into::into).collect() })
+            })
+            .await
+    }
+
     async fn drain_worker(
         &self,
         request: Request<v1::DrainWorkerRequest>,

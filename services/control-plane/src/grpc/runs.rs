@@ -8,7 +8,7 @@ use remuda_proto::{
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
 use super::Api;
-use crate::app::Submission;
+use crate::app::{Receipt, Submission};
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 const MAX_WAIT: Duration = Duration::from_secs(5 * 60);
@@ -37,6 +37,10 @@ fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result
         idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
         traceparent,
     })
+}
+
+fn receipt(receipt: Receipt) -> v1::Receipt {
+    v1::Receipt { name: receipt.name.to_owned(), at: Some(convert::timestamp(receipt.at)) }
 }
 
 #[async_trait]
@@ -151,6 +155,7 @@ impl RunService for Api {
                     waits_for: answer.waits_for,
                     position: answer.position,
                     hint: answer.hint,
+                    receipts: answer.receipts.into_iter().map(receipt).collect(),
                 })
             })
             .await

@@ -1,9 +1,21 @@
+use std::collections::BTreeSet;
+
 use remuda_domain::{Error, identity::Scope, page::PageRequest, session::SessionStatus};
 use remuda_proto::v1::{self, session_service_server::SessionService};
+use remuda_store::{CancelledRuns, Reach};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::Api;
 use crate::app::SessionSpec;
+
+fn cancelled(runs: &CancelledRuns) -> v1::CancelSessionResponse {
+    let sessions: BTreeSet<String> = runs.changes.iter().map(|change| change.session.to_string()).collect();
+    v1::CancelSessionResponse {
+        ended_run_ids: runs.ended.iter().map(ToString::to_string).collect(),
+        requested_run_ids: runs.requested.iter().map(|signal| signal.run.to_string()).collect(),
+        session_ids: sessions.into_iter().collect(),
+    }
+}
 
 fn status_filter(number: i32) -> Result<Option<SessionStatus>, Error> {
     match v1::SessionStatus::try_from(number) {
@@ -27,6 +39,7 @@ impl SessionService for Api {
                     title: body.title,
                     workspace: body.workspace,
                     pool: body.pool,
+                    parent: body.parent,
                 };
                 let session = self.app.create_session(&caller, spec).await?;
                 Ok(v1::CreateSessionResponse { session: Some(session.into()) })
@@ -84,6 +97,19 @@ impl SessionService for Api {
             .answer(request, Scope::Write, |caller, body| async move {
                 let session = self.app.close_session(&caller, &body.session, body.cancel_runs).await?;
                 Ok(v1::CloseSessionResponse { session: Some(session.into()) })
+            })
+            .await
+    }
+
+    async fn cancel_session(
+        &self,
+        request: Request<v1::CancelSessionRequest>,
+    ) -> Result<Response<v1::CancelSessionResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Write, |caller, body| async move {
+                let reach = if body.tree { Reach::Tree } else { Reach::Session };
+                let runs = self.app.cancel_session(&caller, &body.session, reach, body.reason).await?;
+                Ok(cancelled(&runs))
             })
             .await
     }

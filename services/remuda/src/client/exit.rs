@@ -78,6 +78,7 @@ impl From<&Error> for Exit {
             Code::AlreadyExists
             | Code::IdempotencyConflict
             | Code::SessionClosed
+            | Code::NotParked
             | Code::SessionBusy
             | Code::QueueFull
             | Code::OwnershipLost => Self::Conflict,

@@ -61,6 +61,7 @@ pub(super) fn session(session: &v1::Session) -> Value {
         ("pending_runs", session.pending_runs.into()),
         ("current_run_id", session.current_run_id.as_str().into()),
         ("worker_id", session.worker_id.as_str().into()),
+        ("parent_id", session.parent_id.as_str().into()),
         ("last_cursor", session.last_cursor.into()),
         ("created_at", time(session.created_at.as_ref().and_then(from_timestamp))),
     ])
@@ -87,6 +88,8 @@ fn run_with(run: &v1::Run, tools: Value) -> Value {
         ("tools", tools),
         ("timeout_ms", millis(run.timeout.and_then(|timeout| timeout.try_into().ok()))),
         ("attempt", run.attempt.into()),
+        ("lost_attempts", run.lost_attempts.into()),
+        ("park_reason", run.park_reason.as_str().into()),
         ("created_at", time(run.created_at.as_ref().and_then(from_timestamp))),
         ("started_at", time(run.started_at.as_ref().and_then(from_timestamp))),
         ("finished_at", time(run.finished_at.as_ref().and_then(from_timestamp))),
@@ -94,7 +97,18 @@ fn run_with(run: &v1::Run, tools: Value) -> Value {
         ("failure", run.failure.as_ref().map_or(Value::Null, failure)),
         ("cancel_requested_at", time(run.cancel_requested_at.as_ref().and_then(from_timestamp))),
         ("cancel_reason", run.cancel_reason.as_str().into()),
+        ("cancel", run.cancel.as_ref().map_or(Value::Null, cancel)),
         ("idempotency_key", run.idempotency_key.as_str().into()),
+    ])
+}
+
+fn cancel(cancel: &v1::CancelReceipts) -> Value {
+    object([
+        ("requested_at", time(cancel.requested_at.as_ref().and_then(from_timestamp))),
+        ("reason", cancel.reason.as_str().into()),
+        ("delivered_at", time(cancel.delivered_at.as_ref().and_then(from_timestamp))),
+        ("stopped_at", time(cancel.stopped_at.as_ref().and_then(from_timestamp))),
+        ("released_at", time(cancel.released_at.as_ref().and_then(from_timestamp))),
     ])
 }
 
@@ -194,6 +208,40 @@ pub(super) fn explanation(explanation: &v1::ExplainRunResponse) -> Value {
         ("waits_for", explanation.waits_for.as_str().into()),
         ("position", explanation.position.into()),
         ("hint", explanation.hint.as_str().into()),
+        ("receipts", if explanation.receipts.is_empty() { Value::Null } else { receipts(explanation) }),
+    ])
+}
+
+fn receipts(explanation: &v1::ExplainRunResponse) -> Value {
+    let receipt = |receipt: &v1::Receipt| json!({ "name": receipt.name, "at": time(receipt.at.as_ref().and_then(from_timestamp)) });
+    explanation.receipts.iter().map(receipt).collect()
+}
+
+pub(super) fn cancelled_session(answer: &v1::CancelSessionResponse) -> Value {
+    json!({
+        "ended_run_ids": answer.ended_run_ids,
+        "requested_run_ids": answer.requested_run_ids,
+        "session_ids": answer.session_ids,
+    })
+}
+
+pub(super) fn task(task: &v1::Task) -> Value {
+    object([
+        ("name", task.name.as_str().into()),
+        ("rounds", task.rounds.into()),
+        ("failures", task.failures.into()),
+        ("last", task.last.as_ref().map_or(Value::Null, task_round)),
+        ("last_notable", task.last_notable.as_ref().map_or(Value::Null, task_round)),
+    ])
+}
+
+fn task_round(round: &v1::TaskRound) -> Value {
+    object([
+        ("holder", round.holder.as_str().into()),
+        ("started_at", time(round.started_at.as_ref().and_then(from_timestamp))),
+        ("duration_ms", millis(round.duration.and_then(|duration| duration.try_into().ok()))),
+        ("counts", json!(round.counts)),
+        ("error", round.error.as_str().into()),
     ])
 }
 

@@ -156,7 +156,19 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
             let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
             format!("{dot} started on {}{attempt}", text("worker"))
         }
+        "run.handed_over" => format!("{dot} handed over by {}", text("worker")),
+        "run.attempt_lost" => {
+            let lost = match data["attempts"].as_u64() {
+                Some(attempts) if attempts > 1 => format!(", the {} that the run lost", ordinal(attempts)),
+                _ => String::new(),
+            };
+            format!("{} {} was lost{lost}", mark(sink, "interrupted"), text("worker"))
+        }
+        "run.parked" => format!("{} {}", mark(sink, "parked"), with("parked, waits for", text("reason"))),
+        "run.resumed" => format!("{dot} resumed"),
         "run.cancel_requested" => format!("{dot} {}", with("cancel requested", text("reason"))),
+        "run.cancel_delivered" => format!("{dot} cancel delivered to {}", text("worker")),
+        "run.stopped" => format!("{dot} stopped: no process is left"),
         "tool.started" => format!("{step} {} started", sink.paint(Style::Bold, &text("tool"))),
         "tool.completed" | "tool.failed" => outcome_line(sink, &data),
         name => match remuda_client::terminal_state(event) {
@@ -179,6 +191,18 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
             None => format!("{dot} {} {}", one_line(name), one_line(&event.data)),
         },
     }
+}
+
+/// `2nd`, `3rd`, `11th`.
+fn ordinal(number: u64) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
 }
 
 /// What stands before an event when several runs share the screen: time, cursor and the end of the run's id, which is
@@ -221,6 +245,17 @@ mod tests {
             "✗ failed: tool_failed: m"
         );
         assert_eq!(event("run.completed", &Value::Null), "✓ completed");
+        let lost = |attempts| event("run.attempt_lost", &json!({ "attempts": attempts, "worker": "wrk_1" }));
+        assert_eq!(lost(1), "✗ wrk_1 was lost");
+        assert_eq!(lost(2), "✗ wrk_1 was lost, the 2nd that the run lost");
+        assert_eq!(event("run.handed_over", &json!({ "worker": "wrk_1" })), "● handed over by wrk_1");
+        assert_eq!(event("run.parked", &json!({ "reason": "approval" })), "● parked, waits for: approval");
+        assert_eq!(event("run.resumed", &Value::Null), "● resumed");
+        assert_eq!(
+            event("run.cancel_delivered", &json!({ "worker": "wrk_1" })),
+            "● cancel delivered to wrk_1"
+        );
+        assert_eq!(event("run.stopped", &Value::Null), "● stopped: no process is left");
         assert_eq!(event("run.cancelled", &json!({ "reason": "" })), "✗ cancelled");
         assert_eq!(event("brand.new", &json!({ "a": 1 })), r#"● brand.new {"a":1}"#);
         let outcome = json!({ "tool": "Bash", "status": "failed", "duration_ms": 12, "output": { "exit_code": 3 },

@@ -1,4 +1,4 @@
-//! `remuda runs`, `cancel` and `explain`: runs that exist already.
+//! `remuda runs`: runs that exist already.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use remuda_client::Client;
@@ -9,9 +9,9 @@ use super::{
     exit::Exit,
     json,
     pages::PageArgs,
+    receipts::Receipts,
     render,
     run::{self, TransposeError as _},
-    watch::shell_word,
 };
 use crate::output::{Output, Progress, Style, Table, ago, elapsed, one_line};
 
@@ -21,16 +21,6 @@ Examples:
   remuda runs list --state queued --state running --all --json
   remuda runs show run_01k9…
   remuda runs wait run_01k9… && echo it completed";
-
-pub(super) const CANCEL_EXAMPLES: &str = "\
-Examples:
-  remuda cancel run_01k9…
-  remuda cancel run_01k9… --reason 'wrong branch'";
-
-pub(super) const EXPLAIN_EXAMPLES: &str = "\
-Examples:
-  remuda explain run_01k9…
-  remuda explain run_01k9… --json | jq -r .reason";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum RunsCommand {
@@ -170,11 +160,13 @@ async fn show(run_id: String, client: &Client, output: Output) -> Result<Exit> {
     field("session", &run.session_id);
     field("seq", &run.seq.to_string());
     field("created", &created.map(|at| at.to_rfc3339()).unwrap_or_default());
-    field("attempts", &run.attempt.to_string());
+    field("attempts", &attempts(&run));
+    field("parked", &run.park_reason);
     field("calls", &what(&run));
     if run.cancel_requested_at.is_some() {
         let reason = if run.cancel_reason.is_empty() { "requested" } else { run.cancel_reason.as_str() };
         field("cancel", reason);
+        Receipts::of_run(&run).print(sink);
     }
     field("idem. key", &run.idempotency_key);
     for outcome in run.outcomes.iter().map(json::outcome) {
@@ -185,6 +177,13 @@ async fn show(run_id: String, client: &Client, output: Output) -> Result<Exit> {
         }
     }
     Ok(Exit::Ok)
+}
+
+fn attempts(run: &v1::Run) -> String {
+    match run.lost_attempts {
+        0 => run.attempt.to_string(),
+        lost => format!("{} ({lost} lost their worker)", run.attempt),
+    }
 }
 
 async fn steps(run_id: String, client: &Client, output: Output) -> Result<Exit> {
@@ -208,65 +207,6 @@ async fn steps(run_id: String, client: &Client, output: Output) -> Result<Exit> 
     }
     if !output.json {
         table.print();
-    }
-    Ok(Exit::Ok)
-}
-
-/// Asks for a run to stop.
-#[derive(Debug, clap::Args)]
-pub(crate) struct CancelArgs {
-    #[arg(value_name = "RUN_ID")]
-    run: String,
-    /// Why; shown to everybody who watches the run.
-    #[arg(long, default_value = "")]
-    reason: String,
-}
-
-pub(super) async fn cancel(args: CancelArgs, client: &Client, output: Output) -> Result<Exit> {
-    let answer = client.cancel_run(v1::CancelRunRequest { run_id: args.run, reason: args.reason }).await?;
-    let run = answer.run.ok_or_else(|| Error::internal("the server sent no run"))?;
-    if output.json {
-        let mut document = json::run(&run);
-        document["already_finished"] = answer.already_finished.into();
-        output.json_line(&document);
-        return Ok(Exit::Ok);
-    }
-    let state = json::state_name(run.state);
-    let words = match (answer.already_finished, state) {
-        (true, _) => format!("the run was already finished: {}", render::paint_state(output.out, state)),
-        (false, "cancelled") => "the run is cancelled".to_owned(),
-        (false, _) => format!("the run is being stopped; see: remuda watch {}", shell_word(&run.id)),
-    };
-    output.out.line(&words);
-    Ok(Exit::Ok)
-}
-
-pub(super) async fn explain(run_id: String, client: &Client, output: Output) -> Result<Exit> {
-    let answer = client.explain_run(v1::ExplainRunRequest { run_id }).await?;
-    if output.json {
-        output.json_line(&json::explanation(&answer));
-        return Ok(Exit::Ok);
-    }
-    let sink = output.out;
-    let state = json::state_name(answer.state);
-    sink.line(&format!(
-        "{}  {}",
-        sink.paint(Style::Bold, &one_line(&answer.run_id)),
-        render::paint_state(sink, state)
-    ));
-    sink.text(&one_line(&answer.message));
-    let field = |name: &str, value: &str| {
-        if !value.is_empty() {
-            sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:9}")), one_line(value)));
-        }
-    };
-    field("reason", &answer.reason);
-    field("waits for", &answer.waits_for);
-    if answer.position > 0 {
-        field("position", &format!("{} unfinished ahead of it in its session", answer.position));
-    }
-    if !answer.hint.is_empty() {
-        sink.line(&format!("{} {}", sink.paint(Style::Accent, "hint:"), one_line(&answer.hint)));
     }
     Ok(Exit::Ok)
 }

@@ -14,6 +14,8 @@ Examples:
   remuda sessions list --status open
   remuda sessions show s1
   remuda sessions queue s1             what waits, in the order in which it will execute
+  remuda sessions create reviewer --parent s1
+  remuda sessions cancel s1 --tree     stop what s1 and the sessions below it wait for and execute
   remuda sessions close s1 --cancel-runs
 
 Wherever a session is named, its name and its id (ses_…) both work.";
@@ -32,6 +34,9 @@ pub(crate) enum SessionsCommand {
         /// Work pool; "default" when missing.
         #[arg(long, default_value = "", hide_default_value = true)]
         pool: String,
+        /// The session that this one works for (name or id): cancelling its tree cancels this one too.
+        #[arg(long, value_name = "SESSION", default_value = "", hide_default_value = true)]
+        parent: String,
     },
     /// List sessions.
     List {
@@ -52,6 +57,17 @@ pub(crate) enum SessionsCommand {
         /// Also cancel the runs that wait or execute.
         #[arg(long)]
         cancel_runs: bool,
+    },
+    /// Ask for all unfinished runs of a session to stop. The session stays open.
+    Cancel {
+        #[arg(value_name = "SESSION")]
+        session: String,
+        /// Also those of the sessions below it.
+        #[arg(long)]
+        tree: bool,
+        /// Why; shown to everybody who watches the runs.
+        #[arg(long, default_value = "", hide_default_value = true)]
+        reason: String,
     },
     /// Change the title of a session.
     Update {
@@ -84,9 +100,9 @@ pub(crate) enum Status {
 
 pub(super) async fn execute(command: SessionsCommand, client: &Client, output: Output) -> Result<Exit> {
     match command {
-        SessionsCommand::Create { name, title, workspace, pool } => {
+        SessionsCommand::Create { name, title, workspace, pool, parent } => {
             let name = name.unwrap_or_default();
-            let request = v1::CreateSessionRequest { name, title, workspace, pool };
+            let request = v1::CreateSessionRequest { name, title, workspace, pool, parent };
             one(client.create_session(request).await?.session, output)
         }
         SessionsCommand::List { status, pages } => list(status, pages, client, output).await,
@@ -96,6 +112,10 @@ pub(super) async fn execute(command: SessionsCommand, client: &Client, output: O
         SessionsCommand::Close { session, cancel_runs } => {
             let request = v1::CloseSessionRequest { session, cancel_runs };
             one(client.close_session(request).await?.session, output)
+        }
+        SessionsCommand::Cancel { session, tree, reason } => {
+            let request = v1::CancelSessionRequest { session, tree, reason };
+            cancelled(&client.cancel_session(request).await?, output)
         }
         SessionsCommand::Update { session, title } => {
             let request = v1::UpdateSessionRequest { session, title: Some(title) };
@@ -125,6 +145,7 @@ fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
         ("title", session.title),
         ("pool", session.pool),
         ("workspace", session.workspace_id),
+        ("parent", session.parent_id),
         ("pending", session.pending_runs.to_string()),
         ("running", session.current_run_id),
         ("worker", session.worker_id),
@@ -135,6 +156,28 @@ fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
         sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:9}")), one_line(value)));
     }
     Ok(Exit::Ok)
+}
+
+fn cancelled(answer: &v1::CancelSessionResponse, output: Output) -> Result<Exit> {
+    if output.json {
+        output.json_line(&json::cancelled_session(answer));
+        return Ok(Exit::Ok);
+    }
+    let (ended, requested) = (answer.ended_run_ids.len(), answer.requested_run_ids.len());
+    if ended + requested == 0 {
+        output.out.line("there was nothing to cancel");
+        return Ok(Exit::Ok);
+    }
+    let sessions = counted(answer.session_ids.len(), "session");
+    output.out.line(&format!("{sessions}: {} cancelled, {requested} being stopped", counted(ended, "run")));
+    for run in &answer.requested_run_ids {
+        output.out.line(&format!("  {}", one_line(run)));
+    }
+    Ok(Exit::Ok)
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 async fn list(status: Option<Status>, pages: PageArgs, client: &Client, output: Output) -> Result<Exit> {

@@ -29,6 +29,7 @@ async fn only_a_good_key_gets_in() {
     let ci = nobody.with_key(&secret);
     assert_eq!(ci.run(&list).await.code, 0);
     assert_eq!(ci.run(&["workers", "--json"]).await.error().0, "permission_denied", "the fleet needs admin");
+    assert_eq!(ci.run(&["tasks", "--json"]).await.error().0, "permission_denied");
     let (_, reader) = services.create_key("acme", &["read"]).await;
     let reader = nobody.with_key(&reader);
     assert_eq!(reader.run(&list).await.code, 0);
@@ -82,6 +83,9 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     same!(get_session, GetSessionRequest, session, "secret", "nothing");
     same!(update_session, UpdateSessionRequest, session, session, no_session, title: Some("mine".to_owned()));
     same!(close_session, CloseSessionRequest, session, session, no_session, cancel_runs: true);
+    same!(cancel_session, CancelSessionRequest, session, session, no_session, tree: true);
+    same!(create_session, CreateSessionRequest, parent, session, no_session);
+    same!(create_session, CreateSessionRequest, parent, "secret", "nothing");
     same!(list_messages, ListMessagesRequest, session, session, no_session);
     same!(list_queue, ListQueueRequest, session, session, no_session);
     same!(list_runs, ListRunsRequest, session, session, no_session);

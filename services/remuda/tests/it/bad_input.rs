@@ -215,6 +215,17 @@ async fn sessions(client: &Client) {
     let unknown = (Code::WorkspaceNotFound, "workspace");
     refused("a workspace", create(&|request| request.workspace = "nope".into()).await, unknown);
     refused("a path", create(&|request| request.workspace = "../..\n".into()).await, invalid("workspace"));
+    let unknown = (Code::SessionNotFound, "parent");
+    let nobody = SessionId::new().to_string();
+    refused("a parent's id", create(&|request| request.parent = nobody.clone()).await, unknown);
+    refused("a parent's name", create(&|request| request.parent = "nobody".into()).await, unknown);
+    refused("half a parent", create(&|request| request.parent = "ses_x".into()).await, invalid("parent"));
+    let cancel = |session: &str, reason: String| {
+        client.cancel_session(v1::CancelSessionRequest { session: session.to_owned(), tree: true, reason })
+    };
+    refused("cancel", cancel(&nobody, String::new()).await, (Code::SessionNotFound, "session"));
+    refused("cancel", cancel("a\0b", String::new()).await, invalid("session"));
+    refused("a long reason", cancel(&nobody, "r".repeat(513)).await, invalid("reason"));
 
     // Names that would be dangerous as subjects, patterns, paths or SQL are only names.
     let odd = [

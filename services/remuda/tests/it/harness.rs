@@ -80,6 +80,10 @@ impl Process {
         self.child.kill().unwrap();
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.ended().is_some()
+    }
+
     /// Waits for the end and gives the exit code; -1 after a signal.
     pub(crate) async fn exit_code(&mut self) -> i32 {
         let what = format!("the end of `remuda {}`", self.name);
@@ -147,6 +151,11 @@ impl Server {
 
     pub(crate) fn endpoint(&self) -> &str {
         self.ready["endpoint"].as_str().expect("a server that listens")
+    }
+
+    /// Where its metrics are, if they are anywhere.
+    pub(crate) fn metrics(&self) -> Option<&str> {
+        self.ready["metrics"].as_str()
     }
 
     /// The id of the worker in this process: its log says it.

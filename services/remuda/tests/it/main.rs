@@ -5,6 +5,7 @@
 mod access;
 mod api;
 mod bad_input;
+mod cancel;
 mod cluster;
 mod control;
 mod crash;
@@ -12,6 +13,7 @@ mod embedded;
 mod harness;
 mod hostile;
 mod order;
+mod recovery;
 mod reflection;
 mod split;
 mod start;

@@ -1,0 +1,86 @@
+use std::{collections::HashSet, net::SocketAddr};
+
+use opentelemetry::{KeyValue, metrics::MeterProvider};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{registry::label, *};
+
+/// One request over a connection of its own, as a scraper does it.
+async fn request(address: SocketAddr, line: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{line} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn what_was_measured_can_be_scraped() {
+    let (exporter, provider) = Exporter::new("remuda-test").unwrap();
+    let meter = provider.meter(SCOPE);
+    let rounds = registry::TASK_ROUNDS.counter(&meter);
+    let labels = |result| [KeyValue::new(label::TASK, "take_back"), KeyValue::new(label::RESULT, result)];
+    rounds.add(2, &labels("ok"));
+    rounds.add(1, &labels("error"));
+    registry::TASK_ITEMS
+        .counter(&meter)
+        .add(7, &[KeyValue::new(label::TASK, "take_back"), KeyValue::new(label::ITEM, "sessions")]);
+    registry::TASK_LAST_SUCCESS
+        .gauge(&meter)
+        .record(1_700_000_000.5, &[KeyValue::new(label::TASK, "take_back")]);
+    registry::SESSIONS_TAKEN_BACK.counter(&meter).add(7, &[]);
+    registry::ORPHANED_TOKENS_HEALED.counter(&meter).add(0, &[]);
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+    tasks.spawn(exporter.serve(listener, stop.clone()));
+
+    let scraped = request(address, "GET /metrics").await;
+    assert!(scraped.starts_with("HTTP/1.1 200 OK\r\n"), "{scraped}");
+    assert!(scraped.contains("content-type: text/plain; version=0.0.4"), "{scraped}");
+    for line in [
+        r#"remuda_task_rounds_total{result="error",task="take_back"} 1"#,
+        r#"remuda_task_rounds_total{result="ok",task="take_back"} 2"#,
+        r#"remuda_task_items_total{item="sessions",task="take_back"} 7"#,
+        r#"remuda_task_last_success_timestamp_seconds{task="take_back"} 1700000000.5"#,
+        "remuda_sessions_taken_back_total 7",
+        "remuda_orphaned_tokens_healed_total 0",
+        "# HELP remuda_sessions_taken_back_total Sessions taken back from workers whose lease ended",
+    ] {
+        assert!(scraped.lines().any(|found| found == line), "{line} in {scraped}");
+    }
+    let info = scraped.lines().find(|line| line.starts_with("target_info")).unwrap();
+    assert!(info.contains(r#"service_name="remuda-test""#), "{info}");
+
+    assert!(request(address, "GET /").await.starts_with("HTTP/1.1 404 "));
+    assert!(request(address, "POST /metrics").await.starts_with("HTTP/1.1 405 "));
+    // A client that says nothing keeps nobody from being served, and not this server from ending.
+    let silent = TcpStream::connect(address).await.unwrap();
+    assert!(request(address, "GET /metrics").await.contains("remuda_sessions_taken_back_total 7"));
+    drop(silent);
+    stop.cancel();
+    tasks.close();
+    tasks.wait().await;
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[test]
+fn every_metric_is_ours_explained_and_named_once() {
+    let names: HashSet<_> = registry::ALL.iter().map(|metric| metric.name).collect();
+    assert_eq!(names.len(), registry::ALL.len());
+    for metric in registry::ALL {
+        assert!(metric.name.starts_with("remuda."), "{metric:?}");
+        assert!(!metric.unit.is_empty() && !metric.description.is_empty(), "{metric:?}");
+    }
+}
+
+#[test]
+fn without_an_exporter_instruments_do_nothing() {
+    counter(&registry::TASK_ROUNDS).add(1, &[]);
+    gauge(&registry::TASK_LAST_SUCCESS).record(1.0, &[]);
+}

@@ -1,0 +1,7 @@
+//! The tasks against a real SQLite store, the in-process transport, and a real nats-server where that matters.
+
+mod lab;
+mod leading;
+mod orphans;
+mod taking_back;
+mod waking;

@@ -1,0 +1,267 @@
+//! A store on a fresh database, a transport that can be watched and turned off, and an application on both.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use remuda_domain::{
+    Error, Event, Pool, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId, WorkspaceId,
+    error::Result,
+    run::{IfBusy, ToolsInput},
+    task::TaskStatus,
+    tool::ToolCall,
+    worker::{Registration, Signal},
+};
+use remuda_store::{Claim, Grant, NewRun, NewSession, Options, Store};
+use remuda_testkit::wait_for;
+use remuda_transport::{EventSource, Memory, Published, SignalSource, TokenCounts, TokenSource, Transport};
+use tempfile::TempDir;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::super::{Reconciler, ReconcilerOptions};
+use crate::app::{App, AppOptions};
+
+/// A test that waits this long has failed.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// So long that no test sees it pass: what happens, happens for another reason.
+pub(super) const NEVER: Duration = Duration::from_secs(3600);
+
+pub(super) struct Lab {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) transport: Arc<Watched>,
+    pub(super) app: App,
+    pub(super) tenant: TenantId,
+    workspace: WorkspaceId,
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+    // After the store: fields are dropped in this order.
+    _directory: TempDir,
+}
+
+impl Lab {
+    pub(super) async fn new() -> Self {
+        Self::on(Arc::new(Memory::new())).await
+    }
+
+    pub(super) async fn on(transport: Arc<dyn Transport>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new(format!("sqlite:{}", directory.path().join("remuda.db").display()));
+        remuda_store::migrate(&options).await.unwrap();
+        let store = remuda_store::connect(&options).await.unwrap();
+        let tenant = store.ensure_tenant("acme", "/nonexistent").await.unwrap().id;
+        let workspace = store.find_workspace(tenant, "default").await.unwrap().unwrap().id;
+        let transport = Arc::new(Watched::new(transport));
+        let tasks = TaskTracker::new();
+        let app = app(&store, &transport, &tasks);
+        let stop = CancellationToken::new();
+        Self { store, transport, app, tenant, workspace, tasks, stop, _directory: directory }
+    }
+
+    /// Another control plane on the same store and transport.
+    pub(super) fn other_app(&self) -> App {
+        app(&self.store, &self.transport, &self.tasks)
+    }
+
+    /// Starts a reconciler that the lab's own `stop` ends, too.
+    pub(super) fn start(&self, app: &App, interval: Duration) -> CancellationToken {
+        let options = ReconcilerOptions { host: "lab".to_owned(), interval, lease: interval * 4 };
+        let stop = self.stop.child_token();
+        self.tasks.spawn(Reconciler::new(app, options).run(stop.clone()));
+        stop
+    }
+
+    pub(super) async fn session(&self, pool: &str) -> SessionId {
+        let session = NewSession {
+            id: SessionId::new(),
+            tenant: self.tenant,
+            workspace: self.workspace,
+            parent: None,
+            name: None,
+            title: String::new(),
+            pool: pool.parse().unwrap(),
+        };
+        self.store.create_session(&session).await.unwrap().value.id
+    }
+
+    /// Commits a run and publishes nothing, as if the control plane died in between.
+    pub(super) async fn submit(&self, session: SessionId) -> RunId {
+        let call = ToolCall {
+            id: ToolCallId::new(),
+            tool: "noop".to_owned(),
+            arguments: serde_json::json!({}),
+            parallel: false,
+            timeout: None,
+        };
+        let run = NewRun {
+            id: RunId::new(),
+            tenant: self.tenant,
+            session,
+            input: RunInput::Tools(ToolsInput { calls: vec![call], continue_on_error: false, record: false }),
+            timeout: Duration::from_secs(600),
+            if_busy: IfBusy::Enqueue,
+            idempotency: None,
+            traceparent: None,
+        };
+        self.store.submit(run).await.unwrap().run.id
+    }
+
+    /// A session of the default pool with one run and no token.
+    pub(super) async fn runnable(&self) -> SessionId {
+        let session = self.session("default").await;
+        self.submit(session).await;
+        session
+    }
+
+    pub(super) async fn publish(&self, session: SessionId) -> Published {
+        self.transport.inner.publish_token(&Pool::default(), self.tenant, session).await.unwrap()
+    }
+
+    pub(super) async fn worker(&self, lease: Duration) -> WorkerId {
+        let id = WorkerId::new();
+        let registration = Registration {
+            id,
+            host: "lab".to_owned(),
+            version: "0".to_owned(),
+            pool: Pool::default(),
+            slots: 4,
+        };
+        self.store.register_worker(&registration, lease).await.unwrap();
+        id
+    }
+
+    pub(super) async fn claim(&self, session: SessionId, worker: WorkerId) -> Grant {
+        match self.store.claim(self.tenant, session, worker).await.unwrap() {
+            Claim::Granted(grant) => *grant,
+            other => panic!("expected a grant, got {other:?}"),
+        }
+    }
+
+    pub(super) async fn tokens(&self) -> TokenCounts {
+        self.transport.inner.token_counts(&Pool::default()).await.unwrap()
+    }
+
+    pub(super) async fn wait_for_tokens(&self, count: u64) {
+        // A server that restarts does not answer for a while.
+        let there = || async {
+            let counts = self.transport.inner.token_counts(&Pool::default()).await;
+            counts.is_ok_and(|counts| counts.waiting == count)
+        };
+        wait_for(&format!("{count} tokens"), PATIENCE, there).await;
+    }
+
+    /// What is on record of a task.
+    pub(super) async fn task(&self, name: &str) -> Option<TaskStatus> {
+        self.store.list_tasks().await.unwrap().into_iter().find(|task| task.last.name == name)
+    }
+
+    pub(super) async fn wait_for_task(&self, name: &str, wanted: impl Fn(&TaskStatus) -> bool) -> TaskStatus {
+        let found = || async { self.task(name).await.filter(|task| wanted(task)) };
+        wait_for(&format!("the task {name}"), PATIENCE, found).await
+    }
+
+    /// Ends everything, and fails if something does not end.
+    pub(super) async fn end(self) {
+        self.stop.cancel();
+        let Self { app, tasks, .. } = self;
+        drop(app);
+        tasks.close();
+        tokio::time::timeout(PATIENCE, tasks.wait()).await.expect("tasks that end");
+    }
+}
+
+fn app(store: &Arc<dyn Store>, transport: &Arc<Watched>, tasks: &TaskTracker) -> App {
+    let options = AppOptions {
+        store: Arc::clone(store),
+        transport: Arc::clone(transport) as Arc<dyn Transport>,
+        tools: BTreeSet::from(["noop".to_owned()]),
+        check_call: Arc::new(|_| Ok(())),
+    };
+    App::new(options, tasks.clone())
+}
+
+/// A real transport that counts what is published and can be made not to answer.
+pub(super) struct Watched {
+    pub(super) inner: Arc<dyn Transport>,
+    published: AtomicU64,
+    down: AtomicBool,
+}
+
+impl Watched {
+    fn new(inner: Arc<dyn Transport>) -> Self {
+        Self { inner, published: AtomicU64::new(0), down: AtomicBool::new(false) }
+    }
+
+    /// How many tokens were published, or tried, since the last time somebody asked.
+    pub(super) fn published(&self) -> u64 {
+        self.published.swap(0, Ordering::SeqCst)
+    }
+
+    pub(super) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.down.load(Ordering::SeqCst) { Err(Error::unavailable("turned off")) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Transport for Watched {
+    async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published> {
+        self.check()?;
+        self.published.fetch_add(1, Ordering::SeqCst);
+        self.inner.publish_token(pool, tenant, session).await
+    }
+
+    async fn discard_token(
+        &self,
+        pool: &Pool,
+        tenant: TenantId,
+        session: SessionId,
+        older_than: Duration,
+    ) -> Result<bool> {
+        self.check()?;
+        self.inner.discard_token(pool, tenant, session, older_than).await
+    }
+
+    async fn orphaned_tokens(&self) -> Result<u64> {
+        self.check()?;
+        self.inner.orphaned_tokens().await
+    }
+
+    async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
+        self.inner.tokens(pool).await
+    }
+
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+        self.inner.publish_events(tenant, session, events).await;
+    }
+
+    async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
+        self.inner.subscribe_events(tenant, session).await
+    }
+
+    async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {
+        self.inner.send_signal(worker, signal).await
+    }
+
+    async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
+        self.inner.subscribe_signals(worker).await
+    }
+
+    async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
+        self.check()?;
+        self.inner.token_counts(pool).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.check()?;
+        self.inner.ping().await
+    }
+}

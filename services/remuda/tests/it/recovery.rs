@@ -1,0 +1,190 @@
+//! What becomes of runs whose workers die or drain, and what operators see of it.
+
+use nix::sys::signal::Signal;
+use remuda_domain::RunState;
+use remuda_testkit::{nats_binaries, wait_for};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{
+    api::{bash, finished, history, judge, noop, session, state, submit},
+    cluster::{Cluster, Services},
+    harness::{Cli, Dev, PATIENCE, temporary_directory},
+};
+
+/// A tool that kills the worker that executes it: the first process above it that is one.
+const ASSASSIN: &str = r#"
+worker=$PPID
+until tr '\0' ' ' < /proc/$worker/cmdline | grep -q 'remuda worker'; do
+    worker=$(sed -n 's/^PPid:\t//p' /proc/$worker/status)
+    [ "$worker" -gt 1 ] || exit 1
+done
+kill -9 "$worker"
+sleep 300
+"#;
+
+#[tokio::test]
+async fn a_run_that_kills_its_workers_ends_and_its_session_goes_on() {
+    let services = Services::start(&nats_binaries()[0]);
+    services.migrate().await;
+    // Whoever takes the session back decides, so everyone has to know the limit.
+    let limit = [("REMUDA_LIMITS__MAX_LOST_ATTEMPTS", "2")];
+    let control_plane = services.control_plane(&limit).await;
+    let (_, secret) = services.create_key("acme", &["write", "admin"]).await;
+    let cli = Cli::new(control_plane.endpoint()).with_key(&secret);
+    let mut workers = Vec::new();
+    for _ in 0..3 {
+        workers.push(services.serve(&["worker"], &limit).await);
+    }
+    let client = cli.client();
+    let poison = submit(&client, "s1", vec![bash(ASSASSIN); 6]).await;
+    let next = submit(&client, "s1", vec![noop(0)]).await;
+
+    let ended = finished(&client, &poison).await;
+    let failure = ended.failure.clone().unwrap();
+    assert_eq!((state(&ended), failure.code.as_str()), (RunState::Failed, "attempts_exhausted"), "{ended:?}");
+    assert_eq!((ended.attempt, ended.lost_attempts), (2, 2));
+    assert_eq!(state(&finished(&client, &next).await), RunState::Completed);
+
+    let events = history(&client, "s1").await;
+    judge(&events);
+    let lost: Vec<Value> = events
+        .iter()
+        .filter(|event| event.r#type == "run.attempt_lost")
+        .map(|event| serde_json::from_str(&event.data).unwrap())
+        .collect();
+    assert_eq!(lost.iter().map(|data| data["attempts"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
+    assert_ne!(lost[0]["worker"], lost[1]["worker"]);
+    let shown = cli.run(&["runs", "show", &poison]).await.stdout;
+    assert!(shown.contains("2 (2 lost their worker)"), "{shown}");
+    let mut dead = 0;
+    for worker in &mut workers {
+        dead += usize::from(worker.process.has_ended());
+    }
+    assert_eq!(dead, 2, "the third worker was spared");
+}
+
+#[tokio::test]
+async fn a_run_whose_worker_was_lost_says_so_while_it_waits() {
+    let mut cluster = Cluster::start(&nats_binaries()[0], 1).await;
+    let (cli, client) = (cluster.cli.clone(), cluster.client());
+    let directory = temporary_directory();
+    let started = directory.path().join("started");
+    let calls = vec![bash(&format!("touch {}; sleep 300", started.display())), noop(0)];
+    let run = submit(&client, "s1", calls).await;
+    wait_for("the tool", PATIENCE, || std::future::ready(started.is_file())).await;
+    cluster.workers[0].process.kill();
+    let lost = || async {
+        let explained = cli.one(&["explain", &run]).await;
+        explained["message"].as_str().unwrap().contains("was lost").then_some(explained)
+    };
+    let explained = wait_for("the explanation of a lost worker", PATIENCE, lost).await;
+    assert!(["owner_lost", "no_worker"].contains(&explained["reason"].as_str().unwrap()), "{explained}");
+    let shows_it = || async { cli.one(&["runs", "show", &run]).await["lost_attempts"] == 1 };
+    wait_for("the session to be taken back", PATIENCE, shows_it).await;
+    let taken = cli.json(&["tasks"]).await.into_iter().find(|task| task["name"] == "take_back").unwrap();
+    assert_eq!(taken["last_notable"]["counts"]["sessions"], 1, "{taken}");
+
+    cluster.workers.push(cluster.services.worker().await);
+    let ended = finished(&client, &run).await;
+    assert_eq!((state(&ended), ended.attempt, ended.lost_attempts), (RunState::Completed, 2, 1));
+    assert_eq!(ended.outcomes[0].status, "interrupted");
+}
+
+#[tokio::test]
+async fn a_hand_over_is_no_lost_attempt() {
+    let mut cluster = Cluster::start(&nats_binaries()[0], 1).await;
+    let client = cluster.client();
+    let calls: Vec<_> = (0..6).map(|_| bash("sleep 0.3")).collect();
+    let run = submit(&client, "s1", calls).await;
+    wait_for("the run to start", PATIENCE, || async { !session(&client, "s1").await.worker_id.is_empty() })
+        .await;
+    let first = session(&client, "s1").await.worker_id;
+    cluster.workers[0].process.signal(Signal::SIGTERM);
+    assert_eq!(cluster.workers[0].process.exit_code().await, 0);
+    let explained = cluster.cli.one(&["explain", &run]).await;
+    assert_eq!(explained["reason"], "no_worker", "{explained}");
+    assert!(explained["message"].as_str().unwrap().contains("handed the run over"), "{explained}");
+
+    cluster.workers.push(cluster.services.worker().await);
+    let ended = finished(&client, &run).await;
+    assert_eq!((state(&ended), ended.attempt, ended.lost_attempts), (RunState::Completed, 2, 0));
+    assert!(ended.outcomes.iter().all(|outcome| outcome.status == "completed"), "{ended:?}");
+    let events = history(&client, "s1").await;
+    judge(&events);
+    let handed: Vec<_> = events.iter().filter(|event| event.r#type == "run.handed_over").collect();
+    assert_eq!(handed.len(), 1);
+    assert!(handed[0].data.contains(&first), "{}", handed[0].data);
+    assert!(!events.iter().any(|event| event.r#type == "run.attempt_lost"));
+}
+
+#[tokio::test]
+async fn background_tasks_show_what_they_did() {
+    let dev = Dev::start().await;
+    let gate = dev.path("gate");
+    submit(&dev.client(), "s1", vec![bash(&format!("touch {gate}; sleep 300"))]).await;
+    wait_for("the tool", PATIENCE, || std::future::ready(std::path::Path::new(&gate).is_file())).await;
+    let dev = dev.crash_and_restart().await;
+    let all = || async {
+        let tasks = dev.cli.json(&["tasks"]).await;
+        (tasks.len() == 5).then_some(tasks)
+    };
+    let tasks = wait_for("every task to have run", PATIENCE, all).await;
+    let names: Vec<&str> = tasks.iter().filter_map(|task| task["name"].as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "delete_expired_keys",
+            "end_overdue",
+            "heal_orphans",
+            "mend_transport",
+            "take_back",
+            "wake_sessions"
+        ]
+    );
+    for task in &tasks {
+        assert!(task["rounds"].as_u64().unwrap() >= 1, "{task}");
+        assert_eq!(task["failures"], 0, "{task}");
+        assert!(task["last"]["started_at"].is_string() && task["last"].get("error").is_none(), "{task}");
+    }
+    let took_back = || async {
+        let tasks = dev.cli.json(&["tasks"]).await;
+        tasks[3]["last_notable"]["counts"]["sessions"].as_u64()
+    };
+    assert_eq!(wait_for("the dead worker's session to be taken back", PATIENCE, took_back).await, 1);
+    let shown = dev.cli.run(&["tasks"]).await.stdout;
+    assert!(shown.contains("take_back") && shown.contains("sessions 1"), "{shown}");
+}
+
+async fn scrape(url: &str) -> String {
+    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn metrics_can_be_scraped_where_asked_for() {
+    let dev = Dev::start_with(&["--set", "telemetry.metrics_listen=127.0.0.1:0"]).await;
+    let url = dev.server.metrics().unwrap().to_owned();
+    let rounds = r#"remuda_task_rounds_total{result="ok",task="wake_sessions"}"#;
+    let scraped = wait_for("the first rounds", PATIENCE, || async {
+        Some(scrape(&url).await).filter(|scraped| scraped.contains(rounds))
+    })
+    .await;
+    assert!(scraped.starts_with("HTTP/1.1 200"), "{scraped}");
+    for name in [
+        "remuda_task_last_success_timestamp_seconds{",
+        "remuda_sessions_taken_back_total ",
+        "remuda_orphaned_tokens_healed_total ",
+    ] {
+        assert!(scraped.contains(name), "{name} in {scraped}");
+    }
+    let without = Dev::start().await;
+    assert_eq!(without.server.metrics(), None);
+}
