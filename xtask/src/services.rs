@@ -3,7 +3,7 @@
 use std::{env, fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use remuda_testkit::{PostgresServer, find_program};
+use remuda_testkit::{PostgresServer, faketime_library, find_program};
 use tempfile::TempDir;
 
 use crate::{
@@ -43,6 +43,9 @@ impl Services {
         };
         if let Err(error) = packages::require("busybox", &["busybox-static"], || find_program("busybox")) {
             warnings.push(format!("no busybox, tests that need a Docker image will fail: {error:#}"));
+        }
+        if let Err(error) = packages::require("libfaketime", &["faketime"], faketime_library) {
+            warnings.push(format!("no libfaketime, tests that let a clock jump will fail: {error:#}"));
         }
         interrupt.check()?;
         let mut summary: Vec<String> =

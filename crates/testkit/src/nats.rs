@@ -3,23 +3,28 @@
 use std::{
     env, fs,
     io::Read,
-    net::TcpStream,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::{
     child::{Child, find_program},
+    ports::stable_port,
     wait::wait_until,
 };
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Someone else may have been given the port between the death of a server and its restart.
-const RESTART_ATTEMPTS: usize = 5;
+/// Lines of the log that an error shows.
+const LAST_WORDS: usize = 5;
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+/// Someone else may have taken the port between the moment it was free and the start of the server.
+const START_ATTEMPTS: usize = 5;
 
 /// The nats-server binaries to test with: those in `REMUDA_TEST_NATS_SERVERS`, separated by colons, else the installed one.
 ///
@@ -39,25 +44,48 @@ pub fn nats_binaries() -> Vec<PathBuf> {
 #[derive(Debug)]
 pub struct NatsServer {
     binary: PathBuf,
-    directory: TempDir,
+    directory: PathBuf,
     port: u16,
     child: Child,
+    // After the child, which writes into it.
+    _own_directory: Option<TempDir>,
 }
 
 impl NatsServer {
-    /// Starts a server and waits until it accepts connections.
+    /// Starts a server with a temporary directory and waits until it accepts connections.
     pub fn start(binary: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("remuda-nats-")
             .tempdir()
             .context("cannot make a directory for nats-server")?;
-        let (child, port) = launch(binary, directory.path(), None)?;
-        Ok(Self { binary: binary.to_owned(), directory, port, child })
+        let server = Self::start_in(binary, directory.path())?;
+        Ok(Self { _own_directory: Some(directory), ..server })
+    }
+
+    /// Starts a server that keeps its store and its log in `directory`.
+    pub fn start_in(binary: &Path, directory: &Path) -> Result<Self> {
+        let mut last = None;
+        for _ in 0..START_ATTEMPTS {
+            let port = stable_port()?;
+            match launch(binary, directory, port) {
+                Ok(child) => {
+                    let (binary, directory) = (binary.to_owned(), directory.to_owned());
+                    return Ok(Self { binary, directory, port, child, _own_directory: None });
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("nats-server was never started")?)
     }
 
     #[must_use]
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
     #[must_use]
@@ -68,7 +96,7 @@ impl NatsServer {
     /// Where JetStream keeps its files.
     #[must_use]
     pub fn store(&self) -> PathBuf {
-        self.directory.path().join("store")
+        self.directory.join("store")
     }
 
     /// Kills the server with SIGKILL.
@@ -76,13 +104,19 @@ impl NatsServer {
         self.child.kill()
     }
 
+    /// Asks the server to end and waits until it has.
+    pub fn stop(&mut self) -> Result<()> {
+        self.child.signal(Signal::SIGTERM)?;
+        self.child.wait_timeout(STOP_TIMEOUT).map(drop)
+    }
+
     /// Starts the server again on the same port and store, after killing it if it still runs.
     pub fn restart(&mut self) -> Result<()> {
         self.kill()?;
         let mut last = None;
-        for _ in 0..RESTART_ATTEMPTS {
-            match launch(&self.binary, self.directory.path(), Some(self.port)) {
-                Ok((child, _)) => {
+        for _ in 0..START_ATTEMPTS {
+            match launch(&self.binary, &self.directory, self.port) {
+                Ok(child) => {
                     self.child = child;
                     return Ok(());
                 }
@@ -92,28 +126,31 @@ impl NatsServer {
         bail!("nats-server did not restart on port {}: {:#}", self.port, last.context("never tried")?)
     }
 
+    /// Kills the server and deletes its store.
+    pub fn wipe(&mut self) -> Result<()> {
+        self.kill()?;
+        fs::remove_dir_all(self.store()).context("cannot wipe the store")
+    }
+
     /// Starts the server again on the same port with an empty store.
     pub fn wipe_and_restart(&mut self) -> Result<()> {
-        self.kill()?;
-        fs::remove_dir_all(self.store()).context("cannot wipe the store")?;
+        self.wipe()?;
         self.restart()
     }
 }
 
-/// Starts a server on the given port or one of its own choice, and gives the port.
-fn launch(binary: &Path, directory: &Path, port: Option<u16>) -> Result<(Child, u16)> {
-    let log = fs::File::create(directory.join("log")).context("cannot create the server's log")?;
+/// Starts a server and waits until it answers. Its log goes on where that of an earlier life ended.
+fn launch(binary: &Path, directory: &Path, port: u16) -> Result<Child> {
+    let log = directory.join("log");
+    let output = fs::File::options().create(true).append(true).open(&log);
+    let output = output.context("cannot open the server's log")?;
     let mut child = Child::start(binary, None, |command| {
-        command.args([
-            "-a",
-            "127.0.0.1",
-            "-p",
-            &port.map_or_else(|| "-1".to_owned(), |port| port.to_string()),
-        ]);
+        command.args(["-a", "127.0.0.1", "-p", &port.to_string()]);
         command.args(["-js", "-sd"]).arg(directory.join("store"));
         command.arg("--ports_file_dir").arg(directory);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
     })?;
+    // It writes this file once it listens; whoever else listens on the port does not.
     let ports_file = directory.join(format!(
         "{}_{}.ports",
         binary.file_name().unwrap_or_default().to_string_lossy(),
@@ -121,19 +158,18 @@ fn launch(binary: &Path, directory: &Path, port: Option<u16>) -> Result<(Child, 
     ));
     let ready = wait_until(START_TIMEOUT, || {
         if child.ended().is_some() {
-            return Some(None);
+            return Some(false);
         }
-        let port = parse_port(&fs::read_to_string(&ports_file).ok()?)?;
-        greets(port).then_some(Some(port))
+        let listens = parse_port(&fs::read_to_string(&ports_file).ok()?)? == port;
+        (listens && greets(port)).then_some(true)
     });
-    match ready.flatten() {
-        Some(port) => Ok((child, port)),
-        None => bail!(
-            "{} did not start: {}",
-            binary.display(),
-            fs::read_to_string(directory.join("log")).unwrap_or_default().trim()
-        ),
+    if ready == Some(true) {
+        return Ok(child);
     }
+    let said = fs::read_to_string(&log).unwrap_or_default();
+    let tail: Vec<&str> = said.lines().rev().take(LAST_WORDS).collect();
+    let tail: Vec<&str> = tail.into_iter().rev().collect();
+    bail!("{} did not start: {}", binary.display(), tail.join(" / "))
 }
 
 /// Reads the client port from `{"nats":["nats://127.0.0.1:4222"]}`.
@@ -168,6 +204,8 @@ mod tests {
             assert_eq!(server.url(), url);
             assert_ne!(server.pid(), pid);
             assert!(server.store().join("kept").is_dir());
+            server.stop().unwrap();
+            assert!(!greets(server.port));
             server.wipe_and_restart().unwrap();
             assert!(!server.store().join("kept").is_dir());
         }

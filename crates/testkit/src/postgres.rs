@@ -2,6 +2,7 @@
 
 use std::{
     env, fs,
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::chown,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -11,13 +12,15 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::{
-    sys::signal::Signal,
-    unistd::{Uid, User},
+    errno::Errno,
+    sys::signal::{Signal, kill},
+    unistd::{Pid, Uid, User},
 };
 
 use crate::{
     child::{Child, find_program, report},
-    free_port,
+    ports::stable_port,
+    processes::{Process, process, processes_of, still_alive},
     wait::wait_until,
 };
 
@@ -28,11 +31,22 @@ const START_ATTEMPTS: usize = 3;
 /// Names the superuser URL under which [`TestDatabase::create`] finds the server.
 const URL_VARIABLE: &str = "REMUDA_TEST_POSTGRES_URL";
 
-/// A PostgreSQL server with durable commits: what a test proves about crashes must not rest on `fsync = off`.
+/// A PostgreSQL server with durable commits: what a test proves about crashes must not rest on `fsync = off`. It keeps
+/// port and data over [`PostgresServer::restart`].
 #[derive(Debug)]
 pub struct PostgresServer {
+    place: Place,
     port: u16,
     child: Child,
+    /// Those that [`PostgresServer::pause`] stopped.
+    paused: Vec<Process>,
+}
+
+/// Where a server keeps its data, and as whom it runs.
+#[derive(Debug)]
+struct Place {
+    directory: PathBuf,
+    user: Option<&'static str>,
 }
 
 impl PostgresServer {
@@ -46,10 +60,12 @@ impl PostgresServer {
                 .with_context(|| format!("cannot give {} to {name}", directory.display()))?;
         }
         initialise(directory, user)?;
+        let place = Place { directory: directory.to_owned(), user };
         let mut last = None;
         for _ in 0..START_ATTEMPTS {
-            match launch(directory, user) {
-                Ok(server) => return Ok(server),
+            let port = stable_port()?;
+            match launch(&place, port) {
+                Ok(child) => return Ok(Self { place, port, child, paused: Vec::new() }),
                 Err(error) => last = Some(error),
             }
         }
@@ -59,7 +75,12 @@ impl PostgresServer {
     /// A superuser's URL.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+        url(self.port)
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
     #[must_use]
@@ -69,12 +90,71 @@ impl PostgresServer {
 
     /// Disconnects every client and stops the server, keeping its data.
     pub fn stop(&mut self) -> Result<()> {
-        self.child.signal(Signal::SIGINT)?;
-        match self.child.wait_timeout(STOP_TIMEOUT) {
-            Ok(_) => Ok(()),
-            Err(_) => self.child.kill(),
-        }
+        self.end(Signal::SIGINT)
     }
+
+    /// Stops the server as a crash would, keeping what was committed: the next start has to recover.
+    pub fn crash(&mut self) -> Result<()> {
+        self.end(Signal::SIGQUIT)
+    }
+
+    /// Starts the server again on the same port and data, after a crash if it still runs.
+    pub fn restart(&mut self) -> Result<()> {
+        self.crash()?;
+        self.child = launch(&self.place, self.port)?;
+        Ok(())
+    }
+
+    /// Stops every process of the server where it stands (SIGSTOP). Connections stay, and nobody is told.
+    pub fn pause(&mut self) -> Result<()> {
+        // The one that makes the others first. They are in sessions of their own, so no signal reaches all at once.
+        self.stop_process(process(self.pid()))?;
+        for child in processes_of(self.pid()) {
+            self.stop_process(Some(child))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the server go on after [`PostgresServer::pause`].
+    pub fn resume(&mut self) -> Result<()> {
+        for process in still_alive(&std::mem::take(&mut self.paused)).into_iter().rev() {
+            signal_process(&process, Signal::SIGCONT)?;
+        }
+        Ok(())
+    }
+
+    fn stop_process(&mut self, process: Option<Process>) -> Result<()> {
+        let Some(process) = process else { return Ok(()) };
+        signal_process(&process, Signal::SIGSTOP)?;
+        self.paused.push(process);
+        Ok(())
+    }
+
+    fn end(&mut self, signal: Signal) -> Result<()> {
+        // A stopped process would not notice.
+        self.resume()?;
+        let workers = processes_of(self.pid());
+        self.child.signal(signal)?;
+        if self.child.wait_timeout(STOP_TIMEOUT).is_err() {
+            self.child.kill()?;
+        }
+        // Killed, it leaves its own children behind for a moment, who hold its memory.
+        wait_until(STOP_TIMEOUT, || still_alive(&workers).is_empty().then_some(()))
+            .context("processes of PostgreSQL outlive their server")
+    }
+}
+
+/// One that has ended meanwhile is no failure.
+fn signal_process(process: &Process, signal: Signal) -> Result<()> {
+    let pid = Pid::from_raw(i32::try_from(process.pid).context("process id out of range")?);
+    match kill(pid, signal) {
+        Ok(()) | Err(Errno::ESRCH) => Ok(()),
+        Err(errno) => Err(errno).with_context(|| format!("cannot send {signal} to {}", process.cmdline)),
+    }
+}
+
+fn url(port: u16) -> String {
+    format!("postgres://postgres@127.0.0.1:{port}/postgres")
 }
 
 impl Drop for PostgresServer {
@@ -100,11 +180,13 @@ fn initialise(directory: &Path, user: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-fn launch(directory: &Path, user: Option<&str>) -> Result<PostgresServer> {
-    let port = free_port()?;
+/// Starts a server and waits until it answers. Its log goes on where that of an earlier life ended.
+fn launch(place: &Place, port: u16) -> Result<Child> {
+    let Place { directory, user } = place;
     let log = directory.join("postgres.log");
-    let output = fs::File::create(&log).context("cannot create the log of PostgreSQL")?;
-    let mut child = Child::start(&postgres_program("postgres")?, user, |command| {
+    let output = fs::File::options().create(true).append(true).open(&log);
+    let output = output.context("cannot open the log of PostgreSQL")?;
+    let mut child = Child::start(&postgres_program("postgres")?, *user, |command| {
         command.arg("-D").arg(directory.join("data"));
         command.args(["-p", &port.to_string(), "-h", "127.0.0.1", "-k"]).arg(directory);
         for setting in ["max_connections=300", "fsync=on", "synchronous_commit=on", "shared_buffers=128MB"] {
@@ -112,18 +194,18 @@ fn launch(directory: &Path, user: Option<&str>) -> Result<PostgresServer> {
         }
         command.current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
     })?;
-    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
     // A port that another server took in between would answer as well: only a child that still runs counts.
     let ready = wait_until(START_TIMEOUT, || {
         if child.ended().is_some() {
             return Some(false);
         }
-        psql(&url, "SELECT 1").is_ok().then_some(true)
+        psql(&url(port), "SELECT 1").is_ok().then_some(true)
     });
     if ready != Some(true) || child.ended().is_some() {
-        bail!("PostgreSQL did not start: {}", fs::read_to_string(&log).unwrap_or_default().trim());
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        bail!("PostgreSQL did not start: {}", said.lines().last().unwrap_or_default());
     }
-    Ok(PostgresServer { port, child })
+    Ok(child)
 }
 
 /// Finds a program of PostgreSQL; Debian keeps those of the server out of PATH.
@@ -249,5 +331,34 @@ mod tests {
         psql(&server.url(), "DO $$ BEGIN ASSERT current_setting('fsync') = 'on'; END $$").unwrap();
         server.stop().unwrap();
         assert!(psql(&server.url(), "SELECT 1").is_err());
+    }
+
+    #[test]
+    fn what_was_committed_survives_a_crash_and_a_pause() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut server = PostgresServer::start(directory.path()).unwrap();
+        let (url, pid) = (server.url(), server.pid());
+        psql(&url, "CREATE TABLE t (id int)").unwrap();
+        server.crash().unwrap();
+        assert!(psql(&url, "SELECT 1").is_err());
+        server.restart().unwrap();
+        assert_eq!(server.url(), url);
+        assert_ne!(server.pid(), pid);
+        let log = fs::read_to_string(directory.path().join("postgres.log")).unwrap();
+        assert!(log.contains("automatic recovery"), "{log}");
+
+        server.pause().unwrap();
+        let waiting = std::thread::spawn(move || psql(&url, "SELECT * FROM t"));
+        let answered = wait_until(Duration::from_millis(300), || waiting.is_finished().then_some(()));
+        assert_eq!(answered, None, "a stopped server answers nobody");
+        server.resume().unwrap();
+        waiting.join().unwrap().unwrap();
+
+        // A paused server can be ended too, and leaves nothing.
+        let mut everyone = processes_of(server.pid());
+        everyone.extend(process(server.pid()));
+        server.pause().unwrap();
+        drop(server);
+        assert_eq!(still_alive(&everyone), []);
     }
 }

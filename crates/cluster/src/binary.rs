@@ -1,0 +1,89 @@
+//! Finding the `remuda` binary.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use remuda_testkit::find_program;
+use serde_json::Value;
+
+const VARIABLE: &str = "REMUDA_BIN";
+const NAME: &str = "remuda";
+
+/// The `remuda` binary: the one that `REMUDA_BIN` names; else, in a checkout, a fresh build, so that nobody tests what they
+/// have already changed; else the one beside this program.
+///
+/// Blocks while cargo builds, which is short when there is nothing to do. Works under `cargo run` and `cargo test`, which
+/// do not hold the build lock while the program runs.
+pub fn find_or_build_remuda(release: bool) -> Result<PathBuf> {
+    if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path);
+        ensure!(path.is_file(), "{VARIABLE} names {}, which is no file", path.display());
+        return Ok(path);
+    }
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let cargo = env::var_os("CARGO").map(PathBuf::from).or_else(|| find_program("cargo"));
+    if let (Some(cargo), true) = (cargo, manifest.is_file()) {
+        return build(&cargo, &manifest, release);
+    }
+    let program = env::current_exe().context("this program's own path is unknown")?;
+    beside(&program).with_context(|| format!("no {NAME} beside {}; set {VARIABLE}", program.display()))
+}
+
+fn build(cargo: &Path, manifest: &Path, release: bool) -> Result<PathBuf> {
+    let mut command = Command::new(cargo);
+    command.args(["build", "--package", NAME, "--message-format", "json-render-diagnostics"]);
+    command.arg("--manifest-path").arg(manifest);
+    if release {
+        command.arg("--release");
+    }
+    let output =
+        command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo could not build {NAME}");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    executable(&messages).with_context(|| format!("cargo does not say where {NAME} is"))
+}
+
+/// Reads the path of the binary from cargo's messages, one JSON document per line.
+fn executable(messages: &str) -> Option<PathBuf> {
+    messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).find_map(|message| {
+        let wanted = message["reason"] == "compiler-artifact" && message["target"]["name"] == NAME;
+        message["executable"].as_str().filter(|_| wanted).map(PathBuf::from)
+    })
+}
+
+/// In the same directory, or, for a test, which is in `deps`, one above.
+fn beside(program: &Path) -> Option<PathBuf> {
+    program.ancestors().skip(1).take(2).map(|directory| directory.join(NAME)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_binary_is_found_among_cargos_messages() {
+        let messages = [
+            r#"{"reason":"compiler-artifact","target":{"name":"remuda_node"},"executable":null}"#,
+            r#"{"reason":"compiler-artifact","target":{"name":"other"},"executable":"/t/other"}"#,
+            "not JSON",
+            r#"{"reason":"compiler-artifact","target":{"name":"remuda"},"executable":"/t/remuda"}"#,
+            r#"{"reason":"build-finished","success":true}"#,
+        ];
+        assert_eq!(executable(&messages.join("\n")), Some(PathBuf::from("/t/remuda")));
+        assert_eq!(executable(messages[0]), None);
+    }
+
+    #[test]
+    fn tests_find_it_above_their_own_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        assert_eq!(beside(&path("deps/test")), None);
+        std::fs::write(path(NAME), "").unwrap();
+        assert_eq!(beside(&path("deps/test")), Some(path(NAME)));
+        assert_eq!(beside(&path("loadtest")), Some(path(NAME)));
+    }
+}

@@ -1,0 +1,114 @@
+//! Somebody's hands in NATS.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use async_nats::jetstream::{
+    self,
+    stream::{Config, DiscardPolicy},
+};
+use chrono::Utc;
+use rand::{Rng, seq::IndexedRandom as _};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Outcome;
+use crate::cluster::Cluster;
+
+const STREAM: &str = "REMUDA_TOKENS";
+const CONSUMER: &str = "pool-default";
+/// How long the system may take to put things right: a worker notices a missing consumer with its next request, which waits
+/// for at most half a minute; the rest is the reconciler's.
+const REPAIR_TIMEOUT: Duration = Duration::from_secs(40);
+const PAUSE: Duration = Duration::from_millis(200);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// The system has to make it anew by itself.
+    DeleteConsumer,
+    /// A second token of a session replaces the first, in whose hands it may be.
+    DiscardOld,
+    /// A session may have many tokens.
+    ManyTokens,
+}
+
+const CHANGES: [Change; 3] = [Change::DeleteConsumer, Change::DiscardOld, Change::ManyTokens];
+
+pub(super) async fn change(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {
+    let change = *CHANGES.choose(rng).context("there is nothing to change")?;
+    let _turn = cluster.nats.turn.acquire().await.context("NATS is gone")?;
+    let client = timeout(REQUEST_TIMEOUT, async_nats::connect(cluster.nats_url())).await??;
+    let context = jetstream::new(client);
+    match change {
+        Change::DeleteConsumer => delete_consumer(&context).await,
+        Change::DiscardOld | Change::ManyTokens => misconfigure(&context, change).await,
+    }
+}
+
+async fn delete_consumer(context: &jetstream::Context) -> Result<Outcome> {
+    let stream = context.get_stream(STREAM).await.context("there is no token stream")?;
+    let before = stream.consumer_info(CONSUMER).await.context("there is no consumer")?.created;
+    let began = Utc::now();
+    stream.delete_consumer(CONSUMER).await.context("the consumer cannot be deleted")?;
+    let begun = Instant::now();
+    let repaired = timeout(REPAIR_TIMEOUT, async {
+        while !stream.consumer_info(CONSUMER).await.is_ok_and(|info| info.created > before) {
+            sleep(PAUSE).await;
+        }
+    });
+    let repaired = repaired.await.is_ok();
+    let took = begun.elapsed();
+    let mut outcome =
+        Outcome::of("nats", began, format!("deleted consumer {CONSUMER}, made anew after {took:.1?}"));
+    if !repaired {
+        outcome.note = format!("deleted consumer {CONSUMER}");
+        outcome.problems.push(format!("consumer {CONSUMER} was not made anew within {REPAIR_TIMEOUT:?}"));
+    }
+    Ok(outcome)
+}
+
+/// Changes the stream. The system has to notice, and to put it right by itself.
+async fn misconfigure(context: &jetstream::Context, change: Change) -> Result<Outcome> {
+    let right =
+        context.get_stream(STREAM).await.context("there is no token stream")?.cached_info().config.clone();
+    let wrong = misconfigured(right.clone(), change);
+    let began = Utc::now();
+    context.update_stream(&wrong).await.context("the token stream cannot be changed")?;
+    let begun = Instant::now();
+    let is_right = |live: &Config| {
+        (live.max_messages_per_subject, live.discard, live.discard_new_per_subject)
+            == (right.max_messages_per_subject, right.discard, right.discard_new_per_subject)
+    };
+    let repaired = timeout(REPAIR_TIMEOUT, async {
+        while !context.get_stream(STREAM).await.is_ok_and(|stream| is_right(&stream.cached_info().config)) {
+            sleep(PAUSE).await;
+        }
+    });
+    let repaired = repaired.await.is_ok();
+    let what = match change {
+        Change::ManyTokens => "max_msgs_per_subject = -1",
+        Change::DiscardOld | Change::DeleteConsumer => "discard = old",
+    };
+    let took = begun.elapsed();
+    let mut outcome = Outcome::of("nats", began, format!("set {what} of {STREAM}, put right after {took:.1?}"));
+    if !repaired {
+        outcome.note = format!("set {what} of {STREAM}");
+        outcome.problems.push(format!("{STREAM} was not put right within {REPAIR_TIMEOUT:?}"));
+        context.update_stream(&right).await.context("the token stream cannot be put right")?;
+    }
+    Ok(outcome)
+}
+
+fn misconfigured(config: Config, change: Change) -> Config {
+    match change {
+        Change::DeleteConsumer => config,
+        Change::DiscardOld => {
+            Config { discard: DiscardPolicy::Old, discard_new_per_subject: false, ..config }
+        }
+        // The server takes one only without the other.
+        Change::ManyTokens => {
+            Config { max_messages_per_subject: -1, discard_new_per_subject: false, ..config }
+        }
+    }
+}
