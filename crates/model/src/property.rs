@@ -1,0 +1,128 @@
+//! What must hold in every state, and what must be reached at all for that to mean something.
+
+use stateright::Property;
+
+use crate::{
+    action::Action,
+    protocol::Protocol,
+    state::{Lease, Phase, Run, Session, SessionIndex, State, Step, Task, Token},
+};
+
+/// Never two live tool processes of one session, of whatever runs and workers.
+pub const ONE_TOOL_AT_A_TIME: &str = "one tool of a session at a time";
+/// A life whose lease has ended, so that its sessions can be taken over, has no live tool process.
+pub const NO_TOOL_OUTLIVES_ITS_LEASE: &str = "no tool outlives its lease";
+/// No run starts before all earlier ones of its session have ended.
+pub const SUBMISSION_ORDER: &str = "runs start in submission order";
+pub const ONE_END: &str = "a run ends once";
+/// Nor is one with side effects started twice, finished or not.
+pub const NO_REPEATED_CALL: &str = "a finished call is not executed again";
+pub const ONLY_OWNERS_COMMIT: &str = "only the owner's commits are accepted";
+/// Once nothing more breaks, every submitted run ends and every token goes.
+pub const NO_RUN_LOST: &str = "no run is lost";
+/// As long as nothing broke, no run has to wait for the reconciler.
+pub const NO_WAKE_UP_LOST: &str = "no wake-up is lost";
+
+/// All that must hold in every state.
+pub const PROMISES: [&str; 8] = [
+    ONE_TOOL_AT_A_TIME,
+    NO_TOOL_OUTLIVES_ITS_LEASE,
+    SUBMISSION_ORDER,
+    ONE_END,
+    NO_REPEATED_CALL,
+    ONLY_OWNERS_COMMIT,
+    NO_RUN_LOST,
+    NO_WAKE_UP_LOST,
+];
+
+/// A session has a new owner while its old one still works.
+pub const TAKEOVER: &str = "a takeover is reached";
+/// A publish is about to be refused because the session has a token.
+pub const REFUSED_PUBLISH: &str = "a refused publish is reached";
+/// Someone who is not the owner any more is about to commit the end of a run.
+pub const ZOMBIE_COMMIT: &str = "a zombie's commit is reached";
+/// A call with side effects is found that was announced by an owner who is gone.
+pub const INTERRUPTED_CALL: &str = "an interrupted call is reached";
+/// A draining worker is about to give up a run between two of its calls.
+pub const HAND_OVER: &str = "a hand-over within a run is reached";
+/// The reconciler is about to remove an orphan.
+pub const ORPHAN_HEALED: &str = "the healing of an orphan is reached";
+
+type Promise = Property<Protocol>;
+
+pub(crate) fn all() -> Vec<Promise> {
+    vec![
+        Promise::always(ONE_TOOL_AT_A_TIME, |_, state| {
+            each(state, |index, _| state.tools().filter(|tool| tool.session == index).count() <= 1)
+        }),
+        Promise::always(NO_TOOL_OUTLIVES_ITS_LEASE, |_, state| {
+            state.lives().all(|life| life.lease == Lease::Held || life.tools.is_empty())
+        }),
+        Promise::always(SUBMISSION_ORDER, |_, state| {
+            each(state, |_, session| starts_in_order(&session.runs))
+        }),
+        Promise::always(ONE_END, |_, state| {
+            each(state, |_, session| session.runs.iter().all(|run| run.ends <= 1))
+        }),
+        Promise::always(NO_REPEATED_CALL, |_, state| !state.evidence.repeated_call),
+        Promise::always(ONLY_OWNERS_COMMIT, |_, state| !state.evidence.stale_commit),
+        Promise::always(NO_RUN_LOST, |protocol, state| {
+            protocol.recovery.is_possible(protocol, state, |_| true)
+        }),
+        Promise::always(NO_WAKE_UP_LOST, |protocol, state| {
+            let unaided = |action: &Action| !matches!(action, Action::Reconcile(_));
+            protocol.scope.faults.happened(&state.faults)
+                || protocol.unaided_recovery.is_possible(protocol, state, unaided)
+        }),
+        Promise::sometimes(TAKEOVER, |_, state| {
+            any_task(state, |task, session| is_stale(task, session) && session.row.owner.is_some())
+        }),
+        Promise::sometimes(REFUSED_PUBLISH, |_, state| {
+            state.sessions.iter().any(|session| session.wakes > 0 && session.token != Token::Absent)
+        }),
+        Promise::sometimes(ZOMBIE_COMMIT, |_, state| {
+            any_task(state, |task, session| matches!(task.phase, Phase::End(_)) && is_stale(task, session))
+        }),
+        Promise::sometimes(INTERRUPTED_CALL, |_, state| {
+            any_task(state, |task, _| matches!(task.phase, Phase::Interrupt(..)))
+        }),
+        Promise::sometimes(HAND_OVER, |_, state| {
+            let hands_over = |task: &Task| match task.phase {
+                Phase::LetGo(grant) => {
+                    let session = state.session(task.session);
+                    !is_stale(task, session) && is_half_done(&session.runs[usize::from(grant.run)])
+                }
+                _ => false,
+            };
+            state.lives().any(|life| life.draining && life.tasks.iter().any(hands_over))
+        }),
+        Promise::sometimes(ORPHAN_HEALED, |_, state| {
+            let next = state.reconciler.todo.first();
+            state.reconciler.replacing && next.is_some_and(|it| state.session(*it).token == Token::Orphan)
+        }),
+    ]
+}
+
+fn each(state: &State, holds: impl Fn(SessionIndex, &Session) -> bool) -> bool {
+    (0..).zip(&state.sessions).all(|(index, session)| holds(index, session))
+}
+
+fn any_task(state: &State, is: impl Fn(&Task, &Session) -> bool) -> bool {
+    state.tasks().any(|task| is(task, state.session(task.session)))
+}
+
+fn starts_in_order(runs: &[Run]) -> bool {
+    let started = |run: &Run| run.calls.iter().any(|call| call.started);
+    let first_unfinished = runs.iter().position(|run| run.ends == 0).unwrap_or(runs.len());
+    runs.iter().skip(first_unfinished + 1).all(|run| !started(run))
+}
+
+fn is_half_done(run: &Run) -> bool {
+    let done = run.calls.iter().filter(|call| call.step == Step::Done).count();
+    run.ends == 0 && done > 0 && done < run.calls.len()
+}
+
+/// Whether the task works under an epoch that is over.
+fn is_stale(task: &Task, session: &Session) -> bool {
+    task.phase.grant().is_some_and(|grant| grant.epoch != session.row.epoch)
+}

@@ -1,0 +1,119 @@
+//! Each rule, once broken, is missed: the checker finds how.
+
+use remuda_model::{
+    Faults, Mutation, Protocol, Scope,
+    property::{
+        NO_REPEATED_CALL, NO_RUN_LOST, NO_TOOL_OUTLIVES_ITS_LEASE, NO_WAKE_UP_LOST, ONE_END,
+        ONE_TOOL_AT_A_TIME, ONLY_OWNERS_COMMIT, SUBMISSION_ORDER,
+    },
+};
+use stateright::{Checker as _, Model as _};
+
+/// More than any of these searches needs. Some broken protocols have no end of states.
+const MAX_STATES: usize = 2_000_000;
+
+/// The length of the shortest way to break a promise, or `None` if it cannot be broken within the scope.
+fn shortest_breach(scope: &Scope, promise: &'static str) -> Option<usize> {
+    let checker = Protocol::new(scope.clone(), &[promise]).checker().target_state_count(MAX_STATES);
+    let checker = checker.spawn_bfs().join();
+    let breach = checker.discovery(promise).map(|path| path.into_actions());
+    assert!(breach.is_some() || checker.state_count() < MAX_STATES, "the search was given up");
+    println!("{:?} breaks \"{promise}\": {breach:?}", scope.mutation);
+    breach.map(|actions| actions.len())
+}
+
+/// Breaking a rule breaks the promise in this many steps, also when states are folded as in the explorations that pass.
+#[track_caller]
+fn breaks(scope: Scope, mutation: Mutation, promise: &'static str, steps: usize) {
+    assert_eq!(shortest_breach(&scope.clone().breaking(mutation), promise), Some(steps));
+    let folded = Scope { mutation: Some(mutation), ..scope };
+    assert_eq!(shortest_breach(&folded, promise), Some(steps));
+}
+
+fn quiet() -> Scope {
+    Scope::one_session(2)
+}
+
+fn stalled() -> Scope {
+    quiet().with(Faults { stalls: 1, ..Faults::default() })
+}
+
+fn crashed() -> Scope {
+    quiet().with(Faults { crashes: 1, ..Faults::default() })
+}
+
+#[test]
+fn looking_before_the_ack_loses_wake_ups() {
+    breaks(quiet(), Mutation::LookBeforeAck, NO_WAKE_UP_LOST, 12);
+}
+
+/// The reconciler makes up for it, so the run is late rather than lost, and this promise alone would not have told.
+#[test]
+fn looking_before_the_ack_loses_no_run() {
+    let scope = Scope { folded: true, ..quiet().breaking(Mutation::LookBeforeAck) };
+    assert_eq!(shortest_breach(&scope, NO_RUN_LOST), None);
+}
+
+#[test]
+fn without_the_epoch_check_zombies_commit() {
+    breaks(stalled(), Mutation::NoEpochCheck, ONLY_OWNERS_COMMIT, 11);
+}
+
+/// A commit has to name the current run as well, so even then no run ends twice.
+#[test]
+fn without_the_epoch_check_runs_still_end_once() {
+    let scope = Scope { folded: true, ..stalled().breaking(Mutation::NoEpochCheck) };
+    assert_eq!(shortest_breach(&scope, ONE_END), None);
+}
+
+#[test]
+fn unchecked_commits_end_runs_twice() {
+    breaks(stalled(), Mutation::UncheckedCommit, ONE_END, 15);
+}
+
+#[test]
+fn handing_out_the_newest_run_breaks_the_order() {
+    breaks(quiet(), Mutation::NewestFirst, SUBMISSION_ORDER, 7);
+}
+
+#[test]
+fn claiming_over_a_live_lease_overlaps() {
+    breaks(quiet(), Mutation::ClaimOverLiveLease, ONE_TOOL_AT_A_TIME, 14);
+}
+
+#[test]
+fn a_session_in_hand_twice_overlaps() {
+    let scope = Scope { slots: 2, workers: 1, ..quiet() };
+    breaks(scope.clone(), Mutation::NoHold, ONE_TOOL_AT_A_TIME, 13);
+    breaks(scope, Mutation::NoHold, NO_REPEATED_CALL, 9);
+}
+
+#[test]
+fn without_the_sweep_a_crash_before_the_publish_loses_a_run() {
+    let faults = Faults { plane_crashes: 1, ..Faults::default() };
+    breaks(quiet().with(faults), Mutation::NoSweep, NO_RUN_LOST, 2);
+}
+
+#[test]
+fn without_the_sweep_a_wipe_loses_a_run() {
+    let faults = Faults { wipes: 1, ..Faults::default() };
+    breaks(quiet().with(faults), Mutation::NoSweep, NO_RUN_LOST, 3);
+}
+
+#[test]
+fn without_the_healer_an_orphan_loses_a_run() {
+    let faults = Faults { orphans: 1, ..Faults::default() };
+    breaks(quiet().with(faults), Mutation::NoHealer, NO_RUN_LOST, 11);
+}
+
+#[test]
+fn without_the_self_fence_a_takeover_overlaps() {
+    breaks(crashed(), Mutation::NoSelfFence, NO_TOOL_OUTLIVES_ITS_LEASE, 8);
+    breaks(crashed(), Mutation::NoSelfFence, ONE_TOOL_AT_A_TIME, 16);
+}
+
+#[test]
+fn starting_without_the_guards_word_overlaps() {
+    breaks(stalled(), Mutation::UngatedStart, ONE_TOOL_AT_A_TIME, 17);
+    breaks(stalled(), Mutation::UngatedStart, NO_REPEATED_CALL, 13);
+}
