@@ -7,6 +7,7 @@
 //!
 //! The guard is the worker's own binary, started with a hidden subcommand that calls [`run`].
 
+mod answers;
 mod ledger;
 mod process;
 mod run;
@@ -16,25 +17,32 @@ use std::{
     fmt, io,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::unistd::Pid;
-use remuda_domain::error::{Error, Result};
+use remuda_domain::error::{Code, Error, Result};
+use tokio::time::timeout;
 
-use self::process::GuardProcess;
 pub use self::run::run;
+use self::{answers::Answers, process::GuardProcess};
+
+/// How long a guard may take to answer; it has nothing else to do.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The worker's side of its guard process. Dropping it ends the guard, and with it every group still registered.
 pub struct Guard {
     program: PathBuf,
     args: Vec<String>,
+    answers: Answers,
     state: Mutex<State>,
 }
 
 struct State {
     process: GuardProcess,
     groups: BTreeSet<i32>,
+    /// Until when the guard lets tools live, if it is not fed again.
+    deadline: Option<Instant>,
     /// A message was lost, so the guard's knowledge is not ours: the next registration starts a new one.
     stale: bool,
 }
@@ -42,13 +50,16 @@ struct State {
 impl Guard {
     /// Starts a guard process: `program args…` must call [`run`]. Returns when it is on watch.
     pub async fn start(program: PathBuf, args: Vec<String>) -> Result<Arc<Self>> {
-        let process = launch(program.clone(), args.clone()).await?;
-        let state = Mutex::new(State { process, groups: BTreeSet::new(), stale: false });
-        Ok(Arc::new(Self { program, args, state }))
+        let answers = Answers::default();
+        let process = launch(program.clone(), args.clone(), answers.clone()).await?;
+        let state = State { process, groups: BTreeSet::new(), deadline: None, stale: false };
+        Ok(Arc::new(Self { program, args, answers, state: Mutex::new(state) }))
     }
 
-    /// Puts a process group under watch until the registration is dropped. A guard that has died is replaced.
+    /// Puts a process group under watch until the registration is dropped, and returns when the guard has said so: what is
+    /// started after this worker's time is over never begins. A guard that has died is replaced.
     pub async fn register(self: &Arc<Self>, group: Pid) -> Result<Registration> {
+        let answer = self.answers.expect(group.as_raw());
         let sent = self.change(|state| {
             state.groups.insert(group.as_raw());
             if state.stale {
@@ -61,12 +72,25 @@ impl Guard {
             tracing::warn!(%error, "the guard process does not answer; starting a new one");
             self.replace().await?;
         }
-        Ok(registration)
+        match timeout(ANSWER_TIMEOUT, answer).await {
+            Ok(Ok(true)) => Ok(registration),
+            Ok(Ok(false)) => Err(out_of_time()),
+            Ok(Err(_)) | Err(_) => Err(unavailable()),
+        }
+    }
+
+    /// Fails when the guard has killed, or is about to kill, everything: for effects that are no process.
+    pub fn check(&self) -> Result<()> {
+        match self.lock().deadline {
+            Some(deadline) if deadline <= Instant::now() => Err(out_of_time()),
+            _ => Ok(()),
+        }
     }
 
     /// Promises another message within `time`; if none comes, the guard kills every group, and those registered later
     /// too, until it is fed again. Never called, nothing is expected.
     pub fn feed(&self, time: Duration) {
+        self.change(|state| state.deadline = Instant::now().checked_add(time));
         self.tell(&ledger::fed(time));
     }
 
@@ -77,7 +101,7 @@ impl Guard {
     }
 
     async fn replace(&self) -> Result<()> {
-        let process = launch(self.program.clone(), self.args.clone()).await?;
+        let process = launch(self.program.clone(), self.args.clone(), self.answers.clone()).await?;
         self.change(|state| {
             // The old one must not see its pipe end: it would kill what the new one guards.
             state.process.kill();
@@ -123,16 +147,26 @@ pub struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        self.guard.answers.forget(self.group.as_raw());
         self.guard.change(|state| state.groups.remove(&self.group.as_raw()));
         self.guard.tell(&ledger::ended(self.group));
     }
 }
 
-async fn launch(program: PathBuf, args: Vec<String>) -> Result<GuardProcess> {
-    tokio::task::spawn_blocking(move || GuardProcess::launch(&program, &args))
+async fn launch(program: PathBuf, args: Vec<String>, answers: Answers) -> Result<GuardProcess> {
+    let launch = move || {
+        let (process, stdout) = GuardProcess::launch(&program, &args)?;
+        answers.listen(stdout)?;
+        Ok::<_, io::Error>(process)
+    };
+    tokio::task::spawn_blocking(launch)
         .await
         .map_err(|error| unavailable().with_source(error))?
         .map_err(|error| unavailable().with_source(error))
+}
+
+fn out_of_time() -> Error {
+    Error::new(Code::OwnershipLost, "the worker's time is over: nothing may be started any more")
 }
 
 fn unavailable() -> Error {

@@ -100,7 +100,13 @@ impl Sandbox for LocalSandbox {
     }
 
     async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<Written> {
-        self.with_file(path, move |root, path| root.write(path, &contents, mode)).await
+        let guard = self.host.options.guard.clone();
+        // A worker that was stopped for too long must not write into what is someone else's now.
+        let write = move |root: &Root, path: &str| {
+            guard.as_deref().map_or(Ok(()), Guard::check)?;
+            root.write(path, &contents, mode)
+        };
+        self.with_file(path, write).await
     }
 
     async fn stat(&self, path: &str) -> Result<FileStat> {

@@ -23,14 +23,15 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use remuda_sandbox::{Command, ExecStatus, Guard, LocalBackend, LocalOptions, guard};
+use remuda_domain::Code;
+use remuda_sandbox::{Command, ExecStatus, Guard, LocalBackend, LocalOptions, WriteMode, guard};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Child,
 };
 
-use bench::{Bench, LONG, group_alive, process_alive, wait_for};
+use bench::{Bench, LONG, code, group_alive, process_alive, wait_for};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -66,6 +67,7 @@ async fn tests(filters: &[String]) {
         a_stopped_worker_leaves_nothing,
         signals_for_the_worker_do_not_end_the_guard,
         a_worker_that_ends_ends_its_guard,
+        nothing_begins_after_the_workers_time,
         a_guard_that_died_is_replaced,
         a_program_that_is_no_guard,
         cost_of_the_gate,
@@ -207,6 +209,25 @@ async fn a_worker_that_ends_ends_its_guard() {
     worker.leaves_nothing().await;
 }
 
+/// A worker that was stopped for too long and goes on as if nothing had happened.
+async fn nothing_begins_after_the_workers_time() {
+    let guard = start_guard().await;
+    let backend =
+        LocalBackend::new(LocalOptions { guard: Some(Arc::clone(&guard)), ..LocalOptions::default() });
+    let bench = Bench::new(&backend).await;
+    guard.feed(Duration::ZERO);
+    for command in
+        [Command::shell("touch began", LONG), Command::argv(vec!["touch".into(), "began".into()], LONG)]
+    {
+        assert_eq!(code(bench.exec(command).await), Code::OwnershipLost);
+    }
+    let written = bench.sandbox.write_file("began", b"x".to_vec(), WriteMode::Overwrite).await;
+    assert_eq!(code(written), Code::OwnershipLost);
+    assert!(!bench.workspace().join("began").try_exists().unwrap());
+    guard.feed(LONG);
+    assert_eq!(bench.shell("echo again").await.stdout.text, "again\n");
+}
+
 async fn a_guard_that_died_is_replaced() {
     let guard = start_guard().await;
     let backend =
@@ -233,7 +254,7 @@ async fn a_program_that_is_no_guard() {
     {
         let arguments = arguments.into_iter().map(str::to_owned).collect();
         let error = Guard::start(program.into(), arguments).await.unwrap_err();
-        assert_eq!(error.code(), remuda_domain::Code::Unavailable, "{program}");
+        assert_eq!(error.code(), Code::Unavailable, "{program}");
     }
 }
 

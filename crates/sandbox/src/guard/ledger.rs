@@ -1,7 +1,8 @@
 //! What the guard is told and what it concludes.
 //!
 //! One message per line: `+<group>` started, `-<group>` ended, `~<milliseconds>` promises another message within
-//! that time.
+//! that time. The guard answers each `+<group>`, with `=<group>` if it watches the group, and with `!<group>` if it
+//! had to kill it, because the promise was not kept.
 
 use std::{
     collections::BTreeSet,
@@ -22,10 +23,33 @@ pub(super) fn fed(time: Duration) -> String {
     format!("~{}\n", time.as_millis())
 }
 
+/// What the guard answers to a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Watched(i32),
+    Refused(i32),
+}
+
+impl Answer {
+    pub(super) fn line(self) -> String {
+        match self {
+            Self::Watched(group) => format!("={group}\n"),
+            Self::Refused(group) => format!("!{group}\n"),
+        }
+    }
+
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let known = |prefix| line.strip_prefix(prefix).and_then(group);
+        known('=').map(Self::Watched).or_else(|| known('!').map(Self::Refused))
+    }
+}
+
 /// The guard's knowledge.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     groups: BTreeSet<i32>,
+    /// Registrations that were not answered yet.
+    asked: Vec<i32>,
     deadline: Option<Instant>,
     partial: Vec<u8>,
 }
@@ -47,6 +71,7 @@ impl Ledger {
         let Ok(line) = std::str::from_utf8(line) else { return };
         if let Some(group) = line.strip_prefix('+').and_then(group) {
             self.groups.insert(group);
+            self.asked.push(group);
         } else if let Some(group) = line.strip_prefix('-').and_then(group) {
             self.groups.remove(&group);
         } else if let Some(millis) = line.strip_prefix('~').and_then(|text| text.parse().ok()) {
@@ -69,6 +94,15 @@ impl Ledger {
             Some(deadline) if deadline <= now => self.all(),
             _ => BTreeSet::new(),
         }
+    }
+
+    /// What to answer, once what is overdue was killed.
+    pub(super) fn answers(&mut self) -> Vec<Answer> {
+        let watched = |group: i32| self.groups.contains(&group);
+        let answer = |group| if watched(group) { Answer::Watched(group) } else { Answer::Refused(group) };
+        let answers = self.asked.iter().copied().map(answer).collect();
+        self.asked.clear();
+        answers
     }
 
     /// Every group, which are forgotten.
@@ -112,5 +146,22 @@ mod tests {
 
         ledger.read(b"+12\n~1000\n", later);
         assert!(ledger.overdue(later).is_empty());
+    }
+
+    #[test]
+    fn a_registration_is_answered_by_whether_it_is_watched() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        ledger.read(b"~1000\n+10\n", now);
+        ledger.overdue(now);
+        assert_eq!(ledger.answers(), [Answer::Watched(10)]);
+        assert_eq!(ledger.answers(), []);
+        let later = now + Duration::from_secs(1);
+        ledger.read(b"+11\n+12\n", later);
+        ledger.overdue(later);
+        assert_eq!(ledger.answers(), [Answer::Refused(11), Answer::Refused(12)]);
+        for answer in [Answer::Watched(7), Answer::Refused(8)] {
+            assert_eq!(Answer::parse(answer.line().trim_end()), Some(answer));
+        }
+        assert_eq!(Answer::parse("ready"), None);
     }
 }

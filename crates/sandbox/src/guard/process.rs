@@ -4,7 +4,7 @@ use std::{
     io::{self, Read, Write},
     os::fd::AsFd,
     path::Path,
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -25,8 +25,8 @@ pub(super) struct GuardProcess {
 }
 
 impl GuardProcess {
-    /// Starts a guard and waits until it is on watch. Blocks.
-    pub(super) fn launch(program: &Path, args: &[String]) -> io::Result<Self> {
+    /// Starts a guard and waits until it is on watch. Blocks. Also gives where its answers come from.
+    pub(super) fn launch(program: &Path, args: &[String]) -> io::Result<(Self, ChildStdout)> {
         let mut child = Command::new(program)
             .args(args)
             .env_clear()
@@ -36,11 +36,12 @@ impl GuardProcess {
             .stderr(Stdio::null())
             .spawn()?;
         let pipe = child.stdin.take();
-        match await_ready(&mut child).and_then(|()| pipe.ok_or_else(|| io::Error::other("no pipe"))) {
-            Ok(pipe) => {
+        let ready = await_ready(&mut child);
+        match ready.and_then(|answers| Ok((answers, pipe.ok_or_else(|| io::Error::other("no pipe"))?))) {
+            Ok((answers, pipe)) => {
                 // A stuck guard must not block the worker; it shows as an error of `send`.
                 fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-                Ok(Self { child, pipe })
+                Ok((Self { child, pipe }, answers))
             }
             Err(error) => {
                 end(&mut child);
@@ -70,7 +71,7 @@ fn end(child: &mut Child) {
     }
 }
 
-fn await_ready(child: &mut Child) -> io::Result<()> {
+fn await_ready(child: &mut Child) -> io::Result<ChildStdout> {
     let Some(mut stdout) = child.stdout.take() else {
         return Err(io::Error::other("no output"));
     };
@@ -93,5 +94,5 @@ fn await_ready(child: &mut Child) -> io::Result<()> {
     if answer != *READY {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the program is not a guard"));
     }
-    Ok(())
+    Ok(stdout)
 }

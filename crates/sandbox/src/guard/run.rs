@@ -9,12 +9,16 @@ use std::{
 
 use nix::{
     errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{SigSet, Signal, killpg},
     unistd::{Pid, read, setsid},
 };
 
-use super::{ledger::Ledger, process::READY};
+use super::{
+    ledger::{Answer, Ledger},
+    process::READY,
+};
 
 /// Keeps watch until the worker is gone, then kills what it left.
 ///
@@ -38,6 +42,8 @@ fn watch() -> io::Result<()> {
     }
     io::stdout().write_all(READY)?;
     io::stdout().flush()?;
+    // Killing must not wait for a worker that does not listen.
+    fcntl(io::stdout(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
 
     let mut ledger = Ledger::default();
     let result = follow(&mut ledger);
@@ -66,7 +72,15 @@ fn follow(ledger: &mut Ledger) -> io::Result<()> {
             Err(errno) => return Err(errno.into()),
         }
         kill(ledger.overdue(Instant::now()));
+        answer(ledger);
     }
+}
+
+/// Answers registrations: only what is known to be watched may begin.
+fn answer(ledger: &mut Ledger) {
+    let answers: String = ledger.answers().into_iter().map(Answer::line).collect();
+    // A worker that is gone, or stopped for so long that the pipe is full, needs no answer.
+    let _unheard = io::stdout().write_all(answers.as_bytes()).and_then(|()| io::stdout().flush());
 }
 
 fn kill(groups: impl IntoIterator<Item = i32>) {
