@@ -1,8 +1,8 @@
 //! `loadtest bench`.
 
 use std::{
-    collections::HashMap,
     process::ExitCode,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,8 +16,10 @@ use remuda_proto::v1;
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    check::{Violations, check_session},
+    check::{Verdict, check},
+    history::{Answer, CallPlan, Expectation, FoundRun, History, Seen, Submit, now},
     target::Target,
+    workload::{Subscriber, found_run, replay},
 };
 
 /// Connections that clients share: one HTTP/2 connection carries many calls, but not all of them.
@@ -50,8 +52,8 @@ pub(crate) struct BenchArgs {
 /// What one client did.
 struct Record {
     latencies: Histogram<u64>,
-    /// Runs by session, in the order in which they were submitted.
-    runs: Vec<(usize, i64, String)>,
+    submits: Vec<Submit>,
+    runs: Vec<FoundRun>,
 }
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
@@ -73,18 +75,22 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         })
         .collect();
     let mut latencies = Histogram::<u64>::new(3)?;
-    let mut by_session: HashMap<usize, Vec<(i64, String)>> = HashMap::new();
+    let mut history = History::default();
     for client in clients {
         let record = client.await??;
         latencies.add(record.latencies)?;
-        for (session, seq, run) in record.runs {
-            by_session.entry(session).or_default().push((seq, run));
-        }
+        history.submits.extend(record.submits);
+        history.runs.extend(record.runs);
     }
     let elapsed = begun.elapsed();
-    let violations = check_all(&connections[0], &sessions, by_session).await?;
+    let subscriber = Subscriber::new(&target.addresses())?;
+    history.streams = stream::iter(&sessions)
+        .map(|session| read_back(&connections[0], &subscriber, session))
+        .buffer_unordered(CHECKS_AT_ONCE)
+        .try_collect()
+        .await?;
     target.stop().await?;
-    Ok(report(&args, &latencies, elapsed, &violations))
+    Ok(report(&args, &latencies, elapsed, &check(&history)))
 }
 
 async fn create_sessions(connections: &[Client], count: usize) -> anyhow::Result<Vec<String>> {
@@ -100,52 +106,49 @@ async fn create_sessions(connections: &[Client], count: usize) -> anyhow::Result
 
 /// One client's life: submit, wait for the end, repeat.
 async fn drive(client: Client, sessions: Vec<String>, until: Instant) -> anyhow::Result<Record> {
-    let mut record = Record { latencies: Histogram::new(3)?, runs: Vec::new() };
+    let mut record = Record { latencies: Histogram::new(3)?, submits: Vec::new(), runs: Vec::new() };
     while Instant::now() < until {
-        let session = rand::rng().random_range(0..sessions.len());
-        let begun = Instant::now();
+        let session = &sessions[rand::rng().random_range(0..sessions.len())];
+        let (begun, sent) = (Instant::now(), now());
         let call = v1::ToolCall { tool: "noop".to_owned(), ..v1::ToolCall::default() };
         let input = v1::ToolsInput { calls: vec![call], ..v1::ToolsInput::default() };
         let request = v1::SubmitRunRequest {
-            session: sessions[session].clone(),
+            session: session.clone(),
             input: Some(v1::submit_run_request::Input::Tools(input)),
             ..v1::SubmitRunRequest::default()
         };
         let run = client.submit(request).await?.run.context("no run in the answer")?;
+        let answered = now();
         let ended = client.wait_until_finished(&run.id).await?;
-        anyhow::ensure!(ended.state() == v1::RunState::Completed, "a noop run ended as {:?}", ended.state());
         record.latencies.record(u64::try_from(begun.elapsed().as_micros())?)?;
-        record.runs.push((session, run.seq, run.id));
+        record.submits.push(Submit {
+            // Submits without a key are told apart by their runs.
+            key: run.id.clone(),
+            session: session.as_str().into(),
+            sent,
+            answered,
+            answer: Answer::Accepted { run: run.id.as_str().into() },
+            calls: vec![CallPlan::default()],
+            expects: Expectation::default(),
+        });
+        record.runs.push(FoundRun { key: run.id, ..found_run(&ended)? });
     }
     Ok(record)
 }
 
-async fn check_all(
+/// A session's whole event stream.
+async fn read_back(
     client: &Client,
-    sessions: &[String],
-    by_session: HashMap<usize, Vec<(i64, String)>>,
-) -> anyhow::Result<Violations> {
-    let checks = stream::iter(by_session).map(|(session, mut runs)| {
-        runs.sort_unstable();
-        let runs: Vec<String> = runs.into_iter().map(|(_, run)| run).collect();
-        async move { check_session(client, &sessions[session], &runs).await }
-    });
-    let found: Vec<Violations> = checks.buffer_unordered(CHECKS_AT_ONCE).try_collect().await?;
-    Ok(found.into_iter().fold(Violations::default(), |sum, one| Violations {
-        lost: sum.lost + one.lost,
-        order: sum.order + one.order,
-        cursor_holes: sum.cursor_holes + one.cursor_holes,
-        terminal_events: sum.terminal_events + one.terminal_events,
-    }))
+    subscriber: &Subscriber,
+    session: &str,
+) -> anyhow::Result<(Arc<str>, Vec<Seen>)> {
+    let request = v1::GetSessionRequest { session: session.to_owned() };
+    let last = client.get_session(request).await?.session.map_or(0, |session| session.last_cursor);
+    Ok((session.into(), replay(subscriber, session, last).await?))
 }
 
 #[expect(clippy::print_stdout, reason = "the report is what this program is for")]
-fn report(
-    args: &BenchArgs,
-    latencies: &Histogram<u64>,
-    elapsed: Duration,
-    violations: &Violations,
-) -> ExitCode {
+fn report(args: &BenchArgs, latencies: &Histogram<u64>, elapsed: Duration, verdict: &Verdict) -> ExitCode {
     let runs = latencies.len();
     let rate = runs as f64 / elapsed.as_secs_f64();
     let millis = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1000.0;
@@ -156,13 +159,14 @@ fn report(
             "runs_per_s": rate,
             "p50_ms": millis(0.5),
             "p99_ms": millis(0.99),
-            "violations": violations.total(),
+            "violations": verdict.total(),
         });
         println!("{line}");
     } else {
         println!("{runs} runs in {elapsed:.1?} by {} clients over {} sessions", args.clients, args.sessions);
         println!("{rate:.0} runs/s, submit to end: p50 {:.1} ms, p99 {:.1} ms", millis(0.5), millis(0.99));
-        println!("violations: {violations:?}");
+        println!("violations: {}", verdict.total());
+        verdict.sentences().iter().for_each(|sentence| println!("  {sentence}"));
     }
-    if violations.total() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if verdict.total() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

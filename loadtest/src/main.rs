@@ -1,12 +1,24 @@
 //! Drives load over real gRPC and checks the promises while doing so.
 //!
 //! `loadtest bench` runs a closed loop: each client submits a run, waits for its end and goes on. It reports rates and
-//! latencies, and it fails when a session's runs overlapped, ran out of order or were lost: speed without the promises
-//! counts for nothing.
+//! latencies. `loadtest crash` kills an embedded server again and again under a mixed load, `loadtest chaos` does all kinds of
+//! bad things to a whole cluster.
+//!
+//! All of them fail when a promise is broken, as seen from outside: by clients, by readers of events, and by the tools,
+//! which keep a journal of their own. Speed without the promises counts for nothing.
 
 mod bench;
+mod chaos;
 mod check;
+mod crash;
+mod history;
+mod journal;
+mod processes;
+mod recovery;
+mod report;
 mod target;
+mod timeline;
+mod workload;
 
 use std::process::ExitCode;
 
@@ -27,13 +39,55 @@ enum Command {
                             cargo run --release -p loadtest -- bench --endpoint http://127.0.0.1:7777 --json"
     )]
     Bench(bench::BenchArgs),
+    /// Kill the embedded server again and again under load, and check that nothing is lost, repeated or left over.
+    #[command(after_help = "\
+Starts `remuda dev` with a data directory of its own, submits runs of every kind (quick and
+slow commands, parallel calls, cancels, time limits, failures), follows the events, and ends
+the process with SIGKILL, now and then while it is still starting. The commands keep a
+journal of their own, which is compared with what the server says. Fails (exit code 1) and
+names the runs when a promise was broken.
+
+Examples:
+  cargo run -p loadtest -- crash --times 10
+  cargo run --release -p loadtest -- crash --release --times 50 --seed 7 --svg crash.svg
+  cargo run -p loadtest -- crash --times 20 --json | jq .lost")]
+    Crash(crash::CrashArgs),
+    /// Put a whole cluster under load and faults, and check that nothing is lost, repeated or left over.
+    #[command(after_help = "\
+Starts PostgreSQL, NATS and a cluster of `remuda` processes (2 control planes, 3 workers,
+2 stream services), all its own, each link through a proxy. Drives the same load as `crash`,
+over all servers, while one fault after the other hits the cluster: processes are killed,
+stopped and drained, NATS is wiped, PostgreSQL crashes, links are cut, clocks jump. The first
+part is quiet, and so is the last, so that rates before and after can be compared.
+
+Examples:
+  cargo run --release -p loadtest -- chaos --release --seconds 180 --svg chaos.svg
+  cargo run -p loadtest -- chaos --seconds 60 --faults worker-kill,nats-wipe --seed 7 --json
+  cargo run -p loadtest -- chaos --overlap --keep-logs --nats /opt/nats-server")]
+    Chaos(chaos::ChaosArgs),
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
+async fn main() -> ExitCode {
     // Fails only if a provider is installed already, which is as good.
     drop(rustls::crypto::ring::default_provider().install_default());
-    match Cli::parse().command {
-        Command::Bench(args) => bench::run(args).await,
-    }
+    let command = async {
+        match Cli::parse().command {
+            Command::Bench(args) => bench::run(args).await,
+            Command::Crash(args) => crash::run(args).await,
+            Command::Chaos(args) => chaos::run(args).await,
+        }
+    };
+    let done = tokio::select! {
+        done = command => done,
+        // Servers are children that end with their handles, and their files with them.
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    done.unwrap_or_else(|error| fail(&error))
+}
+
+#[expect(clippy::print_stderr, reason = "the way out of a command-line tool")]
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
 }

@@ -8,6 +8,8 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use crate::workload::Addresses;
+
 /// A server under load.
 pub(crate) struct Target {
     endpoint: String,
@@ -57,6 +59,11 @@ impl Target {
             ..ClientOptions::default()
         };
         Ok(Client::connect(options)?)
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        let endpoints = vec![self.endpoint.clone()];
+        Addresses { control_planes: endpoints.clone(), streams: endpoints, api_key: self.api_key.clone() }
     }
 
     pub(crate) async fn stop(self) -> anyhow::Result<()> {

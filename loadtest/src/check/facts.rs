@@ -1,0 +1,122 @@
+//! A history with its cross-references.
+
+use std::collections::HashMap;
+
+use crate::history::{Effect, EventKind, FoundRun, History, Mark, Micros, Seen, Submit};
+
+/// Finds things in a history.
+#[derive(Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) history: &'a History,
+    submits: HashMap<&'a str, &'a Submit>,
+    runs: HashMap<&'a str, &'a FoundRun>,
+    by_key: HashMap<&'a str, &'a FoundRun>,
+    effects: HashMap<&'a str, Vec<&'a Effect>>,
+    ends: HashMap<&'a str, Micros>,
+    takeovers: HashMap<&'a str, Vec<Micros>>,
+}
+
+impl<'a> Facts<'a> {
+    pub(crate) fn new(history: &'a History) -> Self {
+        let mut effects: HashMap<&str, Vec<&Effect>> = HashMap::new();
+        for effect in &history.effects {
+            effects.entry(&effect.key).or_default().push(effect);
+        }
+        for effects in effects.values_mut() {
+            effects.sort_by_key(|effect| effect.at);
+        }
+        let mut facts = Self {
+            history,
+            submits: history.submits.iter().map(|submit| (submit.key.as_str(), submit)).collect(),
+            runs: history.runs.iter().map(|run| (&*run.id, run)).collect(),
+            by_key: history.runs.iter().map(|run| (run.key.as_str(), run)).collect(),
+            effects,
+            ends: HashMap::new(),
+            takeovers: HashMap::new(),
+        };
+        facts.date_events();
+        facts
+    }
+
+    /// Finds when runs ended and when they were started again.
+    fn date_events(&mut self) {
+        let history = self.history;
+        let mut received: HashMap<(&str, i64), Micros> = HashMap::new();
+        for reading in &history.readings {
+            for seen in reading.seen.iter().filter(|seen| seen.kind != EventKind::Other) {
+                let first = received.entry((&reading.session, seen.cursor)).or_insert(seen.received);
+                *first = seen.received.min(*first);
+            }
+        }
+        for (session, stream) in &history.streams {
+            let mut started: HashMap<&str, u32> = HashMap::new();
+            for seen in stream {
+                let first = received.get(&(&**session, seen.cursor)).copied().unwrap_or(seen.received);
+                let at = self.believable(seen, first);
+                match seen.kind {
+                    EventKind::Ended(_) => {
+                        self.ends.entry(&seen.run).or_insert(at);
+                    }
+                    EventKind::Started => {
+                        let starts = started.entry(&seen.run).or_default();
+                        *starts += 1;
+                        if *starts > 1 {
+                            self.takeovers.entry(&seen.run).or_default().push(at);
+                        }
+                    }
+                    EventKind::Other => {}
+                }
+            }
+        }
+    }
+
+    /// When an event happened at the latest. The server's word counts if it lies between the submit of the run and
+    /// the first time that anybody was told of the event.
+    fn believable(&self, seen: &Seen, first_received: Micros) -> Micros {
+        let submit = self.runs.get(&*seen.run).and_then(|run| self.submit_of(run));
+        let after_submit = submit.is_some_and(|submit| submit.sent <= seen.at);
+        if after_submit && seen.at <= first_received { seen.at } else { first_received }
+    }
+
+    pub(crate) fn run(&self, id: &str) -> Option<&'a FoundRun> {
+        self.runs.get(id).copied()
+    }
+
+    /// The run that a submit made, however it was answered.
+    pub(crate) fn run_of_key(&self, key: &str) -> Option<&'a FoundRun> {
+        self.by_key.get(key).copied()
+    }
+
+    pub(crate) fn submit_of(&self, run: &FoundRun) -> Option<&'a Submit> {
+        self.submits.get(run.key.as_str()).copied()
+    }
+
+    pub(crate) fn is_submitted(&self, key: &str) -> bool {
+        self.submits.contains_key(key)
+    }
+
+    /// What tools of a run did, in the order of time.
+    pub(crate) fn effects_of(&self, key: &str) -> &[&'a Effect] {
+        self.effects.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a tool of a run had begun, and not come to its end, at that moment.
+    pub(crate) fn is_at_work(&self, key: &str, at: Micros) -> bool {
+        let before = self.effects_of(key).iter().take_while(|effect| effect.at <= at);
+        before.fold(0, |running, effect| match effect.mark {
+            Mark::Start => running + 1,
+            Mark::Tick => running,
+            Mark::End => running - 1,
+        }) > 0
+    }
+
+    /// When a run had ended at the latest, if it has.
+    pub(crate) fn end_of(&self, run: &str) -> Option<Micros> {
+        self.ends.get(run).copied()
+    }
+
+    /// When workers after the first had taken a run over, at the latest.
+    pub(crate) fn takeovers_of(&self, run: &str) -> &[Micros] {
+        self.takeovers.get(run).map_or(&[], Vec::as_slice)
+    }
+}

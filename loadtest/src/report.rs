@@ -1,0 +1,301 @@
+//! What a test found out: one line of JSON, or a few for people, and a picture.
+
+use std::{collections::BTreeMap, fs, ops::Range, path::PathBuf, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::{
+    check::{Facts, Verdict, Violation, check},
+    history::{Answer, History, Micros},
+    recovery::{Fault, Rates, Recovery},
+    timeline::{Timeline, svg},
+    workload::Finished,
+};
+
+/// Below this share of accepted submits a test says nothing about the promises.
+const ENOUGH_ACCEPTED: f64 = 0.8;
+
+/// How to report.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// One line of JSON.
+    #[arg(long)]
+    json: bool,
+    /// Draw runs per second over time, with the faults, into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// A test from its beginning to its end.
+#[derive(Debug)]
+pub(crate) struct Test {
+    pub(crate) name: &'static str,
+    pub(crate) seed: u64,
+    /// The time in which clients submitted.
+    pub(crate) load: Range<Micros>,
+    pub(crate) finished: Finished,
+    pub(crate) faults: Vec<Fault>,
+    /// What is wrong although no client could see it: servers that died by themselves or panicked, faults that could not
+    /// be injected, tool processes that outlived their worker.
+    pub(crate) troubles: Vec<String>,
+}
+
+/// What is measured, in the order of the report.
+#[derive(Debug)]
+struct Measures {
+    recovery: Percentiles,
+    recovery_from_beginning: Percentiles,
+    first_run: Percentiles,
+    cancel: Percentiles,
+    cancel_dead: Percentiles,
+    before: Option<f64>,
+    after: Option<f64>,
+}
+
+impl Test {
+    /// Judges, draws and prints. The exit code tells whether every promise was kept.
+    pub(crate) fn report(&self, args: &ReportArgs) -> anyhow::Result<ExitCode> {
+        let history = &self.finished.history;
+        let (facts, verdict) = (Facts::new(history), check(history));
+        let ends = history.runs.iter().filter_map(|run| facts.end_of(&run.id)).collect();
+        let rates = Rates::new(ends, self.load.clone());
+        let recoveries = rates.recoveries(&self.faults);
+        let measures = Measures::new(&facts, &rates, &self.faults, &recoveries);
+        if let Some(path) = &args.svg {
+            let picture = self.draw(&facts, &recoveries);
+            fs::write(path, picture).with_context(|| format!("{} cannot be written", path.display()))?;
+        }
+        let failures = self.failures(&verdict);
+        say(&failures);
+        if args.json {
+            print(&self.json(&verdict, &measures).to_string());
+        } else {
+            self.table(&verdict, &measures, failures.is_empty());
+        }
+        Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn draw(&self, facts: &Facts<'_>, recoveries: &[Recovery]) -> String {
+        let History { submits, runs, .. } = facts.history;
+        let ended: Vec<Micros> = runs.iter().filter_map(|run| facts.end_of(&run.id)).collect();
+        let accepted = submits.iter().filter(|submit| matches!(submit.answer, Answer::Accepted { .. }));
+        let submitted: Vec<Micros> = accepted.map(|submit| submit.answered).collect();
+        svg(&Timeline {
+            title: &format!("loadtest {}, seed {}", self.name, self.seed),
+            load: self.load.clone(),
+            ended: &ended,
+            submitted: &submitted,
+            errors: &self.finished.errors,
+            faults: &self.faults,
+            recoveries,
+        })
+    }
+
+    /// Everything that makes the test fail.
+    fn failures(&self, verdict: &Verdict) -> Vec<String> {
+        let mut failures = verdict.sentences();
+        let more = verdict.total() - failures.len() as u64;
+        if more > 0 {
+            failures.push(format!("and {more} more violations"));
+        }
+        failures.extend(self.troubles.iter().cloned());
+        let ratio = verdict.accepted_ratio();
+        if ratio < ENOUGH_ACCEPTED {
+            failures.push(format!("only {:.0} % of the submits were accepted", ratio * 100.0));
+        }
+        if self.finished.history.effects.is_empty() {
+            failures.push("no tool has left a trace in the journal".to_owned());
+        }
+        failures
+    }
+
+    fn json(&self, verdict: &Verdict, measures: &Measures) -> Value {
+        let mut document = json!({
+            "test": self.name,
+            "seed": self.seed,
+            "seconds": seconds(&self.load),
+            "submitted": verdict.submitted,
+            "accepted_ratio": rounded(verdict.accepted_ratio()),
+            "terminal": verdict.terminal,
+            "ends": verdict.ends,
+            "ended_unattended": verdict.ended_unattended,
+            "faults": self.fault_counts(),
+            "recovery_ms": measures.recovery.json(),
+            "recovery_from_beginning_ms": measures.recovery_from_beginning.json(),
+            "first_run_ms": measures.first_run.json(),
+            "cancel_ms": measures.cancel.json(),
+            "cancel_dead_ms": measures.cancel_dead.json(),
+            "throughput": {
+                "before": measures.before.map(rounded),
+                "after": measures.after.map(rounded),
+                "ratio": measures.ratio().map(rounded),
+            },
+            "troubles": self.troubles.len(),
+        });
+        for violation in Violation::ALL {
+            document[violation.name()] = verdict.count(violation).into();
+        }
+        document
+    }
+
+    fn fault_counts(&self) -> BTreeMap<&str, u64> {
+        let mut counts = BTreeMap::new();
+        for fault in &self.faults {
+            *counts.entry(fault.kind.as_str()).or_default() += 1;
+        }
+        counts
+    }
+
+    fn table(&self, verdict: &Verdict, measures: &Measures, passed: bool) {
+        let row = |name: &str, value: &str| print(&format!("  {name:<28} {value}"));
+        print(&format!("loadtest {}, seed {}, {:.0} s of load", self.name, self.seed, seconds(&self.load)));
+        row("submitted", &verdict.submitted.to_string());
+        row("accepted", &format!("{} ({:.1} %)", verdict.accepted, verdict.accepted_ratio() * 100.0));
+        let ends: Vec<String> =
+            verdict.ends.iter().map(|(state, count)| format!("{count} {state}")).collect();
+        row("ended", &format!("{} ({})", verdict.terminal, ends.join(", ")));
+        row("  without a worker to answer", &verdict.ended_unattended.to_string());
+        let faults: Vec<String> =
+            self.fault_counts().iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        row("faults", &if faults.is_empty() { "none".to_owned() } else { faults.join(", ") });
+        for violation in Violation::ALL {
+            row(violation.name(), &verdict.count(violation).to_string());
+        }
+        row("troubles of servers", &self.troubles.len().to_string());
+        row("rate is back after a fault", &measures.recovery.text());
+        row("  counted from its beginning", &measures.recovery_from_beginning.text());
+        row("first run after a fault", &measures.first_run.text());
+        row("cancel until terminal", &measures.cancel.text());
+        row("cancel until process gone", &measures.cancel_dead.text());
+        let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1} runs/s"));
+        row("rate before and after", &format!("{}, {}", rate(measures.before), rate(measures.after)));
+        print(if passed { "every promise was kept" } else { "FAILED" });
+    }
+}
+
+impl Measures {
+    fn new(facts: &Facts<'_>, rates: &Rates, faults: &[Fault], recoveries: &[Recovery]) -> Self {
+        let of = |part: fn(&Recovery) -> Option<Micros>| Percentiles::of(recoveries.iter().filter_map(part));
+        let cancels = &facts.history.cancels;
+        let cancel = cancels.iter().filter_map(|cancel| Some(facts.end_of(&cancel.run)? - cancel.requested));
+        // Only runs that were at work when they were cancelled have processes to get rid of.
+        let cancel_dead = cancels.iter().filter_map(|cancel| {
+            let key = &facts.run(&cancel.run)?.key;
+            let gone_by = facts.history.processes.get(key)?.gone_by?;
+            let at_work = facts.is_at_work(key, cancel.requested) && gone_by > cancel.requested;
+            at_work.then_some(gone_by - cancel.requested)
+        });
+        Self {
+            recovery: of(|recovery| recovery.from_end),
+            recovery_from_beginning: of(|recovery| recovery.from_beginning),
+            first_run: of(|recovery| recovery.first_run),
+            cancel: Percentiles::of(cancel),
+            cancel_dead: Percentiles::of(cancel_dead),
+            before: rates.before(faults),
+            after: rates.after(faults, recoveries),
+        }
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        Some(self.after? / self.before.filter(|before| *before > 0.0)?)
+    }
+}
+
+/// Times in microseconds, in order.
+#[derive(Debug)]
+struct Percentiles(Vec<Micros>);
+
+impl Percentiles {
+    fn of(times: impl Iterator<Item = Micros>) -> Self {
+        let mut times: Vec<Micros> = times.collect();
+        times.sort_unstable();
+        Self(times)
+    }
+
+    /// In milliseconds; missing when nothing was measured. The nearest rank, so it is a value that occurred.
+    fn at(&self, percent: usize) -> Option<f64> {
+        let rank = (self.0.len() * percent).div_ceil(100).max(1);
+        self.0.get(rank - 1).map(|micros| *micros as f64 / 1000.0)
+    }
+
+    fn json(&self) -> Value {
+        json!({ "p50": self.at(50), "p99": self.at(99), "count": self.0.len() })
+    }
+
+    fn text(&self) -> String {
+        match (self.at(50), self.at(99)) {
+            (Some(p50), Some(p99)) => {
+                format!("p50 {p50:.0} ms, p99 {p99:.0} ms ({} times)", self.0.len())
+            }
+            _ => "-".to_owned(),
+        }
+    }
+}
+
+fn seconds(period: &Range<Micros>) -> f64 {
+    rounded((period.end - period.start) as f64 / 1e6)
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 1000.0).round() / 1000.0
+}
+
+#[expect(clippy::print_stdout, reason = "the report is what this program is for")]
+fn print(line: &str) {
+    println!("{line}");
+}
+
+#[expect(clippy::print_stderr, reason = "what went wrong belongs beside the report, not into it")]
+fn say(failures: &[String]) {
+    for failure in failures {
+        eprintln!("{failure}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let times = Percentiles::of([30_000, 10_000, 20_000].into_iter());
+        assert_eq!((times.at(50), times.at(99)), (Some(20.0), Some(30.0)));
+        assert_eq!(Percentiles::of([7000].into_iter()).at(50), Some(7.0));
+        assert_eq!(Percentiles::of(std::iter::empty()).at(99), None);
+    }
+
+    #[test]
+    fn a_test_that_did_nothing_fails() {
+        let finished = Finished { history: History::default(), errors: Vec::new() };
+        let test = Test {
+            name: "crash",
+            seed: 1,
+            load: 0..1,
+            finished,
+            faults: Vec::new(),
+            troubles: vec!["the server panicked".to_owned()],
+        };
+        let verdict = check(&test.finished.history);
+        assert_eq!(verdict.total(), 0);
+        assert_eq!(test.failures(&verdict).len(), 3);
+        let measures =
+            Measures::new(&Facts::new(&test.finished.history), &Rates::new(Vec::new(), 0..1), &[], &[]);
+        let document = test.json(&verdict, &measures);
+        for name in [
+            "submitted",
+            "terminal",
+            "lost",
+            "duplicated",
+            "order_violations",
+            "overlaps",
+            "reexecuted",
+            "orphans",
+            "cursor_holes",
+            "seed",
+        ] {
+            assert!(document[name].is_u64(), "{name}");
+        }
+    }
+}
