@@ -36,6 +36,9 @@ pub(crate) struct ChaosArgs {
     /// The nats-server binary. The installed one if missing.
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
+    /// How long a lost worker keeps its sessions. The product's default is 15 s; shorter shows more takeovers.
+    #[arg(long, default_value = "3s", value_parser = duration)]
+    lease: Duration,
     /// Keep the logs of all processes, also when everything went well.
     #[arg(long)]
     keep_logs: bool,
@@ -51,7 +54,14 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     let remuda = tokio::task::spawn_blocking(move || find_or_build_remuda(release)).await??;
     let nats = args.nats.clone().or_else(|| find_program("nats-server"));
     let nats = nats.context("no nats-server found; install it, or name one with --nats")?;
-    let options = ClusterOptions { keep_logs: args.keep_logs, ..ClusterOptions::new(remuda, nats) };
+    let options = ClusterOptions {
+        keep_logs: args.keep_logs,
+        lease: args.lease,
+        // In the proportions of the product's defaults.
+        heartbeat: args.lease / 5,
+        reconciler_interval: args.lease / 3,
+        ..ClusterOptions::new(remuda, nats)
+    };
     let cluster = Cluster::start(options).await?;
     let directory = tempfile::Builder::new().prefix("remuda-chaos-").tempdir()?;
     let addresses = Addresses {
@@ -93,6 +103,10 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         cluster.mark_failed();
     }
     Ok(code)
+}
+
+fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
+    humantime::parse_duration(text)
 }
 
 /// What was asked for, or everything that can be done here.

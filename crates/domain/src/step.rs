@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Timestamp,
     ids::{MessageId, RunId, SessionId, StepId},
+    run::RunState,
     session::Epoch,
     tool::{ToolCall, ToolOutcome},
 };
@@ -31,6 +32,35 @@ pub struct Step {
     pub finished_at: Option<Timestamp>,
     /// The ownership under which it was started.
     pub epoch: Epoch,
+}
+
+/// Completes the steps of a run that ends while nobody executes it: what was begun is interrupted, what was not reached is
+/// skipped or cancelled. Returns the steps that are new or changed.
+#[must_use]
+pub fn settle(calls: &[ToolCall], steps: &[Step], end: RunState, epoch: Epoch, at: Timestamp) -> Vec<Step> {
+    let settled = calls.iter().zip(0..).filter_map(|(call, index)| {
+        let found = steps.iter().find(|step| step.call.id == call.id);
+        if found.is_some_and(|step| step.outcome.is_some()) {
+            return None;
+        }
+        let outcome = match found {
+            Some(_) => ToolOutcome::interrupted(call, "was lost"),
+            None => ToolOutcome::unreached(call, end),
+        };
+        let new = || Step {
+            id: StepId::new(),
+            index,
+            kind: StepKind::ToolCall,
+            call: call.clone(),
+            outcome: None,
+            started_at: at,
+            finished_at: None,
+            epoch,
+        };
+        let step = found.cloned().unwrap_or_else(new);
+        Some(Step { outcome: Some(outcome), finished_at: Some(at), ..step })
+    });
+    settled.collect()
 }
 
 /// Who said a message.
@@ -78,4 +108,37 @@ pub struct Message {
     pub role: Role,
     pub parts: Vec<Part>,
     pub created_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{ids::ToolCallId, tool::CallStatus};
+
+    #[test]
+    fn every_call_of_an_ended_run_has_an_outcome() {
+        let call = |tool: &str| ToolCall {
+            id: ToolCallId::new(),
+            tool: tool.into(),
+            arguments: json!({}),
+            parallel: false,
+            timeout: None,
+        };
+        let calls = [call("done"), call("begun"), call("never")];
+        let at = Timestamp::UNIX_EPOCH;
+        // As after a run that was never reached at all.
+        let mut steps = settle(&calls, &[], RunState::Failed, 1, at);
+        assert!(steps.iter().all(|step| step.outcome.as_ref().unwrap().status == CallStatus::Skipped));
+        steps.pop();
+        steps[1].outcome = None;
+        let settled = settle(&calls, &steps, RunState::Cancelled, 2, at);
+        let status = |step: &Step| step.outcome.as_ref().unwrap().status;
+        assert_eq!(
+            settled.iter().map(status).collect::<Vec<_>>(),
+            [CallStatus::Interrupted, CallStatus::Cancelled]
+        );
+        assert_eq!((settled[0].id, settled[0].epoch, settled[1].index), (steps[1].id, 1, 2));
+    }
 }

@@ -5,7 +5,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{ids::ToolCallId, run::Failure};
+use crate::{
+    error::Code,
+    ids::ToolCallId,
+    run::{Failure, RunState},
+};
 
 /// One call of a tool, as submitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,6 +70,21 @@ pub struct ToolOutcome {
 }
 
 impl ToolOutcome {
+    /// The outcome of a call that was cut short with its worker.
+    #[must_use]
+    pub fn interrupted(call: &ToolCall, how: &str) -> Self {
+        let message = format!("its worker {how}; whether the call had effects is unknown");
+        let failure = Failure::new(Code::Interrupted, message);
+        Self::without_result(call, CallStatus::Interrupted, Some(failure))
+    }
+
+    /// The outcome of a call that a run which ended so never came to.
+    #[must_use]
+    pub fn unreached(call: &ToolCall, end: RunState) -> Self {
+        let status = if end == RunState::Cancelled { CallStatus::Cancelled } else { CallStatus::Skipped };
+        Self::without_result(call, status, None)
+    }
+
     /// An outcome without a result.
     #[must_use]
     pub fn without_result(call: &ToolCall, status: CallStatus, failure: Option<Failure>) -> Self {

@@ -1,10 +1,9 @@
 //! What is left to do of a run: decided once, from its input and the steps of earlier owners.
 
 use remuda_domain::{
-    Code, Epoch, StepId,
-    run::Failure,
+    Epoch, StepId,
     step::{Step, StepKind},
-    tool::{CallStatus, Effects, ToolCall, ToolOutcome},
+    tool::{Effects, ToolCall, ToolOutcome},
 };
 
 use crate::journal::now;
@@ -56,22 +55,13 @@ pub(crate) fn resume(
         };
         let mut slot = Slot { step: step.clone(), stored: true };
         if !slot.is_done() && !effects(&call.tool).repeatable() {
-            slot.finish(self::interrupted(
-                call,
-                "its worker was lost; whether the call had effects is unknown",
-            ));
+            slot.finish(ToolOutcome::interrupted(call, "was lost"));
             interrupted.push(index);
         }
         slot
     });
     let slots = slots.collect();
     (slots, interrupted)
-}
-
-/// The outcome of a call that was cut short.
-pub(crate) fn interrupted(call: &ToolCall, message: &str) -> ToolOutcome {
-    let failure = Some(Failure::new(Code::Interrupted, message));
-    ToolOutcome::without_result(call, CallStatus::Interrupted, failure)
 }
 
 /// Cuts calls into groups that run together: neighbouring parallel calls form one group, any other is alone.
@@ -88,7 +78,7 @@ pub(crate) fn groups(calls: &[ToolCall]) -> Vec<std::ops::Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use remuda_domain::ToolCallId;
+    use remuda_domain::{ToolCallId, tool::CallStatus};
     use serde_json::json;
 
     use super::*;

@@ -266,8 +266,7 @@ impl<'a> Way<'a> {
         if effects.is_some_and(|effects| effects.repeatable()) {
             return;
         }
-        let outcome =
-            plan::interrupted(&slot.step.call, "its worker stopped; whether the call had effects is unknown");
+        let outcome = ToolOutcome::interrupted(&slot.step.call, "stopped");
         self.journal.note(EventBody::ToolFailed(outcome.clone()));
         slot.finish(outcome);
         self.unsaved.push(index);
@@ -292,13 +291,11 @@ impl<'a> Way<'a> {
             (None, Some(outcome)) => (RunState::Failed, Some(run_failure(outcome))),
             (None, None) => (RunState::Completed, None),
         };
-        let unreached =
-            if state == RunState::Cancelled { CallStatus::Cancelled } else { CallStatus::Skipped };
         let mut steps = Vec::new();
         for slot in &mut self.slots {
             if !slot.is_done() {
                 slot.stored = false;
-                let outcome = ToolOutcome::without_result(&slot.step.call, unreached, None);
+                let outcome = ToolOutcome::unreached(&slot.step.call, state);
                 slot.finish(outcome);
             }
             if !slot.stored {

@@ -9,6 +9,8 @@ pub(crate) fn db(error: sqlx::Error) -> Error {
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed => true,
+        // A connection that is cut off in the middle of a word, as when a server dies, shows as one of these.
+        sqlx::Error::Protocol(_) | sqlx::Error::Tls(_) => true,
         sqlx::Error::Database(database) => database.code().is_some_and(|code| is_transient(&code)),
         _ => false,
     };

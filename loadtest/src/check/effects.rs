@@ -73,14 +73,13 @@ fn check_outcomes(submit: &Submit, run: &FoundRun, effects: &[&Effect], verdict:
         verdict.found(Violation::Dishonest, sentence);
         return;
     }
-    if run.outcomes.contains(&None) && !effects.is_empty() {
-        // Its worker was lost, and it ended before there was another one who could have said what became of its calls.
-        verdict.ended_unattended += u64::from(run.state != RunState::Completed);
-    }
     for (call, (plan, outcome)) in submit.calls.iter().zip(&run.outcomes).enumerate() {
         let step = run.steps.iter().find(|(index, _)| *index == call).and_then(|(_, step)| step.as_ref());
         let lie = match (outcome, step) {
-            (None, _) if run.state == RunState::Completed => Some("has no outcome".to_owned()),
+            // Only a run that never started may say nothing of its calls.
+            (None, _) if run.state == RunState::Completed || !effects.is_empty() => {
+                Some("has no outcome".to_owned())
+            }
             (Some(outcome), Some(step)) if outcome != step => {
                 Some(format!("is {} by GetRun and {} by its step", outcome.status, step.status))
             }

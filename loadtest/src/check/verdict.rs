@@ -62,9 +62,6 @@ pub(crate) struct Verdict {
     pub(crate) terminal: u64,
     /// How runs ended: state and number.
     pub(crate) ends: BTreeMap<&'static str, u64>,
-    /// Runs whose tools had been at work and that ended without anybody to say what became of the calls, because their
-    /// worker was lost.
-    pub(crate) ended_unattended: u64,
     counts: BTreeMap<Violation, u64>,
     sentences: Vec<(Violation, String)>,
 }

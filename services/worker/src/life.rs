@@ -109,7 +109,10 @@ async fn sign_off(worker: &Worker, id: WorkerId) {
     match timeout(LAST_PATIENCE, worker.engine.store.retire_worker(id)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => {
-            tracing::warn!(error = error.chain(), "the worker could not sign off; its lease will end by itself");
+            tracing::warn!(
+                error = error.chain(),
+                "the worker could not sign off; its lease will end by itself"
+            );
         }
         Err(_) => tracing::warn!("the store did not answer; the worker's lease will end by itself"),
     }

@@ -6,6 +6,7 @@ use remuda_domain::{Code, CommitId, Fence, RunState, SessionId, TenantId, Worker
 use remuda_engine::{Ending, Execution, HandOver, RunControl, patiently};
 use remuda_store::{Claim, Commit, Committed, Finish, Grant, SessionChange, Then};
 use remuda_transport::Token;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -17,6 +18,9 @@ use crate::{
 const RETRY: Duration = Duration::from_secs(1);
 /// The owner's release may come any moment before its lease ends, so a refused token is not put aside for longer.
 const LONGEST_REFUSAL: Duration = Duration::from_secs(15);
+/// Between tries to give a session up that the store does not take.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How often a claim is repeated at once because a lost worker's hold had to be taken back first.
 const CLAIMS_AT_ONCE: u32 = 3;
 
@@ -245,19 +249,27 @@ impl SessionServer {
     }
 
     /// Gives a session up, whatever it is at, for another worker to go on at once. Under an old fence nothing happens.
+    ///
+    /// Tried until it works: as long as this worker lives, nobody else may have what the store believes to be its own.
     async fn let_go(&self, fence: Fence) -> Left {
-        if self.lost.is_cancelled() {
-            return Left::Lost;
-        }
-        match self.worker.engine.store.release(fence).await {
-            Ok(change) => {
-                self.publish(&change).await;
-                Left::Released
+        let mut pause = FIRST_PAUSE;
+        while !self.lost.is_cancelled() {
+            match patiently(&self.lost, || self.worker.engine.store.release(fence)).await {
+                Ok(change) => {
+                    self.publish(&change).await;
+                    return Left::Released;
+                }
+                Err(error) if error.code() == Code::OwnershipLost => {
+                    tracing::warn!(session = %fence.session, error = error.chain(), "the session is lost");
+                    return Left::Lost;
+                }
+                Err(error) => {
+                    tracing::error!(session = %fence.session, error = error.chain(), "a session cannot be given up");
+                    drop(timeout(pause, self.lost.cancelled()).await);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
             }
-            Err(error) => {
-                tracing::warn!(session = %fence.session, error = error.chain(), "the session is lost");
-                Left::Lost
-            }
         }
+        Left::Lost
     }
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     dialect::{self, Connection},
     lock::{Locked, lock_with_leases},
-    recover::{self, Parting},
+    recover::{self, Attempted, Parting},
     runs,
     store::Context,
     submit::session_not_found,
@@ -49,35 +49,33 @@ pub(super) enum Stopped {
 
 impl Stopper<'_> {
     /// A run that nobody executes ends here, also if its worker was lost; one that executes is marked for its owner.
-    pub(super) fn stop(&mut self, locked: &mut LockedHead, run: &Run) -> Result<(Stopped, Vec<Event>)> {
+    pub(super) fn stop(
+        &mut self,
+        locked: &mut LockedHead,
+        attempted: Attempted,
+    ) -> Result<(Stopped, Vec<Event>)> {
+        let Attempted { mut run, steps } = attempted;
         let is_current = locked.head.current == Some(run.id);
         match locked.head.owner {
             Owner::Alive { worker, .. } if is_current => {
-                // Told again when asked again: the first signal may have been lost.
-                let events = if run.cancel.is_some() { Vec::new() } else { self.request(locked, run)? };
-                Ok((Stopped::Requested(worker), events))
+                // Also when asked again: the first signal may have been lost.
+                Ok((Stopped::Requested(worker), self.request(locked, &run)?))
             }
             Owner::Expired { .. } if is_current => {
-                let mut events = if run.cancel.is_some() { Vec::new() } else { self.request(locked, run)? };
-                let mut run = run.clone();
+                let mut events = self.request(locked, &run)?;
                 run.cancel.get_or_insert_with(|| self.asked());
-                let parted =
-                    recover::part(self.context, locked, Some(run), Parting::Lost, self.at, self.writes)?;
+                let lost = Some(Attempted { run, steps });
+                let parted = recover::part(self.context, locked, lost, Parting::Lost, self.at, self.writes)?;
                 events.extend(parted.events);
                 Ok((Stopped::Ended, events))
             }
             _ => {
-                self.mark(run);
+                self.mark(&run);
                 let failure = Failure::new(Code::Cancelled, self.reason);
-                let ended = Ended {
-                    run: run.id,
-                    state: RunState::Cancelled,
-                    failure: &failure,
-                    started_at: run.started_at,
-                    attempts: (0, 0),
-                };
-                let event = self.writes.end(locked, &ended, self.at)?;
-                Ok((Stopped::Ended, self.writes.append(locked, vec![event])?))
+                let (state, attempts) = (RunState::Cancelled, (0, 0));
+                let ended = Ended { run: &run, steps: &steps, state, failure: &failure, attempts };
+                let events = self.writes.end(locked, &ended, self.at)?;
+                Ok((Stopped::Ended, self.writes.append(locked, events)?))
             }
         }
     }
@@ -91,7 +89,11 @@ impl Stopper<'_> {
         self.writes.cancels.push(CancelMark { run: run.id.as_uuid(), at: DbTime(self.at), reason });
     }
 
+    /// Asked again, the first request stands.
     fn request(&mut self, locked: &mut LockedHead, run: &Run) -> Result<Vec<Event>> {
+        if run.cancel.is_some() {
+            return Ok(Vec::new());
+        }
         self.mark(run);
         let body = EventBody::RunCancelRequested { reason: self.reason.to_owned() };
         self.writes.append(locked, vec![NewEvent { run: Some(run.id), at: self.at, body }])
@@ -121,7 +123,7 @@ pub(super) async fn request(
     }
     let mut writes = Writes::default();
     let mut stopper = Stopper { context, reason, at, writes: &mut writes };
-    let (stopped, events) = stopper.stop(head, &found)?;
+    let (stopped, events) = stopper.stop(head, Attempted::load(&mut tx, found).await?)?;
     let signal = match stopped {
         Stopped::Ended => None,
         Stopped::Requested(worker) => Some(worker),
@@ -198,17 +200,17 @@ async fn stop_some(
         more |= i64::try_from(live.len()) == Ok(RUNS_AT_ONCE);
         let mut stopper = Stopper { context, reason, at, writes: &mut writes };
         let mut events = Vec::new();
-        for run in &live {
-            let (stopped, appended) = stopper.stop(head, run)?;
+        let any = !live.is_empty();
+        for run in live {
+            let id = run.id;
+            let (stopped, appended) = stopper.stop(head, Attempted::load(&mut tx, run).await?)?;
             events.extend(appended);
             match stopped {
-                Stopped::Ended => done.ended.push(run.id),
-                Stopped::Requested(worker) => {
-                    done.requested.push(CancelSignal { worker, session, run: run.id });
-                }
+                Stopped::Ended => done.ended.push(id),
+                Stopped::Requested(worker) => done.requested.push(CancelSignal { worker, session, run: id }),
             }
         }
-        if !live.is_empty() {
+        if any {
             done.changes.push(recover::change(head, events, false));
         }
     }
@@ -240,11 +242,12 @@ pub(super) async fn stop_all(
         return Ok(interrupted);
     };
     for run in runs::live_runs(connection, session, i64::MAX).await? {
-        let (stopped, events) = stopper.stop(head, &run)?;
+        let id = run.id;
+        let (stopped, events) = stopper.stop(head, Attempted::load(connection, run).await?)?;
         interrupted.events.extend(events);
-        interrupted.runs.push(run.id);
+        interrupted.runs.push(id);
         if let Stopped::Requested(worker) = stopped {
-            interrupted.signal = Some((worker, run.id));
+            interrupted.signal = Some((worker, id));
         }
     }
     Ok(interrupted)

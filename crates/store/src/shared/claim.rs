@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{
     dialect::{self, Connection},
     lock::{Locked, lock_with_leases},
-    recover::{self, Parting},
+    recover::{self, Attempted, Parting},
     store::{ClaimRequest, Context},
     writes::{self, Writes},
 };
@@ -31,11 +31,16 @@ pub(crate) async fn claim_batch(context: &Context, batch: &[ClaimRequest]) -> Re
     let (locked, leases) = lock_with_leases(&mut tx, sessions, askers).await?;
     let ids: Vec<Uuid> = locked.heads.keys().copied().collect();
     let runs = by_session(dialect::head_runs(&mut tx, &ids).await?);
+    let is_lost =
+        |id: &Uuid| locked.heads.get(id).is_some_and(|it| matches!(it.head.owner, Owner::Expired { .. }));
+    let lost: Vec<Uuid> = ids.iter().copied().filter(is_lost).collect();
+    let lost = recover::current_runs(&mut tx, &locked.heads, &lost).await?;
     let mut office = Office {
         context,
         locked,
         leases,
         runs,
+        lost,
         writes: Writes::default(),
         answered: HashMap::new(),
         asked_again: Vec::new(),
@@ -58,6 +63,8 @@ struct Office<'a> {
     locked: Locked,
     leases: HashMap<Uuid, Owner>,
     runs: HashMap<Uuid, HeadRunRow>,
+    /// Runs of workers that are gone.
+    lost: HashMap<Uuid, Attempted>,
     writes: Writes,
     /// Sessions that changed, and who has them now: a second request for one in the same batch has to wait.
     answered: HashMap<Uuid, (WorkerId, Duration)>,
@@ -87,8 +94,8 @@ impl Office<'_> {
             return Ok(Ok(Claim::NothingToDo));
         };
         if matches!(locked.head.owner, Owner::Expired { .. }) {
-            let run = row.run.into_run()?;
-            let parted = recover::part(self.context, locked, Some(run), Parting::Lost, at, &mut self.writes)?;
+            let lost = self.lost.remove(&session);
+            let parted = recover::part(self.context, locked, lost, Parting::Lost, at, &mut self.writes)?;
             self.answered.insert(session, (request.worker, Duration::ZERO));
             return Ok(Ok(Claim::TakenBack(recover::change(locked, parted.events, false))));
         }

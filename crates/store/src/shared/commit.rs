@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use remuda_domain::{
-    Code, Error, Event, EventBody, MessageId, Run, RunState, Timestamp, error::Result, event::NewEvent,
+    Code, Error, Event, EventBody, MessageId, RunState, Timestamp, error::Result, event::NewEvent,
     session::Write,
 };
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use super::{
     claim::{by_session, grant, load_earlier_steps},
     dialect,
     lock::{Locked, lock},
-    recover::{self, Parting},
+    recover::{self, Attempted, Parting},
     store::Context,
     writes::{self, Writes},
 };
@@ -87,7 +87,7 @@ fn plan(
     context: &Context,
     commit: &Commit,
     locked: &mut Locked,
-    current: &mut HashMap<Uuid, Run>,
+    current: &mut HashMap<Uuid, Attempted>,
     writes: &mut Writes,
 ) -> Result<Result<Planned>> {
     let (fence, session, at) = (commit.fence, commit.fence.session.as_uuid(), locked.at);

@@ -8,6 +8,7 @@ use remuda_domain::{
     event::NewEvent,
     run::{Fate, ParkReason},
     session::Owner,
+    step::Step,
 };
 use sqlx::{AssertSqlSafe, query, query_scalar};
 use uuid::Uuid;
@@ -21,8 +22,8 @@ use super::{
 };
 use crate::{
     SessionChange, TakenBack,
-    error::db,
-    rows::{HeadRunRow, LockedHead, WORKER_GONE},
+    error::{db, parse},
+    rows::{LockedHead, WORKER_GONE},
     time::DbTime,
     written::RunReturn,
 };
@@ -33,6 +34,25 @@ pub(super) enum Parting {
     HandedOver,
     Parked(ParkReason),
     Lost,
+}
+
+/// A run that an owner executed, with what was committed of it.
+#[derive(Debug)]
+pub(super) struct Attempted {
+    pub(super) run: Run,
+    pub(super) steps: Vec<Step>,
+}
+
+impl Attempted {
+    pub(super) async fn load(connection: &mut Connection, run: Run) -> Result<Self> {
+        let mut steps = Vec::new();
+        if run.started_at.is_some() {
+            for row in dialect::load_steps(connection, &[run.id.as_uuid()]).await? {
+                steps.push(parse("step", &row.step)?);
+            }
+        }
+        Ok(Self { run, steps })
+    }
 }
 
 /// What parting with a session did.
@@ -48,16 +68,16 @@ pub(super) struct Parted {
 pub(super) fn part(
     context: &Context,
     locked: &mut LockedHead,
-    current: Option<Run>,
+    current: Option<Attempted>,
     parting: Parting,
     at: Timestamp,
     writes: &mut Writes,
 ) -> Result<Parted> {
     let owner = locked.head.owner.worker();
-    let current = current.filter(|run| locked.head.current == Some(run.id));
+    let current = current.filter(|it| locked.head.current == Some(it.run.id));
     let started_at = locked.current_started_at.take();
     locked.head.release();
-    let (Some(mut run), Some(worker)) = (current, owner) else {
+    let (Some(Attempted { mut run, steps }), Some(worker)) = (current, owner) else {
         return Ok(Parted::default());
     };
     let lost = i32::from(parting == Parting::Lost);
@@ -72,14 +92,8 @@ pub(super) fn part(
     };
     let ended = match fate {
         Fate::End(state, failure) => {
-            let ended = Ended {
-                run: run.id,
-                state,
-                failure: &failure,
-                started_at: run.started_at,
-                attempts: (1, lost),
-            };
-            events.push(writes.end(locked, &ended, at)?);
+            let ended = Ended { run: &run, steps: &steps, state, failure: &failure, attempts: (1, lost) };
+            events.extend(writes.end(locked, &ended, at)?);
             true
         }
         Fate::Wait => {
@@ -113,16 +127,18 @@ pub(super) async fn current_runs(
     connection: &mut Connection,
     heads: &HashMap<Uuid, LockedHead>,
     sessions: &[Uuid],
-) -> Result<HashMap<Uuid, Run>> {
+) -> Result<HashMap<Uuid, Attempted>> {
+    let mut current = HashMap::new();
     if sessions.is_empty() {
-        return Ok(HashMap::new());
+        return Ok(current);
     }
-    let rows = dialect::head_runs(connection, sessions).await?;
-    let is_current = |row: &HeadRunRow| {
-        heads.get(&row.run.session_id).is_some_and(|locked| locked.head.current == Some(row.id()))
-    };
-    let current = rows.into_iter().filter(is_current);
-    current.map(|row| Ok((row.run.session_id, row.run.into_run()?))).collect()
+    for row in dialect::head_runs(connection, sessions).await? {
+        let session = row.run.session_id;
+        if heads.get(&session).is_some_and(|locked| locked.head.current == Some(row.id())) {
+            current.insert(session, Attempted::load(connection, row.run.into_run()?).await?);
+        }
+    }
+    Ok(current)
 }
 
 /// Ids of sessions with unfinished runs whose recorded owner has no lease, in order.
@@ -223,10 +239,10 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBa
         let session = SessionId::from_uuid(*id);
         let Some(run) = runs::live_runs(&mut tx, session, 1).await?.pop() else { continue };
         let Fate::End(state, failure) = run.fate(locked.at, context.max_lost_attempts) else { continue };
-        let over =
-            Ended { run: run.id, state, failure: &failure, started_at: run.started_at, attempts: (0, 0) };
-        let event = writes.end(head, &over, locked.at)?;
-        let events = writes.append(head, vec![event])?;
+        let Attempted { run, steps } = Attempted::load(&mut tx, run).await?;
+        let over = Ended { run: &run, steps: &steps, state, failure: &failure, attempts: (0, 0) };
+        let events = writes.end(head, &over, locked.at)?;
+        let events = writes.append(head, events)?;
         ended.ended += 1;
         ended.changes.push(change(head, events, false));
         changed.insert(*id);

@@ -3,7 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Event, EventBody, RunId, RunState, Timestamp, error::Result, event::NewEvent, run::Failure,
+    Event, EventBody, Run, RunInput, RunState, Timestamp,
+    error::Result,
+    event::NewEvent,
+    run::Failure,
+    step::{self, Step},
+    tool::CallStatus,
 };
 use sqlx::query;
 use uuid::Uuid;
@@ -32,10 +37,11 @@ pub(super) struct Writes {
 
 /// How a run ended that no worker reported the end of.
 pub(super) struct Ended<'a> {
-    pub(super) run: RunId,
+    pub(super) run: &'a Run,
+    /// What its owners, if it had any, have committed.
+    pub(super) steps: &'a [Step],
     pub(super) state: RunState,
     pub(super) failure: &'a Failure,
-    pub(super) started_at: Option<Timestamp>,
     /// Attempts that ended with it, and how many of these were lost.
     pub(super) attempts: (i32, i32),
 }
@@ -48,28 +54,37 @@ impl Writes {
         Ok(events)
     }
 
-    /// Ends a run from outside and returns the event that says so, for [`Writes::append`].
+    /// Ends a run from outside and returns the events that say so, for [`Writes::append`].
     pub(super) fn end(
         &mut self,
         locked: &mut LockedHead,
         ended: &Ended<'_>,
         at: Timestamp,
-    ) -> Result<NewEvent> {
-        let Ended { run, state, failure, started_at, attempts } = *ended;
-        locked.head.retire(run);
+    ) -> Result<Vec<NewEvent>> {
+        let Ended { run, steps, state, failure, attempts } = *ended;
+        let RunInput::Tools(input) = &run.input;
+        // A run that never started has nothing to say of its calls.
+        let settled = match run.started_at {
+            Some(_) => step::settle(&input.calls, steps, state, locked.head.epoch, at),
+            None => Vec::new(),
+        };
+        locked.head.retire(run.id);
         self.finished.push(RunFinish {
-            id: run.as_uuid(),
+            id: run.id.as_uuid(),
             state: state.to_db(),
-            started_at: started_at.map(DbTime),
+            started_at: run.started_at.map(DbTime),
             finished_at: DbTime(at),
             failure: Some(json(failure)?),
-            last_steps: None,
+            last_steps: if settled.is_empty() { None } else { Some(json(&settled)?) },
             attempts: attempts.0,
             lost_attempts: attempts.1,
             stopped_at: None,
         });
-        let body = EventBody::for_end(state, Some(failure)).unwrap_or(EventBody::RunFailed(failure.clone()));
-        Ok(NewEvent { run: Some(run), at, body })
+        let outcomes = settled.into_iter().filter_map(|step| step.outcome);
+        let interrupted = outcomes.filter(|outcome| outcome.status == CallStatus::Interrupted);
+        let end = EventBody::for_end(state, Some(failure)).unwrap_or(EventBody::RunFailed(failure.clone()));
+        let bodies = interrupted.map(EventBody::ToolFailed).chain([end]);
+        Ok(bodies.map(|body| NewEvent { run: Some(run.id), at, body }).collect())
     }
 
     pub(super) async fn write(mut self, connection: &mut Connection) -> Result<()> {

@@ -1,0 +1,70 @@
+//! The real thing, in small: real servers under load are killed, stopped and wiped, and every promise holds.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::{path::Path, process::Stdio, time::Duration};
+
+use remuda_testkit::Child;
+use serde_json::Value;
+
+const VIOLATIONS: [&str; 9] = [
+    "lost",
+    "duplicated",
+    "order_violations",
+    "overlaps",
+    "reexecuted",
+    "dishonest",
+    "orphans",
+    "cursor_holes",
+    "troubles",
+];
+
+/// Runs `loadtest`, which must find everything in order, and gives its report and its picture.
+fn passes(arguments: &[&str]) -> (Value, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let output = |name: &str| std::fs::File::create(path(name)).unwrap();
+    let (stdout, stderr) = (output("stdout"), output("stderr"));
+    // As a child that dies with this test.
+    let mut loadtest = Child::start(Path::new(env!("CARGO_BIN_EXE_loadtest")), None, |command| {
+        command.args(arguments).args(["--json", "--svg"]).arg(path("timeline.svg"));
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    })
+    .unwrap();
+    // Building the server, if it has changed, takes most of it.
+    let status = loadtest.wait_timeout(Duration::from_secs(900)).unwrap();
+    let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+    assert!(status.success(), "{status}\n{}\n{}", read("stderr"), read("stdout"));
+    let report: Value = serde_json::from_str(&read("stdout")).unwrap();
+    for violation in VIOLATIONS {
+        assert_eq!(report[violation], 0, "{violation} in {report}");
+    }
+    // It was a test: runs of every end, tools that were at work, and a picture.
+    for end in ["completed", "failed", "cancelled"] {
+        assert!(report["ends"][end].as_u64().is_some(), "{end} in {report}");
+    }
+    (report, read("timeline.svg"))
+}
+
+#[test]
+fn an_embedded_server_that_is_killed_loses_and_repeats_nothing() {
+    let (report, picture) =
+        passes(&["crash", "--times", "4", "--seed", "11", "--sessions", "8", "--rate", "12"]);
+    assert_eq!(report["faults"]["kill"], 4, "{report}");
+    assert!(report["terminal"].as_u64().unwrap() > 40, "{report}");
+    assert!(report["recovery_ms"].is_object() && report["throughput"]["before"].is_number(), "{report}");
+    assert_eq!(picture.matches(">kill</text>").count(), 4);
+}
+
+#[test]
+fn a_cluster_in_trouble_loses_and_repeats_nothing() {
+    let kinds = ["worker-kill", "worker-stall", "nats-wipe"];
+    let faults = kinds.join(",");
+    let (report, picture) =
+        passes(&["chaos", "--seconds", "60", "--seed", "3", "--rate", "15", "--faults", &faults]);
+    for kind in kinds {
+        assert!(report["faults"][kind].as_u64().unwrap_or_default() > 0, "{kind} in {report}");
+        assert!(picture.contains(&format!(">{kind}</text>")), "{kind}");
+    }
+    assert!(report["terminal"].as_u64().unwrap() > 200, "{report}");
+}
