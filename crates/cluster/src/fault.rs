@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
 use rand::Rng;
+use remuda_testkit::Process;
 use serde::{Deserialize, Serialize};
 
 use crate::{clock::library, cluster::Cluster};
@@ -90,12 +91,18 @@ impl Outcome {
         Self { target: target.to_owned(), began, note, survivors: None, problems: Vec::new() }
     }
 
-    /// Notes how many tool processes outlived the lease of their worker, of how many.
-    fn with_survivors(mut self, survivors: usize, tools: usize) -> Self {
-        self.survivors = Some(survivors);
-        if survivors > 0 {
-            let problem =
-                format!("{survivors} of {tools} tool processes of {} outlived its lease", self.target);
+    /// Notes which tool processes outlived the lease of their worker, of how many.
+    fn with_survivors(mut self, survivors: &[Process], tools: usize) -> Self {
+        self.survivors = Some(survivors.len());
+        if !survivors.is_empty() {
+            let named =
+                |it: &Process| format!("{} {:?}", it.pid, it.cmdline.chars().take(120).collect::<String>());
+            let names: Vec<String> = survivors.iter().map(named).collect();
+            let (count, target) = (survivors.len(), &self.target);
+            let problem = format!(
+                "{count} of {tools} tool processes of {target} outlived its lease: {}",
+                names.join(", ")
+            );
             self.problems.push(problem);
         }
         self

@@ -91,7 +91,8 @@ async fn misconfigure(context: &jetstream::Context, change: Change) -> Result<Ou
         Change::DiscardOld | Change::DeleteConsumer => "discard = old",
     };
     let took = begun.elapsed();
-    let mut outcome = Outcome::of("nats", began, format!("set {what} of {STREAM}, put right after {took:.1?}"));
+    let mut outcome =
+        Outcome::of("nats", began, format!("set {what} of {STREAM}, put right after {took:.1?}"));
     if !repaired {
         outcome.note = format!("set {what} of {STREAM}");
         outcome.problems.push(format!("{STREAM} was not put right within {REPAIR_TIMEOUT:?}"));
