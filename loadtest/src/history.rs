@@ -135,6 +135,10 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     Started,
+    /// Its worker gave it up for another to go on.
+    HandedOver,
+    /// Its worker was lost.
+    Lost,
     Ended(RunState),
     Other,
 }

@@ -20,14 +20,6 @@ pub(crate) struct Fault {
     pub(crate) ended: Micros,
 }
 
-impl Fault {
-    /// Whether a worker loses its runs by it.
-    pub(crate) fn takes_workers(&self) -> bool {
-        ["worker-kill", "worker-stall", "worker-drain", "cut-worker-postgres", "kill"]
-            .contains(&self.kind.as_str())
-    }
-}
-
 /// What became of the rate after one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recovery {

@@ -48,8 +48,9 @@ struct Measures {
     recovery: Percentiles,
     recovery_from_beginning: Percentiles,
     first_run: Percentiles,
-    /// From a fault's beginning to the moment another worker goes on with a run that it interrupted, by kind.
-    continued: BTreeMap<String, Percentiles>,
+    /// How long runs stood still until another worker went on.
+    pause_after_loss: Percentiles,
+    pause_after_hand_over: Percentiles,
     cancel: Percentiles,
     cancel_dead: Percentiles,
     before: Option<f64>,
@@ -126,7 +127,10 @@ impl Test {
             "recovery_ms": measures.recovery.json(),
             "recovery_from_beginning_ms": measures.recovery_from_beginning.json(),
             "first_run_ms": measures.first_run.json(),
-            "continued_ms": measures.continued.iter().map(|(kind, times)| (kind.clone(), times.json())).collect::<serde_json::Map<_, _>>(),
+            "pause_ms": {
+                "worker_lost": measures.pause_after_loss.json(),
+                "handed_over": measures.pause_after_hand_over.json(),
+            },
             "cancel_ms": measures.cancel.json(),
             "cancel_dead_ms": measures.cancel_dead.json(),
             "throughput": {
@@ -168,9 +172,8 @@ impl Test {
         row("rate is back after a fault", &measures.recovery.text());
         row("  counted from its beginning", &measures.recovery_from_beginning.text());
         row("first run after a fault", &measures.first_run.text());
-        for (kind, times) in &measures.continued {
-            row(&format!("continued after {kind}"), &times.text());
-        }
+        row("run stood still, worker lost", &measures.pause_after_loss.text());
+        row("run stood still, handed over", &measures.pause_after_hand_over.text());
         row("cancel until terminal", &measures.cancel.text());
         row("cancel until process gone", &measures.cancel_dead.text());
         let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1} runs/s"));
@@ -195,7 +198,8 @@ impl Measures {
             recovery: of(|recovery| recovery.from_end),
             recovery_from_beginning: of(|recovery| recovery.from_beginning),
             first_run: of(|recovery| recovery.first_run),
-            continued: continued(facts, faults),
+            pause_after_loss: Percentiles::of(facts.pauses(true)),
+            pause_after_hand_over: Percentiles::of(facts.pauses(false)),
             cancel: Percentiles::of(cancel),
             cancel_dead: Percentiles::of(cancel_dead),
             before: rates.before(faults),
@@ -206,21 +210,6 @@ impl Measures {
     fn ratio(&self) -> Option<f64> {
         Some(self.after? / self.before.filter(|before| *before > 0.0)?)
     }
-}
-
-/// Each run that a worker after the first went on with is put down to the last fault that began before that, if it was one
-/// that takes a worker from its runs.
-fn continued(facts: &Facts<'_>, faults: &[Fault]) -> BTreeMap<String, Percentiles> {
-    let mut times: BTreeMap<String, Vec<Micros>> = BTreeMap::new();
-    for run in &facts.history.runs {
-        for at in facts.takeovers_of(&run.id) {
-            let cause = faults.iter().filter(|fault| fault.began <= *at).max_by_key(|fault| fault.began);
-            if let Some(fault) = cause.filter(|fault| fault.takes_workers()) {
-                times.entry(fault.kind.clone()).or_default().push(at - fault.began);
-            }
-        }
-    }
-    times.into_iter().map(|(kind, times)| (kind, Percentiles::of(times.into_iter()))).collect()
 }
 
 /// Times in microseconds, in order.

@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Command, ExitCode, ExitStatus, Stdio},
     time::Instant,
 };
@@ -37,6 +38,14 @@ impl Options {
             }
         }
         Ok(options)
+    }
+
+    /// The server for tests that need one beside their own package. Cargo makes it before any test of the workspace runs; asked
+    /// for by itself it would be made with other features, and half of its dependencies with it.
+    fn server(&self) -> Result<Option<PathBuf>> {
+        let whole_workspace = self.extra.is_empty();
+        let beside = env::current_exe().context("where am I?")?.with_file_name("remuda");
+        Ok((whole_workspace && env::var_os("REMUDA_BIN").is_none()).then_some(beside))
     }
 
     /// The arguments of cargo.
@@ -82,6 +91,7 @@ fn cargo_test(options: &Options, services: &Services, interrupt: &Interrupt) -> 
     command
         .args(options.cargo())
         .envs(services.environment.iter().map(|(name, value)| (*name, value.as_str())))
+        .envs(options.server()?.map(|path| ("REMUDA_BIN", path)))
         .stdin(Stdio::null())
         // One pipe for both, so that "Running …" stays before the results it announces.
         .stdout(writer.try_clone()?)

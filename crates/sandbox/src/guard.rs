@@ -79,6 +79,12 @@ impl Guard {
         }
     }
 
+    /// How long the guard lets tools live if it is not fed again; `None` is for ever.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        self.lock().deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
     /// Fails when the guard has killed, or is about to kill, everything: for effects that are no process.
     pub fn check(&self) -> Result<()> {
         match self.lock().deadline {

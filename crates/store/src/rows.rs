@@ -172,6 +172,9 @@ pub(crate) struct LeaseRow {
     pub(crate) state: i16,
     /// Microseconds until the lease ends; zero or less when it has.
     pub(crate) left_us: i64,
+    /// The database's clock when this was read.
+    #[sqlx(default)]
+    pub(crate) now: Option<DbTime>,
 }
 
 pub(crate) const WORKER_ACTIVE: i16 = 0;

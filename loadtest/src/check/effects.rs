@@ -113,18 +113,18 @@ fn lie(outcome: &Outcome, exit_code: i32, starts: usize, ended: bool) -> Option<
 /// Nothing outlives the run, and nothing of a lost owner outlives the next one's start.
 fn check_survivors(facts: &Facts<'_>, run: &FoundRun, effects: &[&Effect], verdict: &mut Verdict) {
     for takeover in facts.takeovers_of(&run.id) {
-        let limit = takeover + CLOCK_TOLERANCE;
+        let limit = takeover.at + CLOCK_TOLERANCE;
         let begun_before = |call| {
             effects
                 .iter()
-                .any(|effect| effect.call == call && effect.mark == Mark::Start && effect.at < *takeover)
+                .any(|effect| effect.call == call && effect.mark == Mark::Start && effect.at < takeover.at)
         };
         if let Some(late) = effects.iter().find(|effect| effect.at > limit && begun_before(effect.call)) {
             let sentence = format!(
                 "call {} of run {} was at work {} ms after the next worker had taken over",
                 late.call,
                 run.id,
-                (late.at - takeover) / 1000
+                (late.at - takeover.at) / 1000
             );
             verdict.found(Violation::Orphan, sentence);
         }

@@ -13,7 +13,16 @@ pub(crate) struct Facts<'a> {
     by_key: HashMap<&'a str, &'a FoundRun>,
     effects: HashMap<&'a str, Vec<&'a Effect>>,
     ends: HashMap<&'a str, Micros>,
-    takeovers: HashMap<&'a str, Vec<Micros>>,
+    takeovers: HashMap<&'a str, Vec<Takeover>>,
+}
+
+/// A worker after the first goes on with a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Takeover {
+    /// When it had done so at the latest.
+    pub(crate) at: Micros,
+    /// Whether the worker before it was lost, or gave the run up.
+    pub(crate) lost: bool,
 }
 
 impl<'a> Facts<'a> {
@@ -49,7 +58,8 @@ impl<'a> Facts<'a> {
             }
         }
         for (session, stream) in &history.streams {
-            let mut started: HashMap<&str, u32> = HashMap::new();
+            // How each run that had started was parted from its worker.
+            let mut parted: HashMap<&str, Option<bool>> = HashMap::new();
             for seen in stream {
                 let first = received.get(&(&**session, seen.cursor)).copied().unwrap_or(seen.received);
                 let at = self.believable(seen, first);
@@ -58,10 +68,14 @@ impl<'a> Facts<'a> {
                         self.ends.entry(&seen.run).or_insert(at);
                     }
                     EventKind::Started => {
-                        let starts = started.entry(&seen.run).or_default();
-                        *starts += 1;
-                        if *starts > 1 {
-                            self.takeovers.entry(&seen.run).or_default().push(at);
+                        if let Some(lost) = parted.insert(&seen.run, None) {
+                            let lost = lost.unwrap_or(true);
+                            self.takeovers.entry(&seen.run).or_default().push(Takeover { at, lost });
+                        }
+                    }
+                    EventKind::HandedOver | EventKind::Lost => {
+                        if let Some(parted) = parted.get_mut(&*seen.run) {
+                            *parted = Some(seen.kind == EventKind::Lost);
                         }
                     }
                     EventKind::Other => {}
@@ -115,8 +129,20 @@ impl<'a> Facts<'a> {
         self.ends.get(run).copied()
     }
 
-    /// When workers after the first had taken a run over, at the latest.
-    pub(crate) fn takeovers_of(&self, run: &str) -> &[Micros] {
+    /// The workers after the first that went on with a run.
+    pub(crate) fn takeovers_of(&self, run: &str) -> &[Takeover] {
         self.takeovers.get(run).map_or(&[], Vec::as_slice)
+    }
+
+    /// How long runs stood still between the last thing a tool did for one worker and the moment the next went on, after a
+    /// worker was lost or gave the run up.
+    pub(crate) fn pauses(&self, lost: bool) -> impl Iterator<Item = Micros> {
+        self.history.runs.iter().flat_map(move |run| {
+            let takeovers = self.takeovers_of(&run.id).iter().filter(move |takeover| takeover.lost == lost);
+            takeovers.filter_map(|takeover| {
+                let before = self.effects_of(&run.key).iter().rfind(|effect| effect.at < takeover.at)?;
+                Some(takeover.at - before.at)
+            })
+        })
     }
 }

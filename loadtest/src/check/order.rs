@@ -60,7 +60,7 @@ fn check_events(facts: &Facts<'_>, session: &str, stream: &[Seen], verdict: &mut
                 last_place = last_place.max(run.seq);
             }
             EventKind::Ended(_) if running == Some(&*seen.run) => running = None,
-            EventKind::Ended(_) | EventKind::Other => {}
+            EventKind::Ended(_) | EventKind::HandedOver | EventKind::Lost | EventKind::Other => {}
         }
     }
 }

@@ -196,8 +196,8 @@ fn a_submit_with_two_runs() {
             let twin = FoundRun { id: "twin".into(), state: RunState::Failed, ..found("b", 3) };
             history.runs.insert(1, FoundRun { outcomes: vec![None, None], steps: Vec::new(), ..twin });
         },
-        // Both have the key that their tools write, so these seem to be of both.
-        &[Violation::Duplicated, Violation::Overlap],
+        // Both have the key that their tools write, so these seem to be of both, and the twin says nothing of its calls.
+        &[Violation::Duplicated, Violation::Overlap, Violation::Dishonest, Violation::Dishonest],
     );
     breaks(|history| drop(history.submits.pop()), &[Violation::Duplicated]);
 }
@@ -355,4 +355,17 @@ fn holes_in_cursors() {
         },
         &[Violation::CursorHole],
     );
+}
+
+#[test]
+fn a_pause_is_counted_from_the_last_thing_a_tool_did() {
+    let pauses = |history: &History, lost| Facts::new(history).pauses(lost).collect::<Vec<_>>();
+    let mut history = good();
+    // Nobody said how the second run came to its second worker: then the first one was lost.
+    assert_eq!((pauses(&history, true), pauses(&history, false)), (vec![20 * MS], vec![]));
+    for (kind, lost) in [(EventKind::Lost, true), (EventKind::HandedOver, false)] {
+        stream(&mut history).retain(|seen| seen.cursor != 9);
+        stream(&mut history).insert(6, seen(9, 80, kind, "b"));
+        assert_eq!((pauses(&history, lost), pauses(&history, !lost)), (vec![20 * MS], vec![]));
+    }
 }

@@ -91,8 +91,12 @@ impl Subscriber {
 pub(crate) fn seen(event: &v1::Event) -> Seen {
     let kind = match terminal_state(event) {
         Some(state) => EventKind::Ended(state),
-        None if event.r#type == "run.started" => EventKind::Started,
-        None => EventKind::Other,
+        None => match event.r#type.as_str() {
+            "run.started" => EventKind::Started,
+            "run.handed_over" => EventKind::HandedOver,
+            "run.attempt_lost" => EventKind::Lost,
+            _ => EventKind::Other,
+        },
     };
     let at = event.at.as_ref().map_or(0, |at| at.seconds * 1_000_000 + Micros::from(at.nanos) / 1000);
     Seen { cursor: event.cursor, kind, run: event.run_id.as_str().into(), at, received: now() }

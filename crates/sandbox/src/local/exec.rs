@@ -20,6 +20,7 @@ use super::{Host, group::Group, root::Root};
 use crate::{
     capture::{Capture, Captured},
     command::{Command, ExecResult, ExecStatus, Program},
+    guard::Guard,
     output::{OutputSink, OutputStream},
 };
 
@@ -31,6 +32,18 @@ const DRAIN_AFTER_KILL: Duration = Duration::from_millis(100);
 /// die in between, the line never comes, and nor does the command. A shell waits by itself, so that a script costs no
 /// second program.
 const SCRIPT_GATE: &str = "IFS= read -r _ || exit 125; exec </dev/null\n";
+
+/// Where the shell can, it waits no longer than the worker may live without being heard of: a worker that is stopped between
+/// the start of a process and its registration would else leave it waiting beyond the lease.
+fn script_gate(host: &Host) -> String {
+    let left = host.options.guard.as_deref().and_then(Guard::time_left);
+    match left {
+        Some(left) if host.options.shell.ends_with("bash") => {
+            format!("IFS= read -r -t {:.3} _ || exit 125; exec </dev/null\n", left.as_secs_f64().max(0.001))
+        }
+        _ => SCRIPT_GATE.to_owned(),
+    }
+}
 const ARGV_GATE: &str = "IFS= read -r _ || exit 125; exec \"$@\" </dev/null";
 
 pub(super) async fn run(
@@ -97,7 +110,7 @@ fn spawn(host: &Host, root: &Root, command: &Command) -> Result<Child> {
     let mut process = match &command.program {
         Program::Shell(script) => {
             let mut process = Process::new(&host.options.shell);
-            process.arg("-c").arg(if gated { format!("{SCRIPT_GATE}{script}") } else { script.clone() });
+            process.arg("-c").arg(if gated { script_gate(host) + script } else { script.clone() });
             process
         }
         Program::Argv(argv) if gated => {

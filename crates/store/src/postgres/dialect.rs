@@ -89,10 +89,11 @@ pub(crate) async fn snapshot(pool: &DbPool) -> Result<Transaction<'static, Db>> 
 
 /// Locks sessions in the order of their ids, so that two transactions never wait for each other in a circle.
 pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
+    // The clock is read once the locks are held: a wait for them would else date a change before what it follows.
     query_as(concat!(
-        "SELECT ",
+        "WITH locked AS MATERIALIZED (SELECT ",
         head_columns!(),
-        ", clock_timestamp() AS now FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE"
+        " FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE) SELECT locked.*, clock_timestamp() AS now FROM locked"
     ))
     .bind(ids)
     .fetch_all(connection)
@@ -296,7 +297,9 @@ pub(crate) async fn insert_messages(connection: &mut Connection, messages: &[Mes
 }
 
 pub(crate) async fn leases(connection: &mut Connection, workers: &[Uuid]) -> Result<Vec<LeaseRow>> {
-    let sql = format!("SELECT id, state, {LEASE_LEFT} AS left_us FROM workers WHERE id = ANY($1)");
+    let sql = format!(
+        "SELECT id, state, {LEASE_LEFT} AS left_us, clock_timestamp() AS now FROM workers WHERE id = ANY($1)"
+    );
     query_as(sqlx::AssertSqlSafe(sql)).bind(workers).fetch_all(connection).await.map_err(db)
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn lock_with_leases(
     askers: impl Iterator<Item = Uuid>,
 ) -> Result<(Locked, HashMap<Uuid, Owner>)> {
     let rows = rows(connection, sessions).await?;
-    let at = time_of(&rows);
+    let mut at = time_of(&rows);
     let mut owners: Vec<Uuid> = rows.iter().filter_map(|row| row.owner).collect();
     owners.sort_unstable();
     owners.dedup();
@@ -50,6 +50,8 @@ pub(super) async fn lock_with_leases(
     let mut leases = HashMap::new();
     if !workers.is_empty() {
         let found = dialect::leases(connection, &workers.into_iter().collect::<Vec<_>>()).await?;
+        // What follows from the end of a lease comes after it, however long the database stood still in between.
+        at = found.iter().filter_map(|lease| lease.now).map(|now| now.0).fold(at, Timestamp::max);
         leases.extend(found.into_iter().map(|it| (it.id, it.owner())));
     }
     for owner in owners {
