@@ -128,7 +128,7 @@ pub(super) async fn request(
         Stopped::Ended => None,
         Stopped::Requested(worker) => Some(worker),
     };
-    let change = recover::change(head, events, false);
+    let change = recover::change(head, events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [session]).await?;
     let run = runs::load(&mut tx, tenant, run).await?;
@@ -138,7 +138,7 @@ pub(super) async fn request(
 
 /// Nothing changed.
 fn quiet(locked: &LockedHead) -> SessionChange {
-    SessionChange { wake: false, ..recover::change(locked, Vec::new(), false) }
+    SessionChange { wake: false, ..recover::change(locked, Vec::new()) }
 }
 
 /// Stops every unfinished run of a session, or of its tree, some sessions at a time.
@@ -211,7 +211,7 @@ async fn stop_some(
             }
         }
         if any {
-            done.changes.push(recover::change(head, events, false));
+            done.changes.push(recover::change(head, events));
         }
     }
     writes.write(&mut tx).await?;

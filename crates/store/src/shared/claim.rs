@@ -97,7 +97,7 @@ impl Office<'_> {
             let lost = self.lost.remove(&session);
             let parted = recover::part(self.context, locked, lost, Parting::Lost, at, &mut self.writes)?;
             self.answered.insert(session, (request.worker, Duration::ZERO));
-            return Ok(Ok(Claim::TakenBack(recover::change(locked, parted.events, false))));
+            return Ok(Ok(Claim::TakenBack(recover::change(locked, parted.events))));
         }
         Ok(Ok(match locked.head.claim(request.worker) {
             ClaimDecision::NothingToDo => Claim::NothingToDo,

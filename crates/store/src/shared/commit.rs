@@ -69,7 +69,7 @@ pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<
     let mut results = Vec::with_capacity(batch.len());
     for (plan, commit) in planned.into_iter().zip(batch) {
         results.push(match plan {
-            Ok(plan) => conclude(plan, commit, &mut locked, &mut successors)?,
+            Ok(plan) => Ok(conclude(plan, commit, &mut locked, &mut successors)?),
             Err(error) => Err(error),
         });
     }
@@ -208,10 +208,10 @@ fn conclude(
     commit: &Commit,
     locked: &mut Locked,
     successors: &mut HashMap<Uuid, HeadRunRow>,
-) -> Result<Result<Committed>> {
+) -> Result<Committed> {
     let mut committed = Committed { events: plan.events, next: None, released: false };
     if plan.moves == Move::Stay {
-        return Ok(Ok(committed));
+        return Ok(committed);
     }
     let at = locked.at;
     let head = locked.heads.get_mut(&plan.session);
@@ -231,5 +231,5 @@ fn conclude(
             committed.released = true;
         }
     }
-    Ok(Ok(committed))
+    Ok(committed)
 }

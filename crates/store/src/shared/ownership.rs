@@ -65,7 +65,7 @@ async fn release(context: &Context, fence: &Fence) -> Result<SessionChange> {
     let mut writes = Writes::default();
     let parted =
         recover::part(context, head, current.remove(&id), Parting::HandedOver, locked.at, &mut writes)?;
-    let change = recover::change(head, parted.events, false);
+    let change = recover::change(head, parted.events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [id]).await?;
     tx.commit().await.map_err(db)?;

@@ -115,10 +115,10 @@ pub(super) fn part(
 }
 
 /// What the fleet should hear of a session that nobody owns now.
-pub(super) fn change(locked: &LockedHead, events: Vec<Event>, parked: bool) -> SessionChange {
+pub(super) fn change(locked: &LockedHead, events: Vec<Event>) -> SessionChange {
     let head = &locked.head;
-    // Behind a run that ended stands a queued one: only the head of a line is ever parked.
-    let wake = head.owner == Owner::Nobody && head.pending > 0 && !parked;
+    // A parked head needs no worker, and whoever is woken for it finds nothing to do.
+    let wake = head.owner == Owner::Nobody && head.pending > 0;
     SessionChange { tenant: head.tenant, session: head.session, pool: head.pool.clone(), wake, events }
 }
 
@@ -187,7 +187,7 @@ pub(super) async fn take_back(context: &Context, limit: u32) -> Result<TakenBack
     for (id, head) in &mut locked.heads {
         let parted = part(context, head, current.remove(id), Parting::Lost, locked.at, &mut writes)?;
         taken.ended += u64::from(parted.ended);
-        taken.changes.push(change(head, parted.events, false));
+        taken.changes.push(change(head, parted.events));
     }
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, ids).await?;
@@ -244,7 +244,7 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBa
         let events = writes.end(head, &over, locked.at)?;
         let events = writes.append(head, events)?;
         ended.ended += 1;
-        ended.changes.push(change(head, events, false));
+        ended.changes.push(change(head, events));
         changed.insert(*id);
     }
     // What is left is someone's, or another process ended it first: asking again at once would find it again.

@@ -171,7 +171,7 @@ async fn resume(context: &Context, tenant: TenantId, run: RunId) -> Result<Sessi
     let head = locked.heads.get_mut(&session).ok_or_else(|| Error::internal("a run has no session"))?;
     let mut writes = Writes::default();
     let events = writes.append(head, vec![NewEvent { run: Some(run), at, body: EventBody::RunResumed }])?;
-    let change = recover::change(head, events, false);
+    let change = recover::change(head, events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [session]).await?;
     tx.commit().await.map_err(db)?;
