@@ -118,6 +118,32 @@ codes! {
     PathNotAllowed => "path_not_allowed", PermissionDenied, 403;
     /// A file or directory does not exist.
     FileNotFound => "file_not_found", NotFound, 404;
+    /// The tenant's policy does not allow this backend.
+    BackendNotAllowed => "backend_not_allowed", PermissionDenied, 403;
+    /// The tenant may not use this container image.
+    ImageNotAllowed => "image_not_allowed", PermissionDenied, 403;
+    /// The engine does not have this container image.
+    ImageNotFound => "image_not_found", FailedPrecondition, 422;
+    /// Nothing can be executed in this container image.
+    ImageUnusable => "image_unusable", FailedPrecondition, 422;
+    /// The session only talks: it has no tools.
+    ToolsDisabled => "tools_disabled", FailedPrecondition, 409;
+    /// The file exists and was not read in this session.
+    ReadRequired => "read_required", FailedPrecondition, 409;
+    /// The file changed since it was read in this session.
+    FileChanged => "file_changed", FailedPrecondition, 409;
+    /// What to replace is not in the file.
+    NoMatch => "no_match", FailedPrecondition, 409;
+    /// What to replace is in the file more than once.
+    SeveralMatches => "several_matches", FailedPrecondition, 409;
+    /// The command would wait for someone to type.
+    NeedsInput => "needs_input", FailedPrecondition, 422;
+    /// The background task does not exist, or ended with its run.
+    TaskNotFound => "task_not_found", NotFound, 404;
+    /// The address is not one that tools may reach.
+    AddressNotAllowed => "address_not_allowed", PermissionDenied, 403;
+    /// The operator has not set this up.
+    NotConfigured => "not_configured", FailedPrecondition, 501;
     /// A call with side effects was cut short; whether they happened is unknown.
     Interrupted => "interrupted", Aborted, 409;
     /// Someone asked for the run to stop.

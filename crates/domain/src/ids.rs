@@ -120,6 +120,8 @@ typed_id! {
     EventId, "evt", "event_id";
     /// A process that executes runs.
     WorkerId, "wrk", "worker_id";
+    /// A place in which a session's tools execute.
+    SandboxId, "sbx", "sandbox_id";
     /// A stored API key (never the secret itself).
     ApiKeyId, "key", "key_id";
     /// One message of a session's transcript.

@@ -9,6 +9,7 @@
 
 pub mod error;
 pub mod event;
+pub mod execution;
 pub mod identity;
 pub mod ids;
 pub mod limits;
@@ -24,7 +25,7 @@ pub mod worker;
 pub use error::{Code, Error, Result};
 pub use event::{Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, CommitId, EventId, MessageId, RunId, SessionId, StepId, TenantId, ToolCallId, WorkerId,
+    ApiKeyId, CommitId, EventId, MessageId, RunId, SandboxId, SessionId, StepId, TenantId, ToolCallId, WorkerId,
     WorkspaceId,
 };
 pub use pool::Pool;

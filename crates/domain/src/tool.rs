@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     error::Code,
+    execution::Place,
     ids::ToolCallId,
     run::{Failure, RunState},
 };
@@ -67,6 +68,9 @@ pub struct ToolOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     pub duration_ms: u64,
+    /// Where it was executed, unless that was on the worker itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
 }
 
 impl ToolOutcome {
@@ -88,7 +92,7 @@ impl ToolOutcome {
     /// An outcome without a result.
     #[must_use]
     pub fn without_result(call: &ToolCall, status: CallStatus, failure: Option<Failure>) -> Self {
-        Self { id: call.id, tool: call.tool.clone(), status, output: Value::Null, failure, duration_ms: 0 }
+        Self { id: call.id, tool: call.tool.clone(), status, output: Value::Null, failure, duration_ms: 0, place: None }
     }
 }
 

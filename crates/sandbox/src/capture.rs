@@ -12,6 +12,8 @@ pub struct Captured {
     pub truncated: bool,
     /// What the command wrote, kept or not.
     pub total_bytes: u64,
+    /// The file of the workspace that holds all of it, or as much as may be kept.
+    pub artifact: Option<String>,
 }
 
 /// Keeps the first and the last half of `limit` bytes.
@@ -47,14 +49,14 @@ impl Capture {
         let omitted = total - head.len() as u64 - tail.len() as u64;
         if omitted == 0 {
             head.extend_from_slice(&tail);
-            return Captured { text: printable(&head), truncated: !complete, total_bytes: total };
+            return Captured { text: printable(&head), truncated: !complete, total_bytes: total, artifact: None };
         }
         // Characters cut in two at the gap are left out rather than shown as broken.
         let head = &head[..whole_prefix(&head)];
         let tail = &tail[broken_start(&tail)..];
         let omitted = total - head.len() as u64 - tail.len() as u64;
         let text = format!("{}\n[… {omitted} bytes left out …]\n{}", printable(head), printable(tail));
-        Captured { text, truncated: true, total_bytes: total }
+        Captured { text, truncated: true, total_bytes: total, artifact: None }
     }
 }
 
@@ -99,7 +101,7 @@ mod tests {
     #[test]
     fn short_output_is_kept_whole() {
         let captured = capture(8, &[b"abc", b"defgh"]);
-        assert_eq!(captured, Captured { text: "abcdefgh".into(), truncated: false, total_bytes: 8 });
+        assert_eq!(captured, Captured { text: "abcdefgh".into(), truncated: false, total_bytes: 8, artifact: None });
     }
 
     #[test]

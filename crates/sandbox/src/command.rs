@@ -19,9 +19,22 @@ pub struct Command {
     pub cwd: Option<String>,
     /// Set in addition to what the backend allows.
     pub env: Vec<(String, String)>,
+    /// What the command reads; nothing if `None`.
+    pub stdin: Option<Vec<u8>>,
     pub timeout: Duration,
     /// Bytes kept of each stream: the first half and the last half of it.
     pub output_limit: usize,
+    /// Where to put output beyond that limit.
+    pub spill: Option<Spill>,
+}
+
+/// A place in the workspace for output that is too much to be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spill {
+    /// A directory of the workspace, made when needed, for the files `stdout` and `stderr`.
+    pub directory: String,
+    /// Of each file. What comes after it is only counted.
+    pub max_bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +57,15 @@ impl Command {
     }
 
     fn new(program: Program, timeout: Duration) -> Self {
-        Self { program, cwd: None, env: Vec::new(), timeout, output_limit: DEFAULT_OUTPUT_LIMIT }
+        Self {
+            program,
+            cwd: None,
+            env: Vec::new(),
+            stdin: None,
+            timeout,
+            output_limit: DEFAULT_OUTPUT_LIMIT,
+            spill: None,
+        }
     }
 
     /// Refuses what no backend could run. Backends call it first.
@@ -99,6 +120,16 @@ pub struct ExecResult {
     pub stdout: Captured,
     pub stderr: Captured,
     pub duration: Duration,
+    pub usage: Usage,
+}
+
+/// What a command and everything it waited for used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu: Duration,
+    pub max_memory_bytes: u64,
+    /// Processes that outlived the command and were killed.
+    pub left_behind: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +137,8 @@ pub enum ExecStatus {
     Exited(i32),
     /// Ended by a signal that did not come from us.
     Signalled(i32),
+    /// Killed by the kernel for want of memory.
+    OutOfMemory,
     TimedOut,
     Cancelled,
 }

@@ -9,23 +9,29 @@
 //! sees the machine as the worker's user does. Use it for work you would run yourself.
 
 mod capture;
+mod backends;
 mod command;
+mod files;
 pub mod guard;
 mod lazy;
 pub mod local;
 mod output;
 pub mod path;
+mod search;
 mod traits;
 
+pub use backends::Backends;
 pub use capture::Captured;
 pub use command::{
-    Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, Program, check_script,
+    Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, Program, Spill, Usage,
+    check_script,
 };
 pub use guard::Guard;
 pub use lazy::LazySandbox;
 pub use local::{LocalBackend, LocalOptions};
 pub use output::{NoOutput, OutputSink, OutputStream};
+pub use search::{GlobAnswer, GlobQuery, GrepAnswer, GrepMatch, GrepMode, GrepQuery};
 pub use traits::{
-    Backend, ByteRange, FileContents, FileKind, FileStat, MAX_READ_BYTES, Sandbox, SandboxRequest, WriteMode,
-    Written,
+    Backend, ByteRange, Entry, EntryKind, Existing, ExistingKind, Feature, FeatureState, FileContents, FileKind,
+    FileStat, Listing, MAX_READ_BYTES, Sandbox, SandboxRequest, WriteMode, Written,
 };

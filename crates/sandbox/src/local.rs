@@ -6,8 +6,6 @@
 mod environment;
 mod exec;
 mod group;
-mod root;
-mod write;
 
 use std::{
     path::{Path, PathBuf},
@@ -16,16 +14,23 @@ use std::{
 };
 
 use async_trait::async_trait;
-use remuda_domain::error::{Error, Result};
+use remuda_domain::{
+    error::{Error, Result},
+    execution::{BackendKind, ResourceLimits},
+};
 use tokio_util::sync::CancellationToken;
 
-use self::{environment::Environment, root::Root};
+use self::environment::Environment;
 use crate::{
     command::{Command, ExecResult},
+    files::HostFiles,
     guard::Guard,
     output::OutputSink,
-    path,
-    traits::{Backend, ByteRange, FileContents, FileStat, Sandbox, SandboxRequest, WriteMode, Written},
+    search::{GlobAnswer, GlobQuery, GrepAnswer, GrepQuery},
+    traits::{
+        Backend, ByteRange, Feature, FileContents, FileStat, Listing, Sandbox, SandboxRequest, WriteMode,
+        Written,
+    },
 };
 
 #[derive(Clone, Debug)]
@@ -66,21 +71,30 @@ impl LocalBackend {
 
 #[async_trait]
 impl Backend for LocalBackend {
-    fn name(&self) -> &'static str {
-        "local"
+    fn kind(&self) -> BackendKind {
+        BackendKind::Local
+    }
+
+    async fn check(&self, _request: &SandboxRequest) -> Result<()> {
+        Ok(())
     }
 
     async fn acquire(&self, request: &SandboxRequest) -> Result<Arc<dyn Sandbox>> {
-        let path = request.workspace_root.clone();
-        let root = blocking(move || Root::open(&path)).await?;
-        Ok(Arc::new(LocalSandbox { host: Arc::clone(&self.0), root: Arc::new(root) }))
+        let files = HostFiles::open(&request.workspace_root, self.0.options.guard.clone()).await?;
+        Ok(Arc::new(LocalSandbox { host: Arc::clone(&self.0), files, limits: request.policy.limits }))
+    }
+
+    async fn describe(&self) -> Vec<Feature> {
+        Vec::new()
     }
 }
 
 #[derive(Debug)]
 struct LocalSandbox {
     host: Arc<Host>,
-    root: Arc<Root>,
+    files: HostFiles,
+    #[expect(dead_code, reason = "to be applied by the supervisor")]
+    limits: ResourceLimits,
 }
 
 #[async_trait]
@@ -92,44 +106,36 @@ impl Sandbox for LocalSandbox {
         cancel: &CancellationToken,
     ) -> Result<ExecResult> {
         command.check()?;
-        exec::run(&self.host, &self.root, &command, output, cancel).await
+        exec::run(&self.host, self.files.root(), &command, output, cancel).await
     }
 
     async fn read_file(&self, path: &str, range: ByteRange) -> Result<FileContents> {
-        self.with_file(path, move |root, path| root.read(path, range)).await
+        self.files.read(path, range).await
     }
 
     async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<Written> {
-        let guard = self.host.options.guard.clone();
-        // A worker that was stopped for too long must not write into what is someone else's now.
-        let write = move |root: &Root, path: &str| {
-            guard.as_deref().map_or(Ok(()), Guard::check)?;
-            root.write(path, &contents, mode)
-        };
-        self.with_file(path, write).await
+        self.files.write(path, contents, mode).await
     }
 
     async fn stat(&self, path: &str) -> Result<FileStat> {
-        self.with_file(path, Root::stat).await
+        self.files.stat(path).await
     }
-}
 
-impl LocalSandbox {
-    async fn with_file<T: Send + 'static>(
-        &self,
-        path: &str,
-        work: impl FnOnce(&Root, &str) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        path::check("path", path)?;
-        let (root, path) = (Arc::clone(&self.root), path.to_owned());
-        blocking(move || work(&root, &path)).await
+    async fn list_files(&self, path: &str, limit: usize) -> Result<Listing> {
+        self.files.list(path, limit).await
     }
-}
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Error::internal("file access ended unexpectedly").with_source(error))?
+    async fn remove_file(&self, path: &str) -> Result<()> {
+        self.files.remove(path).await
+    }
+
+    async fn glob(&self, query: GlobQuery) -> Result<GlobAnswer> {
+        self.files.glob(query).await
+    }
+
+    async fn grep(&self, query: GrepQuery) -> Result<GrepAnswer> {
+        self.files.grep(query).await
+    }
 }
 
 /// Hides this process's memory and environment, where its secrets are, from processes of the same user that lack

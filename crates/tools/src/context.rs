@@ -2,12 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use remuda_domain::error::{Code, Error, Result};
+use remuda_domain::{
+    SessionId, ToolCallId,
+    error::{Code, Error, Result},
+};
 use remuda_sandbox::{LazySandbox, OutputSink};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Clone, Debug)]
 pub struct ToolContext {
+    pub session: SessionId,
+    pub call: ToolCallId,
     /// Acquired only by tools that ask for it.
     pub sandbox: Arc<LazySandbox>,
     /// The time the call has; a tool may take less.

@@ -12,4 +12,4 @@ mod tool;
 
 pub use context::ToolContext;
 pub use registry::Registry;
-pub use tool::Tool;
+pub use tool::{CallError, CallResult, Tool};

@@ -16,10 +16,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Host, group::Group, root::Root};
+use super::{Host, group::Group};
 use crate::{
     capture::{Capture, Captured},
-    command::{Command, ExecResult, ExecStatus, Program},
+    command::{Command, ExecResult, ExecStatus, Program, Usage},
+    files::Root,
     guard::Guard,
     output::{OutputSink, OutputStream},
 };
@@ -57,7 +58,7 @@ pub(super) async fn run(
     if cancel.is_cancelled() {
         let nothing = Captured::default();
         let status = ExecStatus::Cancelled;
-        return Ok(ExecResult { status, stdout: nothing.clone(), stderr: nothing, duration: Duration::ZERO });
+        return Ok(ExecResult { status, stdout: nothing.clone(), stderr: nothing, duration: Duration::ZERO, usage: Usage::default() });
     }
     let mut child = spawn(host, root, command)?;
     let (gate, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -102,6 +103,7 @@ pub(super) async fn run(
         stdout: stdout.finish(complete),
         stderr: stderr.finish(complete),
         duration: start.elapsed(),
+        usage: Usage::default(),
     })
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     arguments::{field, parse, rename},
     context::{ToolContext, cancelled, timed_out},
-    tool::Tool,
+    tool::{CallResult, Tool},
 };
 
 /// The longest `timeout_ms`.
@@ -79,7 +79,7 @@ impl Tool for Bash {
         Arguments::parse(arguments).map(drop)
     }
 
-    async fn call(&self, arguments: &Value, context: &ToolContext) -> Result<Value> {
+    async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
         let arguments = Arguments::parse(arguments)?;
         let timeout = arguments
             .timeout_ms
@@ -94,12 +94,13 @@ impl Tool for Bash {
     }
 }
 
-fn answer(result: ExecResult, timeout: Duration) -> Result<Value> {
+fn answer(result: ExecResult, timeout: Duration) -> CallResult {
     let mut answer = match result.status {
         ExecStatus::Exited(code) => json!({ "exit_code": code }),
         ExecStatus::Signalled(signal) => json!({ "exit_code": null, "signal": signal }),
-        ExecStatus::TimedOut => return Err(timed_out(timeout)),
-        ExecStatus::Cancelled => return Err(cancelled()),
+        ExecStatus::OutOfMemory => json!({ "exit_code": null, "out_of_memory": true }),
+        ExecStatus::TimedOut => return Err(timed_out(timeout).into()),
+        ExecStatus::Cancelled => return Err(cancelled().into()),
     };
     add(&mut answer, "stdout", result.stdout);
     add(&mut answer, "stderr", result.stderr);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     arguments::{field, parse},
     context::{ToolContext, cancelled},
-    tool::Tool,
+    tool::{CallResult, Tool},
 };
 
 const MAX_SLEEP_MS: u64 = 600_000;
@@ -60,6 +60,10 @@ impl Tool for Noop {
         Effects::ReadOnly
     }
 
+    fn needs_sandbox(&self) -> bool {
+        false
+    }
+
     fn schema(&self) -> Value {
         json!({
             "type": "object",
@@ -79,10 +83,10 @@ impl Tool for Noop {
         Arguments::parse(arguments).map(drop)
     }
 
-    async fn call(&self, arguments: &Value, context: &ToolContext) -> Result<Value> {
+    async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
         let Arguments { sleep_ms, fail, echo } = Arguments::parse(arguments)?;
         if context.cancel.is_cancelled() {
-            return Err(cancelled());
+            return Err(cancelled().into());
         }
         if sleep_ms > 0 {
             let sleep = async {
@@ -92,7 +96,7 @@ impl Tool for Noop {
             context.within_limits(sleep).await?;
         }
         match fail {
-            Some(text) => Err(Error::new(Code::ToolFailed, text)),
+            Some(text) => Err(Error::new(Code::ToolFailed, text).into()),
             None => Ok(echo),
         }
     }

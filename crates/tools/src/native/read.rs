@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     arguments::{field, parse, rename},
     context::ToolContext,
-    tool::Tool,
+    tool::{CallResult, Tool},
 };
 
 /// Larger files are for `Bash`, which can look at a part without reading it all.
@@ -82,7 +82,7 @@ impl Tool for Read {
         Arguments::parse(arguments).map(drop)
     }
 
-    async fn call(&self, arguments: &Value, context: &ToolContext) -> Result<Value> {
+    async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
         let arguments = Arguments::parse(arguments)?;
         let read = async {
             let sandbox = context.sandbox.get().await?;
@@ -94,13 +94,13 @@ impl Tool for Read {
                 "{} bytes, at most {MAX_FILE_BYTES} can be read; use Bash to see a part",
                 contents.size
             );
-            return Err(Error::new(Code::TooLarge, message).at(field("file_path")));
+            return Err(Error::new(Code::TooLarge, message).at(field("file_path")).into());
         }
         if let Some(what) = binary(&contents.bytes) {
             let message = format!("{what} of {} bytes, not text", contents.bytes.len());
-            return Err(Error::new(Code::ToolFailed, message).at(field("file_path")));
+            return Err(Error::new(Code::ToolFailed, message).at(field("file_path")).into());
         }
-        show(&contents.bytes, &arguments)
+        Ok(show(&contents.bytes, &arguments)?)
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     arguments::{field, parse, rename},
     context::ToolContext,
-    tool::Tool,
+    tool::{CallResult, Tool},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ impl Tool for Write {
         Arguments::parse(arguments).map(drop)
     }
 
-    async fn call(&self, arguments: &Value, context: &ToolContext) -> Result<Value> {
+    async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
         let Arguments { file_path, content } = Arguments::parse(arguments)?;
         let bytes = content.len();
         let sandbox = context.within_limits(context.sandbox.get()).await?;

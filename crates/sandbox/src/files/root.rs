@@ -24,7 +24,7 @@ use crate::{
 
 /// A workspace's directory. The descriptor is what counts; the paths are only for telling absolute names apart.
 #[derive(Debug)]
-pub(super) struct Root {
+pub(crate) struct Root {
     directory: OwnedFd,
     given: PathBuf,
     real: PathBuf,
@@ -32,7 +32,7 @@ pub(super) struct Root {
 
 impl Root {
     /// Opens the directory, making it first if it is missing.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         if !path.is_absolute() {
             return Err(Error::invalid("workspace_root", "expected an absolute path"));
         }
@@ -47,7 +47,7 @@ impl Root {
         Ok(Self { directory, given: path.to_owned(), real })
     }
 
-    pub(super) fn directory(&self, path: &str) -> Result<OwnedFd> {
+    pub(crate) fn directory(&self, path: &str) -> Result<OwnedFd> {
         self.relative(path)
             .and_then(|relative| {
                 let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
@@ -56,7 +56,7 @@ impl Root {
             .map_err(|error| error.at("cwd"))
     }
 
-    pub(super) fn read(&self, path: &str, range: ByteRange) -> Result<FileContents> {
+    pub(crate) fn read(&self, path: &str, range: ByteRange) -> Result<FileContents> {
         // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let fd = self.open_beneath(&self.relative(path)?, flags).map_err(|errno| refused(errno, path))?;
@@ -77,7 +77,7 @@ impl Root {
         Ok(FileContents { bytes, size: metadata.len() })
     }
 
-    pub(super) fn stat(&self, path: &str) -> Result<FileStat> {
+    pub(crate) fn stat(&self, path: &str) -> Result<FileStat> {
         let fd =
             self.open_beneath(&self.relative(path)?, OFlag::O_PATH).map_err(|errno| refused(errno, path))?;
         let metadata = File::from(fd).metadata().map_err(|error| failed(error, path))?;
@@ -90,7 +90,7 @@ impl Root {
     }
 
     /// A path as seen from the workspace. It may still contain `..`, about which the kernel decides.
-    pub(super) fn relative(&self, path: &str) -> Result<PathBuf> {
+    pub(crate) fn relative(&self, path: &str) -> Result<PathBuf> {
         let named = Path::new(path);
         if !named.is_absolute() {
             return Ok(named.to_owned());
@@ -102,7 +102,7 @@ impl Root {
         }
     }
 
-    pub(super) fn open_beneath(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    pub(crate) fn open_beneath(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
         const TRIES: usize = 16;
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC)
@@ -128,7 +128,7 @@ fn kind(metadata: &std::fs::Metadata) -> FileKind {
     }
 }
 
-pub(super) fn not_regular(kind: FileKind, path: &str) -> Error {
+pub(crate) fn not_regular(kind: FileKind, path: &str) -> Error {
     let what = match kind {
         FileKind::Directory => "a directory",
         FileKind::File | FileKind::Other => "not a regular file",
@@ -136,7 +136,7 @@ pub(super) fn not_regular(kind: FileKind, path: &str) -> Error {
     Error::invalid("path", format!("{} is {what}", shown(path)))
 }
 
-pub(super) fn failed(error: std::io::Error, path: &str) -> Error {
+pub(crate) fn failed(error: std::io::Error, path: &str) -> Error {
     match error.raw_os_error() {
         Some(errno) => refused(Errno::from_raw(errno), path),
         None => Error::new(Code::ToolFailed, format!("{} cannot be used", shown(path)))
@@ -146,7 +146,7 @@ pub(super) fn failed(error: std::io::Error, path: &str) -> Error {
 }
 
 /// What a refusal of the kernel means.
-pub(super) fn refused(errno: Errno, path: &str) -> Error {
+pub(crate) fn refused(errno: Errno, path: &str) -> Error {
     let (code, what) = match errno {
         Errno::EXDEV => (Code::PathNotAllowed, "leads out of the workspace"),
         Errno::ELOOP => (Code::PathNotAllowed, "leads through a link that is not followed"),

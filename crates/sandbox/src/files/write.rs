@@ -36,7 +36,7 @@ enum Place {
 }
 
 impl Root {
-    pub(super) fn write(&self, path: &str, contents: &[u8], mode: WriteMode) -> Result<Written> {
+    pub(crate) fn write(&self, path: &str, contents: &[u8], mode: WriteMode) -> Result<Written> {
         if path.ends_with('/') {
             return Err(not_regular(FileKind::Directory, path));
         }
