@@ -52,6 +52,8 @@ calls! {
     FleetServiceClient::drain_worker(DrainWorkerRequest) -> DrainWorkerResponse;
     /// What the control plane does by itself.
     FleetServiceClient::list_tasks(ListTasksRequest) -> ListTasksResponse;
+    /// What exists, or should, outside of the worker processes.
+    FleetServiceClient::list_sandboxes(ListSandboxesRequest) -> ListSandboxesResponse;
     MetaServiceClient::get_server_info(GetServerInfoRequest) -> GetServerInfoResponse;
 }
 

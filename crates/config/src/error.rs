@@ -50,6 +50,10 @@ pub struct Error {
 }
 
 impl Error {
+    pub(crate) fn one(problem: Problem) -> Self {
+        Self { problems: vec![problem] }
+    }
+
     /// `Ok` when there are no problems.
     pub(crate) fn check(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }

@@ -11,12 +11,14 @@
 //! [`Config::to_toml`].
 
 mod address;
+mod bytes;
 mod directories;
 mod duration;
 mod entries;
 mod error;
 mod layer;
 mod load;
+mod policy;
 mod secret;
 mod suggest;
 mod tree;
@@ -26,6 +28,6 @@ pub use error::{Error, Origin, Problem};
 pub use load::{LoadOptions, Loaded};
 pub use secret::SecretUrl;
 pub use tree::{
-    Config, Limits, LogFormat, Nats, Reconciler, RequireKeys, Server, Store, Stream, Telemetry, Worker,
-    Workspaces,
+    Config, Docker, Hardening, Limits, LogFormat, Nats, Reconciler, RequireKeys, Sandbox, Server, Store, Stream,
+    Telemetry, Tools, Worker, Workspaces,
 };

@@ -2,9 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use remuda_domain::execution::Policies;
 use serde::{Deserialize, Serialize};
 
-use crate::{address, duration, secret::SecretUrl};
+use crate::{address, duration, error::Error, policy, secret::SecretUrl};
 
 /// Every setting of every process. Each process reads the sections it needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,9 @@ pub struct Config {
     pub worker: Worker,
     pub reconciler: Reconciler,
     pub workspaces: Workspaces,
+    pub sandbox: Sandbox,
+    pub docker: Docker,
+    pub tools: Tools,
     pub limits: Limits,
     pub telemetry: Telemetry,
 }
@@ -28,6 +32,11 @@ impl Config {
     #[must_use]
     pub const fn default_file() -> &'static str {
         include_str!("default.toml")
+    }
+
+    /// What tenants may use, read from `sandbox.policy_file`.
+    pub fn policies(&self) -> Result<Policies, Error> {
+        policy::load(&self.sandbox.policy_file)
     }
 
     /// The settings as TOML with secrets masked: for people, not for loading again.
@@ -215,6 +224,77 @@ impl Default for Reconciler {
 pub struct Workspaces {
     /// Where tenants' default workspaces live. Absolute after [`Config::load`], like the data directory.
     pub root: PathBuf,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sandbox {
+    /// What which tenant may use; see [`Config::policies`].
+    pub policy_file: PathBuf,
+    pub hardening: Hardening,
+}
+
+/// How commands on the worker itself are held back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hardening {
+    #[default]
+    None,
+    /// By whatever the machine has.
+    Auto,
+    /// The same, and refuse to start without.
+    Required,
+}
+
+/// The Docker engine and the containers on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Docker {
+    pub host: String,
+    pub user: String,
+    pub runtime: String,
+    /// `image=count`.
+    pub spare: Vec<String>,
+    #[serde(with = "duration")]
+    pub pause_after: Duration,
+    #[serde(with = "duration")]
+    pub remove_after: Duration,
+    pub max_containers: u32,
+}
+
+impl Default for Docker {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            user: String::new(),
+            runtime: String::new(),
+            spare: Vec::new(),
+            pause_after: Duration::from_secs(60),
+            remove_after: Duration::from_secs(10 * 60),
+            max_containers: 64,
+        }
+    }
+}
+
+impl Docker {
+    /// The images to keep spare containers of, and how many.
+    #[must_use]
+    pub fn spares(&self) -> Vec<(String, u32)> {
+        let parse = |entry: &String| {
+            let (image, count) = entry.rsplit_once('=')?;
+            Some((image.trim().to_owned(), count.trim().parse().ok()?))
+        };
+        self.spare.iter().filter_map(parse).collect()
+    }
+}
+
+/// What native tools may do outside of the sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tools {
+    pub web_allowed: Vec<String>,
+    pub search_url: String,
+    pub search_key: SecretUrl,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
 
 use humantime::format_duration;
 
-use crate::tree::{Config, Nats, Server, Stream, Worker};
+use crate::tree::{Config, Docker, Nats, Server, Stream, Worker};
 
 /// The key that breaks a rule, and what was expected of it.
 pub(crate) type Broken = (&'static str, String);
@@ -36,6 +36,8 @@ pub(crate) fn rules(config: &Config) -> Vec<Broken> {
     );
     broken.duration("limits.idempotency_ttl", config.limits.idempotency_ttl, SECOND..=365 * DAY);
     broken.number("limits.max_lost_attempts", config.limits.max_lost_attempts, 1..=1000);
+    broken.docker(&config.docker);
+    broken.endpoint("tools.search_url", &config.tools.search_url);
     broken.telemetry(config);
     broken.0
 }
@@ -157,6 +159,25 @@ impl Rules {
         self.duration("worker.drain_deadline", worker.drain_deadline, Duration::ZERO..=DAY);
         self.number("worker.turn", worker.turn, 1..=1_000_000);
         self.duration("worker.kill_grace", worker.kill_grace, Duration::ZERO..=60 * SECOND);
+    }
+
+    fn docker(&mut self, docker: &Docker) {
+        let host = docker.host.as_str();
+        let known = ["unix://", "tcp://", "http://"].iter().any(|scheme| host.starts_with(scheme));
+        if !host.is_empty() && !known {
+            self.add("docker.host", "expected unix:///path/to/socket or tcp://host:port".to_owned());
+        }
+        let numeric = |text: &str| text.parse::<u32>().is_ok_and(|id| id > 0);
+        let user = docker.user.split_once(':');
+        if !docker.user.is_empty() && !user.is_some_and(|(user, group)| numeric(user) && numeric(group)) {
+            self.add("docker.user", "expected uid:gid, both above 0".to_owned());
+        }
+        if docker.spares().len() != docker.spare.len() {
+            self.add("docker.spare", "expected entries like python:3.12=2".to_owned());
+        }
+        self.duration("docker.pause_after", docker.pause_after, Duration::ZERO..=DAY);
+        self.duration("docker.remove_after", docker.remove_after, Duration::ZERO..=7 * DAY);
+        self.number("docker.max_containers", docker.max_containers, 1..=4096);
     }
 
     fn telemetry(&mut self, config: &Config) {

@@ -1,7 +1,10 @@
 //! Where the tools of a session execute.
 
+mod policy;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::policy::{Policies, TenantPolicy, check_image};
 use crate::{
     error::{Error, Result},
     ids::{SandboxId, SessionId, TenantId, WorkerId},
@@ -201,6 +204,7 @@ impl SandboxState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub backend: BackendKind,
+    #[serde(rename = "sandbox_id")]
     pub sandbox: SandboxId,
     pub image: String,
     pub digest: String,

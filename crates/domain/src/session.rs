@@ -12,6 +12,7 @@ use crate::{
     Timestamp,
     error::{Code, Error, Result},
     event::Cursor,
+    execution::ExecutionChoice,
     ids::{CommitId, RunId, SessionId, TenantId, WorkerId, WorkspaceId},
     pool::Pool,
     run::IfBusy,
@@ -204,6 +205,8 @@ pub struct Session {
     pub epoch: Epoch,
     pub last_cursor: Cursor,
     pub created_at: Timestamp,
+    /// Where its tools execute, as far as it was said.
+    pub execution: ExecutionChoice,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

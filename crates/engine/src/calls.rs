@@ -4,23 +4,25 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt as _;
 use remuda_domain::{
-    Code, Error,
-    error::Result,
+    Code, Error, SessionId,
+    execution::Place,
     limits,
     run::Failure,
     tool::{CallStatus, ToolCall, ToolOutcome},
 };
 use remuda_sandbox::{LazySandbox, NoOutput};
-use remuda_tools::{Registry, ToolContext};
-use serde_json::Value;
+use remuda_tools::{BackgroundTasks, CallError, CallResult, Registry, ToolContext};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// What calls of one run share.
 #[derive(Clone, Debug)]
 pub(crate) struct CallContext {
+    pub(crate) session: SessionId,
     pub(crate) tools: Registry,
-    pub(crate) sandbox: Arc<LazySandbox>,
+    /// Missing in a run that can execute nowhere, which never comes to a call.
+    pub(crate) sandbox: Option<Arc<LazySandbox>>,
+    pub(crate) background: Arc<BackgroundTasks>,
     /// When the run's own time is over.
     pub(crate) deadline: Instant,
     /// Kills whatever runs.
@@ -32,8 +34,10 @@ impl CallContext {
     pub(crate) async fn execute(self, call: ToolCall) -> ToolOutcome {
         let begun = Instant::now();
         let answer = AssertUnwindSafe(self.call(&call)).catch_unwind().await;
-        let result = answer.unwrap_or_else(|_| Err(Error::internal("the tool broke down (this is a bug)")));
+        let broken = || Error::internal("the tool broke down (this is a bug)");
+        let result = answer.unwrap_or_else(|_| Err(broken().into()));
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let place = self.place(&call);
         match result {
             Ok(output) => ToolOutcome {
                 id: call.id,
@@ -42,18 +46,30 @@ impl CallContext {
                 output,
                 failure: None,
                 duration_ms,
+                place,
             },
-            Err(error) => ToolOutcome { duration_ms, ..failed(&call, &error) },
+            Err(error) => ToolOutcome { duration_ms, place, ..failed(&call, error) },
         }
     }
 
-    async fn call(&self, call: &ToolCall) -> Result<Value> {
+    /// Where the call was executed, if a sandbox had to do with it.
+    fn place(&self, call: &ToolCall) -> Option<Place> {
+        let needed = self.tools.get(&call.tool).is_some_and(|tool| tool.needs_sandbox());
+        let acquired = self.sandbox.as_ref().and_then(|sandbox| sandbox.acquired());
+        acquired.filter(|_| needed).and_then(|sandbox| sandbox.place())
+    }
+
+    async fn call(&self, call: &ToolCall) -> CallResult {
         let missing = || Error::new(Code::UnknownTool, format!("this worker has no tool {}", call.tool));
         let tool = self.tools.get(&call.tool).ok_or_else(missing)?;
         let wanted = call.timeout.unwrap_or(limits::DEFAULT_TOOL_TIMEOUT);
         let left = self.deadline.saturating_duration_since(Instant::now());
+        let nowhere = || Error::new(Code::ToolsDisabled, "this run can execute nowhere");
         let context = ToolContext {
-            sandbox: Arc::clone(&self.sandbox),
+            session: self.session,
+            call: call.id,
+            sandbox: Arc::clone(self.sandbox.as_ref().ok_or_else(nowhere)?),
+            background: Arc::clone(&self.background),
             // The run's own deadline is watched from outside and means another end than a call's.
             timeout: wanted.min(left + Duration::from_secs(1)),
             cancel: self.kill.clone(),
@@ -63,7 +79,7 @@ impl CallContext {
     }
 }
 
-fn failed(call: &ToolCall, error: &Error) -> ToolOutcome {
+fn failed(call: &ToolCall, CallError { error, output }: CallError) -> ToolOutcome {
     let status = match error.code() {
         Code::ToolTimedOut => CallStatus::TimedOut,
         Code::Cancelled => CallStatus::Cancelled,
@@ -72,5 +88,6 @@ fn failed(call: &ToolCall, error: &Error) -> ToolOutcome {
     if error.code() == Code::Internal {
         tracing::error!(tool = call.tool, error = error.chain(), "a tool call failed inside");
     }
-    ToolOutcome::without_result(call, status, Some(Failure::new(error.code(), error.to_string())))
+    let failure = Failure::new(error.code(), error.to_string());
+    ToolOutcome { output, ..ToolOutcome::without_result(call, status, Some(failure)) }
 }

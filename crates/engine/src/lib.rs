@@ -12,14 +12,16 @@
 
 mod calls;
 mod journal;
+mod placement;
 mod plan;
 mod run;
 
 use std::sync::Arc;
 
 pub use journal::{Journal, patiently};
+pub use placement::Placement;
 use remuda_domain::{Timestamp, event::NewEvent, run::RunEnd, step::Step};
-use remuda_sandbox::Backend;
+use remuda_sandbox::Backends;
 use remuda_store::{NewMessage, Store};
 use remuda_tools::Registry;
 use remuda_transport::Transport;
@@ -32,12 +34,13 @@ pub struct Engine {
     pub store: Arc<dyn Store>,
     pub transport: Arc<dyn Transport>,
     pub tools: Registry,
-    pub backend: Arc<dyn Backend>,
+    pub backends: Backends,
+    pub placement: Arc<Placement>,
 }
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("backend", &self.backend).finish_non_exhaustive()
+        f.debug_struct("Engine").field("backends", &self.backends).finish_non_exhaustive()
     }
 }
 

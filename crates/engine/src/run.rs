@@ -10,8 +10,9 @@ use remuda_domain::{
     step::{Part, Role, Step},
     tool::{CallStatus, Effects, ToolOutcome},
 };
-use remuda_sandbox::{LazySandbox, SandboxRequest};
+use remuda_sandbox::LazySandbox;
 use remuda_store::{Grant, NewMessage};
+use remuda_tools::BackgroundTasks;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +38,14 @@ enum Killed {
     Abandoned,
 }
 
+/// How far a run got on this worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Walked {
+    ToTheEnd,
+    HandOver,
+    Abandoned,
+}
+
 impl Engine {
     /// Executes the granted run until it is over, handed over or abandoned.
     pub async fn execute(&self, grant: &Grant, control: &RunControl) -> Execution {
@@ -52,32 +61,19 @@ impl Engine {
     /// Fails only when the journal cannot be written, that is when the session is lost.
     async fn tools_run(&self, grant: &Grant, control: &RunControl) -> Result<Execution> {
         let RunInput::Tools(input) = &grant.run.input;
-        let mut way = Way::new(self, grant, control, input);
-        way.report_interrupted().await?;
-        if grant.run.cancel.is_some() {
-            way.killed = Some(Killed::Cancelled);
-        }
-        for group in plan::groups(&input.calls) {
-            let todo: Vec<usize> = group.filter(|index| !way.slots[*index].is_done()).collect();
-            if todo.is_empty() {
-                continue;
+        let sandbox = self.place(grant).await;
+        let mut way = Way::new(self, grant, control, input, sandbox);
+        let walked = way.walk().await;
+        // Whichever way it goes on, nothing of this run is left here.
+        way.calls.background.shutdown().await;
+        match walked? {
+            Walked::Abandoned => Ok(Execution::Abandoned),
+            Walked::HandOver => Ok(Execution::HandedOver(Box::new(way.hand_over()))),
+            Walked::ToTheEnd => {
+                let reason = self.cancel_reason(grant, way.killed).await;
+                Ok(Execution::Ended(Box::new(way.end(&reason))))
             }
-            if way.is_over() {
-                break;
-            }
-            if control.drain.is_cancelled() {
-                return Ok(Execution::HandedOver(Box::new(way.hand_over())));
-            }
-            way.run_group(&todo).await?;
         }
-        if way.killed == Some(Killed::Abandoned) || control.abandon.is_cancelled() {
-            return Ok(Execution::Abandoned);
-        }
-        if way.killed == Some(Killed::Interrupted) {
-            return Ok(Execution::HandedOver(Box::new(way.hand_over())));
-        }
-        let reason = self.cancel_reason(grant, way.killed).await;
-        Ok(Execution::Ended(Box::new(way.end(&reason))))
     }
 
     /// Why the run was cancelled, in the words of whoever asked for it.
@@ -105,23 +101,32 @@ struct Way<'a> {
     killed: Option<Killed>,
     /// Steps that the next commit has to carry.
     unsaved: Vec<usize>,
+    /// Why the run can execute nowhere.
+    refused: Option<Failure>,
 }
 
 impl<'a> Way<'a> {
-    fn new(engine: &'a Engine, grant: &'a Grant, control: &'a RunControl, input: &'a ToolsInput) -> Self {
+    fn new(
+        engine: &'a Engine,
+        grant: &'a Grant,
+        control: &'a RunControl,
+        input: &'a ToolsInput,
+        sandbox: Result<Arc<LazySandbox>>,
+    ) -> Self {
         let (run, fence) = (&grant.run, grant.fence);
         let effects = |tool: &str| engine.tools.get(tool).map_or(Effects::Mutating, |tool| tool.effects());
         let (slots, interrupted) = plan::resume(&input.calls, &grant.steps, fence.epoch, effects);
-        let request = SandboxRequest {
-            tenant: fence.tenant,
-            session: fence.session,
-            epoch: fence.epoch,
-            workspace_root: grant.workspace_root.clone().into(),
+        let (sandbox, refused) = match sandbox {
+            Ok(sandbox) => (Some(sandbox), None),
+            Err(error) => (None, Some(Failure::new(error.code(), error.to_string()))),
         };
+        let deadline = Instant::now() + grant.time_left;
         let calls = CallContext {
+            session: fence.session,
             tools: engine.tools.clone(),
-            sandbox: Arc::new(LazySandbox::new(Arc::clone(&engine.backend), request)),
-            deadline: Instant::now() + grant.time_left,
+            sandbox,
+            background: Arc::new(BackgroundTasks::new(deadline)),
+            deadline,
             kill: CancellationToken::new(),
         };
         let mut journal = Journal::new(
@@ -143,7 +148,35 @@ impl<'a> Way<'a> {
             calls,
             killed: None,
             unsaved: Vec::new(),
+            refused,
         }
+    }
+
+    /// Executes what is left of the calls, group by group.
+    async fn walk(&mut self) -> Result<Walked> {
+        self.report_interrupted().await?;
+        if self.grant.run.cancel.is_some() {
+            self.killed = Some(Killed::Cancelled);
+        }
+        for group in plan::groups(&self.input.calls) {
+            let todo: Vec<usize> = group.filter(|index| !self.slots[*index].is_done()).collect();
+            if todo.is_empty() {
+                continue;
+            }
+            if self.is_over() {
+                break;
+            }
+            if self.control.drain.is_cancelled() {
+                return Ok(Walked::HandOver);
+            }
+            self.run_group(&todo).await?;
+        }
+        Ok(match self.killed {
+            Some(Killed::Abandoned) => Walked::Abandoned,
+            _ if self.control.abandon.is_cancelled() => Walked::Abandoned,
+            Some(Killed::Interrupted) => Walked::HandOver,
+            _ => Walked::ToTheEnd,
+        })
     }
 
     /// Tells of the calls that an earlier owner left unfinished.
@@ -160,7 +193,7 @@ impl<'a> Way<'a> {
 
     /// Nothing more is to be started.
     fn is_over(&self) -> bool {
-        self.killed.is_some() || self.failure().is_some()
+        self.killed.is_some() || self.refused.is_some() || self.failure().is_some()
     }
 
     /// The failed call that fails the run, if there is one. An interrupted call has a result: that nobody knows.
@@ -288,6 +321,7 @@ impl<'a> Way<'a> {
                 let message = format!("the run did not end within {:?}", self.grant.run.timeout);
                 (RunState::TimedOut, Some(Failure::new(Code::RunTimedOut, message)))
             }
+            (None, _) if self.refused.is_some() => (RunState::Failed, self.refused.take()),
             (None, Some(outcome)) => (RunState::Failed, Some(run_failure(outcome))),
             (None, None) => (RunState::Completed, None),
         };

@@ -1,5 +1,6 @@
 //! Domain types to wire types, and requests back.
 
+mod execution;
 mod fleet;
 
 use std::time::{Duration, SystemTime};
@@ -15,6 +16,7 @@ use remuda_domain::{
 };
 use serde_json::Value;
 
+pub use self::execution::{execution_choice, sandbox};
 use crate::v1;
 
 #[must_use]
@@ -150,6 +152,7 @@ impl From<ToolOutcome> for v1::ToolOutcome {
             output,
             failure: outcome.failure.map(Into::into),
             duration_ms: i64::try_from(outcome.duration_ms).unwrap_or(i64::MAX),
+            place: outcome.place.map(Into::into),
         }
     }
 }
@@ -212,6 +215,7 @@ impl From<Session> for v1::Session {
             last_cursor: session.last_cursor,
             created_at: Some(timestamp(session.created_at)),
             parent_id: session.parent.map(|parent| parent.to_string()).unwrap_or_default(),
+            execution: (!session.execution.is_default()).then(|| session.execution.into()),
         }
     }
 }

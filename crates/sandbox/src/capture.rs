@@ -42,6 +42,16 @@ impl Capture {
         self.tail.extend(rest);
     }
 
+    /// Whether nothing would be left out after this chunk.
+    pub(crate) fn has_room_for(&self, chunk: &[u8]) -> bool {
+        self.total + chunk.len() as u64 <= (self.head_limit + self.tail_limit) as u64
+    }
+
+    /// What is kept so far.
+    pub(crate) fn kept(&self) -> Vec<u8> {
+        self.head.iter().chain(&self.tail).copied().collect()
+    }
+
     /// `complete` is false when the stream was given up before its end.
     pub(crate) fn finish(self, complete: bool) -> Captured {
         let Self { mut head, tail, total, .. } = self;

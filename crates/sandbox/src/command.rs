@@ -10,6 +10,8 @@ use crate::{capture::Captured, path};
 pub const DEFAULT_OUTPUT_LIMIT: usize = 256 * 1024;
 /// The longest script or single argument. Linux takes 128 KiB including what we add.
 pub const MAX_ARGUMENT_BYTES: usize = 127 * 1024;
+/// The most input. It is held in memory until the command reads it.
+pub const MAX_STDIN_BYTES: usize = 4 * 1024 * 1024;
 
 /// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +91,12 @@ impl Command {
                 return Err(Error::invalid("env", "expected a name without = and NUL"));
             }
             check_argument("env", value)?;
+        }
+        if let Some(stdin) = &self.stdin
+            && stdin.len() > MAX_STDIN_BYTES
+        {
+            let message = format!("{} bytes, at most {MAX_STDIN_BYTES} are allowed", stdin.len());
+            return Err(Error::new(Code::TooLarge, message).at("stdin"));
         }
         Ok(())
     }

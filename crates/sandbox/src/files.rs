@@ -3,14 +3,27 @@
 //! Commands may run elsewhere (in a container that mounts the directory); the file tools work here, where they are
 //! quick and give the same answers whichever backend runs the commands.
 
+mod bounds;
+mod glob;
+mod grep;
+mod ignored;
+mod lines;
+mod list;
+mod newest;
 mod root;
+mod spill;
+mod walk;
 mod write;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use remuda_domain::error::{Code, Error, Result};
+use remuda_domain::error::{Error, Result};
 
 pub(crate) use self::root::Root;
+use self::bounds::Bounds;
 use crate::{
     guard::Guard,
     path,
@@ -29,8 +42,18 @@ pub(crate) struct HostFiles {
 impl HostFiles {
     /// Opens the workspace's directory, making it first if it is missing.
     pub(crate) async fn open(directory: &Path, guard: Option<Arc<Guard>>) -> Result<Self> {
+        Self::open_as(directory, guard, None).await
+    }
+
+    /// The same, for commands that see the workspace elsewhere, like `/workspace`: absolute paths beneath that are
+    /// taken as well.
+    pub(crate) async fn open_as(
+        directory: &Path,
+        guard: Option<Arc<Guard>>,
+        seen_as: Option<PathBuf>,
+    ) -> Result<Self> {
         let directory = directory.to_owned();
-        let root = blocking(move || Root::open(&directory)).await?;
+        let root = blocking(move || Root::open(&directory, seen_as)).await?;
         Ok(Self { root: Arc::new(root), guard })
     }
 
@@ -43,32 +66,27 @@ impl HostFiles {
     }
 
     pub(crate) async fn write(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<Written> {
-        let guard = self.guard.clone();
-        let write = move |root: &Root, path: &str| {
-            guard.as_deref().map_or(Ok(()), Guard::check)?;
-            root.write(path, &contents, mode)
-        };
-        self.with(path, write).await
+        self.change(path, move |root, path| root.write(path, &contents, mode)).await
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Result<FileStat> {
         self.with(path, Root::stat).await
     }
 
-    pub(crate) async fn list(&self, _path: &str, _limit: usize) -> Result<Listing> {
-        Err(Error::new(Code::Unimplemented, "not yet"))
+    pub(crate) async fn list(&self, path: &str, limit: usize) -> Result<Listing> {
+        self.with(path, move |root, path| root.list(path, limit)).await
     }
 
-    pub(crate) async fn remove(&self, _path: &str) -> Result<()> {
-        Err(Error::new(Code::Unimplemented, "not yet"))
+    pub(crate) async fn remove(&self, path: &str) -> Result<()> {
+        self.change(path, Root::remove).await
     }
 
-    pub(crate) async fn glob(&self, _query: GlobQuery) -> Result<GlobAnswer> {
-        Err(Error::new(Code::Unimplemented, "not yet"))
+    pub(crate) async fn glob(&self, query: GlobQuery) -> Result<GlobAnswer> {
+        self.search(query.path.clone(), move |root, bounds| glob::search(root, &query, bounds)).await
     }
 
-    pub(crate) async fn grep(&self, _query: GrepQuery) -> Result<GrepAnswer> {
-        Err(Error::new(Code::Unimplemented, "not yet"))
+    pub(crate) async fn grep(&self, query: GrepQuery) -> Result<GrepAnswer> {
+        self.search(query.path.clone(), move |root, bounds| grep::search(root, &query, bounds)).await
     }
 
     async fn with<T: Send + 'static>(
@@ -79,6 +97,29 @@ impl HostFiles {
         path::check("path", path)?;
         let (root, path) = (Arc::clone(&self.root), path.to_owned());
         blocking(move || work(&root, &path)).await
+    }
+
+    async fn change<T: Send + 'static>(
+        &self,
+        path: &str,
+        work: impl FnOnce(&Root, &str) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let guard = self.guard.clone();
+        let checked = move |root: &Root, path: &str| {
+            guard.as_deref().map_or(Ok(()), Guard::check)?;
+            work(root, path)
+        };
+        self.with(path, checked).await
+    }
+
+    /// Looks through many files: within bounds, and no longer than someone waits for the answer.
+    async fn search<T: Send + 'static>(
+        &self,
+        path: String,
+        work: impl FnOnce(&Root, &Bounds) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (bounds, _stops_when_dropped) = Bounds::new();
+        self.with(&path, move |root, _| work(root, &bounds)).await
     }
 }
 

@@ -11,6 +11,7 @@
 mod capture;
 mod backends;
 mod command;
+pub mod docker;
 mod files;
 pub mod guard;
 mod lazy;
@@ -18,14 +19,17 @@ pub mod local;
 mod output;
 pub mod path;
 mod search;
+mod supervised;
+mod supervisor_binary;
 mod traits;
 
 pub use backends::Backends;
 pub use capture::Captured;
 pub use command::{
-    Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, Program, Spill, Usage,
+    Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, MAX_STDIN_BYTES, Program, Spill, Usage,
     check_script,
 };
+pub use docker::{DockerBackend, DockerOptions};
 pub use guard::Guard;
 pub use lazy::LazySandbox;
 pub use local::{LocalBackend, LocalOptions};

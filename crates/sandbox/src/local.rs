@@ -1,11 +1,14 @@
-//! The local backend: commands are children of this process, files are the host's.
+//! The local backend: commands are processes of this user, files are the host's.
 //!
-//! What a command starts is found by its process group. A process that leaves the group on purpose (`setsid`) is not
-//! found: it can no longer hold the call up, but it lives on. Holding such processes takes a backend with a boundary.
+//! Each command has a supervisor (`crates/supervisor`) that leads its session and inherits what it leaves behind, so
+//! nothing outlives it, also what left its group. This contains accidents: a command may do whatever this user may,
+//! unless it is confined ([`Hardening`]), and may kill its own supervisor.
 
 mod environment;
 mod exec;
 mod group;
+mod limits;
+mod wire;
 
 use std::{
     path::{Path, PathBuf},
@@ -16,17 +19,19 @@ use std::{
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Error, Result},
-    execution::{BackendKind, ResourceLimits},
+    execution::BackendKind,
 };
-use tokio_util::sync::CancellationToken;
+use remuda_supervisor::Limits;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::environment::Environment;
 use crate::{
     command::{Command, ExecResult},
-    files::HostFiles,
+    files::{HostFiles, blocking},
     guard::Guard,
     output::OutputSink,
     search::{GlobAnswer, GlobQuery, GrepAnswer, GrepQuery},
+    supervised::Job,
     traits::{
         Backend, ByteRange, Feature, FileContents, FileStat, Listing, Sandbox, SandboxRequest, WriteMode,
         Written,
@@ -59,13 +64,15 @@ pub struct LocalBackend(Arc<Host>);
 struct Host {
     options: LocalOptions,
     environment: Environment,
+    /// Supervisors of calls that were given up.
+    tasks: TaskTracker,
 }
 
 impl LocalBackend {
     #[must_use]
     pub fn new(options: LocalOptions) -> Self {
         let environment = Environment::of_this_process(&options.shell);
-        Self(Arc::new(Host { options, environment }))
+        Self(Arc::new(Host { options, environment, tasks: TaskTracker::new() }))
     }
 }
 
@@ -81,7 +88,15 @@ impl Backend for LocalBackend {
 
     async fn acquire(&self, request: &SandboxRequest) -> Result<Arc<dyn Sandbox>> {
         let files = HostFiles::open(&request.workspace_root, self.0.options.guard.clone()).await?;
-        Ok(Arc::new(LocalSandbox { host: Arc::clone(&self.0), files, limits: request.policy.limits }))
+        let wanted = request.policy.limits;
+        let limits = blocking(move || Ok(limits::of(&wanted))).await?;
+        Ok(Arc::new(LocalSandbox { host: Arc::clone(&self.0), files, limits }))
+    }
+
+    async fn keep(&self, stop: CancellationToken) {
+        stop.cancelled().await;
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
     }
 
     async fn describe(&self) -> Vec<Feature> {
@@ -93,8 +108,7 @@ impl Backend for LocalBackend {
 struct LocalSandbox {
     host: Arc<Host>,
     files: HostFiles,
-    #[expect(dead_code, reason = "to be applied by the supervisor")]
-    limits: ResourceLimits,
+    limits: Limits,
 }
 
 #[async_trait]
@@ -106,7 +120,8 @@ impl Sandbox for LocalSandbox {
         cancel: &CancellationToken,
     ) -> Result<ExecResult> {
         command.check()?;
-        exec::run(&self.host, self.files.root(), &command, output, cancel).await
+        let (command, files, grace) = (&command, &self.files, self.host.options.grace);
+        exec::run(self, &Job { command, files, output, cancel, grace }).await
     }
 
     async fn read_file(&self, path: &str, range: ByteRange) -> Result<FileContents> {

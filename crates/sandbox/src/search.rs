@@ -1,5 +1,8 @@
 //! Questions about many files at once.
 
+/// The most one answer says, whatever was asked for.
+pub(crate) const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+
 /// Which files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GlobQuery {

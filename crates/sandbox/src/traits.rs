@@ -125,6 +125,11 @@ pub trait Sandbox: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Where commands see the workspace, if that can be said.
+    fn workspace_path(&self) -> Option<&str> {
+        None
+    }
+
     /// Runs a command to its end.
     ///
     /// - A command that was started gives a result, also when it failed, ran too long or was cancelled; an error means
@@ -214,6 +219,8 @@ pub struct FileStat {
     /// Permission bits.
     pub mode: u32,
     pub modified: Option<SystemTime>,
+    /// Tells files apart and finds the same one again under another name.
+    pub inode: u64,
 }
 
 /// One entry of a directory. Links are not followed.

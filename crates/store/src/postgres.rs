@@ -27,6 +27,8 @@ mod sessions;
 mod store;
 #[path = "shared/submit.rs"]
 mod submit;
+#[path = "shared/sandboxes.rs"]
+mod sandboxes;
 #[path = "shared/tasks.rs"]
 mod tasks;
 #[path = "shared/writes.rs"]

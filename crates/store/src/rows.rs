@@ -6,6 +6,7 @@ use remuda_domain::{
     ApiKeyId, CommitId, MessageId, Pool, Run, RunId, RunState, SessionId, TenantId, Timestamp, WorkerId,
     WorkspaceId,
     error::Result,
+    execution::ExecutionChoice,
     identity::{ApiKey, Scope, Tenant},
     run::{CancelRequest, Failure, ParkReason, Parked},
     session::{Head, Owner, Session, SessionStatus, Workspace},
@@ -41,7 +42,7 @@ macro_rules! head_columns {
 macro_rules! session_columns {
     () => {
         "id, tenant_id, workspace_id, parent_id, name, title, pool, closed, created_at, epoch, owner, current_run, pending, \
-         last_cursor"
+         last_cursor, execution"
     };
 }
 
@@ -209,6 +210,7 @@ pub(crate) struct SessionRow {
     current_run: Option<Uuid>,
     pending: i64,
     last_cursor: i64,
+    execution: Option<String>,
 }
 
 impl SessionRow {
@@ -228,8 +230,14 @@ impl SessionRow {
             epoch: self.epoch,
             last_cursor: self.last_cursor,
             created_at: self.created_at.0,
+            execution: execution(self.execution.as_deref())?,
         })
     }
+}
+
+/// What a session asked for; almost always nothing.
+pub(crate) fn execution(text: Option<&str>) -> Result<ExecutionChoice> {
+    text.map_or_else(|| Ok(ExecutionChoice::default()), |text| parse("execution", text))
 }
 
 #[derive(Clone, Debug, FromRow)]
@@ -318,6 +326,7 @@ pub(crate) struct HeadRunRow {
     #[sqlx(flatten)]
     pub(crate) run: RunRow,
     pub(crate) root: String,
+    pub(crate) execution: Option<String>,
 }
 
 #[derive(Debug, FromRow)]

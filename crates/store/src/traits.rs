@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    ApiKeyId, CommitId, Cursor, Event, Fence, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId,
+    ApiKeyId, CommitId, Cursor, Event, Fence, Pool, Run, RunId, RunInput, RunState, SandboxId, SessionId, TenantId,
     Timestamp, WorkerId, WorkspaceId,
     error::Result,
     event::NewEvent,
+    execution::{ExecutionChoice, SandboxRecord},
     identity::{ApiKey, Scope, Tenant},
     page::{Page, PageRequest},
     run::{IfBusy, ParkReason, RunEnd},
@@ -18,9 +19,15 @@ use remuda_domain::{
 };
 
 /// Everything a process needs from the truth.
-pub trait Store: Identity + Sessions + Runs + Ownership + Events + Fleet + Send + Sync + 'static {}
+pub trait Store:
+    Identity + Sessions + Runs + Ownership + Events + Fleet + Sandboxes + Send + Sync + 'static
+{
+}
 
-impl<T: Identity + Sessions + Runs + Ownership + Events + Fleet + Send + Sync + 'static> Store for T {}
+impl<T> Store for T where
+    T: Identity + Sessions + Runs + Ownership + Events + Fleet + Sandboxes + Send + Sync + 'static
+{
+}
 
 /// Tenants and their keys.
 #[async_trait]
@@ -28,6 +35,8 @@ pub trait Identity {
     /// Creates the tenant, or returns the one of that name, with its default workspace rooted at `root`.
     async fn ensure_tenant(&self, name: &str, root: &str) -> Result<Tenant>;
     async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>>;
+    /// Fails with `tenant_not_found`.
+    async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant>;
     async fn create_key(&self, key: &NewKey) -> Result<ApiKey>;
     /// Finds a key that is neither revoked nor expired by the hash of its secret.
     async fn find_key(&self, secret_hash: &[u8; 32]) -> Result<Option<ApiKey>>;
@@ -100,6 +109,7 @@ pub struct NewSession {
     pub name: Option<String>,
     pub title: String,
     pub pool: Pool,
+    pub execution: ExecutionChoice,
 }
 
 /// Runs as callers see them.
@@ -265,6 +275,8 @@ pub struct Grant {
     /// Steps that earlier owners committed, in order.
     pub steps: Vec<Step>,
     pub workspace_root: String,
+    /// Where the session's tools execute, as far as it was said.
+    pub execution: ExecutionChoice,
 }
 
 /// What a worker writes at once.
@@ -379,6 +391,19 @@ pub trait Fleet {
     async fn list_tasks(&self) -> Result<Vec<TaskStatus>>;
     /// Answers when the store does.
     async fn ping(&self) -> Result<()>;
+}
+
+/// What exists, or should, outside of the worker processes. These calls act for the system, not for a tenant.
+#[async_trait]
+pub trait Sandboxes {
+    /// Writes what is known of a sandbox, new or changed.
+    async fn save_sandbox(&self, record: &SandboxRecord) -> Result<()>;
+    /// It is gone. Forgetting twice is fine.
+    async fn forget_sandbox(&self, id: SandboxId) -> Result<()>;
+    /// Newest first.
+    async fn list_sandboxes(&self, limit: u32) -> Result<Vec<SandboxRecord>>;
+    /// What tells this installation from others on the same engine, for good.
+    async fn installation(&self) -> Result<String>;
 }
 
 /// What was taken back, or ended, on behalf of owners that are gone.

@@ -87,3 +87,7 @@ impl Decoder {
         Ok(Some(Frame { channel: u32::from_be_bytes([c0, c1, c2, c3]), message }))
     }
 }
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

@@ -13,5 +13,6 @@ mod message;
 
 pub use frame::{Decoder, Frame, HEADER_BYTES, MAX_PAYLOAD_BYTES, Malformed, Message};
 pub use message::{
-    Confinement, End, ExitStatus, FromSupervisor, Limits, Program, Refusal, RefusalKind, Request, ToSupervisor,
+    Confinement, End, ExitStatus, FromSupervisor, Limits, Program, Refusal, RefusalKind, Request,
+    ToSupervisor,
 };

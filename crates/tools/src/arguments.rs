@@ -1,6 +1,10 @@
-//! Arguments: from JSON to types, with errors that name the argument.
+//! Arguments: from JSON to types, with errors that name the argument, and from types to JSON Schema.
+//!
+//! A tool's argument struct is the one source of both: `#[serde(deny_unknown_fields)]` closes the schema, doc comments
+//! are the descriptions, `#[schemars(range(…))]` and the like say what the struct's own check enforces.
 
 use remuda_domain::error::{Error, Result};
+use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -21,6 +25,63 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(arguments: &'a Value) -> Result<T> {
     })
 }
 
+/// The JSON Schema of `T`, for models and people. Tools keep it in a `LazyLock`.
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.inline_subschemas = true;
+    settings.meta_schema = None;
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    // What the arguments are as a whole is the tool's own description.
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("description");
+        object.entry("properties").or_insert_with(|| Value::Object(serde_json::Map::new()));
+    }
+    simplify(&mut schema);
+    schema
+}
+
+/// Removes what only a Rust program cares for: names and widths of types, and that an optional argument may also be
+/// `null`, which is accepted but not worth a model's attention.
+fn simplify(schema: &mut Value) {
+    let Value::Object(object) = schema else { return };
+    object.remove("title");
+    object.remove("format");
+    if object.get("default") == Some(&Value::Null) {
+        object.remove("default");
+    }
+    if let Some(Value::Array(types)) = object.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = types.as_slice() {
+            let only = only.clone();
+            object.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
+        choices.retain(|choice| choice["type"] != "null");
+        if let [Value::Object(only)] = choices.as_mut_slice() {
+            let only = std::mem::take(only);
+            object.remove("anyOf");
+            for (key, value) in only {
+                object.entry(key).or_insert(value);
+            }
+        }
+    }
+    if let Some(Value::Array(values)) = object.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        properties.values_mut().for_each(simplify);
+    }
+    for key in ["anyOf", "oneOf", "allOf"] {
+        if let Some(Value::Array(choices)) = object.get_mut(key) {
+            choices.iter_mut().for_each(simplify);
+        }
+    }
+    if let Some(items) = object.get_mut("items") {
+        simplify(items);
+    }
+}
+
 /// The full name of an argument, as errors use it.
 pub(crate) fn field(name: &str) -> String {
     // An unknown argument's name is the caller's text: keep it short and printable.
@@ -39,13 +100,61 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, Deserialize)]
+    /// Not told to anyone.
+    #[derive(Debug, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only parsed")]
     struct Some2 {
-        #[expect(dead_code, reason = "only parsed")]
+        /// Where it is.
+        #[schemars(length(min = 1))]
         file_path: String,
-        #[expect(dead_code, reason = "only parsed")]
+        /// How much.
+        #[schemars(range(min = 1, max = 9))]
         limit: Option<u64>,
+        /// Which kind.
+        kind: Option<Kind>,
+        /// Things.
+        #[serde(default)]
+        things: Vec<Thing>,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    enum Kind {
+        Small,
+        Large,
+    }
+
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only parsed")]
+    struct Thing {
+        /// Its name.
+        name: String,
+    }
+
+    #[test]
+    fn the_schema_is_closed_and_without_noise() {
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "file_path": { "type": "string", "minLength": 1, "description": "Where it is." },
+                "limit": { "type": "integer", "minimum": 1, "maximum": 9, "description": "How much." },
+                "kind": { "type": "string", "enum": ["small", "large"], "description": "Which kind." },
+                "things": {
+                    "type": "array", "description": "Things.", "default": [],
+                    "items": {
+                        "type": "object",
+                        "properties": { "name": { "type": "string", "description": "Its name." } },
+                        "required": ["name"],
+                        "additionalProperties": false
+                    }
+                }
+            },
+            "required": ["file_path"],
+            "additionalProperties": false
+        });
+        assert_eq!(schema_of::<Some2>(), expected);
     }
 
     fn refusal(arguments: &Value) -> (String, String) {

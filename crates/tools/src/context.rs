@@ -9,6 +9,8 @@ use remuda_domain::{
 use remuda_sandbox::{LazySandbox, OutputSink};
 use tokio_util::sync::CancellationToken;
 
+use crate::background::BackgroundTasks;
+
 #[derive(Clone, Debug)]
 pub struct ToolContext {
     pub session: SessionId,
@@ -20,6 +22,8 @@ pub struct ToolContext {
     pub cancel: CancellationToken,
     /// Sees output while the call runs.
     pub output: Arc<dyn OutputSink>,
+    /// Of the call's run.
+    pub background: Arc<BackgroundTasks>,
 }
 
 impl ToolContext {

@@ -5,11 +5,14 @@
 //! Adding a tool is one module in `native` and one line in [`Registry::native`].
 
 mod arguments;
+mod background;
 mod context;
 pub mod native;
 mod registry;
 mod tool;
+pub mod web;
 
+pub use background::{BackgroundTasks, MAX_RUNNING};
 pub use context::ToolContext;
-pub use registry::Registry;
+pub use registry::{Registry, ToolOptions};
 pub use tool::{CallError, CallResult, Tool};

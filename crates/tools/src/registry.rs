@@ -4,7 +4,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use remuda_domain::error::{Code, Error, Result};
 
-use crate::{native, tool::Tool};
+use crate::{
+    native,
+    tool::Tool,
+    web::{SearchProvider, WebOptions},
+};
+
+/// What an installation can set about its tools. The default suits everyone who has nothing to say.
+#[derive(Clone, Debug, Default)]
+pub struct ToolOptions {
+    /// What `WebFetch` may reach.
+    pub web: WebOptions,
+    /// Whom `WebSearch` asks.
+    pub search: Option<Arc<dyn SearchProvider>>,
+}
 
 /// A set of tools with distinct names. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -13,9 +26,17 @@ pub struct Registry(Arc<BTreeMap<String, Arc<dyn Tool>>>);
 impl Registry {
     /// The tools every installation has.
     #[must_use]
-    pub fn native() -> Self {
-        let tools: [Arc<dyn Tool>; 4] =
-            [Arc::new(native::Bash), Arc::new(native::Noop), Arc::new(native::Read), Arc::new(native::Write)];
+    pub fn native(options: &ToolOptions) -> Self {
+        let tools: Vec<Arc<dyn Tool>> = vec![
+            Arc::new(native::Bash),
+            Arc::new(native::BashOutput),
+            Arc::new(native::KillBash),
+            Arc::new(native::Noop),
+            Arc::new(native::Read),
+            Arc::new(native::WebFetch::new(&options.web)),
+            Arc::new(native::WebSearch::new(options.search.clone())),
+            Arc::new(native::Write),
+        ];
         Self(Arc::new(tools.into_iter().map(|tool| (tool.name().to_owned(), tool)).collect()))
     }
 

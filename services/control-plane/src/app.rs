@@ -1,6 +1,7 @@
 //! The application layer: what callers can do, whatever protocol they speak.
 
 mod cancel;
+mod execution;
 mod explain;
 mod fleet;
 mod runs;
@@ -10,7 +11,7 @@ mod wait;
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
 pub use explain::{Explanation, Receipt};
-use remuda_domain::{Error, error::Result};
+use remuda_domain::{Error, error::Result, execution::Policies};
 use remuda_store::Store;
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
@@ -33,6 +34,8 @@ pub struct AppOptions {
     /// The tools that runs may call.
     pub tools: BTreeSet<String>,
     pub check_call: CheckCall,
+    /// Where the sessions of which tenant may execute.
+    pub policies: Arc<Policies>,
 }
 
 impl std::fmt::Debug for AppOptions {
@@ -48,6 +51,7 @@ pub struct App {
     transport: Arc<dyn Transport>,
     tools: Arc<BTreeSet<String>>,
     check_call: CheckCall,
+    policies: Arc<Policies>,
     waker: Waker,
     /// Rings when a wake-up may have been lost.
     alarm: Alarm,
@@ -73,6 +77,7 @@ impl App {
             transport: options.transport,
             tools: Arc::new(options.tools),
             check_call: options.check_call,
+            policies: options.policies,
             waker,
             alarm,
             tasks,

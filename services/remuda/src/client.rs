@@ -2,6 +2,7 @@
 
 mod calls;
 mod cancel;
+mod execution;
 mod exit;
 mod explain;
 mod fleet;
@@ -11,6 +12,7 @@ mod receipts;
 mod render;
 mod run;
 mod runs;
+mod sandboxes;
 mod sessions;
 mod tasks;
 mod watch;

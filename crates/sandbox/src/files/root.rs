@@ -6,14 +6,18 @@
 use std::{
     fs::File,
     io::{Read, Seek, SeekFrom},
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
     path::{Path, PathBuf},
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2},
-    sys::stat::Mode,
+    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlink},
+    sys::stat::{Mode, fstat},
+    unistd::{Gid, Uid},
 };
 use remuda_domain::error::{Code, Error, Result};
 
@@ -22,17 +26,22 @@ use crate::{
     traits::{ByteRange, FileContents, FileKind, FileStat, MAX_READ_BYTES},
 };
 
+/// How files are opened to be read. Without `O_NONBLOCK`, opening a FIFO would wait for a writer.
+pub(super) const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
+
 /// A workspace's directory. The descriptor is what counts; the paths are only for telling absolute names apart.
 #[derive(Debug)]
 pub(crate) struct Root {
     directory: OwnedFd,
+    /// What commands call it, where that is something else.
+    seen_as: Option<PathBuf>,
     given: PathBuf,
     real: PathBuf,
 }
 
 impl Root {
     /// Opens the directory, making it first if it is missing.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path, seen_as: Option<PathBuf>) -> Result<Self> {
         if !path.is_absolute() {
             return Err(Error::invalid("workspace_root", "expected an absolute path"));
         }
@@ -44,7 +53,16 @@ impl Root {
         let real = path.canonicalize().map_err(failed)?;
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-        Ok(Self { directory, given: path.to_owned(), real })
+        Ok(Self { directory, seen_as, given: path.to_owned(), real })
+    }
+
+    /// Whose the workspace is, if this process may give files away: what it makes is to be of use to them.
+    pub(super) fn heir(&self) -> nix::Result<Option<(Uid, Gid)>> {
+        if !Uid::effective().is_root() {
+            return Ok(None);
+        }
+        let stat = fstat(&self.directory)?;
+        Ok(Some((Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid))))
     }
 
     pub(crate) fn directory(&self, path: &str) -> Result<OwnedFd> {
@@ -57,9 +75,7 @@ impl Root {
     }
 
     pub(crate) fn read(&self, path: &str, range: ByteRange) -> Result<FileContents> {
-        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let fd = self.open_beneath(&self.relative(path)?, flags).map_err(|errno| refused(errno, path))?;
+        let fd = self.open_beneath(&self.relative(path)?, READ).map_err(|errno| refused(errno, path))?;
         let mut file = File::from(fd);
         let failed = |error: std::io::Error| failed(error, path);
         let metadata = file.metadata().map_err(failed)?;
@@ -86,6 +102,7 @@ impl Root {
             size: metadata.len(),
             mode: metadata.mode() & 0o7777,
             modified: metadata.modified().ok(),
+            inode: metadata.ino(),
         })
     }
 
@@ -95,18 +112,41 @@ impl Root {
         if !named.is_absolute() {
             return Ok(named.to_owned());
         }
-        match named.strip_prefix(&self.given).or_else(|_| named.strip_prefix(&self.real)) {
-            Ok(inside) if inside.as_os_str().is_empty() => Ok(".".into()),
-            Ok(inside) => Ok(inside.to_owned()),
-            Err(_) => Err(refused(Errno::EXDEV, path)),
+        // What commands call it comes first: a path that was seen in their output means what they mean by it.
+        let inside = [self.seen_as.as_ref(), Some(&self.given), Some(&self.real)]
+            .into_iter()
+            .flatten()
+            .find_map(|root| named.strip_prefix(root).ok());
+        match inside {
+            Some(inside) if inside.as_os_str().is_empty() => Ok(".".into()),
+            Some(inside) => Ok(inside.to_owned()),
+            None => Err(refused(Errno::EXDEV, path)),
         }
     }
 
+    /// Where an open file or directory really is, from the workspace on; empty for the workspace itself.
+    pub(super) fn whereabouts(&self, open: &OwnedFd) -> nix::Result<PathBuf> {
+        let link = |fd: &OwnedFd| readlink(Path::new(&format!("/proc/self/fd/{}", fd.as_raw_fd())));
+        let (root, place) = (PathBuf::from(link(&self.directory)?), PathBuf::from(link(open)?));
+        place.strip_prefix(root).map(Path::to_owned).map_err(|_| Errno::EXDEV)
+    }
+
+    /// Opens what a path leads to, through links that stay within the workspace.
     pub(crate) fn open_beneath(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        self.open_how(path, flags, ResolveFlag::empty())
+    }
+
+    /// Opens what is at a path, through no link at all. An empty path is the workspace.
+    pub(super) fn open_exactly(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        self.open_how(path, flags | OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS)
+    }
+
+    fn open_how(&self, path: &Path, flags: OFlag, resolve: ResolveFlag) -> nix::Result<OwnedFd> {
         const TRIES: usize = 16;
         let how = OpenHow::new()
             .flags(flags | OFlag::O_CLOEXEC)
-            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+            .resolve(resolve | ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         for _ in 1..TRIES {
             match openat2(&self.directory, path, how) {
                 // Something was renamed meanwhile, and the kernel is not sure of having stayed beneath.
@@ -153,6 +193,8 @@ pub(crate) fn refused(errno: Errno, path: &str) -> Error {
         Errno::ENOENT => (Code::FileNotFound, "does not exist"),
         Errno::ENOTDIR => (Code::FileNotFound, "leads through something that is not a directory"),
         Errno::EISDIR => (Code::InvalidArgument, "is a directory"),
+        Errno::ENOTEMPTY => (Code::InvalidArgument, "is a directory that is not empty"),
+        Errno::EBUSY => (Code::InvalidArgument, "is in use as a whole and cannot be changed"),
         Errno::ENXIO => (Code::InvalidArgument, "is not a regular file"),
         Errno::ENAMETOOLONG => (Code::InvalidArgument, "has a name that is too long"),
         Errno::EEXIST => (Code::AlreadyExists, "exists already"),

@@ -15,7 +15,7 @@ use nix::{
     errno::Errno,
     fcntl::{AtFlags, OFlag, openat, readlinkat, renameat},
     sys::stat::{Mode, SFlag, fstatat, mkdirat},
-    unistd::{UnlinkatFlags, linkat, unlinkat},
+    unistd::{Gid, Uid, UnlinkatFlags, fchown, linkat, unlinkat},
 };
 use remuda_domain::error::Result;
 
@@ -31,8 +31,15 @@ const MAX_LINKS: usize = 40;
 /// What is at the place to write to.
 enum Place {
     Free,
-    File { mode: u32 },
+    File(Old),
     Link { to: PathBuf },
+}
+
+/// What a new file takes over from the one it replaces.
+#[derive(Clone, Copy)]
+struct Old {
+    mode: u32,
+    owner: (Uid, Gid),
 }
 
 impl Root {
@@ -47,7 +54,7 @@ impl Root {
             };
             let parent = target.parent().unwrap_or(Path::new("")).to_owned();
             let directory = self.make_directory(&parent).map_err(|errno| refused(errno, path))?;
-            let permissions = match look(&directory, &name, path)? {
+            let old = match look(&directory, &name, path)? {
                 // The target is resolved like any other path: one that leads out is refused.
                 Place::Link { to } => {
                     if to.is_absolute() {
@@ -56,14 +63,14 @@ impl Root {
                     target = parent.join(to);
                     continue;
                 }
-                Place::File { .. } if mode == WriteMode::CreateNew => {
+                Place::File(_) if mode == WriteMode::CreateNew => {
                     return Err(refused(Errno::EEXIST, path));
                 }
-                Place::File { mode } => Some(mode),
+                Place::File(old) => Some(old),
                 Place::Free => None,
             };
-            place(&directory, &name, contents, permissions, mode).map_err(|error| failed(error, path))?;
-            return Ok(Written { created: permissions.is_none() });
+            self.place(&directory, &name, contents, old, mode).map_err(|error| failed(error, path))?;
+            return Ok(Written { created: old.is_none() });
         }
         Err(refused(Errno::ELOOP, path))
     }
@@ -86,7 +93,11 @@ impl Root {
                         Path::new(component.as_os_str()),
                         Mode::from_bits_truncate(0o777),
                     ) {
-                        Ok(()) | Err(Errno::EEXIST) => self.open_beneath(&prefix, flags)?,
+                        Ok(()) => {
+                            self.bequeath_directory(&prefix)?;
+                            self.open_beneath(&prefix, flags)?
+                        }
+                        Err(Errno::EEXIST) => self.open_beneath(&prefix, flags)?,
                         Err(errno) => return Err(errno),
                     }
                 }
@@ -94,6 +105,48 @@ impl Root {
             };
         }
         Ok(directory)
+    }
+
+    /// Gives a directory that was just made to the owner of the workspace. Opened for reading, because a descriptor that
+    /// only names a place (`O_PATH`) cannot change what is there.
+    fn bequeath_directory(&self, path: &Path) -> nix::Result<()> {
+        match self.heir()? {
+            Some(heir) => give(self.open_beneath(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?, heir),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a new file at `name`. A hard link to the old one elsewhere keeps the old contents.
+    fn place(
+        &self,
+        directory: &OwnedFd,
+        name: &Path,
+        contents: &[u8],
+        old: Option<Old>,
+        mode: WriteMode,
+    ) -> std::io::Result<()> {
+        let (mut file, temporary) = Temporary::create(directory.as_fd())?;
+        if let Some(heir) = self.heir()? {
+            give(&file, old.map_or(heir, |old| old.owner))?;
+        }
+        if let Some(old) = old {
+            file.set_permissions(Permissions::from_mode(old.mode))?;
+        }
+        file.write_all(contents)?;
+        match mode {
+            WriteMode::Overwrite => temporary.rename(name)?,
+            // Unlike a rename, a link refuses to replace.
+            WriteMode::CreateNew => linkat(directory, &temporary.name, directory, name, AtFlags::empty())?,
+        }
+        Ok(())
+    }
+}
+
+/// Changes the owner, where the file system knows owners.
+fn give(file: impl AsFd, (user, group): (Uid, Gid)) -> nix::Result<()> {
+    match fchown(file, Some(user), Some(group)) {
+        Err(Errno::EPERM | Errno::EINVAL) => Ok(()),
+        result => result,
     }
 }
 
@@ -104,7 +157,10 @@ fn look(directory: &OwnedFd, name: &Path, path: &str) -> Result<Place> {
     };
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         // Not the set-id bits: new contents do not inherit the trust in old ones.
-        SFlag::S_IFREG => Ok(Place::File { mode: stat.st_mode & 0o777 }),
+        SFlag::S_IFREG => Ok(Place::File(Old {
+            mode: stat.st_mode & 0o777,
+            owner: (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)),
+        })),
         SFlag::S_IFLNK => {
             let to = readlinkat(directory, name).map_err(|errno| refused(errno, path))?;
             Ok(Place::Link { to: to.into() })
@@ -112,27 +168,6 @@ fn look(directory: &OwnedFd, name: &Path, path: &str) -> Result<Place> {
         SFlag::S_IFDIR => Err(not_regular(FileKind::Directory, path)),
         _ => Err(not_regular(FileKind::Other, path)),
     }
-}
-
-/// Puts a new file at `name`. A hard link to the old one elsewhere keeps the old contents.
-fn place(
-    directory: &OwnedFd,
-    name: &Path,
-    contents: &[u8],
-    permissions: Option<u32>,
-    mode: WriteMode,
-) -> std::io::Result<()> {
-    let (mut file, temporary) = Temporary::create(directory.as_fd())?;
-    if let Some(bits) = permissions {
-        file.set_permissions(Permissions::from_mode(bits))?;
-    }
-    file.write_all(contents)?;
-    match mode {
-        WriteMode::Overwrite => temporary.rename(name)?,
-        // Unlike a rename, a link refuses to replace.
-        WriteMode::CreateNew => linkat(directory, &temporary.name, directory, name, AtFlags::empty())?,
-    }
-    Ok(())
 }
 
 /// A file of ours that is removed unless it found its place.

@@ -1,16 +1,13 @@
 //! What a command may know of this process's environment.
 
-use std::{
-    ffi::{OsStr, OsString},
-    path::Path,
-};
+use std::{ffi::OsString, path::Path};
 
 /// Everything else (keys, tokens, `REMUDA_*`) stays here. A list of what to hide would always miss one.
 const ALLOWED: &[&str] = &["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 #[derive(Debug)]
-pub(super) struct Environment(Vec<(OsString, OsString)>);
+pub(super) struct Environment(Vec<(String, String)>);
 
 impl Environment {
     pub(super) fn of_this_process(shell: &Path) -> Self {
@@ -18,22 +15,27 @@ impl Environment {
     }
 
     fn select(from: impl IntoIterator<Item = (OsString, OsString)>, shell: &Path) -> Self {
-        let mut kept: Vec<_> =
-            from.into_iter().filter(|(name, _)| ALLOWED.iter().any(|allowed| name == allowed)).collect();
+        let text = from.into_iter().filter_map(|(name, value)| {
+            // What is no text cannot be sent to a supervisor; nobody needs it.
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        let mut kept: Vec<_> = text.filter(|(name, _)| ALLOWED.contains(&name.as_str())).collect();
         if !kept.iter().any(|(name, _)| name == "PATH") {
             kept.push(("PATH".into(), DEFAULT_PATH.into()));
         }
-        kept.push(("SHELL".into(), shell.into()));
+        kept.push(("SHELL".into(), shell.to_string_lossy().into_owned()));
         Self(kept)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
-        self.0.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    pub(super) fn to_vec(&self) -> Vec<(String, String)> {
+        self.0.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
     #[test]
@@ -46,9 +48,9 @@ mod tests {
             ("home", "y"),
         ]
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let environment = Environment::select(from, Path::new("/bin/sh"));
-        let seen: Vec<_> =
-            environment.iter().filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?))).collect();
-        assert_eq!(seen, [("HOME", "/h"), ("PATH", DEFAULT_PATH), ("SHELL", "/bin/sh")]);
+        let broken = (OsString::from("LANG"), OsString::from_vec(vec![0xff]));
+        let environment = Environment::select(from.into_iter().chain([broken]), Path::new("/bin/sh"));
+        let expected = [("HOME", "/h"), ("PATH", DEFAULT_PATH), ("SHELL", "/bin/sh")];
+        assert_eq!(environment.to_vec(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 }

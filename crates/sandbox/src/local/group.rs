@@ -1,113 +1,135 @@
-//! A command's process group: nothing of it outlives its handle.
+//! A command's supervisor and the processes that it leads: none of them outlives its handle.
 
-use std::{io, process::ExitStatus, time::Duration};
+use std::{io, time::Duration};
 
 use nix::{
     errno::Errno,
-    sys::signal::{Signal, killpg},
+    sys::signal::{Signal, kill, killpg},
     unistd::Pid,
 };
-use tokio::{process::Child, time::Instant};
+use tokio::{
+    process::Child,
+    runtime::Handle,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::task::TaskTracker;
 
 use crate::guard::Registration;
 
+/// How long a supervisor may take to kill everything once its input has ended.
+const END_TIME: Duration = Duration::from_secs(4);
 /// How long to look whether killed processes are gone. They are at once, unless stuck in the kernel.
-const GONE_TIMEOUT: Duration = Duration::from_secs(1);
+const GONE_TIME: Duration = Duration::from_secs(1);
 
-/// A running child that leads its own process group. Dropping it kills the group.
+/// A running supervisor, the leader of its own process group.
+///
+/// It kills what the command started, also what left the group; only if it cannot, the group is killed from here. So
+/// dropping this leaves a little to be done in the background.
 #[derive(Debug)]
 pub(super) struct Group {
-    child: Child,
-    id: Pid,
-    gone: bool,
-    /// Declared last: the guard forgets the group only after `drop` has killed it.
-    registration: Option<Registration>,
+    member: Option<Member>,
+    tasks: TaskTracker,
 }
 
 impl Group {
-    /// `child` must have been started with `process_group(0)`.
-    pub(super) fn new(child: Child) -> io::Result<Self> {
+    pub(super) fn new(child: Child, tasks: TaskTracker) -> io::Result<Self> {
         let id = child
             .id()
             .and_then(|id| i32::try_from(id).ok())
             .ok_or_else(|| io::Error::other("no process id"))?;
-        Ok(Self { child, id: Pid::from_raw(id), gone: false, registration: None })
+        let member = Member { child, id: Pid::from_raw(id), ended: false, registration: None };
+        Ok(Self { member: Some(member), tasks })
     }
 
-    pub(super) fn id(&self) -> Pid {
-        self.id
+    pub(super) fn id(&self) -> Option<Pid> {
+        self.member.as_ref().map(|member| member.id)
     }
 
     pub(super) fn guarded_by(&mut self, registration: Registration) {
-        self.registration = Some(registration);
-    }
-
-    /// Waits for the leader's end. Cancel-safe.
-    pub(super) async fn wait(&mut self) -> io::Result<ExitStatus> {
-        self.child.wait().await
-    }
-
-    pub(super) fn ask_to_end(&self) {
-        self.signal(Signal::SIGTERM);
-    }
-
-    /// Kills whoever is left, the leader too, and looks until they are gone.
-    pub(super) async fn clear(&mut self) {
-        let mut delay = Duration::from_millis(1);
-        let deadline = Instant::now() + GONE_TIMEOUT;
-        while self.signal(Signal::SIGKILL) {
-            // Collects the leader, if it was still there.
-            if let Err(error) = self.child.try_wait() {
-                tracing::warn!(%error, group = %self.id, "cannot collect a tool process");
-            }
-            // The dead can still be signalled until their parent, who is not us, collects them.
-            let id = self.id;
-            if !tokio::task::spawn_blocking(move || any_runs(id)).await.unwrap_or(true) {
-                break;
-            }
-            if Instant::now() >= deadline {
-                tracing::warn!(group = %self.id, "a tool's processes were killed but are not gone");
-                break;
-            }
-            tokio::time::sleep(delay).await;
-            delay *= 2;
+        if let Some(member) = &mut self.member {
+            member.registration = Some(registration);
         }
-        self.gone = true;
-        self.registration = None;
     }
 
-    /// Whether there was anyone to signal.
-    fn signal(&self, signal: Signal) -> bool {
-        match killpg(self.id, signal) {
-            Ok(()) => true,
-            Err(Errno::ESRCH) => false,
-            Err(errno) => {
-                tracing::warn!(%errno, group = %self.id, "cannot signal a tool's processes");
-                false
-            }
+    /// Lets a supervisor that the command has stopped hear what it is told.
+    pub(super) fn wake(&self) {
+        if let Some(member) = &self.member {
+            let _gone = kill(member.id, Signal::SIGCONT);
+        }
+    }
+
+    /// Waits for the end of a supervisor that has said its last, or whose input has ended.
+    pub(super) async fn end(mut self) {
+        if let Some(member) = self.member.take() {
+            member.end().await;
         }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if !self.gone {
-            self.signal(Signal::SIGKILL);
+        self.wake();
+        // Without a runtime, or when it is shut down, dropping the member has to do.
+        if let Some(member) = self.member.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            self.tasks.spawn_on(member.end(), &runtime);
         }
     }
 }
 
-/// Whether a process of the group is there and not dead.
-fn any_runs(group: Pid) -> bool {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return true };
-    entries.flatten().any(|entry| {
-        let is_process = entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        // Its name, in parentheses, may hold anything; what follows is: state, parent, group.
-        is_process
-            && std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| {
-                let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-                let dead = matches!(fields.next(), Some("Z" | "X"));
-                !dead && fields.nth(1).and_then(|field| field.parse().ok()) == Some(group.as_raw())
-            })
-    })
+#[derive(Debug)]
+struct Member {
+    child: Child,
+    id: Pid,
+    ended: bool,
+    /// Declared last: the guard forgets the group only after `drop` has killed it.
+    registration: Option<Registration>,
+}
+
+impl Member {
+    async fn end(mut self) {
+        match timeout(END_TIME, self.child.wait()).await {
+            // It is the last of its group.
+            Ok(Ok(status)) if status.code().is_some() => self.ended = true,
+            _ => self.clear().await,
+        }
+    }
+
+    /// Kills whoever is left of the group, the supervisor too, and looks until they are gone.
+    async fn clear(&mut self) {
+        let (mut delay, deadline) = (Duration::from_millis(1), Instant::now() + GONE_TIME);
+        while self.kill() {
+            if let Err(error) = self.child.try_wait() {
+                tracing::warn!(%error, group = %self.id, "cannot collect a supervisor");
+            }
+            if Instant::now() >= deadline {
+                tracing::warn!(group = %self.id, "a tool's processes were killed but are not gone");
+                break;
+            }
+            sleep(delay).await;
+            delay *= 2;
+        }
+        self.ended = true;
+    }
+
+    /// Whether there was anyone to kill. The dead count until whoever inherited them collects them.
+    fn kill(&self) -> bool {
+        match killpg(self.id, Signal::SIGKILL) {
+            Ok(()) => true,
+            Err(Errno::ESRCH) => false,
+            Err(errno) => {
+                tracing::warn!(%errno, group = %self.id, "cannot kill a tool's processes");
+                false
+            }
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.kill();
+        }
+    }
 }

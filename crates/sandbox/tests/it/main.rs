@@ -6,6 +6,7 @@ mod bench;
 mod commands;
 mod files;
 mod local;
+mod search;
 
 /// Makes a test of every function of the suite, for one backend. `$make` is an async function that returns a `Bench`.
 macro_rules! backend_suite {
@@ -48,6 +49,25 @@ macro_rules! backend_suite {
             swapped_directories_do_not_lead_out,
             sparse_file_is_not_read_whole,
             stat_says_what_is_there,
+            lists_a_directory,
+            a_large_directory_is_listed_in_part,
+            removes_what_is_named_and_nothing_else,
+            devices_are_not_read,
+            new_files_have_the_owner_of_the_workspace,
+            a_full_disk_loses_nothing,
+            a_read_only_directory_is_refused,
+        );
+        crate::backend_suite!($make; search:
+            glob_finds_the_newest_first,
+            glob_leaves_out_what_is_not_named,
+            bad_questions_are_refused,
+            grep_shows_lines_and_context,
+            grep_names_and_counts_files,
+            grep_leaves_out_what_ripgrep_does,
+            odd_files_are_no_trouble,
+            searches_are_bounded,
+            thousands_of_files,
+            swapped_directories_are_not_searched,
         );
     };
     ($make:path; $group:ident: $($name:ident,)*) => {

@@ -219,7 +219,7 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
+        ", w.root, s.execution FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
          JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
          WHERE session_id = wanted.id AND state < 10 ORDER BY seq LIMIT 1) r"
     ))

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     Claim, Grant,
     error::{db, parse},
-    rows::{HeadRunRow, LockedHead},
+    rows::{self, HeadRunRow, LockedHead},
 };
 
 /// Grants ownership of many sessions in one transaction.
@@ -128,6 +128,7 @@ pub(super) fn by_session(rows: Vec<HeadRunRow>) -> HashMap<Uuid, HeadRunRow> {
 /// Makes a run the current one and gives it to the owner. A run that started before keeps that time.
 pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: Timestamp) -> Result<Grant> {
     let already_current = locked.head.current == Some(row.id());
+    let execution = rows::execution(row.execution.as_deref())?;
     let mut run = row.run.into_run()?;
     // The worker may ask twice for what it has, because the first answer was lost: that is no second attempt.
     run.attempt += u32::from(!already_current);
@@ -137,7 +138,7 @@ pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: 
     locked.head.current = Some(run.id);
     locked.current_started_at = Some(started_at);
     let time_left = run.deadline().and_then(|deadline| (deadline - at).to_std().ok()).unwrap_or_default();
-    Ok(Grant { fence, run, time_left, steps: Vec::new(), workspace_root: row.root })
+    Ok(Grant { fence, run, time_left, steps: Vec::new(), workspace_root: row.root, execution })
 }
 
 /// Loads what earlier owners committed. A first attempt has no steps, unless the same worker `asked_again` for it.

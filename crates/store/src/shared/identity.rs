@@ -34,6 +34,15 @@ async fn find_tenant(connection: &mut Connection, name: &str) -> Result<Option<T
     Ok(row.map(Into::into))
 }
 
+async fn get_tenant(connection: &mut Connection, tenant: TenantId) -> Result<Tenant> {
+    let row: Option<TenantRow> = query_as("SELECT id, name, created_at FROM tenants WHERE id = $1")
+        .bind(tenant.as_uuid())
+        .fetch_optional(connection)
+        .await
+        .map_err(db)?;
+    row.map(Into::into).ok_or_else(|| Error::new(Code::TenantNotFound, "there is no such tenant"))
+}
+
 async fn ensure_tenant(context: &Context, name: &str, root: &str) -> Result<Tenant> {
     let mut tx = dialect::begin(&context.writer).await?;
     query("INSERT INTO tenants (id, name, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
@@ -103,6 +112,11 @@ impl Identity for SqlStore {
     async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>> {
         let mut connection = self.context.reader.acquire().await.map_err(db)?;
         find_tenant(&mut connection, name).await
+    }
+
+    async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant> {
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        get_tenant(&mut connection, tenant).await
     }
 
     async fn create_key(&self, key: &NewKey) -> Result<ApiKey> {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Changed, NewSession, Sessions,
-    error::{db, is_duplicate},
+    error::{db, is_duplicate, json},
     rows::{MessageRow, SessionRow, WorkspaceRow},
     time::{DbTime, now},
 };
@@ -64,9 +64,10 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
             |error| if error.code() == Code::SessionNotFound { error.at("parent") } else { error },
         )?;
     }
+    let execution = if session.execution.is_default() { None } else { Some(json(&session.execution)?) };
     let inserted = query(
-        "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at, parent_id) \
-         SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7, $8 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
+        "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at, parent_id, execution) \
+         SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7, $8, $9 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
     )
     .bind(session.id.as_uuid())
     .bind(session.tenant.as_uuid())
@@ -76,6 +77,7 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
     .bind(session.pool.as_str())
     .bind(DbTime(at))
     .bind(session.parent.map(SessionId::as_uuid))
+    .bind(execution)
     .execute(&mut *tx)
     .await;
     match inserted {

@@ -187,7 +187,7 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
+        ", w.root, s.execution FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
          CROSS JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN runs r ON r.id = \
          (SELECT id FROM runs WHERE session_id = s.id AND state < 10 ORDER BY seq LIMIT 1)"
     ))

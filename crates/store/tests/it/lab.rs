@@ -7,6 +7,7 @@ use remuda_domain::{
     Code, CommitId, Cursor, Event, EventBody, Pool, Run, RunId, RunInput, RunState, SessionId, StepId,
     TenantId, ToolCallId, WorkerId, WorkspaceId,
     event::NewEvent,
+    execution::ExecutionChoice,
     page::PageRequest,
     run::{IfBusy, RunEnd, ToolsInput},
     session::{Session, SessionRef},
@@ -103,6 +104,7 @@ impl Lab {
             name: name.map(str::to_owned),
             title: "a title".into(),
             pool: Pool::default(),
+            execution: ExecutionChoice::default(),
         }
     }
 

@@ -15,6 +15,7 @@ mod model;
 mod paging;
 mod plans;
 mod recover;
+mod sandboxes;
 mod schema;
 mod sessions;
 mod submit;
@@ -45,6 +46,7 @@ store_suite! {
     sessions: a_session_is_found_by_id_and_by_name, names_are_unique_per_tenant,
         other_tenants_sessions_do_not_exist, a_title_is_changed_with_an_event, closing_twice_appends_one_event,
         a_session_needs_a_workspace_of_its_tenant;
+    sandboxes: a_sandbox_is_recorded_until_it_is_gone, an_owner_learns_where_to_execute, a_tenant_is_found_by_id;
     paging: sessions_come_newest_first_and_pages_survive_inserts, runs_are_filtered_and_paged,
         a_queue_is_paged_in_order, messages_are_paged_in_order, a_bad_page_token_is_named;
     submit: runs_get_their_place_and_their_event, refusals_say_why, a_full_queue_refuses,

@@ -1,36 +1,59 @@
 //! `Bash`: runs a shell command in the workspace.
 
-use std::time::Duration;
+mod answer;
+mod input;
+mod words;
+
+use std::{sync::LazyLock, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{
-    error::{Error, Result},
+    error::{Code, Error, Result},
     tool::Effects,
 };
-use remuda_sandbox::{Captured, Command, ExecResult, ExecStatus, check_script};
+use remuda_sandbox::{Command, Sandbox, Spill, check_script};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    arguments::{field, parse, rename},
-    context::{ToolContext, cancelled, timed_out},
+    arguments::{field, parse, rename, schema_of},
+    context::ToolContext,
     tool::{CallResult, Tool},
 };
 
 /// The longest `timeout_ms`.
 const MAX_TIMEOUT_MS: u64 = 600_000;
+/// What an answer holds of each stream, in bytes and so at most in characters.
+const INLINE_BYTES: usize = 16_000;
+/// What is kept of each stream in the workspace.
+const ARTIFACT_BYTES: u64 = 16 << 20;
+/// Where that is, one directory for each call.
+const ARTIFACTS: &str = ".openharness/state/artifacts";
+/// Where the workspace is, for the command.
+const WORKSPACE_VARIABLE: &str = "OPENHARNESS_WORKSPACE_ROOT";
 
 #[derive(Clone, Copy, Debug)]
 pub struct Bash;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
+    /// The command, for bash. It runs in the workspace.
+    #[schemars(length(min = 1))]
     command: String,
+    /// Time limit in milliseconds (also accepted as `timeout`). The call's own limit, 120000 unless the caller set another,
+    /// counts if this is missing or longer. Background tasks have as much time as their run.
+    #[serde(alias = "timeout")]
+    #[schemars(range(min = 1, max = MAX_TIMEOUT_MS))]
     timeout_ms: Option<u64>,
-    /// For people who read along.
+    /// What the command does, in a few words, for people who read along.
     #[serde(rename = "description")]
     _description: Option<String>,
+    /// Answer at once with a `task_id` and let the command go on, until it ends or the run does. See its output with
+    /// BashOutput, end it with KillBash.
+    #[serde(default)]
+    run_in_background: bool,
 }
 
 impl Arguments {
@@ -40,7 +63,22 @@ impl Arguments {
         if arguments.timeout_ms.is_some_and(|timeout| !(1..=MAX_TIMEOUT_MS).contains(&timeout)) {
             return Err(Error::invalid(field("timeout_ms"), format!("expected 1 to {MAX_TIMEOUT_MS}")));
         }
+        if let Some(advice) = input::advice(&arguments.command) {
+            return Err(Error::new(Code::NeedsInput, advice).at(field("command")));
+        }
         Ok(arguments)
+    }
+
+    /// The command within `timeout`, with a place for what is too long to be answered.
+    fn command(&self, timeout: Duration, sandbox: &dyn Sandbox, context: &ToolContext) -> Command {
+        let mut command = Command::shell(self.command.as_str(), timeout);
+        command.output_limit = INLINE_BYTES;
+        command.spill =
+            Some(Spill { directory: format!("{ARTIFACTS}/{}", context.call), max_bytes: ARTIFACT_BYTES });
+        if let Some(path) = sandbox.workspace_path() {
+            command.env.push((WORKSPACE_VARIABLE.to_owned(), path.to_owned()));
+        }
+        command
     }
 }
 
@@ -52,7 +90,9 @@ impl Tool for Bash {
 
     fn description(&self) -> &str {
         "Runs a shell command in the workspace and returns its exit code and output. A non-zero exit code is a result, not \
-         an error. The command gets no input, and nothing it starts outlives it."
+         an error. The command gets no input and no terminal, and nothing it starts outlives it; use run_in_background \
+         for servers and other long work. Of output beyond 16000 bytes per stream the beginning and the end are \
+         answered, and all of it (up to 16 MiB) is kept in a file that the answer names."
     }
 
     fn effects(&self) -> Effects {
@@ -60,19 +100,8 @@ impl Tool for Bash {
     }
 
     fn schema(&self) -> Value {
-        json!({
-            "type": "object",
-            "properties": {
-                "command": { "type": "string", "minLength": 1, "description": "the command, for bash" },
-                "timeout_ms": {
-                    "type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS,
-                    "description": "time limit in milliseconds; the call's own limit if missing or later"
-                },
-                "description": { "type": "string", "description": "what the command does, in a few words" }
-            },
-            "required": ["command"],
-            "additionalProperties": false
-        })
+        static SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<Arguments>);
+        SCHEMA.clone()
     }
 
     fn validate(&self, arguments: &Value) -> Result<()> {
@@ -85,33 +114,15 @@ impl Tool for Bash {
             .timeout_ms
             .map_or(context.timeout, |asked| context.timeout.min(Duration::from_millis(asked)));
         let sandbox = context.within_limits(context.sandbox.get()).await?;
-        let command = Command::shell(arguments.command, timeout);
+        let command = arguments.command(timeout, &*sandbox, context);
+        if arguments.run_in_background {
+            let task = context.background.start(sandbox, command)?;
+            return Ok(json!({ "task_id": task, "status": "running" }));
+        }
         let result = sandbox
             .exec(command, &*context.output, &context.cancel)
             .await
             .map_err(rename("command", "command"))?;
-        answer(result, timeout)
+        answer::answer(result, timeout)
     }
-}
-
-fn answer(result: ExecResult, timeout: Duration) -> CallResult {
-    let mut answer = match result.status {
-        ExecStatus::Exited(code) => json!({ "exit_code": code }),
-        ExecStatus::Signalled(signal) => json!({ "exit_code": null, "signal": signal }),
-        ExecStatus::OutOfMemory => json!({ "exit_code": null, "out_of_memory": true }),
-        ExecStatus::TimedOut => return Err(timed_out(timeout).into()),
-        ExecStatus::Cancelled => return Err(cancelled().into()),
-    };
-    add(&mut answer, "stdout", result.stdout);
-    add(&mut answer, "stderr", result.stderr);
-    Ok(answer)
-}
-
-/// The text, and its real size where some is missing.
-fn add(answer: &mut Value, stream: &str, captured: Captured) {
-    if captured.truncated {
-        answer["truncated"] = true.into();
-        answer[format!("{stream}_bytes")] = captured.total_bytes.into();
-    }
-    answer[stream] = captured.text.into();
 }

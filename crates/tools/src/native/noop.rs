@@ -1,17 +1,18 @@
 //! `noop`: does nothing, for load tests and demonstrations.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::LazyLock, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Code, Error, Result},
     tool::Effects,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
-    arguments::{field, parse},
+    arguments::{field, parse, schema_of},
     context::{ToolContext, cancelled},
     tool::{CallResult, Tool},
 };
@@ -21,13 +22,17 @@ const MAX_SLEEP_MS: u64 = 600_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Noop;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments<'a> {
+    /// How long to sleep first, in milliseconds.
     #[serde(default)]
+    #[schemars(range(max = MAX_SLEEP_MS))]
     sleep_ms: u64,
+    /// Fail with this text.
     #[serde(borrow)]
     fail: Option<Cow<'a, str>>,
+    /// What to answer.
     #[serde(default)]
     echo: Value,
 }
@@ -65,18 +70,8 @@ impl Tool for Noop {
     }
 
     fn schema(&self) -> Value {
-        json!({
-            "type": "object",
-            "properties": {
-                "sleep_ms": {
-                    "type": "integer", "minimum": 0, "maximum": MAX_SLEEP_MS,
-                    "description": "how long to sleep first, in milliseconds"
-                },
-                "fail": { "type": "string", "description": "fail with this text" },
-                "echo": { "description": "what to answer" }
-            },
-            "additionalProperties": false
-        })
+        static SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<Arguments<'static>>);
+        SCHEMA.clone()
     }
 
     fn validate(&self, arguments: &Value) -> Result<()> {

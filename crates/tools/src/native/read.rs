@@ -1,40 +1,56 @@
-//! `Read`: shows a text file with line numbers.
+//! `Read`: shows a text file with line numbers, or an image.
 
-use std::fmt::Write as _;
+mod kind;
+mod window;
+
+use std::sync::LazyLock;
 
 use async_trait::async_trait;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use remuda_domain::{
     error::{Code, Error, Result},
     tool::Effects,
 };
-use remuda_sandbox::{ByteRange, path};
+use remuda_sandbox::{ByteRange, FileContents, Sandbox, path};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
+use self::{
+    kind::Kind,
+    window::{DEFAULT_LINES, Window},
+};
 use crate::{
-    arguments::{field, parse, rename},
+    arguments::{field, parse, rename, schema_of},
     context::ToolContext,
+    read_history::{Digest, ReadHistory},
     tool::{CallResult, Tool},
 };
 
-/// Larger files are for `Bash`, which can look at a part without reading it all.
-const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
-/// What one call shows, however long the lines are.
-const MAX_SHOWN_BYTES: usize = 256 * 1024;
-const MAX_LINE_CHARS: usize = 2000;
-const DEFAULT_LINES: u64 = 2000;
-/// Where to look for signs of a binary file.
-const SNIFF_BYTES: usize = 8 * 1024;
+/// What is read at a time.
+const CHUNK_BYTES: u64 = 1024 * 1024;
+/// A larger file is read only as far as it is shown: its lines are not counted.
+const MAX_COUNTED_BYTES: u64 = 64 * 1024 * 1024;
+/// A larger image is only described. As text it takes a mebibyte.
+const MAX_IMAGE_BYTES: u64 = 768 * 1024;
 
-#[derive(Clone, Copy, Debug)]
-pub struct Read;
+#[derive(Clone, Debug)]
+pub struct Read {
+    history: ReadHistory,
+}
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
+    /// A path within the workspace.
+    #[schemars(length(min = 1))]
     file_path: String,
-    /// The first line, from 1.
+    /// The first line to show, from 1.
+    #[schemars(range(min = 1))]
     offset: Option<u64>,
+    /// How many lines to show; 2000 if missing.
+    #[schemars(range(min = 1))]
     limit: Option<u64>,
 }
 
@@ -49,6 +65,10 @@ impl Arguments {
         }
         Ok(arguments)
     }
+
+    fn window(&self) -> Window {
+        Window::new(self.offset.unwrap_or(1), self.limit.unwrap_or(DEFAULT_LINES))
+    }
 }
 
 #[async_trait]
@@ -58,7 +78,8 @@ impl Tool for Read {
     }
 
     fn description(&self) -> &str {
-        "Shows a text file of the workspace with line numbers, 2000 lines at a time unless told otherwise."
+        "Shows a text file of the workspace with line numbers, 2000 lines at a time unless told otherwise; an image is \
+         returned as base64. A file has to be read before Write or Edit may change it."
     }
 
     fn effects(&self) -> Effects {
@@ -66,16 +87,8 @@ impl Tool for Read {
     }
 
     fn schema(&self) -> Value {
-        json!({
-            "type": "object",
-            "properties": {
-                "file_path": { "type": "string", "minLength": 1, "description": "a path within the workspace" },
-                "offset": { "type": "integer", "minimum": 1, "description": "the first line to show, from 1" },
-                "limit": { "type": "integer", "minimum": 1, "description": "how many lines to show; 2000 if missing" }
-            },
-            "required": ["file_path"],
-            "additionalProperties": false
-        })
+        static SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<Arguments>);
+        SCHEMA.clone()
     }
 
     fn validate(&self, arguments: &Value) -> Result<()> {
@@ -86,82 +99,71 @@ impl Tool for Read {
         let arguments = Arguments::parse(arguments)?;
         let read = async {
             let sandbox = context.sandbox.get().await?;
-            sandbox.read_file(&arguments.file_path, ByteRange::first(MAX_FILE_BYTES + 1)).await
+            let path = arguments.file_path.as_str();
+            // Before the contents: if they change in between, the history is wrong in the careful way.
+            let stat = sandbox.stat(path).await?;
+            let first = sandbox.read_file(path, ByteRange::first(CHUNK_BYTES)).await?;
+            let (answer, digest) = match Kind::of(&first.bytes) {
+                Kind::Image(media_type) => image(&*sandbox, path, media_type, first.size).await?,
+                Kind::Binary(what) => return Err(not_text(what, first.size)),
+                Kind::Text => text(&*sandbox, first, &arguments).await?,
+            };
+            self.history.note(context.session, &*sandbox, path, &stat, digest).await;
+            Ok(answer)
         };
-        let contents = context.within_limits(read).await.map_err(rename("path", "file_path"))?;
-        if contents.bytes.len() as u64 > MAX_FILE_BYTES {
-            let message = format!(
-                "{} bytes, at most {MAX_FILE_BYTES} can be read; use Bash to see a part",
-                contents.size
-            );
-            return Err(Error::new(Code::TooLarge, message).at(field("file_path")).into());
-        }
-        if let Some(what) = binary(&contents.bytes) {
-            let message = format!("{what} of {} bytes, not text", contents.bytes.len());
-            return Err(Error::new(Code::ToolFailed, message).at(field("file_path")).into());
-        }
-        Ok(show(&contents.bytes, &arguments)?)
+        Ok(context.within_limits(read).await.map_err(rename("path", "file_path"))?)
     }
 }
 
-fn show(bytes: &[u8], arguments: &Arguments) -> Result<Value> {
-    let text = String::from_utf8_lossy(bytes);
-    let (first, limit) = (arguments.offset.unwrap_or(1), arguments.limit.unwrap_or(DEFAULT_LINES));
-    let (mut shown, mut count, mut total, mut truncated) = (String::new(), 0, 0, false);
-    for line in text.lines() {
-        total += 1;
-        if total < first {
-            continue;
-        }
-        // Once one line is left out, so are all after it.
-        if truncated || count == limit || shown.len() >= MAX_SHOWN_BYTES {
-            truncated = true;
-            continue;
-        }
-        add_line(&mut shown, total, line);
-        count += 1;
+impl Read {
+    pub(crate) fn new(history: ReadHistory) -> Self {
+        Self { history }
     }
-    if first > total.max(1) {
-        return Err(Error::invalid(
-            field("offset"),
-            format!("expected at most {total}, the number of lines"),
-        ));
-    }
-    // NUL may follow after what was sniffed, and cannot be stored.
-    let content = if shown.contains('\0') { shown.replace('\0', "\u{fffd}") } else { shown };
-    Ok(json!({
-        "content": content,
-        "start_line": first,
-        "lines": count,
-        "total_lines": total,
-        "truncated": truncated,
-    }))
 }
 
-fn add_line(shown: &mut String, number: u64, line: &str) {
-    let cut = line.char_indices().nth(MAX_LINE_CHARS).map(|(index, _)| index);
-    let kept = &line[..cut.unwrap_or(line.len())];
-    // Writing to a string cannot fail.
-    let _infallible = write!(shown, "{number:>6}\t{kept}");
-    if cut.is_some() {
-        let _infallible = write!(shown, " [… {} bytes left out …]", line.len() - kept.len());
-    }
-    shown.push('\n');
+fn not_text(what: &str, size: u64) -> Error {
+    Error::new(Code::ToolFailed, format!("{what} of {size} bytes, not text")).at(field("file_path"))
 }
 
-/// What a file is, if it is not text.
-fn binary(bytes: &[u8]) -> Option<&'static str> {
-    const KNOWN: [(&[u8], &str); 7] = [
-        (b"\x89PNG\r\n\x1a\n", "a PNG image"),
-        (b"\xff\xd8\xff", "a JPEG image"),
-        (b"GIF8", "a GIF image"),
-        (b"%PDF-", "a PDF document"),
-        (b"PK\x03\x04", "a ZIP archive"),
-        (b"\x1f\x8b", "a gzip archive"),
-        (b"\x7fELF", "an ELF binary"),
-    ];
-    if let Some((_, what)) = KNOWN.iter().find(|(magic, _)| bytes.starts_with(magic)) {
-        return Some(what);
+async fn image(
+    sandbox: &dyn Sandbox,
+    path: &str,
+    media_type: &str,
+    size: u64,
+) -> Result<(Value, Option<Digest>)> {
+    let mut answer = json!({ "kind": "image", "media_type": media_type, "bytes": size });
+    if size > MAX_IMAGE_BYTES {
+        answer["truncated"] = true.into();
+        return Ok((answer, None));
     }
-    bytes.iter().take(SNIFF_BYTES).any(|byte| *byte == 0).then_some("a binary file")
+    let contents = sandbox.read_file(path, ByteRange::first(MAX_IMAGE_BYTES)).await?;
+    answer["data"] = STANDARD.encode(&contents.bytes).into();
+    Ok((answer, Some(Digest::of(&contents.bytes))))
+}
+
+/// Goes through the file from its beginning, chunk by chunk, and keeps only what is shown.
+async fn text(
+    sandbox: &dyn Sandbox,
+    first: FileContents,
+    arguments: &Arguments,
+) -> Result<(Value, Option<Digest>)> {
+    let size = first.size;
+    let counted = size <= MAX_COUNTED_BYTES;
+    let (mut window, mut hasher) = (arguments.window(), Sha256::new());
+    let (mut chunk, mut offset) = (first.bytes, 0);
+    loop {
+        offset += chunk.len() as u64;
+        window.push(&chunk);
+        if counted {
+            hasher.update(&chunk);
+        }
+        if chunk.is_empty() || offset >= size || (!counted && window.is_over()) {
+            break;
+        }
+        let range = ByteRange { offset, limit: CHUNK_BYTES };
+        chunk = sandbox.read_file(&arguments.file_path, range).await?.bytes;
+    }
+    let at_end = offset >= size;
+    let answer = window.finish(at_end)?;
+    Ok((answer, (counted && at_end).then(|| Digest::finish(hasher))))
 }

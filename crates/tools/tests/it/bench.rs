@@ -2,35 +2,47 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use remuda_domain::{Code, Result, SessionId, TenantId};
+use remuda_domain::{Code, Result, SessionId, TenantId, ToolCallId, WorkerId, execution::ExecutionPolicy};
 use remuda_sandbox::{LazySandbox, LocalBackend, LocalOptions, NoOutput, SandboxRequest};
-use remuda_tools::{Registry, ToolContext};
+use remuda_tools::{BackgroundTasks, CallResult, Registry, ToolContext, ToolOptions};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) struct Bench {
     pub(crate) context: ToolContext,
+    tools: Registry,
     directory: TempDir,
 }
 
 impl Bench {
     pub(crate) fn new() -> Self {
+        Self::with(&ToolOptions::default())
+    }
+
+    pub(crate) fn with(options: &ToolOptions) -> Self {
         let directory = TempDir::new().unwrap();
+        let session = SessionId::new();
         let request = SandboxRequest {
             tenant: TenantId::new(),
-            session: SessionId::new(),
+            session,
             epoch: 1,
+            worker: WorkerId::new(),
             workspace_root: directory.path().join("workspace"),
+            policy: ExecutionPolicy::default(),
         };
         let backend = Arc::new(LocalBackend::new(LocalOptions::default()));
         let context = ToolContext {
+            session,
+            call: ToolCallId::new(),
             sandbox: Arc::new(LazySandbox::new(backend, request)),
             timeout: Duration::from_secs(20),
             cancel: CancellationToken::new(),
             output: Arc::new(NoOutput),
+            background: Arc::new(BackgroundTasks::new(Instant::now() + Duration::from_secs(60))),
         };
-        Self { context, directory }
+        Self { context, tools: Registry::native(options), directory }
     }
 
     pub(crate) fn workspace(&self) -> PathBuf {
@@ -38,13 +50,48 @@ impl Bench {
     }
 
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Result<Value> {
-        Registry::native().get(tool).unwrap().call(&arguments, &self.context).await
+        self.call_in_full(tool, arguments).await.map_err(|failure| failure.error)
     }
+
+    /// Also says what a failed call had to say.
+    pub(crate) async fn call_in_full(&self, tool: &str, arguments: Value) -> CallResult {
+        self.tools.get(tool).unwrap().call(&arguments, &self.context).await
+    }
+
+    /// The pid that a command has written to a file of the workspace.
+    pub(crate) async fn pid(&self, file: &str) -> u32 {
+        let path = self.workspace().join(file);
+        until(|| std::fs::read_to_string(&path).ok()?.trim().parse().ok()).await
+    }
+}
+
+/// Waits until there is something.
+pub(crate) async fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited for 30 s");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until a process is gone.
+pub(crate) async fn gone(pid: u32) {
+    until(|| (!alive(pid)).then_some(())).await;
+}
+
+/// A zombie is not alive.
+pub(crate) fn alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 /// The code and the field of a refusal, which both `validate` and `call` must give.
 pub(crate) async fn refused(tool: &str, arguments: Value) -> (Code, String) {
-    let error = Registry::native().get(tool).unwrap().validate(&arguments).unwrap_err();
+    let tools = Registry::native(&ToolOptions::default());
+    let error = tools.get(tool).unwrap().validate(&arguments).unwrap_err();
     let called = Bench::new().call(tool, arguments).await.unwrap_err();
     assert_eq!((error.code(), error.field()), (called.code(), called.field()));
     (error.code(), error.field().unwrap_or_default().to_owned())

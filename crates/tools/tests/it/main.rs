@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod background;
 mod bash;
 mod bench;
 mod files;
+mod hostile;
 mod noop;
 mod registry;
+mod server;
+mod web;

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use remuda_domain::{
     Cursor, Error, Run, RunId, RunInput, RunState,
     error::Result,
+    execution::ExecutionChoice,
     identity::Principal,
     limits,
     page::{Page, PageRequest},
@@ -23,6 +24,8 @@ pub struct Submission {
     /// Id or name of the session.
     pub session: String,
     pub create_session: bool,
+    /// Where a session that is created executes.
+    pub execution: ExecutionChoice,
     pub input: RunInput,
     /// Size of the input as it came.
     pub input_bytes: usize,
@@ -54,7 +57,8 @@ impl Submission {
             })
             .collect();
         let timeout = self.timeout.map(|timeout| timeout.as_millis());
-        let parts = (&self.session, timeout, self.if_busy, calls, tools.continue_on_error, tools.record);
+        let options = (self.if_busy, tools.continue_on_error, tools.record, &self.execution);
+        let parts = (&self.session, timeout, calls, options);
         let text = serde_json::to_vec(&parts).unwrap_or_default();
         Sha256::digest(text).into()
     }
@@ -75,9 +79,9 @@ impl App {
         let timeout = submission.timeout.unwrap_or(limits::DEFAULT_RUN_TIMEOUT);
         limits::check_timeout("timeout", timeout)?;
         let session = if submission.create_session {
-            self.ensure_session(caller, &submission.session).await?
+            self.ensure_session(caller, &submission.session, &submission.execution).await?
         } else {
-            self.session_id(caller, &submission.session).await?
+            self.session_like(caller, &submission.session, &submission.execution).await?
         };
         let run = NewRun {
             id: RunId::new(),

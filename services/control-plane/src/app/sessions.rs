@@ -3,6 +3,7 @@
 use remuda_domain::{
     Code, Error, Pool, SessionId,
     error::Result,
+    execution::ExecutionChoice,
     identity::Principal,
     limits,
     page::{Page, PageRequest},
@@ -25,6 +26,7 @@ pub struct SessionSpec {
     pub pool: String,
     /// Id or name of the session that this one works for.
     pub parent: String,
+    pub execution: ExecutionChoice,
 }
 
 /// The field that names a session is another one here.
@@ -44,6 +46,7 @@ impl App {
         let found = self.store.find_workspace(caller.tenant, workspace).await?;
         let missing = || Error::new(Code::WorkspaceNotFound, "there is no such workspace").at("workspace");
         let workspace = found.ok_or_else(missing)?.id;
+        self.check_execution(caller, &spec.execution).await?;
         let parent = match spec.parent.as_str() {
             "" => None,
             parent => Some(self.session_id(caller, parent).await.map_err(of_parent)?),
@@ -56,6 +59,7 @@ impl App {
             name: (!spec.name.is_empty()).then_some(spec.name),
             title: spec.title,
             pool,
+            execution: spec.execution,
         };
         let app = self.clone();
         self.to_the_end(async move {
@@ -79,17 +83,46 @@ impl App {
     }
 
     /// The session of that name, created when it does not exist. Two callers at once get the same one.
-    pub(super) async fn ensure_session(&self, caller: &Principal, session: &str) -> Result<SessionId> {
-        match self.session_id(caller, session).await {
+    pub(super) async fn ensure_session(
+        &self,
+        caller: &Principal,
+        session: &str,
+        execution: &ExecutionChoice,
+    ) -> Result<SessionId> {
+        match self.session_like(caller, session, execution).await {
             Err(error) if error.code() == Code::SessionNotFound => {}
             other => return other,
         }
-        let spec = SessionSpec { name: session.to_owned(), ..SessionSpec::default() };
+        let spec = SessionSpec {
+            name: session.to_owned(),
+            execution: execution.clone(),
+            ..SessionSpec::default()
+        };
         match self.create_session(caller, spec).await {
             Ok(created) => Ok(created.id),
-            Err(error) if error.code() == Code::AlreadyExists => self.session_id(caller, session).await,
+            Err(error) if error.code() == Code::AlreadyExists => {
+                self.session_like(caller, session, execution).await
+            }
             Err(error) => Err(error),
         }
+    }
+
+    /// The session of that name, which must execute where the caller wants it to if that was said.
+    pub(super) async fn session_like(
+        &self,
+        caller: &Principal,
+        session: &str,
+        execution: &ExecutionChoice,
+    ) -> Result<SessionId> {
+        if execution.is_default() {
+            return self.session_id(caller, session).await;
+        }
+        let found = self.get_session(caller, session).await?;
+        if found.execution == *execution {
+            return Ok(found.id);
+        }
+        let message = "the session was made to execute elsewhere: choose another session, or leave this out";
+        Err(Error::new(Code::AlreadyExists, message).at("execution"))
     }
 
     pub async fn list_sessions(

@@ -1,6 +1,6 @@
 use remuda_domain::identity::Scope;
 use remuda_proto::{
-    convert::timestamp,
+    convert::{sandbox, timestamp},
     v1::{self, fleet_service_server::FleetService},
 };
 use remuda_store::PoolStats;
@@ -54,6 +54,19 @@ impl FleetService for Api {
             .answer(request, Scope::Admin, |_, _| async move {
                 let tasks = self.app.list_tasks().await?;
                 Ok(v1::ListTasksResponse { tasks: tasks.into_iter().map(Into::into).collect() })
+            })
+            .await
+    }
+
+    async fn list_sandboxes(
+        &self,
+        request: Request<v1::ListSandboxesRequest>,
+    ) -> Result<Response<v1::ListSandboxesResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Admin, |_, _| async move {
+                let found = self.app.list_sandboxes().await?;
+                let sandboxes = found.into_iter().map(|(record, alive)| sandbox(record, alive)).collect();
+                Ok(v1::ListSandboxesResponse { sandboxes })
             })
             .await
     }

@@ -30,6 +30,7 @@ fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result
     Ok(Submission {
         session: body.session,
         create_session: body.create_session,
+        execution: convert::execution_choice(body.execution)?,
         input: RunInput::Tools(convert::tools_input(tools)?),
         input_bytes,
         timeout: body.timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,

@@ -1,7 +1,10 @@
 use std::collections::BTreeSet;
 
 use remuda_domain::{Error, identity::Scope, page::PageRequest, session::SessionStatus};
-use remuda_proto::v1::{self, session_service_server::SessionService};
+use remuda_proto::{
+    convert,
+    v1::{self, session_service_server::SessionService},
+};
 use remuda_store::{CancelledRuns, Reach};
 use tonic::{Request, Response, Status, async_trait};
 
@@ -40,6 +43,7 @@ impl SessionService for Api {
                     workspace: body.workspace,
                     pool: body.pool,
                     parent: body.parent,
+                    execution: convert::execution_choice(body.execution)?,
                 };
                 let session = self.app.create_session(&caller, spec).await?;
                 Ok(v1::CreateSessionResponse { session: Some(session.into()) })

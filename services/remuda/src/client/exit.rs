@@ -73,18 +73,35 @@ impl From<&Error> for Exit {
             | Code::TenantNotFound
             | Code::WorkerNotFound
             | Code::KeyNotFound
-            | Code::FileNotFound => Self::NotFound,
-            Code::Unauthenticated | Code::PermissionDenied | Code::PathNotAllowed => Self::NotAllowed,
+            | Code::FileNotFound
+            | Code::ImageNotFound
+            | Code::TaskNotFound => Self::NotFound,
+            Code::Unauthenticated
+            | Code::PermissionDenied
+            | Code::PathNotAllowed
+            | Code::BackendNotAllowed
+            | Code::ImageNotAllowed
+            | Code::AddressNotAllowed => Self::NotAllowed,
             Code::AlreadyExists
             | Code::IdempotencyConflict
             | Code::SessionClosed
             | Code::NotParked
             | Code::SessionBusy
             | Code::QueueFull
-            | Code::OwnershipLost => Self::Conflict,
+            | Code::OwnershipLost
+            | Code::ToolsDisabled
+            | Code::ReadRequired
+            | Code::FileChanged => Self::Conflict,
             Code::Cancelled => Self::RunCancelled,
             Code::RunTimedOut | Code::ToolTimedOut => Self::RunTimedOut,
-            Code::ToolFailed | Code::Interrupted | Code::AttemptsExhausted => Self::RunFailed,
+            Code::ToolFailed
+            | Code::Interrupted
+            | Code::AttemptsExhausted
+            | Code::ImageUnusable
+            | Code::NoMatch
+            | Code::SeveralMatches
+            | Code::NeedsInput
+            | Code::NotConfigured => Self::RunFailed,
             _ => Self::Other,
         }
     }

@@ -62,8 +62,46 @@ pub(super) fn session(session: &v1::Session) -> Value {
         ("current_run_id", session.current_run_id.as_str().into()),
         ("worker_id", session.worker_id.as_str().into()),
         ("parent_id", session.parent_id.as_str().into()),
+        ("execution", session.execution.as_ref().map_or(Value::Null, execution)),
         ("last_cursor", session.last_cursor.into()),
         ("created_at", time(session.created_at.as_ref().and_then(from_timestamp))),
+    ])
+}
+
+fn execution(execution: &v1::Execution) -> Value {
+    object([
+        ("backend", execution.backend.as_str().into()),
+        ("image", execution.image.as_str().into()),
+        ("network", execution.network.as_str().into()),
+        ("workspace_access", execution.workspace_access.as_str().into()),
+    ])
+}
+
+fn place(place: &v1::Place) -> Value {
+    object([
+        ("backend", place.backend.as_str().into()),
+        ("sandbox_id", place.sandbox_id.as_str().into()),
+        ("image", place.image.as_str().into()),
+        ("digest", place.digest.as_str().into()),
+    ])
+}
+
+pub(super) fn sandbox(sandbox: &v1::Sandbox) -> Value {
+    object([
+        ("id", sandbox.id.as_str().into()),
+        ("backend", sandbox.backend.as_str().into()),
+        ("state", sandbox.state.as_str().into()),
+        ("tenant_id", sandbox.tenant_id.as_str().into()),
+        ("session_id", sandbox.session_id.as_str().into()),
+        ("epoch", sandbox.epoch.into()),
+        ("worker_id", sandbox.worker_id.as_str().into()),
+        ("worker_alive", sandbox.worker_alive.into()),
+        ("handle", sandbox.handle.as_str().into()),
+        ("engine", sandbox.engine.as_str().into()),
+        ("image", sandbox.image.as_str().into()),
+        ("digest", sandbox.digest.as_str().into()),
+        ("created_at", time(sandbox.created_at.as_ref().and_then(from_timestamp))),
+        ("used_at", time(sandbox.used_at.as_ref().and_then(from_timestamp))),
     ])
 }
 
@@ -131,6 +169,7 @@ pub(super) fn outcome(outcome: &v1::ToolOutcome) -> Value {
         ("output", embedded(&outcome.output)),
         ("failure", outcome.failure.as_ref().map_or(Value::Null, failure)),
         ("duration_ms", outcome.duration_ms.into()),
+        ("place", outcome.place.as_ref().map_or(Value::Null, place)),
     ])
 }
 

@@ -7,7 +7,7 @@ use remuda_client::{Client, Target, terminal_state};
 use remuda_domain::{Error, error::Result};
 use remuda_proto::v1;
 
-use super::{calls::CallArgs, exit::Exit, json, render, watch::shell_word};
+use super::{calls::CallArgs, execution::ExecutionArgs, exit::Exit, json, render, watch::shell_word};
 use crate::output::{Interrupted, Output, Progress, Style, one_line};
 
 pub(super) const EXAMPLES: &str = "\
@@ -16,6 +16,7 @@ Examples:
   remuda run --tool Write --arg file_path=a.txt --arg content=hello --tool Read --arg file_path=a.txt
   remuda run --parallel --tool Bash --arg command='make lint' --tool Bash --arg command='make test'
   remuda run --calls calls.json --timeout 10m --idempotency-key build-42
+  remuda run --backend docker --image busybox:1 --tool Bash --arg command='id'
   id=$(remuda run --tool Bash --arg command='sleep 60' --session s1 --detach)
 
 What the tools print goes to stdout and everything about the run to stderr, so that output can be piped.";
@@ -31,6 +32,8 @@ pub(crate) struct RunArgs {
     /// Time the run may execute, such as 30s or 10m (1ms to 24h; 1h when missing).
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     timeout: Option<Duration>,
+    #[command(flatten)]
+    execution: ExecutionArgs,
     /// What to do when the session already has unfinished runs.
     #[arg(long, value_enum, default_value_t = IfBusy::Enqueue)]
     if_busy: IfBusy,
@@ -118,10 +121,12 @@ async fn submit(args: RunArgs, client: &Client) -> Result<v1::SubmitRunResponse>
         }
         None => None,
     };
+    let execution = args.execution.into_request();
     let session = match args.session {
         Some(session) => session,
         None => {
-            let created = client.create_session(v1::CreateSessionRequest::default()).await?;
+            let request = v1::CreateSessionRequest { execution: execution.clone(), ..Default::default() };
+            let created = client.create_session(request).await?;
             created.session.ok_or_else(|| Error::internal("the server sent no session"))?.id
         }
     };
@@ -133,6 +138,7 @@ async fn submit(args: RunArgs, client: &Client) -> Result<v1::SubmitRunResponse>
         if_busy: v1::IfBusy::from(args.if_busy).into(),
         input: Some(v1::submit_run_request::Input::Tools(tools)),
         timeout,
+        execution,
     };
     client.submit(request).await
 }

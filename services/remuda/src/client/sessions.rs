@@ -5,7 +5,9 @@ use remuda_domain::{Error, error::Result};
 use remuda_proto::{convert, v1};
 use serde_json::Value;
 
-use super::{exit::Exit, json, pages::PageArgs, render, runs::RunTable};
+use super::{
+    execution::{self, ExecutionArgs},
+    exit::Exit, json, pages::PageArgs, render, runs::RunTable};
 use crate::output::{Output, Style, Table, ago, one_line, sanitize};
 
 pub(super) const EXAMPLES: &str = "\
@@ -14,6 +16,7 @@ Examples:
   remuda sessions list --status open
   remuda sessions show s1
   remuda sessions queue s1             what waits, in the order in which it will execute
+  remuda sessions create boxed --backend docker --image python:3.12
   remuda sessions create reviewer --parent s1
   remuda sessions cancel s1 --tree     stop what s1 and the sessions below it wait for and execute
   remuda sessions close s1 --cancel-runs
@@ -37,6 +40,8 @@ pub(crate) enum SessionsCommand {
         /// The session that this one works for (name or id): cancelling its tree cancels this one too.
         #[arg(long, value_name = "SESSION", default_value = "", hide_default_value = true)]
         parent: String,
+        #[command(flatten)]
+        execution: ExecutionArgs,
     },
     /// List sessions.
     List {
@@ -100,9 +105,10 @@ pub(crate) enum Status {
 
 pub(super) async fn execute(command: SessionsCommand, client: &Client, output: Output) -> Result<Exit> {
     match command {
-        SessionsCommand::Create { name, title, workspace, pool, parent } => {
+        SessionsCommand::Create { name, title, workspace, pool, parent, execution } => {
             let name = name.unwrap_or_default();
-            let request = v1::CreateSessionRequest { name, title, workspace, pool, parent };
+            let execution = execution.into_request();
+            let request = v1::CreateSessionRequest { name, title, workspace, pool, parent, execution };
             one(client.create_session(request).await?.session, output)
         }
         SessionsCommand::List { status, pages } => list(status, pages, client, output).await,
@@ -146,6 +152,7 @@ fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
         ("pool", session.pool),
         ("workspace", session.workspace_id),
         ("parent", session.parent_id),
+        ("executes", execution::in_words(session.execution.as_ref())),
         ("pending", session.pending_runs.to_string()),
         ("running", session.current_run_id),
         ("worker", session.worker_id),

@@ -85,6 +85,7 @@ impl Lab {
             name: None,
             title: String::new(),
             pool: pool.parse().unwrap(),
+            execution: ExecutionChoice::default(),
         };
         self.store.create_session(&session).await.unwrap().value.id
     }

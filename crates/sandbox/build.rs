@@ -1,0 +1,49 @@
+//! Builds the supervisor, statically linked so that it runs in any container, for `supervisor_binary.rs` to embed.
+
+use std::{env, error::Error, path::PathBuf, process::Command};
+
+/// What cargo, clippy or a wrapper set for the crates of the workspace; the supervisor is built as itself.
+const NOT_OURS: [&str; 8] = [
+    "RUSTFLAGS",
+    "RUSTC_WRAPPER",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "CARGO_TARGET_DIR",
+    "CARGO_BUILD_TARGET_DIR",
+    "CARGO_BUILD_TARGET",
+    "CLIPPY_ARGS",
+    "CLIPPY_CONF_DIR",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let crates = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let workspace = crates.ancestors().nth(2).ok_or("expected to be two directories beneath the workspace")?;
+    let supervisor = workspace.join("crates/supervisor");
+    for input in [supervisor.join("src"), supervisor.join("Cargo.toml"), workspace.join("Cargo.lock")] {
+        cargo(&format!("rerun-if-changed={}", input.display()));
+    }
+
+    let (target, directory) = (env::var("TARGET")?, PathBuf::from(env::var("OUT_DIR")?).join("supervisor"));
+    let mut build = Command::new(env::var("CARGO")?);
+    for name in NOT_OURS {
+        build.env_remove(name);
+    }
+    // With a target given, the flags are the program's and not those of build scripts.
+    build
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .args(["build", "--quiet", "--package", "remuda-supervisor", "--bin", "remuda-supervisor"])
+        .args(["--profile", "supervisor", "--target", &target, "--target-dir"])
+        .arg(&directory)
+        .current_dir(workspace);
+    let status = build.status()?;
+    if !status.success() {
+        return Err(format!("the supervisor cannot be built: {status}").into());
+    }
+    let program = directory.join(target).join("supervisor/remuda-supervisor");
+    cargo(&format!("rustc-env=REMUDA_SUPERVISOR_PROGRAM={}", program.display()));
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "this is how a build script speaks to cargo")]
+fn cargo(instruction: &str) {
+    println!("cargo::{instruction}");
+}

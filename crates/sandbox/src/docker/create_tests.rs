@@ -1,0 +1,139 @@
+//! The request as a whole: whatever is added to it must be looked at here.
+
+use remuda_domain::{SessionId, TenantId, WorkerId};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn plan(mount: Option<&str>) -> Plan {
+    Plan {
+        sandbox: SandboxId::new(),
+        maker: Maker { installation: "here".into(), instance: "one".into(), worker: WorkerId::new() },
+        holder: Some(Holder { tenant: TenantId::new(), session: SessionId::new(), epoch: 3 }),
+        image: Image {
+            name: "tools:1".into(),
+            id: "sha256:abc".into(),
+            digest: "tools@sha256:def".into(),
+            path: "/bin".into(),
+        },
+        shape: Shape {
+            image: "tools:1".into(),
+            network: "none".into(),
+            limits: ResourceLimits {
+                memory_bytes: Some(256 << 20),
+                cpus: Some(1.5),
+                processes: Some(100),
+                file_bytes: Some(1 << 30),
+                open_files: Some(64),
+                scratch_bytes: 1 << 20,
+            },
+            mount: mount.map(PathBuf::from),
+        },
+        user: ContainerUser { uid: 1000, gid: 100 },
+        runtime: None,
+        volume: "remuda-one".into(),
+    }
+}
+
+fn body(plan: &Plan) -> Value {
+    serde_json::to_value(create_body(plan)).unwrap()
+}
+
+#[test]
+fn the_whole_request() {
+    let plan = plan(Some("/srv/a:b"));
+    let holder = plan.holder.unwrap();
+    let expected = json!({
+        "Image": "sha256:abc",
+        "Entrypoint": ["/.remuda/remuda-supervisor", "init"],
+        "Cmd": [],
+        "User": "1000:100",
+        "WorkingDir": "/workspace",
+        "Env": ["PATH=/bin", "HOME=/tmp", "LANG=C.UTF-8"],
+        "Labels": {
+            "dev.remuda.installation": "here",
+            "dev.remuda.instance": "one",
+            "dev.remuda.worker": plan.maker.worker.to_string(),
+            "dev.remuda.sandbox": plan.sandbox.to_string(),
+            "dev.remuda.tenant": holder.tenant.to_string(),
+            "dev.remuda.session": holder.session.to_string(),
+            "dev.remuda.epoch": "3",
+            "dev.remuda.image": "tools:1",
+            "dev.remuda.digest": "tools@sha256:def",
+        },
+        "OpenStdin": true,
+        "StdinOnce": true,
+        "AttachStdin": true,
+        "AttachStdout": true,
+        "AttachStderr": false,
+        "Tty": false,
+        "Healthcheck": { "Test": ["NONE"] },
+        "HostConfig": {
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "Privileged": false,
+            "ReadonlyRootfs": true,
+            "Tmpfs": {
+                "/tmp": "rw,exec,nosuid,nodev,size=1048576,mode=1777",
+                "/run": "rw,noexec,nosuid,nodev,size=16777216,mode=0755,uid=1000,gid=100",
+            },
+            "Mounts": [
+                {
+                    "Type": "volume", "Source": "remuda-one", "Target": "/.remuda", "ReadOnly": true,
+                    "VolumeOptions": { "NoCopy": true },
+                },
+                {
+                    "Type": "bind", "Source": "/srv/a:b", "Target": "/workspace", "ReadOnly": false,
+                    "BindOptions": { "Propagation": "rprivate" },
+                },
+            ],
+            "NetworkMode": "none",
+            "IpcMode": "private",
+            "CgroupnsMode": "private",
+            "Memory": 268_435_456,
+            "MemorySwap": 268_435_456,
+            "NanoCpus": 1_500_000_000,
+            "PidsLimit": 260,
+            "Ulimits": [
+                { "Name": "core", "Soft": 0, "Hard": 0 },
+                { "Name": "nofile", "Soft": 1024, "Hard": 1024 },
+                { "Name": "fsize", "Soft": 1_073_741_824, "Hard": 1_073_741_824 },
+            ],
+            "ShmSize": 67_108_864,
+            "OomScoreAdj": 500,
+            "LogConfig": { "Type": "none" },
+            "RestartPolicy": { "Name": "no" },
+            "AutoRemove": true,
+            "Init": false,
+        },
+    });
+    assert_eq!(body(&plan), expected);
+}
+
+#[test]
+fn a_spare_with_a_copy_of_the_workspace() {
+    let mut plan = plan(None);
+    (plan.holder, plan.runtime) = (None, Some("runsc".into()));
+    plan.shape.limits =
+        ResourceLimits { processes: None, open_files: None, file_bytes: None, ..ResourceLimits::default() };
+    let body = body(&plan);
+    let host = &body["HostConfig"];
+    assert_eq!(host["Tmpfs"]["/workspace"], "rw,exec,nosuid,nodev,size=536870912,mode=0755,uid=1000,gid=100");
+    assert_eq!(host["Mounts"].as_array().unwrap().len(), 1);
+    assert_eq!(host["Runtime"], "runsc");
+    assert_eq!(host["Ulimits"], json!([{ "Name": "core", "Soft": 0, "Hard": 0 }]));
+    for absent in ["Memory", "MemorySwap", "NanoCpus", "PidsLimit"] {
+        assert!(host.get(absent).is_none(), "{absent}");
+    }
+    assert!(body["Labels"].get("dev.remuda.session").is_none());
+}
+
+#[test]
+fn networks_are_names() {
+    for network in ["none", "egress", "team.net-1"] {
+        check_network(network).unwrap();
+    }
+    for network in ["host", "", "container:abc", "-x", "a b"] {
+        assert_eq!(check_network(network).unwrap_err().field(), Some("network"), "{network:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! The volume that brings our own program into every container.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bollard::{
+    body_full,
+    models::{ContainerCreateBody, HostConfig, VolumeCreateRequest},
+    query_parameters::{CreateContainerOptions, UploadToContainerOptions},
+};
+use remuda_domain::{SandboxId, error::Result};
+use tokio::sync::OnceCell;
+
+use super::{
+    create::{SUPERVISOR_DIRECTORY, supervisor_mount},
+    engine::Engine,
+    image::Image,
+    labels::{self, Maker},
+};
+use crate::supervisor_binary;
+
+const FILE: &str = "remuda-supervisor";
+const BLOCK: usize = 512;
+
+/// One volume of one backend, made when the first container needs it.
+#[derive(Debug)]
+pub(super) struct SupervisorVolume {
+    name: String,
+    filled: Mutex<Arc<OnceCell<()>>>,
+}
+
+impl SupervisorVolume {
+    pub(super) fn new(instance: &str) -> Self {
+        Self { name: format!("remuda-{instance}"), filled: Mutex::default() }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes the volume if there is none yet. Concurrent callers share one attempt.
+    pub(super) async fn ready(&self, engine: &Engine, maker: &Maker, image: &Image) -> Result<()> {
+        let filled = Arc::clone(&self.lock());
+        filled.get_or_try_init(|| fill(engine, &self.name, maker, image)).await.map(drop)
+    }
+
+    /// Forgets that the volume is there: somebody may have removed it.
+    pub(super) fn forget(&self) {
+        *self.lock() = Arc::default();
+    }
+
+    /// Removes the volume, if it was ever made.
+    pub(super) async fn remove(&self, engine: &Engine) -> Result<()> {
+        if !self.lock().initialized() {
+            return Ok(());
+        }
+        self.forget();
+        engine.remove_volume(&self.name).await
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<OnceCell<()>>> {
+        self.filled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Files reach a volume only through a container. This one is never started.
+async fn fill(engine: &Engine, volume: &str, maker: &Maker, image: &Image) -> Result<()> {
+    let sandbox = SandboxId::new();
+    let labels = maker.labels(sandbox, None);
+    let request = VolumeCreateRequest {
+        name: Some(volume.to_owned()),
+        labels: Some(labels.clone()),
+        ..Default::default()
+    };
+    engine
+        .ask(|docker| async move { docker.create_volume(request).await })
+        .await
+        .map_err(|failure| failure.to("make a volume"))?;
+    let body = ContainerCreateBody {
+        image: Some(image.id.clone()),
+        entrypoint: Some(vec![FILE.to_owned()]),
+        labels: Some(labels),
+        network_disabled: Some(true),
+        host_config: Some(HostConfig {
+            mounts: Some(vec![supervisor_mount(volume, false)]),
+            network_mode: Some("none".to_owned()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let options = CreateContainerOptions { name: Some(labels::name(sandbox, None)), platform: String::new() };
+    let container = engine
+        .ask(|docker| async move { docker.create_container(Some(options), body).await })
+        .await
+        .map_err(|failure| failure.to("make a container for the supervisor"))?
+        .id;
+    let uploaded = upload(engine, &container).await;
+    engine.remove_container(&container).await?;
+    uploaded
+}
+
+async fn upload(engine: &Engine, container: &str) -> Result<()> {
+    let options = UploadToContainerOptions { path: SUPERVISOR_DIRECTORY.to_owned(), ..Default::default() };
+    // Never compressed: engines unpack with a program of the container, as root (CVE-2026-41567).
+    let archive = archive(FILE, supervisor_binary::bytes());
+    engine
+        .ask(|docker| async move {
+            docker.upload_to_container(container, Some(options), body_full(archive.into())).await
+        })
+        .await
+        .map_err(|failure| failure.to("store the supervisor"))
+}
+
+/// A tar archive of one executable file.
+fn archive(name: &str, contents: &[u8]) -> Vec<u8> {
+    let mut header = [0u8; BLOCK];
+    let size = format!("{:011o}\0", contents.len());
+    let fields: [(usize, &[u8]); 9] = [
+        (0, name.as_bytes()),
+        (100, b"0000755\0"),
+        (108, b"0000000\0"),
+        (116, b"0000000\0"),
+        (124, size.as_bytes()),
+        (136, b"00000000000\0"),
+        // The checksum counts itself as spaces.
+        (148, b"        "),
+        (156, b"0"),
+        (257, b"ustar\x0000"),
+    ];
+    for (at, field) in fields {
+        header[at..at + field.len()].copy_from_slice(field);
+    }
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+
+    let mut archive = Vec::with_capacity(contents.len() + 4 * BLOCK);
+    archive.extend_from_slice(&header);
+    archive.extend_from_slice(contents);
+    // The contents fill whole blocks, and two empty ones are the end.
+    archive.resize(archive.len().next_multiple_of(BLOCK) + 2 * BLOCK, 0);
+    archive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tar_reads_the_archive() {
+        let directory = tempfile::tempdir().unwrap();
+        let contents = [7u8; 700];
+        std::fs::write(directory.path().join("a.tar"), archive("tool", &contents)).unwrap();
+        let listed = std::process::Command::new("tar")
+            .args(["-xpf", "a.tar"])
+            .current_dir(directory.path())
+            .status()
+            .unwrap();
+        assert!(listed.success());
+        let file = directory.path().join("tool");
+        assert_eq!(std::fs::read(&file).unwrap(), contents);
+        let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o755);
+    }
+}

@@ -1,0 +1,44 @@
+//! What a command may use, as the kernel counts it.
+
+use std::os::unix::fs::MetadataExt;
+
+use nix::unistd::{Uid, geteuid};
+use remuda_domain::execution::ResourceLimits;
+use remuda_supervisor::Limits;
+
+/// Limits for each process. Looks at every process of the machine, so ask once and not per command.
+pub(super) fn of(limits: &ResourceLimits) -> Limits {
+    let user = geteuid();
+    // Root is not limited. For others the kernel counts all that the user runs, which is much more than ours.
+    let processes = limits.processes.filter(|_| !user.is_root());
+    Limits {
+        memory_bytes: limits.memory_bytes,
+        file_bytes: limits.file_bytes,
+        open_files: limits.open_files,
+        processes: processes.map(|more| threads_of(user).saturating_add(more)),
+    }
+}
+
+fn threads_of(user: Uid) -> u64 {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    let theirs = entries.flatten().filter(|entry| {
+        let is_process = entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        is_process && entry.metadata().is_ok_and(|metadata| metadata.uid() == user.as_raw())
+    });
+    theirs.filter_map(|entry| threads(&std::fs::read_to_string(entry.path().join("status")).ok()?)).sum()
+}
+
+fn threads(status: &str) -> Option<u64> {
+    status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_counted() {
+        assert!(threads_of(geteuid()) >= 2, "the harness has a thread of its own");
+        assert_eq!(threads("Name:\tThreads: 7\nThreads:\t12\n"), Some(12));
+    }
+}

@@ -1,0 +1,75 @@
+//! The supervisor, carried along in this program.
+//!
+//! It is executed from memory: no file has to be unpacked, found again or tidied up, and none can be exchanged.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::fd::{AsRawFd, OwnedFd},
+    path::PathBuf,
+    sync::OnceLock,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, SealFlag, fcntl},
+    sys::memfd::{MFdFlags, memfd_create},
+};
+use remuda_domain::error::{Error, Result};
+
+/// The static program `remuda-supervisor`, made by the build script.
+pub(crate) fn bytes() -> &'static [u8] {
+    include_bytes!(env!("REMUDA_SUPERVISOR_PROGRAM"))
+}
+
+/// The program as a file, made at the first use. It is closed in children, but only once they have executed it.
+pub(crate) fn file() -> Result<&'static File> {
+    static PROGRAM: OnceLock<File> = OnceLock::new();
+    if let Some(program) = PROGRAM.get() {
+        return Ok(program);
+    }
+    let made = make().map_err(|error| {
+        Error::unavailable("the program that runs commands cannot be put into memory").with_source(error)
+    })?;
+    Ok(PROGRAM.get_or_init(|| made))
+}
+
+/// Where a child of this process, and it alone, can execute the program.
+pub(crate) fn path() -> Result<PathBuf> {
+    Ok(format!("/proc/self/fd/{}", file()?.as_raw_fd()).into())
+}
+
+fn make() -> io::Result<File> {
+    let mut memory = File::from(memory()?);
+    memory.write_all(bytes())?;
+    let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
+    fcntl(&memory, FcntlArg::F_ADD_SEALS(seals))?;
+    // What is open for writing cannot be executed.
+    File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))
+}
+
+fn memory() -> nix::Result<OwnedFd> {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    // Kernels before 6.3 do not know the flag, and need none.
+    let executable = flags | MFdFlags::from_bits_retain(nix::libc::MFD_EXEC);
+    match memfd_create("remuda-supervisor", executable) {
+        Err(Errno::EINVAL) => memfd_create("remuda-supervisor", flags),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_static_program_that_cannot_be_changed() {
+        assert!(bytes().starts_with(b"\x7fELF"));
+        // A dynamic one names its loader.
+        assert!(!bytes().windows(7).any(|window| window == b"ld-linu"));
+        assert!(file().unwrap().write_all(b"x").is_err());
+        assert!(File::options().write(true).open(path().unwrap()).is_err());
+        let status = std::process::Command::new(path().unwrap()).status().unwrap();
+        assert_eq!(status.code(), Some(2));
+    }
+}

@@ -1,0 +1,1 @@
+../it/docker.rs

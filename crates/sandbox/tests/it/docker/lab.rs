@@ -1,0 +1,167 @@
+//! A backend of its own for every test, on the engine that the environment names. Nothing of it is left afterwards.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use bollard::{Docker, models::ContainerSummary, query_parameters::ListContainersOptions};
+use remuda_domain::{
+    SessionId, TenantId, WorkerId,
+    execution::{BackendKind, ExecutionPolicy},
+};
+use remuda_sandbox::{Backend, Command, DockerBackend, DockerOptions, ExecResult, NoOutput, Sandbox, SandboxRequest};
+use tempfile::TempDir;
+use tokio::{runtime::Handle, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::image::{TestImage, busybox, uuid_like};
+use crate::bench::LONG;
+
+pub(crate) struct Lab {
+    pub(crate) backend: DockerBackend,
+    pub(crate) docker: Docker,
+    pub(crate) image: Arc<TestImage>,
+    pub(crate) outside: TempDir,
+    pub(crate) installation: String,
+    stop: CancellationToken,
+    keep: JoinSet<()>,
+}
+
+/// The address of the engine for tests.
+pub(crate) fn host() -> String {
+    ["REMUDA_TEST_DOCKER_HOST", "DOCKER_HOST"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|host| !host.is_empty()))
+        .expect("DOCKER_HOST is not set; run `cargo xtask test`, or `cargo xtask services` and export what it prints")
+}
+
+pub(crate) async fn client(host: &str) -> Docker {
+    Docker::connect_with_host(host).unwrap().negotiate_version().await.unwrap()
+}
+
+/// For what tidies up. Tests of this module run on a runtime with several threads.
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| Handle::current().block_on(work))
+}
+
+impl Lab {
+    pub(crate) async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(adjust: impl FnOnce(&mut DockerOptions)) -> Self {
+        Self::at(&host(), adjust).await
+    }
+
+    pub(crate) async fn at(host: &str, adjust: impl FnOnce(&mut DockerOptions)) -> Self {
+        let docker = client(host).await;
+        let image = busybox(&docker).await;
+        Self::of(host, docker, image, uuid_like(), adjust)
+    }
+
+    /// Another worker of the same installation.
+    pub(crate) fn second(&self) -> Self {
+        let installation = self.installation.clone();
+        Self::of(&host(), self.docker.clone(), Arc::clone(&self.image), installation, |_| {})
+    }
+
+    fn of(
+        host: &str,
+        docker: Docker,
+        image: Arc<TestImage>,
+        installation: String,
+        adjust: impl FnOnce(&mut DockerOptions),
+    ) -> Self {
+        let mut options = DockerOptions::new(host, &installation, WorkerId::new());
+        adjust(&mut options);
+        let (backend, stop) = (DockerBackend::new(options), CancellationToken::new());
+        let mut keep = JoinSet::new();
+        let (keeper, until) = (backend.clone(), stop.clone());
+        keep.spawn(async move { keeper.keep(until).await });
+        let outside = TempDir::new().unwrap();
+        // The container's user must be able to reach the workspace.
+        std::fs::set_permissions(outside.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        Self { backend, docker, image, outside, installation, stop, keep }
+    }
+
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.outside.path().join("workspace")
+    }
+
+    /// For a new session.
+    pub(crate) fn request(&self) -> SandboxRequest {
+        SandboxRequest {
+            tenant: TenantId::new(),
+            session: SessionId::new(),
+            epoch: 1,
+            worker: WorkerId::new(),
+            workspace_root: self.workspace(),
+            policy: ExecutionPolicy {
+                backend: BackendKind::Docker,
+                image: Some(self.image.name.clone()),
+                ..ExecutionPolicy::default()
+            },
+        }
+    }
+
+    pub(crate) async fn sandbox(&self) -> Arc<dyn Sandbox> {
+        self.backend.acquire(&self.request()).await.unwrap()
+    }
+
+    /// Every container of this installation, whatever it does.
+    pub(crate) async fn containers(&self) -> Vec<ContainerSummary> {
+        containers(&self.docker, &self.installation).await
+    }
+
+    pub(crate) async fn only_container(&self) -> String {
+        let containers = self.containers().await;
+        assert_eq!(containers.len(), 1, "{containers:?}");
+        containers[0].id.clone().unwrap()
+    }
+
+    pub(crate) async fn close(&mut self) {
+        self.stop.cancel();
+        while self.keep.join_next().await.is_some() {}
+    }
+}
+
+pub(crate) async fn containers(docker: &Docker, installation: &str) -> Vec<ContainerSummary> {
+    let label = format!("dev.remuda.installation={installation}");
+    let filters = Some(HashMap::from([("label".to_owned(), vec![label])]));
+    let options = ListContainersOptions { all: true, filters, ..Default::default() };
+    docker.list_containers(Some(options)).await.unwrap()
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        block_on(self.close());
+        if std::thread::panicking() {
+            return;
+        }
+        let left = block_on(self.backend.list()).map(|left| left.into_iter().filter(|left| left.ours).count());
+        // An engine that a test has ended cannot answer.
+        assert!(!matches!(left, Ok(1..)), "{left:?} things are left on the engine");
+    }
+}
+
+pub(crate) async fn shell(sandbox: &dyn Sandbox, script: &str) -> ExecResult {
+    run(sandbox, Command::shell(script, LONG)).await.unwrap()
+}
+
+pub(crate) async fn run(sandbox: &dyn Sandbox, command: Command) -> remuda_domain::Result<ExecResult> {
+    sandbox.exec(command, &NoOutput, &CancellationToken::new()).await
+}
+
+/// Waits for something that the engine says.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let poll = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LONG, poll).await.is_ok(), "waited in vain: {what}");
+}

@@ -1,0 +1,159 @@
+//! What a container is, seen from inside and in the engine's words.
+
+use remuda_domain::Code;
+use remuda_sandbox::{Backend, Command, ExecStatus, FeatureState, docker::ContainerUser};
+
+use super::{
+    image::TestImage,
+    lab::{Lab, run, shell},
+};
+use crate::bench::{LONG, code};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_have_no_privileges() {
+    let lab = Lab::new().await;
+    let sandbox = lab.sandbox().await;
+    let status = shell(&*sandbox, "cat /proc/self/status").await.stdout.text;
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(&format!("{name}:")));
+        line.unwrap().split_once(':').unwrap().1.trim().to_owned()
+    };
+    for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(field(name), "0000000000000000", "{name}");
+    }
+    assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
+    let ContainerUser { uid, gid } = ContainerUser::of_this_process();
+    assert_eq!(field("Uid"), format!("{uid}\t{uid}\t{uid}\t{uid}"));
+    assert_eq!(field("Gid"), format!("{gid}\t{gid}\t{gid}\t{gid}"));
+    assert_ne!(uid, 0);
+
+    let script = "touch /x /bin/x /.remuda/x /etc/x 2>&1; ls /sys/class/net; echo; ulimit -c";
+    let result = shell(&*sandbox, script).await;
+    let text = &result.stdout.text;
+    assert_eq!(text.matches("Read-only file system").count(), 4, "{text}");
+    assert!(text.ends_with("\nlo\n\n0\n"), "{text}");
+    let result = shell(&*sandbox, "mount -t tmpfs none /tmp; mknod /tmp/null c 1 3; chroot / true; unshare -Ur true").await;
+    assert_ne!(result.status, ExecStatus::Exited(0));
+    let result = shell(&*sandbox, "ls /dev; ls -d /var/run/docker.sock /run/docker.sock").await;
+    for device in ["sda", "vda", "kmsg", "mem", "docker"] {
+        assert!(!result.stdout.text.lines().any(|line| line.contains(device)), "{}", result.stdout.text);
+    }
+}
+
+/// A command is the same user as our own processes in there, and must not get at what they say.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_supervisor_cannot_be_reached() {
+    let lab = Lab::new().await;
+    let sandbox = lab.sandbox().await;
+    let script = "for p in 1 $PPID; do
+        ls /proc/$p/fd && echo reached fd of $p
+        echo nonsense > /proc/$p/fd/1 && echo wrote to $p
+        cat /proc/$p/environ && echo read environ of $p
+        kill -9 1 && kill -STOP 1
+    done 2>/dev/null; echo done";
+    let result = shell(&*sandbox, script).await;
+    assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::Exited(0), "done\n"));
+    assert_eq!(shell(&*sandbox, "echo well").await.stdout.text, "well\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_sides_use_the_same_files() {
+    let lab = Lab::new().await;
+    let sandbox = lab.sandbox().await;
+    assert_eq!(shell(&*sandbox, "pwd; echo from inside > in; mkdir d; id -u > d/uid").await.stdout.text, "/workspace\n");
+    let range = remuda_sandbox::ByteRange::first(100);
+    assert_eq!(sandbox.read_file("/workspace/in", range).await.unwrap().bytes, b"from inside\n");
+    let overwrite = remuda_sandbox::WriteMode::Overwrite;
+    sandbox.write_file("e/out", b"from outside\n".to_vec(), overwrite).await.unwrap();
+    let result = shell(&*sandbox, "cat e/out && echo more >> e/out && touch e/new && rm in && cat e/out").await;
+    assert_eq!(result.stdout.text, "from outside\nfrom outside\nmore\n", "{}", result.stderr.text);
+    assert_eq!(code(sandbox.stat("in").await), Code::FileNotFound);
+    let mut command = Command::shell("pwd; cat uid", LONG);
+    command.cwd = Some("/workspace/d".into());
+    let uid = ContainerUser::of_this_process().uid;
+    assert_eq!(run(&*sandbox, command).await.unwrap().stdout.text, format!("/workspace/d\n{uid}\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_contents_are_recorded_and_the_image_must_be_there() {
+    let lab = Lab::new().await;
+    let request = lab.request();
+    lab.backend.check(&request).await.unwrap();
+    let place = lab.backend.acquire(&request).await.unwrap().place().unwrap();
+    let id = lab.docker.inspect_image(&lab.image.name).await.unwrap().id.unwrap();
+    assert_eq!((place.image.as_str(), place.digest.as_str()), (lab.image.name.as_str(), id.as_str()));
+    let container = lab.docker.inspect_container(&lab.only_container().await, None).await.unwrap();
+    assert_eq!(container.config.unwrap().labels.unwrap()["dev.remuda.digest"], id);
+
+    for (image, expected) in [
+        (Some("remuda-no-such-image:1"), Code::ImageNotFound),
+        (Some("--privileged"), Code::InvalidArgument),
+        (Some("a/../../containers"), Code::InvalidArgument),
+        (None, Code::InvalidArgument),
+    ] {
+        let mut request = lab.request();
+        request.policy.image = image.map(str::to_owned);
+        for error in [
+            lab.backend.check(&request).await.unwrap_err(),
+            lab.backend.acquire(&request).await.unwrap_err(),
+        ] {
+            assert_eq!((error.code(), error.field()), (expected, Some("image")), "{image:?}");
+        }
+    }
+    let mut request = lab.request();
+    request.policy.network = "remuda-no-such-network".into();
+    for error in
+        [lab.backend.check(&request).await.unwrap_err(), lab.backend.acquire(&request).await.unwrap_err()]
+    {
+        assert_eq!((error.code(), error.field()), (Code::NotConfigured, Some("network")), "{error}");
+    }
+    // What could not be started is not left either.
+    super::lab::eventually("only the first container", || async { lab.containers().await.len() == 1 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_without_a_shell_runs_programs_only() {
+    let lab = Lab::new().await;
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("bin")).unwrap();
+    std::fs::copy("/usr/bin/busybox", root.path().join("bin/busybox")).unwrap();
+    let image = TestImage::import(&lab.docker, root.path(), &["ENV PATH=/bin"]).await;
+    let mut request = lab.request();
+    request.policy.image = Some(image.name.clone());
+    let sandbox = lab.backend.acquire(&request).await.unwrap();
+    let argv = ["busybox", "echo", "hi"].map(str::to_owned).to_vec();
+    let result = run(&*sandbox, Command::argv(argv, LONG)).await.unwrap();
+    assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::Exited(0), "hi\n"));
+    let error = run(&*sandbox, Command::shell("echo hi", LONG)).await.unwrap_err();
+    assert_eq!((error.code(), error.field()), (Code::ImageUnusable, Some("command")));
+    let error = run(&*sandbox, Command::argv(vec!["ls".into()], LONG)).await.unwrap_err();
+    assert_eq!((error.code(), error.field()), (Code::FileNotFound, Some("command")));
+    drop(sandbox);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_that_would_be_unsafe_or_unfit_is_refused() {
+    let lab = Lab::new().await;
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("file"), "x").unwrap();
+    let image = TestImage::import(&lab.docker, root.path(), &["VOLUME /data"]).await;
+    let mut request = lab.request();
+    request.policy.image = Some(image.name.clone());
+    let error = lab.backend.acquire(&request).await.unwrap_err();
+    assert_eq!((error.code(), error.field()), (Code::ImageUnusable, Some("image")));
+    assert!(lab.containers().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_backend_says_what_it_enforces() {
+    let lab = Lab::new().await;
+    let features = lab.backend.describe().await;
+    let state = |name: &str| features.iter().find(|feature| feature.name == name).unwrap().state;
+    for name in ["engine", "runtime", "seccomp", "memory limit", "process limit", "no privileges"] {
+        assert_eq!(state(name), FeatureState::Enforced, "{features:?}");
+    }
+    assert!(!lab.backend.engine_id().await.unwrap().is_empty());
+    let nowhere = remuda_sandbox::DockerOptions::new("unix:///nonexistent", "x", remuda_domain::WorkerId::new());
+    let features = remuda_sandbox::DockerBackend::new(nowhere).describe().await;
+    assert_eq!((features.len(), features[0].state), (1, FeatureState::Unavailable));
+}

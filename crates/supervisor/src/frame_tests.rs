@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use super::*;
+use crate::{
+    Confinement, End, ExitStatus, FromSupervisor, Limits, Program, Refusal, RefusalKind, Request,
+    ToSupervisor,
+};
+
+fn request() -> Request {
+    Request {
+        program: Program::Shell { shell: None, script: "echo \"ä\0\"".to_owned() },
+        cwd: Some("/w".to_owned()),
+        env: vec![("A".to_owned(), "b=c".to_owned())],
+        has_input: true,
+        limits: Limits { memory_bytes: Some(u64::MAX), ..Limits::default() },
+        confinement: Some(Confinement { writable: vec!["/w".to_owned()], network: false }),
+        grace_ms: 500,
+    }
+}
+
+fn to_supervisor() -> Vec<ToSupervisor> {
+    vec![
+        ToSupervisor::Start(Box::new(request())),
+        ToSupervisor::Input(b"\0\xff".to_vec()),
+        ToSupervisor::Input(Vec::new()),
+        ToSupervisor::Feed(Duration::from_millis(1500)),
+        ToSupervisor::Stop,
+        ToSupervisor::Kill,
+    ]
+}
+
+fn from_supervisor() -> Vec<FromSupervisor> {
+    let status = ExitStatus::Signalled(9);
+    vec![
+        FromSupervisor::Ready,
+        FromSupervisor::Stdout(b"out".to_vec()),
+        FromSupervisor::Stderr(Vec::new()),
+        FromSupervisor::Refused(Refusal { kind: RefusalKind::Other, detail: "why".to_owned() }),
+        FromSupervisor::Ended(End { status, cpu_ms: 1, max_rss_kib: 2, left_behind: 3, out_of_memory: true }),
+    ]
+}
+
+/// Through bytes that arrive in pieces of `size`.
+fn through<M: Message>(frames: &[Frame<M>], size: usize) -> Vec<Frame<M>> {
+    let mut bytes = Vec::new();
+    frames.iter().for_each(|frame| frame.encode(&mut bytes));
+    let (mut decoder, mut read) = (Decoder::default(), Vec::new());
+    for piece in bytes.chunks(size) {
+        decoder.push(piece);
+        while let Some(frame) = decoder.next().unwrap() {
+            read.push(frame);
+        }
+    }
+    read
+}
+
+#[test]
+fn what_is_said_is_heard_however_it_is_cut() {
+    fn frames<M>(messages: Vec<M>) -> Vec<Frame<M>> {
+        (0..)
+            .map(|number| u32::MAX - number)
+            .zip(messages)
+            .map(|(channel, message)| Frame { channel, message })
+            .collect()
+    }
+    let (to, from) = (frames(to_supervisor()), frames(from_supervisor()));
+    for size in [1, 2, 8, 9, 10, 1000] {
+        assert_eq!(through(&to, size), to);
+        assert_eq!(through(&from, size), from);
+    }
+}
+
+#[test]
+fn what_is_no_frame_is_refused() {
+    let malformed = |bytes: &[u8]| {
+        let mut decoder = Decoder::default();
+        decoder.push(bytes);
+        let first = decoder.next::<ToSupervisor>();
+        assert_eq!(decoder.next::<ToSupervisor>(), first);
+        first
+    };
+    let frame = |kind: u8, length: u32, payload: &[u8]| {
+        [&[0, 0, 0, 0, kind], &length.to_be_bytes()[..], payload].concat()
+    };
+    assert_eq!(malformed(&frame(b'?', 0, b"")), Err(Malformed));
+    assert_eq!(malformed(&frame(b'f', 1, b"x")), Err(Malformed));
+    assert_eq!(malformed(&frame(b's', 2, b"{}")), Err(Malformed));
+    // Too long is known before it has arrived.
+    assert_eq!(malformed(&frame(b'i', 4 * 1024 * 1024 + 1, b"")), Err(Malformed));
+    assert_eq!(malformed(&frame(b'i', 4 * 1024 * 1024, b"")), Ok(None));
+    assert_eq!(malformed(b""), Ok(None));
+}
+
+#[test]
+fn a_promise_without_end_is_kept_within_bounds() {
+    let frame = Frame { channel: 0, message: ToSupervisor::Feed(Duration::MAX) };
+    assert_eq!(through(&[frame], 5)[0].message, ToSupervisor::Feed(Duration::from_millis(u64::MAX)));
+}

@@ -1,0 +1,120 @@
+//! Starting the command.
+
+use std::{
+    io,
+    os::unix::process::CommandExt,
+    process::{Child, Command, Stdio},
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        prctl,
+        resource::{Resource, getrlimit, setrlimit},
+        signal::{SigSet, Signal},
+    },
+    unistd::{Pid, getppid},
+};
+use remuda_supervisor::{Limits, Program, Refusal, RefusalKind, Request};
+
+/// Whatever is found first runs scripts.
+const SHELLS: [&str; 2] = ["bash", "sh"];
+
+pub(super) fn spawn(request: &Request) -> Result<Child, Refusal> {
+    if let Some(cwd) = &request.cwd {
+        // Here and not in the child: there, a missing directory would look like a missing program.
+        std::env::set_current_dir(cwd)
+            .map_err(|error| refusal(directory_refused(&error), format!("{cwd}: {error}")))?;
+    }
+    match &request.program {
+        Program::Argv(argv) => {
+            let (program, arguments) = argv
+                .split_first()
+                .ok_or_else(|| refusal(RefusalKind::ProgramNotFound, "no program was named".to_owned()))?;
+            spawn_program(request, program, arguments)
+        }
+        Program::Shell { shell: Some(shell), script } => spawn_shell(request, shell, script),
+        Program::Shell { shell: None, script } => {
+            let mut refused = None;
+            for shell in SHELLS {
+                match spawn_shell(request, shell, script) {
+                    Err(Refusal { kind: RefusalKind::ProgramNotFound, detail }) => {
+                        refused = Some(refusal(RefusalKind::ProgramNotFound, detail));
+                    }
+                    result => return result,
+                }
+            }
+            Err(refused.unwrap_or_else(|| refusal(RefusalKind::ProgramNotFound, "no shell".to_owned())))
+        }
+    }
+}
+
+fn spawn_shell(request: &Request, shell: &str, script: &str) -> Result<Child, Refusal> {
+    spawn_program(request, shell, &["-c".to_owned(), script.to_owned()])
+}
+
+#[expect(unsafe_code, reason = "a program without threads may do what it likes between fork and exec")]
+fn spawn_program(request: &Request, program: &str, arguments: &[String]) -> Result<Child, Refusal> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(request.env.iter().map(|(name, value)| (name, value)))
+        .stdin(if request.has_input { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let (limits, supervisor) = (request.limits, Pid::this());
+    // SAFETY: this program has a single thread, so the child finds no lock held and no memory half-written.
+    unsafe {
+        command.pre_exec(move || prepare(limits, supervisor));
+    }
+    command.spawn().map_err(|error| refusal(program_refused(&error), format!("{program}: {error}")))
+}
+
+/// What the child does before it becomes the command.
+fn prepare(limits: Limits, supervisor: Pid) -> io::Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if getppid() != supervisor {
+        // It died before the line above.
+        return Err(Errno::ESRCH.into());
+    }
+    let wanted = [
+        (Resource::RLIMIT_CORE, Some(0)),
+        (Resource::RLIMIT_AS, limits.memory_bytes),
+        (Resource::RLIMIT_FSIZE, limits.file_bytes),
+        (Resource::RLIMIT_NOFILE, limits.open_files),
+        (Resource::RLIMIT_NPROC, limits.processes),
+    ];
+    for (resource, limit) in wanted {
+        if let Some(limit) = limit {
+            let (_, most) = getrlimit(resource)?;
+            setrlimit(resource, limit.min(most), limit.min(most))?;
+        }
+    }
+    prctl::set_no_new_privs()?;
+    // Last: until here nothing but SIGKILL interrupts us.
+    SigSet::empty().thread_set_mask()?;
+    Ok(())
+}
+
+fn program_refused(error: &io::Error) -> RefusalKind {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => RefusalKind::ProgramNotFound,
+        io::ErrorKind::PermissionDenied => RefusalKind::ProgramNotExecutable,
+        io::ErrorKind::ArgumentListTooLong => RefusalKind::ArgumentsTooLong,
+        io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => RefusalKind::OutOfResources,
+        _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => RefusalKind::ProgramNotExecutable,
+        _ => RefusalKind::Other,
+    }
+}
+
+fn directory_refused(error: &io::Error) -> RefusalKind {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => RefusalKind::DirectoryNotFound,
+        _ => RefusalKind::Other,
+    }
+}
+
+fn refusal(kind: RefusalKind, detail: String) -> Refusal {
+    Refusal { kind, detail }
+}

@@ -1,0 +1,1 @@
+//! Landlock and seccomp.

@@ -1,0 +1,88 @@
+//! `BashOutput`: what a background task said since the last look.
+
+use std::sync::LazyLock;
+
+use async_trait::async_trait;
+use regex::bytes::{Regex, RegexBuilder};
+use remuda_domain::{
+    error::{Error, Result},
+    tool::Effects,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::background::report;
+use crate::{
+    arguments::{field, parse, schema_of},
+    context::ToolContext,
+    tool::{CallResult, Tool},
+};
+
+/// Of a compiled filter.
+const MAX_FILTER_BYTES: usize = 1 << 20;
+
+#[derive(Clone, Copy, Debug)]
+pub struct BashOutput;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The `task_id` that Bash answered with.
+    task_id: String,
+    /// A regular expression: only lines that match are shown, the others count as seen.
+    filter: Option<String>,
+}
+
+impl Arguments {
+    fn parse(arguments: &Value) -> Result<(Self, Option<Regex>)> {
+        let arguments: Self = parse(arguments)?;
+        let compile = |filter: &str| {
+            let built = RegexBuilder::new(filter).size_limit(MAX_FILTER_BYTES).dfa_size_limit(MAX_FILTER_BYTES).build();
+            built.map_err(|error| Error::invalid(field("filter"), format!("expected a regular expression: {error}")))
+        };
+        let filter = arguments.filter.as_deref().map(compile).transpose()?;
+        Ok((arguments, filter))
+    }
+}
+
+#[async_trait]
+impl Tool for BashOutput {
+    fn name(&self) -> &str {
+        "BashOutput"
+    }
+
+    fn description(&self) -> &str {
+        "Returns what a background task of this run has written since the last look, and whether it still runs: status is \
+         running, exited (with exit_code), killed, timed_out or failed. At most 16000 bytes of each stream at once; `more` \
+         says that the next look has something already."
+    }
+
+    /// A repeated look misses what the first one took. But a call is only repeated after a crash, and the task is gone by
+    /// then.
+    fn effects(&self) -> Effects {
+        Effects::ReadOnly
+    }
+
+    fn schema(&self) -> Value {
+        static SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<Arguments>);
+        SCHEMA.clone()
+    }
+
+    fn validate(&self, arguments: &Value) -> Result<()> {
+        Arguments::parse(arguments).map(drop)
+    }
+
+    fn needs_sandbox(&self) -> bool {
+        // The task has its own.
+        false
+    }
+
+    async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
+        let (arguments, filter) = Arguments::parse(arguments)?;
+        let task = context.background.get(&arguments.task_id).map_err(|error| error.at(field("task_id")))?;
+        let mut answer = json!({ "task_id": arguments.task_id });
+        report(&mut answer, task.look(filter.as_ref()));
+        Ok(answer)
+    }
+}

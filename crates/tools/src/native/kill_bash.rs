@@ -1,0 +1,69 @@
+//! `KillBash`: ends a background task.
+
+use std::sync::LazyLock;
+
+use async_trait::async_trait;
+use remuda_domain::{error::Result, tool::Effects};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::background::report;
+use crate::{
+    arguments::{field, parse, schema_of},
+    context::ToolContext,
+    tool::{CallResult, Tool},
+};
+
+#[derive(Clone, Copy, Debug)]
+pub struct KillBash;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The `task_id` that Bash answered with.
+    task_id: String,
+}
+
+#[async_trait]
+impl Tool for KillBash {
+    fn name(&self) -> &str {
+        "KillBash"
+    }
+
+    fn description(&self) -> &str {
+        "Ends a background task of this run with everything it started, and returns the last of its output. One that has \
+         ended already stays as it is."
+    }
+
+    fn effects(&self) -> Effects {
+        Effects::Idempotent
+    }
+
+    fn schema(&self) -> Value {
+        static SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<Arguments>);
+        SCHEMA.clone()
+    }
+
+    fn validate(&self, arguments: &Value) -> Result<()> {
+        parse::<Arguments>(arguments).map(drop)
+    }
+
+    fn needs_sandbox(&self) -> bool {
+        // The task has its own.
+        false
+    }
+
+    async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
+        let arguments: Arguments = parse(arguments)?;
+        let task = context.background.get(&arguments.task_id).map_err(|error| error.at(field("task_id")))?;
+        let kill = async {
+            task.kill().await;
+            Ok(())
+        };
+        context.within_limits(kill).await?;
+        let mut answer = json!({ "task_id": arguments.task_id });
+        report(&mut answer, task.look(None));
+        Ok(answer)
+    }
+}

@@ -1,0 +1,115 @@
+//! `WebFetch`: the text of a web page.
+
+use std::sync::{Arc, LazyLock};
+
+use async_trait::async_trait;
+use remuda_domain::{
+    error::{Error, Result},
+    tool::Effects,
+};
+use reqwest::Url;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    arguments::{parse, schema_of},
+    context::ToolContext,
+    tool::{CallResult, Tool},
+    web::{Content, Document, Fetched, Fetcher, WebOptions, check_url},
+};
+
+const MAX_CHARS: usize = 100_000;
+
+#[derive(Clone, Debug)]
+pub struct WebFetch(Arc<Fetcher>);
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The page, an absolute URL. http becomes https.
+    #[schemars(length(min = 1))]
+    url: String,
+    /// What you want to know of the page. No model answers it yet: the answer is the text itself.
+    #[serde(rename = "prompt")]
+    _prompt: Option<String>,
+}
+
+impl Arguments {
+    fn parse(arguments: &Value) -> Result<Url> {
+        let arguments: Self = parse(arguments)?;
+        check_url(&arguments.url)
+    }
+}
+
+impl WebFetch {
+    #[must_use]
+    pub fn new(options: &WebOptions) -> Self {
+        Self(Arc::new(Fetcher::new(options.clone())))
+    }
+}
+
+#[async_trait]
+impl Tool for WebFetch {
+    fn name(&self) -> &str {
+        "WebFetch"
+    }
+
+    fn description(&self) -> &str {
+        "Fetches a web page and returns its text, HTML as Markdown-like text, at most 100000 characters. Only public \
+         addresses can be reached. A redirect to another host is not followed but returned as redirect_to: fetch that URL \
+         if you trust it. Of content that is no text only media type and size are returned."
+    }
+
+    fn effects(&self) -> Effects {
+        Effects::ReadOnly
+    }
+
+    fn schema(&self) -> Value {
+        static SCHEMA: LazyLock<Value> = LazyLock::new(schema_of::<Arguments>);
+        SCHEMA.clone()
+    }
+
+    fn validate(&self, arguments: &Value) -> Result<()> {
+        Arguments::parse(arguments).map(drop)
+    }
+
+    fn needs_sandbox(&self) -> bool {
+        false
+    }
+
+    async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
+        let url = Arguments::parse(arguments)?;
+        let mut context = context.clone();
+        context.timeout = context.timeout.min(self.0.timeout());
+        Ok(context.within_limits(self.fetch(url)).await?)
+    }
+}
+
+impl WebFetch {
+    async fn fetch(&self, url: Url) -> Result<Value> {
+        let Fetched { url, status, content } = self.0.fetch(url).await?;
+        let mut answer = json!({ "url": url.as_str(), "status": status.as_u16() });
+        match content {
+            Content::Elsewhere(target) => answer["redirect_to"] = target.into(),
+            Content::Binary { media_type, bytes } => {
+                answer["content_type"] = media_type.name.into();
+                answer["bytes"] = bytes.into();
+            }
+            Content::Body { media_type, bytes, truncated } => {
+                answer["content_type"] = media_type.name.as_str().into();
+                answer["bytes"] = bytes.len().into();
+                // Megabytes of hostile markup are no work for the threads that serve everyone.
+                let read = move || Document::read(&media_type, &bytes, &url, MAX_CHARS);
+                let document = tokio::task::spawn_blocking(read).await;
+                let document = document.map_err(|error| Error::internal("the page broke its reader").with_source(error))?;
+                if let Some(document) = document {
+                    answer["title"] = document.title.into();
+                    answer["truncated"] = (truncated || document.truncated).into();
+                    answer["text"] = document.text.into();
+                }
+            }
+        }
+        Ok(answer)
+    }
+}
