@@ -16,6 +16,7 @@ mod journal;
 mod processes;
 mod recovery;
 mod report;
+mod sandbox;
 mod target;
 mod timeline;
 mod workload;
@@ -65,6 +66,17 @@ Examples:
   cargo run -p loadtest -- chaos --seconds 60 --faults worker-kill,nats-wipe --seed 7 --json
   cargo run -p loadtest -- chaos --overlap --keep-logs --nats /opt/nats-server")]
     Chaos(chaos::ChaosArgs),
+    /// Measure what executing a trivial command costs, beside what it costs at least here.
+    #[command(after_help = "\
+Compares the local backend with a bare fork and exec, the Docker backend with the engine's own
+exec, and the first call of a new session on a spare container with a warm one, all in turns
+in one run. Then makes thousands of calls and looks whether anything has grown. Makes its own
+image from this machine's busybox (Debian: busybox-static) and removes what it made.
+
+Examples:
+  cargo run --release -p loadtest -- sandbox
+  cargo run --release -p loadtest -- sandbox --calls 500 --json --docker-host unix:///run/docker.sock")]
+    Sandbox(sandbox::SandboxArgs),
 }
 
 #[tokio::main]
@@ -76,6 +88,7 @@ async fn main() -> ExitCode {
             Command::Bench(args) => bench::run(args).await,
             Command::Crash(args) => crash::run(args).await,
             Command::Chaos(args) => chaos::run(args).await,
+            Command::Sandbox(args) => sandbox::run(args).await,
         }
     };
     let done = tokio::select! {

@@ -16,6 +16,8 @@ use crate::{
 
 /// Below this share of accepted submits a test says nothing about the promises.
 const ENOUGH_ACCEPTED: f64 = 0.8;
+/// Sentences in the JSON report.
+const MAX_FAILURES: usize = 20;
 
 /// How to report.
 #[derive(Clone, Debug, Args)]
@@ -139,6 +141,8 @@ impl Test {
                 "ratio": measures.ratio().map(rounded),
             },
             "troubles": self.troubles.len(),
+            // In words: a count alone sends people back to the logs.
+            "failures": self.failures(verdict).into_iter().take(MAX_FAILURES).collect::<Vec<_>>(),
         });
         for violation in Violation::ALL {
             document[violation.name()] = verdict.count(violation).into();

@@ -3,8 +3,11 @@
 //! Everything that differs between the modes is here: which store, which transport, which ports. The services
 //! themselves do not know.
 
+mod book;
+mod execution;
 mod node;
 mod open;
 
+pub use execution::{backends, docker_host, policies, tools};
 pub use node::{Node, Options, Roles};
 pub use open::{DEFAULT_TENANT, Mode, Parts, nats_options, store_options, workspace_root};

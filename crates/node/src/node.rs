@@ -4,10 +4,14 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use remuda_config::Config;
 use remuda_control_plane::{App, AppOptions, Reconciler, ReconcilerOptions, ServerInfo};
-use remuda_domain::{error::Result, tool::ToolCall};
-use remuda_engine::Engine;
+use remuda_domain::{
+    error::Result,
+    execution::{BackendKind, Policies},
+    tool::ToolCall,
+};
+use remuda_engine::{Engine, Placement};
 use remuda_grpc::{Authenticator, Gate, KeyPolicy, ServeOptions};
-use remuda_sandbox::{Guard, LocalBackend, LocalOptions};
+use remuda_sandbox::{Backends, FeatureState, Guard};
 use remuda_stream::StreamOptions;
 use remuda_tools::Registry;
 use remuda_worker::{Worker, WorkerOptions};
@@ -70,7 +74,8 @@ impl Node {
         let starter = Starter {
             options: &options,
             parts: &parts,
-            tools: Registry::native(),
+            tools: crate::execution::tools(&options.config)?,
+            policies: crate::execution::policies(&options.config)?,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             failure,
@@ -132,6 +137,7 @@ struct Starter<'a> {
     options: &'a Options,
     parts: &'a Parts,
     tools: Registry,
+    policies: Arc<Policies>,
     tasks: TaskTracker,
     stop: CancellationToken,
     failure: tokio::sync::mpsc::Sender<remuda_domain::Error>,
@@ -212,6 +218,7 @@ impl Starter<'_> {
                 Some(tool) => tool.validate(&call.arguments),
                 None => Ok(()),
             }),
+            policies: Arc::clone(&self.policies),
         }
     }
 
@@ -230,16 +237,15 @@ impl Starter<'_> {
             Some((program, args)) => Some(Guard::start(program.clone(), args.clone()).await?),
             None => None,
         };
-        let backend = LocalBackend::new(LocalOptions {
-            grace: settings.kill_grace,
-            guard: guard.clone(),
-            ..LocalOptions::default()
-        });
+        let (config, store) = (&self.options.config, &self.parts.store);
+        let backends = crate::execution::backends(config, store, &self.policies, guard.clone()).await?;
+        report(&backends).await?;
         let engine = Engine {
             store: Arc::clone(&self.parts.store),
             transport: Arc::clone(&self.parts.transport),
             tools: self.tools.clone(),
-            backend: Arc::new(backend),
+            backends,
+            placement: Arc::new(Placement::new(Arc::clone(&self.policies))),
         };
         let options = WorkerOptions {
             host: host_name(),
@@ -254,6 +260,16 @@ impl Starter<'_> {
         self.tasks.spawn(Worker::new(options, engine, guard).run(self.stop.clone()));
         Ok(())
     }
+}
+
+/// Says what holds the tools of this worker, and what does not.
+async fn report(backends: &Backends) -> Result<()> {
+    let local = backends.get(BackendKind::Local)?;
+    for feature in local.describe().await {
+        let enforced = feature.state == FeatureState::Enforced;
+        tracing::info!(backend = "local", feature = feature.name, enforced, detail = feature.detail, "tools are held");
+    }
+    Ok(())
 }
 
 fn host_name() -> String {

@@ -15,6 +15,7 @@ mod link;
 mod options;
 mod places;
 mod pool;
+mod record;
 mod sandbox;
 mod supervisor_volume;
 
@@ -22,6 +23,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{
+    WorkerId,
     error::{Code, Error, Result},
     execution::BackendKind,
 };
@@ -46,11 +48,6 @@ impl DockerBackend {
     #[must_use]
     pub fn new(options: DockerOptions) -> Self {
         Self(Arc::new(Pool::new(options)))
-    }
-
-    /// Which engine this is, as it says itself.
-    pub async fn engine_id(&self) -> Result<String> {
-        Ok(self.0.workshop.engine.info().await?.id.unwrap_or_default())
     }
 
     async fn check_network(&self, network: &str) -> Result<()> {
@@ -91,6 +88,14 @@ impl Backend for DockerBackend {
 
     fn feed(&self, time: Duration) {
         self.0.feed(Instant::now() + time);
+    }
+
+    fn serve(&self, worker: WorkerId) {
+        self.0.serve(worker);
+    }
+
+    async fn engine(&self) -> Result<String> {
+        Ok(self.0.workshop.engine.client().await?.id)
     }
 
     async fn keep(&self, stop: CancellationToken) {

@@ -10,9 +10,11 @@
 
 mod capture;
 mod backends;
+mod book;
 mod command;
 pub mod docker;
 mod files;
+mod groups;
 pub mod guard;
 mod lazy;
 pub mod local;
@@ -24,6 +26,7 @@ mod supervisor_binary;
 mod traits;
 
 pub use backends::Backends;
+pub use book::SandboxBook;
 pub use capture::Captured;
 pub use command::{
     Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, MAX_STDIN_BYTES, Program, Spill, Usage,

@@ -227,3 +227,6 @@ fn refused(refusal: Refusal) -> Error {
     };
     Error::new(code, message).at(field).with_source(refusal.detail)
 }
+
+#[cfg(test)]
+mod tests;

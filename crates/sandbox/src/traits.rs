@@ -45,6 +45,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         let _ = time;
     }
 
+    /// From now on this process is that worker: what is made in advance carries its id.
+    fn serve(&self, worker: WorkerId) {
+        let _ = worker;
+    }
+
+    /// Which engine sandboxes are on, for machines with several; empty where there is none.
+    async fn engine(&self) -> Result<String> {
+        Ok(String::new())
+    }
+
     /// Looks after idle and spare sandboxes until `stop`, then removes all of them.
     async fn keep(&self, stop: CancellationToken) {
         stop.cancelled().await;

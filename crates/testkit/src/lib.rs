@@ -9,6 +9,7 @@
 
 mod child;
 mod faketime;
+mod image;
 mod nats;
 mod ports;
 mod postgres;
@@ -18,6 +19,7 @@ mod wait;
 
 pub use child::{Child, find_program};
 pub use faketime::faketime_library;
+pub use image::BusyboxImage;
 pub use nats::{NatsServer, nats_binaries};
 pub use ports::{free_port, stable_port};
 pub use postgres::{PostgresServer, TestDatabase};

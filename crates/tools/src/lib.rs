@@ -8,7 +8,9 @@ mod arguments;
 mod background;
 mod context;
 pub mod native;
+mod read_history;
 mod registry;
+mod state;
 mod tool;
 pub mod web;
 

@@ -27,16 +27,15 @@ impl Registry {
     /// The tools every installation has.
     #[must_use]
     pub fn native(options: &ToolOptions) -> Self {
-        let tools: Vec<Arc<dyn Tool>> = vec![
+        let mut tools: Vec<Arc<dyn Tool>> = vec![
             Arc::new(native::Bash),
             Arc::new(native::BashOutput),
             Arc::new(native::KillBash),
             Arc::new(native::Noop),
-            Arc::new(native::Read),
             Arc::new(native::WebFetch::new(&options.web)),
             Arc::new(native::WebSearch::new(options.search.clone())),
-            Arc::new(native::Write),
         ];
+        tools.extend(native::file_tools());
         Self(Arc::new(tools.into_iter().map(|tool| (tool.name().to_owned(), tool)).collect()))
     }
 

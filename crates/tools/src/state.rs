@@ -42,7 +42,7 @@ pub(crate) async fn forget(sandbox: &dyn Sandbox, path: &str) -> Result<()> {
 }
 
 /// None of this is the user's work.
-async fn keep_out_of_git(sandbox: &dyn Sandbox) -> Result<()> {
+pub(crate) async fn keep_out_of_git(sandbox: &dyn Sandbox) -> Result<()> {
     let path = format!("{DIRECTORY}/.gitignore");
     match sandbox.write_file(&path, b"*\n".to_vec(), WriteMode::CreateNew).await {
         Err(error) if error.code() == Code::AlreadyExists => Ok(()),

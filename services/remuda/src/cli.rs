@@ -12,6 +12,7 @@ use crate::{
     doctor,
     keys::KeysCommand,
     output::ColorChoice,
+    sandboxes::{self, SandboxesCommand},
 };
 
 const AFTER_HELP: &str = "\
@@ -103,6 +104,9 @@ pub(crate) enum Command {
     /// Works on the database directly: whoever may read its configuration may make keys.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// List containers and other places in which tools execute, and remove what is left behind.
+    #[command(subcommand, after_help = sandboxes::EXAMPLES)]
+    Sandboxes(SandboxesCommand),
     /// Check and show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -157,6 +157,11 @@ pub(crate) async fn execute(
     Ok(exit.into())
 }
 
+/// Lists sandboxes. A command of its own, because reaping them is none of the server's.
+pub(crate) async fn list_sandboxes(connection: &Connection, output: Output) -> Result<ExitCode> {
+    Ok(sandboxes::list(&connection.client()?, output).await?.into())
+}
+
 /// Prints an error with what to do about it, and gives its exit code.
 pub(crate) fn report(error: &Error, output: Output) -> ExitCode {
     output.error(error, hint(error));
@@ -171,6 +176,11 @@ fn hint(error: &Error) -> Option<&'static str> {
         Code::Unauthenticated => {
             Some("give a key with REMUDA_API_KEY or --api-key; `remuda keys create` makes one")
         }
+        Code::ImageNotFound => {
+            Some("containers are made from images that the engine has: docker pull, docker load or docker import it")
+        }
+        Code::ToolsDisabled => Some("make a session with --backend local or --backend docker"),
+        Code::ReadRequired | Code::FileChanged => Some("call Read on the file first, in the same session"),
         Code::SessionBusy => {
             Some("--if-busy enqueue waits for the other runs, --if-busy interrupt cancels them")
         }

@@ -9,6 +9,7 @@ mod keys;
 mod metrics;
 mod migrate;
 mod output;
+mod sandboxes;
 mod serve;
 
 use std::process::ExitCode;
@@ -55,6 +56,9 @@ async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
         Command::Stream(args) => serve::stream(&args, &load, output).await,
         Command::Migrate => migrate::execute(&config(&load)?, output).await,
         Command::Keys(command) => keys::execute(command, &config(&load)?, output).await,
+        Command::Sandboxes(command) => {
+            sandboxes::execute(command, &cli.connection, || config(&load), output).await
+        }
         Command::Config(command) => {
             config_command::execute(&command, &load, output.json).map_err(|error| broken(&error))
         }

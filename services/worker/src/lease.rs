@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{Code, WorkerId};
-use remuda_sandbox::Guard;
+use remuda_sandbox::{Backends, Guard};
 use remuda_store::{Heartbeat, Orders, Store};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ pub(crate) struct Lease {
     pub(crate) every: Duration,
     pub(crate) held: Held,
     pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) backends: Backends,
     /// Cancelled when the store wants the worker to drain.
     pub(crate) drain: CancellationToken,
 }
@@ -64,12 +65,13 @@ impl Lease {
         }
     }
 
-    /// The guard kills all tools unless it hears again before the lease ends.
+    /// Guard and sandboxes kill all tools unless they hear again before the lease ends.
     pub(crate) fn feed(&self, begun: Instant) {
+        let left = (begun + self.length - self.margin() / 2).saturating_duration_since(Instant::now());
         if let Some(guard) = &self.guard {
-            let left = (begun + self.length - self.margin() / 2).saturating_duration_since(Instant::now());
             guard.feed(left);
         }
+        self.backends.iter().for_each(|backend| backend.feed(left));
     }
 
     fn obey(&self, orders: &Orders) {

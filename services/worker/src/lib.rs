@@ -7,6 +7,7 @@ mod held;
 mod intake;
 mod lease;
 mod life;
+mod reaper;
 mod session;
 
 use std::{sync::Arc, time::Duration};
@@ -14,7 +15,12 @@ use std::{sync::Arc, time::Duration};
 use remuda_domain::Pool;
 use remuda_engine::Engine;
 use remuda_sandbox::Guard;
-use tokio_util::sync::CancellationToken;
+pub use reaper::{Reaped, Reaper};
+use tokio::time::timeout;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// How long the removal of sandboxes may hold up the exit.
+const UPKEEP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a worker behaves.
 #[derive(Clone, Debug)]
@@ -47,11 +53,29 @@ impl Worker {
         Self { options, engine, guard }
     }
 
+    /// Looks after sandboxes, this worker's own and what others left.
+    fn start_upkeep(&self, tasks: &TaskTracker, stop: &CancellationToken) {
+        for backend in self.engine.backends.iter() {
+            let (backend, stop) = (Arc::clone(backend), stop.clone());
+            tasks.spawn(async move { backend.keep(stop).await });
+        }
+        let reaper = Reaper::new(Arc::clone(&self.engine.store), self.engine.backends.clone());
+        tasks.spawn(reaper.run(self.options.lease / 3, stop.clone()));
+    }
+
     /// Works until `stop`, then drains: hands over at the next step boundary, and after the deadline kills what is left.
     pub async fn run(self, stop: CancellationToken) {
         let worker = Arc::new(self);
+        let (upkeep, upkeep_stop) = (TaskTracker::new(), CancellationToken::new());
+        worker.start_upkeep(&upkeep, &upkeep_stop);
         while !stop.is_cancelled() {
             life::live(Arc::clone(&worker), stop.clone()).await;
+        }
+        // After the last run: its sandbox is needed until then.
+        upkeep_stop.cancel();
+        upkeep.close();
+        if timeout(UPKEEP_PATIENCE, upkeep.wait()).await.is_err() {
+            tracing::warn!("some sandboxes could not be removed in time; they end by themselves, or are reaped");
         }
     }
 }

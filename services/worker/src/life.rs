@@ -56,8 +56,10 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
         every: options.heartbeat,
         held: held.clone(),
         guard: worker.guard.clone(),
+        backends: worker.engine.backends.clone(),
         drain: drain.clone(),
     };
+    worker.engine.backends.iter().for_each(|backend| backend.serve(id));
     lease.feed(registered_at);
     let server = Arc::new(SessionServer {
         worker: Arc::clone(&worker),

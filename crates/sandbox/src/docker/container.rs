@@ -8,11 +8,15 @@ use std::{
     time::Duration,
 };
 
-use bollard::query_parameters::{AttachContainerOptions, CreateContainerOptions, StartContainerOptions};
+use bollard::{
+    query_parameters::{
+        AttachContainerOptions, CreateContainerOptions, RenameContainerOptions, StartContainerOptions,
+    },
+};
 use remuda_domain::{
     Epoch, SandboxId,
     error::{Code, Error, Result},
-    execution::{BackendKind, Holder, Place},
+    execution::{BackendKind, Holder, Place, SandboxState},
 };
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
@@ -24,9 +28,10 @@ use super::{
     labels,
     link::Link,
     places::Ticket,
+    record::Record,
     supervisor_volume::SupervisorVolume,
 };
-use crate::path::shown;
+use crate::{book::SandboxBook, path::shown};
 
 /// From the start of the container to the first word of its first process.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,6 +45,7 @@ pub(super) struct Workshop {
     pub(super) engine: Engine,
     pub(super) volume: SupervisorVolume,
     pub(super) tasks: TaskTracker,
+    pub(super) book: Option<Arc<dyn SandboxBook>>,
 }
 
 #[derive(Debug)]
@@ -113,6 +119,7 @@ impl Container {
         let paused = workshop.engine.ask(|docker| async move { docker.pause_container(id).await }).await;
         paused.map_err(|failure| failure.to("pause a container"))?;
         self.paused.store(true, Ordering::Release);
+        remains.record.update(|record| record.state = SandboxState::Paused).await;
         Ok(())
     }
 
@@ -122,16 +129,25 @@ impl Container {
         let unpaused = workshop.engine.ask(|docker| async move { docker.unpause_container(id).await }).await;
         unpaused.map_err(|failure| failure.to("go on with a paused container"))?;
         self.paused.store(false, Ordering::Release);
+        remains.record.update(|record| record.state = SandboxState::Active).await;
         Ok(())
     }
 
     /// Tells by its name whose it is now.
-    pub(super) async fn rename(&self, workshop: &Workshop, holder: &Holder) -> Result<()> {
+    pub(super) async fn give_to(&self, workshop: &Workshop, holder: &Holder) -> Result<()> {
         let Some(remains) = &self.remains else { return Ok(()) };
         let (id, name) = (remains.id.as_str(), labels::name(self.sandbox, Some(holder)));
-        let options = bollard::query_parameters::RenameContainerOptions { name };
+        let options = RenameContainerOptions { name };
         let renamed = workshop.engine.ask(|docker| async move { docker.rename_container(id, options).await });
-        renamed.await.map_err(|failure| failure.to("name a container"))
+        renamed.await.map_err(|failure| failure.to("name a container"))?;
+        remains
+            .record
+            .update(|record| {
+                record.holder = Some(*holder);
+                record.state = SandboxState::Active;
+            })
+            .await;
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Use> {
@@ -176,20 +192,29 @@ impl Drop for Container {
 /// A container of which something may be left. Dropping it removes that, in a task.
 #[derive(Debug)]
 struct Remains {
+    /// Empty if nothing is left.
     id: String,
     workshop: Arc<Workshop>,
     runtime: Handle,
     ticket: Option<Ticket>,
+    record: Arc<Record>,
 }
 
 impl Drop for Remains {
     fn drop(&mut self) {
+        if self.id.is_empty() {
+            return;
+        }
         let (id, workshop) = (std::mem::take(&mut self.id), Arc::clone(&self.workshop));
         // Its place is free only when it is gone.
         let ticket = self.ticket.take().map(Ticket::leave);
+        let record = Arc::clone(&self.record);
         let remove = async move {
-            if let Err(error) = workshop.engine.remove_container(&id).await {
-                tracing::warn!(error = error.chain(), container = %shown(&id), "cannot remove a container");
+            match workshop.engine.remove_container(&id).await {
+                Ok(()) => record.forget().await,
+                Err(error) => {
+                    tracing::warn!(error = error.chain(), container = %shown(&id), "cannot remove a container");
+                }
             }
             drop(ticket);
         };
@@ -203,25 +228,26 @@ async fn attempt(
     plan: &Plan,
     ticket: Ticket,
 ) -> Result<Container, (Error, Option<Ticket>)> {
-    let Workshop { engine, volume, tasks } = workshop.as_ref();
-    volume.ready(engine, &plan.maker, &plan.image).await.map_err(|error| (error, None))?;
-    let body = create_body(plan);
-    let name = labels::name(plan.sandbox, plan.holder.as_ref());
-    let options = CreateContainerOptions { name: Some(name), platform: String::new() };
-    let created = engine.ask(|docker| async move { docker.create_container(Some(options), body).await }).await;
-    let id = created.map_err(|failure| (cannot_make(failure, plan), None))?.id;
-    let mut remains = Remains {
-        id: id.clone(),
-        workshop: Arc::clone(workshop),
-        runtime: Handle::current(),
-        ticket: Some(ticket),
+    let for_good = |error: Error| (error, None);
+    let Workshop { engine, volume, tasks, book } = workshop.as_ref();
+    volume.ready(engine, &plan.maker, &plan.image).await.map_err(for_good)?;
+    let engine_id = engine.client().await.map_err(for_good)?.id;
+    let record = Arc::new(Record::new(book.clone(), plan, engine_id));
+    record.save().await.map_err(for_good)?;
+    let id = match create(engine, plan).await {
+        Ok(id) => id,
+        Err(failure) => {
+            record.forget().await;
+            return Err(for_good(cannot_make(failure, plan)));
+        }
     };
-    let id = id.as_str();
+    let (runtime, ticket) = (Handle::current(), Some(ticket));
+    let mut remains = Remains { id, workshop: Arc::clone(workshop), runtime, ticket, record };
+    let id = remains.id.as_str();
     // Before the start, so that nothing is missed and no end of ours goes unnoticed.
     let options = AttachContainerOptions { stream: true, stdin: true, stdout: true, ..Default::default() };
     let attached = engine.ask(|docker| async move { docker.attach_container(id, Some(options)).await }).await;
-    let attached = attached.map_err(|failure| (failure.to("attach to a container"), None))?;
-    let link = Link::new(attached, tasks);
+    let link = Link::new(attached.map_err(|failure| for_good(failure.to("attach to a container")))?, tasks);
     let started = engine
         .ask(|docker| async move { docker.start_container(id, None::<StartContainerOptions>).await })
         .await;
@@ -229,24 +255,40 @@ async fn attempt(
         let lost = failure.says(SUPERVISOR) && failure.says("no such file");
         let error = cannot_make(failure, plan);
         if !lost {
-            return Err((error, None));
+            return Err(for_good(error));
         }
         // Its name is needed for the next attempt.
-        engine.remove_container(id).await.map_err(|error| (error, None))?;
+        engine.remove_container(id).await.map_err(for_good)?;
+        remains.id.clear();
         let error = Error::internal("the supervisor is not in its volume").with_source(error);
         return Err((error, remains.ticket.take()));
     }
-    link.ready(READY_TIMEOUT).await.map_err(|error| (error, None))?;
+    link.ready(READY_TIMEOUT).await.map_err(for_good)?;
+    let (handle, holder) = (remains.id.clone(), plan.holder);
+    remains
+        .record
+        .update(|record| {
+            record.handle = Some(handle);
+            record.state = if holder.is_some() { SandboxState::Active } else { SandboxState::Spare };
+        })
+        .await;
     Ok(Container {
         sandbox: plan.sandbox,
         image: plan.image.clone(),
         shape: plan.shape.clone(),
         link,
-        epoch: AtomicI64::new(plan.holder.map_or(0, |holder| holder.epoch)),
+        epoch: AtomicI64::new(holder.map_or(0, |holder| holder.epoch)),
         paused: AtomicBool::new(false),
         use_: Mutex::new(Use { holders: 0, idle_since: Instant::now() }),
         remains: Some(remains),
     })
+}
+
+async fn create(engine: &Engine, plan: &Plan) -> Result<String, Failure> {
+    let (body, name) = (create_body(plan), labels::name(plan.sandbox, plan.holder.as_ref()));
+    let options = CreateContainerOptions { name: Some(name), platform: String::new() };
+    let created = engine.ask(|docker| async move { docker.create_container(Some(options), body).await }).await;
+    Ok(created?.id)
 }
 
 /// What the engine's refusal means for whoever asked for the container.

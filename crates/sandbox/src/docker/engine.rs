@@ -31,6 +31,8 @@ pub(super) struct Engine {
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) docker: Docker,
+    /// Which engine it is, as it says itself.
+    pub(super) id: String,
     pub(super) version: String,
     pub(super) api_version: String,
     /// As images name it: `amd64`.
@@ -148,9 +150,10 @@ impl Engine {
 
 async fn connect(host: &str) -> Result<Client, EngineError> {
     let docker = Docker::connect_with_host(host)?.with_timeout(REQUEST_TIMEOUT).negotiate_version().await?;
-    let version = docker.version().await?;
+    let (version, info) = (docker.version().await?, docker.info().await?);
     Ok(Client {
         docker,
+        id: info.id.unwrap_or_default(),
         version: version.version.unwrap_or_default(),
         api_version: version.api_version.unwrap_or_default(),
         architecture: version.arch.unwrap_or_default(),

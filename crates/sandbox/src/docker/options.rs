@@ -6,7 +6,7 @@ use nix::unistd::{Gid, Uid};
 use remuda_domain::{WorkerId, execution::ResourceLimits};
 
 use super::create::ContainerUser;
-use crate::guard::Guard;
+use crate::{book::SandboxBook, guard::Guard};
 
 /// Where the engine is unless somebody says otherwise.
 pub const DEFAULT_DOCKER_HOST: &str = "unix:///var/run/docker.sock";
@@ -35,6 +35,8 @@ pub struct DockerOptions {
     pub grace: Duration,
     /// Keeps a worker that was stopped for too long from writing files.
     pub guard: Option<Arc<Guard>>,
+    /// Where to write down what is made.
+    pub book: Option<Arc<dyn SandboxBook>>,
 }
 
 /// Containers of one shape, for sessions whose workspace is copied: a mount cannot be changed afterwards.
@@ -61,6 +63,7 @@ impl DockerOptions {
             max_containers: 64,
             grace: Duration::from_millis(500),
             guard: None,
+            book: None,
         }
     }
 }

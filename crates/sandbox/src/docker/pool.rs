@@ -9,7 +9,7 @@ use std::{
 };
 
 use remuda_domain::{
-    Epoch, SandboxId, SessionId, TenantId, WorkerId,
+    SandboxId, SessionId, TenantId, WorkerId,
     error::{Code, Error, Result},
     execution::{Holder, WorkspaceAccess},
 };
@@ -49,7 +49,7 @@ pub(super) struct Pool {
 struct State {
     slots: HashMap<(TenantId, SessionId), Arc<Slot>>,
     spares: Vec<Arc<Container>>,
-    /// Who makes spares: the newest worker seen.
+    /// Who makes spares.
     worker: WorkerId,
     /// What was promised last.
     fed_until: Option<Instant>,
@@ -92,6 +92,7 @@ impl Pool {
             engine: Engine::new(options.host.clone()),
             volume: SupervisorVolume::new(&instance),
             tasks: TaskTracker::new(),
+            book: options.book.clone(),
         };
         let state = State {
             slots: HashMap::new(),
@@ -128,7 +129,7 @@ impl Pool {
             .ok()
             .and_then(Result::ok)
             .ok_or_else(|| Error::unavailable("the session's sandbox is still being made"))?;
-        if let Some(held) = self.reuse(&slot, request.epoch, &shape).await? {
+        if let Some(held) = self.reuse(&slot, &holder(request), &shape).await? {
             return Ok(held);
         }
         // In a task: a container that is being made when the caller gives up would be nobody's otherwise.
@@ -148,14 +149,16 @@ impl Pool {
     }
 
     /// Takes the container that the session has, if it serves.
-    async fn reuse(&self, slot: &Slot, epoch: Epoch, shape: &Shape) -> Result<Option<Held>> {
+    async fn reuse(&self, slot: &Slot, holder: &Holder, shape: &Shape) -> Result<Option<Held>> {
         let Some(container) = slot.get() else { return Ok(None) };
-        if epoch < container.epoch() {
+        if holder.epoch < container.epoch() {
             return Err(superseded());
         }
-        if !container.link.alive() || container.shape != *shape {
+        // If somebody else owned the session meanwhile, they may still come to remove what is older than theirs.
+        let ours_since = holder.epoch <= container.epoch() + 1;
+        if !container.link.alive() || container.shape != *shape || !ours_since {
             if container.link.alive() && container.idle_since().is_none() {
-                return Err(Error::unavailable("the session's sandbox is in use, with another policy"));
+                return Err(Error::unavailable("the session's sandbox is in use, by another claim or policy"));
             }
             drop(slot.put(None));
             return Ok(None);
@@ -170,15 +173,15 @@ impl Pool {
             }
             self.feed_one(&held);
         }
-        held.set_epoch(epoch);
+        held.set_epoch(holder.epoch);
         Ok(Some(held))
     }
 
     async fn make_for(self: &Arc<Self>, request: &SandboxRequest, shape: Shape) -> Result<Arc<Container>> {
-        let holder = Holder { tenant: request.tenant, session: request.session, epoch: request.epoch };
+        let holder = holder(request);
         if let Some(spare) = self.take_spare(&shape) {
             spare.set_epoch(holder.epoch);
-            spare.rename(&self.workshop, &holder).await?;
+            spare.give_to(&self.workshop, &holder).await?;
             self.remove_rivals(&holder, spare.sandbox).await?;
             return self.finished(spare);
         }
@@ -227,8 +230,7 @@ impl Pool {
 
     /// Removes the session's other containers on this engine. Fails if one of them is of a newer owner.
     async fn remove_rivals(&self, holder: &Holder, own: SandboxId) -> Result<()> {
-        let filters = [("name", holder.session.to_string())];
-        for rival in self.find(&filters).await? {
+        for rival in self.find(&[("name", holder.session.to_string())]).await? {
             let Some(other) = rival.holder else { continue };
             if rival.sandbox == own || other.session != holder.session || other.tenant != holder.tenant {
                 continue;
@@ -294,6 +296,10 @@ impl Pool {
             || self.places.knows(sandbox)
     }
 
+    pub(super) fn serve(&self, worker: WorkerId) {
+        self.lock().worker = worker;
+    }
+
     pub(super) fn feed(&self, until: Instant) {
         self.lock().fed_until = Some(until);
         for container in self.containers() {
@@ -319,7 +325,6 @@ impl Pool {
         if state.closed {
             return Err(closing());
         }
-        state.worker = request.worker;
         let slot = state.slots.entry((request.tenant, request.session)).or_insert_with(|| Arc::new(Slot::new()));
         Ok(Arc::clone(slot))
     }
@@ -334,6 +339,10 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn holder(request: &SandboxRequest) -> Holder {
+    Holder { tenant: request.tenant, session: request.session, epoch: request.epoch }
 }
 
 fn superseded() -> Error {

@@ -205,3 +205,39 @@ pub(crate) fn refused(errno: Errno, path: &str) -> Error {
     };
     Error::new(code, format!("{} {what}", shown(path))).at("path").with_source(errno)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_has_several_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let given = directory.path().join("w");
+        let root = Root::open(&given, Some("/workspace".into())).unwrap();
+        for path in ["a/b", "/workspace/a/b", "/workspace//a/b", &format!("{}/a/b", given.display())] {
+            assert_eq!(root.relative(path).unwrap(), Path::new("a/b"), "{path}");
+        }
+        assert_eq!(root.relative("/workspace").unwrap(), Path::new("."));
+        for path in ["/workspaces/a", "/work", "/a/b"] {
+            assert_eq!(root.relative(path).unwrap_err().code(), Code::PathNotAllowed, "{path}");
+        }
+        root.write("/workspace/a/b", b"x", crate::WriteMode::CreateNew).unwrap();
+        assert_eq!(root.stat("a/b").unwrap().size, 1);
+        for path in ["/workspace/../secret", "/workspace/a/../../secret"] {
+            assert_eq!(root.stat(path).unwrap_err().code(), Code::PathNotAllowed, "{path}");
+        }
+    }
+
+    #[test]
+    fn says_where_something_really_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::open(directory.path(), None).unwrap();
+        std::fs::create_dir_all(directory.path().join("a/b")).unwrap();
+        std::os::unix::fs::symlink("a", directory.path().join("l")).unwrap();
+        let open = |path: &str| root.open_beneath(Path::new(path), OFlag::O_PATH).unwrap();
+        assert_eq!(root.whereabouts(&open("l/../l/b")).unwrap(), Path::new("a/b"));
+        assert_eq!(root.whereabouts(&open(".")).unwrap(), Path::new(""));
+        assert_eq!(root.open_exactly(Path::new("l/b"), OFlag::O_PATH).unwrap_err(), Errno::ELOOP);
+    }
+}

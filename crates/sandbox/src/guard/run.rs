@@ -11,14 +11,15 @@ use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::signal::{SigSet, Signal, killpg},
-    unistd::{Pid, read, setsid},
+    sys::signal::{SigSet, Signal},
+    unistd::{read, setsid},
 };
 
 use super::{
     ledger::{Answer, Ledger},
     process::READY,
 };
+use crate::groups::kill_groups;
 
 /// Keeps watch until the worker is gone, then kills what it left.
 ///
@@ -47,7 +48,7 @@ fn watch() -> io::Result<()> {
 
     let mut ledger = Ledger::default();
     let result = follow(&mut ledger);
-    kill(ledger.all());
+    kill_groups(ledger.all());
     result
 }
 
@@ -71,7 +72,7 @@ fn follow(ledger: &mut Ledger) -> io::Result<()> {
             },
             Err(errno) => return Err(errno.into()),
         }
-        kill(ledger.overdue(Instant::now()));
+        kill_groups(ledger.overdue(Instant::now()));
         answer(ledger);
     }
 }
@@ -81,11 +82,4 @@ fn answer(ledger: &mut Ledger) {
     let answers: String = ledger.answers().into_iter().map(Answer::line).collect();
     // A worker that is gone, or stopped for so long that the pipe is full, needs no answer.
     let _unheard = io::stdout().write_all(answers.as_bytes()).and_then(|()| io::stdout().flush());
-}
-
-fn kill(groups: impl IntoIterator<Item = i32>) {
-    for group in groups {
-        // The only likely failure is that the group is gone, and there is nobody to tell.
-        let _gone = killpg(Pid::from_raw(group), Signal::SIGKILL);
-    }
 }

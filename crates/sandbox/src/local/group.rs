@@ -14,7 +14,10 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::guard::Registration;
+use crate::{
+    groups::{abandon, kill_groups},
+    guard::Registration,
+};
 
 /// How long a supervisor may take to kill everything once its input has ended.
 const END_TIME: Duration = Duration::from_secs(4);
@@ -68,11 +71,10 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.wake();
-        // Without a runtime, or when it is shut down, dropping the member has to do.
-        if let Some(member) = self.member.take()
-            && let Ok(runtime) = Handle::try_current()
-        {
+        let Some(member) = self.member.take() else { return };
+        abandon(member.id);
+        // Without a runtime, or when it is shut down, dropping the member kills, which takes a moment.
+        if let Ok(runtime) = Handle::try_current() {
             self.tasks.spawn_on(member.end(), &runtime);
         }
     }
@@ -129,7 +131,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         if !self.ended {
-            self.kill();
+            kill_groups([self.id.as_raw()]);
         }
     }
 }

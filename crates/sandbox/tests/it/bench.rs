@@ -1,31 +1,48 @@
 //! A sandbox over a temporary workspace, and ways to look at processes.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
 
-use remuda_domain::{Code, Epoch, Result, SessionId, TenantId};
+use remuda_domain::{
+    Code, Epoch, Result, SessionId, TenantId, WorkerId,
+    execution::ExecutionPolicy,
+};
 use remuda_sandbox::{Backend, Command, ExecResult, NoOutput, Sandbox, SandboxRequest};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
+/// Marks the processes of a bench, wherever they run and whomever they belong to.
+pub(crate) const MARK: &str = "BENCH_MARK";
 
 pub(crate) struct Bench {
     pub(crate) sandbox: Arc<dyn Sandbox>,
     /// The workspace is `workspace` in here; what is beside it is out of bounds.
     pub(crate) outside: TempDir,
+    pub(crate) mark: String,
+    /// What the sandbox needs, dropped after it.
+    held: Option<Box<dyn Any + Send>>,
 }
 
 impl Bench {
     pub(crate) async fn new(backend: &dyn Backend) -> Self {
+        Self::with(backend, ExecutionPolicy::default()).await
+    }
+
+    pub(crate) async fn with(backend: &dyn Backend, policy: ExecutionPolicy) -> Self {
         let outside = TempDir::new().unwrap();
-        let request = SandboxRequest {
-            tenant: TenantId::new(),
-            session: SessionId::new(),
-            epoch: Epoch::default(),
-            workspace_root: outside.path().join("workspace"),
-        };
-        Self { sandbox: backend.acquire(&request).await.unwrap(), outside }
+        let request = request(outside.path().join("workspace"), policy);
+        Self::over(backend.acquire(&request).await.unwrap(), outside)
+    }
+
+    /// For backends that need more preparations.
+    pub(crate) fn over(sandbox: Arc<dyn Sandbox>, outside: TempDir) -> Self {
+        Self { sandbox, outside, mark: SessionId::new().to_string(), held: None }
+    }
+
+    pub(crate) fn holding(mut self, held: impl Any + Send) -> Self {
+        self.held = Some(Box::new(held));
+        self
     }
 
     pub(crate) fn workspace(&self) -> PathBuf {
@@ -37,15 +54,54 @@ impl Bench {
     }
 
     pub(crate) async fn exec(&self, command: Command) -> Result<ExecResult> {
-        self.sandbox.exec(command, &NoOutput, &CancellationToken::new()).await
+        self.sandbox.exec(self.marked(command), &NoOutput, &CancellationToken::new()).await
     }
 
-    /// The number that a command wrote to a file.
-    pub(crate) async fn number(&self, file: &str) -> i32 {
+    /// A command whose processes [`alive`](Self::alive) finds.
+    pub(crate) fn marked(&self, mut command: Command) -> Command {
+        command.env.push((MARK.to_owned(), self.mark.clone()));
+        command
+    }
+
+    pub(crate) fn alive(&self) -> Vec<i32> {
+        marked_processes(&self.mark)
+    }
+
+    pub(crate) fn assert_nothing_runs(&self) {
+        let alive = self.alive();
+        assert!(alive.is_empty(), "{alive:?}");
+    }
+
+    /// Waits until a command has written a file.
+    pub(crate) async fn written(&self, file: &str) -> String {
         let path = self.workspace().join(file);
         wait_for(|| std::fs::read_to_string(&path).is_ok_and(|text| text.ends_with('\n'))).await;
-        std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+        std::fs::read_to_string(path).unwrap().trim().to_owned()
     }
+}
+
+pub(crate) fn request(workspace_root: impl Into<PathBuf>, policy: ExecutionPolicy) -> SandboxRequest {
+    SandboxRequest {
+        tenant: TenantId::new(),
+        session: SessionId::new(),
+        epoch: Epoch::default(),
+        worker: WorkerId::new(),
+        workspace_root: workspace_root.into(),
+        policy,
+    }
+}
+
+/// The processes of a bench's commands that run, by the ids they have on this machine.
+pub(crate) fn marked_processes(mark: &str) -> Vec<i32> {
+    let wanted = format!("{MARK}={mark}");
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    ids.filter(|id| {
+        // That of a zombie is empty.
+        let environment = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+    })
+    .collect()
 }
 
 pub(crate) fn code<T: std::fmt::Debug>(result: Result<T>) -> Code {
@@ -58,24 +114,4 @@ pub(crate) async fn wait_for(condition: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "waited in vain");
         sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// Whether a process of the group runs. Zombies do not: they wait for a parent that is not ours.
-pub(crate) fn group_alive(group: i32) -> bool {
-    processes().any(|(_, state, of)| of == group && state != 'Z')
-}
-
-pub(crate) fn process_alive(process: i32) -> bool {
-    processes().any(|(id, state, _)| id == process && state != 'Z')
-}
-
-fn processes() -> impl Iterator<Item = (i32, char, i32)> {
-    std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
-        let entry = entry.ok()?;
-        let id = entry.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        let state = fields.next()?.chars().next()?;
-        Some((id, state, fields.nth(1)?.parse().ok()?))
-    })
 }

@@ -6,10 +6,10 @@ use std::{
 };
 
 use remuda_domain::Code;
-use remuda_sandbox::{Command, ExecStatus, NoOutput, OutputSink, OutputStream};
+use remuda_sandbox::{Command, ExecStatus, MAX_STDIN_BYTES, NoOutput, OutputSink, OutputStream, Spill};
 use tokio_util::sync::CancellationToken;
 
-use crate::bench::{Bench, LONG, code, group_alive, process_alive, wait_for};
+use crate::bench::{Bench, LONG, MARK, code, wait_for};
 
 pub(crate) async fn echo_exit_code_and_streams(bench: Bench) {
     let result = bench.shell("echo out; echo err >&2; exit 7").await;
@@ -52,7 +52,7 @@ pub(crate) async fn environment_is_only_what_is_allowed(bench: Bench) {
     assert!(text.contains("GIVEN=a=b c\n"), "{text}");
     assert!(text.contains("PATH="), "{text}");
     let allowed = [
-        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SHELL", "GIVEN",
+        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SHELL", "GIVEN", MARK,
         // From the shell itself.
         "PWD", "OLDPWD", "SHLVL", "_",
     ];
@@ -114,37 +114,35 @@ pub(crate) async fn input_is_closed(bench: Bench) {
 }
 
 pub(crate) async fn timeout_kills_grandchildren(bench: Bench) {
-    let script = "echo $$ > leader; echo before; sleep 1000 & (sleep 1000 & sleep 1000)";
+    let script = "echo before; sleep 1000 & (sleep 1000 & sleep 1000)";
     let result = bench.exec(Command::shell(script, Duration::from_millis(300))).await.unwrap();
     assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::TimedOut, "before\n"));
-    assert!(!group_alive(bench.number("leader").await));
+    bench.assert_nothing_runs();
 }
 
 pub(crate) async fn timeout_ends_a_process_that_ignores_sigterm(bench: Bench) {
-    let script = "trap '' TERM; echo $$ > leader; while :; do sleep 0.1; done";
+    let script = "trap '' TERM; while :; do sleep 0.1; done";
     let start = Instant::now();
     let result = bench.exec(Command::shell(script, Duration::from_millis(200))).await.unwrap();
     assert_eq!(result.status, ExecStatus::TimedOut);
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-    assert!(!group_alive(bench.number("leader").await));
+    bench.assert_nothing_runs();
 }
 
 pub(crate) async fn cancel_is_quick(bench: Bench) {
     let cancel = CancellationToken::new();
-    let run = bench.sandbox.exec(
-        Command::shell("echo $$ > leader; sleep 1000 & sleep 1000", LONG),
-        &NoOutput,
-        &cancel,
-    );
+    let command = bench.marked(Command::shell("echo > begun; sleep 1000 & sleep 1000", LONG));
+    let run = bench.sandbox.exec(command, &NoOutput, &cancel);
     let stop = async {
-        let leader = bench.number("leader").await;
+        bench.written("begun").await;
+        assert!(!bench.alive().is_empty());
         cancel.cancel();
-        (leader, Instant::now())
+        Instant::now()
     };
-    let (result, (leader, cancelled)) = tokio::join!(run, stop);
+    let (result, cancelled) = tokio::join!(run, stop);
     assert_eq!(result.unwrap().status, ExecStatus::Cancelled);
     assert!(cancelled.elapsed() < Duration::from_secs(1), "{:?}", cancelled.elapsed());
-    assert!(!group_alive(leader));
+    bench.assert_nothing_runs();
 }
 
 pub(crate) async fn cancelled_before_it_began(bench: Bench) {
@@ -156,14 +154,12 @@ pub(crate) async fn cancelled_before_it_began(bench: Bench) {
 }
 
 pub(crate) async fn dropping_the_call_kills(bench: Bench) {
-    let leader = {
-        let run = bench.exec(Command::shell("trap '' TERM; echo $$ > leader; sleep 1000 & sleep 1000", LONG));
-        tokio::select! {
-            _ = run => panic!("it sleeps"),
-            leader = bench.number("leader") => leader,
-        }
-    };
-    wait_for(|| !group_alive(leader)).await;
+    let script = "trap '' TERM; (setsid sleep 1000 &); echo > begun; sleep 1000 & sleep 1000";
+    tokio::select! {
+        _ = bench.exec(Command::shell(script, LONG)) => panic!("it sleeps"),
+        _ = bench.written("begun") => assert!(!bench.alive().is_empty()),
+    }
+    wait_for(|| bench.alive().is_empty()).await;
 }
 
 pub(crate) async fn large_output_is_bounded(bench: Bench) {
@@ -189,28 +185,82 @@ pub(crate) async fn endless_output_ends_with_the_timeout(bench: Bench) {
 
 pub(crate) async fn background_child_does_not_outlive_the_call(bench: Bench) {
     let start = Instant::now();
-    let result = bench.shell("echo $$ > leader; sleep 1000 & echo done").await;
+    let result = bench.shell("sleep 1000 & echo done").await;
     assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::Exited(0), "done\n"));
     assert!(!result.stdout.truncated);
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-    assert!(!group_alive(bench.number("leader").await));
+    bench.assert_nothing_runs();
 }
 
-/// One that holds the pipe from outside the group delays the call a little, and no more.
-pub(crate) async fn escaped_child_does_not_hold_the_call(bench: Bench) {
+/// Forked twice, in a session of its own, and holding the pipe: neither its group nor its parent leads to it.
+pub(crate) async fn a_daemon_does_not_outlive_the_call(bench: Bench) {
     let start = Instant::now();
-    let result = bench
-        .shell(
-            "setsid sh -c 'echo $$ > escaped; exec sleep 30' & while ! [ -s escaped ]; do :; done; echo done",
-        )
-        .await;
-    let escaped = bench.number("escaped").await;
-    if process_alive(escaped) {
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(escaped), nix::sys::signal::Signal::SIGKILL)
-            .unwrap();
-    }
+    let script = "(setsid sh -c 'echo > begun; exec sleep 1000' &); while ! [ -s begun ]; do :; done; echo done";
+    let result = bench.shell(script).await;
     assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::Exited(0), "done\n"));
+    assert!(!result.stdout.truncated);
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    bench.assert_nothing_runs();
+    assert_eq!(result.usage.left_behind, 1);
+}
+
+pub(crate) async fn usage_is_reported(bench: Bench) {
+    let busy = bench.shell("i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done").await.usage;
+    assert!(busy.cpu > Duration::ZERO && busy.cpu < LONG, "{busy:?}");
+    assert!(busy.max_memory_bytes > 500_000, "{busy:?}");
+    assert_eq!(busy.left_behind, 0);
+}
+
+pub(crate) async fn input_is_given(bench: Bench) {
+    let with = |script: &str, stdin: Vec<u8>| {
+        let mut command = Command::shell(script, LONG);
+        command.stdin = Some(stdin);
+        bench.exec(command)
+    };
+    assert_eq!(with("cat; echo end", b"a\0b".to_vec()).await.unwrap().stdout.total_bytes, 7);
+    assert_eq!(with("cat", Vec::new()).await.unwrap().stdout.total_bytes, 0);
+    let large = vec![b'x'; MAX_STDIN_BYTES];
+    assert_eq!(with("wc -c", large.clone()).await.unwrap().stdout.text.trim(), large.len().to_string());
+    // A command need not read it.
+    assert_eq!(with("exit 3", large.clone()).await.unwrap().status, ExecStatus::Exited(3));
+    let error = with("cat", [large, vec![b'x']].concat()).await.unwrap_err();
+    assert_eq!((error.code(), error.field()), (Code::TooLarge, Some("stdin")));
+}
+
+pub(crate) async fn long_output_is_kept_in_a_file(bench: Bench) {
+    let long = |max_bytes| {
+        let mut command = Command::shell("seq 1 20000; echo short >&2", LONG);
+        command.output_limit = 1000;
+        command.spill = Some(Spill { directory: ".outputs/7".to_owned(), max_bytes });
+        command
+    };
+    let numbers: String = (1..=20_000).map(|number| format!("{number}\n")).collect();
+    let result = bench.exec(long(1 << 20)).await.unwrap();
+    assert!(result.stdout.truncated && result.stdout.text.len() < 1100);
+    let artifact = result.stdout.artifact.unwrap();
+    assert_eq!(artifact, ".outputs/7/stdout");
+    assert_eq!(std::fs::read_to_string(bench.workspace().join(&artifact)).unwrap(), numbers);
+    assert_eq!((result.stderr.text.as_str(), result.stderr.artifact), ("short\n", None));
+    assert!(!bench.workspace().join(".outputs/7/stderr").try_exists().unwrap());
+
+    // Only so much, and in place of what was there.
+    let result = bench.exec(long(5000)).await.unwrap();
+    assert_eq!(result.stdout.total_bytes, numbers.len() as u64);
+    assert_eq!(std::fs::read_to_string(bench.workspace().join(&artifact)).unwrap(), numbers[..5000]);
+}
+
+/// What cannot be kept is not kept, and the command is none the worse.
+pub(crate) async fn output_is_not_kept_outside_the_workspace(bench: Bench) {
+    bench.shell("ln -s ../.. out; ln -s /tmp absolute; mkfifo fifo; mkdir -p taken/stdout").await;
+    for directory in ["out", "absolute", "..", "/tmp", "fifo", "taken"] {
+        let mut command = Command::shell("seq 1 2000", LONG);
+        command.output_limit = 100;
+        command.spill = Some(Spill { directory: directory.to_owned(), max_bytes: 1 << 20 });
+        let result = bench.exec(command).await.unwrap();
+        assert_eq!((result.status, result.stdout.artifact), (ExecStatus::Exited(0), None), "{directory}");
+    }
+    let outside = std::fs::read_dir(bench.outside.path()).unwrap().count();
+    assert_eq!(outside, 1);
 }
 
 pub(crate) async fn invalid_utf8_and_nul_are_replaced(bench: Bench) {
@@ -233,10 +283,8 @@ impl OutputSink for Seen {
 pub(crate) async fn live_output_arrives_before_the_end(bench: Bench) {
     let seen = Seen::default();
     let cancel = CancellationToken::new();
-    let command = Command::shell(
-        "echo hidden >&2; echo early; while ! [ -e go ]; do sleep 0.01; done; echo late",
-        LONG,
-    );
+    let script = "echo hidden >&2; echo early; while ! [ -e go ]; do sleep 0.01; done; echo late";
+    let command = Command::shell(script, LONG);
     let watch = async {
         wait_for(|| *seen.0.lock().unwrap() == b"early\n").await;
         std::fs::write(bench.workspace().join("go"), "").unwrap();

@@ -9,3 +9,18 @@ mod image;
 mod lab;
 mod life;
 mod policy;
+
+use self::lab::Lab;
+use crate::bench::Bench;
+
+async fn bench() -> Bench {
+    let lab = Lab::new().await;
+    let mut request = lab.request();
+    // Of its own, because what is beside the workspace counts, too.
+    let outside = lab::readable_directory();
+    request.workspace_root = outside.path().join("workspace");
+    let sandbox = remuda_sandbox::Backend::acquire(&lab.backend, &request).await.unwrap();
+    Bench::over(sandbox, outside).holding(lab)
+}
+
+crate::backend_suite!(crate::docker::bench);

@@ -4,6 +4,7 @@
 
 mod bench;
 mod commands;
+mod docker;
 mod files;
 mod local;
 mod search;
@@ -28,7 +29,11 @@ macro_rules! backend_suite {
             large_output_is_bounded,
             endless_output_ends_with_the_timeout,
             background_child_does_not_outlive_the_call,
-            escaped_child_does_not_hold_the_call,
+            a_daemon_does_not_outlive_the_call,
+            usage_is_reported,
+            input_is_given,
+            long_output_is_kept_in_a_file,
+            output_is_not_kept_outside_the_workspace,
             invalid_utf8_and_nul_are_replaced,
             live_output_arrives_before_the_end,
             many_at_once,

@@ -290,8 +290,12 @@ fn an_unread_command_waits_and_can_be_killed() {
         let frame = remuda_supervisor::Frame { channel: 0, message };
         input.write_all(&frame.to_bytes()).unwrap();
     };
-    send(ToSupervisor::Start(Box::new(peer.script("yes"))));
-    wait_until(|| !peer.alive().is_empty());
+    let directory = tempfile::tempdir().unwrap();
+    // More than both pipes hold.
+    let mut request = peer.script("head -c 200000 /dev/zero; echo > full; exec yes");
+    request.cwd = Some(directory.path().to_str().unwrap().to_owned());
+    send(ToSupervisor::Start(Box::new(request)));
+    wait_until(|| directory.path().join("full").is_file());
     let held = || memory_kib(child.id()) < 10_000;
     assert!(held());
     send(ToSupervisor::Kill);

@@ -46,6 +46,8 @@ metrics! {
         "Sessions taken back from workers whose lease ended";
     ORPHANED_TOKENS_HEALED = "remuda.orphaned_tokens.healed", "{token}",
         "Tokens replaced that no worker would ever have been given";
+    SANDBOX_LEAKS = "remuda.sandbox.leaks", "{sandbox}",
+        "Containers of lost workers that had to be removed, because they did not end by themselves";
 }
 
 /// Names of the labels.

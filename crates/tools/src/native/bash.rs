@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::{
     arguments::{field, parse, rename, schema_of},
     context::ToolContext,
+    state::keep_out_of_git,
     tool::{CallResult, Tool},
 };
 
@@ -123,6 +124,12 @@ impl Tool for Bash {
             .exec(command, &*context.output, &context.cancel)
             .await
             .map_err(rename("command", "command"))?;
+        if result.stdout.artifact.is_some() || result.stderr.artifact.is_some() {
+            // Only a courtesy to people: the answer is none the worse without.
+            if let Err(error) = keep_out_of_git(&*sandbox).await {
+                tracing::debug!(error = error.chain(), "artifacts are visible to git");
+            }
+        }
         answer::answer(result, timeout)
     }
 }

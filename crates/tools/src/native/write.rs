@@ -118,10 +118,10 @@ impl Write {
             result => result?,
         };
         let held = sandbox.read_file(path, ByteRange::first(MAX_READ_BYTES)).await?;
-        if held.bytes == wanted {
+        let is_whole = held.bytes.len() as u64 >= held.size;
+        if is_whole && held.bytes == wanted {
             return Ok(Task::Nothing);
         }
-        let is_whole = held.bytes.len() as u64 >= held.size;
         let digest = is_whole.then(|| Digest::of(&held.bytes));
         self.history.check(context.session, sandbox, path, &stat, digest).await?;
         Ok(Task::Replace)

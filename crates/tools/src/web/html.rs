@@ -38,8 +38,8 @@ fn block(name: &str) -> Option<bool> {
     match name {
         "p" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" | "ul" | "ol" | "dl" | "table" | "pre" | "blockquote" | "section"
         | "article" | "figure" | "hr" | "form" => Some(true),
-        "div" | "li" | "tr" | "dt" | "dd" | "header" | "footer" | "main" | "nav" | "aside" | "address" | "body" | "title"
-        | "option" | "fieldset" | "figcaption" | "caption" | "summary" | "details" | "br" => Some(false),
+        "div" | "li" | "tr" | "dt" | "dd" | "header" | "footer" | "main" | "nav" | "aside" | "address" | "body"
+        | "option" | "fieldset" | "figcaption" | "caption" | "summary" | "details" => Some(false),
         _ => None,
     }
 }

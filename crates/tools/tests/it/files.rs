@@ -1,19 +1,26 @@
-use remuda_domain::Code;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use remuda_domain::{Code, SessionId};
+use remuda_tools::{Registry, ToolOptions};
 use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
 
 use crate::bench::{Bench, refused};
 
 impl Bench {
-    async fn read(&self, arguments: Value) -> Value {
+    pub(crate) async fn read(&self, arguments: Value) -> Value {
         self.call("Read", arguments).await.unwrap()
     }
 
-    async fn put(&self, path: &str, content: impl AsRef<[u8]>) {
+    pub(crate) async fn put(&self, path: &str, content: impl AsRef<[u8]>) {
         self.context.sandbox.get().await.unwrap();
         std::fs::write(self.workspace().join(path), content).unwrap();
     }
 
-    async fn fails(&self, tool: &str, arguments: Value) -> (Code, String) {
+    pub(crate) async fn fails(&self, tool: &str, arguments: Value) -> (Code, String) {
         let error = self.call(tool, arguments).await.unwrap_err();
         (error.code(), error.field().unwrap_or_default().to_owned())
     }
@@ -32,7 +39,7 @@ async fn what_is_written_is_read_with_line_numbers() {
         bench.read(json!({ "file_path": "src/a.txt" })).await,
         json!({
             "content": "     1\tone\n     2\ttwo é\n     3\t\n     4\tfour\n",
-            "start_line": 1, "lines": 4, "total_lines": 4, "truncated": false
+            "start_line": 1, "lines": 4, "total_lines": 4, "truncated": false, "line_ending": "\r\n"
         })
     );
     assert_eq!(
@@ -64,8 +71,25 @@ async fn what_is_shown_is_bounded() {
     assert_eq!((&answer["truncated"], &answer["total_lines"]), (&json!(true), &json!(4000)));
 
     std::fs::File::create(bench.workspace().join("sparse")).unwrap().set_len(10 << 30).unwrap();
-    let refusal = bench.fails("Read", json!({ "file_path": "sparse" })).await;
-    assert_eq!(refusal, (Code::TooLarge, "arguments.file_path".into()));
+    let error = bench.call("Read", json!({ "file_path": "sparse" })).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::ToolFailed, "a binary file of 10737418240 bytes, not text"));
+}
+
+/// However large a file is, a part of it can be seen.
+#[tokio::test]
+async fn large_files_are_read_in_part() {
+    let bench = Bench::new();
+    bench.put("large", "0123456789abcde\n".repeat(640 * 1024)).await;
+    let answer = bench.read(json!({ "file_path": "large", "offset": 600_001, "limit": 1 })).await;
+    assert_eq!(answer["content"], "600001\t0123456789abcde\n");
+    assert_eq!(answer["total_lines"], 640 * 1024);
+
+    // Too large to be counted; the text ends in a hole of 10 GiB.
+    let huge = std::fs::File::options().append(true).open(bench.workspace().join("large")).unwrap();
+    huge.set_len(10 << 30).unwrap();
+    let answer = bench.read(json!({ "file_path": "large", "offset": 2, "limit": 1 })).await;
+    assert_eq!(answer["content"], "     2\t0123456789abcde\n");
+    assert_eq!((&answer["total_lines"], &answer["truncated"]), (&Value::Null, &json!(true)));
 }
 
 #[tokio::test]
@@ -74,11 +98,21 @@ async fn binary_files_are_recognised() {
     bench.put("picture", b"\x89PNG\r\n\x1a\n rest").await;
     bench.put("object", b"text\0more").await;
     bench.put("latin1", b"caf\xe9\n").await;
+    bench.put("marked", b"\xef\xbb\xbffirst\n").await;
     bench.put("late", [vec![b'x'; 9000], vec![0]].concat()).await;
-    let error = bench.call("Read", json!({ "file_path": "picture" })).await.unwrap_err();
-    assert_eq!((error.code(), error.message()), (Code::ToolFailed, "a PNG image of 13 bytes, not text"));
+    let picture = bench.read(json!({ "file_path": "picture" })).await;
+    let expected = json!({ "kind": "image", "media_type": "image/png", "bytes": 13, "data": "iVBORw0KGgogcmVzdA==" });
+    assert_eq!(picture, expected);
+    bench.put("poster", [b"\xff\xd8\xff".as_slice(), &[7; 800 * 1024]].concat()).await;
+    let poster = bench.read(json!({ "file_path": "poster" })).await;
+    assert_eq!((&poster["media_type"], &poster["truncated"]), (&json!("image/jpeg"), &json!(true)));
+    assert!(poster.get("data").is_none());
+    bench.put("archive", b"PK\x03\x04...").await;
+    let error = bench.call("Read", json!({ "file_path": "archive" })).await.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::ToolFailed, "a ZIP archive of 7 bytes, not text"));
     assert_eq!(bench.fails("Read", json!({ "file_path": "object" })).await.0, Code::ToolFailed);
     assert_eq!(bench.read(json!({ "file_path": "latin1" })).await["content"], "     1\tcaf\u{fffd}\n");
+    assert_eq!(bench.read(json!({ "file_path": "marked" })).await["content"], "     1\tfirst\n");
     let late = bench.read(json!({ "file_path": "late" })).await;
     assert!(!late["content"].as_str().unwrap().contains('\0'));
 }
@@ -123,4 +157,168 @@ async fn bad_arguments_are_refused() {
     ] {
         assert_eq!(refused(tool, arguments).await, (Code::InvalidArgument, field.to_owned()), "{tool}");
     }
+}
+
+fn write(path: &str, content: &str) -> Value {
+    json!({ "file_path": path, "content": content })
+}
+
+#[tokio::test]
+async fn an_existing_file_has_to_be_read_before_it_is_replaced() {
+    let bench = Bench::new();
+    bench.put("f", "theirs").await;
+    let required = (Code::ReadRequired, "arguments.file_path".to_owned());
+    assert_eq!(bench.fails("Write", write("f", "mine")).await, required);
+    assert_eq!(std::fs::read_to_string(bench.workspace().join("f")).unwrap(), "theirs");
+    bench.read(json!({ "file_path": "./f", "limit": 1 })).await;
+    bench.call("Write", write("f", "mine")).await.unwrap();
+    // What it wrote itself it knows.
+    bench.call("Write", write("f", "mine again")).await.unwrap();
+
+    bench.put("f", "theirs again").await;
+    let changed = (Code::FileChanged, "arguments.file_path".to_owned());
+    assert_eq!(bench.fails("Write", write("f", "mine")).await, changed);
+    bench.put("f", "mine again").await;
+    bench.call("Write", write("f", "the same as it was, if later")).await.unwrap();
+
+    // By another name it is the same file.
+    let absolute = bench.workspace().join("f");
+    bench.call("Write", write(absolute.to_str().unwrap(), "by its full name")).await.unwrap();
+    std::os::unix::fs::symlink("f", bench.workspace().join("link")).unwrap();
+    bench.call("Write", write("link", "by a link")).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&absolute).unwrap(), "by a link");
+}
+
+/// A worker that dies after the write and before the answer has it repeated by another.
+#[tokio::test]
+async fn a_write_that_was_done_is_done() {
+    let bench = Bench::new();
+    bench.put("f", "wanted").await;
+    let answer = bench.call("Write", write("f", "wanted")).await.unwrap();
+    assert_eq!(answer, json!({ "bytes_written": 6, "created": false }));
+    bench.call("Write", write("f", "and now it is known")).await.unwrap();
+}
+
+/// What a session knows is its own, and survives a change of workers.
+#[tokio::test]
+async fn sessions_do_not_share_what_they_have_read() {
+    let mut bench = Bench::new();
+    bench.put("f", "theirs").await;
+    bench.read(json!({ "file_path": "f" })).await;
+    let reader = std::mem::replace(&mut bench.context.session, SessionId::new());
+    assert_eq!(bench.fails("Write", write("f", "mine")).await.0, Code::ReadRequired);
+    bench.context.session = reader;
+    let other_worker = Registry::native(&ToolOptions::default());
+    other_worker.get("Write").unwrap().call(&write("f", "mine"), &bench.context).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_broken_history_is_an_empty_one() {
+    let bench = Bench::new();
+    bench.put("f", "theirs").await;
+    bench.read(json!({ "file_path": "f" })).await;
+    let state = bench.workspace().join(".openharness/state");
+    assert_eq!(std::fs::read_to_string(state.join(".gitignore")).unwrap(), "*\n");
+    let history = state.join(format!("read-history/{}.json", bench.context.session));
+    for broken in ["", "{", "[1]", "{\"files\": 3}", &"[".repeat(100_000)] {
+        std::fs::write(&history, broken).unwrap();
+        assert_eq!(bench.fails("Write", write("f", "mine")).await.0, Code::ReadRequired, "{broken:.20}");
+        bench.read(json!({ "file_path": "f" })).await;
+    }
+    bench.call("Write", write("f", "mine")).await.unwrap();
+
+    // Where nothing can be remembered, files can still be seen.
+    std::fs::remove_file(&history).unwrap();
+    std::fs::create_dir(&history).unwrap();
+    assert_eq!(bench.read(json!({ "file_path": "f" })).await["content"], "     1\tmine\n");
+    assert_eq!(bench.fails("Write", write("f", "more")).await.0, Code::ReadRequired);
+    std::fs::remove_dir_all(bench.workspace().join(".openharness")).unwrap();
+    std::os::unix::fs::symlink("/tmp", bench.workspace().join(".openharness")).unwrap();
+    assert_eq!(bench.read(json!({ "file_path": "f" })).await["content"], "     1\tmine\n");
+}
+
+/// Parallel calls of a run forget nothing of each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parallel_reads_are_all_remembered() {
+    let bench = Arc::new(Bench::new());
+    let names: Vec<String> = (0..30).map(|number| format!("f{number}")).collect();
+    for name in &names {
+        bench.put(name, name).await;
+    }
+    let tasks = TaskTracker::new();
+    for name in names.clone() {
+        let bench = Arc::clone(&bench);
+        tasks.spawn(async move { bench.read(json!({ "file_path": name })).await });
+    }
+    tasks.close();
+    tasks.wait().await;
+    for name in &names {
+        bench.call("Write", write(name, "new")).await.unwrap();
+    }
+}
+
+/// A directory that keeps turning into a link to the outside: what is outside is neither seen nor changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn swapped_directories_do_not_lead_out() {
+    let bench = Bench::new();
+    bench.put("own", "").await;
+    let (workspace, outside) = (bench.workspace(), bench.workspace().parent().unwrap().to_owned());
+    std::fs::write(outside.join("secret"), "secret").unwrap();
+    std::fs::create_dir(workspace.join("d")).unwrap();
+    std::os::unix::fs::symlink("..", workspace.join("l")).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let swapper = std::thread::spawn({
+        let (stop, [d, l, x]) = (Arc::clone(&stop), ["d", "l", "x"].map(|name| workspace.join(name)));
+        move || {
+            while !stop.load(Ordering::Relaxed) {
+                for (from, to) in [(&d, &x), (&l, &d), (&x, &l)] {
+                    std::fs::rename(from, to).unwrap();
+                }
+            }
+        }
+    });
+    let edit = json!({ "file_path": "d/secret", "old_string": "secret", "new_string": "changed" });
+    let mut seen = Vec::new();
+    for _ in 0..100 {
+        seen.push(bench.call("Read", json!({ "file_path": "d/secret" })).await.is_ok());
+        seen.push(bench.call("Edit", edit.clone()).await.is_ok());
+        let _may_create_one_inside = bench.call("Write", write("d/other", "mine")).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    swapper.join().unwrap();
+    assert!(!seen.contains(&true));
+    assert_eq!(std::fs::read_to_string(outside.join("secret")).unwrap(), "secret");
+    assert!(!outside.join("other").try_exists().unwrap());
+}
+
+#[tokio::test]
+async fn hard_links_are_read_but_never_written_through() {
+    let bench = Bench::new();
+    bench.put("own", "").await;
+    let outside = bench.workspace().parent().unwrap().join("secret");
+    std::fs::write(&outside, "secret").unwrap();
+    std::fs::hard_link(&outside, bench.workspace().join("linked")).unwrap();
+    bench.read(json!({ "file_path": "linked" })).await;
+    let edit = json!({ "file_path": "linked", "old_string": "secret", "new_string": "changed" });
+    bench.call("Edit", edit).await.unwrap();
+    bench.call("Write", write("linked", "mine")).await.unwrap();
+    assert_eq!(std::fs::read_to_string(outside).unwrap(), "secret");
+}
+
+#[tokio::test]
+async fn a_cancelled_call_changes_nothing() {
+    let bench = Bench::new();
+    bench.put("f", "text").await;
+    bench.read(json!({ "file_path": "f" })).await;
+    bench.context.cancel.cancel();
+    for (tool, arguments) in [
+        ("Read", json!({ "file_path": "f" })),
+        ("Write", write("f", "new")),
+        ("Edit", json!({ "file_path": "f", "old_string": "text", "new_string": "new" })),
+        ("Glob", json!({ "pattern": "*" })),
+        ("Grep", json!({ "pattern": "x" })),
+    ] {
+        assert_eq!(bench.fails(tool, arguments).await.0, Code::Cancelled, "{tool}");
+    }
+    assert_eq!(std::fs::read_to_string(bench.workspace().join("f")).unwrap(), "text");
 }

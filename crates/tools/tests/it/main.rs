@@ -5,9 +5,12 @@
 mod background;
 mod bash;
 mod bench;
+mod edit;
 mod files;
 mod hostile;
 mod noop;
 mod registry;
+mod search;
 mod server;
+mod todo;
 mod web;

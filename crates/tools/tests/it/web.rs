@@ -50,7 +50,7 @@ async fn a_page_becomes_text() {
     assert_eq!(
         answer,
         json!({
-            "url": url, "status": 200, "content_type": "text/html", "bytes": 56, "title": "T",
+            "url": url, "status": 200, "content_type": "text/html", "bytes": 59, "title": "T",
             "text": text, "truncated": false
         })
     );

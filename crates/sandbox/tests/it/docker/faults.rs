@@ -163,7 +163,7 @@ async fn an_engine_that_is_down_is_an_error_of_the_call_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_restarts_is_found_again() {
     let mut daemon = Daemon::start();
-    let lab = Lab::at(&daemon.host(), |_| {}).await;
+    let lab = Lab::at(&daemon.host()).await;
     let request = lab.request();
     let sandbox = lab.backend.acquire(&request).await.unwrap();
     let stop = async {
@@ -190,7 +190,7 @@ async fn worker_to_be_killed() {
     let backend = DockerBackend::new(DockerOptions::new(host(), installation, WorkerId::new()));
     let mut busy = tokio::task::JoinSet::new();
     for number in 0..3 {
-        let mut request = Lab::with(|_| {}).await.request();
+        let mut request = Lab::new().await.request();
         request.workspace_root = format!("{root}/{number}").into();
         request.policy.image = Some(image.to_owned());
         let sandbox = backend.acquire(&request).await.unwrap();

@@ -20,17 +20,21 @@ pub(crate) struct TestImage {
 }
 
 /// The image that most tests use, made once for all tests that run at the same time.
-pub(crate) async fn busybox(docker: &Docker) -> Arc<TestImage> {
+pub(crate) async fn shared_busybox(docker: &Docker) -> Arc<TestImage> {
     static SHARED: Mutex<Weak<TestImage>> = Mutex::new(Weak::new());
     if let Some(image) = SHARED.lock().unwrap().upgrade() {
         return image;
     }
-    let root = tempfile::tempdir().unwrap();
-    busybox_root(root.path());
     // Another test may be as far as this one: then there are two for a while.
-    let image = Arc::new(TestImage::import(docker, root.path(), &[]).await);
+    let image = Arc::new(busybox(docker).await);
     *SHARED.lock().unwrap() = Arc::downgrade(&image);
     image
+}
+
+pub(crate) async fn busybox(docker: &Docker) -> TestImage {
+    let root = tempfile::tempdir().unwrap();
+    busybox_root(root.path());
+    TestImage::import(docker, root.path(), &[]).await
 }
 
 fn busybox_root(root: &Path) {

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     future::Future,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::image::{TestImage, busybox, uuid_like};
+use super::image::{TestImage, busybox, shared_busybox, uuid_like};
 use crate::bench::LONG;
 
 pub(crate) struct Lab {
@@ -29,6 +29,8 @@ pub(crate) struct Lab {
     pub(crate) installation: String,
     stop: CancellationToken,
     keep: JoinSet<()>,
+    /// Removed after the containers.
+    images: Vec<TestImage>,
 }
 
 /// The address of the engine for tests.
@@ -54,13 +56,17 @@ impl Lab {
     }
 
     pub(crate) async fn with(adjust: impl FnOnce(&mut DockerOptions)) -> Self {
-        Self::at(&host(), adjust).await
+        let host = host();
+        let docker = client(&host).await;
+        let image = shared_busybox(&docker).await;
+        Self::of(&host, docker, image, uuid_like(), adjust)
     }
 
-    pub(crate) async fn at(host: &str, adjust: impl FnOnce(&mut DockerOptions)) -> Self {
+    /// On an engine of the test's own.
+    pub(crate) async fn at(host: &str) -> Self {
         let docker = client(host).await;
-        let image = busybox(&docker).await;
-        Self::of(host, docker, image, uuid_like(), adjust)
+        let image = Arc::new(busybox(&docker).await);
+        Self::of(host, docker, image, uuid_like(), |_| {})
     }
 
     /// Another worker of the same installation.
@@ -82,10 +88,8 @@ impl Lab {
         let mut keep = JoinSet::new();
         let (keeper, until) = (backend.clone(), stop.clone());
         keep.spawn(async move { keeper.keep(until).await });
-        let outside = TempDir::new().unwrap();
-        // The container's user must be able to reach the workspace.
-        std::fs::set_permissions(outside.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        Self { backend, docker, image, outside, installation, stop, keep }
+        let outside = readable_directory();
+        Self { backend, docker, image, outside, installation, stop, keep, images: Vec::new() }
     }
 
     pub(crate) fn workspace(&self) -> PathBuf {
@@ -108,6 +112,15 @@ impl Lab {
         }
     }
 
+    /// A request for an image made of this directory.
+    pub(crate) async fn request_for(&mut self, root: &Path, changes: &[&str]) -> SandboxRequest {
+        let image = TestImage::import(&self.docker, root, changes).await;
+        let mut request = self.request();
+        request.policy.image = Some(image.name.clone());
+        self.images.push(image);
+        request
+    }
+
     pub(crate) async fn sandbox(&self) -> Arc<dyn Sandbox> {
         self.backend.acquire(&self.request()).await.unwrap()
     }
@@ -127,6 +140,13 @@ impl Lab {
         self.stop.cancel();
         while self.keep.join_next().await.is_some() {}
     }
+}
+
+/// A directory that the user of containers can reach.
+pub(crate) fn readable_directory() -> TempDir {
+    let directory = TempDir::new().unwrap();
+    std::fs::set_permissions(directory.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    directory
 }
 
 pub(crate) async fn containers(docker: &Docker, installation: &str) -> Vec<ContainerSummary> {

@@ -18,12 +18,17 @@ async fn a_session_keeps_its_container_and_others_have_their_own() {
     let place = first.place().unwrap();
     drop(first);
     let mut later = request.clone();
-    later.epoch = 5;
+    later.epoch = 2;
     let again = lab.backend.acquire(&later).await.unwrap();
     assert_eq!(again.place().unwrap(), place);
     assert_eq!(shell(&*again, "cat /tmp/state").await.stdout.text, "kept\n");
     // An older owner is turned away, in this process, too.
     assert_eq!(code(lab.backend.acquire(&request).await), Code::OwnershipLost);
+    drop(again);
+    // Somebody else had it in between.
+    later.epoch = 9;
+    let afresh = lab.backend.acquire(&later).await.unwrap();
+    assert_eq!(shell(&*afresh, "ls /tmp").await.stdout.text, "");
     let other = lab.sandbox().await;
     assert_ne!(other.place().unwrap().sandbox, place.sandbox);
     assert_eq!(shell(&*other, "ls /tmp").await.stdout.text, "");

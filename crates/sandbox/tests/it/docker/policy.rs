@@ -3,10 +3,7 @@
 use remuda_domain::Code;
 use remuda_sandbox::{Backend, Command, ExecStatus, FeatureState, docker::ContainerUser};
 
-use super::{
-    image::TestImage,
-    lab::{Lab, run, shell},
-};
+use super::lab::{Lab, eventually, run, shell};
 use crate::bench::{LONG, code};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,18 +105,16 @@ async fn the_contents_are_recorded_and_the_image_must_be_there() {
         assert_eq!((error.code(), error.field()), (Code::NotConfigured, Some("network")), "{error}");
     }
     // What could not be started is not left either.
-    super::lab::eventually("only the first container", || async { lab.containers().await.len() == 1 }).await;
+    eventually("only the first container", || async { lab.containers().await.len() == 1 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_without_a_shell_runs_programs_only() {
-    let lab = Lab::new().await;
+    let mut lab = Lab::new().await;
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("bin")).unwrap();
     std::fs::copy("/usr/bin/busybox", root.path().join("bin/busybox")).unwrap();
-    let image = TestImage::import(&lab.docker, root.path(), &["ENV PATH=/bin"]).await;
-    let mut request = lab.request();
-    request.policy.image = Some(image.name.clone());
+    let request = lab.request_for(root.path(), &["ENV PATH=/bin"]).await;
     let sandbox = lab.backend.acquire(&request).await.unwrap();
     let argv = ["busybox", "echo", "hi"].map(str::to_owned).to_vec();
     let result = run(&*sandbox, Command::argv(argv, LONG)).await.unwrap();
@@ -128,17 +123,14 @@ async fn an_image_without_a_shell_runs_programs_only() {
     assert_eq!((error.code(), error.field()), (Code::ImageUnusable, Some("command")));
     let error = run(&*sandbox, Command::argv(vec!["ls".into()], LONG)).await.unwrap_err();
     assert_eq!((error.code(), error.field()), (Code::FileNotFound, Some("command")));
-    drop(sandbox);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_that_would_be_unsafe_or_unfit_is_refused() {
-    let lab = Lab::new().await;
+    let mut lab = Lab::new().await;
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("file"), "x").unwrap();
-    let image = TestImage::import(&lab.docker, root.path(), &["VOLUME /data"]).await;
-    let mut request = lab.request();
-    request.policy.image = Some(image.name.clone());
+    let request = lab.request_for(root.path(), &["VOLUME /data"]).await;
     let error = lab.backend.acquire(&request).await.unwrap_err();
     assert_eq!((error.code(), error.field()), (Code::ImageUnusable, Some("image")));
     assert!(lab.containers().await.is_empty());
@@ -152,7 +144,7 @@ async fn the_backend_says_what_it_enforces() {
     for name in ["engine", "runtime", "seccomp", "memory limit", "process limit", "no privileges"] {
         assert_eq!(state(name), FeatureState::Enforced, "{features:?}");
     }
-    assert!(!lab.backend.engine_id().await.unwrap().is_empty());
+    assert!(!lab.backend.engine().await.unwrap().is_empty());
     let nowhere = remuda_sandbox::DockerOptions::new("unix:///nonexistent", "x", remuda_domain::WorkerId::new());
     let features = remuda_sandbox::DockerBackend::new(nowhere).describe().await;
     assert_eq!((features.len(), features[0].state), (1, FeatureState::Unavailable));

@@ -1,0 +1,115 @@
+//! What a process executes with: backends, rules, tools.
+
+use std::sync::Arc;
+
+use remuda_config::Config;
+use remuda_domain::{
+    Code, Error, WorkerId,
+    error::Result,
+    execution::{Policies, TenantPolicy},
+};
+use remuda_sandbox::{
+    Backend, Backends, Guard, LocalBackend, LocalOptions,
+    docker::{ContainerUser, DEFAULT_DOCKER_HOST, DockerBackend, DockerOptions, WarmTarget},
+    local::Hardening,
+};
+use remuda_store::Store;
+use remuda_tools::{
+    Registry, ToolOptions,
+    web::{Allowed, SearchProvider, SearxNg, WebOptions},
+};
+
+use crate::book::StoreBook;
+
+/// What which tenant may use.
+pub fn policies(config: &Config) -> Result<Arc<Policies>> {
+    let policies = config.policies().map_err(|error| {
+        Error::new(Code::InvalidArgument, error.to_string()).at("sandbox.policy_file")
+    })?;
+    Ok(Arc::new(policies))
+}
+
+/// The native tools with what the configuration lets them do.
+pub fn tools(config: &Config) -> Result<Registry> {
+    let settings = &config.tools;
+    let allowed = settings.web_allowed.iter().map(|entry| Allowed::parse("tools.web_allowed", entry));
+    let allowed = allowed.collect::<Result<Vec<Allowed>>>()?;
+    let web = WebOptions { allowed, ..WebOptions::default() };
+    let search = if settings.search_url.is_empty() {
+        None
+    } else {
+        let mut provider = SearxNg::new(&settings.search_url).map_err(|error| error.at("tools.search_url"))?;
+        if !settings.search_key.is_empty() {
+            let token = format!("Bearer {}", settings.search_key.expose());
+            provider = provider
+                .with_header("authorization", &token)
+                .map_err(|error| error.at("tools.search_key"))?;
+        }
+        Some(Arc::new(provider) as Arc<dyn SearchProvider>)
+    };
+    Ok(Registry::native(&ToolOptions { web, search }))
+}
+
+/// Every backend that this machine could have. An engine that is not there is an error of whoever asks for it.
+pub async fn backends(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    policies: &Policies,
+    guard: Option<Arc<Guard>>,
+) -> Result<Backends> {
+    let local = LocalBackend::new(LocalOptions {
+        grace: config.worker.kill_grace,
+        guard: guard.clone(),
+        hardening: match config.sandbox.hardening {
+            remuda_config::Hardening::None => Hardening::None,
+            remuda_config::Hardening::Auto => Hardening::Auto,
+            remuda_config::Hardening::Required => Hardening::Required,
+        },
+        ..LocalOptions::default()
+    });
+    let docker = DockerBackend::new(docker_options(config, store, policies, guard).await?);
+    Ok([Arc::new(local) as Arc<dyn Backend>, Arc::new(docker)].into_iter().collect())
+}
+
+async fn docker_options(
+    config: &Config,
+    store: &Arc<dyn Store>,
+    policies: &Policies,
+    guard: Option<Arc<Guard>>,
+) -> Result<DockerOptions> {
+    let settings = &config.docker;
+    let user = settings.user.split_once(':').and_then(|(uid, gid)| {
+        Some(ContainerUser { uid: uid.parse().ok()?, gid: gid.parse().ok()? })
+    });
+    Ok(DockerOptions {
+        user: user.unwrap_or_else(ContainerUser::of_this_process),
+        runtime: Some(settings.runtime.clone()).filter(|runtime| !runtime.is_empty()),
+        warm: warm_targets(config, &policies.default),
+        pause_after: settings.pause_after,
+        remove_after: settings.remove_after,
+        max_containers: settings.max_containers as usize,
+        grace: config.worker.kill_grace,
+        guard,
+        book: Some(Arc::new(StoreBook::new(Arc::clone(store)))),
+        ..DockerOptions::new(docker_host(config), store.installation().await?, WorkerId::new())
+    })
+}
+
+/// The engine's address: the configuration's, the environment's, or the usual one.
+#[must_use]
+pub fn docker_host(config: &Config) -> String {
+    let configured = Some(config.docker.host.clone()).filter(|host| !host.is_empty());
+    let named = || std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty());
+    configured.or_else(named).unwrap_or_else(|| DEFAULT_DOCKER_HOST.to_owned())
+}
+
+/// Spare containers fit sessions of tenants without rules of their own.
+fn warm_targets(config: &Config, policy: &TenantPolicy) -> Vec<WarmTarget> {
+    let target = |(image, count): (String, u32)| WarmTarget {
+        image,
+        count: count as usize,
+        network: remuda_domain::execution::NO_NETWORK.to_owned(),
+        limits: policy.limits,
+    };
+    config.docker.spares().into_iter().map(target).collect()
+}

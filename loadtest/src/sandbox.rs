@@ -1,0 +1,193 @@
+//! `loadtest sandbox`: what it costs to execute something trivial, beside what it costs at least on this machine.
+//!
+//! All ways take turns, command by command, so that a busy moment hits each of them. Ratios are of medians in one run.
+
+mod growth;
+mod ways;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use hdrhistogram::Histogram;
+use remuda_testkit::BusyboxImage;
+use serde_json::{Value, json};
+
+use self::{
+    growth::{Growth, Usage},
+    ways::{Bare, DockerWay, Local, RawExec},
+};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SandboxArgs {
+    /// Rounds in which every way executes one command.
+    #[arg(long, default_value_t = 200)]
+    rounds: u32,
+    /// New sessions that find a spare container.
+    #[arg(long, default_value_t = 20)]
+    sessions: u32,
+    /// Tool calls after which nothing may have grown.
+    #[arg(long, default_value_t = 5000)]
+    calls: u32,
+    /// The engine; what DOCKER_HOST says when missing.
+    #[arg(long, value_name = "URL")]
+    docker_host: Option<String>,
+    /// Write one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The most a way may take, relative to what it is compared with.
+const LOCAL_GOAL: f64 = 1.5;
+const DOCKER_GOAL: f64 = 1.2;
+const FIRST_GOAL: f64 = 1.5;
+
+pub(crate) async fn run(args: SandboxArgs) -> Result<ExitCode> {
+    let named = || std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty());
+    let host = args.docker_host.clone().or_else(named).unwrap_or("unix:///var/run/docker.sock".to_owned());
+    let image = BusyboxImage::import(&host, &format!("load-{}", std::process::id()))?;
+    let directory = tempfile::tempdir()?;
+    let docker = DockerWay::start(&host, &image.name, directory.path()).await?;
+    let report = measure(&args, &host, &image, &docker, directory.path()).await;
+    docker.stop().await;
+    let report = report?;
+    let good = report.violations.is_empty();
+    report.print(args.json);
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn measure(
+    args: &SandboxArgs,
+    host: &str,
+    image: &BusyboxImage,
+    docker: &DockerWay,
+    directory: &std::path::Path,
+) -> Result<Report> {
+    let local = Local::start(directory).await?;
+    let raw = RawExec::start(host, &image.name).await?;
+    let warm = docker.session().await?;
+    let mut report = Report::default();
+    for round in 0..args.rounds + WARM_UP {
+        let took = [Bare::once().await?, local.once().await?, raw.once().await?, docker.once(&warm).await?];
+        if round >= WARM_UP {
+            report.add(took)?;
+        }
+    }
+    raw.stop().await?;
+    for _ in 0..args.sessions {
+        docker.wait_for_spare().await?;
+        report.first.record(docker.first().await?)?;
+    }
+    let before = Usage::now(docker).await?;
+    for call in 0..args.calls {
+        // One in ten in the container, as slow as that may be elsewhere.
+        if call % 10 == 0 { docker.once(&warm).await? } else { local.once().await? };
+    }
+    report.growth = Some(Growth::between(&before, &Usage::now(docker).await?, args.calls));
+    report.judge();
+    Ok(report)
+}
+
+const WARM_UP: u32 = 10;
+
+struct Report {
+    bare: Histogram<u64>,
+    local: Histogram<u64>,
+    raw: Histogram<u64>,
+    docker: Histogram<u64>,
+    first: Histogram<u64>,
+    growth: Option<Growth>,
+    violations: Vec<String>,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        #[expect(clippy::unwrap_used, reason = "three digits are a valid precision")]
+        let empty = || Histogram::new(3).unwrap();
+        Self {
+            bare: empty(),
+            local: empty(),
+            raw: empty(),
+            docker: empty(),
+            first: empty(),
+            growth: None,
+            violations: Vec::new(),
+        }
+    }
+}
+
+impl Report {
+    /// Microseconds of each way.
+    fn add(&mut self, [bare, local, raw, docker]: [u64; 4]) -> Result<()> {
+        let all = [(&mut self.bare, bare), (&mut self.local, local), (&mut self.raw, raw), (&mut self.docker, docker)];
+        for (histogram, took) in all {
+            histogram.record(took).context("a command took absurdly long")?;
+        }
+        Ok(())
+    }
+
+    fn ratios(&self) -> [(&'static str, f64, f64); 3] {
+        [
+            ("local_to_bare", ratio(&self.local, &self.bare), LOCAL_GOAL),
+            ("docker_to_engine_exec", ratio(&self.docker, &self.raw), DOCKER_GOAL),
+            ("first_to_warm", ratio(&self.first, &self.docker), FIRST_GOAL),
+        ]
+    }
+
+    fn judge(&mut self) {
+        for (name, ratio, goal) in self.ratios() {
+            if ratio > goal {
+                self.violations.push(format!("{name} is {ratio:.2}, the goal is at most {goal}"));
+            }
+        }
+        self.violations.extend(self.growth.as_ref().map(Growth::problems).unwrap_or_default());
+    }
+
+    #[expect(clippy::print_stdout, reason = "the report of a command-line tool")]
+    fn print(&self, as_json: bool) {
+        let ways = [
+            ("bare fork+exec", "bare_ms", &self.bare),
+            ("local backend", "local_ms", &self.local),
+            ("engine exec by API", "engine_exec_ms", &self.raw),
+            ("docker backend, warm", "docker_ms", &self.docker),
+            ("docker, first call on a spare", "first_ms", &self.first),
+        ];
+        if as_json {
+            let mut line = json!({ "test": "sandbox", "violations": self.violations });
+            for (_, key, histogram) in ways {
+                line[key] = summary(histogram);
+            }
+            for (name, ratio, _) in self.ratios() {
+                line[name] = json!((ratio * 1000.0).round() / 1000.0);
+            }
+            line["growth"] = self.growth.as_ref().map_or(Value::Null, Growth::to_json);
+            println!("{line}");
+            return;
+        }
+        for (name, _, histogram) in ways {
+            let (p50, p99) = (millis(histogram, 0.5), millis(histogram, 0.99));
+            println!("{name:32} p50 {p50:8.2} ms   p99 {p99:8.2} ms");
+        }
+        for (name, ratio, goal) in self.ratios() {
+            println!("{name:32} {ratio:.2} (goal: at most {goal})");
+        }
+        if let Some(growth) = &self.growth {
+            println!("{growth}");
+        }
+        for violation in &self.violations {
+            println!("VIOLATION {violation}");
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds of minutes at most")]
+fn millis(histogram: &Histogram<u64>, quantile: f64) -> f64 {
+    histogram.value_at_quantile(quantile) as f64 / 1000.0
+}
+
+fn ratio(one: &Histogram<u64>, other: &Histogram<u64>) -> f64 {
+    if one.is_empty() || other.is_empty() { 0.0 } else { millis(one, 0.5) / millis(other, 0.5) }
+}
+
+fn summary(histogram: &Histogram<u64>) -> Value {
+    json!({ "count": histogram.len(), "p50": millis(histogram, 0.5), "p99": millis(histogram, 0.99) })
+}

@@ -1,0 +1,207 @@
+//! The ways to execute a trivial command. Each gives the microseconds it took.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use bollard::{
+    Docker,
+    exec::{CreateExecOptions, StartExecResults},
+    models::ContainerCreateBody,
+    query_parameters::RemoveContainerOptions,
+};
+use futures::StreamExt as _;
+use remuda_domain::{
+    SessionId, TenantId, WorkerId,
+    execution::{BackendKind, ExecutionPolicy, NO_NETWORK, ResourceLimits, WorkspaceAccess},
+};
+use remuda_sandbox::{
+    Backend, Command, ExecStatus, ExistingKind, LocalBackend, LocalOptions, NoOutput, Sandbox, SandboxRequest,
+    docker::{DockerBackend, DockerOptions, WarmTarget},
+};
+use remuda_testkit::wait_for;
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+const SCRIPT: &str = "true";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn micros(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What this machine does at least: a shell as a child, its output read to the end.
+pub(super) struct Bare;
+
+impl Bare {
+    pub(super) async fn once() -> Result<u64> {
+        let begun = Instant::now();
+        let output = tokio::process::Command::new(LocalOptions::default().shell)
+            .args(["-c", SCRIPT])
+            .stdin(Stdio::null())
+            .output()
+            .await?;
+        ensure!(output.status.success(), "the bare command failed");
+        Ok(micros(begun))
+    }
+}
+
+async fn exec(sandbox: &dyn Sandbox) -> Result<u64> {
+    let begun = Instant::now();
+    let command = Command::shell(SCRIPT, PATIENCE);
+    let result = sandbox.exec(command, &NoOutput, &CancellationToken::new()).await?;
+    ensure!(result.status == ExecStatus::Exited(0), "the command ended with {:?}", result.status);
+    Ok(micros(begun))
+}
+
+fn request(directory: &Path, policy: ExecutionPolicy) -> SandboxRequest {
+    SandboxRequest {
+        tenant: TenantId::new(),
+        session: SessionId::new(),
+        epoch: 1,
+        worker: WorkerId::new(),
+        workspace_root: directory.join("workspace"),
+        policy,
+    }
+}
+
+pub(super) struct Local(Arc<dyn Sandbox>);
+
+impl Local {
+    pub(super) async fn start(directory: &Path) -> Result<Self> {
+        let backend = LocalBackend::new(LocalOptions::default());
+        Ok(Self(backend.acquire(&request(directory, ExecutionPolicy::default())).await?))
+    }
+
+    pub(super) async fn once(&self) -> Result<u64> {
+        exec(self.0.as_ref()).await
+    }
+}
+
+/// The engine's own exec in a container of its own: create, start, read to the end, ask for the exit code.
+pub(super) struct RawExec {
+    docker: Docker,
+    container: String,
+}
+
+impl RawExec {
+    pub(super) async fn start(host: &str, image: &str) -> Result<Self> {
+        let docker = Docker::connect_with_host(host)?.negotiate_version().await?;
+        let body = ContainerCreateBody {
+            image: Some(image.to_owned()),
+            cmd: Some(vec!["sleep".to_owned(), "86400".to_owned()]),
+            network_disabled: Some(true),
+            ..ContainerCreateBody::default()
+        };
+        let container = docker.create_container(None, body).await?.id;
+        docker.start_container(&container, None).await?;
+        Ok(Self { docker, container })
+    }
+
+    pub(super) async fn once(&self) -> Result<u64> {
+        let begun = Instant::now();
+        let options = CreateExecOptions {
+            cmd: Some(vec!["sh", "-c", SCRIPT]),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            ..CreateExecOptions::default()
+        };
+        let id = self.docker.create_exec(&self.container, options).await?.id;
+        let StartExecResults::Attached { mut output, .. } = self.docker.start_exec(&id, None).await? else {
+            anyhow::bail!("the engine did not attach");
+        };
+        while let Some(chunk) = output.next().await {
+            chunk?;
+        }
+        let exit = self.docker.inspect_exec(&id).await?.exit_code;
+        ensure!(exit == Some(0), "the exec ended with {exit:?}");
+        Ok(micros(begun))
+    }
+
+    pub(super) async fn stop(self) -> Result<()> {
+        let options = RemoveContainerOptions { force: true, ..RemoveContainerOptions::default() };
+        self.docker.remove_container(&self.container, Some(options)).await.context("cannot remove a container")
+    }
+}
+
+/// The Docker backend with one spare container.
+pub(super) struct DockerWay {
+    backend: DockerBackend,
+    image: String,
+    directory: PathBuf,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl DockerWay {
+    pub(super) async fn start(host: &str, image: &str, directory: &Path) -> Result<Self> {
+        let worker = WorkerId::new();
+        let installation = format!("loadtest-{worker}");
+        let warm = WarmTarget {
+            image: image.to_owned(),
+            count: 1,
+            network: NO_NETWORK.to_owned(),
+            limits: ResourceLimits::default(),
+        };
+        let options = DockerOptions { warm: vec![warm], ..DockerOptions::new(host, installation, worker) };
+        let (backend, stop, tasks) = (DockerBackend::new(options), CancellationToken::new(), TaskTracker::new());
+        backend.serve(worker);
+        let (keeper, until) = (backend.clone(), stop.clone());
+        tasks.spawn(async move { keeper.keep(until).await });
+        // A container's user must be able to reach the workspace.
+        std::fs::set_permissions(directory, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        Ok(Self { backend, image: image.to_owned(), directory: directory.to_owned(), stop, tasks })
+    }
+
+    fn policy(&self, workspace: WorkspaceAccess) -> ExecutionPolicy {
+        let image = Some(self.image.clone());
+        ExecutionPolicy { backend: BackendKind::Docker, image, workspace, ..ExecutionPolicy::default() }
+    }
+
+    /// A session whose container is warm.
+    pub(super) async fn session(&self) -> Result<Arc<dyn Sandbox>> {
+        let request = request(&self.directory, self.policy(WorkspaceAccess::Mount));
+        let sandbox = self.backend.acquire(&request).await?;
+        exec(sandbox.as_ref()).await?;
+        Ok(sandbox)
+    }
+
+    pub(super) async fn once(&self, sandbox: &Arc<dyn Sandbox>) -> Result<u64> {
+        exec(sandbox.as_ref()).await
+    }
+
+    /// The first call of a new session, its sandbox included.
+    pub(super) async fn first(&self) -> Result<u64> {
+        let empty = tempfile::tempdir_in(&self.directory)?;
+        let request = request(empty.path(), self.policy(WorkspaceAccess::Copy));
+        let begun = Instant::now();
+        let sandbox = self.backend.acquire(&request).await?;
+        exec(sandbox.as_ref()).await?;
+        Ok(micros(begun))
+    }
+
+    pub(super) async fn wait_for_spare(&self) -> Result<()> {
+        let spare = || async {
+            let found = self.backend.list().await.unwrap_or_default();
+            let spares = found.iter().filter(|it| it.what == ExistingKind::Container && it.holder.is_none());
+            (spares.count() == 1).then_some(())
+        };
+        wait_for("a spare container", PATIENCE, spare).await;
+        Ok(())
+    }
+
+    pub(super) async fn containers(&self) -> Result<usize> {
+        let found = self.backend.list().await?;
+        Ok(found.iter().filter(|it| it.what == ExistingKind::Container).count())
+    }
+
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
