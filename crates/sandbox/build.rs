@@ -14,6 +14,9 @@ const NOT_OURS: [&str; 8] = [
     "CLIPPY_CONF_DIR",
 ];
 
+/// Static, also in where it is loaded: there is nothing to be adjusted when it starts, which is for every command.
+const FLAGS: &str = "-Ctarget-feature=+crt-static\u{1f}-Crelocation-model=static";
+
 fn main() -> Result<(), Box<dyn Error>> {
     let crates = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let workspace = crates.ancestors().nth(2).ok_or("expected to be two directories beneath the workspace")?;
@@ -29,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // With a target given, the flags are the program's and not those of build scripts.
     build
-        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        .env("CARGO_ENCODED_RUSTFLAGS", FLAGS)
         .args(["build", "--quiet", "--package", "remuda-supervisor", "--bin", "remuda-supervisor"])
         .args(["--profile", "supervisor", "--target", &target, "--target-dir"])
         .arg(&directory)

@@ -60,11 +60,7 @@ pub async fn backends(
     let local = LocalBackend::new(LocalOptions {
         grace: config.worker.kill_grace,
         guard: guard.clone(),
-        hardening: match config.sandbox.hardening {
-            remuda_config::Hardening::None => Hardening::None,
-            remuda_config::Hardening::Auto => Hardening::Auto,
-            remuda_config::Hardening::Required => Hardening::Required,
-        },
+        hardening: hardening(config),
         ..LocalOptions::default()
     });
     let docker = DockerBackend::new(docker_options(config, store, policies, guard).await?);
@@ -93,6 +89,16 @@ async fn docker_options(
         book: Some(Arc::new(StoreBook::new(Arc::clone(store)))),
         ..DockerOptions::new(docker_host(config), store.installation().await?, WorkerId::new())
     })
+}
+
+/// How commands on this machine are held back.
+#[must_use]
+pub fn hardening(config: &Config) -> Hardening {
+    match config.sandbox.hardening {
+        remuda_config::Hardening::None => Hardening::None,
+        remuda_config::Hardening::Auto => Hardening::Auto,
+        remuda_config::Hardening::Required => Hardening::Required,
+    }
 }
 
 /// The engine's address: the configuration's, the environment's, or the usual one.

@@ -8,6 +8,6 @@ mod execution;
 mod node;
 mod open;
 
-pub use execution::{backends, docker_host, policies, tools};
+pub use execution::{backends, docker_host, hardening, policies, tools};
 pub use node::{Node, Options, Roles};
 pub use open::{DEFAULT_TENANT, Mode, Parts, nats_options, store_options, workspace_root};

@@ -3,9 +3,10 @@
 //! A container is for one session, has no privileges, no network unless the policy names one, and a read-only root. Its
 //! first process is our own supervisor, attached to this process by one stream over which all commands of the session
 //! run: killing a command kills it *in there*, and a worker that dies takes its containers along, because their input
-//! ends. Files are used from this side of the mounted workspace, as with every backend.
+//! ends. Files are used from this side of the workspace, as with every backend; it is mounted, or copied in and out.
 
 mod container;
+mod copy;
 mod create;
 mod describe;
 mod engine;

@@ -4,6 +4,7 @@
 //! quick and give the same answers whichever backend runs the commands.
 
 mod bounds;
+mod carry;
 mod glob;
 mod grep;
 mod ignored;
@@ -22,7 +23,10 @@ use std::{
 
 use remuda_domain::error::{Error, Result};
 
-pub(crate) use self::root::Root;
+pub(crate) use self::{
+    carry::Survey,
+    root::Root,
+};
 use self::bounds::Bounds;
 use crate::{
     guard::Guard,

@@ -35,7 +35,7 @@ pub use command::{
 pub use docker::{DockerBackend, DockerOptions};
 pub use guard::Guard;
 pub use lazy::LazySandbox;
-pub use local::{LocalBackend, LocalOptions};
+pub use local::{Hardening, LocalBackend, LocalOptions};
 pub use output::{NoOutput, OutputSink, OutputStream};
 pub use search::{GlobAnswer, GlobQuery, GrepAnswer, GrepMatch, GrepMode, GrepQuery};
 pub use traits::{

@@ -4,10 +4,13 @@
 //! nothing outlives it, also what left its group. This contains accidents: a command may do whatever this user may,
 //! unless it is confined ([`Hardening`]), and may kill its own supervisor.
 
+mod describe;
 mod environment;
 mod exec;
 mod group;
+mod hardening;
 mod limits;
+mod starter;
 mod wire;
 
 use std::{
@@ -19,12 +22,18 @@ use std::{
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Error, Result},
-    execution::BackendKind,
+    execution::{BackendKind, NO_NETWORK},
 };
 use remuda_supervisor::Limits;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use self::environment::Environment;
+pub use self::hardening::Hardening;
+use self::{
+    environment::Environment,
+    hardening::Walls,
+    starter::{MAX_SPARES, Starter},
+};
 use crate::{
     command::{Command, ExecResult},
     files::{HostFiles, blocking},
@@ -46,13 +55,22 @@ pub struct LocalOptions {
     pub grace: Duration,
     /// Without one, commands survive a SIGKILL of this process: for tests only.
     pub guard: Option<Arc<Guard>>,
+    pub hardening: Hardening,
+    /// Confines commands where it works. Without, it is Landlock and seccomp.
+    pub bubblewrap: Option<PathBuf>,
 }
 
 impl Default for LocalOptions {
     fn default() -> Self {
         let bash = Path::new("/bin/bash");
         let shell = if bash.is_file() { bash } else { Path::new("/bin/sh") };
-        Self { shell: shell.to_owned(), grace: Duration::from_millis(500), guard: None }
+        Self {
+            shell: shell.to_owned(),
+            grace: Duration::from_millis(500),
+            guard: None,
+            hardening: Hardening::None,
+            bubblewrap: hardening::find_bubblewrap(),
+        }
     }
 }
 
@@ -64,15 +82,32 @@ pub struct LocalBackend(Arc<Host>);
 struct Host {
     options: LocalOptions,
     environment: Environment,
-    /// Supervisors of calls that were given up.
+    /// What confines commands, found out at the first use.
+    walls: OnceCell<Walls>,
+    /// Supervisors that wait for a command.
+    spares: Arc<Semaphore>,
+    /// Supervisors that are started in advance, and those of calls that were given up.
     tasks: TaskTracker,
+}
+
+impl Host {
+    async fn walls(&self) -> Result<Walls> {
+        let find = || Walls::find(self.options.hardening, self.options.bubblewrap.as_deref());
+        self.walls.get_or_try_init(find).await.cloned()
+    }
 }
 
 impl LocalBackend {
     #[must_use]
     pub fn new(options: LocalOptions) -> Self {
         let environment = Environment::of_this_process(&options.shell);
-        Self(Arc::new(Host { options, environment, tasks: TaskTracker::new() }))
+        Self(Arc::new(Host {
+            options,
+            environment,
+            walls: OnceCell::new(),
+            spares: Arc::new(Semaphore::new(MAX_SPARES)),
+            tasks: TaskTracker::new(),
+        }))
     }
 }
 
@@ -83,14 +118,17 @@ impl Backend for LocalBackend {
     }
 
     async fn check(&self, _request: &SandboxRequest) -> Result<()> {
-        Ok(())
+        self.0.walls().await.map(drop)
     }
 
     async fn acquire(&self, request: &SandboxRequest) -> Result<Arc<dyn Sandbox>> {
         let files = HostFiles::open(&request.workspace_root, self.0.options.guard.clone()).await?;
         let wanted = request.policy.limits;
         let limits = blocking(move || Ok(limits::of(&wanted))).await?;
-        Ok(Arc::new(LocalSandbox { host: Arc::clone(&self.0), files, limits }))
+        let workspace = hardening::path_of(&files.root().directory(".")?)?;
+        let network = request.policy.network != NO_NETWORK;
+        let starter = Starter::new(Arc::clone(&self.0), files, self.0.walls().await?, workspace, network);
+        Ok(Arc::new(LocalSandbox { starter, limits }))
     }
 
     async fn keep(&self, stop: CancellationToken) {
@@ -100,19 +138,23 @@ impl Backend for LocalBackend {
     }
 
     async fn describe(&self) -> Vec<Feature> {
-        Vec::new()
+        let options = &self.0.options;
+        describe::features(options.hardening, &self.0.walls().await, options.guard.is_some())
     }
 }
 
 #[derive(Debug)]
 struct LocalSandbox {
-    host: Arc<Host>,
-    files: HostFiles,
+    starter: Arc<Starter>,
     limits: Limits,
 }
 
 #[async_trait]
 impl Sandbox for LocalSandbox {
+    fn workspace_path(&self) -> Option<&str> {
+        self.starter.files.root().seen_path().to_str()
+    }
+
     async fn exec(
         &self,
         command: Command,
@@ -120,36 +162,36 @@ impl Sandbox for LocalSandbox {
         cancel: &CancellationToken,
     ) -> Result<ExecResult> {
         command.check()?;
-        let (command, files, grace) = (&command, &self.files, self.host.options.grace);
+        let (command, files, grace) = (&command, &self.starter.files, self.starter.host.options.grace);
         exec::run(self, &Job { command, files, output, cancel, grace }).await
     }
 
     async fn read_file(&self, path: &str, range: ByteRange) -> Result<FileContents> {
-        self.files.read(path, range).await
+        self.starter.files.read(path, range).await
     }
 
     async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<Written> {
-        self.files.write(path, contents, mode).await
+        self.starter.files.write(path, contents, mode).await
     }
 
     async fn stat(&self, path: &str) -> Result<FileStat> {
-        self.files.stat(path).await
+        self.starter.files.stat(path).await
     }
 
     async fn list_files(&self, path: &str, limit: usize) -> Result<Listing> {
-        self.files.list(path, limit).await
+        self.starter.files.list(path, limit).await
     }
 
     async fn remove_file(&self, path: &str) -> Result<()> {
-        self.files.remove(path).await
+        self.starter.files.remove(path).await
     }
 
     async fn glob(&self, query: GlobQuery) -> Result<GlobAnswer> {
-        self.files.glob(query).await
+        self.starter.files.glob(query).await
     }
 
     async fn grep(&self, query: GrepQuery) -> Result<GrepAnswer> {
-        self.files.grep(query).await
+        self.starter.files.grep(query).await
     }
 }
 

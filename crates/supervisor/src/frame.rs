@@ -73,7 +73,10 @@ impl Decoder {
     }
 
     /// The next whole frame, if there is one. Repeating it after [`Malformed`] gives the same answer.
-    #[expect(clippy::should_implement_trait, reason = "it can fail, and gives whichever kind of message is asked for")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it can fail, and gives whichever kind of message is asked for"
+    )]
     pub fn next<M: Message>(&mut self) -> Result<Option<Frame<M>>, Malformed> {
         let rest = &self.buffer[self.at..];
         let Some((header, rest)) = rest.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };

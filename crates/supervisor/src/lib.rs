@@ -10,9 +10,13 @@
 
 mod frame;
 mod message;
+mod porter_wire;
 
 pub use frame::{Decoder, Frame, HEADER_BYTES, MAX_PAYLOAD_BYTES, Malformed, Message};
 pub use message::{
     Confinement, End, ExitStatus, FromSupervisor, Limits, Program, Refusal, RefusalKind, Request,
     ToSupervisor,
+};
+pub use porter_wire::{
+    Entry, EntryKind, FromPorter, ToPorter, UNFINISHED_PREFIX, UNFINISHED_SUFFIX, is_inner_link, is_plain_path,
 };

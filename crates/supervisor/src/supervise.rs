@@ -7,6 +7,8 @@ mod command;
 mod confine;
 mod memory;
 
+pub(crate) use self::confine::check as check_confinement;
+
 use std::{
     collections::BTreeSet,
     io::{self, stdin, stdout},
@@ -20,7 +22,7 @@ use nix::{
     poll::PollFlags,
     sys::{
         prctl,
-        signal::{Signal, killpg},
+        signal::{Signal, kill},
         signalfd::SignalFd,
     },
     unistd::{Pid, read, setsid},
@@ -395,5 +397,6 @@ fn read_or_close(pipe: &mut Option<impl AsFd>, buffer: &mut [u8]) -> usize {
 
 /// We lead the group, and block whatever can be blocked.
 fn signal_group(signal: Signal) {
-    let _gone = killpg(Pid::this(), signal);
+    // Not by its id: as the first process of a namespace that would be 1, which means something else here.
+    let _gone = kill(Pid::from_raw(0), signal);
 }

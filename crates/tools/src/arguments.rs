@@ -142,7 +142,7 @@ mod tests {
                 "limit": { "type": "integer", "minimum": 1, "maximum": 9, "description": "How much." },
                 "kind": { "type": "string", "enum": ["small", "large"], "description": "Which kind." },
                 "things": {
-                    "type": "array", "description": "Things.", "default": [],
+                    "type": "array", "description": "Things.",
                     "items": {
                         "type": "object",
                         "properties": { "name": { "type": "string", "description": "Its name." } },

@@ -17,11 +17,11 @@ use remuda_sandbox::{Command, Sandbox};
 use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::task::Task;
 pub(crate) use self::{
     ring::News,
     task::{Report, Status},
 };
-use self::task::Task;
 
 /// Running at the same time, in one run.
 pub const MAX_RUNNING: usize = 8;
@@ -81,11 +81,13 @@ impl BackgroundTasks {
 
     pub(crate) fn get(&self, id: &str) -> Result<Arc<Task>> {
         let tasks = self.tasks();
-        let found = tasks.known.iter().find(|(number, _)| name(**number) == id).map(|(_, task)| Arc::clone(task));
+        let found =
+            tasks.known.iter().find(|(number, _)| name(**number) == id).map(|(_, task)| Arc::clone(task));
         found.ok_or_else(|| {
             let known: Vec<String> = tasks.known.keys().map(|number| name(*number)).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            let hint = format!("this run has no such background task (it has: {known}); tasks end with their run");
+            let hint =
+                format!("this run has no such background task (it has: {known}); tasks end with their run");
             Error::new(Code::TaskNotFound, hint)
         })
     }

@@ -16,6 +16,7 @@ mod web_search;
 mod write;
 
 pub use bash::Bash;
+pub(crate) use bash::hide_artifacts;
 pub use bash_output::BashOutput;
 pub use edit::Edit;
 pub(crate) use files::file_tools;

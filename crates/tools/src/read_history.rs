@@ -85,12 +85,28 @@ impl ReadHistory {
         digest: Option<Digest>,
     ) {
         let seen = Seen::new(path, stat, digest);
+        self.change(session, sandbox, |history| history.add(seen)).await;
+    }
+
+    /// Remembers what is about to be written. A worker that dies between a write and its [`note`](Self::note) must not
+    /// leave behind a file that its session does not know.
+    pub(crate) async fn intend(&self, session: SessionId, sandbox: &dyn Sandbox, path: &str, digest: Digest) {
+        let seen =
+            Seen { path: plain(path), size: 0, modified_ns: None, inode: 0, sha256: Some(digest.hex()) };
+        self.change(session, sandbox, |history| history.add_beside(seen)).await;
+    }
+
+    async fn change(
+        &self,
+        session: SessionId,
+        sandbox: &dyn Sandbox,
+        change: impl FnOnce(&mut History) -> bool,
+    ) {
         let turn = session.as_uuid().as_u128() % TURNS as u128;
         let Ok(_turn) = self.turns[usize::try_from(turn).unwrap_or_default()].acquire().await else { return };
         let file = state::path("read-history", session);
         let mut history: History = state::load(sandbox, &file).await.unwrap_or_default();
-        if !history.knows_well(&seen) {
-            history.add(seen);
+        if change(&mut history) {
             let _unable = state::save(sandbox, &file, &history).await;
         }
     }
@@ -106,37 +122,61 @@ impl ReadHistory {
     ) -> Result<()> {
         let history: Option<History> = state::load(sandbox, &state::path("read-history", session)).await;
         let now = Seen::new(path, stat, digest);
-        match history.as_ref().and_then(|history| history.find(&now)) {
-            None => {
-                let message = format!("{} exists and was not read in this session; read it first", shown(path));
-                Err(Error::new(Code::ReadRequired, message).at("path"))
-            }
-            Some(seen) if !seen.holds_the_same_as(&now) => {
+        match history.map_or(Known::No, |history| history.knows(&now)) {
+            Known::AsItIs => Ok(()),
+            Known::Otherwise => {
                 let message = format!("{} changed since it was read; read it again", shown(path));
                 Err(Error::new(Code::FileChanged, message).at("path"))
             }
-            Some(_) => Ok(()),
+            Known::No => {
+                let message =
+                    format!("{} exists and was not read in this session; read it first", shown(path));
+                Err(Error::new(Code::ReadRequired, message).at("path"))
+            }
         }
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    AsItIs,
+    Otherwise,
+    No,
+}
+
 impl History {
     /// By name, or else by what the file is: it may be known under another name.
-    fn find(&self, now: &Seen) -> Option<&Seen> {
-        let same_name = self.files.iter().rev().find(|seen| seen.path == now.path);
-        same_name.or_else(|| self.files.iter().rev().find(|seen| seen.inode == now.inode))
+    fn knows(&self, now: &Seen) -> Known {
+        let mut known = Known::No;
+        let same_name = |seen: &&Seen| seen.path == now.path;
+        let any = self.files.iter().any(|seen| same_name(&seen));
+        for seen in
+            self.files.iter().filter(|seen| if any { same_name(seen) } else { seen.inode == now.inode })
+        {
+            if seen.holds_the_same_as(now) {
+                return Known::AsItIs;
+            }
+            known = Known::Otherwise;
+        }
+        known
     }
 
-    /// Nothing new, and not to be forgotten soon.
-    fn knows_well(&self, seen: &Seen) -> bool {
-        self.files.iter().rev().take(MAX_FILES / 2).any(|known| known == seen)
-    }
-
-    fn add(&mut self, seen: Seen) {
+    /// Adds what takes the place of all that was known of the file, and says whether that is news.
+    fn add(&mut self, seen: Seen) -> bool {
+        let mut same = self.files.iter().rev().take(MAX_FILES / 2).filter(|known| known.path == seen.path);
+        if same.next() == Some(&seen) && same.next().is_none() {
+            return false;
+        }
         self.files.retain(|known| known.path != seen.path);
+        self.add_beside(seen)
+    }
+
+    /// Adds what may be true of the file as well.
+    fn add_beside(&mut self, seen: Seen) -> bool {
         self.files.push(seen);
         let surplus = self.files.len().saturating_sub(MAX_FILES);
         self.files.drain(..surplus);
+        true
     }
 }
 
@@ -189,10 +229,31 @@ mod tests {
         for number in 0..MAX_FILES + 10 {
             history.add(seen(&number.to_string(), 1));
         }
-        history.add(seen("10", 2));
+        assert!(history.add(seen("10", 2)));
         assert_eq!((history.files.len(), history.files[0].path.as_str()), (MAX_FILES, "11"));
-        assert!(history.knows_well(&seen("10", 2)) && !history.knows_well(&seen("10", 1)));
-        assert!(!history.knows_well(&seen("20", 1)), "known, but soon forgotten");
+        assert!(!history.add(seen("10", 2)), "nothing new");
+        assert!(history.add(seen("20", 1)), "known, but soon forgotten");
+    }
+
+    #[test]
+    fn a_write_that_may_have_happened_is_known() {
+        let written = |text: &str| Seen {
+            inode: 2,
+            sha256: Some(Digest::of(text.as_bytes()).hex()),
+            ..seen("a", text.len() as u64)
+        };
+        let mut history = History::default();
+        assert_eq!(history.knows(&written("old")), Known::No);
+        history.add(written("old"));
+        history.add_beside(Seen { inode: 0, modified_ns: None, ..written("new") });
+        assert_eq!(
+            ["old", "new", "other"].map(|text| history.knows(&written(text))),
+            [Known::AsItIs, Known::AsItIs, Known::Otherwise]
+        );
+        let elsewhere = Seen { path: "b".into(), ..written("old") };
+        assert_eq!(history.knows(&elsewhere), Known::AsItIs);
+        history.add(written("new"));
+        assert_eq!(history.knows(&written("old")), Known::Otherwise);
     }
 
     #[test]

@@ -103,12 +103,12 @@ async fn examine(loaded: &Loaded, mode: Mode) -> Vec<Check> {
         services::store(config, mode),
         services::clock(config, mode),
         services::nats(config, mode),
-        backends::docker(),
+        backends::docker(config),
         network::ports(config, mode),
     );
     checks.extend([clock, store, nats]);
     checks.extend(ports);
-    checks.push(backends::local(config));
+    checks.push(backends::local(config).await);
     checks.push(docker);
     checks
 }

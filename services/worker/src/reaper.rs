@@ -4,7 +4,7 @@
 //! engine that was down at that moment. Only what carries this installation's label and the id of a worker without a
 //! lease is touched; what a live worker made is its own affair, and what is not ours does not exist.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use remuda_domain::{WorkerId, error::Result};
 use remuda_sandbox::{Backend, Backends, Existing, ExistingKind};
@@ -19,11 +19,16 @@ const AFTER_FAILURE: Duration = Duration::from_secs(30);
 const MAX_RECORDS: u32 = 1000;
 
 /// Looks for what is left behind. One per process that can reach the engine.
-#[derive(Debug)]
 pub struct Reaper {
     store: Arc<dyn Store>,
     backends: Backends,
     leaks: Counter<u64>,
+}
+
+impl fmt::Debug for Reaper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reaper").field("backends", &self.backends).finish_non_exhaustive()
+    }
 }
 
 /// What a round removed.

@@ -1,8 +1,9 @@
 //! One container: made, attached, and gone for good when nobody holds it.
 
 use std::{
+    path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
@@ -22,6 +23,7 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
 use super::{
+    copy::Copy,
     create::{Plan, SUPERVISOR, Shape, create_body},
     engine::{Engine, Failure},
     image::Image,
@@ -54,6 +56,10 @@ pub(super) struct Container {
     pub(super) image: Image,
     pub(super) shape: Shape,
     pub(super) link: Link,
+    /// If the workspace is not mounted.
+    pub(super) copy: Option<Copy>,
+    /// Whose files it has, once it is somebody's.
+    root: OnceLock<PathBuf>,
     /// The newest ownership it was used under.
     epoch: AtomicI64,
     paused: AtomicBool,
@@ -97,6 +103,11 @@ impl Container {
 
     pub(super) fn set_epoch(&self, epoch: Epoch) {
         self.epoch.fetch_max(epoch, Ordering::AcqRel);
+    }
+
+    /// Whether it is for these files. The first who asks decides.
+    pub(super) fn is_of(&self, root: &Path) -> bool {
+        self.root.get_or_init(|| root.to_owned()) == root
     }
 
     /// Since when nobody has used it; `None` while somebody does.
@@ -264,6 +275,10 @@ async fn attempt(
         return Err((error, remains.ticket.take()));
     }
     link.ready(READY_TIMEOUT).await.map_err(for_good)?;
+    let copy = plan.shape.mount.is_none().then(|| Copy::new(plan.shape.limits.scratch_bytes));
+    if let Some(copy) = &copy {
+        copy.prepare(&link).await.map_err(for_good)?;
+    }
     let (handle, holder) = (remains.id.clone(), plan.holder);
     remains
         .record
@@ -277,6 +292,8 @@ async fn attempt(
         image: plan.image.clone(),
         shape: plan.shape.clone(),
         link,
+        copy,
+        root: OnceLock::new(),
         epoch: AtomicI64::new(holder.map_or(0, |holder| holder.epoch)),
         paused: AtomicBool::new(false),
         use_: Mutex::new(Use { holders: 0, idle_since: Instant::now() }),

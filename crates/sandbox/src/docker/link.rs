@@ -195,6 +195,11 @@ impl Channel {
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
+
+    /// Whether nothing waits to be received.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.messages.is_empty() && !self.messages.is_closed()
+    }
 }
 
 impl Wire for Channel {
@@ -330,7 +335,7 @@ async fn dispatch(shared: &Shared, decoder: &mut Decoder, bytes: &[u8]) -> Resul
             continue;
         }
         let listener = if is_last(&message) {
-            shared.channels().open.remove(&channel).map(|open| open.messages.clone())
+            shared.channels().open.remove(&channel).map(|open| open.messages)
         } else {
             shared.channels().open.get(&channel).map(|open| open.messages.clone())
         };

@@ -129,7 +129,7 @@ impl Pool {
             .ok()
             .and_then(Result::ok)
             .ok_or_else(|| Error::unavailable("the session's sandbox is still being made"))?;
-        if let Some(held) = self.reuse(&slot, &holder(request), &shape).await? {
+        if let Some(held) = self.reuse(&slot, request, &shape).await? {
             return Ok(held);
         }
         // In a task: a container that is being made when the caller gives up would be nobody's otherwise.
@@ -149,14 +149,15 @@ impl Pool {
     }
 
     /// Takes the container that the session has, if it serves.
-    async fn reuse(&self, slot: &Slot, holder: &Holder, shape: &Shape) -> Result<Option<Held>> {
+    async fn reuse(&self, slot: &Slot, request: &SandboxRequest, shape: &Shape) -> Result<Option<Held>> {
         let Some(container) = slot.get() else { return Ok(None) };
-        if holder.epoch < container.epoch() {
+        if request.epoch < container.epoch() {
             return Err(superseded());
         }
         // If somebody else owned the session meanwhile, they may still come to remove what is older than theirs.
-        let ours_since = holder.epoch <= container.epoch() + 1;
-        if !container.link.alive() || container.shape != *shape || !ours_since {
+        let ours_since = request.epoch <= container.epoch() + 1;
+        let serves = ours_since && container.shape == *shape && container.is_of(&request.workspace_root);
+        if !container.link.alive() || !serves {
             if container.link.alive() && container.idle_since().is_none() {
                 return Err(Error::unavailable("the session's sandbox is in use, by another claim or policy"));
             }
@@ -173,7 +174,7 @@ impl Pool {
             }
             self.feed_one(&held);
         }
-        held.set_epoch(holder.epoch);
+        held.set_epoch(request.epoch);
         Ok(Some(held))
     }
 

@@ -108,6 +108,10 @@ impl Sandbox for DockerSandbox {
         Some(self.container.place())
     }
 
+    fn workspace_path(&self) -> Option<&str> {
+        self.files.root().seen_path().to_str()
+    }
+
     async fn exec(
         &self,
         command: Command,
@@ -119,7 +123,12 @@ impl Sandbox for DockerSandbox {
             return Ok(supervised::never_begun());
         }
         let job = Job { command: &command, files: &self.files, output, cancel, grace: self.grace };
-        self.run(&job).await
+        let Some(copy) = &self.container.copy else { return self.run(&job).await };
+        let link = &self.container.link;
+        copy.push(link, &self.files).await?;
+        let result = self.run(&job).await?;
+        copy.pull(link, &self.files).await?;
+        Ok(result)
     }
 
     async fn read_file(&self, path: &str, range: ByteRange) -> Result<FileContents> {

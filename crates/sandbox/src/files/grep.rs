@@ -199,6 +199,9 @@ fn types(name: Option<&str>) -> Result<Types> {
     let built = TypesBuilder::new().add_defaults().select(name).build();
     built.map_err(|_| {
         let name: String = name.chars().take(50).flat_map(char::escape_debug).collect();
-        Error::invalid("file_type", format!("expected a type that ripgrep knows, like rust, py or js, got {name}"))
+        Error::invalid(
+            "file_type",
+            format!("expected a type that ripgrep knows, like rust, py or js, got {name}"),
+        )
     })
 }

@@ -76,7 +76,12 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(path: String, mode: GrepMode, bounds: &'a Bounds, collected: &'a mut Collected) -> Self {
+    pub(super) fn new(
+        path: String,
+        mode: GrepMode,
+        bounds: &'a Bounds,
+        collected: &'a mut Collected,
+    ) -> Self {
         Self { path, count: 0, is_binary: false, mode, bounds, collected }
     }
 
@@ -143,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_part_is_collected_and_taken_back() {
-        let found = |text: &str| GrepMatch { path: "p".into(), line: None, context: false, text: text.into() };
+        let found =
+            |text: &str| GrepMatch { path: "p".into(), line: None, context: false, text: text.into() };
         let mut collected = Collected::new(1, 2);
         let mark = collected.mark();
         for text in ["skipped", "one", "two"] {

@@ -54,7 +54,10 @@ impl Root {
         let target = self.relative(path)?;
         // The workspace itself, and what is only known by its relation to something else.
         let Some(name) = target.file_name() else {
-            return Err(Error::invalid("path", format!("{} does not name an entry of a directory", shown(path))));
+            return Err(Error::invalid(
+                "path",
+                format!("{} does not name an entry of a directory", shown(path)),
+            ));
         };
         let parent = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,

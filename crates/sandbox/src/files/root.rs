@@ -56,6 +56,11 @@ impl Root {
         Ok(Self { directory, seen_as, given: path.to_owned(), real })
     }
 
+    /// Where commands see it.
+    pub(crate) fn seen_path(&self) -> &Path {
+        self.seen_as.as_deref().unwrap_or(&self.real)
+    }
+
     /// Whose the workspace is, if this process may give files away: what it makes is to be of use to them.
     pub(super) fn heir(&self) -> nix::Result<Option<(Uid, Gid)>> {
         if !Uid::effective().is_root() {

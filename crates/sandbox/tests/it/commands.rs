@@ -155,9 +155,13 @@ pub(crate) async fn cancelled_before_it_began(bench: Bench) {
 
 pub(crate) async fn dropping_the_call_kills(bench: Bench) {
     let script = "trap '' TERM; (setsid sleep 1000 &); echo > begun; sleep 1000 & sleep 1000";
+    let begun = async {
+        bench.written("begun").await;
+        assert!(!bench.alive().is_empty());
+    };
     tokio::select! {
         _ = bench.exec(Command::shell(script, LONG)) => panic!("it sleeps"),
-        _ = bench.written("begun") => assert!(!bench.alive().is_empty()),
+        () = begun => {}
     }
     wait_for(|| bench.alive().is_empty()).await;
 }

@@ -3,6 +3,7 @@
 //! Needs an engine: `cargo xtask test` finds one or starts a private one.
 
 mod attacks;
+mod copying;
 mod daemon;
 mod faults;
 mod image;

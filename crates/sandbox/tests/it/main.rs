@@ -4,8 +4,10 @@
 
 mod bench;
 mod commands;
+mod directories;
 mod docker;
 mod files;
+mod hardening;
 mod local;
 mod search;
 
@@ -54,6 +56,8 @@ macro_rules! backend_suite {
             swapped_directories_do_not_lead_out,
             sparse_file_is_not_read_whole,
             stat_says_what_is_there,
+        );
+        crate::backend_suite!($make; directories:
             lists_a_directory,
             a_large_directory_is_listed_in_part,
             removes_what_is_named_and_nothing_else,

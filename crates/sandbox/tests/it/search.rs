@@ -152,7 +152,11 @@ pub(crate) async fn bad_questions_are_refused(bench: Bench) {
 }
 
 pub(crate) async fn grep_shows_lines_and_context(bench: Bench) {
-    bench.put(&[("a.txt", "one\ntwo\nthree\nfour\nfive\n"), ("b/c.txt", "THREE\r\ncaf\u{e9} three"), ("d", "")]);
+    bench.put(&[
+        ("a.txt", "one\ntwo\nthree\nfour\nfive\n"),
+        ("b/c.txt", "THREE\r\ncaf\u{e9} three"),
+        ("d", ""),
+    ]);
     assert_eq!(bench.lines(query("three")).await, ["a.txt:3:three", "b/c.txt:2:café three"]);
     assert_eq!(
         bench.lines(GrepQuery { ignore_case: true, ..query("^THREE") }).await,
@@ -177,7 +181,10 @@ pub(crate) async fn grep_names_and_counts_files(bench: Bench) {
     let names = GrepQuery { mode: GrepMode::FilesWithMatches, ..query("x") };
     assert_eq!(bench.lines(names.clone()).await, ["new:", "mid/f:", "old:"]);
     let part = bench.grep(GrepQuery { offset: 1, limit: Some(1), ..names }).await;
-    assert_eq!((part.matches.iter().map(shown).collect::<Vec<_>>(), part.truncated), (vec!["mid/f:".into()], true));
+    assert_eq!(
+        (part.matches.iter().map(shown).collect::<Vec<_>>(), part.truncated),
+        (vec!["mid/f:".into()], true)
+    );
     let counts = GrepQuery { mode: GrepMode::Count, ..query("x") };
     assert_eq!(bench.lines(counts).await, ["mid/f:1", "new:1", "old:2"]);
 }
@@ -212,7 +219,11 @@ pub(crate) async fn grep_leaves_out_what_ripgrep_does(bench: Bench) {
     let rust = GrepQuery { file_type: Some("rust".into()), ..names.clone() };
     assert_eq!(bench.lines(rust).await, ["a.rs:1"]);
     // Who names a directory or a file means it; what is above still counts for what is beneath.
-    for (path, found) in [("build", vec!["build/f:1"]), (".hidden/f", vec![".hidden/f:1"]), ("sub", vec!["sub/seen.log:1", "sub/top.txt:1"])] {
+    for (path, found) in [
+        ("build", vec!["build/f:1"]),
+        (".hidden/f", vec![".hidden/f:1"]),
+        ("sub", vec!["sub/seen.log:1", "sub/top.txt:1"]),
+    ] {
         assert_eq!(bench.lines(GrepQuery { path: path.into(), ..names.clone() }).await, found, "{path}");
     }
 }
@@ -224,7 +235,8 @@ pub(crate) async fn odd_files_are_no_trouble(bench: Bench) {
     bench.put(&[("text", "needle\n"), ("new\nline", "needle\n")]);
     std::fs::write(workspace.join(OsStr::from_bytes(b"bad\xff")), "needle\n").unwrap();
     std::fs::write(workspace.join("binary"), b"needle\n\0needle\n").unwrap();
-    std::fs::write(workspace.join("late"), [b"needle\n".as_slice(), &[b'x'; 300_000], b"\0"].concat()).unwrap();
+    std::fs::write(workspace.join("late"), [b"needle\n".as_slice(), &[b'x'; 300_000], b"\0"].concat())
+        .unwrap();
     std::fs::write(workspace.join("latin1"), b"caf\xe9 needle\n").unwrap();
     let utf16: Vec<u8> = "\u{feff}needle\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     std::fs::write(workspace.join("utf16"), utf16).unwrap();
@@ -234,7 +246,13 @@ pub(crate) async fn odd_files_are_no_trouble(bench: Bench) {
     symlink("../secret", workspace.join("out")).unwrap();
     symlink(".", workspace.join("loop")).unwrap();
     symlink("/proc/self", workspace.join("proc")).unwrap();
-    let found = ["bad\u{fffd}:1:needle", "latin1:1:caf\u{fffd} needle", "new\nline:1:needle", "text:1:needle", "utf16:1:needle"];
+    let found = [
+        "bad\u{fffd}:1:needle",
+        "latin1:1:caf\u{fffd} needle",
+        "new\nline:1:needle",
+        "text:1:needle",
+        "utf16:1:needle",
+    ];
     assert_eq!(bench.lines(query("needle|secret")).await, found);
     assert_eq!(bench.glob("**").await.len(), 8);
 }

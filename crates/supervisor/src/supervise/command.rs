@@ -17,6 +17,8 @@ use nix::{
 };
 use remuda_supervisor::{Limits, Program, Refusal, RefusalKind, Request};
 
+use super::confine::{Confined, NOT_CONFINED};
+
 /// Whatever is found first runs scripts.
 const SHELLS: [&str; 2] = ["bash", "sh"];
 
@@ -63,16 +65,23 @@ fn spawn_program(request: &Request, program: &str, arguments: &[String]) -> Resu
         .stdin(if request.has_input { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    let mut confined = match &request.confinement {
+        Some(confinement) => Some(
+            Confined::prepare(confinement)
+                .map_err(|error| refusal(RefusalKind::NotConfined, error.to_string()))?,
+        ),
+        None => None,
+    };
     let (limits, supervisor) = (request.limits, Pid::this());
     // SAFETY: this program has a single thread, so the child finds no lock held and no memory half-written.
     unsafe {
-        command.pre_exec(move || prepare(limits, supervisor));
+        command.pre_exec(move || prepare(limits, supervisor, confined.as_mut()));
     }
     command.spawn().map_err(|error| refusal(program_refused(&error), format!("{program}: {error}")))
 }
 
 /// What the child does before it becomes the command.
-fn prepare(limits: Limits, supervisor: Pid) -> io::Result<()> {
+fn prepare(limits: Limits, supervisor: Pid, confined: Option<&mut Confined>) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if getppid() != supervisor {
         // It died before the line above.
@@ -92,6 +101,9 @@ fn prepare(limits: Limits, supervisor: Pid) -> io::Result<()> {
         }
     }
     prctl::set_no_new_privs()?;
+    if let Some(confined) = confined {
+        confined.enter()?;
+    }
     // Last: until here nothing but SIGKILL interrupts us.
     SigSet::empty().thread_set_mask()?;
     Ok(())
@@ -104,6 +116,7 @@ fn program_refused(error: &io::Error) -> RefusalKind {
         io::ErrorKind::ArgumentListTooLong => RefusalKind::ArgumentsTooLong,
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => RefusalKind::OutOfResources,
         _ if error.raw_os_error() == Some(Errno::ENOEXEC as i32) => RefusalKind::ProgramNotExecutable,
+        _ if error.raw_os_error() == Some(NOT_CONFINED as i32) => RefusalKind::NotConfined,
         _ => RefusalKind::Other,
     }
 }

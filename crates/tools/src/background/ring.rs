@@ -92,7 +92,8 @@ fn matching(unread: &[u8], limit: usize, filter: &Regex, ended: bool) -> Look {
 fn whole_characters(bytes: &[u8]) -> usize {
     let end = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
     // A chunk's invalid part at the very end is either garbage or a beginning; only the latter could go on.
-    let begun = matches!(end.first(), Some(0xc2..=0xf4)) && std::str::from_utf8(end).is_err_and(|e| e.error_len().is_none());
+    let begun = matches!(end.first(), Some(0xc2..=0xf4))
+        && std::str::from_utf8(end).is_err_and(|e| e.error_len().is_none());
     if begun { bytes.len() - end.len() } else { bytes.len() }
 }
 

@@ -9,6 +9,7 @@ use tokio::{sync::watch, task::AbortHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::ring::{News, Ring};
+use crate::native::hide_artifacts;
 
 /// What is kept of each stream.
 const RING_BYTES: usize = 512 * 1024;
@@ -97,6 +98,9 @@ async fn execute(
     told: watch::Sender<Status>,
 ) {
     let result = sandbox.exec(command, &*output, &cancel).await;
+    if let Ok(result) = &result {
+        hide_artifacts(&*sandbox, result).await;
+    }
     // The sandbox may be given back before anyone hears of the end.
     drop(sandbox);
     told.send_replace(status_of(result));

@@ -11,7 +11,7 @@ use remuda_domain::{
     error::{Code, Error, Result},
     tool::Effects,
 };
-use remuda_sandbox::{Command, Sandbox, Spill, check_script};
+use remuda_sandbox::{Command, ExecResult, Sandbox, Spill, check_script};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -124,12 +124,16 @@ impl Tool for Bash {
             .exec(command, &*context.output, &context.cancel)
             .await
             .map_err(rename("command", "command"))?;
-        if result.stdout.artifact.is_some() || result.stderr.artifact.is_some() {
-            // Only a courtesy to people: the answer is none the worse without.
-            if let Err(error) = keep_out_of_git(&*sandbox).await {
-                tracing::debug!(error = error.chain(), "artifacts are visible to git");
-            }
-        }
+        hide_artifacts(&*sandbox, &result).await;
         answer::answer(result, timeout)
+    }
+}
+
+/// Keeps what a command spilled out of git's sight. Only a courtesy to people: the answer is none the worse without.
+pub(crate) async fn hide_artifacts(sandbox: &dyn Sandbox, result: &ExecResult) {
+    if (result.stdout.artifact.is_some() || result.stderr.artifact.is_some())
+        && let Err(error) = keep_out_of_git(sandbox).await
+    {
+        tracing::debug!(error = error.chain(), "artifacts are visible to git");
     }
 }

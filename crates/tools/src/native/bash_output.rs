@@ -38,8 +38,13 @@ impl Arguments {
     fn parse(arguments: &Value) -> Result<(Self, Option<Regex>)> {
         let arguments: Self = parse(arguments)?;
         let compile = |filter: &str| {
-            let built = RegexBuilder::new(filter).size_limit(MAX_FILTER_BYTES).dfa_size_limit(MAX_FILTER_BYTES).build();
-            built.map_err(|error| Error::invalid(field("filter"), format!("expected a regular expression: {error}")))
+            let built = RegexBuilder::new(filter)
+                .size_limit(MAX_FILTER_BYTES)
+                .dfa_size_limit(MAX_FILTER_BYTES)
+                .build();
+            built.map_err(|error| {
+                Error::invalid(field("filter"), format!("expected a regular expression: {error}"))
+            })
         };
         let filter = arguments.filter.as_deref().map(compile).transpose()?;
         Ok((arguments, filter))

@@ -90,8 +90,7 @@ impl Tool for Edit {
         let arguments = Arguments::parse(arguments)?;
         let path = arguments.file_path.as_str();
         let prepare = self.prepare(context, &arguments);
-        let (sandbox, change) =
-            context.within_limits(prepare).await.map_err(rename("path", "file_path"))?;
+        let (sandbox, change) = context.within_limits(prepare).await.map_err(rename("path", "file_path"))?;
         let Change { contents, replacements, diff, mode } = change;
         let digest = Digest::of(&contents);
         // From here on to its end, which is near: a write given up midway could still happen after the call.
@@ -110,7 +109,11 @@ impl Edit {
         Self { history }
     }
 
-    async fn prepare(&self, context: &ToolContext, arguments: &Arguments) -> Result<(Arc<dyn Sandbox>, Change)> {
+    async fn prepare(
+        &self,
+        context: &ToolContext,
+        arguments: &Arguments,
+    ) -> Result<(Arc<dyn Sandbox>, Change)> {
         let sandbox = context.sandbox.get().await?;
         let path = arguments.file_path.as_str();
         let stat = match sandbox.stat(path).await {
@@ -125,7 +128,10 @@ impl Edit {
             return Err(Error::new(Code::TooLarge, message).at("path"));
         }
         if arguments.old_string.is_empty() {
-            return Err(Error::invalid(field("old_string"), "expected text to replace, because the file exists"));
+            return Err(Error::invalid(
+                field("old_string"),
+                "expected text to replace, because the file exists",
+            ));
         }
         let digest = Digest::of(&held.bytes);
         self.history.check(context.session, &*sandbox, path, &stat, Some(digest)).await?;

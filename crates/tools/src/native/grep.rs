@@ -166,9 +166,10 @@ fn lines(found: &GrepAnswer, numbers: bool) -> String {
     let mut text = String::new();
     let has_context = found.matches.iter().any(|line| line.context);
     for (index, line) in found.matches.iter().enumerate() {
-        let follows = index.checked_sub(1).and_then(|before| found.matches.get(before)).is_none_or(|before| {
-            before.path == line.path && before.line.map(|number| number + 1) == line.line
-        });
+        let follows =
+            index.checked_sub(1).and_then(|before| found.matches.get(before)).is_none_or(|before| {
+                before.path == line.path && before.line.map(|number| number + 1) == line.line
+            });
         if has_context && !follows {
             text.push_str("--\n");
         }

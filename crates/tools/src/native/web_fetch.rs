@@ -102,7 +102,8 @@ impl WebFetch {
                 // Megabytes of hostile markup are no work for the threads that serve everyone.
                 let read = move || Document::read(&media_type, &bytes, &url, MAX_CHARS);
                 let document = tokio::task::spawn_blocking(read).await;
-                let document = document.map_err(|error| Error::internal("the page broke its reader").with_source(error))?;
+                let document = document
+                    .map_err(|error| Error::internal("the page broke its reader").with_source(error))?;
                 if let Some(document) = document {
                     answer["title"] = document.title.into();
                     answer["truncated"] = (truncated || document.truncated).into();

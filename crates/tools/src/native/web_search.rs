@@ -50,10 +50,15 @@ impl Arguments {
         let mut arguments: Self = parse(arguments)?;
         let length = arguments.query.chars().count();
         if arguments.query.trim().is_empty() || length > MAX_QUERY_CHARS {
-            return Err(Error::invalid(field("query"), format!("expected 1 to {MAX_QUERY_CHARS} characters")));
+            return Err(Error::invalid(
+                field("query"),
+                format!("expected 1 to {MAX_QUERY_CHARS} characters"),
+            ));
         }
-        let lists =
-            [("allowed_domains", &mut arguments.allowed_domains), ("blocked_domains", &mut arguments.blocked_domains)];
+        let lists = [
+            ("allowed_domains", &mut arguments.allowed_domains),
+            ("blocked_domains", &mut arguments.blocked_domains),
+        ];
         for (name, domains) in lists {
             if domains.len() > MAX_DOMAINS || !domains.iter().all(|domain| is_host_name(&normal(domain))) {
                 let message = format!("expected at most {MAX_DOMAINS} domain names such as example.org");
@@ -121,7 +126,8 @@ impl Tool for WebSearch {
     async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
         let arguments = Arguments::parse(arguments)?;
         let Some(provider) = &self.0 else {
-            let message = "no search provider is set up: the operator can name a SearXNG instance in tools.search.url";
+            let message =
+                "no search provider is set up: the operator can name a SearXNG instance in tools.search.url";
             return Err(Error::new(Code::NotConfigured, message).into());
         };
         let query = SearchQuery { text: arguments.text(), limit: MAX_RESULTS };

@@ -90,6 +90,7 @@ impl Tool for Write {
             Task::Nothing => None,
         };
         if let Some(mode) = mode {
+            self.history.intend(context.session, &*sandbox, &file_path, digest).await;
             let written = sandbox.write_file(&file_path, content.into_bytes(), mode).await;
             written.map_err(appeared).map_err(rename("path", "file_path"))?;
         }

@@ -28,7 +28,9 @@ enum What {
 impl Allowed {
     /// Reads one entry of an operator's list.
     pub fn parse(field: &str, entry: &str) -> Result<Self> {
-        let wrong = || Error::invalid(field, "expected a host, *.host, address or network/prefix, with or without :port");
+        let wrong = || {
+            Error::invalid(field, "expected a host, *.host, address or network/prefix, with or without :port")
+        };
         let (what, port) = split_port(entry).ok_or_else(wrong)?;
         let what = if let Some((network, prefix)) = what.split_once('/') {
             let network: IpAddr = bare(network).parse().map_err(|_| wrong())?;
@@ -117,7 +119,9 @@ mod tests {
 
     #[test]
     fn without_a_list_only_the_public_web() {
-        assert!(may(&[], "example.org", "93.184.215.14", 443) && may(&[], "example.org", "93.184.215.14", 80));
+        assert!(
+            may(&[], "example.org", "93.184.215.14", 443) && may(&[], "example.org", "93.184.215.14", 80)
+        );
         assert!(!may(&[], "example.org", "93.184.215.14", 22) && !may(&[], "example.org", "127.0.0.1", 443));
     }
 
@@ -131,7 +135,10 @@ mod tests {
         assert!(may(&["*.corp.example"], "a.b.corp.example", "10.0.0.1", 80));
         assert!(!may(&["*.corp.example"], "corp.example", "10.0.0.1", 80));
         assert!(!may(&["*.corp.example"], "evilcorp.example", "10.0.0.1", 80));
-        assert!(may(&["10.0.0.0/8"], "anything", "10.2.3.4", 80) && !may(&["10.0.0.0/8"], "anything", "11.2.3.4", 22));
+        assert!(
+            may(&["10.0.0.0/8"], "anything", "10.2.3.4", 80)
+                && !may(&["10.0.0.0/8"], "anything", "11.2.3.4", 22)
+        );
         assert!(may(&["127.0.0.1:8080"], "127.0.0.1", "127.0.0.1", 8080));
         assert!(!may(&["127.0.0.1:8080"], "127.0.0.1", "127.0.0.1", 80));
         assert!(may(&["[fd00::1]:90"], "x", "fd00::1", 90) && may(&["fd00::/8"], "x", "fd12::1", 80));
@@ -140,7 +147,21 @@ mod tests {
 
     #[test]
     fn bad_entries_are_refused() {
-        for entry in ["", "a b", "http://x", "x:0", "x:99999", "x:y", "10.0.0.0/33", "10.0.0/8", "::/129", "*.", "a..b", "*", "a/b"] {
+        for entry in [
+            "",
+            "a b",
+            "http://x",
+            "x:0",
+            "x:99999",
+            "x:y",
+            "10.0.0.0/33",
+            "10.0.0/8",
+            "::/129",
+            "*.",
+            "a..b",
+            "*",
+            "a/b",
+        ] {
             assert!(Allowed::parse("allowed", entry).is_err(), "{entry}");
         }
     }

@@ -30,7 +30,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Of a response over HTTP/2; HTTP/1 has a limit of its own.
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
 const AGENT: &str = concat!("Remuda/", env!("CARGO_PKG_VERSION"));
-const WANTED: &str = "text/html, application/xhtml+xml, text/*, application/json, application/xml;q=0.9, */*;q=0.5";
+const WANTED: &str =
+    "text/html, application/xhtml+xml, text/*, application/json, application/xml;q=0.9, */*;q=0.5";
 
 /// Fetches within the rules.
 #[derive(Debug)]
@@ -77,7 +78,9 @@ impl Fetcher {
     pub(crate) async fn fetch(&self, mut url: Url) -> Result<Fetched> {
         for _ in 0..=MAX_REDIRECTS {
             let (asked, response) = self.request(url).await?;
-            let Some(target) = redirect(&asked, &response) else { return self.content(asked, response).await };
+            let Some(target) = redirect(&asked, &response) else {
+                return self.content(asked, response).await;
+            };
             url = target?;
             if url.host_str().map(normal) != asked.host_str().map(normal) {
                 let status = response.status();
@@ -92,7 +95,8 @@ impl Fetcher {
         check_parts(&url)?;
         let addresses = self.addresses(url.host_str().unwrap_or_default()).await?;
         let url = upgraded(url, &addresses, &self.options.allowed)?;
-        let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+        let (host, port) =
+            (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
         // One bad address among good ones is reason enough: the name cannot be trusted.
         if !addresses.iter().all(|address| may_connect(&self.options.allowed, host, *address, port)) {
             // Not which address: that would tell of networks behind us.
@@ -107,7 +111,8 @@ impl Fetcher {
 
     /// The addresses of a host: looked up once for each request.
     async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>> {
-        let missing = || Error::new(Code::ToolFailed, format!("cannot find the host {host}")).at(field("url"));
+        let missing =
+            || Error::new(Code::ToolFailed, format!("cannot find the host {host}")).at(field("url"));
         let addresses = match bare(host).parse() {
             Ok(address) => vec![address],
             Err(_) => {
@@ -213,8 +218,7 @@ impl reqwest::dns::Resolve for Pinned {
         let found = (name.as_str() == self.host).then(|| self.addresses.clone());
         Box::pin(async move {
             let addresses = found.ok_or("asked for another host than the checked one")?;
-            let addresses: Addrs =
-                Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
+            let addresses: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)
         })
     }

@@ -36,10 +36,10 @@ fn text_of(bytes: &[u8]) -> String {
 /// Elements that begin and end a line. With `true`, an empty line as well.
 fn block(name: &str) -> Option<bool> {
     match name {
-        "p" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" | "ul" | "ol" | "dl" | "table" | "pre" | "blockquote" | "section"
-        | "article" | "figure" | "hr" | "form" => Some(true),
-        "div" | "li" | "tr" | "dt" | "dd" | "header" | "footer" | "main" | "nav" | "aside" | "address" | "body"
-        | "option" | "fieldset" | "figcaption" | "caption" | "summary" | "details" => Some(false),
+        "p" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" | "ul" | "ol" | "dl" | "table" | "pre"
+        | "blockquote" | "section" | "article" | "figure" | "hr" | "form" => Some(true),
+        "div" | "li" | "tr" | "dt" | "dd" | "header" | "footer" | "main" | "nav" | "aside" | "address"
+        | "body" | "option" | "fieldset" | "figcaption" | "caption" | "summary" | "details" => Some(false),
         _ => None,
     }
 }
@@ -129,7 +129,9 @@ impl<'a> Page<'a> {
     /// `[text](target)`, if there is a text to write it about.
     fn close_link(&mut self) {
         let Some((start, target)) = self.link.take() else { return };
-        let Some(text) = self.text.get(start..).map(str::trim).filter(|text| !text.is_empty()) else { return };
+        let Some(text) = self.text.get(start..).map(str::trim).filter(|text| !text.is_empty()) else {
+            return;
+        };
         let before = if self.text[start..].starts_with(char::is_whitespace) { " " } else { "" };
         let link = format!("{before}[{text}]({target})");
         self.text.truncate(start);
@@ -235,7 +237,10 @@ mod tests {
             ("<svg><text>no</text></svg>yes<template>no</template>", "yes"),
             ("<img src=x alt='A cat'><img src=y>", "[A cat]"),
             ("<div><div><div>deep</div></div></div><div>next</div>", "deep\nnext"),
-            ("unclosed <b>bold <p>next <a href=/q>link", "unclosed bold\n\nnext [link](https://example.org/q)"),
+            (
+                "unclosed <b>bold <p>next <a href=/q>link",
+                "unclosed bold\n\nnext [link](https://example.org/q)",
+            ),
             ("", ""),
             ("<", "<"),
         ] {
@@ -254,7 +259,12 @@ mod tests {
     #[test]
     fn hostile_pages_cost_no_more_than_their_size() {
         let url = Url::parse(&format!("https://example.org/{}", "x".repeat(8000))).unwrap();
-        for html in ["<div>".repeat(200_000), "<a href=y>z</a>".repeat(100_000), "<".repeat(500_000), "&".repeat(500_000)] {
+        for html in [
+            "<div>".repeat(200_000),
+            "<a href=y>z</a>".repeat(100_000),
+            "<".repeat(500_000),
+            "&".repeat(500_000),
+        ] {
             let page = to_text(&html, &url, 1000);
             assert!(page.text.chars().count() <= 1000);
         }

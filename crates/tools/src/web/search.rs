@@ -102,8 +102,10 @@ impl SearchProvider for SearxNg {
     async fn search(&self, query: &SearchQuery) -> Result<Vec<SearchHit>> {
         let body = self.ask(query).await?;
         let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
-            Error::unavailable("the search provider does not answer with JSON results (is its json format enabled?)")
-                .with_source(error)
+            Error::unavailable(
+                "the search provider does not answer with JSON results (is its json format enabled?)",
+            )
+            .with_source(error)
         })?;
         let hit = |found: Found| SearchHit {
             title: found.title.unwrap_or_default(),

@@ -28,7 +28,8 @@ pub(crate) struct Document {
 impl MediaType {
     pub(crate) fn parse(header: &str) -> Self {
         let mut parts = header.split(';');
-        let name: String = parts.next().unwrap_or_default().trim().to_ascii_lowercase().chars().take(100).collect();
+        let name: String =
+            parts.next().unwrap_or_default().trim().to_ascii_lowercase().chars().take(100).collect();
         let charset = parts.find_map(|part| {
             let (key, value) = part.split_once('=')?;
             key.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"').to_owned())
@@ -137,10 +138,24 @@ mod tests {
 
     #[test]
     fn text_is_told_from_the_rest() {
-        for name in ["", "text/csv", "Text/HTML; charset=x", "application/json", "application/ld+json", "image/svg+xml"] {
+        for name in [
+            "",
+            "text/csv",
+            "Text/HTML; charset=x",
+            "application/json",
+            "application/ld+json",
+            "image/svg+xml",
+        ] {
             assert!(MediaType::parse(name).may_be_text(), "{name}");
         }
-        for name in ["image/png", "application/octet-stream", "application/pdf", "video/mp4", "application/zip", "nonsense"] {
+        for name in [
+            "image/png",
+            "application/octet-stream",
+            "application/pdf",
+            "video/mp4",
+            "application/zip",
+            "nonsense",
+        ] {
             assert!(!MediaType::parse(name).may_be_text(), "{name}");
         }
     }

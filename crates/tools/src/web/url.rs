@@ -74,7 +74,13 @@ mod tests {
 
     #[test]
     fn literal_forms_are_seen_through() {
-        for form in ["http://2130706433/", "http://0x7f.1/", "http://017700000001/", "http://127.1/", "http://127.0.0.1./"] {
+        for form in [
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://017700000001/",
+            "http://127.1/",
+            "http://127.0.0.1./",
+        ] {
             assert_eq!(check_url(form).unwrap().host_str(), Some("127.0.0.1"), "{form}");
         }
     }
@@ -82,12 +88,29 @@ mod tests {
     #[test]
     fn bad_urls_are_refused() {
         for url in [
-            "", "example.org", "/path", "ftp://example.org/", "file:///etc/passwd", "gopher://x", "data:text/plain,x",
-            "http://", "http://a@127.0.0.1/", "http://:b@c/", "http://exa mple.org/", "http://evil\0.ok.com/",
-            "http://a,b/", "http://999.1.1.1.1/", "http://[::1", "javascript:alert(1)",
+            "",
+            "example.org",
+            "/path",
+            "ftp://example.org/",
+            "file:///etc/passwd",
+            "gopher://x",
+            "data:text/plain,x",
+            "http://",
+            "http://a@127.0.0.1/",
+            "http://:b@c/",
+            "http://exa mple.org/",
+            "http://evil\0.ok.com/",
+            "http://a,b/",
+            "http://999.1.1.1.1/",
+            "http://[::1",
+            "javascript:alert(1)",
         ] {
             let error = check_url(url).unwrap_err();
-            assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("arguments.url")), "{url}");
+            assert_eq!(
+                (error.code(), error.field()),
+                (Code::InvalidArgument, Some("arguments.url")),
+                "{url}"
+            );
         }
         assert_eq!(check_url(&format!("http://x/{}", "a".repeat(9000))).unwrap_err().code(), Code::TooLarge);
     }

@@ -9,7 +9,8 @@ use crate::bench::{Bench, alive, gone, refused};
 
 impl Bench {
     async fn start(&self, command: &str) -> String {
-        let answer = self.call("Bash", json!({ "command": command, "run_in_background": true })).await.unwrap();
+        let answer =
+            self.call("Bash", json!({ "command": command, "run_in_background": true })).await.unwrap();
         assert_eq!(answer["status"], "running");
         answer["task_id"].as_str().unwrap().to_owned()
     }
@@ -48,7 +49,9 @@ impl Bench {
 #[tokio::test]
 async fn a_task_goes_on_while_others_work_and_tells_what_is_new() {
     let bench = Bench::new();
-    let task = bench.start("echo ready; until [ -e go ]; do sleep 0.02; done; echo done; echo bad >&2; exit 3").await;
+    let task = bench
+        .start("echo ready; until [ -e go ]; do sleep 0.02; done; echo done; echo bad >&2; exit 3")
+        .await;
     assert_eq!(task, "bash_1");
     bench.hear(&task, "ready\n").await;
     let quiet = bench.look(&task).await;
@@ -59,13 +62,17 @@ async fn a_task_goes_on_while_others_work_and_tells_what_is_new() {
     assert_eq!((&answer["status"], &answer["exit_code"]), (&json!("exited"), &json!(3)));
     // It stays as it ended, and what was seen is seen.
     let again = bench.look(&task).await;
-    assert_eq!((&again["exit_code"], &again["stdout"], &again["stderr"]), (&json!(3), &json!(""), &json!("")));
+    assert_eq!(
+        (&again["exit_code"], &again["stdout"], &again["stderr"]),
+        (&json!(3), &json!(""), &json!(""))
+    );
 }
 
 #[tokio::test]
 async fn a_killed_task_is_gone_with_all_it_started() {
     let bench = Bench::new();
-    let task = bench.start("trap '' TERM; sleep 1000 & echo $! > child; echo $$ > shell; echo up; wait").await;
+    let task =
+        bench.start("trap '' TERM; sleep 1000 & echo $! > child; echo $$ > shell; echo up; wait").await;
     bench.hear(&task, "up").await;
     let (shell, child) = (bench.pid("shell").await, bench.pid("child").await);
     let answer = bench.call("KillBash", json!({ "task_id": task })).await.unwrap();
@@ -132,7 +139,8 @@ async fn only_so_many_run_and_are_remembered() {
     for _ in 0..MAX_RUNNING {
         bench.start("exec sleep 1000").await;
     }
-    let error = bench.call("Bash", json!({ "command": "true", "run_in_background": true })).await.unwrap_err();
+    let error =
+        bench.call("Bash", json!({ "command": "true", "run_in_background": true })).await.unwrap_err();
     assert_eq!(error.code(), Code::Overloaded);
     bench.call("KillBash", json!({ "task_id": "bash_1" })).await.unwrap();
     assert_eq!(bench.start("exec sleep 1000").await, "bash_9");
@@ -152,7 +160,9 @@ async fn only_so_many_run_and_are_remembered() {
 async fn other_runs_have_other_tasks() {
     let (bench, other) = (Bench::new(), Bench::new());
     bench.start("true").await;
-    for (tool, task) in [("BashOutput", "bash_1"), ("KillBash", "bash_1"), ("BashOutput", ""), ("KillBash", "bash_01")] {
+    for (tool, task) in
+        [("BashOutput", "bash_1"), ("KillBash", "bash_1"), ("BashOutput", ""), ("KillBash", "bash_01")]
+    {
         let error = other.call(tool, json!({ "task_id": task })).await.unwrap_err();
         assert_eq!(error.code(), Code::TaskNotFound);
         assert!(error.message().contains("end with their run"), "{}", error.message());
@@ -162,7 +172,8 @@ async fn other_runs_have_other_tasks() {
 #[tokio::test]
 async fn what_nobody_looked_at_in_time_is_counted() {
     let bench = Bench::new();
-    let task = bench.start("yes 0123456 | head -c 3000000; echo; echo the end; echo 1 > ended; sleep 1000").await;
+    let task =
+        bench.start("yes 0123456 | head -c 3000000; echo; echo the end; echo 1 > ended; sleep 1000").await;
     bench.pid("ended").await;
     // Only the newest half mebibyte is kept, and comes in parts.
     let (mut missed, mut said) = (0, String::new());

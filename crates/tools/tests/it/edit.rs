@@ -46,7 +46,11 @@ async fn none_and_several_are_different_mistakes() {
     let error = bench.call("Edit", edit("f", "a", "d")).await.unwrap_err();
     assert_eq!(error.code(), Code::SeveralMatches);
     assert!(error.message().starts_with("found 4 times"), "{error}");
-    assert_eq!(bench.fails("Edit", edit("f", "aa", "d")).await, (Code::SeveralMatches, field()), "they overlap");
+    assert_eq!(
+        bench.fails("Edit", edit("f", "aa", "d")).await,
+        (Code::SeveralMatches, field()),
+        "they overlap"
+    );
     assert_eq!(bench.holds("f"), b"aaa b a\n");
 
     let mut all = edit("f", "a", "xy");

@@ -3,7 +3,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use remuda_domain::{Code, SessionId};
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use remuda_domain::{Code, SessionId, tool::Effects};
 use remuda_tools::{Registry, ToolOptions};
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
@@ -72,7 +73,10 @@ async fn what_is_shown_is_bounded() {
 
     std::fs::File::create(bench.workspace().join("sparse")).unwrap().set_len(10 << 30).unwrap();
     let error = bench.call("Read", json!({ "file_path": "sparse" })).await.unwrap_err();
-    assert_eq!((error.code(), error.message()), (Code::ToolFailed, "a binary file of 10737418240 bytes, not text"));
+    assert_eq!(
+        (error.code(), error.message()),
+        (Code::ToolFailed, "a binary file of 10737418240 bytes, not text")
+    );
 }
 
 /// However large a file is, a part of it can be seen.
@@ -101,7 +105,8 @@ async fn binary_files_are_recognised() {
     bench.put("marked", b"\xef\xbb\xbffirst\n").await;
     bench.put("late", [vec![b'x'; 9000], vec![0]].concat()).await;
     let picture = bench.read(json!({ "file_path": "picture" })).await;
-    let expected = json!({ "kind": "image", "media_type": "image/png", "bytes": 13, "data": "iVBORw0KGgogcmVzdA==" });
+    let expected =
+        json!({ "kind": "image", "media_type": "image/png", "bytes": 13, "data": "iVBORw0KGgogcmVzdA==" });
     assert_eq!(picture, expected);
     bench.put("poster", [b"\xff\xd8\xff".as_slice(), &[7; 800 * 1024]].concat()).await;
     let poster = bench.read(json!({ "file_path": "poster" })).await;
@@ -268,12 +273,10 @@ async fn swapped_directories_do_not_lead_out() {
     std::os::unix::fs::symlink("..", workspace.join("l")).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let swapper = std::thread::spawn({
-        let (stop, [d, l, x]) = (Arc::clone(&stop), ["d", "l", "x"].map(|name| workspace.join(name)));
+        let (stop, [d, l]) = (Arc::clone(&stop), ["d", "l"].map(|name| workspace.join(name)));
         move || {
             while !stop.load(Ordering::Relaxed) {
-                for (from, to) in [(&d, &x), (&l, &d), (&x, &l)] {
-                    std::fs::rename(from, to).unwrap();
-                }
+                renameat2(AT_FDCWD, &d, AT_FDCWD, &l, RenameFlags::RENAME_EXCHANGE).unwrap();
             }
         }
     });
@@ -321,4 +324,19 @@ async fn a_cancelled_call_changes_nothing() {
         assert_eq!(bench.fails(tool, arguments).await.0, Code::Cancelled, "{tool}");
     }
     assert_eq!(std::fs::read_to_string(bench.workspace().join("f")).unwrap(), "text");
+}
+
+#[test]
+fn what_repeating_a_call_does_is_said() {
+    let tools = Registry::native(&ToolOptions::default());
+    for (tool, effects) in [
+        ("Read", Effects::ReadOnly),
+        ("Glob", Effects::ReadOnly),
+        ("Grep", Effects::ReadOnly),
+        ("Write", Effects::Idempotent),
+        ("TodoWrite", Effects::Idempotent),
+        ("Edit", Effects::Mutating),
+    ] {
+        assert_eq!(tools.get(tool).unwrap().effects(), effects, "{tool}");
+    }
 }

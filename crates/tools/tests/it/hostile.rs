@@ -79,13 +79,15 @@ async fn the_environment_of_the_worker_is_not_to_be_had() {
 
 #[tokio::test]
 async fn nothing_survives_its_call() {
-    let bench = Bench::new();
     for (what, command) in [
         ("ignores SIGTERM", "trap '' TERM; echo $$ > pid; while :; do sleep 1; done"),
-        ("a daemon", "setsid -f sh -c 'echo $$ > pid; exec sleep 1000' >/dev/null 2>&1 </dev/null; sleep 1000"),
+        (
+            "a daemon",
+            "setsid -f sh -c 'echo $$ > pid; exec sleep 1000' >/dev/null 2>&1 </dev/null; sleep 1000",
+        ),
         ("holds the pipe", "(echo $BASHPID > pid; exec sleep 1000) & sleep 1000"),
     ] {
-        let _ = std::fs::remove_file(bench.workspace().join("pid"));
+        let bench = Bench::new();
         let arguments = json!({ "command": command, "timeout_ms": 1000 });
         let error = bench.call("Bash", arguments).await.unwrap_err();
         assert_eq!(error.code(), Code::ToolTimedOut, "{what}");

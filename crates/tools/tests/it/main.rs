@@ -14,3 +14,4 @@ mod search;
 mod server;
 mod todo;
 mod web;
+mod web_search;

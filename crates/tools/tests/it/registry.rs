@@ -35,7 +35,11 @@ fn names_are_unique() {
 
 /// Every object of the schema is closed, and everything in it is explained.
 fn check_object(place: &str, schema: &Value) {
-    assert_eq!((&schema["type"], &schema["additionalProperties"]), (&json!("object"), &json!(false)), "{place}");
+    assert_eq!(
+        (&schema["type"], &schema["additionalProperties"]),
+        (&json!("object"), &json!(false)),
+        "{place}"
+    );
     for (name, property) in schema["properties"].as_object().unwrap() {
         let place = format!("{place}.{name}");
         assert!(property["description"].as_str().is_some_and(|text| text.len() > 4), "{place}: {property}");

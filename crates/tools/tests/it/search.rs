@@ -64,7 +64,10 @@ async fn grep_takes_what_ripgrep_takes() {
         async move { grep(bench, arguments).await["content"].as_str().unwrap().to_owned() }
     };
     assert_eq!(content(json!({ "pattern": "one", "-n": false })).await, "a.rs:fn one() {}\n");
-    assert_eq!(content(json!({ "pattern": "one", "-A": 1 })).await, "a.rs:1:fn one() {}\na.rs-2-fn two() {}\n");
+    assert_eq!(
+        content(json!({ "pattern": "one", "-A": 1 })).await,
+        "a.rs:1:fn one() {}\na.rs-2-fn two() {}\n"
+    );
     assert_eq!(content(json!({ "pattern": "end", "-B": 1 })).await, "a.rs-2-fn two() {}\na.rs:3:// end\n");
     let around = "a.rs-1-fn one() {}\na.rs:2:fn two() {}\na.rs-3-// end\n";
     assert_eq!(content(json!({ "pattern": "two", "-C": 1 })).await, around);
@@ -72,8 +75,14 @@ async fn grep_takes_what_ripgrep_takes() {
     let apart = content(json!({ "pattern": "end|ONE", "-B": 1 })).await;
     assert_eq!(apart, "a.rs-2-fn two() {}\na.rs:3:// end\n--\nb.txt:1:ONE fn\n");
     assert_eq!(content(json!({ "pattern": "fn", "glob": "*.txt" })).await, "b.txt:1:ONE fn\n");
-    assert_eq!(content(json!({ "pattern": "fn", "type": "rust", "head_limit": 1 })).await, "a.rs:1:fn one() {}\n");
-    assert_eq!(content(json!({ "pattern": "fn", "offset": 1, "head_limit": 1 })).await, "a.rs:2:fn two() {}\n");
+    assert_eq!(
+        content(json!({ "pattern": "fn", "type": "rust", "head_limit": 1 })).await,
+        "a.rs:1:fn one() {}\n"
+    );
+    assert_eq!(
+        content(json!({ "pattern": "fn", "offset": 1, "head_limit": 1 })).await,
+        "a.rs:2:fn two() {}\n"
+    );
     assert_eq!(content(json!({ "pattern": "fn", "path": ".hidden" })).await, ".hidden:1:fn\n");
     assert_eq!(content(json!({ "pattern": "one.*two", "multiline": true })).await.lines().count(), 2);
 

@@ -29,7 +29,8 @@ pub(crate) enum Reply {
 /// A whole answer.
 pub(crate) fn page(status: &str, content_type: &str, body: &str) -> Reply {
     let length = body.len();
-    let head = format!("HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n");
+    let head =
+        format!("HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\n\r\n");
     Reply::Bytes((head + body).into_bytes())
 }
 
@@ -53,7 +54,7 @@ impl Server {
                 let (answer, counted) = (Arc::clone(&answer), Arc::clone(&counted));
                 let talk = async move {
                     // A client that goes away is none of the server's business.
-                    let _ = talk(stream, &*answer, &counted).await;
+                    drop(talk(stream, &*answer, &counted).await);
                 };
                 tasks.spawn(stopped.clone().run_until_cancelled_owned(talk));
             }

@@ -35,8 +35,14 @@ async fn bad_lists_are_refused() {
         (json!(many), "arguments.todos"),
         (json!([todo(" ", "completed")]), "arguments.todos[0].content"),
         (json!([todo("a", "done")]), "arguments.todos[0].status"),
-        (json!([todo("a", "in_progress"), { "content": "b", "status": "pending", "activeForm": "" }]), "arguments.todos[1].activeForm"),
-        (json!([{ "content": "a", "status": "completed", "activeForm": "b", "id": 1 }]), "arguments.todos[0].id"),
+        (
+            json!([todo("a", "in_progress"), { "content": "b", "status": "pending", "activeForm": "" }]),
+            "arguments.todos[1].activeForm",
+        ),
+        (
+            json!([{ "content": "a", "status": "completed", "activeForm": "b", "id": 1 }]),
+            "arguments.todos[0].id",
+        ),
         (json!("text"), "arguments.todos"),
     ] {
         let refusal = refused("TodoWrite", json!({ "todos": todos })).await;

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use remuda_domain::Code;
 use remuda_tools::{
     ToolOptions,
-    web::{Allowed, Resolve, SearxNg, WebOptions},
+    web::{Allowed, Resolve, WebOptions},
 };
 use serde_json::{Value, json};
 
@@ -41,7 +41,11 @@ async fn fails(options: &ToolOptions, url: String) -> Code {
 async fn a_page_becomes_text() {
     let server = Server::start(|request| {
         assert!(request.contains("user-agent: Remuda/"), "{request}");
-        page("200 OK", "text/html; charset=utf-8", "<title>T</title><h1>Hello</h1><p>See <a href='/x'>this</a>.")
+        page(
+            "200 OK",
+            "text/html; charset=utf-8",
+            "<title>T</title><h1>Hello</h1><p>See <a href='/x'>this</a>.",
+        )
     })
     .await;
     let answer = fetch(&options(&server), server.url("/a?b#c")).await.unwrap();
@@ -68,14 +72,18 @@ async fn a_status_is_a_result() {
 async fn what_is_no_text_is_only_described() {
     let server = Server::start(|_| page("200 OK", "image/png", "\u{1}\u{2}\u{3}")).await;
     let answer = fetch(&options(&server), server.url("/")).await.unwrap();
-    assert_eq!(answer, json!({ "url": server.url("/"), "status": 200, "content_type": "image/png", "bytes": 3 }));
+    assert_eq!(
+        answer,
+        json!({ "url": server.url("/"), "status": 200, "content_type": "image/png", "bytes": 3 })
+    );
 }
 
 #[tokio::test]
 async fn wrong_charsets_do_no_harm() {
     let server = Server::start(|request| {
         let charset = request.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
-        let mut reply = format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset={charset}\r\n\r\n").into_bytes();
+        let mut reply =
+            format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset={charset}\r\n\r\n").into_bytes();
         reply.extend(b"caf\xe9");
         Reply::Bytes(reply)
     })
@@ -102,7 +110,9 @@ async fn redirects_are_followed_within_the_host_only() {
             "/gopher" => "gopher://127.0.0.1:70/",
             other => panic!("{other}"),
         };
-        Reply::Bytes(format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n").into_bytes())
+        Reply::Bytes(
+            format!("HTTP/1.1 302 Found\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n").into_bytes(),
+        )
     })
     .await;
     let options = options(&server);
@@ -132,14 +142,37 @@ async fn redirects_are_followed_within_the_host_only() {
 async fn only_public_addresses_can_be_reached() {
     let options = ToolOptions::default();
     for url in [
-        "http://127.0.0.1/", "http://localhost/", "https://localhost:443/", "http://127.1/", "http://2130706433/",
-        "http://0x7f.1/", "http://017700000001/", "http://0/", "http://[::1]/", "http://[::ffff:127.0.0.1]/",
-        "http://169.254.169.254/", "http://[::ffff:169.254.169.254]/", "http://[fd00:ec2::254]/", "http://100.100.100.200/",
-        "http://10.0.0.1/", "http://172.16.0.1/", "http://192.168.0.1/", "http://[fe80::1]/", "http://[64:ff9b::7f00:1]/",
-        "http://[2002:7f00:1::]/", "http://224.0.0.1/", "http://255.255.255.255/", "http://1.1.1.1:22/", "https://1.1.1.1:8443/",
+        "http://127.0.0.1/",
+        "http://localhost/",
+        "https://localhost:443/",
+        "http://127.1/",
+        "http://2130706433/",
+        "http://0x7f.1/",
+        "http://017700000001/",
+        "http://0/",
+        "http://[::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://169.254.169.254/",
+        "http://[::ffff:169.254.169.254]/",
+        "http://[fd00:ec2::254]/",
+        "http://100.100.100.200/",
+        "http://10.0.0.1/",
+        "http://172.16.0.1/",
+        "http://192.168.0.1/",
+        "http://[fe80::1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://[2002:7f00:1::]/",
+        "http://224.0.0.1/",
+        "http://255.255.255.255/",
+        "http://1.1.1.1:22/",
+        "https://1.1.1.1:8443/",
     ] {
         let error = fetch(&options, url.to_owned()).await.unwrap_err();
-        assert_eq!((error.code(), error.field()), (Code::AddressNotAllowed, Some("arguments.url")), "{url}: {error}");
+        assert_eq!(
+            (error.code(), error.field()),
+            (Code::AddressNotAllowed, Some("arguments.url")),
+            "{url}: {error}"
+        );
     }
 }
 
@@ -153,7 +186,10 @@ struct Names {
 impl Names {
     fn new(answers: &[&[&str]]) -> Arc<Self> {
         let parse = |answer: &&[&str]| answer.iter().map(|address| address.parse().unwrap()).collect();
-        Arc::new(Self { answers: Mutex::new(answers.iter().map(parse).collect()), asked: AtomicUsize::new(0) })
+        Arc::new(Self {
+            answers: Mutex::new(answers.iter().map(parse).collect()),
+            asked: AtomicUsize::new(0),
+        })
     }
 }
 
@@ -169,7 +205,9 @@ impl Resolve for Names {
 #[tokio::test]
 async fn a_name_cannot_change_its_meaning() {
     let server = Server::start(|request| match request.split(' ').nth(1).unwrap() {
-        "/again" => Reply::Bytes(b"HTTP/1.1 302 Found\r\nlocation: /page\r\ncontent-length: 0\r\n\r\n".to_vec()),
+        "/again" => {
+            Reply::Bytes(b"HTTP/1.1 302 Found\r\nlocation: /page\r\ncontent-length: 0\r\n\r\n".to_vec())
+        }
         _ => page("200 OK", "text/plain", "here"),
     })
     .await;
@@ -186,10 +224,15 @@ async fn a_name_cannot_change_its_meaning() {
     // A redirect is looked up and checked again.
     let names = Names::new(&[&["127.0.0.1"], &["127.0.0.2"]]);
     let before = server.requests();
-    assert_eq!(fails(&with(&names), format!("http://rebind.test:{port}/again")).await, Code::AddressNotAllowed);
+    assert_eq!(
+        fails(&with(&names), format!("http://rebind.test:{port}/again")).await,
+        Code::AddressNotAllowed
+    );
     assert_eq!((server.requests() - before, names.asked.load(Ordering::Relaxed)), (1, 2));
     // One bad address among good ones.
-    for answer in [&["1.1.1.1", "127.0.0.1"][..], &["1.1.1.1", "169.254.169.254"], &["1.1.1.1", "::1"], &["10.0.0.1"]] {
+    for answer in
+        [&["1.1.1.1", "127.0.0.1"][..], &["1.1.1.1", "169.254.169.254"], &["1.1.1.1", "::1"], &["10.0.0.1"]]
+    {
         let names = Names::new(&[answer]);
         assert_eq!(fails(&with(&names), "http://mixed.test/".to_owned()).await, Code::AddressNotAllowed);
     }
@@ -201,7 +244,9 @@ async fn a_name_cannot_change_its_meaning() {
 
 #[tokio::test]
 async fn endless_bodies_are_cut() {
-    let server = Server::start(|_| Reply::Endless(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n".to_vec())).await;
+    let server =
+        Server::start(|_| Reply::Endless(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n".to_vec()))
+            .await;
     let answer = fetch(&options(&server), server.url("/")).await.unwrap();
     assert_eq!((&answer["bytes"], &answer["truncated"]), (&json!(5 << 20), &json!(true)));
     assert_eq!(answer["text"].as_str().unwrap().len(), 100_000);
@@ -230,7 +275,11 @@ async fn compressed_bodies_count_by_what_they_hold() {
 
 #[tokio::test]
 async fn slow_servers_are_given_up() {
-    for head in [&b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\nsome"[..], b"HTTP/1.1 200", b""] {
+    for head in [
+        &b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\nsome"[..],
+        b"HTTP/1.1 200",
+        b"",
+    ] {
         let server = Server::start(move |_| Reply::Stalled(head.to_vec())).await;
         let mut options = options(&server);
         options.web.timeout = Duration::from_millis(300);
@@ -240,17 +289,31 @@ async fn slow_servers_are_given_up() {
 
 #[tokio::test]
 async fn broken_answers_are_errors() {
-    for reply in [&b"nonsense\r\n\r\n"[..], b"", b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\nshort"] {
+    for reply in [
+        &b"nonsense\r\n\r\n"[..],
+        b"",
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\nshort",
+    ] {
         let server = Server::start(move |_| Reply::Bytes(reply.to_vec())).await;
         assert_eq!(fails(&options(&server), server.url("/")).await, Code::ToolFailed);
     }
-    let huge = Server::start(|_| Reply::Bytes(format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(2 << 20)).into_bytes())).await;
+    let huge = Server::start(|_| {
+        Reply::Bytes(format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(2 << 20)).into_bytes())
+    })
+    .await;
     assert_eq!(fails(&options(&huge), huge.url("/")).await, Code::ToolFailed);
 }
 
 #[tokio::test]
 async fn bad_urls_are_refused() {
-    for url in ["", "example.org", "ftp://example.org/", "file:///etc/passwd", "http://a@127.0.0.1/", "http://a:b@c/"] {
+    for url in [
+        "",
+        "example.org",
+        "ftp://example.org/",
+        "file:///etc/passwd",
+        "http://a@127.0.0.1/",
+        "http://a:b@c/",
+    ] {
         let refusal = refused("WebFetch", json!({ "url": url })).await;
         assert_eq!(refusal, (Code::InvalidArgument, "arguments.url".to_owned()), "{url}");
     }
@@ -267,66 +330,4 @@ async fn cancel_ends_a_fetch() {
     });
     assert_eq!(answer.unwrap_err().code(), Code::Cancelled);
     assert!(bench.context.sandbox.acquired().is_none());
-}
-
-const RESULTS: &str = r#"{"query":"q","results":[
-    {"url":"https://docs.example.org/a","title":"A","content":"about a","engine":"x"},
-    {"url":"https://example.org/b","title":"B","content":null},
-    {"url":"https://evilexample.org/c","title":"C","content":"c"},
-    {"url":"javascript:alert(1)","title":"D","content":"d"}]}"#;
-
-async fn search(server: &Server, arguments: Value) -> remuda_domain::Result<Value> {
-    let provider = SearxNg::new(&server.url("/base/")).unwrap().with_header("x-key", "secret").unwrap();
-    assert!(!format!("{provider:?}").contains("secret"));
-    let options = ToolOptions { search: Some(Arc::new(provider)), ..ToolOptions::default() };
-    Bench::with(&options).call("WebSearch", arguments).await
-}
-
-#[tokio::test]
-async fn a_search_asks_the_provider() {
-    let server = Server::start(|request| {
-        assert!(request.starts_with("GET /base/search?q=rust+%26+more&format=json HTTP/1.1"), "{request}");
-        assert!(request.contains("x-key: secret"), "{request}");
-        page("200 OK", "application/json", RESULTS)
-    })
-    .await;
-    let answer = search(&server, json!({ "query": "rust & more" })).await.unwrap();
-    assert_eq!(answer["results"][0], json!({ "title": "A", "url": "https://docs.example.org/a", "snippet": "about a" }));
-    let urls = |answer: &Value| -> Vec<String> {
-        answer["results"].as_array().unwrap().iter().map(|hit| hit["url"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(urls(&answer), ["https://docs.example.org/a", "https://example.org/b", "https://evilexample.org/c"]);
-    let answer = search(&server, json!({ "query": "rust & more", "blocked_domains": ["Example.org"] })).await.unwrap();
-    assert_eq!(urls(&answer), ["https://evilexample.org/c"]);
-    let domains = json!(["example.org", "other.org"]);
-    let answer = search(&server, json!({ "query": "rust & more", "allowed_domains": domains })).await.unwrap();
-    assert_eq!(urls(&answer), ["https://docs.example.org/a", "https://example.org/b"]);
-}
-
-#[tokio::test]
-async fn a_provider_that_fails_is_unavailable() {
-    for reply in [page("429 Too Many", "text/plain", "no"), page("200 OK", "text/html", "<html>"), Reply::Bytes(Vec::new())] {
-        let server = Server::start(move |_| reply.clone()).await;
-        assert_eq!(search(&server, json!({ "query": "q" })).await.unwrap_err().code(), Code::Unavailable);
-    }
-    for base in ["", "ftp://x/", "search.example"] {
-        assert_eq!(SearxNg::new(base).unwrap_err().field(), Some("tools.search.url"));
-    }
-}
-
-#[tokio::test]
-async fn a_search_without_a_provider_says_how_to_get_one() {
-    let error = Bench::new().call("WebSearch", json!({ "query": "q" })).await.unwrap_err();
-    assert_eq!(error.code(), Code::NotConfigured);
-    assert!(error.message().contains("tools.search.url"));
-    for (arguments, field) in [
-        (json!({ "query": " " }), "arguments.query"),
-        (json!({ "query": "x".repeat(500) }), "arguments.query"),
-        (json!({ "query": "q", "allowed_domains": ["a b"] }), "arguments.allowed_domains"),
-        (json!({ "query": "q", "blocked_domains": ["https://x"] }), "arguments.blocked_domains"),
-        (json!({ "query": "q", "blocked_domains": "x" }), "arguments.blocked_domains"),
-        (json!({ "query": "q", "blocked_domains": vec!["x"; 51] }), "arguments.blocked_domains"),
-    ] {
-        assert_eq!(refused("WebSearch", arguments).await, (Code::InvalidArgument, field.to_owned()));
-    }
 }

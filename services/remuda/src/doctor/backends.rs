@@ -2,21 +2,24 @@
 
 use std::time::Duration;
 
-use bollard::Docker;
 use nix::{
     errno::Errno,
     fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2},
 };
-use remuda_config::Config;
-use remuda_sandbox::LocalOptions;
+use remuda_config::{Config, Hardening};
+use remuda_domain::WorkerId;
+use remuda_sandbox::{
+    Backend as _, Feature, FeatureState, LocalBackend, LocalOptions,
+    docker::{DockerBackend, DockerOptions},
+};
 use tokio::time::timeout;
 
 use super::Check;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the local backend enforces here. It confines file tools, and no commands.
-pub(super) fn local(config: &Config) -> Check {
+/// What the local backend enforces here.
+pub(super) async fn local(config: &Config) -> Check {
     const NAME: &str = "local backend";
     let shell = LocalOptions::default().shell;
     if !shell.is_file() {
@@ -39,33 +42,48 @@ pub(super) fn local(config: &Config) -> Check {
             );
         }
     }
-    let grace = humantime::format_duration(config.worker.kill_grace);
-    Check::ok(
-        NAME,
-        format!(
-            "{}; process groups are killed {grace} after SIGTERM, the environment is scrubbed, file tools stay in the \
-             workspace (openat2); commands see this machine as this user does",
-            shell.display()
-        ),
-    )
+    let backend = LocalBackend::new(LocalOptions {
+        grace: config.worker.kill_grace,
+        hardening: remuda_node::hardening(config),
+        ..LocalOptions::default()
+    });
+    let features = backend.describe().await;
+    let found = format!("{}; {}", shell.display(), in_words(&features));
+    let unconfined = features.iter().any(|feature| feature.state == FeatureState::Unavailable);
+    match config.sandbox.hardening {
+        Hardening::Required if unconfined => {
+            Check::problem(NAME, found, "install bubblewrap, or use a kernel with Landlock, or set sandbox.hardening")
+        }
+        Hardening::Auto if unconfined => Check::warning(NAME, found, "install bubblewrap: commands are not confined"),
+        Hardening::None | Hardening::Auto | Hardening::Required => Check::ok(NAME, found),
+    }
+}
+
+/// What is enforced, and what is not.
+fn in_words(features: &[Feature]) -> String {
+    let word = |feature: &Feature| {
+        let state = match feature.state {
+            FeatureState::Enforced => "",
+            FeatureState::Off => " off",
+            FeatureState::Unavailable => " unavailable",
+        };
+        format!("{}{state}: {}", feature.name, feature.detail)
+    };
+    features.iter().map(word).collect::<Vec<_>>().join("; ")
 }
 
 /// The Docker engine. The local backend works without, so its absence is no problem.
-pub(super) async fn docker() -> Check {
+pub(super) async fn docker(config: &Config) -> Check {
     const NAME: &str = "Docker";
     let mend =
-        "start Docker and let this user reach its socket (DOCKER_HOST), if tools should run in containers";
-    let look = async {
-        let docker = Docker::connect_with_local_defaults()?.negotiate_version().await?;
-        docker.version().await
-    };
-    match timeout(PATIENCE, look).await {
-        Ok(Ok(version)) => {
-            let engine = version.version.unwrap_or_else(|| "of unknown version".to_owned());
-            let api = version.api_version.unwrap_or_else(|| "unknown".to_owned());
-            Check::ok(NAME, format!("engine {engine}, API {api}"))
+        "start Docker and let this user reach its socket (docker.host), if tools should run in containers";
+    let options = DockerOptions::new(remuda_node::docker_host(config), "doctor", WorkerId::new());
+    let backend = DockerBackend::new(options);
+    match timeout(PATIENCE, backend.describe()).await {
+        Ok(features) if features.iter().any(|it| it.name == "engine" && it.state == FeatureState::Enforced) => {
+            Check::ok(NAME, in_words(&features))
         }
-        Ok(Err(error)) => Check::warning(NAME, format!("no engine answers: {error}"), mend),
+        Ok(features) => Check::warning(NAME, format!("no engine answers: {}", in_words(&features)), mend),
         Err(_) => Check::warning(NAME, format!("no engine answered within {} s", PATIENCE.as_secs()), mend),
     }
 }

@@ -15,6 +15,7 @@ mod hostile;
 mod order;
 mod recovery;
 mod reflection;
+mod sandboxes;
 mod split;
 mod start;
 mod wire;

@@ -21,8 +21,8 @@ pub(super) fn commands(script: &str) -> Vec<Simple> {
 
 /// Words that begin, continue or end something larger than a simple command, and those that change what follows.
 const BEYOND: [&str; 24] = [
-    "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function", "{",
-    "}", "[[", "coproc", "eval", "alias", "source", ".", "exec", "trap",
+    "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "select",
+    "function", "{", "}", "[[", "coproc", "eval", "alias", "source", ".", "exec", "trap",
 ];
 
 struct Reader {
@@ -230,7 +230,10 @@ mod tests {
     fn simple_commands_are_told_apart() {
         for (script, expected) in [
             ("ls", vec![("ls", false)]),
-            ("a b;c&&d||e & f\ng", vec![("a|b", false), ("c", false), ("d", false), ("e", false), ("f", false), ("g", false)]),
+            (
+                "a b;c&&d||e & f\ng",
+                vec![("a|b", false), ("c", false), ("d", false), ("e", false), ("f", false), ("g", false)],
+            ),
             ("a 'b c' \"d e\" f\\ g", vec![("a|b c|d e|f g", false)]),
             ("a # b; c\nd", vec![("a", false), ("d", false)]),
             ("X=1 Y= a b=c", vec![("a|b=c", false)]),
@@ -252,9 +255,22 @@ mod tests {
     #[test]
     fn what_is_beyond_gives_nothing() {
         for script in [
-            "vim $(ls)", "vim `ls`", "vim \"$(ls)\"", "(vim)", "vim() { :; }; vim", "for f in *; do vim $f; done < x",
-            "vim <<E\nx\nE", "if true; then vim; fi", "exec < f; read x", "{ vim; } < f", "diff <(a) b", "vim 'unclosed",
-            "vim \"unclosed", "a >", "", "  \n ; ",
+            "vim $(ls)",
+            "vim `ls`",
+            "vim \"$(ls)\"",
+            "(vim)",
+            "vim() { :; }; vim",
+            "for f in *; do vim $f; done < x",
+            "vim <<E\nx\nE",
+            "if true; then vim; fi",
+            "exec < f; read x",
+            "{ vim; } < f",
+            "diff <(a) b",
+            "vim 'unclosed",
+            "vim \"unclosed",
+            "a >",
+            "",
+            "  \n ; ",
         ] {
             assert_eq!(read(script), [], "{script}");
         }
@@ -262,7 +278,10 @@ mod tests {
 
     #[test]
     fn nothing_makes_it_hang_or_panic() {
-        let pieces = ["a", " ", "'", "\"", "\\", "$(", "`", "|", "&", ";", "<", ">", "\n", "1", "#", "é", "(", "=", "\0"];
+        let pieces = [
+            "a", " ", "'", "\"", "\\", "$(", "`", "|", "&", ";", "<", ">", "\n", "1", "#", "é", "(", "=",
+            "\0",
+        ];
         for first in pieces {
             for second in pieces {
                 for third in pieces {

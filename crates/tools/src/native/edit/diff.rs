@@ -217,7 +217,11 @@ mod tests {
     #[test]
     fn is_bounded() {
         let many = diff(&"x\n\n\n\n\n\n\n\n".repeat(10_000), "x", "y");
-        assert!(many.len() < 3 * MAX_BYTES && many.ends_with("[… the rest is left out …]\n"), "{}", many.len());
+        assert!(
+            many.len() < 3 * MAX_BYTES && many.ends_with("[… the rest is left out …]\n"),
+            "{}",
+            many.len()
+        );
         let wide = diff(&"x".repeat(100_000), "x", "y");
         assert!(wide.len() < 2 * MAX_BYTES, "{}", wide.len());
         assert!(!diff("a\0b", "a", "c").contains('\0'));

@@ -42,7 +42,17 @@ struct Line {
 impl Window {
     pub(super) fn new(first: u64, limit: u64) -> Self {
         let (shown, line) = (String::new(), Line::default());
-        Self { first, limit, lines: 0, shown, count: 0, truncated: false, is_crlf: false, line, at_start: true }
+        Self {
+            first,
+            limit,
+            lines: 0,
+            shown,
+            count: 0,
+            truncated: false,
+            is_crlf: false,
+            line,
+            at_start: true,
+        }
     }
 
     /// Whether nothing that follows can be shown.
@@ -162,7 +172,10 @@ mod tests {
         assert_eq!(show(b"a\nb", 1, 9)["content"], "     1\ta\n     2\tb\n");
         assert_eq!(show("é\n日本\n".as_bytes(), 2, 9)["content"], "     2\t日本\n");
         let answer = show(b"a\r\nb\r\n\r\n", 1, 9);
-        assert_eq!((answer["content"].as_str(), &answer["line_ending"]), (Some("     1\ta\n     2\tb\n     3\t\n"), &json!("\r\n")));
+        assert_eq!(
+            (answer["content"].as_str(), &answer["line_ending"]),
+            (Some("     1\ta\n     2\tb\n     3\t\n"), &json!("\r\n"))
+        );
         assert_eq!(show(b"a\rb\n", 1, 9)["content"], "     1\ta\rb\n");
         assert_eq!(show(b"\xef\xbb\xbfa\n", 1, 9)["content"], "     1\ta\n");
         assert_eq!(show(b"a\0b\xff\n", 1, 9)["content"], "     1\ta\u{fffd}b\u{fffd}\n");
@@ -171,7 +184,10 @@ mod tests {
     #[test]
     fn a_window_is_truncated_only_if_more_follows() {
         let answer = show(b"a\nb\nc\n", 2, 1);
-        assert_eq!((&answer["lines"], &answer["total_lines"], &answer["truncated"]), (&json!(1), &json!(3), &json!(true)));
+        assert_eq!(
+            (&answer["lines"], &answer["total_lines"], &answer["truncated"]),
+            (&json!(1), &json!(3), &json!(true))
+        );
         assert_eq!(show(b"a\nb\n", 2, 1)["truncated"], false);
     }
 
