@@ -19,7 +19,8 @@ const FLAGS: &str = "-Ctarget-feature=+crt-static\u{1f}-Crelocation-model=static
 
 fn main() -> Result<(), Box<dyn Error>> {
     let crates = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
-    let workspace = crates.ancestors().nth(2).ok_or("expected to be two directories beneath the workspace")?;
+    let workspace =
+        crates.ancestors().nth(2).ok_or("expected to be two directories beneath the workspace")?;
     let supervisor = workspace.join("crates/supervisor");
     for input in [supervisor.join("src"), supervisor.join("Cargo.toml"), workspace.join("Cargo.lock")] {
         cargo(&format!("rerun-if-changed={}", input.display()));
@@ -46,7 +47,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "this is how a build script speaks to cargo")]
 fn cargo(instruction: &str) {
     println!("cargo::{instruction}");
 }

@@ -265,10 +265,12 @@ impl Starter<'_> {
 /// Says what holds the tools of this worker, and what does not.
 async fn report(backends: &Backends) -> Result<()> {
     let local = backends.get(BackendKind::Local)?;
-    for feature in local.describe().await {
-        let enforced = feature.state == FeatureState::Enforced;
-        tracing::info!(backend = "local", feature = feature.name, enforced, detail = feature.detail, "tools are held");
-    }
+    let features = local.describe().await;
+    let named = |enforced: bool| {
+        let of = features.iter().filter(move |it| (it.state == FeatureState::Enforced) == enforced);
+        of.map(|feature| feature.name).collect::<Vec<_>>().join(", ")
+    };
+    tracing::info!(enforced = named(true), not_enforced = named(false), "how the local backend holds commands");
     Ok(())
 }
 

@@ -59,7 +59,12 @@ impl Capture {
         let omitted = total - head.len() as u64 - tail.len() as u64;
         if omitted == 0 {
             head.extend_from_slice(&tail);
-            return Captured { text: printable(&head), truncated: !complete, total_bytes: total, artifact: None };
+            return Captured {
+                text: printable(&head),
+                truncated: !complete,
+                total_bytes: total,
+                artifact: None,
+            };
         }
         // Characters cut in two at the gap are left out rather than shown as broken.
         let head = &head[..whole_prefix(&head)];
@@ -111,7 +116,10 @@ mod tests {
     #[test]
     fn short_output_is_kept_whole() {
         let captured = capture(8, &[b"abc", b"defgh"]);
-        assert_eq!(captured, Captured { text: "abcdefgh".into(), truncated: false, total_bytes: 8, artifact: None });
+        assert_eq!(
+            captured,
+            Captured { text: "abcdefgh".into(), truncated: false, total_bytes: 8, artifact: None }
+        );
     }
 
     #[test]

@@ -86,6 +86,8 @@ struct Host {
     walls: OnceCell<Walls>,
     /// Supervisors that wait for a command.
     spares: Arc<Semaphore>,
+    /// No spare ones are needed any more.
+    stop: CancellationToken,
     /// Supervisors that are started in advance, and those of calls that were given up.
     tasks: TaskTracker,
 }
@@ -106,6 +108,7 @@ impl LocalBackend {
             environment,
             walls: OnceCell::new(),
             spares: Arc::new(Semaphore::new(MAX_SPARES)),
+            stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }))
     }
@@ -133,6 +136,7 @@ impl Backend for LocalBackend {
 
     async fn keep(&self, stop: CancellationToken) {
         stop.cancelled().await;
+        self.0.stop.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }

@@ -42,7 +42,8 @@ pub(crate) fn path() -> Result<PathBuf> {
 fn make() -> io::Result<File> {
     let mut memory = File::from(memory()?);
     memory.write_all(bytes())?;
-    let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
+    let seals =
+        SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
     fcntl(&memory, FcntlArg::F_ADD_SEALS(seals))?;
     // What is open for writing cannot be executed.
     File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))

@@ -25,7 +25,7 @@ use nix::{
     unistd::Pid,
 };
 use remuda_domain::Code;
-use remuda_sandbox::{Command, ExecStatus, Guard, LocalBackend, LocalOptions, WriteMode, guard};
+use remuda_sandbox::{Backend, Command, ExecStatus, Guard, LocalBackend, LocalOptions, WriteMode, guard};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
@@ -71,6 +71,7 @@ async fn tests(filters: &[String]) {
         nothing_begins_after_the_workers_time,
         a_guard_that_died_is_replaced,
         a_program_that_is_no_guard,
+        a_spare_supervisor_goes_with_its_sandbox,
         cost_of_the_gate,
     ];
     macro_rules! run_suite {
@@ -277,6 +278,33 @@ async fn a_program_that_is_no_guard() {
         let error = Guard::start(program.into(), arguments).await.unwrap_err();
         assert_eq!(error.code(), Code::Unavailable, "{program}");
     }
+}
+
+/// What is started in advance for a next command that never comes.
+async fn a_spare_supervisor_goes_with_its_sandbox() {
+    let children = || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        lists.map(|list| list.split_whitespace().count()).sum::<usize>()
+    };
+    let backend = backend().await;
+    let before = children();
+    let bench = Bench::new(&backend).await;
+    for _ in 0..3 {
+        bench.shell("true").await;
+    }
+    wait_for(|| children() == before + 1).await;
+    drop(bench);
+    wait_for(|| children() == before).await;
+
+    // Or with its backend.
+    let bench = Bench::new(&backend).await;
+    bench.shell("true").await;
+    wait_for(|| children() == before + 1).await;
+    let stop = tokio_util::sync::CancellationToken::new();
+    stop.cancel();
+    backend.keep(stop).await;
+    wait_for(|| children() == before).await;
 }
 
 /// Prints what a command costs, beside a bare process, and what guarding adds. A thousand calls later no file is left open.

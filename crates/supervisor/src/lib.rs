@@ -18,5 +18,6 @@ pub use message::{
     ToSupervisor,
 };
 pub use porter_wire::{
-    Entry, EntryKind, FromPorter, ToPorter, UNFINISHED_PREFIX, UNFINISHED_SUFFIX, is_inner_link, is_plain_path,
+    Entry, EntryKind, FromPorter, ToPorter, UNFINISHED_PREFIX, UNFINISHED_SUFFIX, is_inner_link,
+    is_plain_path,
 };

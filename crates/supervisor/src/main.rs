@@ -19,8 +19,7 @@ mod supervise;
 use std::ffi::{CStr, c_char, c_int};
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-#[cfg_attr(not(test), expect(unsafe_code, reason = "the C library calls it, with a list that ends with a null"))]
-#[cfg_attr(test, expect(dead_code, unsafe_code, reason = "tests have a main of their own"))]
+#[expect(unsafe_code, reason = "the C library calls it, with a list of strings that ends with a null")]
 extern "C" fn main(_count: c_int, arguments: *const *const c_char) -> c_int {
     kernel::close_inherited();
     let mut given = Vec::new();

@@ -25,8 +25,12 @@ const CHUNK: usize = 64 * 1024;
 const MAX_ENTRIES: usize = 200_000;
 
 pub(crate) fn run(directory: &str) -> io::Result<()> {
-    let mut porter =
-        Porter { directory: directory.into(), decoder: Decoder::default(), answer: Vec::new(), buffer: vec![0; CHUNK] };
+    let mut porter = Porter {
+        directory: directory.into(),
+        decoder: Decoder::default(),
+        answer: Vec::new(),
+        buffer: vec![0; CHUNK],
+    };
     loop {
         match porter.hear()? {
             ToPorter::List => porter.list()?,
@@ -243,7 +247,8 @@ impl Porter {
         match removed {
             Ok(()) => {}
             // Gone already, or filled by someone in the meantime, which is then carried the other way.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTEMPTY | libc::ENOTDIR)) => {}
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTEMPTY | libc::ENOTDIR)) => {}
             Err(error) => self.fail(path, &error),
         }
     }

@@ -35,7 +35,10 @@ pub enum FromPorter {
     /// Empty means their end.
     Contents(Vec<u8>),
     /// Why something could not be done, as the kernel's number.
-    Failed { path: Vec<u8>, errno: i32 },
+    Failed {
+        path: Vec<u8>,
+        errno: i32,
+    },
     Done,
 }
 
@@ -163,7 +166,9 @@ impl Message for ToPorter {
     fn write(&self, payload: &mut Vec<u8>) {
         match self {
             Self::List | Self::Done => {}
-            Self::Get(bytes) | Self::Contents(bytes) | Self::Remove(bytes) => payload.extend_from_slice(bytes),
+            Self::Get(bytes) | Self::Contents(bytes) | Self::Remove(bytes) => {
+                payload.extend_from_slice(bytes)
+            }
             Self::Put(entry) => entry.write(payload),
         }
     }
@@ -274,8 +279,16 @@ mod tests {
         for path in [&b""[..], b"/a", b"a//b", b"a/", b"..", b"a/../b", b"./a", b"a\0"] {
             assert!(!is_plain_path(path), "{path:?}");
         }
-        assert!(is_inner_link(b"a/b", b"../c") && is_inner_link(b"a", b"b/../c") && is_inner_link(b"a", b"."));
-        for (path, target) in [(&b"a"[..], &b"../c"[..]), (b"a/b", b"../../c"), (b"a", b"/etc"), (b"a", b"b/../../c"), (b"a", b"")] {
+        assert!(
+            is_inner_link(b"a/b", b"../c") && is_inner_link(b"a", b"b/../c") && is_inner_link(b"a", b".")
+        );
+        for (path, target) in [
+            (&b"a"[..], &b"../c"[..]),
+            (b"a/b", b"../../c"),
+            (b"a", b"/etc"),
+            (b"a", b"b/../../c"),
+            (b"a", b""),
+        ] {
             assert!(!is_inner_link(path, target), "{target:?}");
         }
     }

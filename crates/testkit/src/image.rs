@@ -39,6 +39,7 @@ impl BusyboxImage {
 }
 
 impl Drop for BusyboxImage {
+    #[expect(clippy::print_stderr, reason = "a test's output is where its author looks")]
     fn drop(&mut self) {
         let removed = docker(&self.host).args(["rmi", "--force", &self.name]).output();
         if !removed.is_ok_and(|output| output.status.success()) {

@@ -18,6 +18,7 @@ const STREAM: &str = "REMUDA_TOKENS";
 const CONSUMER: &str = "pool-default";
 /// How long the system may take to put things right: a worker notices a missing consumer with its next request, which waits
 /// for at most half a minute; the rest is the reconciler's.
+const DELETE_TRIES: usize = 20;
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(200);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -50,7 +51,16 @@ async fn delete_consumer(context: &jetstream::Context) -> Result<Outcome> {
     let stream = context.get_stream(STREAM).await.context("there is no token stream")?;
     let before = stream.consumer_info(CONSUMER).await.context("there is no consumer")?.created;
     let began = Utc::now();
-    stream.delete_consumer(CONSUMER).await.context("the consumer cannot be deleted")?;
+    // NATS 2.9 can trip over files of its own that it writes meanwhile ("directory not empty"); then it deletes nothing.
+    let mut deleted = stream.delete_consumer(CONSUMER).await;
+    for _ in 1..DELETE_TRIES {
+        if deleted.is_ok() {
+            break;
+        }
+        sleep(PAUSE).await;
+        deleted = stream.delete_consumer(CONSUMER).await;
+    }
+    deleted.context("the consumer cannot be deleted")?;
     let begun = Instant::now();
     let repaired = timeout(REPAIR_TIMEOUT, async {
         while !stream.consumer_info(CONSUMER).await.is_ok_and(|info| info.created > before) {

@@ -52,7 +52,9 @@ impl Copy {
 
     /// Starts the porter, so that it need not be started by the first command.
     pub(super) async fn prepare(&self, link: &Link) -> Result<()> {
-        let porter = Porter::start(link).await?;
+        let mut porter = Porter::start(link).await?;
+        porter.send(ToPorter::List).await?;
+        porter.entries().await?;
         self.lock().porter = Some(porter);
         Ok(())
     }

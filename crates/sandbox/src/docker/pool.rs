@@ -182,8 +182,7 @@ impl Pool {
         let holder = holder(request);
         if let Some(spare) = self.take_spare(&shape) {
             spare.set_epoch(holder.epoch);
-            spare.give_to(&self.workshop, &holder).await?;
-            self.remove_rivals(&holder, spare.sandbox).await?;
+            self.announce(Arc::clone(&spare), holder);
             return self.finished(spare);
         }
         let image = image::find(&self.workshop.engine, Some(&shape.image)).await?;
@@ -195,6 +194,23 @@ impl Pool {
         let container = Arc::new(Container::make(&self.workshop, &plan, ticket).await?);
         self.remove_rivals(&holder, sandbox).await?;
         self.finished(container)
+    }
+
+    /// Tells the engine and the book whose a spare is now. The first command does not wait for that: an older owner's
+    /// commands are dead already, because its lease ended; this only tidies up after it.
+    fn announce(self: &Arc<Self>, spare: Arc<Container>, holder: Holder) {
+        let pool = Arc::clone(self);
+        self.workshop.tasks.spawn(async move {
+            let told = async {
+                spare.give_to(&pool.workshop, &holder).await?;
+                pool.remove_rivals(&holder, spare.sandbox).await
+            };
+            match told.await {
+                Ok(()) => {}
+                Err(error) if error.code() == Code::OwnershipLost => spare.link.close("a newer owner has the session"),
+                Err(error) => tracing::warn!(error = error.chain(), "cannot tell whose a container is"),
+            }
+        });
     }
 
     fn finished(&self, container: Arc<Container>) -> Result<Arc<Container>> {

@@ -26,12 +26,16 @@ use super::{
 use crate::search::{GrepAnswer, GrepMatch, GrepMode, GrepQuery};
 
 const MAX_PATTERN_BYTES: usize = 8 * 1024;
-/// What a compiled pattern may take, and what its automaton may hold while it searches.
-const MAX_REGEX_BYTES: usize = 4 * 1024 * 1024;
+/// How large a compiled pattern may be, and how long a line it may then be tried on.
+///
+/// A match cannot be interrupted, and at worst it takes as many steps as the one times the other: some ten seconds for
+/// each of these pairs. Most patterns fit into the first or, with Unicode classes like `\w`, the second.
+const EFFORTS: [(usize, usize); 4] =
+    [(16 << 10, 4 << 20), (128 << 10, 1 << 20), (512 << 10, 256 << 10), (2 << 20, 64 << 10)];
+/// Where patterns may match across lines, a whole file is like a line, and may be longer than one.
+const MULTILINE_FACTOR: usize = 2;
+/// What the automaton of a pattern may hold while it searches.
 const MAX_CACHE_BYTES: usize = 8 * 1024 * 1024;
-/// The longest line, or the largest file where patterns may match across lines.
-const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
-const MAX_MULTILINE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_CONTEXT_LINES: usize = 1000;
 
 pub(super) fn search(root: &Root, query: &GrepQuery, bounds: &Bounds) -> Result<GrepAnswer> {
@@ -62,11 +66,12 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn new(query: &'a GrepQuery, bounds: &'a Bounds) -> Result<Self> {
         let limit = query.limit.unwrap_or(usize::MAX);
+        let (matcher, longest) = matcher(query)?;
         Ok(Self {
             query,
             bounds,
-            matcher: matcher(query)?,
-            searcher: searcher(query),
+            matcher,
+            searcher: searcher(query, longest),
             globs: globs(query.glob.as_deref())?,
             types: types(query.file_type.as_deref())?,
             collected: Collected::new(query.offset, limit),
@@ -143,7 +148,8 @@ impl Visitor for Search<'_> {
     }
 }
 
-fn matcher(query: &GrepQuery) -> Result<RegexMatcher> {
+/// The compiled pattern, and the longest line that it may be tried on.
+fn matcher(query: &GrepQuery) -> Result<(RegexMatcher, usize)> {
     if query.pattern.is_empty() || query.pattern.len() > MAX_PATTERN_BYTES {
         return Err(Error::invalid("pattern", format!("expected 1 to {MAX_PATTERN_BYTES} bytes")));
     }
@@ -152,25 +158,29 @@ fn matcher(query: &GrepQuery) -> Result<RegexMatcher> {
         .multi_line(true)
         .case_insensitive(query.ignore_case)
         .dot_matches_new_line(query.multiline)
-        .size_limit(MAX_REGEX_BYTES)
         .dfa_size_limit(MAX_CACHE_BYTES)
         .ban_byte(Some(0));
     if !query.multiline {
         builder.line_terminator(Some(b'\n'));
     }
-    builder.build(&query.pattern).map_err(|error| {
-        let text = error.to_string();
-        let what = match error.kind() {
-            ErrorKind::NotAllowed(_) => "a line end can only be matched with multiline",
-            // The last line says what is wrong; those before it show where.
-            _ => text.lines().last().unwrap_or_default().trim_start_matches("error: "),
-        };
-        let what: String = what.chars().take(300).collect();
-        Error::invalid("pattern", format!("expected a regular expression: {what}"))
-    })
+    let mut refused = None;
+    for (size, longest) in EFFORTS {
+        match builder.size_limit(size).build(&query.pattern) {
+            Ok(matcher) => return Ok((matcher, longest)),
+            Err(error) => refused = Some(error),
+        }
+    }
+    let text = refused.as_ref().map(ToString::to_string).unwrap_or_default();
+    let what = match refused.as_ref().map(grep_regex::Error::kind) {
+        Some(ErrorKind::NotAllowed(_)) => "a line end can only be matched with multiline",
+        // The last line says what is wrong; those before it show where.
+        _ => text.lines().last().unwrap_or_default().trim_start_matches("error: "),
+    };
+    let what: String = what.chars().take(300).collect();
+    Err(Error::invalid("pattern", format!("expected a regular expression: {what}")))
 }
 
-fn searcher(query: &GrepQuery) -> Searcher {
+fn searcher(query: &GrepQuery, longest: usize) -> Searcher {
     let context = |lines: usize| match query.mode {
         GrepMode::Content => lines.min(MAX_CONTEXT_LINES),
         GrepMode::FilesWithMatches | GrepMode::Count => 0,
@@ -181,7 +191,7 @@ fn searcher(query: &GrepQuery) -> Searcher {
         .before_context(context(query.before))
         .after_context(context(query.after))
         .binary_detection(BinaryDetection::quit(0))
-        .heap_limit(Some(if query.multiline { MAX_MULTILINE_BYTES } else { MAX_LINE_BYTES }))
+        .heap_limit(Some(if query.multiline { longest * MULTILINE_FACTOR } else { longest }))
         .build()
 }
 

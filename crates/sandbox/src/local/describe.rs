@@ -5,11 +5,7 @@ use remuda_domain::error::Error;
 use super::hardening::{Hardening, Walls};
 use crate::traits::{Feature, FeatureState};
 
-pub(super) fn features(
-    hardening: Hardening,
-    walls: &Result<Walls, Error>,
-    guarded: bool,
-) -> Vec<Feature> {
+pub(super) fn features(hardening: Hardening, walls: &Result<Walls, Error>, guarded: bool) -> Vec<Feature> {
     let (wall_state, wall) = match walls {
         Ok(Walls::Bubblewrap(program)) => {
             let detail = "namespaces of its own; writes only the workspace and a /tmp of its own";

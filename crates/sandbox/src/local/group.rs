@@ -1,10 +1,6 @@
 //! A command's supervisor and the processes that it leads: none of them outlives its handle.
 
-use std::{
-    io,
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::{io, time::Duration};
 
 use nix::{
     errno::Errno,
@@ -35,28 +31,21 @@ const GONE_TIME: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Group {
     member: Option<Member>,
-    number: u64,
     tasks: TaskTracker,
 }
 
 impl Group {
     pub(super) fn new(child: Child, tasks: TaskTracker) -> io::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = child
             .id()
             .and_then(|id| i32::try_from(id).ok())
             .ok_or_else(|| io::Error::other("no process id"))?;
         let member = Member { child, id: Pid::from_raw(id), ended: false, registration: None };
-        Ok(Self { member: Some(member), number: NEXT.fetch_add(1, Ordering::Relaxed), tasks })
+        Ok(Self { member: Some(member), tasks })
     }
 
     pub(super) fn id(&self) -> Option<Pid> {
         self.member.as_ref().map(|member| member.id)
-    }
-
-    /// Tells supervisors of this process apart, also those that had the same process id.
-    pub(super) fn number(&self) -> u64 {
-        self.number
     }
 
     /// Whether the supervisor is still there.

@@ -85,9 +85,9 @@ impl Walls {
         if *self != Self::Kernel {
             return Ok(None);
         }
-        let workspace = workspace.to_str().ok_or_else(|| {
-            Error::unavailable("a workspace whose path is not UTF-8 cannot be confined")
-        })?;
+        let workspace = workspace
+            .to_str()
+            .ok_or_else(|| Error::unavailable("a workspace whose path is not UTF-8 cannot be confined"))?;
         let writable = vec![workspace.to_owned(), TEMPORARY.to_owned()];
         Ok(Some(Confinement { writable, network }))
     }

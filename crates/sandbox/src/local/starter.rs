@@ -7,13 +7,14 @@ use std::{
     io,
     path::PathBuf,
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Duration,
 };
 
 use remuda_domain::error::{Error, Result};
 use remuda_supervisor::FromSupervisor;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Host,
@@ -47,8 +48,11 @@ enum Spare {
     #[default]
     None,
     Starting,
-    /// Numbered, so that only the one that was meant is given up.
-    Ready(u64, Box<Pipes>),
+    Ready {
+        pipes: Box<Pipes>,
+        /// Dropping it ends the wait for the spare one's time to be over.
+        _waiting: DropGuard,
+    },
 }
 
 impl Starter {
@@ -82,26 +86,31 @@ impl Starter {
             *spare = Spare::Starting;
         }
         // A sandbox that is gone needs no spare.
-        let starter = Arc::downgrade(self);
+        let (starter, stop) = (Arc::downgrade(self), self.host.stop.clone());
         self.host.tasks.spawn(async move {
             let _permit = permit;
-            let Some(number) = Self::put_spare(&starter).await else { return };
-            sleep(SPARE_TIME).await;
+            let Some(taken) = Self::put_spare(&starter).await else { return };
+            tokio::select! {
+                () = taken.cancelled() => return,
+                () = stop.cancelled() => {}
+                () = sleep(SPARE_TIME) => {}
+            }
             if let Some(starter) = starter.upgrade() {
-                starter.give_up(number);
+                starter.take_spare();
             }
         });
     }
 
-    async fn put_spare(starter: &Weak<Self>) -> Option<u64> {
+    /// Gives what is cancelled when the spare one is taken, or goes with its sandbox.
+    async fn put_spare(starter: &Weak<Self>) -> Option<CancellationToken> {
         let starter = starter.upgrade()?;
         let started = starter.start(None).await;
         let mut spare = starter.lock();
         match started {
             Ok(pipes) => {
-                let number = pipes.group.number();
-                *spare = Spare::Ready(number, Box::new(pipes));
-                Some(number)
+                let taken = CancellationToken::new();
+                *spare = Spare::Ready { pipes: Box::new(pipes), _waiting: taken.clone().drop_guard() };
+                Some(taken)
             }
             // Whoever needs one finds out why.
             Err(error) => {
@@ -115,18 +124,11 @@ impl Starter {
     fn take_spare(&self) -> Option<Pipes> {
         let mut spare = self.lock();
         match std::mem::take(&mut *spare) {
-            Spare::Ready(_, mut pipes) => pipes.group.runs().then_some(*pipes),
+            Spare::Ready { mut pipes, .. } => pipes.group.runs().then_some(*pipes),
             other => {
                 *spare = other;
                 None
             }
-        }
-    }
-
-    fn give_up(&self, number: u64) {
-        let mut spare = self.lock();
-        if matches!(*spare, Spare::Ready(current, _) if current == number) {
-            *spare = Spare::None;
         }
     }
 
@@ -152,7 +154,7 @@ impl Starter {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Spare> {
+    fn lock(&self) -> MutexGuard<'_, Spare> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -24,7 +24,10 @@ enum Overflow<'a> {
     /// It is only counted.
     Counted,
     /// It would go into a file, but there is none so far.
-    Possible { spill: &'a Spill, files: &'a HostFiles },
+    Possible {
+        spill: &'a Spill,
+        files: &'a HostFiles,
+    },
     Spilled(Spilled),
 }
 

@@ -2,10 +2,7 @@
 
 use std::{any::Any, path::PathBuf, sync::Arc, time::Duration};
 
-use remuda_domain::{
-    Code, Epoch, Result, SessionId, TenantId, WorkerId,
-    execution::ExecutionPolicy,
-};
+use remuda_domain::{Code, Epoch, Result, SessionId, TenantId, WorkerId, execution::ExecutionPolicy};
 use remuda_sandbox::{Backend, Command, ExecResult, NoOutput, Sandbox, SandboxRequest};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};

@@ -52,8 +52,8 @@ pub(crate) async fn environment_is_only_what_is_allowed(bench: Bench) {
     assert!(text.contains("GIVEN=a=b c\n"), "{text}");
     assert!(text.contains("PATH="), "{text}");
     let allowed = [
-        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SHELL", "GIVEN", MARK,
-        // From the shell itself.
+        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SHELL", "GIVEN",
+        MARK, // From the shell itself.
         "PWD", "OLDPWD", "SHLVL", "_",
     ];
     for line in text.lines() {
@@ -199,7 +199,8 @@ pub(crate) async fn background_child_does_not_outlive_the_call(bench: Bench) {
 /// Forked twice, in a session of its own, and holding the pipe: neither its group nor its parent leads to it.
 pub(crate) async fn a_daemon_does_not_outlive_the_call(bench: Bench) {
     let start = Instant::now();
-    let script = "(setsid sh -c 'echo > begun; exec sleep 1000' &); while ! [ -s begun ]; do :; done; echo done";
+    let script =
+        "(setsid sh -c 'echo > begun; exec sleep 1000' &); while ! [ -s begun ]; do :; done; echo done";
     let result = bench.shell(script).await;
     assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::Exited(0), "done\n"));
     assert!(!result.stdout.truncated);

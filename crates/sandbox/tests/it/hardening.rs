@@ -1,9 +1,7 @@
 //! The local backend with walls. Where this machine has none, that must be said.
 
 use remuda_domain::{Code, execution::ExecutionPolicy};
-use remuda_sandbox::{
-    Backend, Command, ExecStatus, FeatureState, Hardening, LocalBackend, LocalOptions,
-};
+use remuda_sandbox::{Backend, Command, ExecStatus, FeatureState, Hardening, LocalBackend, LocalOptions};
 
 use crate::bench::{self, Bench, LONG, code};
 
@@ -56,7 +54,11 @@ async fn only_the_workspace_can_be_written() {
             outside.path().display()
         );
         let result = bench.shell(&script).await;
-        assert_eq!(result.stdout.text, "inside\ntheirs\ntemporary\ndevice\n", "{name}: {}", result.stderr.text);
+        assert_eq!(
+            result.stdout.text, "inside\ntheirs\ntemporary\ndevice\n",
+            "{name}: {}",
+            result.stderr.text
+        );
         assert_eq!(std::fs::read_to_string(outside.path().join("theirs")).unwrap(), "theirs");
     }
 }

@@ -35,8 +35,7 @@ async fn a_memory_bomb_ends_by_its_limit() {
 
 #[tokio::test]
 async fn files_are_limited_in_size_and_number() {
-    let limits =
-        ResourceLimits { file_bytes: Some(4096), open_files: Some(40), ..ResourceLimits::default() };
+    let limits = ResourceLimits { file_bytes: Some(4096), open_files: Some(40), ..ResourceLimits::default() };
     let bench = limited(limits).await;
     let result = bench.shell("ulimit -n; ulimit -c; head -c 10000 /dev/zero > large; stat -c %s large").await;
     assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::Exited(0), "40\n0\n4096\n"));

@@ -265,6 +265,10 @@ pub(crate) async fn searches_are_bounded(bench: Bench) {
     let long = bench.lines(query("a!$")).await;
     assert!(long[0].len() < 5000, "{}", long[0].len());
 
+    // Costly patterns are tried on shorter lines only.
+    let costly = bench.grep(query("[ab]*a[ab]{8000}c")).await;
+    assert!(costly.matches.is_empty() && costly.truncated);
+
     bench.put(&[("endless", &"y".repeat(5 << 20))]);
     let answer = bench.grep(GrepQuery { mode: GrepMode::Count, ..query("a|y") }).await;
     assert_eq!(answer.matches.iter().map(shown).collect::<Vec<_>>(), ["evil:1"]);

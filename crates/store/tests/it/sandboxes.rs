@@ -26,7 +26,7 @@ pub(crate) async fn a_sandbox_is_recorded_until_it_is_gone(lab: &Lab) -> Result<
         used_at: at,
     };
     lab.store.save_sandbox(&spare).await?;
-    assert_eq!(lab.store.list_sandboxes(10).await?, [spare.clone()]);
+    assert_eq!(lab.store.list_sandboxes(10).await?, std::slice::from_ref(&spare));
 
     let session = lab.session().await?;
     let taken = SandboxRecord {

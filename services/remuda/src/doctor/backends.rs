@@ -59,17 +59,16 @@ pub(super) async fn local(config: &Config) -> Check {
     }
 }
 
-/// What is enforced, and what is not.
+/// What is enforced, by name, and what is not, with what that means.
 fn in_words(features: &[Feature]) -> String {
-    let word = |feature: &Feature| {
-        let state = match feature.state {
-            FeatureState::Enforced => "",
-            FeatureState::Off => " off",
-            FeatureState::Unavailable => " unavailable",
-        };
-        format!("{}{state}: {}", feature.name, feature.detail)
-    };
-    features.iter().map(word).collect::<Vec<_>>().join("; ")
+    let of = |state| features.iter().filter(move |feature| feature.state == state);
+    let names: Vec<&str> = of(FeatureState::Enforced).map(|feature| feature.name).collect();
+    let mut words = vec![format!("enforced: {}", names.join(", "))];
+    let without = |word: &str, feature: &Feature| format!("{} {word} ({})", feature.name, feature.detail);
+    // A doctor has no worker's guard, and none is needed.
+    words.extend(of(FeatureState::Off).filter(|it| it.name != "guard").map(|it| without("off", it)));
+    words.extend(of(FeatureState::Unavailable).map(|it| without("unavailable", it)));
+    words.join("; ")
 }
 
 /// The Docker engine. The local backend works without, so its absence is no problem.
@@ -81,7 +80,8 @@ pub(super) async fn docker(config: &Config) -> Check {
     let backend = DockerBackend::new(options);
     match timeout(PATIENCE, backend.describe()).await {
         Ok(features) if features.iter().any(|it| it.name == "engine" && it.state == FeatureState::Enforced) => {
-            Check::ok(NAME, in_words(&features))
+            let engine = features.iter().find(|it| it.name == "engine").map(|it| it.detail.as_str());
+            Check::ok(NAME, format!("{}; {}", engine.unwrap_or_default(), in_words(&features)))
         }
         Ok(features) => Check::warning(NAME, format!("no engine answers: {}", in_words(&features)), mend),
         Err(_) => Check::warning(NAME, format!("no engine answered within {} s", PATIENCE.as_secs()), mend),

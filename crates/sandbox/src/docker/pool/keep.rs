@@ -120,6 +120,8 @@ impl Pool {
         let making = self.workshop.tasks.spawn(async move {
             let container = Arc::new(Container::make(&pool.workshop, &plan, ticket).await?);
             pool.feed_one(&container);
+            // What the first command needs is then in memory.
+            container.link.answer().await?;
             let mut state = pool.lock();
             if !state.closed {
                 state.spares.push(container);

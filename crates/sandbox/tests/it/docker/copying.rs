@@ -16,16 +16,7 @@ use remuda_sandbox::{
 };
 
 use super::lab::{Lab, eventually, run, shell};
-use crate::bench::{Bench, LONG, code};
-
-pub(crate) async fn bench() -> Bench {
-    let lab = Lab::new().await;
-    let mut request = copied(&lab);
-    let outside = super::lab::readable_directory();
-    request.workspace_root = outside.path().join("workspace");
-    let sandbox = lab.backend.acquire(&request).await.unwrap();
-    Bench::over(sandbox, outside).holding(lab)
-}
+use crate::bench::{LONG, code};
 
 fn copied(lab: &Lab) -> SandboxRequest {
     let mut request = lab.request();

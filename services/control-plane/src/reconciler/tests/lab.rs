@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use remuda_domain::{
     Error, Event, Pool, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId, WorkspaceId,
     error::Result,
+    execution::ExecutionChoice,
     run::{IfBusy, ToolsInput},
     task::TaskStatus,
     tool::ToolCall,
@@ -182,6 +183,7 @@ fn app(store: &Arc<dyn Store>, transport: &Arc<Watched>, tasks: &TaskTracker) ->
         transport: Arc::clone(transport) as Arc<dyn Transport>,
         tools: BTreeSet::from(["noop".to_owned()]),
         check_call: Arc::new(|_| Ok(())),
+        policies: Arc::default(),
     };
     App::new(options, tasks.clone())
 }
