@@ -36,6 +36,9 @@ const TURN_PATIENCE: Duration = Duration::from_secs(120);
 /// How long it waits for a container that goes to make room.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 
+/// For how long the engine is left alone after a spare was given away.
+const FIRST_COMMAND: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) workshop: Arc<Workshop>,
@@ -49,6 +52,8 @@ pub(super) struct Pool {
 struct State {
     slots: HashMap<(TenantId, SessionId), Arc<Slot>>,
     spares: Vec<Arc<Container>>,
+    /// When the last one was given away.
+    spare_taken: Option<Instant>,
     /// Who makes spares.
     worker: WorkerId,
     /// What was promised last.
@@ -97,6 +102,7 @@ impl Pool {
         let state = State {
             slots: HashMap::new(),
             spares: Vec::new(),
+            spare_taken: None,
             worker: options.worker,
             fed_until: None,
             closed: false,
@@ -201,6 +207,8 @@ impl Pool {
     fn announce(self: &Arc<Self>, spare: Arc<Container>, holder: Holder) {
         let pool = Arc::clone(self);
         self.workshop.tasks.spawn(async move {
+            // Nor is it slowed down by that.
+            tokio::time::sleep(FIRST_COMMAND).await;
             let told = async {
                 spare.give_to(&pool.workshop, &holder).await?;
                 pool.remove_rivals(&holder, spare.sandbox).await
@@ -350,6 +358,7 @@ impl Pool {
         let mut state = self.lock();
         state.spares.retain(|spare| spare.link.alive());
         let found = state.spares.iter().position(|spare| spare.shape == *shape)?;
+        state.spare_taken = Some(Instant::now());
         Some(state.spares.swap_remove(found))
     }
 

@@ -231,7 +231,8 @@ fn signals_for_the_group_pass_by() {
 #[test]
 fn the_end_of_the_worker_kills() {
     let busy = "trap '' TERM; (setsid sleep 1000 &); echo begun; sleep 1000 & wait";
-    let ends: [(&str, fn(&mut Peer)); 4] = [
+    type End = fn(&mut Peer);
+    let ends: [(&str, End); 4] = [
         ("its input ends", Peer::hang_up),
         ("a promise is not kept", |peer| peer.send(0, ToSupervisor::Feed(Duration::from_millis(10)))),
         ("a guard says so", |peer| kill(Pid::from_raw(peer.id()), Signal::SIGUSR2).unwrap()),

@@ -6,7 +6,7 @@ use remuda_domain::{SandboxId, error::Result};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Container, Pool, Shape, Slot, image, labels};
+use super::{Container, FIRST_COMMAND, Pool, Shape, Slot, image, labels};
 use crate::docker::options::WarmTarget;
 
 /// How often everyone is looked at.
@@ -87,6 +87,9 @@ impl Pool {
 
     /// Makes missing spares. Says whether that worked.
     async fn warm(self: &Arc<Self>) -> bool {
+        if self.lock().spare_taken.is_some_and(|taken| taken.elapsed() < FIRST_COMMAND) {
+            return true;
+        }
         for target in &self.options.warm {
             let shape = Shape {
                 image: target.image.clone(),
