@@ -1,7 +1,7 @@
 //! What both modes ask of the kernel.
 
 use std::{
-    os::fd::BorrowedFd,
+    os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
 };
 
@@ -13,6 +13,7 @@ use nix::{
         signal::{SigSet, Signal},
         signalfd::{SfdFlags, SignalFd},
     },
+    unistd::read,
 };
 use remuda_supervisor::ExitStatus;
 
@@ -50,6 +51,21 @@ pub(crate) fn wait<'a, S: Copy>(
     }
     let ready = polled.iter().zip(sources);
     Ok(ready.filter(|(fd, _)| fd.any() == Some(true)).map(|(_, (source, ..))| *source).collect())
+}
+
+/// Reads once from a pipe that has something; one that has ended is closed.
+pub(crate) fn read_or_close(pipe: &mut Option<impl AsFd>, buffer: &mut [u8]) -> usize {
+    let count = match pipe {
+        Some(open) => match read(open.as_fd(), buffer) {
+            Err(Errno::EINTR | Errno::EAGAIN) => return 0,
+            result => result.unwrap_or(0),
+        },
+        None => 0,
+    };
+    if count == 0 {
+        *pipe = None;
+    }
+    count
 }
 
 /// A child that is no more.

@@ -283,8 +283,8 @@ impl Supervisor {
     fn pass_on(&mut self, source: Source) {
         let State::Running(running) = &mut self.state else { return };
         let count = match source {
-            Source::Stderr => read_or_close(&mut running.stderr, &mut self.buffer),
-            _ => read_or_close(&mut running.stdout, &mut self.buffer),
+            Source::Stderr => kernel::read_or_close(&mut running.stderr, &mut self.buffer),
+            _ => kernel::read_or_close(&mut running.stdout, &mut self.buffer),
         };
         if count > 0 {
             let bytes = self.buffer[..count].to_vec();
@@ -378,21 +378,6 @@ impl Supervisor {
             }
         }
     }
-}
-
-/// Reads once from a pipe that has something; one that has ended is closed.
-fn read_or_close(pipe: &mut Option<impl AsFd>, buffer: &mut [u8]) -> usize {
-    let count = match pipe {
-        Some(open) => match read(open.as_fd(), buffer) {
-            Err(Errno::EINTR | Errno::EAGAIN) => return 0,
-            result => result.unwrap_or(0),
-        },
-        None => 0,
-    };
-    if count == 0 {
-        *pipe = None;
-    }
-    count
 }
 
 /// We lead the group, and block whatever can be blocked.

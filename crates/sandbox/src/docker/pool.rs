@@ -36,7 +36,7 @@ const TURN_PATIENCE: Duration = Duration::from_secs(120);
 /// How long it waits for a container that goes to make room.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 
-/// For how long the engine is left alone after a spare was given away.
+/// For how long no other spare is made after one was given away: its first command would have to share the machine.
 const FIRST_COMMAND: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -207,8 +207,6 @@ impl Pool {
     fn announce(self: &Arc<Self>, spare: Arc<Container>, holder: Holder) {
         let pool = Arc::clone(self);
         self.workshop.tasks.spawn(async move {
-            // Nor is it slowed down by that.
-            tokio::time::sleep(FIRST_COMMAND).await;
             let told = async {
                 spare.give_to(&pool.workshop, &holder).await?;
                 pool.remove_rivals(&holder, spare.sandbox).await
