@@ -44,6 +44,9 @@ impl Services {
         if let Err(error) = packages::require("busybox", &["busybox-static"], || find_program("busybox")) {
             warnings.push(format!("no busybox, tests that need a Docker image will fail: {error:#}"));
         }
+        if let Err(error) = packages::require("bwrap", &["bubblewrap"], || find_program("bwrap")) {
+            warnings.push(format!("no bubblewrap, tests that confine commands by it will fail: {error:#}"));
+        }
         if let Err(error) = packages::require("libfaketime", &["faketime"], faketime_library) {
             warnings.push(format!("no libfaketime, tests that let a clock jump will fail: {error:#}"));
         }

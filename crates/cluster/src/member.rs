@@ -118,12 +118,14 @@ impl Member {
         life.child.as_ref().map(Child::pid)
     }
 
-    /// What its tools are at this moment: all living descendants but the guard.
+    /// What its tools are at this moment: all living descendants but the guard and the supervisors, some of which wait for
+    /// a command in advance.
     #[must_use]
     pub fn tools(&self) -> Vec<Process> {
         let Some(pid) = self.pid() else { return Vec::new() };
         let guard = format!("{} guard", self.launch.program().display());
-        processes_of(pid).into_iter().filter(|process| process.cmdline != guard).collect()
+        let is_tool = |process: &Process| process.cmdline != guard && !process.cmdline.ends_with(" supervise");
+        processes_of(pid).into_iter().filter(is_tool).collect()
     }
 
     /// The process and everything that it started.

@@ -3,18 +3,22 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use remuda_domain::{
-    RunInput, TenantId,
+    Error, RunInput, TenantId,
     error::Result,
     execution::{ExecutionChoice, ExecutionPolicy, Policies},
 };
 use remuda_sandbox::{LazySandbox, SandboxRequest};
 use remuda_store::{Grant, Store};
+use tokio::time::timeout;
 
 use crate::Engine;
 
+/// How long an engine may take to say whether it could.
+const CHECK_PATIENCE: Duration = Duration::from_secs(30);
 /// Tenants whose names are remembered at most.
 const MAX_NAMES: usize = 10_000;
 
@@ -76,7 +80,8 @@ impl Engine {
             policy,
         };
         if self.needs_sandbox(&grant.run.input) {
-            backend.check(&request).await?;
+            let slow = |_| Error::unavailable("the execution backend does not answer");
+            timeout(CHECK_PATIENCE, backend.check(&request)).await.map_err(slow)??;
         }
         Ok(Arc::new(LazySandbox::new(Arc::clone(backend), request)))
     }

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use chrono::Utc;
-use nix::{
-    sys::signal::Signal,
-    unistd::{Pid, getpgid},
-};
+use nix::sys::signal::Signal;
 use rand::Rng;
 use remuda_testkit::{Process, still_alive};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -51,23 +48,11 @@ pub(super) async fn stall(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outco
     Ok(Outcome::of(worker.name(), began, note).with_survivors(&survivors, tools.len()))
 }
 
-/// Those seen before that still live, and those that came since, except those that have not begun.
+/// Those seen before that still live, and those that came since.
 fn living(before: &[Process], now: Vec<Process>) -> Vec<Process> {
     let mut all = still_alive(before);
     all.extend(now.into_iter().filter(|process| !before.contains(process)));
-    all.retain(|process| !has_not_begun(process));
     all
-}
-
-/// A worker that is stopped right after it started a process leaves it waiting for the word to begin, which only comes once the
-/// guard watches it: here, never. Such a process still has the pipe as its input; a tool has none.
-fn has_not_begun(process: &Process) -> bool {
-    let input = std::fs::read_link(format!("/proc/{}/fd/0", process.pid));
-    let leads = i32::try_from(process.pid).is_ok_and(|pid| {
-        let pid = Pid::from_raw(pid);
-        getpgid(Some(pid)) == Ok(pid)
-    });
-    leads && input.is_ok_and(|target| target.to_string_lossy().starts_with("pipe:"))
 }
 
 pub(super) async fn drain(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {

@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use bollard::{
-    query_parameters::{
-        AttachContainerOptions, CreateContainerOptions, RenameContainerOptions, StartContainerOptions,
-    },
+use bollard::query_parameters::{
+    AttachContainerOptions, CreateContainerOptions, RenameContainerOptions, StartContainerOptions,
 };
 use remuda_domain::{
     Epoch, SandboxId,
@@ -304,7 +302,8 @@ async fn attempt(
 async fn create(engine: &Engine, plan: &Plan) -> Result<String, Failure> {
     let (body, name) = (create_body(plan), labels::name(plan.sandbox, plan.holder.as_ref()));
     let options = CreateContainerOptions { name: Some(name), platform: String::new() };
-    let created = engine.ask(|docker| async move { docker.create_container(Some(options), body).await }).await;
+    let created =
+        engine.ask(|docker| async move { docker.create_container(Some(options), body).await }).await;
     Ok(created?.id)
 }
 

@@ -123,8 +123,10 @@ impl Work<'_> {
             self.porter.send(ToPorter::Remove(path.clone())).await?;
             self.seen.remove(path);
         }
-        let changed: Vec<_> =
-            here.into_values().filter(|entry| self.seen.get(&entry.path).is_none_or(|(old, _)| !old.same(entry))).collect();
+        let changed: Vec<_> = here
+            .into_values()
+            .filter(|entry| self.seen.get(&entry.path).is_none_or(|(old, _)| !old.same(entry)))
+            .collect();
         if gone.is_empty() && changed.is_empty() {
             return Ok(());
         }
@@ -171,13 +173,16 @@ impl Work<'_> {
 
     async fn pull(&mut self) -> Result<()> {
         self.porter.send(ToPorter::List).await?;
-        let there: Survey = self.porter.entries().await?.into_iter().filter(is_harmless).map(by_path).collect();
+        let there: Survey =
+            self.porter.entries().await?.into_iter().filter(is_harmless).map(by_path).collect();
         let gone = gone(&self.seen, |path| there.get(path));
         for path in &gone {
             self.seen.remove(path);
         }
         self.files.discard(gone).await?;
-        let changed = there.into_values().filter(|entry| self.seen.get(&entry.path).is_none_or(|(_, old)| !old.same(entry)));
+        let changed = there
+            .into_values()
+            .filter(|entry| self.seen.get(&entry.path).is_none_or(|(_, old)| !old.same(entry)));
         // Directories first, in order; they are few.
         let (files, others): (Vec<_>, Vec<_>) = changed.partition(|entry| entry.kind == EntryKind::File);
         let (directories, links): (Vec<_>, Vec<_>) =

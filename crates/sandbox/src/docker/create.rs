@@ -212,7 +212,10 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "limits of CPUs are small positive numbers; a cast saturates")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "limits of CPUs are small positive numbers; a cast saturates"
+)]
 fn nano_cpus(cpus: f64) -> i64 {
     (cpus * 1e9) as i64
 }

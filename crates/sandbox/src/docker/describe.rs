@@ -7,7 +7,9 @@ use crate::traits::{Feature, FeatureState};
 
 pub(super) fn features(client: &Client, info: &SystemInfo, options: &DockerOptions) -> Vec<Feature> {
     let security = info.security_options.clone().unwrap_or_default();
-    let has = |name: &str| security.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")));
+    let has = |name: &str| {
+        security.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")))
+    };
     let cgroup = info.cgroup_version.map_or_else(|| "?".to_owned(), |version| version.to_string());
     let rootless = if has("rootless") { ", rootless" } else { "" };
     let engine = format!("{} (API {}), cgroup v{cgroup}{rootless}", client.version, client.api_version);
@@ -18,7 +20,11 @@ pub(super) fn features(client: &Client, info: &SystemInfo, options: &DockerOptio
         feature("runtime", known, runtime),
         feature("seccomp", has("seccomp"), "the engine's own profile".to_owned()),
         feature("apparmor", has("apparmor"), "the engine's own profile".to_owned()),
-        feature("user namespace", has("userns") || has("rootless"), "root in there is nobody out here".to_owned()),
+        feature(
+            "user namespace",
+            has("userns") || has("rootless"),
+            "root in there is nobody out here".to_owned(),
+        ),
         feature(
             "no privileges",
             true,

@@ -6,7 +6,9 @@ use bollard::{
     Docker,
     errors::Error as EngineError,
     models::{ContainerSummary, SystemInfo, Volume},
-    query_parameters::{ListContainersOptions, ListVolumesOptions, RemoveContainerOptions, RemoveVolumeOptions},
+    query_parameters::{
+        ListContainersOptions, ListVolumesOptions, RemoveContainerOptions, RemoveVolumeOptions,
+    },
 };
 use remuda_domain::error::{Code, Error, Result};
 use tokio::time::timeout;
@@ -80,12 +82,15 @@ impl Engine {
     }
 
     pub(super) async fn info(&self) -> Result<SystemInfo> {
-        self.ask(|docker| async move { docker.info().await }).await.map_err(|failure| failure.to("say what it is"))
+        self.ask(|docker| async move { docker.info().await })
+            .await
+            .map_err(|failure| failure.to("say what it is"))
     }
 
     /// All containers with that label, in whatever state.
     pub(super) async fn containers(&self, filters: &[(&str, String)]) -> Result<Vec<ContainerSummary>> {
-        let options = ListContainersOptions { all: true, filters: Some(grouped(filters)), ..Default::default() };
+        let options =
+            ListContainersOptions { all: true, filters: Some(grouped(filters)), ..Default::default() };
         self.ask(|docker| async move { docker.list_containers(Some(options)).await })
             .await
             .map_err(|failure| failure.to("list containers"))
@@ -114,16 +119,17 @@ impl Engine {
     async fn await_removal(&self, container: &str) -> Result<()> {
         let gone = async {
             loop {
-                match self.ask(|docker| async move { docker.inspect_container(container, None).await }).await {
+                match self.ask(|docker| async move { docker.inspect_container(container, None).await }).await
+                {
                     Ok(_) => tokio::time::sleep(GONE_CHECK).await,
                     Err(failure) if failure.is_missing() => return Ok(()),
                     Err(failure) => return Err(failure.to("remove a container")),
                 }
             }
         };
-        timeout(GONE_TIMEOUT, gone)
-            .await
-            .unwrap_or_else(|_| Err(Error::unavailable("the Docker engine does not finish removing a container")))
+        timeout(GONE_TIMEOUT, gone).await.unwrap_or_else(|_| {
+            Err(Error::unavailable("the Docker engine does not finish removing a container"))
+        })
     }
 
     pub(super) async fn remove_volume(&self, volume: &str) -> Result<()> {
@@ -201,9 +207,10 @@ impl Failure {
     pub(super) fn to(self, what: &str) -> Error {
         match self {
             Self::Failed(error) => error,
-            Self::Refused { message, .. } => {
-                Error::new(Code::Unavailable, format!("the Docker engine could not {what}: {}", shown(message.trim())))
-            }
+            Self::Refused { message, .. } => Error::new(
+                Code::Unavailable,
+                format!("the Docker engine could not {what}: {}", shown(message.trim())),
+            ),
         }
     }
 }

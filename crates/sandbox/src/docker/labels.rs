@@ -115,7 +115,8 @@ mod tests {
         assert_eq!((spare.worker, spare.sandbox, spare.holder), (maker.worker, sandbox, None));
         let held = read(&maker.labels(sandbox, Some(&holder)), &[]).unwrap();
         assert_eq!(held.holder, Some(holder));
-        let given = read(&maker.labels(sandbox, None), &[format!("/{}", name(sandbox, Some(&holder)))]).unwrap();
+        let given =
+            read(&maker.labels(sandbox, None), &[format!("/{}", name(sandbox, Some(&holder)))]).unwrap();
         assert_eq!(given.holder, Some(holder));
     }
 

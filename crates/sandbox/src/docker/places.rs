@@ -32,7 +32,11 @@ pub(super) struct Ticket {
 
 impl Places {
     pub(super) fn new(count: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))), known: Arc::default(), leaving: Arc::default() }
+        Self {
+            free: Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))),
+            known: Arc::default(),
+            leaving: Arc::default(),
+        }
     }
 
     /// A place, if there is one.

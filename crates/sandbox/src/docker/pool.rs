@@ -36,7 +36,7 @@ const TURN_PATIENCE: Duration = Duration::from_secs(120);
 /// How long it waits for a container that goes to make room.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 
-/// For how long no other spare is made after one was given away: its first command would have to share the machine.
+/// For how long the engine is left alone after a spare was given away.
 const FIRST_COMMAND: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -116,7 +116,8 @@ impl Pool {
         check_network(&policy.network)?;
         let image = policy.image.clone();
         Ok(Shape {
-            image: image.ok_or_else(|| Error::invalid("image", "expected an image for the docker backend"))?,
+            image: image
+                .ok_or_else(|| Error::invalid("image", "expected an image for the docker backend"))?,
             network: policy.network.clone(),
             limits: policy.limits,
             mount: match policy.workspace {
@@ -165,7 +166,9 @@ impl Pool {
         let serves = ours_since && container.shape == *shape && container.is_of(&request.workspace_root);
         if !container.link.alive() || !serves {
             if container.link.alive() && container.idle_since().is_none() {
-                return Err(Error::unavailable("the session's sandbox is in use, by another claim or policy"));
+                return Err(Error::unavailable(
+                    "the session's sandbox is in use, by another claim or policy",
+                ));
             }
             drop(slot.put(None));
             return Ok(None);
@@ -207,13 +210,17 @@ impl Pool {
     fn announce(self: &Arc<Self>, spare: Arc<Container>, holder: Holder) {
         let pool = Arc::clone(self);
         self.workshop.tasks.spawn(async move {
+            // Nor does it share the engine with that.
+            tokio::time::sleep(FIRST_COMMAND).await;
             let told = async {
                 spare.give_to(&pool.workshop, &holder).await?;
                 pool.remove_rivals(&holder, spare.sandbox).await
             };
             match told.await {
                 Ok(()) => {}
-                Err(error) if error.code() == Code::OwnershipLost => spare.link.close("a newer owner has the session"),
+                Err(error) if error.code() == Code::OwnershipLost => {
+                    spare.link.close("a newer owner has the session")
+                }
                 Err(error) => tracing::warn!(error = error.chain(), "cannot tell whose a container is"),
             }
         });
@@ -289,12 +296,15 @@ impl Pool {
         let mut all = filters.to_vec();
         all.push(("label", format!("{}={installation}", labels::INSTALLATION)));
         let found = self.workshop.engine.containers(&all).await?;
+        let holders = self.holders();
         let read = |found: &bollard::models::ContainerSummary| {
             let (id, none) = (found.id.as_deref()?, HashMap::new());
             let (labels, names) = (found.labels.as_ref().unwrap_or(&none), found.names.as_deref());
             let what = ExistingKind::Container;
             let mut existing = labels::existing(installation, id, what, labels, names.unwrap_or_default())?;
             existing.ours = self.is_ours(labels, existing.sandbox);
+            // Of its own, a backend knows better than what they say.
+            existing.holder = holders.get(&existing.sandbox).copied().or(existing.holder);
             Some(existing)
         };
         Ok(found.iter().filter_map(read).collect())
@@ -311,6 +321,15 @@ impl Pool {
             Some(existing)
         };
         Ok(found.iter().filter_map(read).collect())
+    }
+
+    fn holders(&self) -> HashMap<SandboxId, Holder> {
+        let state = self.lock();
+        let held = state.slots.iter().filter_map(|(&(tenant, session), slot)| {
+            let container = slot.get()?;
+            Some((container.sandbox, Holder { tenant, session, epoch: container.epoch() }))
+        });
+        held.collect()
     }
 
     /// What this backend made counts as its own even if it has forgotten it: it tidies up itself.
@@ -348,7 +367,8 @@ impl Pool {
         if state.closed {
             return Err(closing());
         }
-        let slot = state.slots.entry((request.tenant, request.session)).or_insert_with(|| Arc::new(Slot::new()));
+        let slot =
+            state.slots.entry((request.tenant, request.session)).or_insert_with(|| Arc::new(Slot::new()));
         Ok(Arc::clone(slot))
     }
 

@@ -46,7 +46,9 @@ fn give(directory: &Path, user: ContainerUser) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         nix::unistd::chown(directory, Some(uid), Some(gid)).map_err(Into::into)
     });
-    given.map_err(|error| Error::unavailable("the workspace cannot be given to the container's user").with_source(error))
+    given.map_err(|error| {
+        Error::unavailable("the workspace cannot be given to the container's user").with_source(error)
+    })
 }
 
 #[derive(Debug)]
@@ -76,7 +78,11 @@ impl DockerSandbox {
             cwd: Some(self.directory(job.command)?),
             env: environment(&self.container.image),
             // The container itself limits memory and processes, for all commands together.
-            limits: Limits { open_files: limits.open_files, file_bytes: limits.file_bytes, ..Limits::default() },
+            limits: Limits {
+                open_files: limits.open_files,
+                file_bytes: limits.file_bytes,
+                ..Limits::default()
+            },
             ..Conditions::default()
         };
         let mut channel = tokio::select! {
@@ -96,7 +102,8 @@ impl DockerSandbox {
 fn explained(error: Error, command: &Command) -> Error {
     match (error.code(), &command.program) {
         (Code::FileNotFound, Program::Shell(_)) if error.field() == Some("command") => {
-            Error::new(Code::ImageUnusable, "the image has no shell: neither bash nor sh is in its PATH").at("command")
+            Error::new(Code::ImageUnusable, "the image has no shell: neither bash nor sh is in its PATH")
+                .at("command")
         }
         _ => error,
     }

@@ -167,8 +167,10 @@ impl Root {
         let failed = |errno: Errno| refused(errno, &String::from_utf8_lossy(path));
         let (directory, name) = self.parent(path)?;
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let unfinished =
-            PathBuf::from(format!("{UNFINISHED_PREFIX}{}-carried-{next}{UNFINISHED_SUFFIX}", std::process::id()));
+        let unfinished = PathBuf::from(format!(
+            "{UNFINISHED_PREFIX}{}-carried-{next}{UNFINISHED_SUFFIX}",
+            std::process::id()
+        ));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&directory, &unfinished, flags, Mode::from_bits_truncate(0o600)).map_err(failed)?;
         let name = PathBuf::from(name);
@@ -193,7 +195,9 @@ impl Root {
             Err(Errno::EEXIST) => {}
             Err(errno) => return Err(failed(errno)),
         }
-        let made = File::from(self.open_exactly(Path::new(OsStr::from_bytes(&entry.path)), DIRECTORY).map_err(failed)?);
+        let made = File::from(
+            self.open_exactly(Path::new(OsStr::from_bytes(&entry.path)), DIRECTORY).map_err(failed)?,
+        );
         made.set_permissions(Permissions::from_mode(mode)).map_err(|_| failed(Errno::EPERM))
     }
 
@@ -234,7 +238,9 @@ impl Root {
             return Err(refuse(Errno::EXDEV));
         }
         let path = Path::new(OsStr::from_bytes(path));
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(refuse(Errno::EXDEV)) };
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(refuse(Errno::EXDEV));
+        };
         let directory = self.open_exactly(parent, OFlag::O_PATH | OFlag::O_DIRECTORY).map_err(refuse)?;
         Ok((directory, name))
     }

@@ -102,7 +102,9 @@ impl Porter {
                 FromPorter::Contents(_) => return Err(confused()),
             }
             if entries.len() > MAX_ENTRIES {
-                return Err(Error::new(Code::TooLarge, "there are too many files in the container").at("workspace"));
+                return Err(
+                    Error::new(Code::TooLarge, "there are too many files in the container").at("workspace")
+                );
             }
         }
     }

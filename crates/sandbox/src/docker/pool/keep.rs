@@ -23,7 +23,8 @@ impl Pool {
     /// Until `stop`, and then it removes everything.
     pub(in crate::docker) async fn keep(self: &Arc<Self>, stop: CancellationToken) {
         self.lock().closed = false;
-        let round = (self.options.pause_after.min(self.options.remove_after) / 4).clamp(SHORTEST_ROUND, ROUND);
+        let round =
+            (self.options.pause_after.min(self.options.remove_after) / 4).clamp(SHORTEST_ROUND, ROUND);
         let (mut sweep_at, mut warm_at) = (Instant::now() + SWEEP_EVERY, Instant::now());
         loop {
             let work = async {
@@ -103,7 +104,11 @@ impl Pool {
                     Ok(true) => {}
                     Ok(false) => return true,
                     Err(error) => {
-                        tracing::warn!(error = error.chain(), image = target.image, "cannot make a spare container");
+                        tracing::warn!(
+                            error = error.chain(),
+                            image = target.image,
+                            "cannot make a spare container"
+                        );
                         return false;
                     }
                 }
@@ -157,7 +162,9 @@ impl Pool {
         let filters = [("label", format!("{}={}", labels::INSTANCE, self.instance))];
         let found = match self.find(&filters).await {
             Ok(found) => found,
-            Err(error) => return tracing::debug!(error = error.chain(), "cannot look for forgotten containers"),
+            Err(error) => {
+                return tracing::debug!(error = error.chain(), "cannot look for forgotten containers");
+            }
         };
         for forgotten in found.iter().filter(|existing| !self.places.knows(existing.sandbox)) {
             tracing::warn!(sandbox = %forgotten.sandbox, "removing a forgotten container");

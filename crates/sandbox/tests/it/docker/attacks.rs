@@ -56,13 +56,16 @@ async fn disks_fill_up_to_their_size() {
         limits.file_bytes = Some(2 << 20);
     })
     .await;
-    let script = "for f in a b c d e f; do head -c 1500000 /dev/zero > /tmp/$f; done; cat /tmp/? | wc -c; rm /tmp/?";
+    let script =
+        "for f in a b c d e f; do head -c 1500000 /dev/zero > /tmp/$f; done; cat /tmp/? | wc -c; rm /tmp/?";
     let kept: u64 = shell(&*sandbox, script).await.stdout.text.trim().parse().unwrap();
     assert!((3 << 20..=4 << 20).contains(&kept), "{kept}");
     let result = shell(&*sandbox, "dd if=/dev/zero of=big bs=65536 count=64; stat -c %s big").await;
     assert!(result.stdout.text.ends_with("2097152\n"), "{} {}", result.stdout.text, result.stderr.text);
     for place in ["/run", "/dev/shm"] {
-        let script = format!("i=0; while [ $i -lt 100 ] && head -c 1000000 /dev/zero > {place}/$i; do i=$((i+1)); done; echo $i; rm {place}/*");
+        let script = format!(
+            "i=0; while [ $i -lt 100 ] && head -c 1000000 /dev/zero > {place}/$i; do i=$((i+1)); done; echo $i; rm {place}/*"
+        );
         let filled: u32 = shell(&*sandbox, &script).await.stdout.text.trim().parse().unwrap();
         assert!(filled < 100, "{place} took {filled} MB");
     }
@@ -74,7 +77,8 @@ async fn a_command_that_kills_everything_harms_only_its_own_container() {
     let lab = Lab::new().await;
     let sandbox = lab.sandbox().await;
     let cancel = tokio_util::sync::CancellationToken::new();
-    let victim = sandbox.exec(Command::shell("echo > there; sleep 1000", LONG), &remuda_sandbox::NoOutput, &cancel);
+    let victim =
+        sandbox.exec(Command::shell("echo > there; sleep 1000", LONG), &remuda_sandbox::NoOutput, &cancel);
     let killer = async {
         crate::bench::wait_for(|| lab.workspace().join("there").is_file()).await;
         run(&*sandbox, Command::shell("kill -9 -1", LONG)).await

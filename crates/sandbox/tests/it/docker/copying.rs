@@ -39,7 +39,11 @@ async fn changes_travel_both_ways() {
     std::fs::write(root.join("old"), "old").unwrap();
     let sandbox = sandbox(&lab).await;
 
-    let result = shell(&*sandbox, "d/link; cat old; rm old; mkdir -p x/y; echo made > x/y/z; ln -s y/z x/l; chmod 600 d/e/tool").await;
+    let result = shell(
+        &*sandbox,
+        "d/link; cat old; rm old; mkdir -p x/y; echo made > x/y/z; ln -s y/z x/l; chmod 600 d/e/tool",
+    )
+    .await;
     assert_eq!(result.stdout.text, "ran\nold", "{}", result.stderr.text);
     assert!(!root.join("old").try_exists().unwrap());
     assert_eq!(std::fs::read_to_string(root.join("x/l")).unwrap(), "made\n");
@@ -72,7 +76,9 @@ async fn large_files_and_many_files_travel() {
         std::fs::write(root.join(format!("small-{number}")), number.to_string()).unwrap();
     }
     let sandbox = sandbox(&lab).await;
-    let result = shell(&*sandbox, "ls | wc -l; cat large large > twice; for i in small-*; do mv $i $i.moved; done").await;
+    let result =
+        shell(&*sandbox, "ls | wc -l; cat large large > twice; for i in small-*; do mv $i $i.moved; done")
+            .await;
     assert_eq!(result.stdout.text.trim(), "1501", "{}", result.stderr.text);
     assert_eq!(std::fs::read(root.join("twice")).unwrap(), [large.clone(), large].concat());
     assert_eq!(std::fs::read_to_string(root.join("small-1499.moved")).unwrap(), "1499");
@@ -84,11 +90,14 @@ async fn what_is_dangerous_does_not_come_back() {
     let lab = Lab::new().await;
     let root = lab.workspace();
     let sandbox = sandbox(&lab).await;
-    let script = "ln -s /etc/passwd absolute; ln -s ../../outside escape; mkdir d; ln -s ../.. d/up; mkfifo fifo
+    let script =
+        "ln -s /etc/passwd absolute; ln -s ../../outside escape; mkdir d; ln -s ../.. d/up; mkfifo fifo
         ln -s . inner; printf x > '.remuda-1.tmp'; printf ok > ok; chmod 4755 ok";
     shell(&*sandbox, script).await;
-    let mut names: Vec<_> =
-        std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = std::fs::read_dir(&root)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     assert_eq!(names, ["d", "inner", "ok"]);
     assert_eq!(std::fs::read_dir(root.join("d")).unwrap().count(), 0);
@@ -175,7 +184,9 @@ async fn spares_are_kept_given_away_and_written_down() {
     eventually("its holder is known", || async {
         let found = lab.backend.list().await.unwrap();
         let found = found.iter().find(|it| it.what == ExistingKind::Container && it.sandbox == given);
-        found.and_then(|it| it.holder).is_some_and(|holder| holder.session == request.session && holder.epoch == 1)
+        found
+            .and_then(|it| it.holder)
+            .is_some_and(|holder| holder.session == request.session && holder.epoch == 1)
     })
     .await;
     eventually("two spares again", || async { spares().await.len() == 2 }).await;
@@ -186,7 +197,8 @@ async fn spares_are_kept_given_away_and_written_down() {
     lab.close().await;
 
     let book = book.0.lock().unwrap();
-    let states: Vec<_> = book.iter().filter(|(id, ..)| *id == given).map(|(_, state, held)| (*state, *held)).collect();
+    let states: Vec<_> =
+        book.iter().filter(|(id, ..)| *id == given).map(|(_, state, held)| (*state, *held)).collect();
     let expected = [
         (Some(SandboxState::Creating), false),
         (Some(SandboxState::Spare), false),

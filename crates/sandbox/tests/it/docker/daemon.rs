@@ -28,7 +28,8 @@ impl Daemon {
     }
 
     pub(crate) fn start_again(&mut self) {
-        let dockerd = find_program("dockerd").expect("dockerd is missing: install docker.io, as `cargo xtask test` does");
+        let dockerd = find_program("dockerd")
+            .expect("dockerd is missing: install docker.io, as `cargo xtask test` does");
         let (path, host, socket) = (self.directory.path(), self.host(), self.socket());
         let log = File::options().create(true).append(true).open(path.join("log")).unwrap();
         let child = Child::start(&dockerd, None, |command| {

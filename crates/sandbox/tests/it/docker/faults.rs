@@ -6,7 +6,10 @@ use bollard::{
     models::{ContainerCreateBody, HostConfig},
     query_parameters::{CreateContainerOptions, RemoveContainerOptions, StartContainerOptions},
 };
-use nix::{sys::signal::{Signal, kill}, unistd::Pid};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use remuda_domain::{Code, WorkerId};
 use remuda_sandbox::{Backend, Command, DockerBackend, DockerOptions, NoOutput};
 use tokio::io::AsyncBufReadExt;

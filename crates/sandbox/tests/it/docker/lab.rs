@@ -13,7 +13,9 @@ use remuda_domain::{
     SessionId, TenantId, WorkerId,
     execution::{BackendKind, ExecutionPolicy},
 };
-use remuda_sandbox::{Backend, Command, DockerBackend, DockerOptions, ExecResult, NoOutput, Sandbox, SandboxRequest};
+use remuda_sandbox::{
+    Backend, Command, DockerBackend, DockerOptions, ExecResult, NoOutput, Sandbox, SandboxRequest,
+};
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -162,7 +164,8 @@ impl Drop for Lab {
         if std::thread::panicking() {
             return;
         }
-        let left = block_on(self.backend.list()).map(|left| left.into_iter().filter(|left| left.ours).count());
+        let left =
+            block_on(self.backend.list()).map(|left| left.into_iter().filter(|left| left.ours).count());
         // An engine that a test has ended cannot answer.
         assert!(!matches!(left, Ok(1..)), "{left:?} things are left on the engine");
     }

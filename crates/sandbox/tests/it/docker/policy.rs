@@ -29,7 +29,9 @@ async fn commands_have_no_privileges() {
     let text = &result.stdout.text;
     assert_eq!(text.matches("Read-only file system").count(), 4, "{text}");
     assert!(text.ends_with("\nlo\n\n0\n"), "{text}");
-    let result = shell(&*sandbox, "mount -t tmpfs none /tmp; mknod /tmp/null c 1 3; chroot / true; unshare -Ur true").await;
+    let result =
+        shell(&*sandbox, "mount -t tmpfs none /tmp; mknod /tmp/null c 1 3; chroot / true; unshare -Ur true")
+            .await;
     assert_ne!(result.status, ExecStatus::Exited(0));
     let result = shell(&*sandbox, "ls /dev; ls -d /var/run/docker.sock /run/docker.sock").await;
     for device in ["sda", "vda", "kmsg", "mem", "docker"] {
@@ -57,12 +59,16 @@ async fn the_supervisor_cannot_be_reached() {
 async fn both_sides_use_the_same_files() {
     let lab = Lab::new().await;
     let sandbox = lab.sandbox().await;
-    assert_eq!(shell(&*sandbox, "pwd; echo from inside > in; mkdir d; id -u > d/uid").await.stdout.text, "/workspace\n");
+    assert_eq!(
+        shell(&*sandbox, "pwd; echo from inside > in; mkdir d; id -u > d/uid").await.stdout.text,
+        "/workspace\n"
+    );
     let range = remuda_sandbox::ByteRange::first(100);
     assert_eq!(sandbox.read_file("/workspace/in", range).await.unwrap().bytes, b"from inside\n");
     let overwrite = remuda_sandbox::WriteMode::Overwrite;
     sandbox.write_file("e/out", b"from outside\n".to_vec(), overwrite).await.unwrap();
-    let result = shell(&*sandbox, "cat e/out && echo more >> e/out && touch e/new && rm in && cat e/out").await;
+    let result =
+        shell(&*sandbox, "cat e/out && echo more >> e/out && touch e/new && rm in && cat e/out").await;
     assert_eq!(result.stdout.text, "from outside\nfrom outside\nmore\n", "{}", result.stderr.text);
     assert_eq!(code(sandbox.stat("in").await), Code::FileNotFound);
     let mut command = Command::shell("pwd; cat uid", LONG);
@@ -90,10 +96,9 @@ async fn the_contents_are_recorded_and_the_image_must_be_there() {
     ] {
         let mut request = lab.request();
         request.policy.image = image.map(str::to_owned);
-        for error in [
-            lab.backend.check(&request).await.unwrap_err(),
-            lab.backend.acquire(&request).await.unwrap_err(),
-        ] {
+        for error in
+            [lab.backend.check(&request).await.unwrap_err(), lab.backend.acquire(&request).await.unwrap_err()]
+        {
             assert_eq!((error.code(), error.field()), (expected, Some("image")), "{image:?}");
         }
     }
@@ -145,7 +150,8 @@ async fn the_backend_says_what_it_enforces() {
         assert_eq!(state(name), FeatureState::Enforced, "{features:?}");
     }
     assert!(!lab.backend.engine().await.unwrap().is_empty());
-    let nowhere = remuda_sandbox::DockerOptions::new("unix:///nonexistent", "x", remuda_domain::WorkerId::new());
+    let nowhere =
+        remuda_sandbox::DockerOptions::new("unix:///nonexistent", "x", remuda_domain::WorkerId::new());
     let features = remuda_sandbox::DockerBackend::new(nowhere).describe().await;
     assert_eq!((features.len(), features[0].state), (1, FeatureState::Unavailable));
 }
