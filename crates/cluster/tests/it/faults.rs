@@ -155,9 +155,10 @@ async fn a_cut_worker_is_healed() {
     assert!(cluster.unexpected_deaths().is_empty());
 }
 
-/// Writes down whether the worker that started it has another clock, whether it has one itself, and what time it is.
+/// Writes down whether the worker that started its supervisor has another clock, whether it has one itself, and what time it is.
 const CLOCK_WITNESS: &str = r#"
-grep -q LD_PRELOAD "/proc/$PPID/environ" && worker=faked || worker=real
+parent=$(sed 's/.*) //' "/proc/$PPID/stat" | cut -d' ' -f2)
+grep -q LD_PRELOAD "/proc/$parent/environ" && worker=faked || worker=real
 [ -z "$LD_PRELOAD$FAKETIME_TIMESTAMP_FILE" ] && tool=real || tool=faked
 echo "$worker $tool $(date +%s)" >> "#;
 

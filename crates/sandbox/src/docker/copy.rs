@@ -61,21 +61,27 @@ impl Copy {
 
     /// Brings in what changed on this side.
     pub(super) async fn push(&self, link: &Link, files: &HostFiles) -> Result<()> {
-        let mut work = self.begin(link, files).await?;
-        let pushed = bounded(work.push()).await;
-        self.end(work, link, pushed.is_ok());
-        pushed
+        self.carry(Way::In, link, files).await
     }
 
     /// Brings back what changed on the other side.
     pub(super) async fn pull(&self, link: &Link, files: &HostFiles) -> Result<()> {
-        let mut work = self.begin(link, files).await?;
-        let pulled = bounded(work.pull()).await;
-        self.end(work, link, pulled.is_ok());
-        pulled.map_err(|error| {
+        self.carry(Way::Back, link, files).await.map_err(|error| {
             let message = format!("the command ran, but what it changed cannot be copied back: {error}");
             Error::new(error.code(), message).with_source(error)
         })
+    }
+
+    async fn carry(&self, way: Way, link: &Link, files: &HostFiles) -> Result<()> {
+        let mut work = self.begin(link, files).await?;
+        let mut carried = bounded(work.carry(way)).await;
+        if carried.is_err() && work.porter.was_killed() && link.alive() {
+            // A command can do that: with another one everything is done again that was not finished.
+            work.porter = Porter::start(link).await?;
+            carried = bounded(work.carry(way)).await;
+        }
+        self.end(work, link, carried.is_ok());
+        carried
     }
 
     async fn begin<'a>(&'a self, link: &Link, files: &'a HostFiles) -> Result<Work<'a>> {
@@ -115,7 +121,20 @@ struct Work<'a> {
     _turn: tokio::sync::SemaphorePermit<'a>,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    In,
+    Back,
+}
+
 impl Work<'_> {
+    async fn carry(&mut self, way: Way) -> Result<()> {
+        match way {
+            Way::In => self.push().await,
+            Way::Back => self.pull().await,
+        }
+    }
+
     async fn push(&mut self) -> Result<()> {
         let here = self.files.survey(self.max_bytes).await?;
         let gone = gone(&self.seen, |path| here.get(path));

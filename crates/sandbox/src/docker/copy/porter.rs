@@ -55,6 +55,11 @@ impl Porter {
         !self.channel.has_ended() && self.channel.is_quiet()
     }
 
+    /// Whether it was heard to have ended.
+    pub(super) fn was_killed(&self) -> bool {
+        self.channel.has_ended()
+    }
+
     pub(super) async fn send(&mut self, message: ToPorter) -> Result<()> {
         let bytes = Frame { channel: 0, message }.to_bytes();
         self.channel.send(ToSupervisor::Input(bytes)).await

@@ -151,14 +151,23 @@ async fn nothing_grows_over_many_calls() {
     for _ in 0..10 {
         shell(&*sandbox, "true").await;
     }
-    let before = shell(&*sandbox, inside).await.stdout.text;
+    let numbers = || async {
+        let text = shell(&*sandbox, inside).await.stdout.text;
+        text.lines().map(|line| line.trim().parse::<u32>().unwrap()).collect::<Vec<_>>()
+    };
+    let before = numbers().await;
     // Other tests run in this process at the same time, so only a leak per call shows.
     let files_before = files();
     for number in 0..200 {
         let result = shell(&*sandbox, "echo x; echo y >&2; sleep 1000 & exit 3").await;
         assert_eq!((result.status, result.usage.left_behind), (ExecStatus::Exited(3), 1), "{number}");
     }
-    assert_eq!(shell(&*sandbox, inside).await.stdout.text, before);
+    let after = numbers().await;
+    // One process may be on its way out.
+    assert!(
+        after.iter().zip(&before).all(|(after, before)| *after <= before + 1),
+        "{before:?} grew to {after:?}"
+    );
     assert!(files() < files_before + 150, "{files_before} files grew to {}", files());
     assert_eq!(lab.containers().await.len(), 1);
 }
