@@ -1,6 +1,6 @@
 //! Builds the supervisor, statically linked so that it runs in any container, for `supervisor_binary.rs` to embed.
 
-use std::{env, error::Error, path::PathBuf, process::Command};
+use std::{env, error::Error, fs, path::PathBuf, process::Command};
 
 /// What cargo, clippy or a wrapper set for the crates of the workspace; the supervisor is built as itself.
 const NOT_OURS: [&str; 8] = [
@@ -26,7 +26,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         cargo(&format!("rerun-if-changed={}", input.display()));
     }
 
-    let (target, directory) = (env::var("TARGET")?, PathBuf::from(env::var("OUT_DIR")?).join("supervisor"));
+    let (target, out) = (env::var("TARGET")?, PathBuf::from(env::var("OUT_DIR")?));
+    // Beside the profiles (`<target>/<profile>/build/<package>/out`): one build serves all of them, and clippy.
+    let shared = out.ancestors().nth(4).ok_or("expected to be built in a target directory")?;
+    let directory = shared.join("supervisor");
     let mut build = Command::new(env::var("CARGO")?);
     for name in NOT_OURS {
         build.env_remove(name);
@@ -42,7 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if !status.success() {
         return Err(format!("the supervisor cannot be built: {status}").into());
     }
-    let program = directory.join(target).join("supervisor/remuda-supervisor");
+    // A copy of its own: another build may replace the shared one at any time.
+    let program = out.join("remuda-supervisor");
+    fs::copy(directory.join(target).join("supervisor/remuda-supervisor"), &program)?;
     cargo(&format!("rustc-env=REMUDA_SUPERVISOR_PROGRAM={}", program.display()));
     Ok(())
 }

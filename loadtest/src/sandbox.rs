@@ -80,7 +80,11 @@ async fn measure(
     let before = Usage::now(docker).await?;
     for call in 0..args.calls {
         // One in ten in the container, as slow as that may be elsewhere.
-        if call % 10 == 0 { docker.once(&warm).await? } else { local.once().await? };
+        if call % 10 == 0 {
+            docker.once(&warm).await?
+        } else {
+            local.once().await?
+        };
     }
     report.growth = Some(Growth::between(&before, &Usage::now(docker).await?, args.calls));
     report.judge();
@@ -118,7 +122,12 @@ impl Default for Report {
 impl Report {
     /// Microseconds of each way.
     fn add(&mut self, [bare, local, raw, docker]: [u64; 4]) -> Result<()> {
-        let all = [(&mut self.bare, bare), (&mut self.local, local), (&mut self.raw, raw), (&mut self.docker, docker)];
+        let all = [
+            (&mut self.bare, bare),
+            (&mut self.local, local),
+            (&mut self.raw, raw),
+            (&mut self.docker, docker),
+        ];
         for (histogram, took) in all {
             histogram.record(took).context("a command took absurdly long")?;
         }

@@ -124,7 +124,8 @@ impl Member {
     pub fn tools(&self) -> Vec<Process> {
         let Some(pid) = self.pid() else { return Vec::new() };
         let guard = format!("{} guard", self.launch.program().display());
-        let is_tool = |process: &Process| process.cmdline != guard && !process.cmdline.ends_with(" supervise");
+        let is_tool =
+            |process: &Process| process.cmdline != guard && !process.cmdline.ends_with(" supervise");
         processes_of(pid).into_iter().filter(is_tool).collect()
     }
 

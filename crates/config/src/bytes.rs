@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-const UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const UNITS: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ByteSize(pub(crate) u64);
@@ -47,7 +48,8 @@ mod tests {
 
     #[test]
     fn sizes_are_read_and_written() {
-        for (text, bytes) in [("512MiB", 512 << 20), ("2 GiB", 2 << 30), ("4096", 4096), ("1B", 1), ("0", 0)] {
+        for (text, bytes) in [("512MiB", 512 << 20), ("2 GiB", 2 << 30), ("4096", 4096), ("1B", 1), ("0", 0)]
+        {
             assert_eq!(ByteSize::parse(text), Some(ByteSize(bytes)), "{text}");
         }
         for text in ["", "MiB", "-1", "1.5GiB", "99999999999TiB", "1MB", "many"] {

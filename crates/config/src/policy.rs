@@ -170,7 +170,10 @@ mod tests {
         assert_eq!(acme.backends, [BackendKind::Docker]);
         assert_eq!(acme.limits.memory_bytes, Some(8 << 30));
         assert_eq!(policies.default.limits.memory_bytes, Some(2 << 30));
-        assert_eq!((acme.networks.as_slice(), acme.workspace[0]), (&["egress".to_owned()][..], WorkspaceAccess::Copy));
+        assert_eq!(
+            (acme.networks.as_slice(), acme.workspace[0]),
+            (&["egress".to_owned()][..], WorkspaceAccess::Copy)
+        );
         assert_eq!(parse("").unwrap(), Policies::default());
     }
 

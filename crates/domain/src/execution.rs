@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::policy::{Policies, TenantPolicy, check_image};
 use crate::{
+    Timestamp,
     error::{Error, Result},
     ids::{SandboxId, SessionId, TenantId, WorkerId},
     session::Epoch,
-    Timestamp,
 };
 
 /// A way to execute tools.

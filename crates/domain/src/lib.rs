@@ -25,8 +25,8 @@ pub mod worker;
 pub use error::{Code, Error, Result};
 pub use event::{Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, CommitId, EventId, MessageId, RunId, SandboxId, SessionId, StepId, TenantId, ToolCallId, WorkerId,
-    WorkspaceId,
+    ApiKeyId, CommitId, EventId, MessageId, RunId, SandboxId, SessionId, StepId, TenantId, ToolCallId,
+    WorkerId, WorkspaceId,
 };
 pub use pool::Pool;
 pub use run::{Run, RunInput, RunState};

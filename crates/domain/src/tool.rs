@@ -92,7 +92,15 @@ impl ToolOutcome {
     /// An outcome without a result.
     #[must_use]
     pub fn without_result(call: &ToolCall, status: CallStatus, failure: Option<Failure>) -> Self {
-        Self { id: call.id, tool: call.tool.clone(), status, output: Value::Null, failure, duration_ms: 0, place: None }
+        Self {
+            id: call.id,
+            tool: call.tool.clone(),
+            status,
+            output: Value::Null,
+            failure,
+            duration_ms: 0,
+            place: None,
+        }
     }
 }
 

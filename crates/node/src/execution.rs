@@ -23,9 +23,9 @@ use crate::book::StoreBook;
 
 /// What which tenant may use.
 pub fn policies(config: &Config) -> Result<Arc<Policies>> {
-    let policies = config.policies().map_err(|error| {
-        Error::new(Code::InvalidArgument, error.to_string()).at("sandbox.policy_file")
-    })?;
+    let policies = config
+        .policies()
+        .map_err(|error| Error::new(Code::InvalidArgument, error.to_string()).at("sandbox.policy_file"))?;
     Ok(Arc::new(policies))
 }
 
@@ -38,7 +38,8 @@ pub fn tools(config: &Config) -> Result<Registry> {
     let search = if settings.search_url.is_empty() {
         None
     } else {
-        let mut provider = SearxNg::new(&settings.search_url).map_err(|error| error.at("tools.search_url"))?;
+        let mut provider =
+            SearxNg::new(&settings.search_url).map_err(|error| error.at("tools.search_url"))?;
         if !settings.search_key.is_empty() {
             let token = format!("Bearer {}", settings.search_key.expose());
             provider = provider
@@ -74,9 +75,10 @@ async fn docker_options(
     guard: Option<Arc<Guard>>,
 ) -> Result<DockerOptions> {
     let settings = &config.docker;
-    let user = settings.user.split_once(':').and_then(|(uid, gid)| {
-        Some(ContainerUser { uid: uid.parse().ok()?, gid: gid.parse().ok()? })
-    });
+    let user = settings
+        .user
+        .split_once(':')
+        .and_then(|(uid, gid)| Some(ContainerUser { uid: uid.parse().ok()?, gid: gid.parse().ok()? }));
     Ok(DockerOptions {
         user: user.unwrap_or_else(ContainerUser::of_this_process),
         runtime: Some(settings.runtime.clone()).filter(|runtime| !runtime.is_empty()),

@@ -270,7 +270,11 @@ async fn report(backends: &Backends) -> Result<()> {
         let of = features.iter().filter(move |it| (it.state == FeatureState::Enforced) == enforced);
         of.map(|feature| feature.name).collect::<Vec<_>>().join(", ")
     };
-    tracing::info!(enforced = named(true), not_enforced = named(false), "how the local backend holds commands");
+    tracing::info!(
+        enforced = named(true),
+        not_enforced = named(false),
+        "how the local backend holds commands"
+    );
     Ok(())
 }
 

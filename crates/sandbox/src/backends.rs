@@ -17,9 +17,10 @@ impl Backends {
     /// The backend of that kind. A session that only talks has none at all, and this is the place that says so.
     pub fn get(&self, kind: BackendKind) -> Result<&Arc<dyn Backend>> {
         self.0.get(&kind).ok_or_else(|| match kind {
-            BackendKind::None => {
-                Error::new(Code::ToolsDisabled, "this session only talks: it has no tools and executes nothing")
-            }
+            BackendKind::None => Error::new(
+                Code::ToolsDisabled,
+                "this session only talks: it has no tools and executes nothing",
+            ),
             kind => Error::unavailable(format!("this worker has no {} backend", kind.as_str())),
         })
     }

@@ -23,11 +23,8 @@ use std::{
 
 use remuda_domain::error::{Error, Result};
 
-pub(crate) use self::{
-    carry::Survey,
-    root::Root,
-};
 use self::bounds::Bounds;
+pub(crate) use self::{carry::Survey, root::Root};
 use crate::{
     guard::Guard,
     path,

@@ -8,9 +8,9 @@
 //! The [`local`] backend runs commands as children of this process. It contains accidents, not attackers: a command
 //! sees the machine as the worker's user does. Use it for work you would run yourself.
 
-mod capture;
 mod backends;
 mod book;
+mod capture;
 mod command;
 pub mod docker;
 mod files;
@@ -29,8 +29,8 @@ pub use backends::Backends;
 pub use book::SandboxBook;
 pub use capture::Captured;
 pub use command::{
-    Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, MAX_STDIN_BYTES, Program, Spill, Usage,
-    check_script,
+    Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, MAX_STDIN_BYTES, Program,
+    Spill, Usage, check_script,
 };
 pub use docker::{DockerBackend, DockerOptions};
 pub use guard::Guard;
@@ -39,6 +39,6 @@ pub use local::{Hardening, LocalBackend, LocalOptions};
 pub use output::{NoOutput, OutputSink, OutputStream};
 pub use search::{GlobAnswer, GlobQuery, GrepAnswer, GrepMatch, GrepMode, GrepQuery};
 pub use traits::{
-    Backend, ByteRange, Entry, EntryKind, Existing, ExistingKind, Feature, FeatureState, FileContents, FileKind,
-    FileStat, Listing, MAX_READ_BYTES, Sandbox, SandboxRequest, WriteMode, Written,
+    Backend, ByteRange, Entry, EntryKind, Existing, ExistingKind, Feature, FeatureState, FileContents,
+    FileKind, FileStat, Listing, MAX_READ_BYTES, Sandbox, SandboxRequest, WriteMode, Written,
 };

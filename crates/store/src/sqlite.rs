@@ -21,14 +21,14 @@ mod ownership;
 mod recover;
 #[path = "shared/runs.rs"]
 mod runs;
+#[path = "shared/sandboxes.rs"]
+mod sandboxes;
 #[path = "shared/sessions.rs"]
 mod sessions;
 #[path = "shared/store.rs"]
 mod store;
 #[path = "shared/submit.rs"]
 mod submit;
-#[path = "shared/sandboxes.rs"]
-mod sandboxes;
 #[path = "shared/tasks.rs"]
 mod tasks;
 #[path = "shared/writes.rs"]

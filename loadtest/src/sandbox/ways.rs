@@ -20,7 +20,8 @@ use remuda_domain::{
     execution::{BackendKind, ExecutionPolicy, NO_NETWORK, ResourceLimits, WorkspaceAccess},
 };
 use remuda_sandbox::{
-    Backend, Command, ExecStatus, ExistingKind, LocalBackend, LocalOptions, NoOutput, Sandbox, SandboxRequest,
+    Backend, Command, ExecStatus, ExistingKind, LocalBackend, LocalOptions, NoOutput, Sandbox,
+    SandboxRequest,
     docker::{DockerBackend, DockerOptions, WarmTarget},
 };
 use remuda_testkit::wait_for;
@@ -124,7 +125,10 @@ impl RawExec {
 
     pub(super) async fn stop(self) -> Result<()> {
         let options = RemoveContainerOptions { force: true, ..RemoveContainerOptions::default() };
-        self.docker.remove_container(&self.container, Some(options)).await.context("cannot remove a container")
+        self.docker
+            .remove_container(&self.container, Some(options))
+            .await
+            .context("cannot remove a container")
     }
 }
 
@@ -148,7 +152,8 @@ impl DockerWay {
             limits: ResourceLimits::default(),
         };
         let options = DockerOptions { warm: vec![warm], ..DockerOptions::new(host, installation, worker) };
-        let (backend, stop, tasks) = (DockerBackend::new(options), CancellationToken::new(), TaskTracker::new());
+        let (backend, stop, tasks) =
+            (DockerBackend::new(options), CancellationToken::new(), TaskTracker::new());
         backend.serve(worker);
         let (keeper, until) = (backend.clone(), stop.clone());
         tasks.spawn(async move { keeper.keep(until).await });

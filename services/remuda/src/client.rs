@@ -176,9 +176,9 @@ fn hint(error: &Error) -> Option<&'static str> {
         Code::Unauthenticated => {
             Some("give a key with REMUDA_API_KEY or --api-key; `remuda keys create` makes one")
         }
-        Code::ImageNotFound => {
-            Some("containers are made from images that the engine has: docker pull, docker load or docker import it")
-        }
+        Code::ImageNotFound => Some(
+            "containers are made from images that the engine has: docker pull, docker load or docker import it",
+        ),
         Code::ToolsDisabled => Some("make a session with --backend local or --backend docker"),
         Code::ReadRequired | Code::FileChanged => Some("call Read on the file first, in the same session"),
         Code::SessionBusy => {

@@ -12,10 +12,10 @@ mod session;
 
 use std::{sync::Arc, time::Duration};
 
+pub use reaper::{Reaped, Reaper};
 use remuda_domain::Pool;
 use remuda_engine::Engine;
 use remuda_sandbox::Guard;
-pub use reaper::{Reaped, Reaper};
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -75,7 +75,9 @@ impl Worker {
         upkeep_stop.cancel();
         upkeep.close();
         if timeout(UPKEEP_PATIENCE, upkeep.wait()).await.is_err() {
-            tracing::warn!("some sandboxes could not be removed in time; they end by themselves, or are reaped");
+            tracing::warn!(
+                "some sandboxes could not be removed in time; they end by themselves, or are reaped"
+            );
         }
     }
 }

@@ -56,7 +56,10 @@ impl Reaper {
                 Err(error) => {
                     // Once, not every round: most workers never meet an engine.
                     if !failed {
-                        tracing::debug!(error = error.chain(), "sandboxes cannot be looked for at the moment");
+                        tracing::debug!(
+                            error = error.chain(),
+                            "sandboxes cannot be looked for at the moment"
+                        );
                     }
                     failed = true;
                 }

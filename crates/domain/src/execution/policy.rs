@@ -60,7 +60,8 @@ impl TenantPolicy {
                 return Err(Error::invalid(*field, message));
             }
         }
-        let image = if backend == BackendKind::Docker { Some(self.image(choice.image.as_deref())?) } else { None };
+        let image =
+            if backend == BackendKind::Docker { Some(self.image(choice.image.as_deref())?) } else { None };
         Ok(ExecutionPolicy {
             backend,
             image,
@@ -124,7 +125,10 @@ pub fn check_image(field: &str, image: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
     let starts_well = image.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     if image.len() > MAX_BYTES || !starts_well || !image.bytes().all(plain) || image.contains("..") {
-        return Err(Error::invalid(field, "expected the name of an image, like python:3.12 or team/tools@sha256:…"));
+        return Err(Error::invalid(
+            field,
+            "expected the name of an image, like python:3.12 or team/tools@sha256:…",
+        ));
     }
     Ok(())
 }
@@ -194,7 +198,10 @@ mod tests {
             ..TenantPolicy::default()
         };
         let docker = |image| choice(Some(BackendKind::Docker), image);
-        assert_eq!(refusal(&policy, &choice(Some(BackendKind::Local), None)), (Code::BackendNotAllowed, "backend".into()));
+        assert_eq!(
+            refusal(&policy, &choice(Some(BackendKind::Local), None)),
+            (Code::BackendNotAllowed, "backend".into())
+        );
         assert_eq!(refusal(&policy, &docker(Some("ruby:3"))), (Code::ImageNotAllowed, "image".into()));
         assert_eq!(refusal(&policy, &docker(None)), (Code::InvalidArgument, "image".into()));
         let network = ExecutionChoice { network: Some("host".into()), ..docker(Some("python:3")) };
@@ -209,7 +216,9 @@ mod tests {
 
     #[test]
     fn names_that_are_no_images() {
-        for image in ["", "--privileged", "-v /:/host", "a b", "../x", "a/../b", "x\n", "${HOME}", &"x".repeat(600)] {
+        for image in
+            ["", "--privileged", "-v /:/host", "a b", "../x", "a/../b", "x\n", "${HOME}", &"x".repeat(600)]
+        {
             assert!(check_image("image", image).is_err(), "{image:?}");
         }
         for image in ["busybox", "python:3.12", "reg.example:5000/a/b@sha256:0123abcd", "a_b.c-d:1"] {

@@ -57,6 +57,8 @@ async fn channels_do_not_mix_and_dropping_one_kills() {
     let (mut first, mut second) = (link.open().await.unwrap(), link.open().await.unwrap());
     first.send(ToSupervisor::Input(b"a".to_vec())).await.unwrap();
     assert_eq!(container.hear().await, Frame { channel: 1, message: ToSupervisor::Input(b"a".to_vec()) });
+    second.send(ToSupervisor::Stop).await.unwrap();
+    assert_eq!(container.hear().await, Frame { channel: 2, message: ToSupervisor::Stop });
     container.say(2, FromSupervisor::Stdout(b"for two".to_vec())).await;
     container.say(1, ended()).await;
     assert_eq!(second.receive().await.unwrap(), FromSupervisor::Stdout(b"for two".to_vec()));
@@ -69,6 +71,21 @@ async fn channels_do_not_mix_and_dropping_one_kills() {
     container.say(2, ended()).await;
     let third = link.open().await.unwrap();
     assert_eq!(third.id, 3);
+}
+
+/// A kill overtakes what waits to be written; what it is meant for must not begin afterwards.
+#[tokio::test]
+async fn what_is_dropped_before_it_was_sent_never_begins() {
+    let tasks = TaskTracker::new();
+    let (mut container, link) = Container::new(&tasks);
+    let mut never = link.open().await.unwrap();
+    // Nothing is written before this task gives way.
+    never.send(ToSupervisor::Stop).await.unwrap();
+    drop(never);
+    let mut next = link.open().await.unwrap();
+    next.send(ToSupervisor::Stop).await.unwrap();
+    assert_eq!(container.hear().await, Frame { channel: 2, message: ToSupervisor::Stop });
+    assert_eq!(link.shared.free.available_permits(), MAX_CHANNELS - 1);
 }
 
 #[tokio::test]

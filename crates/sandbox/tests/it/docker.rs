@@ -2,7 +2,11 @@
 //!
 //! Needs an engine: `cargo xtask test` finds one or starts a private one.
 
-#![expect(clippy::expect_used, clippy::print_stderr, reason = "tests fail by panicking, and `Drop` can only tell")]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "tests fail by panicking, and `Drop` can only tell"
+)]
 
 mod attacks;
 mod copying;

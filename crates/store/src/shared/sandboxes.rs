@@ -86,7 +86,11 @@ async fn save(context: &Context, record: &SandboxRecord) -> Result<()> {
 }
 
 async fn forget(context: &Context, id: SandboxId) -> Result<()> {
-    query("DELETE FROM sandboxes WHERE id = $1").bind(id.as_uuid()).execute(&context.writer).await.map_err(db)?;
+    query("DELETE FROM sandboxes WHERE id = $1")
+        .bind(id.as_uuid())
+        .execute(&context.writer)
+        .await
+        .map_err(db)?;
     Ok(())
 }
 

@@ -93,11 +93,8 @@ impl App {
             Err(error) if error.code() == Code::SessionNotFound => {}
             other => return other,
         }
-        let spec = SessionSpec {
-            name: session.to_owned(),
-            execution: execution.clone(),
-            ..SessionSpec::default()
-        };
+        let spec =
+            SessionSpec { name: session.to_owned(), execution: execution.clone(), ..SessionSpec::default() };
         match self.create_session(caller, spec).await {
             Ok(created) => Ok(created.id),
             Err(error) if error.code() == Code::AlreadyExists => {

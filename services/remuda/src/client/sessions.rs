@@ -7,7 +7,12 @@ use serde_json::Value;
 
 use super::{
     execution::{self, ExecutionArgs},
-    exit::Exit, json, pages::PageArgs, render, runs::RunTable};
+    exit::Exit,
+    json,
+    pages::PageArgs,
+    render,
+    runs::RunTable,
+};
 use crate::output::{Output, Style, Table, ago, one_line, sanitize};
 
 pub(super) const EXAMPLES: &str = "\

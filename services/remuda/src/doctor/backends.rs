@@ -51,10 +51,14 @@ pub(super) async fn local(config: &Config) -> Check {
     let found = format!("{}; {}", shell.display(), in_words(&features));
     let unconfined = features.iter().any(|feature| feature.state == FeatureState::Unavailable);
     match config.sandbox.hardening {
-        Hardening::Required if unconfined => {
-            Check::problem(NAME, found, "install bubblewrap, or use a kernel with Landlock, or set sandbox.hardening")
+        Hardening::Required if unconfined => Check::problem(
+            NAME,
+            found,
+            "install bubblewrap, or use a kernel with Landlock, or set sandbox.hardening",
+        ),
+        Hardening::Auto if unconfined => {
+            Check::warning(NAME, found, "install bubblewrap: commands are not confined")
         }
-        Hardening::Auto if unconfined => Check::warning(NAME, found, "install bubblewrap: commands are not confined"),
         Hardening::None | Hardening::Auto | Hardening::Required => Check::ok(NAME, found),
     }
 }
@@ -79,7 +83,9 @@ pub(super) async fn docker(config: &Config) -> Check {
     let options = DockerOptions::new(remuda_node::docker_host(config), "doctor", WorkerId::new());
     let backend = DockerBackend::new(options);
     match timeout(PATIENCE, backend.describe()).await {
-        Ok(features) if features.iter().any(|it| it.name == "engine" && it.state == FeatureState::Enforced) => {
+        Ok(features)
+            if features.iter().any(|it| it.name == "engine" && it.state == FeatureState::Enforced) =>
+        {
             let engine = features.iter().find(|it| it.name == "engine").map(|it| it.detail.as_str());
             Check::ok(NAME, format!("{}; {}", engine.unwrap_or_default(), in_words(&features)))
         }

@@ -63,7 +63,8 @@ async fn a_session_executes_in_a_container_of_its_own() {
     let engine = Engine::new("own");
     let dev = engine.dev(&[]).await;
     let cli = &dev.cli;
-    let first = boxed(cli, &engine, "s1", "id -u; cat /proc/1/comm; echo from inside > f; touch /x || echo no").await;
+    let first =
+        boxed(cli, &engine, "s1", "id -u; cat /proc/1/comm; echo from inside > f; touch /x || echo no").await;
     assert_eq!(first["state"], "completed", "{first}");
     let said = output(&first)["stdout"].as_str().unwrap();
     assert!(said.contains("remuda-supervis") && said.ends_with("no\n") && !said.starts_with("0\n"), "{said}");
@@ -72,7 +73,8 @@ async fn a_session_executes_in_a_container_of_its_own() {
     assert!(place["digest"].as_str().unwrap().contains("sha256:"), "{place}");
 
     // The file tools see the same files, and by the same names.
-    let read = cli.one(&["run", "--session", "s1", "--tool", "Read", "--arg", "file_path=/workspace/f"]).await;
+    let read =
+        cli.one(&["run", "--session", "s1", "--tool", "Read", "--arg", "file_path=/workspace/f"]).await;
     assert!(output(&read)["content"].as_str().unwrap().contains("from inside"), "{read}");
     let again = boxed(cli, &engine, "s1", "cat f").await;
     assert_eq!(again["outcomes"][0]["place"]["sandbox_id"], place["sandbox_id"]);
@@ -82,10 +84,12 @@ async fn a_session_executes_in_a_container_of_its_own() {
     assert_eq!(listed["worker_alive"], true);
 
     // The choice is part of the session.
-    let elsewhere = cli.run(&["run", "--session", "s1", "--backend", "local", "--tool", "noop", "--json"]).await;
+    let elsewhere =
+        cli.run(&["run", "--session", "s1", "--backend", "local", "--tool", "noop", "--json"]).await;
     assert_eq!((elsewhere.code, elsewhere.error().0.as_str()), (8, "already_exists"));
     drop(dev);
-    wait_for("the container to go with its worker", GONE_WITHIN, async || engine.containers().is_empty()).await;
+    wait_for("the container to go with its worker", GONE_WITHIN, async || engine.containers().is_empty())
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +98,18 @@ async fn what_cannot_be_is_refused_before_the_first_call() {
     let dev = engine.dev(&[]).await;
     let cli = &dev.cli;
     let missing = cli
-        .run(&["run", "--backend", "docker", "--image", "nobody/has:this", "--tool", "Bash", "--arg", "command=id", "--json"])
+        .run(&[
+            "run",
+            "--backend",
+            "docker",
+            "--image",
+            "nobody/has:this",
+            "--tool",
+            "Bash",
+            "--arg",
+            "command=id",
+            "--json",
+        ])
         .await;
     assert_eq!(missing.code, 1, "{}", missing.stderr);
     let run = &missing.documents()[0];
@@ -162,7 +177,8 @@ async fn a_killed_worker_leaves_no_container() {
     let mut dev = engine.dev(&[]).await;
     for number in 0..10 {
         let session = format!("s{number}");
-        let arguments = ["run", "--detach", "--backend", "docker", "--image", engine.image(), "--session", &session];
+        let arguments =
+            ["run", "--detach", "--backend", "docker", "--image", engine.image(), "--session", &session];
         let busy = ["--tool", "Bash", "--arg", "command=touch busy-$$; sleep 300"];
         assert_eq!(dev.cli.run(&[&arguments[..], &busy].concat()).await.code, 0);
     }
