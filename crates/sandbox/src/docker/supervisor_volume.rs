@@ -1,6 +1,9 @@
 //! The volume that brings our own program into every container.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bollard::{
     body_full,
@@ -26,11 +29,12 @@ const BLOCK: usize = 512;
 pub(super) struct SupervisorVolume {
     name: String,
     filled: Mutex<Arc<OnceCell<()>>>,
+    wanted: AtomicBool,
 }
 
 impl SupervisorVolume {
     pub(super) fn new(instance: &str) -> Self {
-        Self { name: format!("remuda-{instance}"), filled: Mutex::default() }
+        Self { name: format!("remuda-{instance}"), filled: Mutex::default(), wanted: AtomicBool::new(false) }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -39,8 +43,14 @@ impl SupervisorVolume {
 
     /// Makes the volume if there is none yet. Concurrent callers share one attempt.
     pub(super) async fn ready(&self, engine: &Engine, maker: &Maker, image: &Image) -> Result<()> {
+        self.wanted.store(true, Ordering::Relaxed);
         let filled = Arc::clone(&self.lock());
         filled.get_or_try_init(|| fill(engine, &self.name, maker, image)).await.map(drop)
+    }
+
+    /// Whether a container was ever about to be made.
+    pub(super) fn was_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// Forgets that the volume is there: somebody may have removed it.

@@ -186,6 +186,10 @@ impl Pool {
             container.link.close("this worker stops");
         }
         drop((slots, spares, containers));
+        // Most workers never meet an engine: nothing is asked of one that made nothing.
+        if !self.workshop.volume.was_wanted() {
+            return;
+        }
         let remove = async {
             self.workshop.tasks.close();
             self.workshop.tasks.wait().await;
