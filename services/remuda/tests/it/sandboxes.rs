@@ -2,10 +2,11 @@
 
 use std::{collections::HashSet, fs, process::Command, time::Duration};
 
+use remuda_domain::{SandboxId, WorkerId};
 use remuda_testkit::{BusyboxImage, wait_for};
 use serde_json::Value;
 
-use crate::harness::{Cli, Dev, PATIENCE};
+use crate::harness::{Cli, Dev, Done, PATIENCE};
 
 /// Within which nothing of a killed worker may be left.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
@@ -195,6 +196,58 @@ async fn a_killed_worker_leaves_no_container() {
     let only_the_stranger = async || engine.containers() == HashSet::from([stranger.1.clone()]);
     wait_for("all containers of the worker to go", GONE_WITHIN, only_the_stranger).await;
     assert_eq!(engine.docker(&["inspect", "--format", "{{.State.Running}}", &stranger.1]).trim(), "true");
+}
+
+/// The second line: what did not end by itself is found by its labels, and only by those.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_lost_worker_left_is_reaped() {
+    let engine = Engine::new("reaped");
+    let mut dev = engine.dev(&[]).await;
+    boxed(&dev.cli, &engine, "s1", "true").await;
+    let own = engine.containers().into_iter().next().unwrap();
+    let label = "{{index .Config.Labels \"dev.remuda.installation\"}}";
+    let installation = engine.docker(&["inspect", "--format", label, &own]).trim().to_owned();
+    let made = |installation: &str| {
+        let labels = [
+            format!("dev.remuda.installation={installation}"),
+            format!("dev.remuda.worker={}", WorkerId::new()),
+            format!("dev.remuda.sandbox={}", SandboxId::new()),
+        ];
+        let labels: Vec<&str> = labels.iter().flat_map(|label| ["--label", label]).collect();
+        let id = engine.docker(&[&["create"], &labels[..], &[engine.image(), "true"]].concat());
+        Stranger(&engine, id.trim().chars().take(12).collect())
+    };
+    // Never started: nothing in it could have ended by itself.
+    let (left, foreign) = (made(&installation), made("somebody-else"));
+    wait_for("the container of a lost worker to go", GONE_WITHIN, async || {
+        !engine.containers().contains(&left.1)
+    })
+    .await;
+    assert_eq!(engine.containers(), HashSet::from([own, foreign.1.clone()]));
+
+    // By hand, once there is no worker at all: what is left is the volume with the supervisor.
+    dev.server.process.kill();
+    let volumes = || {
+        engine.docker(&[
+            "volume",
+            "ls",
+            "--quiet",
+            "--filter",
+            &format!("label=dev.remuda.installation={installation}"),
+        ])
+    };
+    assert_ne!(volumes(), "");
+    let data = format!("data_dir={}", dev.directory.path().join("data").display());
+    let host = format!("docker.host={}", engine.host);
+    let reap = ["sandboxes", "reap", "--json", "--set", &data, "--set", &host];
+    // The dead worker's lease has to end first.
+    wait_for("the volume to be reaped", PATIENCE, async || {
+        let reaped = Done::run(&reap, &[]).await;
+        assert_eq!(reaped.code, 0, "{}", reaped.stderr);
+        volumes().is_empty()
+    })
+    .await;
+    assert_eq!(engine.containers(), HashSet::from([foreign.1.clone()]));
 }
 
 struct Stranger<'a>(&'a Engine, String);
