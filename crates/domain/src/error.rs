@@ -136,6 +136,34 @@ codes! {
     NoMatch => "no_match", FailedPrecondition, 409;
     /// What to replace is in the file more than once.
     SeveralMatches => "several_matches", FailedPrecondition, 409;
+    /// There is no agent of that name.
+    AgentNotFound => "agent_not_found", NotFound, 404;
+    /// The agent may not be used like this.
+    AgentNotAllowed => "agent_not_allowed", FailedPrecondition, 409;
+    /// The workspace has no agent that could lead a session.
+    MissingDefaultAgent => "missing_default_agent", FailedPrecondition, 409;
+    /// There is no model of that name.
+    ModelNotFound => "model_not_found", NotFound, 404;
+    /// No model is configured that the agent could use.
+    MissingModel => "missing_model", FailedPrecondition, 409;
+    /// The session's model cannot be changed once it has messages.
+    SessionModelLocked => "session_model_locked", FailedPrecondition, 409;
+    /// The model's provider does not accept the key.
+    ModelKeyRefused => "model_key_refused", FailedPrecondition, 424;
+    /// The model's provider does not accept the request.
+    ModelRequestRefused => "model_request_refused", FailedPrecondition, 424;
+    /// What is sent to the model is longer than it can take.
+    ContextTooLong => "context_too_long", FailedPrecondition, 413;
+    /// The model's provider wants less to be asked of it.
+    ModelOverloaded => "model_overloaded", Unavailable, 503;
+    /// The model's provider cannot be reached or is broken.
+    ModelUnavailable => "model_unavailable", Unavailable, 503;
+    /// The model's provider was silent for too long.
+    ModelTimedOut => "model_timed_out", Unavailable, 504;
+    /// The model's answer makes no sense.
+    ModelAnswerInvalid => "model_answer_invalid", FailedPrecondition, 424;
+    /// A definition of a workspace cannot be used.
+    DefinitionInvalid => "definition_invalid", FailedPrecondition, 422;
     /// The command would wait for someone to type.
     NeedsInput => "needs_input", FailedPrecondition, 422;
     /// The background task does not exist, or ended with its run.

@@ -7,12 +7,16 @@
 //!
 //! It does no I/O, spawns nothing and reads no clock: callers pass time in.
 
+pub mod agent;
+pub mod content;
 pub mod error;
 pub mod event;
 pub mod execution;
 pub mod identity;
 pub mod ids;
 pub mod limits;
+pub mod message;
+pub mod model;
 pub mod page;
 pub mod pool;
 pub mod run;

@@ -4,29 +4,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
-    ids::{MessageId, RunId, SessionId, StepId},
-    run::RunState,
+    content::ContentHash,
+    ids::{MessageId, StepId},
+    message::{Part, Role},
+    model::{FinishReason, ModelParameters, ModelRef, Usage},
+    run::{Failure, RunState},
     session::Epoch,
-    tool::{ToolCall, ToolOutcome},
+    tool::{CallStatus, ToolCall, ToolOutcome},
 };
 
-/// What a step does. More kinds (model calls, switches, delegations) follow with the agent runtime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StepKind {
-    ToolCall,
-}
-
-/// One step as stored. `outcome` is missing while the step has only been announced (its *intent*).
+/// One step as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub id: StepId,
     /// Position in the run, from 0.
     pub index: u32,
-    pub kind: StepKind,
-    pub call: ToolCall,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<ToolOutcome>,
+    #[serde(flatten)]
+    pub work: StepWork,
     pub started_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
@@ -34,80 +28,132 @@ pub struct Step {
     pub epoch: Epoch,
 }
 
+/// What a step does, and what came of it: nothing yet while it has only been announced (its *intent*).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum StepWork {
+    ToolCall {
+        call: ToolCall,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<ToolOutcome>,
+    },
+    ModelCall {
+        request: Box<ModelRequest>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outcome: Option<Box<ModelOutcome>>,
+    },
+}
+
+impl StepWork {
+    /// The name of its kind.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::ToolCall { .. } => "tool_call",
+            Self::ModelCall { .. } => "model_call",
+        }
+    }
+}
+
+impl Step {
+    /// The tool call of this step, if it is one.
+    #[must_use]
+    pub const fn call(&self) -> Option<&ToolCall> {
+        match &self.work {
+            StepWork::ToolCall { call, .. } => Some(call),
+            StepWork::ModelCall { .. } => None,
+        }
+    }
+
+    /// How its tool call ended, if it is one and has.
+    #[must_use]
+    pub const fn call_outcome(&self) -> Option<&ToolOutcome> {
+        match &self.work {
+            StepWork::ToolCall { outcome, .. } => outcome.as_ref(),
+            StepWork::ModelCall { .. } => None,
+        }
+    }
+
+    #[must_use]
+    pub const fn is_finished(&self) -> bool {
+        match &self.work {
+            StepWork::ToolCall { outcome, .. } => outcome.is_some(),
+            StepWork::ModelCall { outcome, .. } => outcome.is_some(),
+        }
+    }
+}
+
+/// What was sent to a model. Long texts are in the contents of the store, under their hash: they hardly change from call to call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelRequest {
+    /// The message that the answer becomes.
+    pub message: MessageId,
+    pub agent: String,
+    /// The definitions of the workspace that the run works with.
+    pub definitions: ContentHash,
+    pub model: ModelRef,
+    /// What the provider calls it.
+    pub model_name: String,
+    pub parameters: ModelParameters,
+    /// The system prompt.
+    pub system: ContentHash,
+    /// The tools that were offered, with their descriptions and schemas.
+    pub tools: ContentHash,
+    pub messages: Vec<Sent>,
+    /// The last call that the agent's `max_steps` allows: it was told to conclude.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub concluding: bool,
+}
+
+/// Messages as they were sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sent {
+    /// All messages of the session's transcript from one to another.
+    Stored { first: MessageId, last: MessageId, count: u32 },
+    /// One that is not in the transcript in this form.
+    Given { role: Role, parts: Vec<Part> },
+}
+
+/// What came back from a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelOutcome {
+    /// `completed`, `failed` or `cancelled`.
+    pub status: CallStatus,
+    /// What it said, or had said when it was stopped.
+    pub parts: Vec<Part>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<FinishReason>,
+    pub usage: Usage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    pub duration_ms: u64,
+    /// Requests it took; more than one after faults of the provider.
+    pub attempts: u32,
+    /// What the provider calls this answer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub response_id: String,
+}
+
 /// Completes the steps of a run that ends while nobody executes it: what was begun is interrupted, what was not reached is
 /// skipped or cancelled. Returns the steps that are new or changed.
 #[must_use]
 pub fn settle(calls: &[ToolCall], steps: &[Step], end: RunState, epoch: Epoch, at: Timestamp) -> Vec<Step> {
     let settled = calls.iter().zip(0..).filter_map(|(call, index)| {
-        let found = steps.iter().find(|step| step.call.id == call.id);
-        if found.is_some_and(|step| step.outcome.is_some()) {
+        let found = steps.iter().find(|step| step.call().is_some_and(|it| it.id == call.id));
+        if found.is_some_and(Step::is_finished) {
             return None;
         }
         let outcome = match found {
             Some(_) => ToolOutcome::interrupted(call, "was lost"),
             None => ToolOutcome::unreached(call, end),
         };
-        let new = || Step {
-            id: StepId::new(),
-            index,
-            kind: StepKind::ToolCall,
-            call: call.clone(),
-            outcome: None,
-            started_at: at,
-            finished_at: None,
-            epoch,
-        };
-        let step = found.cloned().unwrap_or_else(new);
-        Some(Step { outcome: Some(outcome), finished_at: Some(at), ..step })
+        let (id, started_at, epoch) =
+            found.map_or((StepId::new(), at, epoch), |step| (step.id, step.started_at, step.epoch));
+        let work = StepWork::ToolCall { call: call.clone(), outcome: Some(outcome) };
+        Some(Step { id, index, work, started_at, finished_at: Some(at), epoch })
     });
     settled.collect()
-}
-
-/// Who said a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    System,
-    User,
-    Assistant,
-    Tool,
-}
-
-impl Role {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::System => "system",
-            Self::User => "user",
-            Self::Assistant => "assistant",
-            Self::Tool => "tool",
-        }
-    }
-
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::System, Self::User, Self::Assistant, Self::Tool].into_iter().find(|role| role.as_str() == text)
-    }
-}
-
-/// One part of a message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Part {
-    Text { text: String },
-    ToolUse { call: ToolCall },
-    ToolResult { outcome: ToolOutcome },
-}
-
-/// One entry of a session's transcript.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Message {
-    pub id: MessageId,
-    pub session: SessionId,
-    pub run: Option<RunId>,
-    pub role: Role,
-    pub parts: Vec<Part>,
-    pub created_at: Timestamp,
 }
 
 #[cfg(test)]

@@ -1,0 +1,187 @@
+//! Agents: who a session talks to, and what they may do.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::ModelParameters;
+
+/// An agent, wherever and in whichever format it was defined.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentDefinition {
+    pub name: String,
+    pub mode: AgentMode,
+    #[serde(default)]
+    pub description: String,
+    /// What it is told, as a part of the system prompt.
+    pub prompt: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<AgentModel>,
+    /// Told once, with the newest message, when a session's agent becomes this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_reminder: Option<String>,
+    #[serde(default)]
+    pub tools: ToolSelection,
+    #[serde(default)]
+    pub disallowed: ToolExclusion,
+    /// Agents it may switch its session to.
+    #[serde(default)]
+    pub switch: Vec<String>,
+    /// Agents it may delegate to.
+    #[serde(default)]
+    pub subagents: Vec<String>,
+    #[serde(default)]
+    pub policy: AgentPolicy,
+    /// Not offered in lists.
+    #[serde(default)]
+    pub hidden: bool,
+    /// Delegations to it do not wait, unless the caller says so.
+    #[serde(default)]
+    pub background: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub color: Option<String>,
+    /// In order; the last that matches decides.
+    #[serde(default)]
+    pub permission: Vec<PermissionRule>,
+    pub origin: AgentOrigin,
+}
+
+/// What an agent may be used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentMode {
+    /// Leads a session.
+    #[default]
+    Primary,
+    /// Works for other agents.
+    Subagent,
+    All,
+}
+
+impl AgentMode {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Subagent => "subagent",
+            Self::All => "all",
+        }
+    }
+
+    /// Whether it may lead a session.
+    #[must_use]
+    pub const fn may_lead(self) -> bool {
+        matches!(self, Self::Primary | Self::All)
+    }
+}
+
+/// The model an agent wants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentModel {
+    /// `platform/<name>`, `workspace/<name>`, or a bare name, which is looked for in the workspace first.
+    pub reference: String,
+    #[serde(default)]
+    pub parameters: ModelParameters,
+}
+
+/// What an agent is given. `None` means all there are of that kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolSelection {
+    pub native: Option<Vec<String>>,
+    pub actions: Option<Vec<String>>,
+    pub skills: Option<Vec<String>>,
+    pub external: Option<Vec<String>>,
+}
+
+/// What an agent is not given, whatever else was said. Names may hold `*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolExclusion {
+    pub native: Vec<String>,
+    pub actions: Vec<String>,
+    pub skills: Vec<String>,
+    pub external: Vec<String>,
+}
+
+/// How far an agent may go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentPolicy {
+    /// Model calls in one run, at least 2. In the last one it has no tools and is told to conclude.
+    pub max_steps: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_timeout: Option<Duration>,
+    pub parallel_tool_calls: bool,
+    pub max_concurrent_subagents: u32,
+}
+
+impl AgentPolicy {
+    pub const DEFAULT_MAX_STEPS: u32 = 8;
+    pub const MIN_MAX_STEPS: u32 = 2;
+    pub const MAX_MAX_STEPS: u32 = 10_000;
+}
+
+impl Default for AgentPolicy {
+    fn default() -> Self {
+        Self {
+            max_steps: Self::DEFAULT_MAX_STEPS,
+            run_timeout: None,
+            tool_timeout: None,
+            parallel_tool_calls: true,
+            max_concurrent_subagents: 4,
+        }
+    }
+}
+
+/// One rule of what an agent may do, in the terms of OpenCode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermissionRule {
+    /// A tool or a kind of them, such as `edit` or `bash`; may hold `*`.
+    pub permission: String,
+    /// What of it, such as a path or a command; may hold `*` and `?`.
+    pub pattern: String,
+    pub action: PermissionAction,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PermissionAction {
+    Allow,
+    Ask,
+    Deny,
+}
+
+/// Where an agent was defined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentOrigin {
+    pub source: AgentSource,
+    /// As seen from the workspace's root, or absolute; missing for built-in agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AgentSource {
+    BuiltIn,
+    Platform,
+    OpenHarness,
+    OpenCode,
+    CodingCode,
+}
+
+impl AgentSource {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BuiltIn => "built-in",
+            Self::Platform => "platform",
+            Self::OpenHarness => "openharness",
+            Self::OpenCode => "opencode",
+            Self::CodingCode => "codingcode",
+        }
+    }
+}

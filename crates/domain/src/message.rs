@@ -1,0 +1,116 @@
+//! Messages: what was said in a session.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Timestamp,
+    ids::{MessageId, RunId, SessionId},
+    tool::{ToolCall, ToolOutcome},
+};
+
+/// Who said a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    System,
+    User,
+    Assistant,
+    Tool,
+}
+
+impl Role {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::System, Self::User, Self::Assistant, Self::Tool].into_iter().find(|role| role.as_str() == text)
+    }
+}
+
+/// One part of a message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Part {
+    Text { text: String },
+    Image { image: Image },
+    Reasoning { reasoning: Reasoning },
+    ToolUse { call: ToolCall },
+    ToolResult { outcome: ToolOutcome },
+}
+
+impl Part {
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+}
+
+/// A picture, in the message itself or where the model's provider can fetch it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "source", rename_all = "snake_case")]
+pub enum Image {
+    Inline {
+        /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
+        media_type: String,
+        /// Base64.
+        data: String,
+    },
+    Url {
+        url: String,
+    },
+}
+
+/// What a model thought before it answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reasoning {
+    /// Empty when the provider keeps it to itself.
+    pub text: String,
+    /// What the provider wants to see again to believe that the text is its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+    /// Reasoning that only the provider can read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redacted: Option<String>,
+    /// The model that thought it, as `platform/…` or `workspace/…`. Others are not shown it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
+}
+
+/// One entry of a session's transcript.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    pub id: MessageId,
+    pub session: SessionId,
+    pub run: Option<RunId>,
+    pub role: Role,
+    /// The agent that was active when it was said; missing for what no agent had to do with.
+    pub agent: Option<String>,
+    pub parts: Vec<Part>,
+    pub created_at: Timestamp,
+}
+
+impl Message {
+    /// All text of it, without reasoning, calls and results.
+    #[must_use]
+    pub fn text(&self) -> String {
+        text_of(&self.parts)
+    }
+}
+
+/// All text of some parts, without reasoning, calls and results.
+#[must_use]
+pub fn text_of(parts: &[Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text { text } => Some(text.as_str()),
+        Part::Image { .. } | Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}

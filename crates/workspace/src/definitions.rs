@@ -1,0 +1,116 @@
+//! What a workspace declares, read and checked.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use remuda_domain::{
+    Code, Error,
+    agent::AgentDefinition,
+    content::Content,
+    error::Result,
+    model::{ModelDefinition, ModelRef, Registry},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{problem::Problem, settings::Settings};
+
+/// Everything that a run needs to know of its workspace. Serialized, it is what a run keeps as the version it started with:
+/// without keys, which are not part of any version, and without problems.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Definitions {
+    pub settings: Settings,
+    /// The text of `AGENTS.md`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    /// By name: built-in, platform's, workspace's, each replacing those before.
+    pub agents: BTreeMap<String, AgentDefinition>,
+    /// By reference.
+    pub models: BTreeMap<ModelRef, ModelDefinition>,
+    /// By name.
+    pub skills: BTreeMap<String, Skill>,
+    /// What could not be used, and why.
+    #[serde(skip)]
+    pub problems: Vec<Problem>,
+}
+
+/// Something an agent can look up when it needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skill {
+    pub name: String,
+    pub description: String,
+    /// The directory of its `SKILL.md`.
+    pub directory: PathBuf,
+    /// What it says, without the frontmatter.
+    pub body: String,
+}
+
+impl Definitions {
+    /// This version, to be stored under its hash.
+    pub fn to_content(&self) -> Result<Content> {
+        let text = serde_json::to_string(self)
+            .map_err(|error| Error::internal("definitions cannot be written").with_source(error))?;
+        Ok(Content::new(text))
+    }
+
+    /// A version that was stored.
+    pub fn from_content(text: &str) -> Result<Self> {
+        serde_json::from_str(text)
+            .map_err(|error| Error::internal("stored definitions cannot be read").with_source(error))
+    }
+
+    /// The agent that leads a session which named none.
+    pub fn default_agent(&self) -> Result<&AgentDefinition> {
+        if let Some(name) = &self.settings.default_agent {
+            return self.leading_agent(name);
+        }
+        let assistant = self.agents.get("assistant").filter(|agent| agent.mode.may_lead());
+        let first = || self.agents.values().find(|agent| agent.mode.may_lead() && !agent.hidden);
+        assistant.or_else(first).ok_or_else(|| {
+            Error::new(Code::MissingDefaultAgent, "the workspace has no agent that could lead a session")
+        })
+    }
+
+    /// The agent of that name, which must be one that leads sessions.
+    pub fn leading_agent(&self, name: &str) -> Result<&AgentDefinition> {
+        let agent = self.agent(name)?;
+        if agent.mode.may_lead() {
+            return Ok(agent);
+        }
+        let message = format!("the agent {name} only works for other agents (mode: subagent)");
+        Err(Error::new(Code::AgentNotAllowed, message).at("agent"))
+    }
+
+    pub fn agent(&self, name: &str) -> Result<&AgentDefinition> {
+        self.agents.get(name).ok_or_else(|| {
+            let broken = self.problems.iter().find(|problem| problem.subject.as_deref() == Some(name));
+            let message = match broken {
+                Some(problem) => format!("the agent {name} cannot be used: {problem}"),
+                None => format!("there is no agent {name}; there are {}", self.agent_names()),
+            };
+            Error::new(Code::AgentNotFound, message).at("agent")
+        })
+    }
+
+    fn agent_names(&self) -> String {
+        let shown = self.agents.values().filter(|agent| !agent.hidden).map(|agent| agent.name.as_str());
+        shown.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The model of a full reference, or of a bare name, which is looked for in the workspace first.
+    pub fn model(&self, name: &str) -> Result<&ModelDefinition> {
+        let found = match name.parse::<ModelRef>() {
+            Ok(reference) => self.models.get(&reference),
+            Err(_) => [Registry::Workspace, Registry::Platform]
+                .into_iter()
+                .find_map(|registry| self.models.get(&ModelRef::new(registry, name))),
+        };
+        found.ok_or_else(|| {
+            let known: Vec<String> = self.models.keys().map(ToString::to_string).collect();
+            let message = if known.is_empty() {
+                format!("there is no model {name}, nor any other: see `remuda models --help`")
+            } else {
+                format!("there is no model {name}; there are {}", known.join(", "))
+            };
+            Error::new(Code::ModelNotFound, message).at("model")
+        })
+    }
+}
