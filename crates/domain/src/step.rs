@@ -31,6 +31,7 @@ pub struct Step {
 /// What a step does, and what came of it: nothing yet while it has only been announced (its *intent*).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "tool calls are the common ones, and one allocation less each")]
 pub enum StepWork {
     ToolCall {
         call: ToolCall,
