@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
-    ids::{EventId, RunId, SessionId, ToolCallId, WorkerId},
+    ids::{EventId, MessageId, RunId, SessionId, ToolCallId, WorkerId},
+    message::{Part, Role},
+    model::{FinishReason, ModelRef, Usage},
     run::{Failure, ParkReason, RunState},
     tool::ToolOutcome,
 };
@@ -64,6 +66,22 @@ pub enum EventBody {
     /// Any end of a call other than a result: failed, timed out, cancelled, interrupted.
     #[serde(rename = "tool.failed")]
     ToolFailed(ToolOutcome),
+    /// A model is being asked. Pieces of its answer follow live, then `message.completed`.
+    #[serde(rename = "model.started")]
+    ModelStarted { message: MessageId, agent: String, model: ModelRef },
+    #[serde(rename = "model.completed")]
+    ModelCompleted { message: MessageId, finish: FinishReason, usage: Usage, attempts: u32, duration_ms: u64 },
+    #[serde(rename = "model.failed")]
+    ModelFailed { message: MessageId, failure: Failure },
+    /// A message entered the transcript.
+    #[serde(rename = "message.completed")]
+    MessageCompleted {
+        message: MessageId,
+        role: Role,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<String>,
+        parts: Vec<Part>,
+    },
     #[serde(rename = "run.completed")]
     RunCompleted,
     #[serde(rename = "run.failed")]
@@ -94,6 +112,10 @@ impl EventBody {
             Self::ToolStarted { .. } => "tool.started",
             Self::ToolCompleted(_) => "tool.completed",
             Self::ToolFailed(_) => "tool.failed",
+            Self::ModelStarted { .. } => "model.started",
+            Self::ModelCompleted { .. } => "model.completed",
+            Self::ModelFailed { .. } => "model.failed",
+            Self::MessageCompleted { .. } => "message.completed",
             Self::RunCompleted => "run.completed",
             Self::RunFailed(_) => "run.failed",
             Self::RunCancelled { .. } => "run.cancelled",
@@ -127,6 +149,35 @@ impl EventBody {
             RunState::Cancelled => Some(Self::RunCancelled { reason: failure().message }),
             RunState::TimedOut => Some(Self::RunTimedOut(failure())),
             RunState::Queued | RunState::Running | RunState::Parked => None,
+        }
+    }
+}
+
+/// A piece of a message that is still being said. It is sent to whoever listens and kept nowhere: the message follows whole, as
+/// an event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    pub run: RunId,
+    pub message: MessageId,
+    pub kind: DeltaKind,
+    /// Bytes of this kind that were said before. Smaller than what a reader has means that the model began anew.
+    pub offset: u64,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeltaKind {
+    Text,
+    Reasoning,
+}
+
+impl DeltaKind {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Reasoning => "reasoning",
         }
     }
 }

@@ -4,7 +4,8 @@ use std::{collections::HashSet, time::Duration};
 
 use crate::{
     error::{Code, Error, Result},
-    run::{RunInput, ToolsInput},
+    message::{Image, Part},
+    run::{MessageInput, RunInput, ToolsInput},
     session::SessionRef,
 };
 
@@ -14,6 +15,11 @@ pub const MAX_CALLS: usize = 256;
 pub const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
 /// JSON text of all arguments of a run.
 pub const MAX_INPUT_BYTES: usize = 4 * 1024 * 1024;
+/// Texts and images of one message.
+pub const MAX_PARTS: usize = 64;
+pub const MAX_URL_BYTES: usize = 4096;
+/// What models can look at.
+pub const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Nesting of arguments: deeper JSON is a mistake or an attack.
 pub const MAX_JSON_DEPTH: usize = 64;
 /// Time limits of runs and tool calls.
@@ -37,6 +43,50 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 pub fn check_input(input: &RunInput, known_tool: impl Fn(&str) -> bool) -> Result<()> {
     match input {
         RunInput::Tools(tools) => check_tools(tools, known_tool),
+        RunInput::Message(message) => check_message(message),
+    }
+}
+
+fn check_message(input: &MessageInput) -> Result<()> {
+    if input.parts.is_empty() {
+        return Err(Error::invalid("message", "expected a text or an image"));
+    }
+    if input.parts.len() > MAX_PARTS {
+        return Err(too_large("message", input.parts.len(), MAX_PARTS, "parts"));
+    }
+    for part in &input.parts {
+        match part {
+            Part::Text { text } if text.trim().is_empty() => {
+                return Err(Error::invalid("message.text", "expected a text that says something"));
+            }
+            Part::Text { text } if text.contains('\0') => {
+                return Err(Error::invalid("message.text", "expected a text without NUL characters"));
+            }
+            Part::Text { .. } => {}
+            Part::Image { image } => check_image(image)?,
+            Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => {
+                return Err(Error::invalid("message", "expected texts and images only"));
+            }
+        }
+    }
+    input.agent.as_deref().map_or(Ok(()), |agent| check_name("message.agent", agent))
+}
+
+fn check_image(image: &Image) -> Result<()> {
+    match image {
+        Image::Inline { media_type, data } => {
+            if !IMAGE_TYPES.contains(&media_type.as_str()) {
+                let expected = format!("expected one of {}", IMAGE_TYPES.join(", "));
+                return Err(Error::invalid("message.images.media_type", expected));
+            }
+            let base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+            if data.is_empty() || data.len() % 4 != 0 || !data.bytes().all(base64) {
+                return Err(Error::invalid("message.images.data", "expected an image as base64"));
+            }
+            Ok(())
+        }
+        Image::Url { url } if url.starts_with("https://") && url.len() <= MAX_URL_BYTES => Ok(()),
+        Image::Url { .. } => Err(Error::invalid("message.images.url", "expected an address that starts with https://")),
     }
 }
 

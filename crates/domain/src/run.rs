@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Timestamp,
     error::{Code, Error},
-    ids::{RunId, SessionId, TenantId},
+    ids::{MessageId, RunId, SessionId, TenantId},
+    message::Part,
     tool::{ToolCall, ToolOutcome},
 };
 
@@ -120,6 +121,7 @@ impl FromStr for RunState {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum RunInput {
     Tools(ToolsInput),
+    Message(MessageInput),
 }
 
 impl RunInput {
@@ -127,8 +129,21 @@ impl RunInput {
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Tools(_) => "tools",
+            Self::Message(_) => "message",
         }
     }
+}
+
+/// A message to the session's agent, who works until it has an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MessageInput {
+    /// What the message is called in the transcript, which it enters when the run starts.
+    pub id: MessageId,
+    /// Texts and images.
+    pub parts: Vec<Part>,
+    /// The agent that leads the session from here on; the session's own when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
 }
 
 /// An ordered list of tool calls.
@@ -250,6 +265,8 @@ pub struct Run {
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub outcomes: Vec<ToolOutcome>,
+    /// What the agent of a `message` run said last.
+    pub answer: Option<String>,
     pub failure: Option<Failure>,
     pub cancel: Option<CancelRequest>,
     pub parked: Option<Parked>,

@@ -207,6 +207,10 @@ pub struct Session {
     pub created_at: Timestamp,
     /// Where its tools execute, as far as it was said.
     pub execution: ExecutionChoice,
+    /// The agent that leads it; the workspace's default one when missing.
+    pub agent: Option<String>,
+    /// The model it was made with; its agent's when missing.
+    pub model: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,10 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Timestamp,
     content::ContentHash,
+    error::Code,
     ids::{MessageId, StepId},
-    message::{Part, Role},
+    message::{Part, Role, text_of},
     model::{FinishReason, ModelParameters, ModelRef, Usage},
-    run::{Failure, RunState},
+    run::{Failure, RunInput, RunState},
     session::Epoch,
     tool::{CallStatus, ToolCall, ToolOutcome},
 };
@@ -75,6 +76,15 @@ impl Step {
         }
     }
 
+    /// The same, taken out.
+    #[must_use]
+    pub fn into_call_outcome(self) -> Option<ToolOutcome> {
+        match self.work {
+            StepWork::ToolCall { outcome, .. } => outcome,
+            StepWork::ModelCall { .. } => None,
+        }
+    }
+
     #[must_use]
     pub const fn is_finished(&self) -> bool {
         match &self.work {
@@ -82,6 +92,16 @@ impl Step {
             StepWork::ModelCall { outcome, .. } => outcome.is_some(),
         }
     }
+}
+
+/// What the last model of a run said, if that was an answer.
+#[must_use]
+pub fn answer(steps: &[Step]) -> Option<String> {
+    let outcome = steps.iter().rev().find_map(|step| match &step.work {
+        StepWork::ModelCall { outcome, .. } => outcome.as_deref(),
+        StepWork::ToolCall { .. } => None,
+    })?;
+    (outcome.status == CallStatus::Completed).then(|| text_of(&outcome.parts)).filter(|text| !text.is_empty())
 }
 
 /// What was sent to a model. Long texts are in the contents of the store, under their hash: they hardly change from call to call.
@@ -136,10 +156,60 @@ pub struct ModelOutcome {
     pub response_id: String,
 }
 
+impl ModelOutcome {
+    /// The outcome of a call without an answer.
+    #[must_use]
+    pub fn without_answer(status: CallStatus, failure: Option<Failure>) -> Self {
+        Self {
+            status,
+            parts: Vec::new(),
+            finish: None,
+            usage: Usage::default(),
+            failure,
+            duration_ms: 0,
+            attempts: 0,
+            response_id: String::new(),
+        }
+    }
+
+    /// The outcome of a call whose worker was lost.
+    #[must_use]
+    pub fn lost() -> Self {
+        let failure = Failure::new(Code::Interrupted, "its worker was lost");
+        Self::without_answer(CallStatus::Interrupted, Some(failure))
+    }
+}
+
 /// Completes the steps of a run that ends while nobody executes it: what was begun is interrupted, what was not reached is
 /// skipped or cancelled. Returns the steps that are new or changed.
 #[must_use]
-pub fn settle(calls: &[ToolCall], steps: &[Step], end: RunState, epoch: Epoch, at: Timestamp) -> Vec<Step> {
+pub fn settle(input: &RunInput, steps: &[Step], end: RunState, epoch: Epoch, at: Timestamp) -> Vec<Step> {
+    match input {
+        RunInput::Tools(input) => settle_calls(&input.calls, steps, end, epoch, at),
+        RunInput::Message(_) => settle_begun(steps, at),
+    }
+}
+
+/// An agent's run has no calls but those that its steps tell of.
+fn settle_begun(steps: &[Step], at: Timestamp) -> Vec<Step> {
+    let begun = steps.iter().filter(|step| !step.is_finished()).cloned();
+    let settled = begun.map(|mut step| {
+        match &mut step.work {
+            StepWork::ToolCall { call, outcome } => *outcome = Some(ToolOutcome::interrupted(call, "was lost")),
+            StepWork::ModelCall { outcome, .. } => *outcome = Some(Box::new(ModelOutcome::lost())),
+        }
+        Step { finished_at: Some(at), ..step }
+    });
+    settled.collect()
+}
+
+fn settle_calls(
+    calls: &[ToolCall],
+    steps: &[Step],
+    end: RunState,
+    epoch: Epoch,
+    at: Timestamp,
+) -> Vec<Step> {
     let settled = calls.iter().zip(0..).filter_map(|(call, index)| {
         let found = steps.iter().find(|step| step.call().is_some_and(|it| it.id == call.id));
         if found.is_some_and(Step::is_finished) {
@@ -162,7 +232,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{ids::ToolCallId, tool::CallStatus};
+    use crate::{ids::ToolCallId, run::ToolsInput, tool::CallStatus};
 
     #[test]
     fn every_call_of_an_ended_run_has_an_outcome() {
@@ -173,15 +243,17 @@ mod tests {
             parallel: false,
             timeout: None,
         };
-        let calls = [call("done"), call("begun"), call("never")];
+        let calls = vec![call("done"), call("begun"), call("never")];
+        let input = RunInput::Tools(ToolsInput { calls, continue_on_error: false, record: false });
         let at = Timestamp::UNIX_EPOCH;
+        let status = |step: &Step| step.call_outcome().unwrap().status;
         // As after a run that was never reached at all.
-        let mut steps = settle(&calls, &[], RunState::Failed, 1, at);
-        assert!(steps.iter().all(|step| step.outcome.as_ref().unwrap().status == CallStatus::Skipped));
+        let mut steps = settle(&input, &[], RunState::Failed, 1, at);
+        assert!(steps.iter().all(|step| status(step) == CallStatus::Skipped));
         steps.pop();
-        steps[1].outcome = None;
-        let settled = settle(&calls, &steps, RunState::Cancelled, 2, at);
-        let status = |step: &Step| step.outcome.as_ref().unwrap().status;
+        let StepWork::ToolCall { outcome, .. } = &mut steps[1].work else { panic!("not a call") };
+        *outcome = None;
+        let settled = settle(&input, &steps, RunState::Cancelled, 2, at);
         assert_eq!(
             settled.iter().map(status).collect::<Vec<_>>(),
             [CallStatus::Interrupted, CallStatus::Cancelled]

@@ -9,8 +9,9 @@ use remuda_domain::{
     execution::ExecutionChoice,
     identity::{ApiKey, Scope, Tenant},
     run::{CancelRequest, Failure, ParkReason, Parked},
+    message::{Message, Role},
     session::{Head, Owner, Session, SessionStatus, Workspace},
-    step::{Message, Role, Step},
+    step::Step,
     worker::{Registration, Worker, WorkerState},
 };
 use sqlx::FromRow;
@@ -42,7 +43,7 @@ macro_rules! head_columns {
 macro_rules! session_columns {
     () => {
         "id, tenant_id, workspace_id, parent_id, name, title, pool, closed, created_at, epoch, owner, current_run, pending, \
-         last_cursor, execution"
+         last_cursor, execution, agent, model"
     };
 }
 
@@ -211,6 +212,8 @@ pub(crate) struct SessionRow {
     pending: i64,
     last_cursor: i64,
     execution: Option<String>,
+    agent: Option<String>,
+    model: Option<String>,
 }
 
 impl SessionRow {
@@ -231,6 +234,8 @@ impl SessionRow {
             last_cursor: self.last_cursor,
             created_at: self.created_at.0,
             execution: execution(self.execution.as_deref())?,
+            agent: self.agent,
+            model: self.model,
         })
     }
 }
@@ -306,6 +311,7 @@ impl RunRow {
             started_at: started_at.map(|at| at.0),
             finished_at: self.finished_at.map(|at| at.0),
             outcomes: Vec::new(),
+            answer: None,
             failure,
             cancel,
             parked,
@@ -327,6 +333,8 @@ pub(crate) struct HeadRunRow {
     pub(crate) run: RunRow,
     pub(crate) root: String,
     pub(crate) execution: Option<String>,
+    pub(crate) agent: Option<String>,
+    pub(crate) model: Option<String>,
 }
 
 #[derive(Debug, FromRow)]
@@ -341,6 +349,7 @@ pub(crate) struct MessageRow {
     session_id: Uuid,
     run_id: Option<Uuid>,
     role: String,
+    agent: Option<String>,
     parts: String,
     created_at: DbTime,
 }
@@ -352,6 +361,7 @@ impl MessageRow {
             session: SessionId::from_uuid(self.session_id),
             run: self.run_id.map(RunId::from_uuid),
             role: Role::parse(&self.role).ok_or_else(|| corrupt("role"))?,
+            agent: self.agent,
             parts: parse("message", &self.parts)?,
             created_at: self.created_at.0,
         })

@@ -4,16 +4,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    ApiKeyId, CommitId, Cursor, Event, Fence, Pool, Run, RunId, RunInput, RunState, SandboxId, SessionId,
+    ApiKeyId, CommitId, Cursor, Event, Fence, MessageId, Pool, Run, RunId, RunInput, RunState, SandboxId, SessionId,
     TenantId, Timestamp, WorkerId, WorkspaceId,
+    content::{Content, ContentHash},
     error::Result,
     event::NewEvent,
     execution::{ExecutionChoice, SandboxRecord},
     identity::{ApiKey, Scope, Tenant},
+    message::{Message, Part, Role},
     page::{Page, PageRequest},
     run::{IfBusy, ParkReason, RunEnd},
     session::{Head, Session, SessionRef, SessionStatus, Workspace},
-    step::{Message, Part, Role, Step},
+    step::Step,
     task::{TaskRound, TaskStatus},
     worker::{Registration, Worker},
 };
@@ -70,16 +72,28 @@ pub trait Sessions {
         status: Option<SessionStatus>,
         page: &PageRequest,
     ) -> Result<Page<Session>>;
-    async fn set_title(&self, tenant: TenantId, session: SessionId, title: &str) -> Result<Changed<Session>>;
+    /// Fails with `session_model_locked` for another model than it has once a run was submitted.
+    async fn update_session(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        update: &SessionUpdate,
+    ) -> Result<Changed<Session>>;
     /// Closing twice is fine and appends no second event.
     async fn close_session(&self, tenant: TenantId, session: SessionId) -> Result<Changed<Session>>;
-    /// Oldest first.
+    /// In the order in which they were said.
     async fn list_messages(
         &self,
         tenant: TenantId,
         session: SessionId,
         page: &PageRequest,
     ) -> Result<Page<Message>>;
+    /// A text that a commit stored under its hash.
+    async fn get_content(&self, tenant: TenantId, hash: ContentHash) -> Result<Option<String>>;
+    /// Fails with `already_exists` when the tenant has a workspace of that name.
+    async fn create_workspace(&self, workspace: &NewWorkspace) -> Result<Workspace>;
+    /// By name.
+    async fn list_workspaces(&self, tenant: TenantId, page: &PageRequest) -> Result<Page<Workspace>>;
 }
 
 /// A change with the events it appended, to be published live after the commit.
@@ -110,6 +124,25 @@ pub struct NewSession {
     pub title: String,
     pub pool: Pool,
     pub execution: ExecutionChoice,
+    pub agent: Option<String>,
+    pub model: Option<String>,
+}
+
+/// What to change of a session; the rest stays.
+#[derive(Clone, Debug, Default)]
+pub struct SessionUpdate {
+    pub title: Option<String>,
+    pub agent: Option<String>,
+    pub model: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewWorkspace {
+    pub id: WorkspaceId,
+    pub tenant: TenantId,
+    pub name: String,
+    /// The directory on the workers.
+    pub root: String,
 }
 
 /// Runs as callers see them.
@@ -277,6 +310,9 @@ pub struct Grant {
     pub workspace_root: String,
     /// Where the session's tools execute, as far as it was said.
     pub execution: ExecutionChoice,
+    /// The agent that leads the session, and the model it was made with, as far as it was said.
+    pub agent: Option<String>,
+    pub model: Option<String>,
 }
 
 /// What a worker writes at once.
@@ -288,7 +324,10 @@ pub struct Commit {
     pub run: RunId,
     /// New or finished steps of the run, by id.
     pub steps: Vec<Step>,
+    /// A commit with messages has events too: these give messages their place.
     pub messages: Vec<NewMessage>,
+    /// Texts that the steps name by their hash. What is stored already is left alone.
+    pub contents: Vec<Content>,
     pub events: Vec<NewEvent>,
     pub then: Then,
 }
@@ -316,11 +355,16 @@ pub struct Finish {
     pub stopped_ago: Option<Duration>,
     /// Give the session up even if another run waits: the worker's turn is over, or it drains.
     pub give_up: bool,
+    /// The agent that leads the session from here on, if it is another one.
+    pub agent: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 pub struct NewMessage {
+    pub id: MessageId,
     pub role: Role,
+    /// The agent that was active when it was said.
+    pub agent: Option<String>,
     pub parts: Vec<Part>,
 }
 

@@ -81,6 +81,18 @@ pub(crate) struct MessageWrite {
     pub(crate) session: Uuid,
     pub(crate) run: Uuid,
     pub(crate) role: &'static str,
+    pub(crate) agent: Option<String>,
     pub(crate) parts: String,
     pub(crate) created_at: DbTime,
+    /// The session's last cursor before it, and its place among those of the same commit.
+    pub(crate) position: i64,
+    pub(crate) ordinal: i32,
+}
+
+/// A text as it is written under its hash.
+#[derive(Debug)]
+pub(crate) struct ContentWrite {
+    pub(crate) tenant: Uuid,
+    pub(crate) hash: [u8; 32],
+    pub(crate) body: String,
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use remuda_domain::{Event, Pool, SessionId, TenantId, WorkerId, error::Result, worker::Signal};
+use remuda_domain::{
+    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, worker::Signal,
+};
 
 /// Carries wake-ups, live events and signals between processes.
 #[async_trait]
@@ -45,6 +47,13 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Listens to the events of one session from now on.
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>>;
+
+    /// Sends pieces of messages to whoever listens now. Never waits: pieces nobody could be told of are dropped, the message
+    /// follows whole.
+    async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]);
+
+    /// Listens to the pieces of messages of one session from now on.
+    async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>>;
 
     /// Sends a signal to a worker. A lost signal is only a late one: the same wish stands in the store.
     async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()>;
@@ -102,6 +111,13 @@ pub trait Token: Send + Sync {
 pub trait EventSource: Send {
     /// The next batch; `None` when the source has ended and must be opened anew. Cancel-safe.
     async fn next(&mut self) -> Option<Vec<Event>>;
+}
+
+/// Pieces of messages of one session.
+#[async_trait]
+pub trait DeltaSource: Send {
+    /// The next pieces; `None` when the source has ended and must be opened anew. Cancel-safe.
+    async fn next(&mut self) -> Option<Vec<Delta>>;
 }
 
 /// Signals for one worker.

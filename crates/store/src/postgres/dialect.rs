@@ -219,7 +219,7 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root, s.execution FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
+        ", w.root, s.execution, s.agent, s.model FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
          JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
          WHERE session_id = wanted.id AND state < 10 ORDER BY seq LIMIT 1) r"
     ))
@@ -281,8 +281,9 @@ pub(crate) async fn load_steps(connection: &mut Connection, runs: &[Uuid]) -> Re
 
 pub(crate) async fn insert_messages(connection: &mut Connection, messages: &[MessageWrite]) -> Result<()> {
     query(
-        "INSERT INTO messages (session_id, id, run_id, role, parts, created_at) \
-         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::timestamptz[])",
+        "INSERT INTO messages (session_id, id, run_id, role, parts, created_at, agent, position, ordinal) \
+         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::timestamptz[], $7::text[], \
+         $8::bigint[], $9::integer[])",
     )
     .bind(messages.iter().map(|message| message.session).collect::<Vec<_>>())
     .bind(messages.iter().map(|message| message.id).collect::<Vec<_>>())
@@ -290,6 +291,9 @@ pub(crate) async fn insert_messages(connection: &mut Connection, messages: &[Mes
     .bind(messages.iter().map(|message| message.role).collect::<Vec<_>>())
     .bind(messages.iter().map(|message| message.parts.as_str()).collect::<Vec<_>>())
     .bind(messages.iter().map(|message| message.created_at.0).collect::<Vec<_>>())
+    .bind(messages.iter().map(|message| message.agent.as_deref()).collect::<Vec<_>>())
+    .bind(messages.iter().map(|message| message.position).collect::<Vec<_>>())
+    .bind(messages.iter().map(|message| message.ordinal).collect::<Vec<_>>())
     .execute(connection)
     .await
     .map_err(db)?;

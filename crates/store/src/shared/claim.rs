@@ -138,7 +138,16 @@ pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: 
     locked.head.current = Some(run.id);
     locked.current_started_at = Some(started_at);
     let time_left = run.deadline().and_then(|deadline| (deadline - at).to_std().ok()).unwrap_or_default();
-    Ok(Grant { fence, run, time_left, steps: Vec::new(), workspace_root: row.root, execution })
+    Ok(Grant {
+        fence,
+        run,
+        time_left,
+        steps: Vec::new(),
+        workspace_root: row.root,
+        execution,
+        agent: row.agent,
+        model: row.model,
+    })
 }
 
 /// Loads what earlier owners committed. A first attempt has no steps, unless the same worker `asked_again` for it.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use remuda_domain::{
-    Code, Error, Event, EventBody, MessageId, RunState, Timestamp, error::Result, event::NewEvent,
+    Code, Cursor, Error, Event, EventBody, RunState, Timestamp, error::Result, event::NewEvent,
     session::Write,
 };
 use uuid::Uuid;
@@ -21,7 +21,7 @@ use crate::{
     error::{db, json},
     rows::{HeadRunRow, LockedHead},
     time::DbTime,
-    written::{MessageWrite, RunFinish, StepWrite},
+    written::{ContentWrite, MessageWrite, RunFinish, StepWrite},
 };
 
 /// A commit that passed its checks.
@@ -105,7 +105,8 @@ fn plan(
         }
         Ok(Write::New) => {}
     }
-    note_messages(commit, at, writes)?;
+    note_messages(commit, locked.head.last_cursor, at, writes)?;
+    note_contents(commit, writes);
     let mut events = commit.events.clone();
     let (more, moves) = match &commit.then {
         Then::Continue => {
@@ -134,6 +135,9 @@ fn plan(
 
 /// Refuses what no worker should ever write.
 fn check(commit: &Commit) -> Result<()> {
+    if !commit.messages.is_empty() && commit.events.is_empty() && matches!(commit.then, Then::Continue) {
+        return Err(Error::internal("messages without an event have no place"));
+    }
     if commit.events.iter().any(|event| event.body.terminal_state().is_some()) {
         return Err(Error::internal("a worker may not report the end of a run by itself"));
     }
@@ -159,18 +163,29 @@ fn note_steps(commit: &Commit, writes: &mut Writes) -> Result<()> {
     Ok(())
 }
 
-fn note_messages(commit: &Commit, at: Timestamp, writes: &mut Writes) -> Result<()> {
-    for message in &commit.messages {
+fn note_messages(commit: &Commit, position: Cursor, at: Timestamp, writes: &mut Writes) -> Result<()> {
+    for (message, ordinal) in commit.messages.iter().zip(0..) {
         writes.messages.push(MessageWrite {
-            id: MessageId::new().as_uuid(),
+            id: message.id.as_uuid(),
             session: commit.fence.session.as_uuid(),
             run: commit.run.as_uuid(),
             role: message.role.as_str(),
+            agent: message.agent.clone(),
             parts: json(&message.parts)?,
             created_at: DbTime(at),
+            position,
+            ordinal,
         });
     }
     Ok(())
+}
+
+fn note_contents(commit: &Commit, writes: &mut Writes) {
+    writes.contents.extend(commit.contents.iter().map(|content| ContentWrite {
+        tenant: commit.fence.tenant.as_uuid(),
+        hash: *content.hash.as_bytes(),
+        body: content.text.clone(),
+    }));
 }
 
 /// The one place that makes terminal events of executed runs: exactly one per run.
@@ -181,7 +196,8 @@ fn note_end(
     at: Timestamp,
     writes: &mut Writes,
 ) -> Result<NewEvent> {
-    let Finish { end, started_at, stopped_ago, .. } = finish;
+    let Finish { end, started_at, stopped_ago, agent, .. } = finish;
+    writes.agents.extend(agent.clone().map(|agent| (commit.fence.session.as_uuid(), agent)));
     let stopped_at =
         stopped_ago.map(|ago| at.checked_sub_signed(chrono::TimeDelta::from_std(ago).unwrap_or_default()));
     writes.finished.push(RunFinish {

@@ -9,7 +9,7 @@ use remuda_domain::{
     event::NewEvent,
     page::{Page, PageRequest},
     run::IfBusy,
-    step::Step,
+    step::{self, Step},
 };
 use sqlx::{AssertSqlSafe, QueryBuilder, Row as _, query, query_as, query_scalar};
 
@@ -63,9 +63,10 @@ async fn merged_steps(connection: &mut Connection, row: &RunRow) -> Result<Vec<S
 /// A run with its outcomes.
 pub(super) async fn load(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Run> {
     let row = load_row(connection, tenant, run).await?;
-    let outcomes =
-        merged_steps(connection, &row).await?.into_iter().filter_map(|step| step.outcome).collect();
-    Ok(Run { outcomes, ..row.into_run()? })
+    let steps = merged_steps(connection, &row).await?;
+    let answer = step::answer(&steps);
+    let outcomes = steps.into_iter().filter_map(Step::into_call_outcome).collect();
+    Ok(Run { outcomes, answer, ..row.into_run()? })
 }
 
 pub(super) async fn pool_of(connection: &mut Connection, session: SessionId) -> Result<Pool> {

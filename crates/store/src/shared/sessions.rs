@@ -3,11 +3,12 @@
 use async_trait::async_trait;
 use remuda_domain::{
     Code, Error, EventBody, SessionId, TenantId, WorkspaceId,
+    content::ContentHash,
     error::Result,
     event::NewEvent,
+    message::Message,
     page::{Page, PageRequest},
     session::{Session, SessionRef, SessionStatus, Workspace},
-    step::Message,
 };
 use sqlx::{QueryBuilder, query, query_as};
 
@@ -19,7 +20,7 @@ use super::{
     writes::{self, Writes},
 };
 use crate::{
-    Changed, NewSession, Sessions,
+    Changed, NewSession, NewWorkspace, SessionUpdate, Sessions,
     error::{db, is_duplicate, json},
     rows::{MessageRow, SessionRow, WorkspaceRow},
     time::{DbTime, now},
@@ -66,8 +67,8 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
     }
     let execution = if session.execution.is_default() { None } else { Some(json(&session.execution)?) };
     let inserted = query(
-        "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at, parent_id, execution) \
-         SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7, $8, $9 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
+        "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at, parent_id, execution, \
+         agent, model) SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7, $8, $9, $10, $11 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
     )
     .bind(session.id.as_uuid())
     .bind(session.tenant.as_uuid())
@@ -78,6 +79,8 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
     .bind(DbTime(at))
     .bind(session.parent.map(SessionId::as_uuid))
     .bind(execution)
+    .bind(session.agent.as_deref())
+    .bind(session.model.as_deref())
     .execute(&mut *tx)
     .await;
     match inserted {
@@ -110,23 +113,32 @@ async fn record(
     Ok(Changed { value, events })
 }
 
-async fn retitle(
+async fn update(
     context: &Context,
     tenant: TenantId,
     session: SessionId,
-    title: &str,
+    update: &SessionUpdate,
 ) -> Result<Changed<Session>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let updated = query("UPDATE sessions SET title = $3 WHERE id = $1 AND tenant_id = $2")
-        .bind(session.as_uuid())
-        .bind(tenant.as_uuid())
-        .bind(title)
-        .execute(&mut *tx)
-        .await
-        .map_err(db)?;
-    if updated.rows_affected() == 0 {
-        return Err(session_not_found());
+    let found = load(&mut tx, tenant, &SessionRef::Id(session)).await?;
+    let locked = lock(&mut tx, std::iter::once(session.as_uuid())).await?;
+    let used = locked.heads.get(&session.as_uuid()).is_some_and(|it| it.head.last_seq > 0);
+    if used && update.model.is_some() && update.model != found.model {
+        let message = "the session has runs, and they are to stay with one model: use another session";
+        return Err(Error::new(Code::SessionModelLocked, message).at("model"));
     }
+    query(
+        "UPDATE sessions SET title = coalesce($3, title), agent = coalesce($4, agent), model = coalesce($5, model) \
+         WHERE id = $1 AND tenant_id = $2",
+    )
+    .bind(session.as_uuid())
+    .bind(tenant.as_uuid())
+    .bind(update.title.as_deref())
+    .bind(update.agent.as_deref())
+    .bind(update.model.as_deref())
+    .execute(&mut *tx)
+    .await
+    .map_err(db)?;
     let changed = record(&mut tx, tenant, session, EventBody::SessionUpdated).await?;
     tx.commit().await.map_err(db)?;
     Ok(changed)
@@ -149,6 +161,28 @@ async fn close(context: &Context, tenant: TenantId, session: SessionId) -> Resul
     };
     tx.commit().await.map_err(db)?;
     Ok(changed)
+}
+
+async fn create_workspace(context: &Context, new: NewWorkspace) -> Result<Workspace> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let at = now();
+    let inserted =
+        query("INSERT INTO workspaces (id, tenant_id, name, root, created_at) VALUES ($1, $2, $3, $4, $5)")
+            .bind(new.id.as_uuid())
+            .bind(new.tenant.as_uuid())
+            .bind(new.name.as_str())
+            .bind(new.root.as_str())
+            .bind(DbTime(at))
+            .execute(&mut *tx)
+            .await;
+    match inserted {
+        Err(error) if is_duplicate(&error) => {
+            return Err(Error::new(Code::AlreadyExists, "a workspace of that name exists").at("name"));
+        }
+        other => other.map_err(db)?,
+    };
+    tx.commit().await.map_err(db)?;
+    Ok(Workspace { id: new.id, tenant: new.tenant, name: new.name, root: new.root, created_at: at })
 }
 
 #[async_trait]
@@ -208,9 +242,14 @@ impl Sessions for SqlStore {
         Ok(Page::from_rows(sessions, page.size, |session| session.id.to_string()))
     }
 
-    async fn set_title(&self, tenant: TenantId, session: SessionId, title: &str) -> Result<Changed<Session>> {
-        let (context, title) = (self.context.clone(), title.to_owned());
-        self.to_the_end(async move { retitle(&context, tenant, session, &title).await }).await
+    async fn update_session(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        changes: &SessionUpdate,
+    ) -> Result<Changed<Session>> {
+        let (context, changes) = (self.context.clone(), changes.clone());
+        self.to_the_end(async move { update(&context, tenant, session, &changes).await }).await
     }
 
     async fn close_session(&self, tenant: TenantId, session: SessionId) -> Result<Changed<Session>> {
@@ -226,15 +265,46 @@ impl Sessions for SqlStore {
     ) -> Result<Page<Message>> {
         self.get_session(tenant, &SessionRef::Id(session)).await?;
         let mut sql: QueryBuilder<Db> = QueryBuilder::new(
-            "SELECT id, session_id, run_id, role, parts, created_at FROM messages WHERE session_id = ",
+            "SELECT id, session_id, run_id, role, agent, parts, created_at FROM messages WHERE session_id = ",
         );
         sql.push_bind(session.as_uuid());
         if let Some(after) = page.after::<remuda_domain::MessageId>()? {
-            sql.push(" AND id > ").push_bind(after.as_uuid());
+            sql.push(" AND (position, ordinal, id) > (SELECT position, ordinal, id FROM messages WHERE session_id = ")
+                .push_bind(session.as_uuid())
+                .push(" AND id = ")
+                .push_bind(after.as_uuid())
+                .push(")");
         }
-        sql.push(" ORDER BY id LIMIT ").push_bind(i64::from(page.size) + 1);
+        sql.push(" ORDER BY position, ordinal, id LIMIT ").push_bind(i64::from(page.size) + 1);
         let rows: Vec<MessageRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
         let messages = rows.into_iter().map(MessageRow::into_message).collect::<Result<Vec<_>>>()?;
         Ok(Page::from_rows(messages, page.size, |message| message.id.to_string()))
+    }
+
+    async fn get_content(&self, tenant: TenantId, hash: ContentHash) -> Result<Option<String>> {
+        sqlx::query_scalar("SELECT body FROM contents WHERE tenant_id = $1 AND hash = $2")
+            .bind(tenant.as_uuid())
+            .bind(hash.as_bytes().as_slice())
+            .fetch_optional(&self.context.reader)
+            .await
+            .map_err(db)
+    }
+
+    async fn create_workspace(&self, workspace: &NewWorkspace) -> Result<Workspace> {
+        let (context, new) = (self.context.clone(), workspace.clone());
+        self.to_the_end(async move { create_workspace(&context, new).await }).await
+    }
+
+    async fn list_workspaces(&self, tenant: TenantId, page: &PageRequest) -> Result<Page<Workspace>> {
+        let mut sql: QueryBuilder<Db> =
+            QueryBuilder::new("SELECT id, tenant_id, name, root, created_at FROM workspaces WHERE tenant_id = ");
+        sql.push_bind(tenant.as_uuid());
+        if let Some(after) = page.after::<String>()? {
+            sql.push(" AND name > ").push_bind(after);
+        }
+        sql.push(" ORDER BY name LIMIT ").push_bind(i64::from(page.size) + 1);
+        let rows: Vec<WorkspaceRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
+        let workspaces = rows.into_iter().map(Into::into).collect();
+        Ok(Page::from_rows(workspaces, page.size, |workspace: &Workspace| workspace.name.clone()))
     }
 }

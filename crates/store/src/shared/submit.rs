@@ -261,6 +261,7 @@ fn new_run(request: &NewRun, seq: i64, at: Timestamp) -> Run {
         started_at: None,
         finished_at: None,
         outcomes: Vec::new(),
+        answer: None,
         failure: None,
         cancel: None,
         parked: None,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Event, EventBody, Run, RunInput, RunState, Timestamp,
+    Event, EventBody, Run, RunState, Timestamp,
     error::Result,
     event::NewEvent,
     run::Failure,
@@ -21,7 +21,7 @@ use crate::{
     error::{db, json},
     rows::LockedHead,
     time::DbTime,
-    written::{CancelMark, Chunk, MessageWrite, RunFinish, RunReturn, StepWrite},
+    written::{CancelMark, Chunk, ContentWrite, MessageWrite, RunFinish, RunReturn, StepWrite},
 };
 
 /// The rows that a batch adds and changes, the heads of its sessions apart.
@@ -32,6 +32,9 @@ pub(super) struct Writes {
     pub(super) returned: Vec<RunReturn>,
     pub(super) steps: Vec<StepWrite>,
     pub(super) messages: Vec<MessageWrite>,
+    pub(super) contents: Vec<ContentWrite>,
+    /// Sessions with the agents that lead them from here on.
+    pub(super) agents: Vec<(Uuid, String)>,
     chunks: Vec<Chunk>,
 }
 
@@ -62,10 +65,9 @@ impl Writes {
         at: Timestamp,
     ) -> Result<Vec<NewEvent>> {
         let Ended { run, steps, state, failure, attempts } = *ended;
-        let RunInput::Tools(input) = &run.input;
         // A run that never started has nothing to say of its calls.
         let settled = match run.started_at {
-            Some(_) => step::settle(&input.calls, steps, state, locked.head.epoch, at),
+            Some(_) => step::settle(&run.input, steps, state, locked.head.epoch, at),
             None => Vec::new(),
         };
         locked.head.retire(run.id);
@@ -80,7 +82,7 @@ impl Writes {
             lost_attempts: attempts.1,
             stopped_at: None,
         });
-        let outcomes = settled.into_iter().filter_map(|step| step.outcome);
+        let outcomes = settled.iter().filter_map(Step::call_outcome).cloned();
         let interrupted = outcomes.filter(|outcome| outcome.status == CallStatus::Interrupted);
         let end = EventBody::for_end(state, Some(failure)).unwrap_or(EventBody::RunFailed(failure.clone()));
         let bodies = interrupted.map(EventBody::ToolFailed).chain([end]);
@@ -105,6 +107,12 @@ impl Writes {
         if !self.messages.is_empty() {
             dialect::insert_messages(connection, &self.messages).await?;
         }
+        for content in &self.contents {
+            save_content(connection, content).await?;
+        }
+        for (session, agent) in &self.agents {
+            set_agent(connection, *session, agent).await?;
+        }
         if !self.chunks.is_empty() {
             dialect::append_chunks(connection, &self.chunks).await?;
         }
@@ -126,6 +134,28 @@ async fn mark_cancel(connection: &mut Connection, mark: &CancelMark) -> Result<(
         .bind(mark.run)
         .bind(mark.at)
         .bind(mark.reason.as_str())
+        .execute(connection)
+        .await
+        .map_err(db)?;
+    Ok(())
+}
+
+/// Rare: a text is sent when a worker does not know it to be stored.
+async fn save_content(connection: &mut Connection, content: &ContentWrite) -> Result<()> {
+    query("INSERT INTO contents (tenant_id, hash, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
+        .bind(content.tenant)
+        .bind(content.hash.as_slice())
+        .bind(content.body.as_str())
+        .execute(connection)
+        .await
+        .map_err(db)?;
+    Ok(())
+}
+
+async fn set_agent(connection: &mut Connection, session: Uuid, agent: &str) -> Result<()> {
+    query("UPDATE sessions SET agent = $2 WHERE id = $1")
+        .bind(session)
+        .bind(agent)
         .execute(connection)
         .await
         .map_err(db)?;

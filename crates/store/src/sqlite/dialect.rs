@@ -187,7 +187,7 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root, s.execution FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
+        ", w.root, s.execution, s.agent, s.model FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
          CROSS JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN runs r ON r.id = \
          (SELECT id FROM runs WHERE session_id = s.id AND state < 10 ORDER BY seq LIMIT 1)"
     ))
@@ -252,7 +252,8 @@ pub(crate) async fn load_steps(connection: &mut Connection, runs: &[Uuid]) -> Re
 pub(crate) async fn insert_messages(connection: &mut Connection, messages: &[MessageWrite]) -> Result<()> {
     for message in messages {
         query(
-            "INSERT INTO messages (session_id, id, run_id, role, parts, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO messages (session_id, id, run_id, role, parts, created_at, agent, position, ordinal) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         )
         .bind(message.session)
         .bind(message.id)
@@ -260,6 +261,9 @@ pub(crate) async fn insert_messages(connection: &mut Connection, messages: &[Mes
         .bind(message.role)
         .bind(message.parts.as_str())
         .bind(message.created_at)
+        .bind(message.agent.as_deref())
+        .bind(message.position)
+        .bind(message.ordinal)
         .execute(&mut *connection)
         .await
         .map_err(db)?;
