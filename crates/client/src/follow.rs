@@ -19,6 +19,17 @@ const GOOD_SUBSCRIPTION: Duration = Duration::from_secs(10);
 /// Events in order, each once. See [`Client::follow`].
 pub type EventStream = BoxStream<'static, Result<v1::Event>>;
 
+/// Events in order, each once, and between them pieces of messages. See [`Client::follow_with_deltas`].
+pub type FollowStream = BoxStream<'static, Result<Followed>>;
+
+/// What following gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Followed {
+    Event(v1::Event),
+    /// A piece of a message that is being said. Pieces may be missing; the message follows whole, as `message.completed`.
+    Delta(v1::Delta),
+}
+
 /// What to follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -47,10 +58,29 @@ impl Client {
     /// [`give_up_after`](crate::ClientOptions::give_up_after) without progress the last error ends the stream.
     #[must_use]
     pub fn follow(&self, target: Target, after_cursor: Cursor) -> EventStream {
+        let events = self.follow_either(target, after_cursor, false).filter_map(|followed| async {
+            match followed {
+                Ok(Followed::Event(event)) => Some(Ok(event)),
+                Ok(Followed::Delta(_)) => None,
+                Err(error) => Some(Err(error)),
+            }
+        });
+        events.boxed()
+    }
+
+    /// Follows events in the same way, and the pieces of messages that are being said. Those of a time without a connection
+    /// do not come again.
+    #[must_use]
+    pub fn follow_with_deltas(&self, target: Target, after_cursor: Cursor) -> FollowStream {
+        self.follow_either(target, after_cursor, true)
+    }
+
+    fn follow_either(&self, target: Target, after_cursor: Cursor, deltas: bool) -> FollowStream {
         let follow = Follow {
             client: self.clone(),
             target,
             cursor: after_cursor,
+            deltas,
             retry: self.retry(),
             open: None,
             known_finished: false,
@@ -65,6 +95,7 @@ struct Follow {
     target: Target,
     /// The last cursor given out.
     cursor: Cursor,
+    deltas: bool,
     retry: Retry,
     open: Option<Open>,
     /// The run was finished before the current subscription began.
@@ -79,7 +110,7 @@ struct Open {
     since: Instant,
 }
 
-/// Why a subscription gave no further event.
+/// Why a subscription gave nothing further.
 enum Pause {
     /// The server ended it without an error.
     Ended,
@@ -87,18 +118,20 @@ enum Pause {
 }
 
 impl Follow {
-    async fn step(mut self) -> Option<(Result<v1::Event>, Self)> {
+    async fn step(mut self) -> Option<(Result<Followed>, Self)> {
         if self.done {
             return None;
         }
         loop {
-            let pause = match self.next_event().await {
-                Ok(event) if event.cursor <= self.cursor => continue,
-                Ok(event) => {
-                    self.cursor = event.cursor;
+            let pause = match self.next_item().await {
+                Ok(Followed::Event(event)) if event.cursor <= self.cursor => continue,
+                Ok(followed) => {
                     self.retry.progress();
-                    self.done = self.ends_with(&event);
-                    return Some((Ok(event), self));
+                    if let Followed::Event(event) = &followed {
+                        self.cursor = event.cursor;
+                        self.done = self.ends_with(event);
+                    }
+                    return Some((Ok(followed), self));
                 }
                 Err(pause) => pause,
             };
@@ -117,15 +150,21 @@ impl Follow {
         matches!(&self.target, Target::Run(run) if *run == event.run_id) && terminal_state(event).is_some()
     }
 
-    async fn next_event(&mut self) -> Result<v1::Event, Pause> {
+    async fn next_item(&mut self) -> Result<Followed, Pause> {
         if self.open.is_none() {
             self.open = Some(self.subscribe().await.map_err(Pause::Failed)?);
         }
         let Some(open) = &mut self.open else { return Err(Pause::Ended) };
         loop {
             match open.events.message().await {
-                Ok(Some(v1::SubscribeResponse { event: Some(event) })) => return Ok(event),
-                Ok(Some(v1::SubscribeResponse { event: None })) => {}
+                Ok(Some(v1::SubscribeResponse { event: Some(event), .. })) => {
+                    return Ok(Followed::Event(event));
+                }
+                Ok(Some(v1::SubscribeResponse { delta: Some(delta), .. })) if self.deltas => {
+                    return Ok(Followed::Delta(delta));
+                }
+                // From a newer server.
+                Ok(Some(_)) => {}
                 Ok(None) => return Err(Pause::Ended),
                 Err(status) => {
                     let failed = self.client.answer::<()>(&open.peer, Err(broken(status)));
@@ -141,7 +180,11 @@ impl Follow {
             Target::Session(session) => v1::subscribe_request::Target::Session(session.clone()),
             Target::Run(run) => v1::subscribe_request::Target::RunId(run.clone()),
         };
-        let request = v1::SubscribeRequest { target: Some(target), after_cursor: self.cursor };
+        let request = v1::SubscribeRequest {
+            target: Some(target),
+            after_cursor: self.cursor,
+            deltas: self.deltas,
+        };
         let mut service = self.client.stream_client(&peer);
         // A deadline in the request would end the stream itself: only its beginning is bounded.
         let answer = timeout(self.client.options().request_timeout, service.subscribe(request)).await;

@@ -6,6 +6,7 @@ use remuda_domain::{Code, error::Result, limits};
 use remuda_proto::v1::{
     self, fleet_service_client::FleetServiceClient, meta_service_client::MetaServiceClient,
     run_service_client::RunServiceClient, session_service_client::SessionServiceClient,
+    workspace_service_client::WorkspaceServiceClient,
 };
 use tonic::Request;
 
@@ -43,10 +44,16 @@ calls! {
     RunServiceClient::get_run(GetRunRequest) -> GetRunResponse;
     RunServiceClient::list_runs(ListRunsRequest) -> ListRunsResponse;
     RunServiceClient::list_steps(ListStepsRequest) -> ListStepsResponse;
+    /// A text that a step names by its hash.
+    RunServiceClient::get_content(GetContentRequest) -> GetContentResponse;
     /// Asks for a run to stop.
     RunServiceClient::cancel_run(CancelRunRequest) -> CancelRunResponse;
     /// Why is this run not finished?
     RunServiceClient::explain_run(ExplainRunRequest) -> ExplainRunResponse;
+    /// Registers a directory that the workers have.
+    WorkspaceServiceClient::create_workspace(CreateWorkspaceRequest) -> CreateWorkspaceResponse;
+    WorkspaceServiceClient::get_workspace(GetWorkspaceRequest) -> GetWorkspaceResponse;
+    WorkspaceServiceClient::list_workspaces(ListWorkspacesRequest) -> ListWorkspacesResponse;
     FleetServiceClient::list_workers(ListWorkersRequest) -> ListWorkersResponse;
     FleetServiceClient::get_queue_stats(GetQueueStatsRequest) -> GetQueueStatsResponse;
     FleetServiceClient::drain_worker(DrainWorkerRequest) -> DrainWorkerResponse;

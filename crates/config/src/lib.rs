@@ -28,6 +28,6 @@ pub use error::{Error, Origin, Problem};
 pub use load::{LoadOptions, Loaded};
 pub use secret::SecretUrl;
 pub use tree::{
-    Config, Docker, Hardening, Limits, LogFormat, Nats, Reconciler, RequireKeys, Sandbox, Server, Store,
-    Stream, Telemetry, Tools, Worker, Workspaces,
+    Config, Docker, Hardening, Limits, LogFormat, Models, Nats, Platform, Reconciler, RequireKeys, Sandbox,
+    Server, Store, Stream, Telemetry, Tools, Worker, Workspaces,
 };

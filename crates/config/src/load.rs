@@ -178,6 +178,18 @@ impl Config {
         } else {
             self.data_dir = options.absolute(&self.data_dir);
         }
+        let platform = &mut self.platform;
+        for directory in [
+            &mut platform.models_dir,
+            &mut platform.agents_dir,
+            &mut platform.skills_dir,
+            &mut platform.tools_dir,
+            &mut platform.templates_dir,
+        ] {
+            if !directory.as_os_str().is_empty() {
+                *directory = options.absolute(directory);
+            }
+        }
         if !self.workspaces.root.as_os_str().is_empty() {
             self.workspaces.root = options.absolute(&self.workspaces.root);
         } else if !self.data_dir.as_os_str().is_empty() {

@@ -23,6 +23,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     pub docker: Docker,
     pub tools: Tools,
+    pub platform: Platform,
+    pub models: Models,
     pub limits: Limits,
     pub telemetry: Telemetry,
 }
@@ -295,6 +297,47 @@ pub struct Tools {
     pub web_allowed: Vec<String>,
     pub search_url: String,
     pub search_key: SecretUrl,
+}
+
+/// What agents of all workspaces can use. Directories are absolute after [`Config::load`], or empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Platform {
+    pub models_dir: PathBuf,
+    pub agents_dir: PathBuf,
+    pub skills_dir: PathBuf,
+    pub tools_dir: PathBuf,
+    pub templates_dir: PathBuf,
+    pub default_model: String,
+    /// Names, or beginnings of names that end in `*`.
+    pub workspace_env: Vec<String>,
+}
+
+/// How models are asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Models {
+    #[serde(with = "duration")]
+    pub connect_timeout: Duration,
+    #[serde(with = "duration")]
+    pub first_byte_timeout: Duration,
+    #[serde(with = "duration")]
+    pub idle_timeout: Duration,
+    pub max_attempts: u32,
+    #[serde(with = "duration")]
+    pub retry_delay: Duration,
+}
+
+impl Default for Models {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            first_byte_timeout: Duration::from_secs(120),
+            idle_timeout: Duration::from_secs(120),
+            max_attempts: 5,
+            retry_delay: Duration::from_secs(2),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -38,6 +38,12 @@ pub(crate) fn rules(config: &Config) -> Vec<Broken> {
     broken.number("limits.max_lost_attempts", config.limits.max_lost_attempts, 1..=1000);
     broken.docker(&config.docker);
     broken.endpoint("tools.search_url", &config.tools.search_url);
+    let models = &config.models;
+    broken.duration("models.connect_timeout", models.connect_timeout, 100 * MILLISECOND..=HOUR);
+    broken.duration("models.first_byte_timeout", models.first_byte_timeout, 100 * MILLISECOND..=HOUR);
+    broken.duration("models.idle_timeout", models.idle_timeout, 100 * MILLISECOND..=HOUR);
+    broken.duration("models.retry_delay", models.retry_delay, MILLISECOND..=HOUR);
+    broken.number("models.max_attempts", models.max_attempts, 1..=20);
     broken.telemetry(config);
     broken.0
 }

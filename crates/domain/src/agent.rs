@@ -17,6 +17,9 @@ pub struct AgentDefinition {
     pub prompt: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<AgentModel>,
+    /// How its model is asked, whichever that is: an agent may set a temperature and leave the model open.
+    #[serde(default)]
+    pub parameters: ModelParameters,
     /// Told once, with the newest message, when a session's agent becomes this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_reminder: Option<String>,

@@ -78,6 +78,8 @@ codes! {
     RunNotFound => "run_not_found", NotFound, 404;
     /// The workspace does not exist, or belongs to another tenant.
     WorkspaceNotFound => "workspace_not_found", NotFound, 404;
+    /// Nothing is stored under this hash, or it belongs to another tenant.
+    ContentNotFound => "content_not_found", NotFound, 404;
     /// The tenant does not exist.
     TenantNotFound => "tenant_not_found", NotFound, 404;
     /// The worker does not exist.
@@ -162,6 +164,8 @@ codes! {
     ModelTimedOut => "model_timed_out", Unavailable, 504;
     /// The model's answer makes no sense.
     ModelAnswerInvalid => "model_answer_invalid", FailedPrecondition, 424;
+    /// The same call gave the same result too often.
+    RepeatedCall => "repeated_call", FailedPrecondition, 409;
     /// A definition of a workspace cannot be used.
     DefinitionInvalid => "definition_invalid", FailedPrecondition, 422;
     /// The command would wait for someone to type.

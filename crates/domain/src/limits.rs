@@ -18,6 +18,8 @@ pub const MAX_INPUT_BYTES: usize = 4 * 1024 * 1024;
 /// Texts and images of one message.
 pub const MAX_PARTS: usize = 64;
 pub const MAX_URL_BYTES: usize = 4096;
+/// The path of a workspace's directory.
+pub const MAX_ROOT_BYTES: usize = 4096;
 /// What models can look at.
 pub const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Nesting of arguments: deeper JSON is a mistake or an attack.
@@ -54,6 +56,7 @@ fn check_message(input: &MessageInput) -> Result<()> {
     if input.parts.len() > MAX_PARTS {
         return Err(too_large("message", input.parts.len(), MAX_PARTS, "parts"));
     }
+    let mut images = 0;
     for part in &input.parts {
         match part {
             Part::Text { text } if text.trim().is_empty() => {
@@ -63,7 +66,10 @@ fn check_message(input: &MessageInput) -> Result<()> {
                 return Err(Error::invalid("message.text", "expected a text without NUL characters"));
             }
             Part::Text { .. } => {}
-            Part::Image { image } => check_image(image)?,
+            Part::Image { image } => {
+                check_image(image, images)?;
+                images += 1;
+            }
             Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => {
                 return Err(Error::invalid("message", "expected texts and images only"));
             }
@@ -72,21 +78,27 @@ fn check_message(input: &MessageInput) -> Result<()> {
     input.agent.as_deref().map_or(Ok(()), |agent| check_name("message.agent", agent))
 }
 
-fn check_image(image: &Image) -> Result<()> {
+fn check_image(image: &Image, index: usize) -> Result<()> {
+    let field = |name: &str| format!("message.images[{index}].{name}");
     match image {
         Image::Inline { media_type, data } => {
             if !IMAGE_TYPES.contains(&media_type.as_str()) {
                 let expected = format!("expected one of {}", IMAGE_TYPES.join(", "));
-                return Err(Error::invalid("message.images.media_type", expected));
+                return Err(Error::invalid(field("media_type"), expected));
             }
             let base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
             if data.is_empty() || data.len() % 4 != 0 || !data.bytes().all(base64) {
-                return Err(Error::invalid("message.images.data", "expected an image as base64"));
+                return Err(Error::invalid(field("data"), "expected the bytes of an image"));
             }
             Ok(())
         }
-        Image::Url { url } if url.starts_with("https://") && url.len() <= MAX_URL_BYTES => Ok(()),
-        Image::Url { .. } => Err(Error::invalid("message.images.url", "expected an address that starts with https://")),
+        Image::Url { url } => {
+            let visible = url.len() <= MAX_URL_BYTES && url.bytes().all(|byte| byte.is_ascii_graphic());
+            match url.strip_prefix("https://") {
+                Some(rest) if visible && !rest.is_empty() && !rest.starts_with('/') => Ok(()),
+                _ => Err(Error::invalid(field("url"), "expected an address that starts with https://")),
+            }
+        }
     }
 }
 
@@ -149,6 +161,14 @@ pub fn check_input_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
+/// Checks the texts and images of a message together.
+pub fn check_message_size(bytes: usize) -> Result<()> {
+    if bytes > MAX_INPUT_BYTES {
+        return Err(too_large("message", bytes, MAX_INPUT_BYTES, "bytes of text and images"));
+    }
+    Ok(())
+}
+
 fn too_large(field: &str, actual: usize, limit: usize, unit: &str) -> Error {
     Error::new(Code::TooLarge, format!("{actual} {unit}, at most {limit} are allowed")).at(field)
 }
@@ -171,6 +191,28 @@ pub fn check_name(field: &str, name: &str) -> Result<()> {
     }
     if name.starts_with("ses_") {
         return Err(Error::invalid(field, "expected a name that does not start like an id (ses_)"));
+    }
+    Ok(())
+}
+
+/// Checks how a model is named: `platform/<name>`, `workspace/<name>` or `<name>`. Whether it exists is for workers to say.
+pub fn check_model(field: &str, model: &str) -> Result<()> {
+    check_name(field, model)?;
+    if matches!(model.split_once('/'), Some(("platform" | "workspace", ""))) {
+        return Err(Error::invalid(field, "expected platform/<name>, workspace/<name> or <name>"));
+    }
+    Ok(())
+}
+
+/// Checks the directory of a workspace: an absolute path that names one place in one way.
+pub fn check_root(field: &str, root: &str) -> Result<()> {
+    let normal = |rest: &str| rest.split('/').all(|part| !matches!(part, "" | "." | ".."));
+    let absolute = root == "/" || root.strip_prefix('/').is_some_and(normal);
+    if !absolute || root.len() > MAX_ROOT_BYTES || root.chars().any(char::is_control) {
+        return Err(Error::invalid(
+            field,
+            "expected an absolute path of at most 4096 bytes, without . and .. and empty parts",
+        ));
     }
     Ok(())
 }
@@ -257,6 +299,53 @@ mod tests {
         }
         for good in ["s1", "build #7", "日本語", "a.b*>"] {
             assert!(check_name("name", good).is_ok(), "{good:?}");
+        }
+    }
+
+    fn said(parts: Vec<Part>) -> RunInput {
+        RunInput::Message(MessageInput { id: crate::ids::MessageId::new(), parts, agent: None })
+    }
+
+    fn inline(media_type: &str, data: &str) -> Part {
+        Part::Image { image: Image::Inline { media_type: media_type.to_owned(), data: data.to_owned() } }
+    }
+
+    #[test]
+    fn bad_messages_name_their_field() {
+        let invalid = |field: &str| (Code::InvalidArgument, field.to_owned());
+        let linked = |url: &str| Part::Image { image: Image::Url { url: url.to_owned() } };
+        assert_eq!(rejected(&said(vec![])), invalid("message"));
+        for text in [" \n", "a\0b"] {
+            assert_eq!(rejected(&said(vec![Part::text(text)])), invalid("message.text"));
+        }
+        let second = |part| said(vec![Part::text("look"), inline("image/png", "AAAA"), part]);
+        assert!(check_input(&second(linked("https://host/a.png")), |_| false).is_ok());
+        let field = |name: &str| invalid(&format!("message.images[1].{name}"));
+        assert_eq!(rejected(&second(inline("image/svg+xml", "AAAA"))), field("media_type"));
+        for data in ["", "AAA", "AA\nA"] {
+            assert_eq!(rejected(&second(inline("image/png", data))), field("data"));
+        }
+        for url in ["http://host/a", "https://", "https:///etc/passwd", "https://host/a b", "file:///x"] {
+            assert_eq!(rejected(&second(linked(url))), field("url"), "{url}");
+        }
+        let many = said((0..=MAX_PARTS).map(|_| Part::text("a")).collect());
+        assert_eq!(rejected(&many), (Code::TooLarge, "message".to_owned()));
+    }
+
+    #[test]
+    fn models_and_roots_have_a_shape() {
+        for good in ["gpt", "platform/gpt", "workspace/a/b"] {
+            assert!(check_model("model", good).is_ok(), "{good}");
+        }
+        for bad in ["", "platform/", "workspace/", "a\n"] {
+            assert!(check_model("model", bad).is_err(), "{bad:?}");
+        }
+        for good in ["/", "/srv/project", "/srv/a b/..c", "/日本"] {
+            assert!(check_root("root", good).is_ok(), "{good}");
+        }
+        let long = format!("/{}", "x".repeat(MAX_ROOT_BYTES));
+        for bad in ["", "srv", "./srv", "/srv/../etc", "/srv/.", "/srv//a", "/srv/", "//", "/a\0b", "/a\nb", &long] {
+            assert!(check_root("root", bad).is_err(), "{bad:?}");
         }
     }
 

@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Code, CommitId, Error, EventBody, Fence, RunId, Timestamp, error::Result, event::NewEvent, step::Step,
+    Code, CommitId, Error, EventBody, Fence, RunId, Timestamp, content::Content, error::Result,
+    event::NewEvent, step::Step,
 };
-use remuda_store::{Commit, Store, Then};
+use remuda_store::{Commit, NewMessage, Store, Then};
 use remuda_transport::Transport;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,21 @@ pub struct Journal {
 impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Journal").field("fence", &self.fence).field("run", &self.run).finish_non_exhaustive()
+    }
+}
+
+/// What a commit holds besides events.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    pub steps: Vec<Step>,
+    pub messages: Vec<NewMessage>,
+    pub contents: Vec<Content>,
+}
+
+impl Entry {
+    #[must_use]
+    pub fn steps(steps: Vec<Step>) -> Self {
+        Self { steps, ..Self::default() }
     }
 }
 
@@ -62,15 +78,16 @@ impl Journal {
         std::mem::take(&mut self.noted)
     }
 
-    /// Commits steps with the noted events, and publishes these. Waits for a store that does not answer until the session
+    /// Commits an entry with the noted events, and publishes these. Waits for a store that does not answer until the session
     /// must be abandoned: without the commit nothing may go on.
-    pub async fn commit(&mut self, steps: Vec<Step>) -> Result<()> {
+    pub async fn commit(&mut self, entry: Entry) -> Result<()> {
         let commit = Commit {
             id: CommitId::new(),
             fence: self.fence,
             run: self.run,
-            steps,
-            messages: Vec::new(),
+            steps: entry.steps,
+            messages: entry.messages,
+            contents: entry.contents,
             events: self.take_notes(),
             then: Then::Continue,
         };

@@ -10,19 +10,22 @@
 //! The engine does not own sessions, renew leases or take tokens; its caller does, and says through [`RunControl`] when
 //! to stop.
 
+mod agent;
 mod calls;
 mod journal;
 mod placement;
 mod plan;
-mod run;
+mod stand;
+mod tools_run;
 
 use std::sync::Arc;
 
-pub use journal::{Journal, patiently};
+pub use agent::AgentRuntime;
+pub use journal::{Entry, Journal, patiently};
 pub use placement::Placement;
-use remuda_domain::{Timestamp, event::NewEvent, run::RunEnd, step::Step};
+use remuda_domain::{RunInput, Timestamp, content::Content, event::NewEvent, run::RunEnd, step::Step};
 use remuda_sandbox::Backends;
-use remuda_store::{NewMessage, Store};
+use remuda_store::{Grant, NewMessage, Store};
 use remuda_tools::Registry;
 use remuda_transport::Transport;
 use tokio::time::Instant;
@@ -36,6 +39,7 @@ pub struct Engine {
     pub tools: Registry,
     pub backends: Backends,
     pub placement: Arc<Placement>,
+    pub agents: Arc<AgentRuntime>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -85,4 +89,21 @@ pub struct Ending {
     pub steps: Vec<Step>,
     pub events: Vec<NewEvent>,
     pub messages: Vec<NewMessage>,
+    pub contents: Vec<Content>,
+    /// The agent that leads the session from here on, if it is another one.
+    pub agent: Option<String>,
+}
+
+impl Engine {
+    /// Executes the granted run until it is over, handed over or abandoned.
+    pub async fn execute(&self, grant: &Grant, control: &RunControl) -> Execution {
+        let executed = match &grant.run.input {
+            RunInput::Tools(input) => self.tools_run(input, grant, control).await,
+            RunInput::Message(input) => Box::pin(self.agent_run(input, grant, control)).await,
+        };
+        executed.unwrap_or_else(|error| {
+            tracing::warn!(run = %grant.run.id, error = error.chain(), "the run was given up");
+            Execution::Abandoned
+        })
+    }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use remuda_domain::{
-    Error, RunInput, TenantId,
+    Error, TenantId,
     error::Result,
     execution::{ExecutionChoice, ExecutionPolicy, Policies},
 };
@@ -65,10 +65,16 @@ impl Placement {
 }
 
 impl Engine {
-    /// The sandbox of a run, acquired at its first use. Fails when the run could execute nowhere: before its first call.
-    pub(crate) async fn place(&self, grant: &Grant) -> Result<Arc<LazySandbox>> {
+    /// The sandbox of a run, acquired at its first use. Fails when the run could execute nowhere: before its first call, if
+    /// any call will need it.
+    pub(crate) async fn place(
+        &self,
+        grant: &Grant,
+        choice: &ExecutionChoice,
+        needed: bool,
+    ) -> Result<Arc<LazySandbox>> {
         let fence = grant.fence;
-        let policy = self.placement.decide(&*self.store, fence.tenant, &grant.execution).await?;
+        let policy = self.placement.decide(&*self.store, fence.tenant, choice).await?;
         // A session that only talks has no backend, and that is where every run of it ends.
         let backend = self.backends.get(policy.backend)?;
         let request = SandboxRequest {
@@ -79,16 +85,10 @@ impl Engine {
             workspace_root: grant.workspace_root.clone().into(),
             policy,
         };
-        if self.needs_sandbox(&grant.run.input) {
+        if needed {
             let slow = |_| Error::unavailable("the execution backend does not answer");
             timeout(CHECK_PATIENCE, backend.check(&request)).await.map_err(slow)??;
         }
         Ok(Arc::new(LazySandbox::new(Arc::clone(backend), request)))
-    }
-
-    fn needs_sandbox(&self, input: &RunInput) -> bool {
-        let RunInput::Tools(input) = input;
-        let needs = |name: &str| self.tools.get(name).is_some_and(|tool| tool.needs_sandbox());
-        input.calls.iter().any(|call| needs(&call.tool))
     }
 }

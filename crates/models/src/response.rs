@@ -35,7 +35,9 @@ pub enum Delta {
     Text(String),
     Reasoning(String),
     /// A tool will be called; its arguments follow with the answer.
-    ToolRequested { name: String },
+    ToolRequested {
+        name: String,
+    },
     /// All of that was for nothing: the request is made again.
     Restarted,
 }

@@ -2,6 +2,9 @@
 
 mod execution;
 mod fleet;
+mod message;
+mod session;
+mod step;
 
 use std::time::{Duration, SystemTime};
 
@@ -10,13 +13,14 @@ use remuda_domain::{
     error::Result,
     limits,
     run::{CancelRequest, Failure, IfBusy, ToolsInput},
-    session::{Session, SessionStatus},
-    step::{Message, Step},
     tool::{ToolCall, ToolOutcome},
 };
 use serde_json::Value;
 
-pub use self::execution::{execution_choice, sandbox};
+pub use self::{
+    execution::{execution_choice, sandbox},
+    message::{message_bytes, message_input},
+};
 use crate::v1;
 
 #[must_use]
@@ -172,13 +176,16 @@ impl From<Run> for v1::Run {
     fn from(run: Run) -> Self {
         let cancel = run.cancel.map(|cancel| cancel_receipts(cancel, run.finished_at));
         let park_reason = run.parked.map(|parked| parked.reason.as_str().to_owned());
-        let RunInput::Tools(tools) = run.input;
+        let input = match run.input {
+            RunInput::Tools(tools) => v1::run::Input::Tools(tools.into()),
+            RunInput::Message(message) => v1::run::Input::Message(message.into()),
+        };
         Self {
             id: run.id.to_string(),
             session_id: run.session.to_string(),
             seq: run.seq,
             state: v1::RunState::from(run.state).into(),
-            input: Some(v1::run::Input::Tools(tools.into())),
+            input: Some(input),
             timeout: to_duration(run.timeout),
             attempt: run.attempt,
             created_at: Some(timestamp(run.created_at)),
@@ -192,57 +199,7 @@ impl From<Run> for v1::Run {
             lost_attempts: run.lost_attempts,
             cancel,
             park_reason: park_reason.unwrap_or_default(),
-        }
-    }
-}
-
-impl From<Session> for v1::Session {
-    fn from(session: Session) -> Self {
-        let status = match session.status {
-            SessionStatus::Open => v1::SessionStatus::Open,
-            SessionStatus::Closed => v1::SessionStatus::Closed,
-        };
-        Self {
-            id: session.id.to_string(),
-            name: session.name.unwrap_or_default(),
-            title: session.title,
-            workspace_id: session.workspace.to_string(),
-            pool: session.pool.to_string(),
-            status: status.into(),
-            pending_runs: session.pending,
-            current_run_id: session.current.map(|run| run.to_string()).unwrap_or_default(),
-            worker_id: session.owner.map(|worker| worker.to_string()).unwrap_or_default(),
-            last_cursor: session.last_cursor,
-            created_at: Some(timestamp(session.created_at)),
-            parent_id: session.parent.map(|parent| parent.to_string()).unwrap_or_default(),
-            execution: (!session.execution.is_default()).then(|| session.execution.into()),
-        }
-    }
-}
-
-impl From<Step> for v1::Step {
-    fn from(step: Step) -> Self {
-        Self {
-            id: step.id.to_string(),
-            index: step.index,
-            kind: "tool_call".to_owned(),
-            call: Some(step.call.into()),
-            outcome: step.outcome.map(Into::into),
-            started_at: Some(timestamp(step.started_at)),
-            finished_at: step.finished_at.map(timestamp),
-        }
-    }
-}
-
-impl From<Message> for v1::Message {
-    fn from(message: Message) -> Self {
-        Self {
-            id: message.id.to_string(),
-            session_id: message.session.to_string(),
-            run_id: message.run.map(|run| run.to_string()).unwrap_or_default(),
-            role: message.role.as_str().to_owned(),
-            parts: serde_json::to_string(&message.parts).unwrap_or_default(),
-            created_at: Some(timestamp(message.created_at)),
+            answer: run.answer.unwrap_or_default(),
         }
     }
 }
@@ -319,6 +276,7 @@ mod tests {
             started_at: None,
             finished_at,
             outcomes: vec![],
+            answer: None,
             failure: None,
             cancel,
             parked: None,

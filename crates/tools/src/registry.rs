@@ -49,6 +49,13 @@ impl Registry {
         Ok(Self(Arc::new(tools)))
     }
 
+    /// Those whose names are wanted.
+    #[must_use]
+    pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Self {
+        let tools = self.0.iter().filter(|(name, _)| wanted(name));
+        Self(Arc::new(tools.map(|(name, tool)| (name.clone(), Arc::clone(tool))).collect()))
+    }
+
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.0.get(name)

@@ -11,17 +11,20 @@ use std::{
 };
 
 use async_trait::async_trait;
-use remuda_domain::{Event, Pool, SessionId, TenantId, WorkerId, error::Result, worker::Signal};
+use remuda_domain::{
+    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, worker::Signal,
+};
 use tokio::time::{Instant, timeout_at};
 
 use self::{
     broadcast::{Listener, Topics},
     queue::{Queue, TokenKey},
 };
-use crate::traits::{EventSource, Published, SignalSource, Token, TokenCounts, TokenSource, Transport};
+use crate::traits::{DeltaSource, EventSource, Published, SignalSource, Token, TokenCounts, TokenSource, Transport};
 
-/// Batches of events a reader may lag behind before its source ends.
+/// Batches of events, and of deltas, a reader may lag behind before its source ends.
 const EVENT_BUFFER: usize = 256;
+const DELTA_BUFFER: usize = 256;
 const SIGNAL_BUFFER: usize = 64;
 /// How long `take` waits before it comes back empty-handed, as over NATS.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,15 +42,16 @@ pub struct Memory {
     shared: Arc<Shared>,
 }
 
-/// Whose events.
+/// Whose events and deltas.
 type Stream = (TenantId, SessionId);
-type Batch = Arc<[Event]>;
+type Batch<T> = Arc<[T]>;
 
 #[derive(Default)]
 struct Shared {
     /// One queue for every pool ever named; pools are few and configured.
     pools: Mutex<HashMap<Pool, Arc<Queue>>>,
-    events: Arc<Topics<Stream, Batch>>,
+    events: Arc<Topics<Stream, Batch<Event>>>,
+    deltas: Arc<Topics<Stream, Batch<Delta>>>,
     signals: Arc<Topics<WorkerId, Signal>>,
 }
 
@@ -95,6 +99,16 @@ impl Transport for Memory {
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         Ok(Box::new(MemoryEvents(Topics::listen(&self.shared.events, (tenant, session), EVENT_BUFFER))))
+    }
+
+    async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
+        if !deltas.is_empty() {
+            self.shared.deltas.send(&(tenant, session), || deltas.into());
+        }
+    }
+
+    async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {
+        Ok(Box::new(MemoryDeltas(Topics::listen(&self.shared.deltas, (tenant, session), DELTA_BUFFER))))
     }
 
     async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {
@@ -196,12 +210,21 @@ impl Drop for MemoryToken {
     }
 }
 
-struct MemoryEvents(Listener<Stream, Batch>);
+struct MemoryEvents(Listener<Stream, Batch<Event>>);
 
 #[async_trait]
 impl EventSource for MemoryEvents {
     async fn next(&mut self) -> Option<Vec<Event>> {
         self.0.next().await.map(|events| events.to_vec())
+    }
+}
+
+struct MemoryDeltas(Listener<Stream, Batch<Delta>>);
+
+#[async_trait]
+impl DeltaSource for MemoryDeltas {
+    async fn next(&mut self) -> Option<Vec<Delta>> {
+        self.0.next().await.map(|deltas| deltas.to_vec())
     }
 }
 
@@ -226,6 +249,8 @@ mod tests {
             let session = SessionId::new();
             memory.publish_events(tenant, session, &[]).await;
             drop(memory.subscribe_events(tenant, session).await.unwrap());
+            memory.publish_deltas(tenant, session, &[]).await;
+            drop(memory.subscribe_deltas(tenant, session).await.unwrap());
             memory.publish_token(&pool, tenant, session).await.unwrap();
             let mut tokens = memory.tokens(&pool).await.unwrap();
             for token in tokens.take(1).await.unwrap() {
@@ -233,7 +258,8 @@ mod tests {
             }
             drop(memory.subscribe_signals(WorkerId::new()).await.unwrap());
         }
-        assert_eq!(memory.shared.events.len() + memory.shared.signals.len(), 0);
+        let shared = &memory.shared;
+        assert_eq!(shared.events.len() + shared.deltas.len() + shared.signals.len(), 0);
         assert!(memory.queue(&pool).is_empty());
     }
 

@@ -1,12 +1,12 @@
-//! The transport over NATS: tokens in a JetStream work queue, events and signals over core NATS.
+//! The transport over NATS: tokens in a JetStream work queue, events, deltas and signals over core NATS.
 //!
-//! Two connections: one for tokens and signals, one for events, so that a flood of events cannot delay the acks that keep
-//! a token with its worker. Every wait has an end: while disconnected, the client library would otherwise queue commands
+//! Two connections: one for tokens and signals, one for events and deltas, so that a flood of these cannot delay the acks
+//! that keep a token with its worker. Every wait has an end: while disconnected, the client library would otherwise queue commands
 //! and then block for ever.
 
 mod demand;
-mod events;
 mod link;
+mod live;
 mod names;
 mod options;
 mod prepare;
@@ -22,17 +22,18 @@ use async_trait::async_trait;
 use remuda_domain::{
     Event, Pool, SessionId, TenantId, WorkerId,
     error::{Error, Result},
+    event::Delta,
     worker::Signal,
 };
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use self::{link::Link, names::Names};
+use self::{link::Link, live::Live, names::Names};
 pub use self::{
     options::NatsOptions,
     prepare::{ConsumerReport, NatsReport},
 };
-use crate::traits::{EventSource, Published, SignalSource, TokenCounts, TokenSource, Transport};
+use crate::traits::{DeltaSource, EventSource, Published, SignalSource, TokenCounts, TokenSource, Transport};
 
 /// Tokens, events and signals over NATS. Clones share the connections.
 ///
@@ -124,11 +125,21 @@ impl Transport for Nats {
     }
 
     async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
-        events::publish(&self.shared, tenant, session, events).await;
+        live::publish(&self.shared, self.shared.names.events(tenant, session), events).await;
     }
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
-        Ok(Box::new(events::NatsEvents::open(&self.shared, tenant, session).await?))
+        let subject = self.shared.names.events(tenant, session);
+        Ok(Box::new(Live::<Event>::open(&self.shared, subject).await?))
+    }
+
+    async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
+        live::publish(&self.shared, self.shared.names.deltas(tenant, session), deltas).await;
+    }
+
+    async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {
+        let subject = self.shared.names.deltas(tenant, session);
+        Ok(Box::new(Live::<Delta>::open(&self.shared, subject).await?))
     }
 
     async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {

@@ -1,13 +1,13 @@
 //! What a workspace declares, read and checked.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use remuda_domain::{
     Code, Error,
     agent::AgentDefinition,
     content::Content,
     error::Result,
-    model::{ModelDefinition, ModelRef, Registry},
+    model::{ModelDefinition, ModelRef, Registry, Secret},
 };
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,12 @@ pub struct Definitions {
     pub models: BTreeMap<ModelRef, ModelDefinition>,
     /// By name.
     pub skills: BTreeMap<String, Skill>,
+    /// By name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub actions: BTreeMap<String, Action>,
+    /// By name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tool_servers: BTreeMap<String, ToolServer>,
     /// What could not be used, and why.
     #[serde(skip)]
     pub problems: Vec<Problem>,
@@ -37,10 +43,82 @@ pub struct Definitions {
 pub struct Skill {
     pub name: String,
     pub description: String,
-    /// The directory of its `SKILL.md`.
+    /// The directory of its `SKILL.md`: as seen from the workspace's root, or absolute if it lies elsewhere.
     pub directory: PathBuf,
     /// What it says, without the frontmatter.
     pub body: String,
+}
+
+/// A command of the workspace that agents, users or programs may have executed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Action {
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    /// The directory of its `ACTION.yaml`, as seen from the workspace's root.
+    pub directory: PathBuf,
+    /// For a shell.
+    pub command: String,
+    /// Values may be secrets, so they are not written anywhere.
+    #[serde(skip)]
+    pub environment: BTreeMap<String, Secret>,
+    /// Within its directory, which is where it is executed otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    pub to_llm: bool,
+    pub callable_by_user: bool,
+    pub callable_by_api: bool,
+    #[serde(default)]
+    pub retry: RetryPolicy,
+    /// A JSON schema of what it is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<serde_json::Value>,
+}
+
+/// Whether something that was cut short may be done again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RetryPolicy {
+    /// Someone has to decide.
+    #[default]
+    Manual,
+    Safe,
+}
+
+/// Something outside that offers tools.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolServer {
+    pub name: String,
+    pub enabled: bool,
+    pub transport: ToolTransport,
+    /// Values may be secrets, so they are not written anywhere.
+    #[serde(skip)]
+    pub environment: BTreeMap<String, Secret>,
+    /// The same.
+    #[serde(skip)]
+    pub headers: BTreeMap<String, Secret>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Duration>,
+    /// Put before the names of its tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// Its tools that are offered; `None` means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub include: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+}
+
+/// How a tool server is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolTransport {
+    /// As a process, over its standard input and output.
+    Command { command: String },
+    /// Over HTTP.
+    Url { url: String },
 }
 
 impl Definitions {

@@ -7,6 +7,7 @@ mod fleet;
 mod runs;
 mod sessions;
 mod wait;
+mod workspaces;
 
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
@@ -15,7 +16,7 @@ use remuda_domain::{Error, error::Result, execution::Policies};
 use remuda_store::Store;
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
-pub use sessions::SessionSpec;
+pub use sessions::{Making, SessionSpec};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 

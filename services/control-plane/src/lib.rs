@@ -10,7 +10,9 @@ mod health;
 mod reconciler;
 mod waker;
 
-pub use app::{App, AppOptions, CheckCall, Explanation, Receipt, SessionSpec, Submission, SubmitReceipt};
+pub use app::{
+    App, AppOptions, CheckCall, Explanation, Making, Receipt, SessionSpec, Submission, SubmitReceipt,
+};
 pub use grpc::{ServerInfo, add_services};
 pub use health::report_health;
 pub use reconciler::{Reconciler, ReconcilerOptions};

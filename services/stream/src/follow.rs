@@ -108,6 +108,13 @@ impl Follower {
         }
     }
 
+    /// Whether it only waits for what happens next. Else [`next`](Self::next) is about to read, and should be let finish:
+    /// calls that are cut short again and again would never get anywhere.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live.is_some() && !self.behind
+    }
+
     /// Whether the store has events that were not handed out. If so, they come next.
     pub async fn has_more(&mut self) -> Result<bool> {
         let last = self.store.read_events(self.tenant, self.session, self.cursor, 1).await?.last_cursor;

@@ -1,6 +1,9 @@
-//! The stream service: everything that happens in a session, exactly once and in order, from any point on.
+//! The stream service: everything that happens in a session, exactly once and in order, from any point on; and for those who
+//! ask, the pieces of messages that are being said.
 
+mod deltas;
 mod follow;
+mod reader;
 mod service;
 
 pub use follow::Follower;

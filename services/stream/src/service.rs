@@ -4,8 +4,7 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _, stream};
 use remuda_domain::{
-    Code, Error, Event, RunId, SessionId, TenantId, error::Result, identity::Scope, limits,
-    session::SessionRef,
+    Code, Error, RunId, SessionId, TenantId, error::Result, identity::Scope, limits, session::SessionRef,
 };
 use remuda_grpc::{Gate, limited, log_and_convert};
 use remuda_proto::v1::{
@@ -15,11 +14,15 @@ use remuda_proto::v1::{
 };
 use remuda_store::Store;
 use remuda_transport::Transport;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, async_trait, service::RoutesBuilder};
 
-use crate::follow::{Followed, Follower};
+use crate::{
+    deltas::Deltas,
+    follow::Follower,
+    reader::{Reader, Said},
+};
 
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
@@ -95,6 +98,13 @@ impl Streams {
         let seat = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| full())?;
         let body = request.into_inner();
         let wanted = self.wanted(caller.tenant, body.target).await?;
+        // Before the events: a message whose beginning is seen is then heard from there on.
+        let deltas = if body.deltas {
+            let transport = Arc::clone(&self.transport);
+            Some(Deltas::open(transport, caller.tenant, wanted.session, wanted.run).await)
+        } else {
+            None
+        };
         let follower = Follower::start(
             Arc::clone(&self.store),
             Arc::clone(&self.transport),
@@ -104,76 +114,8 @@ impl Streams {
             (self.options.replay_batch, self.options.catch_up),
         )
         .await?;
-        Ok(Reader {
-            store: Arc::clone(&self.store),
-            tenant: caller.tenant,
-            run: wanted.run,
-            follower,
-            stop: self.stop.clone(),
-            ended: false,
-            _seat: seat,
-        })
-    }
-}
-
-/// One open stream.
-struct Reader {
-    store: Arc<dyn Store>,
-    tenant: TenantId,
-    run: Option<RunId>,
-    follower: Follower,
-    stop: CancellationToken,
-    ended: bool,
-    /// Frees the reader's place when the stream is dropped.
-    _seat: OwnedSemaphorePermit,
-}
-
-impl Reader {
-    /// The next events to send; `None` at the end.
-    async fn next(&mut self) -> Option<Result<Vec<Event>>> {
-        while !self.ended {
-            let followed = tokio::select! {
-                () = self.stop.cancelled() => {
-                    self.ended = true;
-                    return Some(Err(Error::unavailable("the server shuts down; reconnect with your last cursor")));
-                }
-                followed = self.follower.next() => followed,
-            };
-            let outcome = match followed {
-                Ok(Followed::Events(events)) => self.select(events),
-                Ok(Followed::CaughtUp) => self.end_if_finished().await.map(|()| Vec::new()),
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Ok(events) if events.is_empty() => {}
-                Ok(events) => return Some(Ok(events)),
-                Err(error) => {
-                    self.ended = true;
-                    return Some(Err(error));
-                }
-            }
-        }
-        None
-    }
-
-    /// Keeps what the reader wants; a run's terminal event is its last.
-    fn select(&mut self, events: Vec<Event>) -> Result<Vec<Event>> {
-        let Some(run) = self.run else {
-            return Ok(events);
-        };
-        let wanted: Vec<Event> = events.into_iter().filter(|event| event.run == Some(run)).collect();
-        self.ended = wanted.iter().any(|event| event.body.terminal_state().is_some());
-        Ok(wanted)
-    }
-
-    /// A reader that starts after the terminal event would wait for ever.
-    async fn end_if_finished(&mut self) -> Result<()> {
-        if let Some(run) = self.run {
-            let seen_all = self.store.get_run(self.tenant, run).await?.state.is_terminal();
-            // The end may have come after the replay; then its event is still on its way.
-            self.ended = seen_all && !self.follower.has_more().await?;
-        }
-        Ok(())
+        let stop = self.stop.clone();
+        Ok(Reader::new(Arc::clone(&self.store), caller.tenant, wanted.run, (follower, deltas), stop, seat))
     }
 }
 
@@ -192,9 +134,13 @@ impl StreamService for Streams {
         });
         let responses = batches.flat_map(|batch| {
             let responses: Vec<Result<SubscribeResponse, Status>> = match batch {
-                Ok(events) => events
+                Ok(Said::Events(events)) => events
                     .into_iter()
-                    .map(|event| Ok(SubscribeResponse { event: Some(event.into()) }))
+                    .map(|event| Ok(SubscribeResponse { event: Some(event.into()), delta: None }))
+                    .collect(),
+                Ok(Said::Deltas(deltas)) => deltas
+                    .into_iter()
+                    .map(|delta| Ok(SubscribeResponse { event: None, delta: Some(delta.into()) }))
                     .collect(),
                 Err(error) => vec![Err(log_and_convert(&error))],
             };

@@ -213,13 +213,15 @@ impl SessionServer {
 
     async fn end(&self, grant: &Grant, ending: Ending, give_up: bool) -> Result<Committed> {
         let stopped_ago = ending.stopped_at.map(|at| at.elapsed());
-        let finish = Finish { end: ending.end, started_at: ending.started_at, stopped_ago, give_up };
+        let Ending { end, started_at, agent, .. } = ending;
+        let finish = Finish { end, started_at, stopped_ago, give_up, agent };
         let commit = Commit {
             id: CommitId::new(),
             fence: grant.fence,
             run: grant.run.id,
             steps: ending.steps,
             messages: ending.messages,
+            contents: ending.contents,
             events: ending.events,
             then: Then::End(finish),
         };
@@ -233,6 +235,7 @@ impl SessionServer {
             run: grant.run.id,
             steps: hand_over.steps,
             messages: Vec::new(),
+            contents: Vec::new(),
             events: hand_over.events,
             then: Then::HandOver,
         };

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use remuda_client::{Client, ClientOptions, Target};
+use remuda_client::{Client, ClientOptions, Followed, Target};
 use remuda_domain::{Code, Error};
 use remuda_proto::{status::to_status, v1};
 use tonic::Status;
@@ -104,4 +104,28 @@ async fn events_come_from_where_the_server_says_and_with_the_key() {
     assert_eq!(stream.seen().authorization.as_deref(), Some("Bearer rmd_secret"));
     assert!(main.seen().cursors.is_empty());
     assert!(!format!("{:?}", client.options()).contains("secret\""));
+}
+
+#[tokio::test]
+async fn pieces_of_messages_come_to_those_who_ask_also_after_a_break() {
+    let piece = |text: &str| v1::Delta { text: text.to_owned(), ..Default::default() };
+    let script = || Script {
+        subscriptions: [
+            (events(1..=1), Then::Fail(Status::unavailable("going down"))),
+            (vec![event(2, "run.completed")], Then::End),
+        ]
+        .into(),
+        deltas: vec![piece("hel"), piece("lo")],
+        ..Default::default()
+    };
+    let server = Server::start(script());
+    let followed: Vec<Followed> =
+        server.client().follow_with_deltas(run(), 0).try_collect().await.unwrap();
+    let said = |text| Followed::Delta(piece(text));
+    let happened = |cursor, name| Followed::Event(event(cursor, name));
+    let once = [said("hel"), said("lo"), happened(1, "tool.started")];
+    let again = [said("hel"), said("lo"), happened(2, "run.completed")];
+    assert_eq!(followed, [once, again].concat());
+    assert_eq!(server.seen().cursors, [0, 1]);
+    assert_eq!(cursors(&Server::start(script()).client(), 0).await, [1, 2]);
 }

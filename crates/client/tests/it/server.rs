@@ -38,6 +38,8 @@ pub(crate) enum Then {
 #[derive(Default)]
 pub(crate) struct Script {
     pub subscriptions: VecDeque<(Vec<v1::Event>, Then)>,
+    /// Said before the events of every subscription that asks for it.
+    pub deltas: Vec<v1::Delta>,
     /// Answers to `SubmitRun`; accepted when none is left.
     pub refusals: VecDeque<Status>,
     pub run_state: v1::RunState,
@@ -137,7 +139,10 @@ impl StreamService for Service {
             request.metadata().get("authorization").map(|value| value.to_str().unwrap().to_owned());
         script.seen.cursors.push(request.get_ref().after_cursor);
         let (events, then) = script.subscriptions.pop_front().unwrap_or((Vec::new(), Then::Hang));
-        let events = stream::iter(events).map(|event| Ok(v1::SubscribeResponse { event: Some(event) }));
+        let deltas = if request.get_ref().deltas { script.deltas.clone() } else { Vec::new() };
+        let deltas = deltas.into_iter().map(|delta| v1::SubscribeResponse { event: None, delta: Some(delta) });
+        let events = events.into_iter().map(|event| v1::SubscribeResponse { event: Some(event), delta: None });
+        let events = stream::iter(deltas.chain(events).map(Ok).collect::<Vec<_>>());
         Ok(Response::new(match then {
             Then::Fail(status) => events.chain(stream::iter([Err(status)])).boxed(),
             Then::End => events.boxed(),
@@ -212,6 +217,13 @@ impl RunService for Service {
         &self,
         _: Request<v1::ListStepsRequest>,
     ) -> Result<Response<v1::ListStepsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn get_content(
+        &self,
+        _: Request<v1::GetContentRequest>,
+    ) -> Result<Response<v1::GetContentResponse>, Status> {
         Err(Status::unimplemented(""))
     }
 

@@ -61,6 +61,10 @@ impl Names {
         format!("{}.events.{tenant}.{session}", self.prefix)
     }
 
+    pub(super) fn deltas(&self, tenant: TenantId, session: SessionId) -> String {
+        format!("{}.deltas.{tenant}.{session}", self.prefix)
+    }
+
     pub(super) fn control(&self, worker: WorkerId) -> String {
         format!("{}.control.{worker}", self.prefix)
     }

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Cursor, Error, Run, RunId, RunInput, RunState,
+    Code, Cursor, Error, Run, RunId, RunInput, RunState,
+    content::ContentHash,
     error::Result,
-    execution::ExecutionChoice,
     identity::Principal,
     limits,
     page::{Page, PageRequest},
@@ -16,7 +16,7 @@ use remuda_domain::{
 use remuda_store::{Idempotency, NewRun, RunFilter};
 use sha2::{Digest as _, Sha256};
 
-use super::App;
+use super::{App, sessions::Making};
 
 /// What a caller submits.
 #[derive(Clone, Debug)]
@@ -24,8 +24,8 @@ pub struct Submission {
     /// Id or name of the session.
     pub session: String,
     pub create_session: bool,
-    /// Where a session that is created executes.
-    pub execution: ExecutionChoice,
+    /// How a session that is created is made; how one that exists must have been.
+    pub making: Making,
     pub input: RunInput,
     /// Size of the input as it came.
     pub input_bytes: usize,
@@ -45,22 +45,34 @@ pub struct SubmitReceipt {
 }
 
 impl Submission {
-    /// What makes two requests with one idempotency key the same request. Ids of calls are left out: the server makes
-    /// them up where the caller gave none.
+    /// What makes two requests with one idempotency key the same request. Ids of calls and messages are left out: the server
+    /// makes them up where the caller gave none.
     fn fingerprint(&self) -> [u8; 32] {
-        let RunInput::Tools(tools) = &self.input;
-        let calls: Vec<_> = tools
-            .calls
-            .iter()
-            .map(|call| {
-                (&call.tool, &call.arguments, call.parallel, call.timeout.map(|timeout| timeout.as_millis()))
-            })
-            .collect();
         let timeout = self.timeout.map(|timeout| timeout.as_millis());
-        let options = (self.if_busy, tools.continue_on_error, tools.record, &self.execution);
-        let parts = (&self.session, timeout, calls, options);
-        let text = serde_json::to_vec(&parts).unwrap_or_default();
-        Sha256::digest(text).into()
+        let Making { execution, workspace, model } = &self.making;
+        let text = match &self.input {
+            RunInput::Tools(tools) => {
+                let calls = tools.calls.iter().map(|call| {
+                    let timeout = call.timeout.map(|timeout| timeout.as_millis());
+                    (&call.tool, &call.arguments, call.parallel, timeout)
+                });
+                let calls: Vec<_> = calls.collect();
+                let options = (self.if_busy, tools.continue_on_error, tools.record, execution);
+                serde_json::to_vec(&(&self.session, timeout, calls, options))
+            }
+            RunInput::Message(message) => {
+                let options = (self.if_busy, &message.agent, execution);
+                serde_json::to_vec(&("message", &self.session, timeout, &message.parts, options))
+            }
+        };
+        let mut hash = Sha256::new_with_prefix(text.unwrap_or_default());
+        // Only what was said counts, so that keys of versions without these fields still fit.
+        for (name, said) in [("workspace", workspace), ("model", model)] {
+            if !said.is_empty() {
+                hash.update(serde_json::to_vec(&(name, said)).unwrap_or_default());
+            }
+        }
+        hash.finalize().into()
     }
 }
 
@@ -79,9 +91,9 @@ impl App {
         let timeout = submission.timeout.unwrap_or(limits::DEFAULT_RUN_TIMEOUT);
         limits::check_timeout("timeout", timeout)?;
         let session = if submission.create_session {
-            self.ensure_session(caller, &submission.session, &submission.execution).await?
+            self.ensure_session(caller, &submission.session, &submission.making).await?
         } else {
-            self.session_like(caller, &submission.session, &submission.execution).await?
+            self.session_like(caller, &submission.session, &submission.making).await?
         };
         let run = NewRun {
             id: RunId::new(),
@@ -104,7 +116,7 @@ impl App {
     }
 
     fn check_arguments(&self, input: &RunInput) -> Result<()> {
-        let RunInput::Tools(tools) = input;
+        let RunInput::Tools(tools) = input else { return Ok(()) };
         for (index, call) in tools.calls.iter().enumerate() {
             (self.check_call)(call).map_err(|error| {
                 let field = error.field().unwrap_or("arguments").to_owned();
@@ -152,5 +164,96 @@ impl App {
 
     pub async fn list_steps(&self, caller: &Principal, run: RunId) -> Result<Vec<Step>> {
         self.store.list_steps(caller.tenant, run).await
+    }
+
+    /// A text that a step names by its hash.
+    pub async fn get_content(&self, caller: &Principal, hash: ContentHash) -> Result<String> {
+        let missing = || Error::new(Code::ContentNotFound, "nothing is stored under this hash").at("hash");
+        self.store.get_content(caller.tenant, hash).await?.ok_or_else(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remuda_domain::{
+        MessageId, ToolCallId,
+        message::Part,
+        run::{MessageInput, ToolsInput},
+        tool::ToolCall,
+    };
+
+    use super::*;
+
+    fn submission(input: RunInput) -> Submission {
+        Submission {
+            session: "s1".to_owned(),
+            create_session: true,
+            making: Making::default(),
+            input,
+            input_bytes: 2,
+            timeout: None,
+            if_busy: IfBusy::Enqueue,
+            idempotency_key: None,
+            traceparent: None,
+        }
+    }
+
+    fn message(text: &str) -> Submission {
+        let parts = vec![Part::text(text)];
+        submission(RunInput::Message(MessageInput { id: MessageId::new(), parts, agent: None }))
+    }
+
+    fn tools() -> Submission {
+        let call = ToolCall {
+            id: ToolCallId::new(),
+            tool: "noop".to_owned(),
+            arguments: serde_json::json!({}),
+            parallel: false,
+            timeout: None,
+        };
+        let calls = vec![call];
+        submission(RunInput::Tools(ToolsInput { calls, continue_on_error: false, record: false }))
+    }
+
+    #[test]
+    fn ids_of_the_servers_making_make_no_other_request() {
+        assert_eq!(message("hello").fingerprint(), message("hello").fingerprint());
+        assert_eq!(tools().fingerprint(), tools().fingerprint());
+    }
+
+    /// A key outlives an upgrade: the request it belongs to must be known again.
+    #[test]
+    fn requests_of_earlier_versions_keep_their_fingerprint() {
+        let text = r#"["s1",null,[["noop",{},false,null]],["enqueue",false,false,{}]]"#;
+        assert_eq!(tools().fingerprint(), <[u8; 32]>::from(Sha256::digest(text)));
+    }
+
+    #[test]
+    fn whatever_else_is_said_makes_another_request() {
+        let base = message("hello");
+        let with = |change: fn(&mut Submission)| {
+            let mut other = message("hello");
+            change(&mut other);
+            other.fingerprint()
+        };
+        let mut all = vec![
+            base.fingerprint(),
+            message("hello!").fingerprint(),
+            tools().fingerprint(),
+            with(|it| it.session = "s2".to_owned()),
+            with(|it| it.timeout = Some(Duration::from_secs(1))),
+            with(|it| it.if_busy = IfBusy::Reject),
+            with(|it| it.making.workspace = "docs".to_owned()),
+            with(|it| it.making.model = "docs".to_owned()),
+            with(|it| it.making.execution.image = Some("docs".to_owned())),
+            with(|it| {
+                let RunInput::Message(message) = &mut it.input else { return };
+                message.agent = Some("plan".to_owned());
+            }),
+        ];
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
     }
 }

@@ -6,12 +6,12 @@ use remuda_domain::{
     execution::ExecutionChoice,
     identity::Principal,
     limits,
+    message::Message,
     page::{Page, PageRequest},
     run::Run,
     session::{Session, SessionRef, SessionStatus},
-    step::Message,
 };
-use remuda_store::{NewSession, Reach};
+use remuda_store::{NewSession, Reach, SessionUpdate};
 
 use super::App;
 
@@ -27,6 +27,29 @@ pub struct SessionSpec {
     /// Id or name of the session that this one works for.
     pub parent: String,
     pub execution: ExecutionChoice,
+    pub agent: String,
+    pub model: String,
+}
+
+/// How a submit wants its session to be made. What is empty is not asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Making {
+    pub execution: ExecutionChoice,
+    /// Name of the workspace.
+    pub workspace: String,
+    pub model: String,
+}
+
+impl Making {
+    fn says_nothing(&self) -> bool {
+        self.execution.is_default() && self.workspace.is_empty() && self.model.is_empty()
+    }
+}
+
+/// A session that exists was made otherwise.
+fn made_otherwise(field: &str, how: &str) -> Error {
+    let message = format!("the session was made {how}: choose another session, or leave this out");
+    Error::new(Code::AlreadyExists, message).at(field)
 }
 
 /// The field that names a session is another one here.
@@ -40,12 +63,15 @@ impl App {
             limits::check_name("name", &spec.name)?;
         }
         limits::check_text("title", &spec.title, limits::MAX_TITLE_CHARS)?;
+        if !spec.agent.is_empty() {
+            limits::check_name("agent", &spec.agent)?;
+        }
+        if !spec.model.is_empty() {
+            limits::check_model("model", &spec.model)?;
+        }
         let pool = if spec.pool.is_empty() { Pool::default() } else { spec.pool.parse()? };
         let workspace = if spec.workspace.is_empty() { DEFAULT_WORKSPACE } else { &spec.workspace };
-        limits::check_name("workspace", workspace)?;
-        let found = self.store.find_workspace(caller.tenant, workspace).await?;
-        let missing = || Error::new(Code::WorkspaceNotFound, "there is no such workspace").at("workspace");
-        let workspace = found.ok_or_else(missing)?.id;
+        let workspace = self.workspace("workspace", caller, workspace).await?.id;
         self.check_execution(caller, &spec.execution).await?;
         let parent = match spec.parent.as_str() {
             "" => None,
@@ -60,6 +86,8 @@ impl App {
             title: spec.title,
             pool,
             execution: spec.execution,
+            agent: (!spec.agent.is_empty()).then_some(spec.agent),
+            model: (!spec.model.is_empty()).then_some(spec.model),
         };
         let app = self.clone();
         self.to_the_end(async move {
@@ -87,39 +115,47 @@ impl App {
         &self,
         caller: &Principal,
         session: &str,
-        execution: &ExecutionChoice,
+        making: &Making,
     ) -> Result<SessionId> {
-        match self.session_like(caller, session, execution).await {
+        match self.session_like(caller, session, making).await {
             Err(error) if error.code() == Code::SessionNotFound => {}
             other => return other,
         }
-        let spec =
-            SessionSpec { name: session.to_owned(), execution: execution.clone(), ..SessionSpec::default() };
+        let Making { execution, workspace, model } = making.clone();
+        let name = session.to_owned();
+        let spec = SessionSpec { name, execution, workspace, model, ..SessionSpec::default() };
         match self.create_session(caller, spec).await {
             Ok(created) => Ok(created.id),
             Err(error) if error.code() == Code::AlreadyExists => {
-                self.session_like(caller, session, execution).await
+                self.session_like(caller, session, making).await
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The session of that name, which must execute where the caller wants it to if that was said.
+    /// The session of that name, which must have been made as the caller wants it, as far as that was said.
     pub(super) async fn session_like(
         &self,
         caller: &Principal,
         session: &str,
-        execution: &ExecutionChoice,
+        making: &Making,
     ) -> Result<SessionId> {
-        if execution.is_default() {
+        if making.says_nothing() {
             return self.session_id(caller, session).await;
         }
         let found = self.get_session(caller, session).await?;
-        if found.execution == *execution {
-            return Ok(found.id);
+        if !making.execution.is_default() && found.execution != making.execution {
+            return Err(made_otherwise("execution", "to execute elsewhere"));
         }
-        let message = "the session was made to execute elsewhere: choose another session, or leave this out";
-        Err(Error::new(Code::AlreadyExists, message).at("execution"))
+        if !making.workspace.is_empty()
+            && self.workspace("workspace", caller, &making.workspace).await?.id != found.workspace
+        {
+            return Err(made_otherwise("workspace", "in another workspace"));
+        }
+        if !making.model.is_empty() && found.model.as_deref() != Some(making.model.as_str()) {
+            return Err(made_otherwise("model", "without this model"));
+        }
+        Ok(found.id)
     }
 
     pub async fn list_sessions(
@@ -131,11 +167,27 @@ impl App {
         self.store.list_sessions(caller.tenant, status, page).await
     }
 
-    pub async fn set_title(&self, caller: &Principal, session: &str, title: String) -> Result<Session> {
-        limits::check_text("title", &title, limits::MAX_TITLE_CHARS)?;
+    /// Changes what is given. The model stays once the session has runs.
+    pub async fn update_session(
+        &self,
+        caller: &Principal,
+        session: &str,
+        update: SessionUpdate,
+    ) -> Result<Session> {
+        match &update {
+            SessionUpdate { title: None, agent: None, model: None } => {
+                return Err(Error::invalid("title", "expected a title, an agent or a model to change"));
+            }
+            SessionUpdate { title, agent, model } => {
+                let title = title.as_deref().unwrap_or_default();
+                limits::check_text("title", title, limits::MAX_TITLE_CHARS)?;
+                agent.as_deref().map_or(Ok(()), |agent| limits::check_name("agent", agent))?;
+                model.as_deref().map_or(Ok(()), |model| limits::check_model("model", model))?;
+            }
+        }
         let (app, tenant, session) = (self.clone(), caller.tenant, self.session_id(caller, session).await?);
         self.to_the_end(async move {
-            let changed = app.store.set_title(tenant, session, &title).await?;
+            let changed = app.store.update_session(tenant, session, &update).await?;
             app.waker.announce(tenant, session, None, changed.events);
             Ok(changed.value)
         })

@@ -3,12 +3,12 @@ use std::time::Duration;
 use remuda_domain::{Error, RunId, RunInput, identity::Scope, page::PageRequest};
 use remuda_proto::{
     convert,
-    v1::{self, run_service_server::RunService},
+    v1::{self, run_service_server::RunService, submit_run_request::Input},
 };
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
-use super::Api;
-use crate::app::{Receipt, Submission};
+use super::{Api, pages::fit};
+use crate::app::{Making, Receipt, Submission};
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 const MAX_WAIT: Duration = Duration::from_secs(5 * 60);
@@ -22,16 +22,28 @@ fn traceparent(metadata: &MetadataMap) -> Option<String> {
     (text.len() == 55 && plain).then(|| text.to_owned())
 }
 
+fn input(input: Option<Input>) -> Result<(RunInput, usize), Error> {
+    match input {
+        Some(Input::Tools(tools)) => {
+            let bytes = tools.calls.iter().map(|call| call.arguments.len()).sum();
+            Ok((RunInput::Tools(convert::tools_input(tools)?), bytes))
+        }
+        Some(Input::Message(message)) => {
+            let bytes = convert::message_bytes(&message);
+            Ok((RunInput::Message(convert::message_input(message)?), bytes))
+        }
+        None => Err(Error::invalid("input", "expected tools or a message")),
+    }
+}
+
 fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result<Submission, Error> {
-    let Some(v1::submit_run_request::Input::Tools(tools)) = body.input else {
-        return Err(Error::invalid("input", "expected tools"));
-    };
-    let input_bytes = tools.calls.iter().map(|call| call.arguments.len()).sum();
+    let (input, input_bytes) = input(body.input)?;
+    let execution = convert::execution_choice(body.execution)?;
     Ok(Submission {
         session: body.session,
         create_session: body.create_session,
-        execution: convert::execution_choice(body.execution)?,
-        input: RunInput::Tools(convert::tools_input(tools)?),
+        making: Making { execution, workspace: body.workspace, model: body.model },
+        input,
         input_bytes,
         timeout: body.timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,
         if_busy: convert::if_busy(body.if_busy)?,
@@ -86,10 +98,8 @@ impl RunService for Api {
                 let states = body.states.iter().map(|state| convert::run_state("states", *state));
                 let states = states.collect::<Result<Vec<_>, _>>()?;
                 let page = self.app.list_runs(&caller, &body.session, states, &page).await?;
-                Ok(v1::ListRunsResponse {
-                    runs: page.items.into_iter().map(Into::into).collect(),
-                    next_page_token: page.next.unwrap_or_default(),
-                })
+                let (runs, next_page_token) = fit(page, |run: &v1::Run| run.id.clone());
+                Ok(v1::ListRunsResponse { runs, next_page_token })
             })
             .await
     }
@@ -102,6 +112,18 @@ impl RunService for Api {
             .answer(request, Scope::Read, |caller, body| async move {
                 let steps = self.app.list_steps(&caller, body.run_id.parse()?).await?;
                 Ok(v1::ListStepsResponse { steps: steps.into_iter().map(Into::into).collect() })
+            })
+            .await
+    }
+
+    async fn get_content(
+        &self,
+        request: Request<v1::GetContentRequest>,
+    ) -> Result<Response<v1::GetContentResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let text = self.app.get_content(&caller, body.hash.parse()?).await?;
+                Ok(v1::GetContentResponse { text })
             })
             .await
     }

@@ -5,10 +5,10 @@ use remuda_proto::{
     convert,
     v1::{self, session_service_server::SessionService},
 };
-use remuda_store::{CancelledRuns, Reach};
+use remuda_store::{CancelledRuns, Reach, SessionUpdate};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::Api;
+use super::{Api, pages::fit};
 use crate::app::SessionSpec;
 
 fn cancelled(runs: &CancelledRuns) -> v1::CancelSessionResponse {
@@ -44,6 +44,8 @@ impl SessionService for Api {
                     pool: body.pool,
                     parent: body.parent,
                     execution: convert::execution_choice(body.execution)?,
+                    agent: body.agent,
+                    model: body.model,
                 };
                 let session = self.app.create_session(&caller, spec).await?;
                 Ok(v1::CreateSessionResponse { session: Some(session.into()) })
@@ -85,9 +87,8 @@ impl SessionService for Api {
     ) -> Result<Response<v1::UpdateSessionResponse>, Status> {
         self.gate
             .answer(request, Scope::Write, |caller, body| async move {
-                let title =
-                    body.title.ok_or_else(|| Error::invalid("title", "expected something to change"))?;
-                let session = self.app.set_title(&caller, &body.session, title).await?;
+                let update = SessionUpdate { title: body.title, agent: body.agent, model: body.model };
+                let session = self.app.update_session(&caller, &body.session, update).await?;
                 Ok(v1::UpdateSessionResponse { session: Some(session.into()) })
             })
             .await
@@ -126,10 +127,8 @@ impl SessionService for Api {
             .answer(request, Scope::Read, |caller, body| async move {
                 let page = PageRequest::parse(body.page_size, &body.page_token)?;
                 let page = self.app.list_messages(&caller, &body.session, &page).await?;
-                Ok(v1::ListMessagesResponse {
-                    messages: page.items.into_iter().map(Into::into).collect(),
-                    next_page_token: page.next.unwrap_or_default(),
-                })
+                let (messages, next_page_token) = fit(page, |message: &v1::Message| message.id.clone());
+                Ok(v1::ListMessagesResponse { messages, next_page_token })
             })
             .await
     }
@@ -142,10 +141,8 @@ impl SessionService for Api {
             .answer(request, Scope::Read, |caller, body| async move {
                 let page = PageRequest::parse(body.page_size, &body.page_token)?;
                 let page = self.app.list_queue(&caller, &body.session, &page).await?;
-                Ok(v1::ListQueueResponse {
-                    runs: page.items.into_iter().map(Into::into).collect(),
-                    next_page_token: page.next.unwrap_or_default(),
-                })
+                let (runs, next_page_token) = fit(page, |run: &v1::Run| run.seq.to_string());
+                Ok(v1::ListQueueResponse { runs, next_page_token })
             })
             .await
     }

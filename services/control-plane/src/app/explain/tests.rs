@@ -27,6 +27,7 @@ fn situation(state: RunState, owner: Owner) -> Situation {
         started_at: None,
         finished_at: None,
         outcomes: vec![],
+        answer: None,
         failure: None,
         cancel: None,
         parked: None,

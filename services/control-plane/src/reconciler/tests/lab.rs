@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use remuda_domain::{
     Error, Event, Pool, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId, WorkspaceId,
     error::Result,
+    event::Delta,
     execution::ExecutionChoice,
     run::{IfBusy, ToolsInput},
     task::TaskStatus,
@@ -21,7 +22,9 @@ use remuda_domain::{
 };
 use remuda_store::{Claim, Grant, NewRun, NewSession, Options, Store};
 use remuda_testkit::wait_for;
-use remuda_transport::{EventSource, Memory, Published, SignalSource, TokenCounts, TokenSource, Transport};
+use remuda_transport::{
+    DeltaSource, EventSource, Memory, Published, SignalSource, TokenCounts, TokenSource, Transport,
+};
 use tempfile::TempDir;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -87,6 +90,8 @@ impl Lab {
             title: String::new(),
             pool: pool.parse().unwrap(),
             execution: ExecutionChoice::default(),
+            agent: None,
+            model: None,
         };
         self.store.create_session(&session).await.unwrap().value.id
     }
@@ -248,6 +253,14 @@ impl Transport for Watched {
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         self.inner.subscribe_events(tenant, session).await
+    }
+
+    async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
+        self.inner.publish_deltas(tenant, session, deltas).await;
+    }
+
+    async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {
+        self.inner.subscribe_deltas(tenant, session).await
     }
 
     async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {

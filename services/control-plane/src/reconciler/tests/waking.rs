@@ -118,7 +118,7 @@ async fn a_wake_up_that_could_not_be_sent_is_made_up_for_without_a_timer() {
     let submission = Submission {
         session: "s1".to_owned(),
         create_session: true,
-        execution: Default::default(),
+        making: Default::default(),
         input: RunInput::Tools(ToolsInput { calls: vec![call], continue_on_error: false, record: false }),
         input_bytes: 2,
         timeout: None,

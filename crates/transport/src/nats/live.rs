@@ -1,6 +1,7 @@
-//! Live events over core NATS: at most once, and a reader that missed something is told so.
+//! What is told as it happens, over core NATS: at most once, and a reader that missed something is told so.
 
 use std::{
+    marker::PhantomData,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +13,8 @@ use async_nats::Subscriber;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use remuda_domain::{Event, SessionId, TenantId, error::Result};
+use remuda_domain::{Event, error::Result, event::Delta};
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::{
         mpsc::{self, Receiver, Sender},
@@ -22,7 +24,7 @@ use tokio::{
 };
 
 use super::Shared;
-use crate::traits::EventSource;
+use crate::traits::{DeltaSource, EventSource};
 
 /// How long telling others may take; readers find in the store what they were not told.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(50);
@@ -30,38 +32,38 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_millis(50);
 const BUFFERED_BATCHES: usize = 256;
 const BUFFERED_BYTES: usize = 8 * 1024 * 1024;
 
-pub(super) async fn publish(shared: &Shared, tenant: TenantId, session: SessionId, events: &[Event]) {
-    if events.is_empty() || !shared.events.is_connected() {
+/// Sends items to whoever listens to the subject now, in order.
+pub(super) async fn publish<T: Serialize>(shared: &Shared, subject: String, items: &[T]) {
+    if items.is_empty() || !shared.events.is_connected() {
         return;
     }
     let client = shared.events.client();
-    let subject = shared.names.events(tenant, session);
     let send = async {
-        for payload in batches(events, client.max_payload()) {
+        for payload in batches(items, client.max_payload()) {
             if let Err(error) = client.publish(subject.clone(), payload).await {
-                tracing::debug!(%session, %error, "live events dropped");
+                tracing::debug!(subject, %error, "dropped: the connection is closed");
                 return;
             }
         }
     };
     if timeout(PUBLISH_TIMEOUT, send).await.is_err() {
-        tracing::debug!(%session, "live events dropped: the connection is congested");
+        tracing::debug!(subject, "dropped: the connection is congested");
     }
 }
 
-/// Packs events into as few JSON arrays of at most `limit` bytes as keep their order. One that fits into none is left out.
-fn batches(events: &[Event], limit: usize) -> Vec<Bytes> {
+/// Packs items into as few JSON arrays of at most `limit` bytes as keep their order. One that fits into none is left out.
+fn batches<T: Serialize>(items: &[T], limit: usize) -> Vec<Bytes> {
     let mut batches = Vec::new();
     let mut current: Vec<u8> = Vec::new();
-    for event in events {
-        let json = match serde_json::to_vec(event) {
+    for item in items {
+        let json = match serde_json::to_vec(item) {
             Ok(json) if json.len() + 2 <= limit => json,
             Ok(json) => {
-                tracing::debug!(event = %event.id, size = json.len(), limit, "live event dropped: too large");
+                tracing::debug!(size = json.len(), limit, "dropped: too large");
                 continue;
             }
             Err(error) => {
-                tracing::debug!(event = %event.id, %error, "live event dropped");
+                tracing::debug!(%error, "dropped: no JSON");
                 continue;
             }
         };
@@ -82,24 +84,36 @@ fn close(array: &mut Vec<u8>) -> Bytes {
     Bytes::from(std::mem::take(array))
 }
 
-/// The events of one session. A task moves them from the connection into a bounded buffer, so that a reader that stops
+/// What is said on one subject. A task moves it from the connection into a bounded buffer, so that a reader that stops
 /// reading loses its own source and disturbs nobody else's.
-pub(super) struct NatsEvents {
-    session: SessionId,
+pub(super) struct Live<T> {
+    subject: String,
     buffer: Receiver<Bytes>,
     buffered: Arc<AtomicUsize>,
+    items: PhantomData<fn() -> T>,
 }
 
-impl NatsEvents {
-    pub(super) async fn open(shared: &Shared, tenant: TenantId, session: SessionId) -> Result<Self> {
+impl<T: DeserializeOwned> Live<T> {
+    pub(super) async fn open(shared: &Shared, subject: String) -> Result<Self> {
         // Before the subscription: a loss in between must end it.
         let losses = shared.events.losses();
-        let subject = shared.names.events(tenant, session);
-        let subscriber = shared.events.subscribe(subject, &shared.names.nobody()).await?;
+        let subscriber = shared.events.subscribe(subject.clone(), &shared.names.nobody()).await?;
         let (sender, buffer) = mpsc::channel(BUFFERED_BATCHES);
         let buffered = Arc::new(AtomicUsize::new(0));
         shared.tasks.spawn(pump(subscriber, losses, sender, Arc::clone(&buffered)));
-        Ok(Self { session, buffer, buffered })
+        Ok(Self { subject, buffer, buffered, items: PhantomData })
+    }
+
+    async fn next_batch(&mut self) -> Option<Vec<T>> {
+        loop {
+            let payload = self.buffer.recv().await?;
+            self.buffered.fetch_sub(payload.len(), Ordering::Relaxed);
+            match serde_json::from_slice(&payload) {
+                Ok(items) => return Some(items),
+                // From a newer version, say. A reader of events sees the hole in the cursors.
+                Err(error) => tracing::warn!(subject = self.subject, %error, "cannot read what was said"),
+            }
+        }
     }
 }
 
@@ -128,24 +142,23 @@ async fn pump(
 }
 
 #[async_trait]
-impl EventSource for NatsEvents {
+impl EventSource for Live<Event> {
     async fn next(&mut self) -> Option<Vec<Event>> {
-        loop {
-            let payload = self.buffer.recv().await?;
-            self.buffered.fetch_sub(payload.len(), Ordering::Relaxed);
-            match serde_json::from_slice::<Vec<Event>>(&payload) {
-                Ok(events) => return Some(events),
-                // From a newer version, say: the reader sees the hole in the cursors.
-                Err(error) => tracing::warn!(session = %self.session, %error, "cannot read live events"),
-            }
-        }
+        self.next_batch().await
+    }
+}
+
+#[async_trait]
+impl DeltaSource for Live<Delta> {
+    async fn next(&mut self) -> Option<Vec<Delta>> {
+        self.next_batch().await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use chrono::Utc;
-    use remuda_domain::{EventBody, EventId};
+    use remuda_domain::{EventBody, EventId, SessionId};
 
     use super::*;
 
@@ -175,6 +188,6 @@ mod tests {
         let events = [event(1, "tools"), event(2, &"x".repeat(1000)), event(3, "tools")];
         let back: Vec<Event> = serde_json::from_slice(&batches(&events, 600)[0]).unwrap();
         assert_eq!(back, [events[0].clone(), events[2].clone()]);
-        assert!(batches(&[], 600).is_empty());
+        assert!(batches::<Event>(&[], 600).is_empty());
     }
 }

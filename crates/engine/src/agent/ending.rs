@@ -1,0 +1,103 @@
+//! How a run of an agent is left: handed over, ended, or refused before it began.
+
+use remuda_domain::{
+    Error, EventBody, MessageId, RunState,
+    message::{Part, Role},
+    run::{Failure, MessageInput, RunEnd},
+};
+use remuda_store::{Grant, NewMessage};
+use tokio::time::Instant;
+
+use super::{AgentRun, scene};
+use crate::{
+    Ending, Engine, Execution, HandOver, RunControl,
+    journal::now,
+    plan::Slot,
+    stand::{Stand, close_slots},
+};
+
+impl AgentRun<'_> {
+    /// What the commit holds that hands the run over. Messages that wait for their commit are made again from the steps.
+    pub(super) fn hand_over(mut self) -> HandOver {
+        let unsaved = self.slots.iter().filter(|slot| slot.is_done() && !slot.stored);
+        HandOver { steps: unsaved.map(Slot::to_step).collect(), events: self.stand.journal.take_notes() }
+    }
+
+    /// What the run's last commit holds.
+    pub(super) fn end(mut self, cancel_reason: &str) -> Ending {
+        let (state, failure) = match (self.stand.killed, self.failure.take()) {
+            (Some(killed), _) => {
+                let (state, failure) = self.stand.killed_end(killed, cancel_reason);
+                (state, Some(failure))
+            }
+            (None, Some(failure)) => (RunState::Failed, Some(failure)),
+            (None, None) => (RunState::Completed, None),
+        };
+        let mut steps = std::mem::take(&mut self.unsaved);
+        steps.extend(close_slots(&mut self.slots, state));
+        self.collect_results();
+        let messages = self.take_pending();
+        let stopped_at = (state == RunState::Cancelled).then(|| {
+            self.stand.journal.note(EventBody::RunStopped);
+            Instant::now()
+        });
+        let leads = self.stand.grant.agent.as_deref() == Some(self.scene.agent.name.as_str());
+        Ending {
+            end: RunEnd { state, outcomes: self.outcomes, failure },
+            started_at: self.stand.grant.run.started_at.unwrap_or_else(now),
+            stopped_at,
+            steps,
+            events: self.stand.journal.take_notes(),
+            messages,
+            contents: Vec::new(),
+            agent: (!leads).then_some(self.scene.agent.name),
+        }
+    }
+}
+
+impl Engine {
+    /// Ends a run that nobody can act in. What the user said is kept: it was said.
+    pub(super) fn refuse(
+        &self,
+        input: &MessageInput,
+        grant: &Grant,
+        control: &RunControl,
+        error: &Error,
+    ) -> Execution {
+        let mut stand = Stand::new(self, grant, control, None, grant.time_left);
+        let failure = Failure::new(error.code(), error.to_string());
+        tracing::info!(run = %grant.run.id, error = error.chain(), "the run cannot begin");
+        let mut messages = Vec::new();
+        if scene::last_request(&grant.steps).is_none() {
+            let message = NewMessage {
+                id: input.id,
+                role: Role::User,
+                agent: grant.agent.clone(),
+                parts: input.parts.clone(),
+            };
+            note(&mut stand, message.id, &message.parts, message.agent.clone());
+            messages.push(message);
+        }
+        Execution::Ended(Box::new(Ending {
+            end: RunEnd { state: RunState::Failed, outcomes: Vec::new(), failure: Some(failure) },
+            started_at: grant.run.started_at.unwrap_or_else(now),
+            stopped_at: None,
+            steps: remuda_domain::step::settle(
+                &grant.run.input,
+                &grant.steps,
+                RunState::Failed,
+                grant.fence.epoch,
+                now(),
+            ),
+            events: stand.journal.take_notes(),
+            messages,
+            contents: Vec::new(),
+            agent: None,
+        }))
+    }
+}
+
+fn note(stand: &mut Stand<'_>, message: MessageId, parts: &[Part], agent: Option<String>) {
+    let parts = parts.to_vec();
+    stand.journal.note(EventBody::MessageCompleted { message, role: Role::User, agent, parts });
+}

@@ -1,0 +1,160 @@
+//! Where a run stands: decided from its steps alone.
+
+use remuda_domain::{
+    error::Result,
+    message::{Part, Role},
+    run::MessageInput,
+    step::{ModelOutcome, Step, StepWork},
+    tool::{ToolCall, ToolOutcome},
+};
+
+use super::{AgentRun, repeats::Repeats, scene::Scene, transcript};
+use crate::{patiently, plan, stand::Stand};
+
+/// What earlier owners left of a run.
+#[derive(Debug, Default)]
+struct Left<'a> {
+    /// The newest question, unless it was answered.
+    unanswered: Option<&'a Step>,
+    /// The newest answer, unless there was a question after it.
+    answer: Option<&'a ModelOutcome>,
+    answered: u32,
+}
+
+fn left(steps: &[Step]) -> Left<'_> {
+    let mut left = Left::default();
+    for step in steps {
+        let StepWork::ModelCall { outcome, .. } = &step.work else { continue };
+        left.answer = outcome.as_deref();
+        left.unanswered = outcome.is_none().then_some(step);
+        left.answered += u32::from(outcome.is_some());
+    }
+    left
+}
+
+fn calls_of(answer: Option<&ModelOutcome>) -> Vec<ToolCall> {
+    let parts = answer.into_iter().flat_map(|answer| &answer.parts);
+    let calls = parts.filter_map(|part| match part {
+        Part::ToolUse { call } => Some(call.clone()),
+        _ => None,
+    });
+    calls.collect()
+}
+
+impl<'a> AgentRun<'a> {
+    /// Prepares a run to go on where it stands, or to begin.
+    pub(super) async fn resume(stand: Stand<'a>, scene: Scene, input: &MessageInput) -> Result<Self> {
+        let (engine, grant) = (stand.engine, stand.grant);
+        let fence = grant.fence;
+        let abandon = &stand.control.abandon;
+        let load = || transcript::load(&*engine.store, fence.tenant, fence.session);
+        let said = patiently(abandon, load).await?;
+        let mut earlier = Vec::new();
+        for run in transcript::runs_to_repair(&said) {
+            if run != grant.run.id {
+                earlier.extend(patiently(abandon, || engine.store.list_steps(fence.tenant, run)).await?);
+            }
+        }
+        let left = left(&grant.steps);
+        let announced = left.unanswered.and_then(|step| match &step.work {
+            StepWork::ModelCall { request, .. } => Some((step.id, request.message, step.index)),
+            StepWork::ToolCall { .. } => None,
+        });
+        let calls = calls_of(left.answer);
+        let steps = u32::try_from(grant.steps.len()).unwrap_or(u32::MAX);
+        let last = grant.steps.iter().map(|step| step.index + 1).max().unwrap_or(0).max(steps);
+        let (slots, interrupted) =
+            plan::resume(&calls, &grant.steps, last, fence.epoch, |tool| stand.effects(tool));
+        let mut repeats = Repeats::default();
+        let mut outcomes: Vec<ToolOutcome> = Vec::new();
+        for step in &grant.steps {
+            let current = step.call().is_some_and(|call| calls.iter().any(|it| it.id == call.id));
+            if let (Some(call), Some(outcome), false) = (step.call(), step.call_outcome(), current) {
+                repeats.note(call, outcome);
+                outcomes.push(outcome.clone());
+            }
+        }
+        let next_index = last + u32::try_from(slots.len()).unwrap_or(u32::MAX);
+        let answered = left.answered;
+        let concluded = answered >= scene.agent.policy.max_steps;
+        let begun = answered > 0 || announced.is_some();
+        let mut run = Self {
+            stand,
+            scene,
+            said,
+            earlier,
+            pending: Vec::new(),
+            announced,
+            answered,
+            next_index,
+            slots,
+            interrupted,
+            repeats,
+            outcomes,
+            unsaved: Vec::new(),
+            concluded,
+            failure: None,
+        };
+        // The user's message enters the transcript together with the first question.
+        if !begun {
+            run.say(input.id, Role::User, input.parts.clone());
+        }
+        Ok(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remuda_domain::{
+        MessageId, StepId, Timestamp, ToolCallId, content::ContentHash, model::ModelParameters,
+        step::ModelRequest, tool::CallStatus,
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    fn question(index: u32, outcome: Option<ModelOutcome>) -> Step {
+        let hash = ContentHash::of("");
+        let request = Box::new(ModelRequest {
+            message: MessageId::new(),
+            agent: "build".into(),
+            definitions: hash,
+            model: "platform/m".parse().unwrap(),
+            model_name: "m".into(),
+            parameters: ModelParameters::default(),
+            system: hash,
+            tools: hash,
+            messages: Vec::new(),
+            concluding: false,
+        });
+        let work = StepWork::ModelCall { request, outcome: outcome.map(Box::new) };
+        let at = Timestamp::UNIX_EPOCH;
+        Step { id: StepId::new(), index, work, started_at: at, finished_at: None, epoch: 1 }
+    }
+
+    fn answer(calls: usize) -> ModelOutcome {
+        let call = || ToolCall {
+            id: ToolCallId::new(),
+            tool: "Read".into(),
+            arguments: json!({}),
+            parallel: true,
+            timeout: None,
+        };
+        let parts = (0..calls).map(|_| Part::ToolUse { call: call() }).collect();
+        ModelOutcome { parts, ..ModelOutcome::without_answer(CallStatus::Completed, None) }
+    }
+
+    #[test]
+    fn steps_say_where_a_run_stands() {
+        assert!(left(&[]).answer.is_none() && left(&[]).unanswered.is_none());
+        let steps = [question(0, None)];
+        assert_eq!(left(&steps).unanswered.map(|step| step.index), Some(0));
+        let steps = [question(0, Some(answer(2)))];
+        assert_eq!((left(&steps).answered, calls_of(left(&steps).answer).len()), (1, 2));
+        assert!(left(&steps).unanswered.is_none());
+        let steps = [question(0, Some(answer(2))), question(3, None)];
+        let left = left(&steps);
+        assert_eq!((left.answered, left.unanswered.unwrap().index), (1, 3));
+        assert!(calls_of(left.answer).is_empty(), "the calls of an older answer are over");
+    }
+}

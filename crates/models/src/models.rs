@@ -1,0 +1,150 @@
+//! Asks models, again if need be.
+
+mod endpoint;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use remuda_domain::{
+    error::{Code, Error, Result},
+    model::{ModelDefinition, ProviderKind},
+};
+use tokio::time::Instant;
+
+use endpoint::Endpoints;
+
+use crate::{
+    AttemptError, Delta, ModelOptions, OnDelta, Provider, Request, Response, Retry,
+    anthropic::Anthropic,
+    breaker::{Breaker, Permit},
+    openai::OpenAi,
+    retry,
+    scripted::Scripted,
+};
+
+/// Answers requests with whatever provider a model has. Cheap to clone; clones share connections and breakers.
+#[derive(Clone, Debug)]
+pub struct Models {
+    options: Arc<ModelOptions>,
+    endpoints: Arc<Endpoints>,
+}
+
+impl Models {
+    #[must_use]
+    pub fn new(options: ModelOptions) -> Self {
+        let options = Arc::new(options);
+        Self { endpoints: Arc::new(Endpoints::new(Arc::clone(&options))), options }
+    }
+
+    /// Asks a model, several times if the first attempts fail of something that passes. Each time something was told to `on_delta`
+    /// that no longer holds, [`Delta::Restarted`] follows. Dropping the future ends the call and closes its connection.
+    pub async fn generate(
+        &self,
+        model: &ModelDefinition,
+        request: &Request,
+        on_delta: OnDelta<'_>,
+    ) -> Result<Response> {
+        let (provider, breaker) = self.provider(model).await?;
+        let told = AtomicBool::new(false);
+        let relay = |delta: Delta| {
+            told.store(true, Ordering::Relaxed);
+            on_delta(delta);
+        };
+        let mut patience = Patience(self.options.breaker_patience);
+        let mut attempt = 1;
+        loop {
+            let permit = patience.permit(breaker.as_ref()).await?;
+            let failure = match self.attempt(&*provider, request, &relay).await {
+                Ok(response) => {
+                    settle(permit, true);
+                    return Ok(Response { attempts: attempt, ..response });
+                }
+                Err(failure) => failure,
+            };
+            settle(permit, !failure.counts);
+            let wait = self.wait(failure, attempt)?;
+            if told.swap(false, Ordering::Relaxed) {
+                on_delta(Delta::Restarted);
+            }
+            tracing::debug!(model = %model.reference, attempt, ?wait, "asking the model again");
+            tokio::time::sleep(wait).await;
+            attempt += 1;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        provider: &dyn Provider,
+        request: &Request,
+        on_delta: OnDelta<'_>,
+    ) -> Result<Response, AttemptError> {
+        let limit = self.options.attempt_timeout;
+        tokio::time::timeout(limit, provider.generate(request, on_delta)).await.unwrap_or_else(|_| {
+            let message = format!("the model did not finish its answer within {limit:?}");
+            Err(AttemptError { retry: Retry::Never, ..AttemptError::fault(Code::ModelTimedOut, message) })
+        })
+    }
+
+    /// How long to wait before the next attempt, or the error if there is none.
+    fn wait(&self, failure: AttemptError, attempt: u32) -> Result<Duration> {
+        let AttemptError { error, retry, .. } = failure;
+        tracing::debug!(attempt, code = %error.code(), %error, "an attempt to ask a model failed");
+        match retry {
+            Retry::Never => Err(error),
+            Retry::After(asked)
+                if attempt >= self.options.max_attempts || asked > self.options.max_retry_after =>
+            {
+                Err(error.retry_after(asked))
+            }
+            Retry::Soon if attempt >= self.options.max_attempts => Err(error),
+            Retry::After(asked) => Ok(retry::as_asked(&self.options, asked)),
+            Retry::Soon => Ok(retry::backoff(&self.options, attempt)),
+        }
+    }
+
+    async fn provider(&self, model: &ModelDefinition) -> Result<(Box<dyn Provider>, Option<Arc<Breaker>>)> {
+        Ok(match model.provider {
+            ProviderKind::OpenAi | ProviderKind::OpenAiCompatible => {
+                let (endpoint, target) = self.endpoints.target(model, OpenAi::address(model)?).await?;
+                (Box::new(OpenAi::new(model, target)?), Some(endpoint))
+            }
+            ProviderKind::Anthropic => {
+                let (endpoint, target) = self.endpoints.target(model, Anthropic::address(model)?).await?;
+                (Box::new(Anthropic::new(model, target)?), Some(endpoint))
+            }
+            ProviderKind::Scripted => (Box::new(Scripted::new(model)), None),
+        })
+    }
+}
+
+fn settle(permit: Option<Permit>, fine: bool) {
+    match permit {
+        Some(permit) if fine => permit.succeeded(),
+        Some(permit) => permit.failed(),
+        None => {}
+    }
+}
+
+/// What is left of the time that a call waits for a breaker.
+struct Patience(Duration);
+
+impl Patience {
+    async fn permit(&mut self, breaker: Option<&Arc<Breaker>>) -> Result<Option<Permit>> {
+        let Some(breaker) = breaker else { return Ok(None) };
+        let start = Instant::now();
+        let waited = breaker.wait(self.0).await;
+        self.0 = self.0.saturating_sub(start.elapsed());
+        waited.map(Some).map_err(|left| {
+            Error::new(
+                Code::ModelUnavailable,
+                "the model's provider failed too often and is left alone for now",
+            )
+            .retry_after(left)
+        })
+    }
+}

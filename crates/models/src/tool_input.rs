@@ -1,0 +1,80 @@
+//! The arguments of a tool call, which arrive in fragments.
+
+use serde_json::{Map, Value};
+
+/// More calls than any answer has.
+pub(crate) const MAX_TOOL_CALLS: usize = 256;
+
+/// Collects fragments, and knows whether they are one whole JSON object without reading them again and again.
+#[derive(Debug, Default)]
+pub(crate) struct ToolInput {
+    text: String,
+    depth: usize,
+    opened: bool,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl ToolInput {
+    pub(crate) fn push(&mut self, fragment: &str) {
+        self.text.push_str(fragment);
+        for byte in fragment.bytes() {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => (self.depth, self.opened) = (self.depth + 1, true),
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.text.trim().is_empty()
+    }
+
+    /// Whether all that was opened is closed.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.opened && self.depth == 0
+    }
+
+    /// The object, or what came instead. Nothing means no arguments.
+    pub(crate) fn finish(self) -> Result<Map<String, Value>, String> {
+        if self.is_empty() || self.text.trim() == "null" {
+            return Ok(Map::new());
+        }
+        serde_json::from_str(&self.text).map_err(|_| self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(fragments: &[&str]) -> ToolInput {
+        let mut input = ToolInput::default();
+        fragments.iter().for_each(|fragment| input.push(fragment));
+        input
+    }
+
+    #[test]
+    fn completeness_is_known_on_the_way() {
+        assert!(!input(&[]).is_complete());
+        assert!(!input(&["{\"a\":", "\"}\\\""]).is_complete());
+        assert!(input(&["{\"a\":", "\"}\\\"\"}"]).is_complete());
+        assert!(!input(&["{\"a\":[{}", "]"]).is_complete());
+    }
+
+    #[test]
+    fn only_objects_are_arguments() {
+        assert_eq!(input(&["{\"a\"", ":1}"]).finish().unwrap()["a"], 1);
+        for nothing in ["", " \n", "null", "{}"] {
+            assert_eq!(input(&[nothing]).finish(), Ok(Map::new()));
+        }
+        for bad in ["{\"a\":", "[1]", "\"text\"", "{}{}", "read it"] {
+            assert_eq!(input(&[bad]).finish(), Err(bad.to_owned()));
+        }
+    }
+}

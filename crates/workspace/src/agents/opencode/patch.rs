@@ -1,0 +1,149 @@
+//! What one OpenCode file says of an agent.
+
+use std::path::Path;
+
+use remuda_domain::{
+    agent::{
+        AgentDefinition, AgentMode, AgentOrigin, AgentPolicy, AgentSource, PermissionRule, ToolExclusion,
+        ToolSelection,
+    },
+    model::ModelParameters,
+};
+
+use crate::{
+    agents::{openharness, permission},
+    files::is_inside,
+    source::Source,
+    text::{Fields, Text},
+};
+
+/// Without `steps`, an agent of OpenCode goes on until it is done.
+const UNLIMITED_STEPS: u32 = 1000;
+
+#[derive(Clone, Default)]
+pub(super) struct Patch {
+    description: Option<String>,
+    mode: Option<AgentMode>,
+    pub model: Option<Text>,
+    pub prompt: Option<String>,
+    parameters: ModelParameters,
+    steps: Option<u32>,
+    rules: Vec<PermissionRule>,
+    hidden: Option<bool>,
+    pub disable: Option<bool>,
+    color: Option<String>,
+}
+
+impl Patch {
+    pub(super) fn take(source: Source<'_>, fields: &Fields<'_>) -> Self {
+        let mut rules = permission::take_tools(fields);
+        rules.extend(permission::take(fields));
+        let _ = fields.get("name");
+        let patch = Self {
+            description: fields.text("description").map(|text| text.text.trim().to_owned()),
+            mode: fields.choice("mode", &openharness::MODES),
+            model: fields.text("model").filter(|model| !model.text.is_empty()),
+            prompt: fields.text("prompt").and_then(|text| prompt(source, fields, &text)),
+            parameters: ModelParameters {
+                temperature: fields.number("temperature", 0.0, 2.0),
+                top_p: fields.number("top_p", 0.0, 1.0),
+                max_tokens: None,
+            },
+            steps: steps(fields),
+            rules,
+            hidden: fields.boolean("hidden"),
+            disable: fields.boolean("disable"),
+            color: openharness::color(fields),
+        };
+        for key in ["variant", "options"] {
+            if let Some(node) = fields.get(key) {
+                fields.place.warn(node.at, format!("{key}: options of providers are not used"));
+            }
+        }
+        fields.finish();
+        patch
+    }
+
+    /// This with another one over it.
+    pub(super) fn under(self, over: Self) -> Self {
+        let mut rules = self.rules;
+        rules.extend(over.rules);
+        Self {
+            description: over.description.or(self.description),
+            mode: over.mode.or(self.mode),
+            model: over.model.or(self.model),
+            prompt: over.prompt.or(self.prompt),
+            parameters: over.parameters.or(self.parameters),
+            steps: over.steps.or(self.steps),
+            rules,
+            hidden: over.hidden.or(self.hidden),
+            disable: over.disable.or(self.disable),
+            color: over.color.or(self.color),
+        }
+    }
+
+    /// The agent that this makes of the one that would be there otherwise. `general` are the rules for all agents.
+    pub(super) fn apply(
+        self,
+        name: &str,
+        file: &str,
+        base: Option<&AgentDefinition>,
+        general: &[PermissionRule],
+    ) -> AgentDefinition {
+        let mut agent = base.cloned().unwrap_or_else(|| AgentDefinition {
+            name: name.to_owned(),
+            mode: AgentMode::All,
+            description: String::new(),
+            prompt: String::new(),
+            model: None,
+            parameters: ModelParameters::default(),
+            system_reminder: None,
+            tools: ToolSelection::default(),
+            disallowed: ToolExclusion::default(),
+            switch: Vec::new(),
+            subagents: Vec::new(),
+            policy: AgentPolicy { max_steps: UNLIMITED_STEPS, ..AgentPolicy::default() },
+            hidden: false,
+            background: false,
+            color: None,
+            permission: Vec::new(),
+            origin: AgentOrigin { source: AgentSource::OpenCode, file: None },
+        });
+        agent.origin = AgentOrigin { source: AgentSource::OpenCode, file: Some(file.to_owned()) };
+        agent.mode = self.mode.unwrap_or(agent.mode);
+        agent.description = self.description.unwrap_or(agent.description);
+        agent.prompt = self.prompt.unwrap_or(agent.prompt);
+        agent.parameters = self.parameters.or(agent.parameters);
+        agent.policy.max_steps = self.steps.unwrap_or(agent.policy.max_steps);
+        agent.permission.extend(general.iter().cloned());
+        agent.permission.extend(self.rules);
+        agent.hidden = self.hidden.unwrap_or(agent.hidden);
+        agent.color = self.color.or(agent.color);
+        agent
+    }
+}
+
+/// `steps`, or `maxSteps` as it was called before.
+fn steps(fields: &Fields<'_>) -> Option<u32> {
+    let steps = fields.integer("steps", 1, AgentPolicy::MAX_MAX_STEPS);
+    let steps = steps.or(fields.integer("maxSteps", 1, AgentPolicy::MAX_MAX_STEPS))?;
+    Some(steps.max(AgentPolicy::MIN_MAX_STEPS))
+}
+
+/// A text, or `{file:…}` relative to the configuration.
+fn prompt(source: Source<'_>, fields: &Fields<'_>, text: &Text) -> Option<String> {
+    let Some((before, rest)) = text.text.split_once("{file:") else { return Some(text.text.clone()) };
+    let fail = |message: &str| {
+        fields.place.error(text.at, format!("prompt: {message}"));
+        None
+    };
+    let Some((path, after)) = rest.split_once('}') else { return fail("expected } after {file:") };
+    if !is_inside(path) {
+        return fail("the file it names is not within the workspace");
+    }
+    match source.files.read(Path::new(path)) {
+        Ok(Some(contents)) => Some(format!("{before}{}{after}", contents.trim()).trim().to_owned()),
+        Ok(None) => fail("the file it names does not exist"),
+        Err(fault) => fail(&format!("the file it names {}", fault.message)),
+    }
+}

@@ -1,0 +1,121 @@
+//! `.openharness/settings.yaml`.
+
+use std::path::Path;
+
+use remuda_domain::{
+    execution::{BackendKind, ExecutionChoice, WorkspaceAccess},
+    model::ModelParameters,
+};
+
+use super::prompts;
+use crate::{
+    environment::Notation,
+    report::Place,
+    settings::{ModelAlias, Settings, WorkspaceKind},
+    source::Source,
+    text::{Fields, Kind, Node, Text, Value, is_model_name},
+};
+
+pub(crate) const FILE: &str = ".openharness/settings.yaml";
+
+/// The settings, and what can only be checked once all definitions are known.
+#[derive(Default)]
+pub(crate) struct SettingsFile {
+    pub settings: Settings,
+    pub default_agent: Option<Text>,
+    pub skill_directories: Vec<Text>,
+    /// The references of the aliases.
+    pub aliased: Vec<Text>,
+}
+
+pub(crate) fn read(source: Source<'_>) -> SettingsFile {
+    let place = Place::new(source.report, FILE);
+    let mut file = SettingsFile::default();
+    let Some(mut node) = source.yaml(Path::new(FILE), &place) else { return file };
+    source.interpolate(&mut node, Notation::Ours, &place);
+    let Some(fields) = Fields::of(&node, "settings", &place) else { return file };
+
+    let kinds = [("project", WorkspaceKind::Project), ("chat", WorkspaceKind::Chat)];
+    file.settings.kind = fields.choice("kind", &kinds).unwrap_or_default();
+    file.default_agent = fields.text("default_agent");
+    file.settings.default_agent = file.default_agent.as_ref().map(|name| name.text.clone());
+    let template = fields.text("template").or_else(|| fields.text("runtime"));
+    file.settings.template = template.map(|template| template.text);
+    file.skill_directories = fields.texts("skill_dirs").unwrap_or_default();
+    aliases(&fields, &mut file);
+    if let Some(prompt) = fields.map("system_prompt") {
+        file.settings.prompt = prompts::take(source, &prompt);
+    }
+    file.settings.execution = fields.map("execution").map(|fields| execution(&fields)).unwrap_or_default();
+    // What a template brought in is recorded by it, and means nothing afterwards.
+    let _ = (fields.get("template_imports"), fields.get("imports"));
+    fields.finish();
+    file
+}
+
+fn aliases(fields: &Fields<'_>, file: &mut SettingsFile) {
+    let Some(aliases) = fields.map("models") else { return };
+    for entry in aliases.entries() {
+        if !is_model_name(&entry.key) {
+            let message = "expected a name of letters, digits, `.`, `_` and `-`, at most 64 characters";
+            aliases.place.error(entry.at, format!("{}: {message}", aliases.name("…")));
+            continue;
+        }
+        let Some(alias) = model(&aliases, &entry.key, &entry.value) else { continue };
+        let (reference, parameters) = alias;
+        let alias = ModelAlias { reference: reference.text.clone(), parameters };
+        file.settings.models.insert(entry.key.clone(), alias);
+        file.aliased.push(reference);
+    }
+}
+
+/// A model that is referred to: the reference alone, or with parameters.
+pub(crate) fn model(fields: &Fields<'_>, key: &str, node: &Node) -> Option<(Text, ModelParameters)> {
+    let reference = match &node.value {
+        Value::Scalar(scalar) if matches!(scalar.kind(), Kind::Text(_)) => fields.as_text(key, node)?,
+        Value::Map(_) => {
+            let model = fields.as_map(key, node)?;
+            let reference = model.text("model_ref").or_else(|| model.text("ref"));
+            let parameters = parameters(&model);
+            model.finish();
+            return match reference {
+                Some(reference) if !reference.text.trim().is_empty() => Some((reference, parameters)),
+                _ => {
+                    model.place.error(node.at, format!("{}: is missing, expected text", model.name("model_ref")));
+                    None
+                }
+            };
+        }
+        Value::Unusable => return None,
+        _ => {
+            fields.expected(key, node, "the name of a model, or a map with `model_ref`");
+            return None;
+        }
+    };
+    if reference.text.trim().is_empty() {
+        fields.expected(key, node, "the name of a model");
+        return None;
+    }
+    Some((reference, ModelParameters::default()))
+}
+
+pub(crate) fn parameters(fields: &Fields<'_>) -> ModelParameters {
+    ModelParameters {
+        temperature: fields.number("temperature", 0.0, 2.0),
+        top_p: fields.number("top_p", 0.0, 1.0),
+        max_tokens: fields.integer("max_tokens", 1, 10_000_000),
+    }
+}
+
+fn execution(fields: &Fields<'_>) -> ExecutionChoice {
+    let backends = BackendKind::ALL.map(|kind| (kind.as_str(), kind));
+    let accesses = [WorkspaceAccess::Mount, WorkspaceAccess::Copy].map(|access| (access.as_str(), access));
+    let choice = ExecutionChoice {
+        backend: fields.choice("backend", &backends),
+        image: fields.text("image").map(|image| image.text),
+        network: fields.text("network").map(|network| network.text),
+        workspace: fields.choice("workspace", &accesses),
+    };
+    fields.finish();
+    choice
+}

@@ -1,0 +1,79 @@
+//! What names may look like, and which was probably meant.
+
+const MAX_NAME: usize = 64;
+
+/// Names of agents, skills, actions and tool servers.
+pub(crate) fn is_name(name: &str) -> bool {
+    fits(name, |c| c.is_ascii_alphanumeric())
+}
+
+/// Names of models, which may be in any script.
+pub(crate) fn is_model_name(name: &str) -> bool {
+    fits(name, char::is_alphanumeric)
+}
+
+fn fits(name: &str, letter: impl Fn(char) -> bool) -> bool {
+    let length = name.chars().count();
+    (1..=MAX_NAME).contains(&length)
+        && name.chars().all(|c| letter(c) || matches!(c, '.' | '_' | '-'))
+        && name != "."
+        && name != ".."
+}
+
+/// The nearest of `known`, if it is near enough to be what was meant.
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Comparing long texts would take long, and they are not mistyped names.
+    if name.len() > 2 * MAX_NAME {
+        return None;
+    }
+    let wanted = name.to_lowercase();
+    let length = wanted.chars().count();
+    let limit = (length / 3).clamp(1, 4);
+    known
+        .into_iter()
+        .filter(|candidate| candidate.chars().count().abs_diff(length) <= limit)
+        .map(|candidate| (distance(&wanted, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein distance, with one row of the table.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        for good in ["build", "a", "x.y_z-1", &"a".repeat(64)] {
+            assert!(is_name(good), "{good}");
+        }
+        for bad in ["", ".", "..", "a b", "a/b", "größe", "模型", &"a".repeat(65)] {
+            assert!(!is_name(bad), "{bad}");
+        }
+        assert!(is_model_name("模型-1") && !is_model_name("a b"));
+    }
+
+    #[test]
+    fn only_near_names_are_suggested() {
+        let suggest = |name| nearest(name, ["max_steps", "Bash", "mode"]);
+        assert_eq!(suggest("maxsteps"), Some("max_steps"));
+        assert_eq!(suggest("bash"), Some("Bash"));
+        assert_eq!(suggest("colour"), None);
+    }
+}
