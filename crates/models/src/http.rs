@@ -42,7 +42,7 @@ pub(crate) struct Target {
 
 /// What comes back. It is told apart by how it begins: servers err in what they declare, and some ignore that a stream was asked for.
 pub(crate) enum Answer {
-    Events(Events),
+    Events(Box<Events>),
     Whole(Value),
 }
 
@@ -107,7 +107,7 @@ impl Target {
             _ => {
                 let mut decoder = Decoder::new(self.options.max_event_bytes);
                 decoder.push(&start).map_err(|too_long| body.too_long(too_long))?;
-                Ok(Answer::Events(Events { body, decoder, ended: false }))
+                Ok(Answer::Events(Box::new(Events { body, decoder, ended: false })))
             }
         }
     }

@@ -18,7 +18,7 @@ use remuda_domain::Error;
 use serde_json::{Value, json};
 
 pub(crate) use progress::{Interrupted, Progress};
-pub(crate) use sanitize::{one_line, sanitize};
+pub(crate) use sanitize::{Sanitizer, json_text, one_line, sanitize};
 pub(crate) use table::Table;
 pub(crate) use units::{ago, elapsed, local_time};
 
@@ -130,6 +130,20 @@ impl Sink {
             Stream::Out => stop_writing(&error),
             // Nobody reads our complaints; the work itself can go on.
             Stream::Err => {}
+        }
+    }
+
+    /// Writes a part of a line, at once.
+    pub(crate) fn part(self, text: &str) {
+        let written = match self.stream {
+            Stream::Out => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes()).and_then(|()| out.flush())
+            }
+            Stream::Err => io::stderr().lock().write_all(text.as_bytes()),
+        };
+        if let (Err(error), Stream::Out) = (written, self.stream) {
+            stop_writing(&error);
         }
     }
 

@@ -4,13 +4,14 @@ use anyhow::{Context as _, Result};
 use remuda_domain::{
     Code, EventBody, RunState,
     event::NewEvent,
+    message::Role,
     run::{Failure, RunEnd},
-    step::{Part, Role},
 };
-use remuda_store::{Claim, Commit, Finish, NewMessage, Then};
+use remuda_store::{Claim, Commit, Finish, Then};
 
 use crate::lab::{
-    LONG_LEASE, Lab, completed, done, ending, giving_up, names, outcome, page, progress, refusal, step,
+    LONG_LEASE, Lab, call_of, completed, done, ending, giving_up, message, names, outcome, page, progress, refusal,
+    step,
 };
 
 pub(crate) async fn progress_is_visible_and_handed_on(lab: &Lab) -> Result<()> {
@@ -27,7 +28,7 @@ pub(crate) async fn progress_is_visible_and_handed_on(lab: &Lab) -> Result<()> {
     let steps = vec![done(&steps[0], "zero"), steps[1].clone()];
     lab.store.commit(progress(&grant, vec![steps[0].clone()])).await?;
     assert_eq!(lab.store.list_steps(lab.tenant, run).await?, steps);
-    assert_eq!(lab.run(run).await?.outcomes, [outcome(&steps[0].call, "zero")]);
+    assert_eq!(lab.run(run).await?.outcomes, [outcome(call_of(&steps[0]), "zero")]);
     assert_eq!(refusal(lab.store.list_steps(lab.stranger().await?, run).await), Code::RunNotFound);
     lab.store.release(grant.fence).await?;
     assert_eq!(lab.granted(session, second).await?.steps, steps);
@@ -80,7 +81,7 @@ pub(crate) async fn an_old_fence_writes_nothing(lab: &Lab) -> Result<()> {
     let old = lab.granted(session, worker).await?;
     let new = lab.granted(session, worker).await?;
     let before = (lab.look(session).await?, lab.events_of(session).await?, lab.run(run).await?);
-    let said = vec![NewMessage { role: Role::User, parts: vec![Part::Text { text: "ghost".into() }] }];
+    let said = vec![message(Role::User, "ghost")];
     let stale = Commit { messages: said, ..progress(&old, vec![step(&old, 0)]) };
     assert_eq!(refusal(lab.store.commit(stale.clone()).await), Code::OwnershipLost);
     assert_eq!(refusal(lab.store.commit(completed(&old)).await), Code::OwnershipLost);
@@ -132,11 +133,11 @@ pub(crate) async fn an_end_is_final_and_complete(lab: &Lab) -> Result<()> {
         let end = RunEnd { state, outcomes: Vec::new(), failure: failure.clone() };
         let started_at = grant.run.started_at.context("not started")?;
         let steps = vec![done(&second, "two"), done(&first, "one")];
-        let then = Then::End(Finish { end, started_at, stopped_ago: None, give_up: false });
+        let then = Then::End(Finish { end, started_at, stopped_ago: None, give_up: false, agent: None });
         lab.store.commit(Commit { steps, then, ..progress(&grant, Vec::new()) }).await?;
         let ended = lab.run(run).await?;
         assert_eq!((ended.state, ended.failure), (state, failure));
-        assert_eq!(ended.outcomes, [outcome(&first.call, "one"), outcome(&second.call, "two")]);
+        assert_eq!(ended.outcomes, [outcome(call_of(&first), "one"), outcome(call_of(&second), "two")]);
         assert_eq!((ended.started_at, ended.attempt), (Some(started_at), 1));
         assert!(ended.finished_at >= Some(started_at));
         let steps = lab.store.list_steps(lab.tenant, run).await?;
@@ -153,11 +154,11 @@ pub(crate) async fn a_repeated_step_keeps_its_last_version(lab: &Lab) -> Result<
     let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
     let announced = step(&grant, 0);
     lab.store.commit(progress(&grant, vec![announced.clone(), done(&announced, "first")])).await?;
-    assert_eq!(lab.run(run).await?.outcomes, [outcome(&announced.call, "first")]);
+    assert_eq!(lab.run(run).await?.outcomes, [outcome(call_of(&announced), "first")]);
     let versions: Vec<_> = (0..20).map(|n| done(&announced, &n.to_string())).collect();
     let commits = versions.iter().map(|version| lab.store.commit(progress(&grant, vec![version.clone()])));
     futures::future::try_join_all(commits).await?;
-    assert_eq!(lab.run(run).await?.outcomes, [outcome(&announced.call, "19")]);
+    assert_eq!(lab.run(run).await?.outcomes, [outcome(call_of(&announced), "19")]);
     assert_eq!(lab.store.list_steps(lab.tenant, run).await?.len(), 1);
     lab.check(session).await
 }

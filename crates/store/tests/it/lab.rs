@@ -4,19 +4,20 @@ use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use remuda_domain::{
-    Code, CommitId, Cursor, Event, EventBody, Pool, Run, RunId, RunInput, RunState, SessionId, StepId,
+    Code, CommitId, Cursor, Event, EventBody, MessageId, Pool, Run, RunId, RunInput, RunState, SessionId, StepId,
     TenantId, ToolCallId, WorkerId, WorkspaceId,
     event::NewEvent,
     execution::ExecutionChoice,
+    message::{Part, Role},
     page::PageRequest,
-    run::{IfBusy, RunEnd, ToolsInput},
+    run::{IfBusy, MessageInput, RunEnd, ToolsInput},
     session::{Session, SessionRef},
-    step::{Step, StepKind},
+    step::{Step, StepWork},
     tool::{CallStatus, ToolCall, ToolOutcome},
     worker::Registration,
 };
 use remuda_store::{
-    Claim, Commit, Finish, Grant, Idempotency, NewRun, NewSession, Options, RunFilter, Store, Submitted,
+    Claim, Commit, Finish, Grant, Idempotency, NewMessage, NewRun, NewSession, Options, RunFilter, Store, Submitted,
     Then, connect, migrate,
 };
 use remuda_testkit::{TestDatabase, wait_for};
@@ -105,6 +106,8 @@ impl Lab {
             title: "a title".into(),
             pool: Pool::default(),
             execution: ExecutionChoice::default(),
+            agent: None,
+            model: None,
         }
     }
 
@@ -269,6 +272,11 @@ pub(crate) fn input(tool: &str) -> RunInput {
     RunInput::Tools(ToolsInput { calls: vec![call(tool)], continue_on_error: false, record: false })
 }
 
+/// A message to an agent.
+pub(crate) fn message_input(text: &str) -> MessageInput {
+    MessageInput { id: MessageId::new(), parts: vec![Part::text(text)], agent: None }
+}
+
 pub(crate) fn outcome(call: &ToolCall, output: &str) -> ToolOutcome {
     ToolOutcome { output: output.into(), ..ToolOutcome::without_result(call, CallStatus::Completed, None) }
 }
@@ -278,43 +286,69 @@ pub(crate) fn step(grant: &Grant, index: u32) -> Step {
     Step {
         id: StepId::new(),
         index,
-        kind: StepKind::ToolCall,
-        call: call(&format!("tool{index}")),
-        outcome: None,
+        work: StepWork::ToolCall { call: call(&format!("tool{index}")), outcome: None },
         started_at: chrono::Utc::now(),
         finished_at: None,
         epoch: grant.fence.epoch,
     }
 }
 
+/// The tool call of a step that is one.
+pub(crate) fn call_of(step: &Step) -> &ToolCall {
+    step.call().expect("a tool call")
+}
+
 pub(crate) fn done(step: &Step, output: &str) -> Step {
-    let outcome = Some(outcome(&step.call, output));
-    Step { outcome, finished_at: Some(chrono::Utc::now()), ..step.clone() }
+    let call = call_of(step).clone();
+    let work = StepWork::ToolCall { outcome: Some(outcome(&call, output)), call };
+    Step { work, finished_at: Some(chrono::Utc::now()), ..step.clone() }
 }
 
 /// Writes steps without ending the run; each step is reported with an event.
 pub(crate) fn progress(grant: &Grant, steps: Vec<Step>) -> Commit {
-    let started = |step: &Step| NewEvent {
+    let started = |call: &ToolCall| NewEvent {
         run: Some(grant.run.id),
         at: chrono::Utc::now(),
-        body: EventBody::ToolStarted { call: step.call.id, tool: step.call.tool.clone() },
+        body: EventBody::ToolStarted { call: call.id, tool: call.tool.clone() },
     };
-    let events = steps.iter().map(started).collect();
+    let events = steps.iter().filter_map(Step::call).map(started).collect();
     Commit {
         id: CommitId::new(),
         fence: grant.fence,
         run: grant.run.id,
         steps,
         messages: Vec::new(),
+        contents: Vec::new(),
         events,
         then: Then::Continue,
     }
 }
 
+/// A message that enters the transcript.
+pub(crate) fn message(role: Role, text: &str) -> NewMessage {
+    NewMessage { id: MessageId::new(), role, agent: None, parts: vec![Part::text(text)] }
+}
+
+/// Writes messages without ending the run; each is reported with an event.
+pub(crate) fn saying(grant: &Grant, messages: Vec<NewMessage>) -> Commit {
+    let said = |message: &NewMessage| NewEvent {
+        run: Some(grant.run.id),
+        at: chrono::Utc::now(),
+        body: EventBody::MessageCompleted {
+            message: message.id,
+            role: message.role,
+            agent: message.agent.clone(),
+            parts: message.parts.clone(),
+        },
+    };
+    let events = messages.iter().map(said).collect();
+    Commit { messages, events, ..progress(grant, Vec::new()) }
+}
+
 pub(crate) fn ending(grant: &Grant, state: RunState) -> Commit {
     let end = RunEnd { state, outcomes: Vec::new(), failure: None };
     let started_at = grant.run.started_at.unwrap_or_default();
-    let finish = Finish { end, started_at, stopped_ago: None, give_up: false };
+    let finish = Finish { end, started_at, stopped_ago: None, give_up: false, agent: None };
     Commit { then: Then::End(finish), ..progress(grant, Vec::new()) }
 }
 

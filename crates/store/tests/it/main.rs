@@ -11,6 +11,7 @@ mod events;
 mod fleet;
 mod identity;
 mod lab;
+mod messages;
 mod model;
 mod paging;
 mod plans;
@@ -19,6 +20,7 @@ mod sandboxes;
 mod schema;
 mod sessions;
 mod submit;
+mod workspaces;
 
 /// Instantiates every case for every backend.
 macro_rules! store_suite {
@@ -45,10 +47,16 @@ store_suite! {
         workspaces_belong_to_their_tenant;
     sessions: a_session_is_found_by_id_and_by_name, names_are_unique_per_tenant,
         other_tenants_sessions_do_not_exist, a_title_is_changed_with_an_event, closing_twice_appends_one_event,
-        a_session_needs_a_workspace_of_its_tenant;
+        a_session_needs_a_workspace_of_its_tenant, only_what_is_given_is_changed,
+        a_model_stays_once_there_are_runs;
+    workspaces: a_workspace_is_found_by_its_name_and_used, names_of_workspaces_are_unique_per_tenant,
+        workspaces_are_listed_by_name;
+    messages: messages_are_in_the_order_of_their_commits, messages_keep_what_they_say,
+        contents_are_stored_once_and_belong_to_their_tenant, contents_of_many_sessions_do_not_collide,
+        an_end_can_change_who_leads, a_message_run_has_an_answer, a_lost_message_run_is_settled;
     sandboxes: a_sandbox_is_recorded_until_it_is_gone, an_owner_learns_where_to_execute, a_tenant_is_found_by_id;
     paging: sessions_come_newest_first_and_pages_survive_inserts, runs_are_filtered_and_paged,
-        a_queue_is_paged_in_order, messages_are_paged_in_order, a_bad_page_token_is_named;
+        a_queue_is_paged_in_order, a_bad_page_token_is_named;
     submit: runs_get_their_place_and_their_event, refusals_say_why, a_full_queue_refuses,
         interrupting_cancels_what_waits_and_marks_what_executes, a_retry_gets_the_first_run,
         a_retry_is_answered_after_the_session_closed, interrupting_retries_are_answered,

@@ -3,14 +3,10 @@
 use std::collections::HashSet;
 
 use anyhow::Result;
-use remuda_domain::{
-    Code, RunState,
-    page::PageRequest,
-    step::{Part, Role},
-};
-use remuda_store::{Commit, NewMessage, RunFilter};
+use remuda_domain::{Code, RunState, page::PageRequest};
+use remuda_store::RunFilter;
 
-use crate::lab::{LONG_LEASE, Lab, completed, page, progress, refusal};
+use crate::lab::{LONG_LEASE, Lab, completed, page, refusal};
 
 pub(crate) async fn sessions_come_newest_first_and_pages_survive_inserts(lab: &Lab) -> Result<()> {
     let mut made = Vec::new();
@@ -88,27 +84,6 @@ pub(crate) async fn a_queue_is_paged_in_order(lab: &Lab) -> Result<()> {
     let queue: Vec<_> = first.items.iter().chain(&second.items).map(|run| (run.id, run.state)).collect();
     let queued = RunState::Queued;
     assert_eq!(queue, [(ids[1], RunState::Running), (ids[2], queued), (ids[3], queued), (ids[4], queued)]);
-    assert_eq!(second.next, None);
-    Ok(())
-}
-
-pub(crate) async fn messages_are_paged_in_order(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    let run = lab.submit(session).await?.run.id;
-    let worker = lab.worker(LONG_LEASE).await?;
-    let grant = lab.granted(session, worker).await?;
-    let message = |role, text: &str| NewMessage { role, parts: vec![Part::Text { text: text.to_owned() }] };
-    let said = vec![message(Role::User, "one\0"), message(Role::Assistant, "two")];
-    lab.store.commit(Commit { messages: said, ..progress(&grant, Vec::new()) }).await?;
-    let last = vec![message(Role::Tool, "three")];
-    lab.store.commit(Commit { messages: last, ..completed(&grant) }).await?;
-    let first = lab.store.list_messages(lab.tenant, session, &page(2)).await?;
-    let rest = PageRequest { size: 2, token: first.next };
-    let second = lab.store.list_messages(lab.tenant, session, &rest).await?;
-    let all: Vec<_> = first.items.into_iter().chain(second.items).collect();
-    assert_eq!(all.iter().map(|it| it.role).collect::<Vec<_>>(), [Role::User, Role::Assistant, Role::Tool]);
-    assert_eq!(all[0].parts, [Part::Text { text: "one\0".into() }]);
-    assert!(all.iter().all(|it| it.run == Some(run) && it.session == session));
     assert_eq!(second.next, None);
     Ok(())
 }

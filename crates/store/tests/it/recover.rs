@@ -4,8 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result};
 use remuda_domain::{
-    Code, EventBody, RunInput, RunState, SessionId, limits::MAX_LOST_ATTEMPTS, run::ParkReason, step::Step,
-    task::TaskRound, tool::CallStatus,
+    Code, EventBody, RunInput, RunState, SessionId,
+    limits::MAX_LOST_ATTEMPTS,
+    run::ParkReason,
+    step::{Step, StepWork},
+    task::TaskRound,
+    tool::CallStatus,
 };
 use remuda_store::{Claim, Commit, NewRun, NewSession, Reach, Then};
 use remuda_testkit::wait_for;
@@ -223,8 +227,9 @@ pub(crate) async fn a_lost_workers_run_is_cancelled_at_once(lab: &Lab) -> Result
     assert_eq!(ended.outcomes.iter().map(|it| it.status).collect::<Vec<_>>(), [CallStatus::Cancelled]);
     let worker = lab.worker(LONG_LEASE).await?;
     let grant = lab.granted(session, worker).await?;
-    let RunInput::Tools(input) = &grant.run.input;
-    let begun = Step { call: input.calls[0].clone(), ..step(&grant, 0) };
+    let RunInput::Tools(input) = &grant.run.input else { panic!("not tools") };
+    let work = StepWork::ToolCall { call: input.calls[0].clone(), outcome: None };
+    let begun = Step { work, ..step(&grant, 0) };
     lab.store.commit(progress(&grant, vec![begun.clone()])).await?;
     lab.store.retire_worker(worker).await?;
     let cancelled = lab.store.request_cancel(lab.tenant, two, "late").await?;
@@ -233,7 +238,7 @@ pub(crate) async fn a_lost_workers_run_is_cancelled_at_once(lab: &Lab) -> Result
     assert_eq!(events, ["run.cancel_requested", "run.attempt_lost", "tool.failed", "run.cancelled"]);
     // What was begun is accounted for, in the same step.
     let steps = lab.store.list_steps(lab.tenant, two).await?;
-    let status = steps[0].outcome.as_ref().map(|outcome| outcome.status);
+    let status = steps[0].call_outcome().map(|outcome| outcome.status);
     assert_eq!((steps.len(), steps[0].id, status), (1, begun.id, Some(CallStatus::Interrupted)));
     assert_eq!(lab.look(session).await?.owner, None);
     lab.check(session).await

@@ -5,9 +5,13 @@ use remuda_domain::{
     Code, SessionId, WorkspaceId,
     session::{SessionRef, SessionStatus},
 };
-use remuda_store::NewSession;
+use remuda_store::{NewSession, SessionUpdate};
 
 use crate::lab::{Lab, names, page, refusal};
+
+fn titled(title: &str) -> SessionUpdate {
+    SessionUpdate { title: Some(title.to_owned()), ..SessionUpdate::default() }
+}
 
 pub(crate) async fn a_session_is_found_by_id_and_by_name(lab: &Lab) -> Result<()> {
     let new = lab.new_session(Some("build #7 – 日本語"));
@@ -46,7 +50,7 @@ pub(crate) async fn other_tenants_sessions_do_not_exist(lab: &Lab) -> Result<()>
     assert_eq!(format!("{foreign:?}"), format!("{unknown:?}"));
     let by_name = SessionRef::Name("ours".into());
     assert_eq!(refusal(store.get_session(stranger, &by_name).await), Code::SessionNotFound);
-    assert_eq!(refusal(store.set_title(stranger, ours, "mine now").await), Code::SessionNotFound);
+    assert_eq!(refusal(store.update_session(stranger, ours, &titled("mine now")).await), Code::SessionNotFound);
     assert_eq!(refusal(store.close_session(stranger, ours).await), Code::SessionNotFound);
     assert_eq!(refusal(store.list_messages(stranger, ours, &page(5)).await), Code::SessionNotFound);
     assert_eq!(store.list_sessions(stranger, None, &page(5)).await?.items, []);
@@ -59,7 +63,7 @@ pub(crate) async fn other_tenants_sessions_do_not_exist(lab: &Lab) -> Result<()>
 pub(crate) async fn a_title_is_changed_with_an_event(lab: &Lab) -> Result<()> {
     let session = lab.session().await?;
     lab.submit(session).await?;
-    let changed = lab.store.set_title(lab.tenant, session, "it's \"new\" \u{1f40e}").await?;
+    let changed = lab.store.update_session(lab.tenant, session, &titled("it's \"new\" \u{1f40e}")).await?;
     assert_eq!(changed.value.title, "it's \"new\" \u{1f40e}");
     assert_eq!(names(&changed.events), ["session.updated"]);
     assert_eq!(changed.events[0].cursor, 3);
@@ -91,4 +95,40 @@ pub(crate) async fn a_session_needs_a_workspace_of_its_tenant(lab: &Lab) -> Resu
     let unknown = NewSession { workspace: WorkspaceId::new(), ..lab.new_session(None) };
     assert_eq!(refusal(lab.store.create_session(&unknown).await), Code::WorkspaceNotFound);
     Ok(())
+}
+
+pub(crate) async fn only_what_is_given_is_changed(lab: &Lab) -> Result<()> {
+    let new = NewSession { agent: Some("build".into()), ..lab.new_session(None) };
+    let made = lab.store.create_session(&new).await?.value;
+    assert_eq!((made.agent.as_deref(), made.model.as_deref()), (Some("build"), None));
+    let update = SessionUpdate { model: Some("platform/small".into()), ..SessionUpdate::default() };
+    let changed = lab.store.update_session(lab.tenant, new.id, &update).await?.value;
+    assert_eq!((changed.title.as_str(), changed.agent.as_deref()), ("a title", Some("build")));
+    assert_eq!(changed.model.as_deref(), Some("platform/small"));
+    let update = SessionUpdate { agent: Some("plan".into()), ..SessionUpdate::default() };
+    let changed = lab.store.update_session(lab.tenant, new.id, &update).await?.value;
+    assert_eq!((changed.agent.as_deref(), changed.model.as_deref()), (Some("plan"), Some("platform/small")));
+    assert_eq!(lab.look(new.id).await?, changed);
+    // Whoever executes its runs is told.
+    lab.submit(new.id).await?;
+    let grant = lab.granted(new.id, lab.worker(crate::lab::LONG_LEASE).await?).await?;
+    assert_eq!((grant.agent.as_deref(), grant.model.as_deref()), (Some("plan"), Some("platform/small")));
+    lab.check(new.id).await
+}
+
+pub(crate) async fn a_model_stays_once_there_are_runs(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    let model = |name: &str| SessionUpdate { model: Some(name.to_owned()), ..titled("renamed") };
+    lab.store.update_session(lab.tenant, session, &model("small")).await?;
+    lab.store.update_session(lab.tenant, session, &model("large")).await?;
+    lab.submit(session).await?;
+    let refused = lab.store.update_session(lab.tenant, session, &model("small")).await.err().context("late")?;
+    assert_eq!((refused.code(), refused.field()), (Code::SessionModelLocked, Some("model")));
+    let before = lab.look(session).await?;
+    assert_eq!((before.model.as_deref(), before.last_cursor), (Some("large"), 4));
+    // The model it has is no other model, and everything else may change.
+    let update = SessionUpdate { agent: Some("plan".into()), ..model("large") };
+    let changed = lab.store.update_session(lab.tenant, session, &update).await?.value;
+    assert_eq!((changed.agent.as_deref(), changed.model.as_deref()), (Some("plan"), Some("large")));
+    lab.check(session).await
 }

@@ -4,11 +4,13 @@ use std::{
     fmt,
     future::Future,
     io::{self, IsTerminal as _, Write as _},
-    pin::Pin,
     time::Duration,
 };
 
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Instant, MissedTickBehavior, interval},
+};
 
 use super::{Output, dumb_terminal, elapsed};
 
@@ -29,7 +31,10 @@ pub(crate) struct Progress {
     /// Characters on the line now.
     width: usize,
     pub text: String,
-    ctrl_c: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// The cursor is in the middle of a line that others write.
+    pub line_taken: bool,
+    /// Missing if it cannot be had: then Ctrl-C ends the program as it always does.
+    ctrl_c: Option<Signal>,
 }
 
 impl fmt::Debug for Progress {
@@ -46,11 +51,12 @@ impl Progress {
             frame: 0,
             width: 0,
             text: text.into(),
-            ctrl_c: Box::pin(pressed()),
+            line_taken: false,
+            ctrl_c: signal(SignalKind::interrupt()).ok(),
         }
     }
 
-    /// Waits for `work`; the line is gone when this returns.
+    /// Waits for `work`; the line is gone when this returns. Ctrl-C can be pressed again after it was.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interrupted> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -58,7 +64,7 @@ impl Progress {
         loop {
             tokio::select! {
                 biased;
-                () = &mut self.ctrl_c => {
+                () = pressed(&mut self.ctrl_c) => {
                     self.clear();
                     return Err(Interrupted);
                 }
@@ -66,7 +72,7 @@ impl Progress {
                     self.clear();
                     return Ok(result);
                 }
-                _ = ticks.tick(), if self.visible => self.draw(),
+                _ = ticks.tick(), if self.visible && !self.line_taken => self.draw(),
             }
         }
     }
@@ -99,9 +105,12 @@ impl Progress {
     }
 }
 
-async fn pressed() {
-    // Without a handler Ctrl-C ends the program as it always does.
-    if tokio::signal::ctrl_c().await.is_err() {
+async fn pressed(ctrl_c: &mut Option<Signal>) {
+    let received = match ctrl_c {
+        Some(signal) => signal.recv().await,
+        None => None,
+    };
+    if received.is_none() {
         std::future::pending::<()>().await;
     }
 }

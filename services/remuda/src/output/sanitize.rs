@@ -9,23 +9,61 @@ const ESCAPE: char = '\u{1b}';
 
 /// Drops escape sequences and control characters. Line ends and tabs stay.
 pub(crate) fn sanitize(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            '\n' | '\t' => clean.push(c),
-            ESCAPE => match rest.next_if(|next| matches!(next, '[' | ']' | 'P' | 'X' | '^' | '_')) {
-                Some('[') => skip_sequence(&mut rest),
-                Some(_) => skip_string(&mut rest),
-                None => {}
-            },
-            '\u{9b}' => skip_sequence(&mut rest),
-            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => skip_string(&mut rest),
-            c if is_harmful(c) => {}
-            c => clean.push(c),
+    Sanitizer::default().push(text)
+}
+
+/// The same for text that arrives in pieces: a sequence may begin in one and end in another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sanitizer(Inside);
+
+/// What the next character belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Inside {
+    #[default]
+    Text,
+    /// After an escape character.
+    Escape,
+    /// Parameters and intermediates, up to the final byte of a control sequence.
+    Sequence,
+    /// A string for the terminal, up to its terminator. A line end stops it too, so that text cannot swallow all that follows.
+    String,
+    /// After an escape character in a string.
+    StringEscape,
+}
+
+impl Sanitizer {
+    /// What can be shown of the next piece.
+    pub(crate) fn push(&mut self, text: &str) -> String {
+        let mut clean = String::with_capacity(text.len());
+        for c in text.chars() {
+            self.0 = self.0.after(c, &mut clean);
+        }
+        clean
+    }
+}
+
+impl Inside {
+    fn after(self, c: char, clean: &mut String) -> Self {
+        match (self, c) {
+            (Self::Escape, '[') => Self::Sequence,
+            (Self::Escape, ']' | 'P' | 'X' | '^' | '_') => Self::String,
+            (Self::Sequence, '\u{20}'..='\u{3f}') => Self::Sequence,
+            (Self::Sequence, '\u{40}'..='\u{7e}') => Self::Text,
+            (Self::StringEscape, '\\') => Self::Text,
+            (Self::String | Self::StringEscape, '\u{7}' | '\u{9c}') => Self::Text,
+            (Self::String | Self::StringEscape, ESCAPE) => Self::StringEscape,
+            (Self::String | Self::StringEscape, c) if c != '\n' => Self::String,
+            (_, ESCAPE) => Self::Escape,
+            (_, '\u{9b}') => Self::Sequence,
+            (_, '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}') => Self::String,
+            (_, c) => {
+                if matches!(c, '\n' | '\t') || !is_harmful(c) {
+                    clean.push(c);
+                }
+                Self::Text
+            }
         }
     }
-    clean
 }
 
 /// The same for text that must stay on one line, such as a cell of a table.
@@ -51,23 +89,6 @@ pub(crate) fn json_text(value: &Value) -> String {
         }
     }
     escaped
-}
-
-/// Parameters and intermediates up to the final byte of a control sequence.
-fn skip_sequence(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    while rest.next_if(|c| matches!(c, '\u{20}'..='\u{3f}')).is_some() {}
-    let _final_byte = rest.next_if(|c| matches!(c, '\u{40}'..='\u{7e}'));
-}
-
-/// A string for the terminal up to its terminator. A line end stops it too, so that text cannot swallow all that follows.
-fn skip_string(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) {
-    while let Some(c) = rest.next_if(|c| *c != '\n') {
-        match c {
-            '\u{7}' | '\u{9c}' => return,
-            ESCAPE if rest.next_if_eq(&'\\').is_some() => return,
-            _ => {}
-        }
-    }
 }
 
 /// Control characters (C0, DEL, C1), bidirectional controls, separators that break lines, and invisible tags.
@@ -114,6 +135,17 @@ mod tests {
         assert_eq!(sanitize("a\r\nb"), "a\nb");
         assert_eq!(sanitize("user\u{202e}txt.exe\u{2066}\u{200f}"), "usertxt.exe");
         assert_eq!(one_line("forged\n✓ completed\tx"), "forged ✓ completed x");
+    }
+
+    #[test]
+    fn pieces_are_as_clean_as_the_whole() {
+        let text = "a\u{1b}[31;1mred\u{1b}]0;owned\u{1b}\\title\u{1b}Pq\nb\u{9b}2Jx\u{1b}cé\u{202e}";
+        for at in text.char_indices().map(|(at, _)| at) {
+            let mut sanitizer = Sanitizer::default();
+            let (head, tail) = text.split_at(at);
+            let pieces = sanitizer.push(head) + &sanitizer.push(tail);
+            assert_eq!(pieces, sanitize(text), "cut at {at}");
+        }
     }
 
     #[test]

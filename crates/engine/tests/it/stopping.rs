@@ -1,0 +1,87 @@
+//! A transport that stops the world after a certain commit.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use remuda_domain::{
+    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, worker::Signal,
+};
+use remuda_transport::{
+    DeltaSource, EventSource, Memory, Published, SignalSource, TokenCounts, TokenSource, Transport,
+};
+use tokio::sync::Notify;
+
+/// Commits are published right after they were made, before anything else happens: so whoever never comes back from there has
+/// died between the two.
+#[derive(Default)]
+pub(crate) struct Stopping {
+    inner: Memory,
+    published: AtomicUsize,
+    /// Counted from 1; 0 is never reached.
+    stop_after: AtomicUsize,
+    stopped: Notify,
+}
+
+impl Stopping {
+    pub(crate) fn stop_after(&self, commits: usize) {
+        self.published.store(0, Ordering::SeqCst);
+        self.stop_after.store(commits, Ordering::SeqCst);
+    }
+
+    pub(crate) fn published(&self) -> usize {
+        self.published.load(Ordering::SeqCst)
+    }
+
+    /// Returns when the world stands still.
+    pub(crate) async fn stopped(&self) {
+        self.stopped.notified().await;
+    }
+}
+
+#[async_trait]
+impl Transport for Stopping {
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+        let published = self.published.fetch_add(1, Ordering::SeqCst) + 1;
+        if published == self.stop_after.load(Ordering::SeqCst) {
+            self.stopped.notify_one();
+            std::future::pending::<()>().await;
+        }
+        self.inner.publish_events(tenant, session, events).await;
+    }
+
+    async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published> {
+        self.inner.publish_token(pool, tenant, session).await
+    }
+
+    async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
+        self.inner.tokens(pool).await
+    }
+
+    async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
+        self.inner.subscribe_events(tenant, session).await
+    }
+
+    async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
+        self.inner.publish_deltas(tenant, session, deltas).await;
+    }
+
+    async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {
+        self.inner.subscribe_deltas(tenant, session).await
+    }
+
+    async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {
+        self.inner.send_signal(worker, signal).await
+    }
+
+    async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
+        self.inner.subscribe_signals(worker).await
+    }
+
+    async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
+        self.inner.token_counts(pool).await
+    }
+
+    async fn ping(&self) -> Result<()> {
+        self.inner.ping().await
+    }
+}

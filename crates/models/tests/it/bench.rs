@@ -1,0 +1,193 @@
+//! What the tests of wires share.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use remuda_domain::{
+    error::Result,
+    model::{ModelDefinition, ProviderKind, Secret},
+};
+use remuda_models::{
+    ChatMessage, ChatRole, Content, Delta, ModelOptions, Models, Request, Response, ToolChoice, ToolSpec,
+};
+use serde_json::{Value, json};
+
+use crate::server::{Reply, Server};
+
+pub(crate) const KEY: &str = "sk-very-secret-0123456789";
+
+/// The two formats, each with a usual answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Wire {
+    OpenAi,
+    Anthropic,
+}
+
+impl Wire {
+    pub(crate) const BOTH: [Self; 2] = [Self::OpenAi, Self::Anthropic];
+
+    fn provider(self) -> ProviderKind {
+        match self {
+            Self::OpenAi => ProviderKind::OpenAiCompatible,
+            Self::Anthropic => ProviderKind::Anthropic,
+        }
+    }
+
+    /// The events of an answer that says `Grüß dich, Welt` in two pieces and asks for the tool `Read`.
+    pub(crate) fn events(self) -> Vec<Value> {
+        match self {
+            Self::OpenAi => vec![
+                json!({"id": "answer-1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]}),
+                json!({"id": "answer-1", "choices": [{"index": 0, "delta": {"content": "Grüß dich,"}}]}),
+                json!({"id": "answer-1", "choices": [{"index": 0, "delta": {"content": " Welt"}}]}),
+                json!({"id": "answer-1", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": {"name": "Read", "arguments": ""}}]}}]}),
+                json!({"id": "answer-1", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{\"path\": \"ü"}}]}}]}),
+                json!({"id": "answer-1", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ".txt\"}"}}]}}]}),
+                json!({"id": "answer-1", "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+                json!({"id": "answer-1", "choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7,
+                    "prompt_tokens_details": {"cached_tokens": 4}, "completion_tokens_details": {"reasoning_tokens": 2}}}),
+            ],
+            Self::Anthropic => vec![
+                json!({"type": "message_start", "message": {"id": "answer-1", "type": "message", "role": "assistant", "content": [],
+                    "usage": {"input_tokens": 5, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 2, "output_tokens": 1}}}),
+                json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+                json!({"type": "ping"}),
+                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Grüß dich,"}}),
+                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": " Welt"}}),
+                json!({"type": "content_block_stop", "index": 0}),
+                json!({"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "c1", "name": "Read", "input": {}}}),
+                json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": ""}}),
+                json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{\"path\": \"ü"}}),
+                json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": ".txt\"}"}}),
+                json!({"type": "content_block_stop", "index": 1}),
+                json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 7}}),
+                json!({"type": "message_stop"}),
+            ],
+        }
+    }
+
+    /// Events as bytes.
+    pub(crate) fn encode(self, events: &[Value]) -> String {
+        let encode = |event: &Value| match self {
+            Self::OpenAi => format!("data: {event}\n\n"),
+            Self::Anthropic => format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap()),
+        };
+        events.iter().map(encode).collect()
+    }
+
+    /// The usual answer, whole.
+    pub(crate) fn good(self) -> String {
+        let end = if self == Self::OpenAi { "data: [DONE]\n\n" } else { "" };
+        self.encode(&self.events()) + end
+    }
+
+    /// The usual answer up to the first words.
+    pub(crate) fn begun(self) -> String {
+        let until = self.events().iter().position(|event| event.to_string().contains("Grüß")).unwrap();
+        self.encode(&self.events()[..=until])
+    }
+}
+
+/// Checks that an answer is the usual one.
+pub(crate) fn assert_good(response: &Response) {
+    assert_eq!(response.text, "Grüß dich, Welt");
+    assert_eq!(response.id, "answer-1");
+    let [call] = response.tool_requests.as_slice() else { panic!("{:?}", response.tool_requests) };
+    assert_eq!(call.name, "Read");
+    assert_eq!(json!(call.arguments.as_ref().unwrap()), json!({"path": "ü.txt"}));
+}
+
+/// Limits that let tests be quick.
+pub(crate) fn options() -> ModelOptions {
+    ModelOptions {
+        base_delay: Duration::from_millis(1),
+        max_delay: Duration::from_millis(5),
+        max_attempts: 3,
+        breaker_failures: 100,
+        ..ModelOptions::default()
+    }
+}
+
+pub(crate) fn model(wire: Wire, server: &Server) -> ModelDefinition {
+    ModelDefinition {
+        reference: "platform/tested".parse().unwrap(),
+        provider: wire.provider(),
+        name: "model-1".to_owned(),
+        url: Some(server.url("/v1")),
+        key: Some(Secret::new(KEY)),
+        headers: Default::default(),
+        parameters: Default::default(),
+        metadata: Default::default(),
+    }
+}
+
+pub(crate) fn user(text: &str) -> ChatMessage {
+    ChatMessage { role: ChatRole::User, content: vec![Content::Text(text.to_owned())] }
+}
+
+pub(crate) fn request(messages: Vec<ChatMessage>) -> Request {
+    let read = ToolSpec {
+        name: "Read".to_owned(),
+        description: "Reads.".to_owned(),
+        schema: json!({"type": "object"}),
+    };
+    Request {
+        system: "Be brief.".to_owned(),
+        messages,
+        tools: vec![read],
+        tool_choice: ToolChoice::Auto,
+        parallel_tool_calls: true,
+        parameters: Default::default(),
+    }
+}
+
+/// Everything that was told on the way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told(Arc<Mutex<Vec<Delta>>>);
+
+impl Told {
+    pub(crate) fn deltas(&self) -> Vec<Delta> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// What whoever listened sees in the end.
+    pub(crate) fn text(&self) -> String {
+        self.deltas().into_iter().fold(String::new(), |text, delta| match delta {
+            Delta::Text(piece) => text + &piece,
+            Delta::Restarted => String::new(),
+            Delta::Reasoning(_) | Delta::ToolRequested { .. } => text,
+        })
+    }
+
+    pub(crate) fn restarts(&self) -> usize {
+        self.deltas().iter().filter(|delta| **delta == Delta::Restarted).count()
+    }
+}
+
+pub(crate) async fn ask(
+    models: &Models,
+    model: &ModelDefinition,
+    request: &Request,
+) -> (Result<Response>, Told) {
+    let told = Told::default();
+    let deltas = Arc::clone(&told.0);
+    let result = models.generate(model, request, &move |delta| deltas.lock().unwrap().push(delta)).await;
+    (result, told)
+}
+
+/// Plays replies and asks once.
+pub(crate) async fn play(wire: Wire, replies: impl Into<Vec<Reply>>) -> (Result<Response>, Told, Server) {
+    play_with(wire, replies, options()).await
+}
+
+pub(crate) async fn play_with(
+    wire: Wire,
+    replies: impl Into<Vec<Reply>>,
+    options: ModelOptions,
+) -> (Result<Response>, Told, Server) {
+    let server = Server::start(replies).await;
+    let (result, told) = ask(&Models::new(options), &model(wire, &server), &request(vec![user("Hi")])).await;
+    (result, told, server)
+}

@@ -1,0 +1,78 @@
+//! What a tool is called with, in a few words.
+
+use serde_json::Value;
+
+use crate::output::one_line;
+
+/// Longer ones would wrap on most screens.
+const MAX_CHARS: usize = 100;
+
+/// What matters about a call: the command of Bash, the file of Edit. Nothing if there are no arguments.
+pub(crate) fn headline(tool: &str, arguments: &Value) -> String {
+    let text = |name: &str| arguments[name].as_str().map(one_line).filter(|text| !text.is_empty());
+    let shown = match tool {
+        "Bash" => text("command"),
+        "Read" | "Write" | "Edit" => text("file_path"),
+        "Glob" | "Grep" => text("pattern").map(|pattern| match text("path") {
+            Some(path) => format!("{pattern} in {path}"),
+            None => pattern,
+        }),
+        "WebFetch" => text("url"),
+        "WebSearch" => text("query"),
+        "Skill" => text("skill").or_else(|| text("name")),
+        "BashOutput" | "KillBash" => text("task_id"),
+        "TodoWrite" => arguments["todos"].as_array().map(|todos| super::counted(todos.len(), "task")),
+        _ => None,
+    };
+    shorten(&shown.unwrap_or_else(|| others(arguments)), MAX_CHARS)
+}
+
+/// `key=value` for what no rule is known for.
+fn others(arguments: &Value) -> String {
+    let Value::Object(fields) = arguments else { return String::new() };
+    let word = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => format!("{}={}", one_line(name), one_line(text)),
+        value => format!("{}={}", one_line(name), one_line(&value.to_string())),
+    };
+    fields.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// The beginning of a text.
+pub(super) fn shorten(text: &str, max_chars: usize) -> String {
+    if text.chars().nth(max_chars).is_none() {
+        return text.to_owned();
+    }
+    text.chars().take(max_chars - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn calls_say_what_matters() {
+        let cases = [
+            ("Bash", json!({ "command": "npm test\n", "timeout_ms": 5 }), "npm test "),
+            ("Edit", json!({ "file_path": "src/main.rs", "old_string": "a" }), "src/main.rs"),
+            ("Grep", json!({ "pattern": "fn main", "path": "src" }), "fn main in src"),
+            ("TodoWrite", json!({ "todos": [1, 2] }), "2 tasks"),
+            ("github.search", json!({ "query": "x", "limit": 3 }), "limit=3 query=x"),
+            ("Bash", json!({ "not_json": "{\"comm" }), "not_json={\"comm"),
+            ("noop", json!({}), ""),
+            ("noop", Value::Null, ""),
+        ];
+        for (tool, arguments, expected) in cases {
+            assert_eq!(headline(tool, &arguments), expected, "{tool}");
+        }
+        let long = headline("Bash", &json!({ "command": "é".repeat(1000) }));
+        assert_eq!((long.chars().count(), long.ends_with('…')), (100, true));
+    }
+
+    #[test]
+    fn arguments_cannot_forge_lines() {
+        let hostile = json!({ "command": "x\n✓ completed\u{1b}[2J" });
+        assert_eq!(headline("Bash", &hostile), "x ✓ completed");
+    }
+}
