@@ -13,7 +13,7 @@ use crate::open::Mode;
 const OUR_VARIABLES: &str = "REMUDA_";
 
 #[must_use]
-pub fn runtime(config: &Config, mode: Mode) -> AgentRuntime {
+pub(crate) fn runtime(config: &Config, mode: Mode) -> AgentRuntime {
     let default_model = Some(config.platform.default_model.clone()).filter(|model| !model.is_empty());
     AgentRuntime::new(loader(config, mode), models(config), default_model)
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
 
 mod access;
+mod agents;
 mod api;
 mod bad_input;
 mod cancel;
