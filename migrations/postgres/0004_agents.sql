@@ -17,6 +17,6 @@ CREATE INDEX messages_in_order ON messages (session_id, position, ordinal, id);
 CREATE TABLE contents (
     tenant_id uuid NOT NULL,
     hash      bytea NOT NULL,
-    body      text NOT NULL,
+    body      text NOT NULL, -- a JSON string
     PRIMARY KEY (tenant_id, hash)
 );

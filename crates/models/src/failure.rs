@@ -105,8 +105,9 @@ fn judge(status: StatusCode, said: &Said) -> (Code, Retry, bool) {
         429 => (Code::ModelOverloaded, Retry::Soon, false),
         529 => (Code::ModelOverloaded, Retry::Soon, true),
         408 | 409 => (Code::ModelUnavailable, Retry::Soon, false),
-        500 | 502 | 503 | 504 => (Code::ModelUnavailable, Retry::Soon, true),
-        501.. => (Code::ModelUnavailable, Retry::Never, true),
+        501 | 505 => (Code::ModelUnavailable, Retry::Never, true),
+        // With those that gateways have invented.
+        500.. => (Code::ModelUnavailable, Retry::Soon, true),
         _ => (Code::ModelRequestRefused, Retry::Never, false),
     }
 }
@@ -203,6 +204,7 @@ mod tests {
             (502, Code::ModelUnavailable, Retry::Soon, true),
             (503, Code::ModelUnavailable, Retry::Soon, true),
             (504, Code::ModelUnavailable, Retry::Soon, true),
+            (522, Code::ModelUnavailable, Retry::Soon, true),
             (529, Code::ModelOverloaded, Retry::Soon, true),
         ];
         for (status, code, retry, counts) in table {

@@ -5,6 +5,14 @@ use serde_json::{Map, Value};
 /// More calls than any answer has.
 pub(crate) const MAX_TOOL_CALLS: usize = 256;
 
+/// Of a name or an id; the rest is cut off.
+const MAX_NAME_CHARS: usize = 200;
+
+/// A name or an id that a server gave, fit to be stored and shown.
+pub(crate) fn name(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect()
+}
+
 /// Collects fragments, and knows whether they are one whole JSON object without reading them again and again.
 #[derive(Debug, Default)]
 pub(crate) struct ToolInput {
@@ -65,6 +73,12 @@ mod tests {
         assert!(!input(&["{\"a\":", "\"}\\\""]).is_complete());
         assert!(input(&["{\"a\":", "\"}\\\"\"}"]).is_complete());
         assert!(!input(&["{\"a\":[{}", "]"]).is_complete());
+    }
+
+    #[test]
+    fn names_are_short() {
+        assert_eq!(name("Re\nad"), "Read");
+        assert_eq!(name(&"é".repeat(1000)).chars().count(), MAX_NAME_CHARS);
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) struct Draft {
 #[derive(Clone)]
 pub(crate) struct WantedModel {
     pub name: Text,
+    /// Where it says so, which need not be the agent's own file.
+    pub file: String,
     pub parameters: ModelParameters,
     pub naming: Naming,
 }

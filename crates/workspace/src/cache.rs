@@ -59,7 +59,8 @@ impl Cache {
     fn keep(&self, root: &Path, current: Arc<Current>, seen: Seen) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.entries.len() >= MAX_WORKSPACES && !state.entries.contains_key(root) {
-            let oldest = state.entries.iter().min_by_key(|(_, entry)| entry.asked).map(|(path, _)| path.clone());
+            let oldest =
+                state.entries.iter().min_by_key(|(_, entry)| entry.asked).map(|(path, _)| path.clone());
             oldest.and_then(|path| state.entries.remove(&path));
         }
         let asked = state.asked;
@@ -70,4 +71,45 @@ impl Cache {
 /// Also compares keys and problems, which are no part of the version.
 fn same(a: &Current, b: &Current) -> bool {
     a.content.hash == b.content.hash && a.definitions == b.definitions
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use remuda_domain::content::Content;
+
+    use super::*;
+    use crate::definitions::Definitions;
+
+    #[test]
+    fn reads_only_what_changed_and_forgets_the_oldest() {
+        let directory = tempfile::tempdir().unwrap();
+        let watched = directory.path().join("watched");
+        let (cache, reads) = (Cache::default(), Cell::new(0));
+        let ask = |root: &str| {
+            cache.current(Path::new(root), || {
+                reads.set(reads.get() + 1);
+                let mut seen = Seen::default();
+                seen.look(&watched);
+                let content = Content::new(String::new());
+                (Current { definitions: Definitions::default(), content }, seen)
+            })
+        };
+        ask("a");
+        ask("a");
+        assert_eq!(reads.get(), 1);
+        std::fs::write(&watched, "x").unwrap();
+        ask("a");
+        assert_eq!(reads.get(), 2);
+
+        std::fs::remove_file(&watched).unwrap();
+        (0..2 * MAX_WORKSPACES).for_each(|index| drop(ask(&index.to_string())));
+        assert_eq!(cache.state.lock().unwrap().entries.len(), MAX_WORKSPACES);
+        let before = reads.get();
+        ask(&(2 * MAX_WORKSPACES - 1).to_string());
+        assert_eq!(reads.get(), before, "the newest are kept");
+        ask("0");
+        assert_eq!(reads.get(), before + 1, "the oldest are not");
+    }
 }

@@ -11,7 +11,10 @@ use remuda_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{problem::Problem, settings::Settings};
+use crate::{
+    problem::{Problem, Severity},
+    settings::Settings,
+};
 
 /// Everything that a run needs to know of its workspace. Serialized, it is what a run keeps as the version it started with:
 /// without keys, which are not part of any version, and without problems.
@@ -43,7 +46,7 @@ pub struct Definitions {
 pub struct Skill {
     pub name: String,
     pub description: String,
-    /// The directory of its `SKILL.md`: as seen from the workspace's root, or absolute if it lies elsewhere.
+    /// The directory of its `SKILL.md`, in full.
     pub directory: PathBuf,
     /// What it says, without the frontmatter.
     pub body: String,
@@ -159,7 +162,9 @@ impl Definitions {
 
     pub fn agent(&self, name: &str) -> Result<&AgentDefinition> {
         self.agents.get(name).ok_or_else(|| {
-            let broken = self.problems.iter().find(|problem| problem.subject.as_deref() == Some(name));
+            let broken = self.problems.iter().find(|problem| {
+                problem.severity == Severity::Error && problem.subject.as_deref() == Some(name)
+            });
             let message = match broken {
                 Some(problem) => format!("the agent {name} cannot be used: {problem}"),
                 None => format!("there is no agent {name}; there are {}", self.agent_names()),

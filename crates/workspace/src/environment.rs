@@ -46,7 +46,10 @@ impl EnvironmentAccess {
 impl fmt::Debug for EnvironmentAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.variables.len();
-        f.debug_struct("EnvironmentAccess").field("variables", &names).field("allowed", &self.allowed).finish()
+        f.debug_struct("EnvironmentAccess")
+            .field("variables", &names)
+            .field("allowed", &self.allowed)
+            .finish()
     }
 }
 
@@ -155,11 +158,7 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// Tenants are told the same whether a variable is set or not, unless they may read it.
-fn variable<'a>(
-    name: &str,
-    environment: &'a EnvironmentAccess,
-    owner: Owner,
-) -> Result<&'a str, String> {
+fn variable<'a>(name: &str, environment: &'a EnvironmentAccess, owner: Owner) -> Result<&'a str, String> {
     if owner == Owner::Workspace && !environment.allows_workspace(name) {
         return Err(format!("the variable {name} may not be read by definitions of a workspace"));
     }
@@ -202,7 +201,8 @@ mod tests {
     #[test]
     fn tenants_read_only_what_is_allowed() {
         assert_eq!(ours("${env.SECRET}", Owner::Platform).unwrap(), "three");
-        let (secret, missing) = (ours("${env.SECRET}", Owner::Workspace), ours("${env.NOPE}", Owner::Workspace));
+        let (secret, missing) =
+            (ours("${env.SECRET}", Owner::Workspace), ours("${env.NOPE}", Owner::Workspace));
         assert!(secret.clone().unwrap_err().contains("may not be read"));
         // Whether it is set cannot be told from the answer.
         assert_eq!(secret.unwrap_err().replace("SECRET", "NOPE"), missing.unwrap_err());

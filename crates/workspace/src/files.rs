@@ -69,8 +69,11 @@ pub(crate) struct Contents {
 impl<'a> Files<'a> {
     pub(crate) fn workspace(root: &Path, budget: &'a Budget) -> Result<Self, Fault> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        budget.seen.borrow_mut().look(root);
-        let directory = open(root, flags, Mode::empty()).map_err(|errno| refused(errno, "directory"))?;
+        let directory = open(root, flags, Mode::empty()).map_err(|errno| {
+            // Only then: files that come and go in the root mean nothing.
+            budget.seen.borrow_mut().look(root);
+            refused(errno, "directory")
+        })?;
         Ok(Self { directory: Some(directory), ..Self::new(Owner::Workspace, root, budget) })
     }
 

@@ -23,7 +23,10 @@ const SETTINGS: &str = ".openharness/settings.yaml";
 pub enum Template {
     /// One of [`Template::BUILT_IN`].
     BuiltIn(&'static str),
-    Directory { name: String, path: PathBuf },
+    Directory {
+        name: String,
+        path: PathBuf,
+    },
 }
 
 impl Template {
@@ -33,14 +36,15 @@ impl Template {
     /// The template of that name: a directory of the operator's, or a built-in one.
     pub fn named(name: &str, directory: Option<&Path>) -> Result<Self> {
         let plain = crate::text::is_name(name);
-        if let Some(path) = directory.filter(|_| plain).map(|directory| directory.join(name)) {
-            if path.is_dir() {
-                return Ok(Self::Directory { name: name.to_owned(), path });
-            }
+        if let Some(path) = directory.filter(|_| plain).map(|directory| directory.join(name))
+            && path.is_dir()
+        {
+            return Ok(Self::Directory { name: name.to_owned(), path });
         }
         let built_in = templates::NAMES.into_iter().find(|known| *known == name);
         built_in.map(Self::BuiltIn).ok_or_else(|| {
-            let message = format!("expected {}, or a template of the operator's", templates::NAMES.join(", "));
+            let message =
+                format!("expected {}, or a template of the operator's", templates::NAMES.join(", "));
             Error::invalid("template", message)
         })
     }

@@ -98,7 +98,10 @@ impl Loader {
 
 impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loader").field("platform", &self.platform).field("environment", &self.environment).finish()
+        f.debug_struct("Loader")
+            .field("platform", &self.platform)
+            .field("environment", &self.environment)
+            .finish()
     }
 }
 

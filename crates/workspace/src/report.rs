@@ -36,6 +36,10 @@ impl Report {
         let mut problems = self.problems.into_inner();
         let key = |problem: &Problem| (problem.file.clone(), problem.line, problem.column);
         problems.sort_by_cached_key(key);
+        // What is said once for several definitions is one problem.
+        problems.dedup_by(|a, b| {
+            (&a.file, a.line, a.column, &a.message) == (&b.file, b.line, b.column, &b.message)
+        });
         let left_off = self.left_off.get();
         if left_off > 0 {
             problems.push(Problem {

@@ -11,7 +11,7 @@ mod json;
 mod tree;
 mod yaml;
 
-pub(crate) use check::{is_model_name, is_name, nearest};
+pub(crate) use check::{authority, is_model_name, is_name, nearest};
 pub(crate) use fields::Fields;
 pub(crate) use frontmatter::{Document, Style, split};
 pub(crate) use json::parse as parse_json;

@@ -14,8 +14,10 @@ mod run;
 mod runs;
 mod sandboxes;
 mod sessions;
+mod talk;
 mod tasks;
 mod watch;
+mod workspaces;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,7 @@ use remuda_client::{Client, ClientOptions, SecretString};
 use remuda_domain::{Code, Error, error::Result};
 
 pub(crate) use exit::Exit;
+pub(crate) use workspaces::WorkspacesCommand;
 
 use crate::output::Output;
 
@@ -73,11 +76,15 @@ impl Connection {
 /// The client commands. Flattened into the program's own subcommands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ClientCommand {
-    /// Submit a run and see it through.
+    /// Say something to an agent, or call tools, and see it through.
     ///
-    /// A run is an ordered list of tool calls, executed in a session one run after another. Each --arg belongs to the
-    /// --tool before it. Without --follow or --detach the command waits for the end and prints the results. Ctrl-C only
-    /// stops watching: the run goes on.
+    /// A text becomes a message to the session's agent, who works until it has an answer: what it says appears as it says it,
+    /// each call of a tool as a line with its result beneath. Ctrl-C asks for the run to be cancelled, a second one leaves it.
+    ///
+    /// With --tool, a run is an ordered list of tool calls instead. Each --arg belongs to the --tool before it. Without --follow
+    /// or --detach the command waits for the end and prints the results. Here Ctrl-C only stops watching: the run goes on.
+    ///
+    /// Runs of one session execute one after another. Without --session each run gets a session of its own.
     #[command(after_help = format!("{}\n\n{}", run::EXAMPLES, exit::HELP))]
     Run(run::RunArgs),
     /// Create, list and change sessions.
@@ -157,6 +164,15 @@ pub(crate) async fn execute(
     Ok(exit.into())
 }
 
+/// The commands of `remuda workspace` that ask the server; the others are none of its business.
+pub(crate) async fn workspaces(
+    command: WorkspacesCommand,
+    connection: &Connection,
+    output: Output,
+) -> Result<ExitCode> {
+    Ok(workspaces::execute(command, &connection.client()?, output).await?.into())
+}
+
 /// Lists sandboxes. A command of its own, because reaping them is none of the server's.
 pub(crate) async fn list_sandboxes(connection: &Connection, output: Output) -> Result<ExitCode> {
     Ok(sandboxes::list(&connection.client()?, output).await?.into())
@@ -184,6 +200,14 @@ fn hint(error: &Error) -> Option<&'static str> {
         Code::SessionBusy => {
             Some("--if-busy enqueue waits for the other runs, --if-busy interrupt cancels them")
         }
+        Code::MissingModel => Some(
+            "describe a model in .openharness/models/*.yaml of the workspace or in platform.models_dir; see `remuda models --help`",
+        ),
+        Code::ModelNotFound => Some("`remuda models list --dir DIR` shows which there are"),
+        Code::AgentNotFound => Some("`remuda workspace show DIR` shows which there are, `remuda workspace check DIR` what is wrong"),
+        Code::WorkspaceNotFound => Some("`remuda workspace list` shows which there are; --dir uses a directory as it is"),
+        Code::SessionModelLocked => Some("make another session with this model"),
+        Code::ModelKeyRefused => Some("the key comes from the model's definition, usually as ${env.NAME}: is that variable set where it is asked?"),
         _ => None,
     }
 }

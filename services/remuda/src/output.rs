@@ -95,7 +95,7 @@ fn dumb_terminal() -> bool {
 }
 
 /// Emphasis, by meaning.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Good,
     Bad,

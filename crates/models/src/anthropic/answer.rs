@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     AttemptError, Delta, OnDelta, Response, ToolRequest,
     failure::Faults,
-    tool_input::{MAX_TOOL_CALLS, ToolInput},
+    tool_input::{self, MAX_TOOL_CALLS, ToolInput},
 };
 
 type Result<T> = std::result::Result<T, AttemptError>;
@@ -108,7 +108,7 @@ impl<'a> Gathering<'a> {
 
     fn begin(&mut self, message: &Value) {
         if let Some(id) = message["id"].as_str() {
-            id.clone_into(&mut self.id);
+            self.id = tool_input::name(id);
         }
         self.usage.take(&message["usage"]);
     }
@@ -142,9 +142,9 @@ impl<'a> Gathering<'a> {
                 return Err(self.faults.nonsense("a tool call without a name"));
             }
             "tool_use" => {
-                (self.on_delta)(Delta::ToolRequested { name: text("name") });
-                let given = block["input"].clone();
-                BlockContent::Tool { name: text("name"), input: ToolInput::default(), given }
+                let name = tool_input::name(&text("name"));
+                (self.on_delta)(Delta::ToolRequested { name: name.clone() });
+                BlockContent::Tool { name, input: ToolInput::default(), given: block["input"].clone() }
             }
             _ => BlockContent::Other,
         };

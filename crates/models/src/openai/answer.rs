@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use calls::Calls;
 
-use crate::{AttemptError, Delta, OnDelta, Response, failure::Faults};
+use crate::{AttemptError, Delta, OnDelta, Response, failure::Faults, tool_input::name};
 
 type Result<T> = std::result::Result<T, AttemptError>;
 
@@ -54,7 +54,7 @@ impl<'a> Gathering<'a> {
         if self.id.is_empty()
             && let Some(id) = value["id"].as_str()
         {
-            id.clone_into(&mut self.id);
+            self.id = name(id);
         }
         if value["usage"].is_object() {
             self.usage = usage(&value["usage"]);

@@ -5,6 +5,7 @@
 mod anthropic;
 mod bench;
 mod breaker;
+mod connection;
 mod faults;
 mod openai;
 mod scripted;

@@ -1,1 +1,75 @@
-//! x
+//! Scenarios.
+
+mod errors;
+mod turns;
+
+use std::path::{Path, PathBuf};
+
+use remuda_domain::{
+    error::Result,
+    model::{ModelDefinition, ProviderKind},
+};
+use remuda_models::{ChatMessage, ChatRole, Content, Models, Request, Response, ToolRequest};
+use tempfile::TempDir;
+
+use crate::bench::{Told, ask, options, request};
+
+/// A scenario in a directory of its own.
+struct Stage {
+    directory: TempDir,
+}
+
+impl Stage {
+    fn new(scenario: &str) -> Self {
+        let directory = TempDir::new().unwrap();
+        std::fs::write(directory.path().join("demo.yaml"), scenario).unwrap();
+        Self { directory }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("demo.yaml")
+    }
+
+    /// Asks as a process would that has never asked before.
+    async fn ask(&self, request: &Request) -> (Result<Response>, Told) {
+        ask(&Models::new(options()), &definition(&self.file()), request).await
+    }
+
+    /// What is said, and the tools that are called.
+    async fn answer(&self, messages: &[ChatMessage]) -> (String, Vec<ToolRequest>) {
+        let response = self.ask(&request(messages.to_vec())).await.0.unwrap();
+        (response.text, response.tool_requests)
+    }
+
+    async fn text(&self, messages: &[ChatMessage]) -> String {
+        self.answer(messages).await.0
+    }
+
+    /// The lines of a log.
+    fn log(&self, name: &str) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.directory.path().join(name)).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn definition(file: &Path) -> ModelDefinition {
+    ModelDefinition {
+        reference: "workspace/demo".parse().unwrap(),
+        provider: ProviderKind::Scripted,
+        name: file.to_str().unwrap().to_owned(),
+        url: None,
+        key: None,
+        headers: Default::default(),
+        parameters: Default::default(),
+        metadata: Default::default(),
+    }
+}
+
+fn assistant(text: &str) -> ChatMessage {
+    ChatMessage { role: ChatRole::Assistant, content: vec![Content::Text(text.to_owned())] }
+}
+
+fn result(text: &str) -> ChatMessage {
+    let content = vec![Content::ToolResult { id: "c".to_owned(), text: text.to_owned(), is_error: false }];
+    ChatMessage { role: ChatRole::User, content }
+}

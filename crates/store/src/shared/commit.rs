@@ -106,7 +106,7 @@ fn plan(
         Ok(Write::New) => {}
     }
     note_messages(commit, locked.head.last_cursor, at, writes)?;
-    note_contents(commit, writes);
+    note_contents(commit, writes)?;
     let mut events = commit.events.clone();
     let (more, moves) = match &commit.then {
         Then::Continue => {
@@ -180,12 +180,16 @@ fn note_messages(commit: &Commit, position: Cursor, at: Timestamp, writes: &mut 
     Ok(())
 }
 
-fn note_contents(commit: &Commit, writes: &mut Writes) {
-    writes.contents.extend(commit.contents.iter().map(|content| ContentWrite {
-        tenant: commit.fence.tenant.as_uuid(),
-        hash: *content.hash.as_bytes(),
-        body: content.text.clone(),
-    }));
+fn note_contents(commit: &Commit, writes: &mut Writes) -> Result<()> {
+    for content in &commit.contents {
+        writes.contents.push(ContentWrite {
+            tenant: commit.fence.tenant.as_uuid(),
+            hash: *content.hash.as_bytes(),
+            // As JSON, because PostgreSQL's texts cannot hold every character.
+            body: json(&content.text)?,
+        });
+    }
+    Ok(())
 }
 
 /// The one place that makes terminal events of executed runs: exactly one per run.

@@ -10,7 +10,7 @@ use remuda_domain::{
     page::{Page, PageRequest},
     session::{Session, SessionRef, SessionStatus, Workspace},
 };
-use sqlx::{QueryBuilder, query, query_as};
+use sqlx::{QueryBuilder, query, query_as, query_scalar};
 
 use super::{
     dialect::{self, Connection, Db},
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Changed, NewSession, NewWorkspace, SessionUpdate, Sessions,
-    error::{db, is_duplicate, json},
+    error::{db, is_duplicate, json, parse},
     rows::{MessageRow, SessionRow, WorkspaceRow},
     time::{DbTime, now},
 };
@@ -282,12 +282,14 @@ impl Sessions for SqlStore {
     }
 
     async fn get_content(&self, tenant: TenantId, hash: ContentHash) -> Result<Option<String>> {
-        sqlx::query_scalar("SELECT body FROM contents WHERE tenant_id = $1 AND hash = $2")
-            .bind(tenant.as_uuid())
-            .bind(hash.as_bytes().as_slice())
-            .fetch_optional(&self.context.reader)
-            .await
-            .map_err(db)
+        let body: Option<String> =
+            query_scalar("SELECT body FROM contents WHERE tenant_id = $1 AND hash = $2")
+                .bind(tenant.as_uuid())
+                .bind(hash.as_bytes().as_slice())
+                .fetch_optional(&self.context.reader)
+                .await
+                .map_err(db)?;
+        body.map(|body| parse("content", &body)).transpose()
     }
 
     async fn create_workspace(&self, workspace: &NewWorkspace) -> Result<Workspace> {

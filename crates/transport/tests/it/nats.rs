@@ -11,7 +11,7 @@ use remuda_testkit::{NatsServer, nats_binaries, wait_for};
 use remuda_transport::{Nats, NatsOptions, Published, Transport};
 use tokio::time::{Instant, timeout};
 
-use crate::support::{ACK_WAIT, LONG, connect, event, options, pools, take_one};
+use crate::support::{ACK_WAIT, LONG, connect, delta, event, options, pools, take_one};
 
 async fn admin(server: &NatsServer) -> jetstream::Context {
     jetstream::new(async_nats::connect(server.url()).await.unwrap())
@@ -197,6 +197,7 @@ async fn a_restarted_server_recovers() {
         let mut source = nats.tokens(&pool).await.unwrap();
         let mut signals = nats.subscribe_signals(worker).await.unwrap();
         let mut events = nats.subscribe_events(tenant, session).await.unwrap();
+        let mut deltas = nats.subscribe_deltas(tenant, session).await.unwrap();
         assert!(timeout(Duration::from_millis(100), source.take(2)).await.is_err(), "a request is open");
         nats.publish_token(&pool, tenant, session).await.unwrap();
         server.kill().unwrap();
@@ -205,8 +206,10 @@ async fn a_restarted_server_recovers() {
             None,
             "readers learn that they may miss something"
         );
+        assert_eq!(timeout(LONG, deltas.next()).await.unwrap(), None);
         let start = Instant::now();
         nats.publish_events(tenant, session, &[event(session, 1)]).await;
+        nats.publish_deltas(tenant, session, &[delta(1)]).await;
         assert!(start.elapsed() < Duration::from_millis(500));
         assert_eq!(nats.publish_token(&pool, tenant, next).await.unwrap_err().code(), Code::Unavailable);
         server.restart().unwrap();
@@ -225,6 +228,9 @@ async fn a_restarted_server_recovers() {
         let mut events = nats.subscribe_events(tenant, session).await.unwrap();
         nats.publish_events(tenant, session, &[event(session, 2)]).await;
         assert_eq!(timeout(LONG, events.next()).await.unwrap().unwrap()[0].cursor, 2);
+        let mut deltas = nats.subscribe_deltas(tenant, session).await.unwrap();
+        nats.publish_deltas(tenant, session, &[delta(2)]).await;
+        assert_eq!(timeout(LONG, deltas.next()).await.unwrap().unwrap(), [delta(2)]);
         nats.send_signal(worker, &Signal::Drain).await.unwrap();
         assert_eq!(timeout(LONG, signals.next()).await.unwrap(), Some(Signal::Drain));
         nats.ping().await.unwrap();

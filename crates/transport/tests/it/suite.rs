@@ -30,6 +30,8 @@ macro_rules! transport_suite {
     };
 }
 
+pub(crate) use transport_suite;
+
 transport_suite! {
     a_token_is_delivered_once
     a_second_publish_is_refused_while_a_token_exists

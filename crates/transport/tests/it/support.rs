@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use remuda_domain::{Event, EventBody, EventId, Pool, SessionId, TenantId};
+use remuda_domain::{
+    Event, EventBody, EventId, MessageId, Pool, RunId, SessionId, TenantId,
+    event::{Delta, DeltaKind},
+};
 use remuda_testkit::NatsServer;
 use remuda_transport::{Memory, Nats, NatsOptions, Token, TokenSource, Transport};
 
@@ -110,4 +113,12 @@ pub(crate) async fn stays_empty(source: &mut Box<dyn TokenSource>, during: Durat
 pub(crate) fn event(session: SessionId, cursor: i64) -> Event {
     let body = EventBody::RunQueued { seq: cursor, kind: "tools".to_owned() };
     Event { id: EventId::new(), cursor, session, run: None, at: chrono::Utc::now(), body }
+}
+
+/// A piece of one and the same message.
+pub(crate) fn delta(number: i64) -> Delta {
+    static MESSAGE: OnceLock<(RunId, MessageId)> = OnceLock::new();
+    let (run, message) = *MESSAGE.get_or_init(|| (RunId::new(), MessageId::new()));
+    let offset = number.unsigned_abs();
+    Delta { run, message, kind: DeltaKind::Text, offset, text: format!("piece {number}") }
 }

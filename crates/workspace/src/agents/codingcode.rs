@@ -2,9 +2,12 @@
 
 use std::path::Path;
 
-use remuda_domain::agent::{
-    AgentDefinition, AgentMode, AgentOrigin, AgentPolicy, AgentSource, PermissionAction, PermissionRule,
-    ToolExclusion, ToolSelection,
+use remuda_domain::{
+    agent::{
+        AgentDefinition, AgentMode, AgentOrigin, AgentPolicy, AgentSource, PermissionAction, PermissionRule,
+        ToolExclusion, ToolSelection,
+    },
+    model::ModelParameters,
 };
 
 use super::{
@@ -99,7 +102,7 @@ fn agent(name: &str, document: &Document, fields: &Fields<'_>) -> Outcome {
         description,
         prompt: own_prompt.or(body).unwrap_or_else(|| DEFAULT_PROMPT.to_owned()),
         model: None,
-        parameters: Default::default(),
+        parameters: ModelParameters::default(),
         system_reminder: None,
         tools: ToolSelection { external: Some(external), ..selection },
         disallowed: ToolExclusion::default(),
@@ -115,8 +118,12 @@ fn agent(name: &str, document: &Document, fields: &Fields<'_>) -> Outcome {
         permission,
         origin: AgentOrigin { source: AgentSource::CodingCode, file: Some(place.file().to_owned()) },
     };
-    let wanted =
-        |name| WantedModel { name, parameters: Default::default(), naming: Naming::Foreign };
+    let wanted = |name| WantedModel {
+        name,
+        file: place.file().to_owned(),
+        parameters: ModelParameters::default(),
+        naming: Naming::Foreign,
+    };
     Outcome::Usable(Box::new(Draft {
         definition,
         file: place.file().to_owned(),
@@ -164,8 +171,7 @@ fn permission_mode(fields: &Fields<'_>) -> Vec<PermissionRule> {
         AcceptEdits,
         Bypass,
     }
-    let modes =
-        [("default", Mode::Default), ("acceptEdits", Mode::AcceptEdits), ("bypass", Mode::Bypass)];
+    let modes = [("default", Mode::Default), ("acceptEdits", Mode::AcceptEdits), ("bypass", Mode::Bypass)];
     let rule = |permission: &str, action| PermissionRule {
         permission: permission.to_owned(),
         pattern: "*".to_owned(),

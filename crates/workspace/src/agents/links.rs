@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use remuda_domain::{
-    agent::{AgentDefinition, AgentMode, AgentModel},
+    agent::{AgentDefinition, AgentMode, AgentModel, AgentSource},
     model::{ModelDefinition, ModelRef, ProviderKind, Registry},
 };
 
@@ -38,10 +38,16 @@ pub(crate) fn link(
     let link = |(name, draft): (String, Draft)| {
         let Draft { mut definition, file, model, mentions, delegates } = draft;
         let place = Place::of(report, &file, name.clone());
-        for mention in &mentions {
-            check(&name, mention, &modes, known, &place);
+        if definition.origin.source == AgentSource::BuiltIn {
+            // Which agents there are is the workspace's decision, and no mistake of anyone.
+            let mode = |target: &String| modes.get(target).copied();
+            definition.switch.retain(|target| mode(target).is_some_and(AgentMode::may_lead));
+            definition.subagents.retain(|target| mode(target).is_some_and(|mode| mode != AgentMode::Primary));
+        } else {
+            mentions.iter().for_each(|mention| check(&name, mention, &modes, known, &place));
         }
         if let Some(model) = model {
+            let place = Place::of(report, &model.file, name.clone());
             definition.model = resolve(&model, known, &place).or(definition.model);
         }
         // What an agent says itself beats what its model or alias says.
@@ -49,8 +55,10 @@ pub(crate) fn link(
             model.parameters = definition.parameters.or(model.parameters);
         }
         if delegates == Delegates::AllowedByPermission {
-            let targets = modes.iter().filter(|(target, mode)| **mode != AgentMode::Primary && **target != name);
-            let allowed = targets.filter(|(target, _)| permission::may_delegate(&definition.permission, target));
+            let targets =
+                modes.iter().filter(|(target, mode)| **mode != AgentMode::Primary && **target != name);
+            let allowed =
+                targets.filter(|(target, _)| permission::may_delegate(&definition.permission, target));
             definition.subagents = allowed.take(MAX_SUBAGENTS).map(|(target, _)| target.clone()).collect();
         }
         (name, definition)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use remuda_domain::agent::{AgentDefinition, AgentSource};
+use remuda_domain::agent::AgentSource;
 
 use super::{Draft, Found, Outcome};
 use crate::{
@@ -30,17 +30,23 @@ impl Merged {
             }
             names.insert(found.name.to_lowercase(), (found.file.clone(), found.name.clone()));
             if let Some(other) = self.agents.get(&found.name).filter(|other| other.is_of_workspace()) {
-                let message = format!("the agent `{}` of {} is used instead of this one", found.name, found.file);
+                let message =
+                    format!("the agent `{}` of {} is used instead of this one", found.name, found.file);
                 Place::of(report, &other.file, found.name.clone()).warn(Position::FILE, message);
+            }
+            let similar = |other: &&String| other.eq_ignore_ascii_case(&found.name) && **other != found.name;
+            if let Some(other) = self.agents.keys().find(similar) {
+                let message = format!("there is also an agent `{other}`, which differs only in capitals");
+                place.warn(Position::FILE, message);
             }
             self.agents.insert(found.name.clone(), found);
         }
     }
 
     /// The agent of that name as things are.
-    pub(crate) fn get(&self, name: &str) -> Option<&AgentDefinition> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Draft> {
         match &self.agents.get(name)?.outcome {
-            Outcome::Usable(draft) => Some(&draft.definition),
+            Outcome::Usable(draft) => Some(draft),
             Outcome::Disabled | Outcome::Broken => None,
         }
     }

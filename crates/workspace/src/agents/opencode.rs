@@ -7,7 +7,7 @@ mod patch;
 
 use std::{collections::BTreeMap, path::Path};
 
-use remuda_domain::agent::{AgentDefinition, PermissionRule};
+use remuda_domain::agent::PermissionRule;
 
 use self::patch::Patch;
 use super::{
@@ -49,10 +49,7 @@ struct Pile {
 }
 
 /// Reads the project. `base` gives the agent of that name which would be there otherwise.
-pub(crate) fn read<'b>(
-    source: Source<'_>,
-    base: impl Fn(&str) -> Option<&'b AgentDefinition>,
-) -> Project {
+pub(crate) fn read<'b>(source: Source<'_>, base: impl Fn(&str) -> Option<&'b Draft>) -> Project {
     let mut piles: BTreeMap<String, Pile> = BTreeMap::new();
     let configuration = configuration(source, &mut piles);
     for directory in [".opencode/agent", ".opencode/agents"] {
@@ -137,7 +134,7 @@ fn files(source: Source<'_>, directory: &Path, piles: &mut BTreeMap<String, Pile
         let patch = source.read(&path, &place).and_then(|text| {
             let mut document = source.take(split(&text, Style::Lenient), &place)?;
             if let Some(head) = &mut document.head {
-                source.interpolate(head, Notation::OpenCode, &place);
+                source.interpolate(head, Notation::Ours, &place);
             }
             let fields = match &document.head {
                 Some(head) => Fields::of(head, "frontmatter", &place)?,
@@ -185,12 +182,7 @@ fn warn_of_folders(source: Source<'_>, directory: &Path) {
     }
 }
 
-fn assemble(
-    name: &str,
-    pile: Pile,
-    configuration: &Configuration,
-    base: Option<&AgentDefinition>,
-) -> Outcome {
+fn assemble(name: &str, pile: Pile, configuration: &Configuration, base: Option<&Draft>) -> Outcome {
     if pile.broken {
         return Outcome::Broken;
     }
@@ -199,12 +191,20 @@ fn assemble(
         return Outcome::Disabled;
     }
     let model = patch.model.clone();
-    let mut definition = patch.apply(name, &pile.file, base, &configuration.rules);
+    let mut definition =
+        patch.apply(name, &pile.file, base.map(|base| &base.definition), &configuration.rules);
     permission::remove_denied_tools(&mut definition);
+    let wanted = |name, file: &str| WantedModel {
+        name,
+        file: file.to_owned(),
+        parameters: definition.parameters,
+        naming: Naming::Foreign,
+    };
+    let own = model.map(|model| wanted(model, &pile.file));
+    let own = own.or_else(|| base.and_then(|base| base.model.clone()));
     // An agent that only works for others takes their model.
     let general = configuration.model.clone().filter(|_| definition.mode.may_lead());
-    let wanted = |name| WantedModel { name, parameters: definition.parameters, naming: Naming::Foreign };
-    let model = model.or(general).map(wanted);
+    let model = own.or_else(|| general.map(|model| wanted(model, &configuration.file)));
     let lead = definition.mode.may_lead();
     Outcome::Usable(Box::new(Draft {
         definition,

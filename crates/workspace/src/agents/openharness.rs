@@ -101,7 +101,12 @@ pub(super) fn agent(
     Some(Draft {
         definition,
         file: place.file().to_owned(),
-        model: model.map(|(name, parameters)| WantedModel { name, parameters, naming: Naming::Ours }),
+        model: model.map(|(name, parameters)| WantedModel {
+            name,
+            file: place.file().to_owned(),
+            parameters,
+            naming: Naming::Ours,
+        }),
         mentions: mentions.0,
         delegates: Delegates::Listed,
     })
@@ -196,7 +201,9 @@ fn seconds(fields: &Fields<'_>, key: &'static str) -> Option<Duration> {
 pub(super) fn color(fields: &Fields<'_>) -> Option<String> {
     let color = fields.text("color")?;
     let hexadecimal = |digits: &str| digits.len() == 6 && digits.chars().all(|c| c.is_ascii_hexdigit());
-    let word = |text: &str| (1..=32).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphabetic() || c == '-');
+    let word = |text: &str| {
+        (1..=32).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphabetic() || c == '-')
+    };
     let fits = color.text.strip_prefix('#').map_or_else(|| word(&color.text), hexadecimal);
     if !fits {
         let message = format!("color: expected a word or #rrggbb, found {}", color.shown());

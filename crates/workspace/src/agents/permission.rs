@@ -76,7 +76,8 @@ fn rule(permission: &str, pattern: &str, action: PermissionAction) -> Permission
 pub(super) fn remove_denied_tools(agent: &mut AgentDefinition) {
     let rules = &agent.permission;
     for native in NATIVE {
-        if denies(rules, opencode_permission(native)) && !agent.disallowed.native.iter().any(|n| n == native) {
+        if denies(rules, opencode_permission(native)) && !agent.disallowed.native.iter().any(|n| n == native)
+        {
             agent.disallowed.native.push(native.to_owned());
         }
     }
@@ -84,15 +85,15 @@ pub(super) fn remove_denied_tools(agent: &mut AgentDefinition) {
         agent.disallowed.skills = vec!["*".to_owned()];
     }
     // Everything that is no tool of OpenCode's own is one of a server.
-    let of_server = |rule: &&PermissionRule| {
-        !OPENCODE_KEYS.contains(&rule.permission.as_str()) && rule.pattern == "*"
-    };
+    let of_server =
+        |rule: &&PermissionRule| !OPENCODE_KEYS.contains(&rule.permission.as_str()) && rule.pattern == "*";
     let everything = rules.iter().rposition(|rule| rule.permission == "*" && rule.pattern == "*");
     let all_denied = everything.is_some_and(|index| rules[index].action == PermissionAction::Deny);
     if all_denied {
         let later = rules.iter().skip(everything.unwrap_or_default());
         let allowed = later.filter(of_server).filter(|rule| rule.action != PermissionAction::Deny);
-        let server = |rule: &PermissionRule| rule.permission.trim_end_matches('*').trim_end_matches('_').to_owned();
+        let server =
+            |rule: &PermissionRule| rule.permission.trim_end_matches('*').trim_end_matches('_').to_owned();
         agent.tools.external = Some(allowed.map(server).collect());
         agent.tools.actions = Some(Vec::new());
     }

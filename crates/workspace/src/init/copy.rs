@@ -66,7 +66,7 @@ struct Collected<'a> {
 impl Collected<'_> {
     fn directory(&mut self, directory: &Path, shown: &Path, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
-            return Err(refused(shown, format!("is more than {MAX_DEPTH} directories deep")));
+            return Err(refused(shown, &format!("is more than {MAX_DEPTH} directories deep")));
         }
         for entry in fs::read_dir(directory).map_err(|error| unusable(shown, error))? {
             let entry = entry.map_err(|error| unusable(shown, error))?;
@@ -76,7 +76,7 @@ impl Collected<'_> {
             }
             let real = entry.path().canonicalize().map_err(|error| unusable(&shown, error))?;
             if !real.starts_with(self.template) {
-                return Err(refused(&shown, "leads out of the template".to_owned()));
+                return Err(refused(&shown, "leads out of the template"));
             }
             let is_link = entry.file_type().map_err(|error| unusable(&shown, error))?.is_symlink();
             let metadata = fs::metadata(&real).map_err(|error| unusable(&shown, error))?;
@@ -85,7 +85,7 @@ impl Collected<'_> {
             } else if metadata.is_dir() && !is_link {
                 self.directory(&real, &shown, depth + 1)?;
             } else {
-                return Err(refused(&shown, "is neither a file nor a directory".to_owned()));
+                return Err(refused(&shown, "is neither a file nor a directory"));
             }
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Collected<'_> {
         self.bytes += size;
         if self.files.len() >= MAX_FILES || self.bytes > MAX_BYTES {
             let limits = format!("{MAX_FILES} files or {} MiB", MAX_BYTES >> 20);
-            return Err(refused(Path::new("the template"), format!("has more than {limits}")));
+            return Err(refused(Path::new("the template"), &format!("has more than {limits}")));
         }
         self.files.push(NewFile { path, contents: Contents::CopyOf(real) });
         Ok(())
@@ -212,6 +212,6 @@ fn unusable(path: &Path, error: io::Error) -> Error {
     Error::new(Code::Unavailable, message).at("template").with_source(error)
 }
 
-fn refused(path: &Path, message: String) -> Error {
+fn refused(path: &Path, message: &str) -> Error {
     Error::new(Code::PathNotAllowed, format!("{} {message}", path.display())).at("template")
 }

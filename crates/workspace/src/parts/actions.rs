@@ -31,7 +31,8 @@ pub(crate) fn read(source: Source<'_>, directory: &Path, actions: &mut Actions) 
         }
         let Some(action) = action(source, &folder, &path, &place) else { continue };
         if let Some(twin) = names.get(&action.name.to_lowercase()) {
-            place.error(Position::FILE, format!("the action `{}` is defined already, in {twin}", action.name));
+            place
+                .error(Position::FILE, format!("the action `{}` is defined already, in {twin}", action.name));
             continue;
         }
         names.insert(action.name.to_lowercase(), shown.clone());
@@ -72,8 +73,9 @@ fn action(source: Source<'_>, folder: &Path, path: &Path, place: &Place<'_>) -> 
         Some(entry) => {
             action.command = entry.required("command").map(|text| text.text).unwrap_or_default();
             action.environment = secrets(&entry, "environment");
-            action.timeout =
-                entry.integer("timeout_seconds", 1, 24 * 60 * 60).map(|seconds| Duration::from_secs(seconds.into()));
+            action.timeout = entry
+                .integer("timeout_seconds", 1, 24 * 60 * 60)
+                .map(|seconds| Duration::from_secs(seconds.into()));
             if let Some(cwd) = entry.text("cwd") {
                 if !is_inside(&cwd.text) {
                     place.error(cwd.at, format!("entry.cwd: {} leads out of the action", cwd.shown()));

@@ -13,7 +13,7 @@ use crate::{
     files::is_inside,
     report::Place,
     source::Source,
-    text::{Entry, Fields, Text, Value, is_model_name},
+    text::{Entry, Fields, Text, Value, authority, is_model_name},
 };
 
 pub(crate) type Models = BTreeMap<ModelRef, ModelDefinition>;
@@ -26,10 +26,7 @@ pub(crate) fn read(source: Source<'_>, directory: &Path, models: &mut Models) {
     };
     // By name in small letters: which file has it, as it is written there.
     let mut names: BTreeMap<String, (String, String)> = BTreeMap::new();
-    let mut paths = source.list(directory, ".yaml");
-    paths.extend(source.list(directory, ".yml"));
-    paths.sort_unstable();
-    for path in paths {
+    for path in source.list(directory, ".yaml") {
         let shown = source.files.shown(&path);
         let place = Place::new(source.report, &shown);
         let Some(mut node) = source.yaml(&path, &place) else { continue };
@@ -70,11 +67,20 @@ fn model(
     let providers = ProviderKind::ALL.map(|kind| (kind.as_str(), kind));
     let provider = fields.choice("provider", &providers);
     if provider.is_none() && !place.failed() {
-        place.error(entry.at, "provider: is missing, expected openai, openai-compatible, anthropic or scripted");
+        place.error(
+            entry.at,
+            "provider: is missing, expected openai, openai-compatible, anthropic or scripted",
+        );
     }
     let name = fields.required("name");
     let url = fields.text("url");
-    let key = fields.secret("key").filter(|key| !key.trim().is_empty()).map(Secret::new);
+    let key = fields.secret("key").filter(|key| {
+        let empty = key.trim().is_empty();
+        if empty {
+            place.warn(entry.at, "key: is empty and ignored");
+        }
+        !empty
+    });
     let headers = headers(&fields);
     let own = parameters(&fields);
     let nested = fields.map("parameters").map(|fields| {
@@ -106,7 +112,7 @@ fn model(
         provider,
         name: name.text,
         url: url.map(|url| url.text.trim_end_matches('/').to_owned()),
-        key,
+        key: key.map(Secret::new),
         headers,
         parameters: own.or(nested.unwrap_or_default()),
         metadata,
@@ -133,9 +139,7 @@ fn headers(fields: &Fields<'_>) -> BTreeMap<String, Secret> {
 
 /// Addresses are shown and stored, so they must not hold a password.
 fn check_url(fields: &Fields<'_>, url: &Text) {
-    let rest = url.text.strip_prefix("https://").or_else(|| url.text.strip_prefix("http://"));
-    let authority = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
-    let message = match authority {
+    let message = match authority(&url.text) {
         None | Some("") => format!("url: expected https://… or http://…, found {}", url.shown()),
         Some(authority) if authority.contains('@') => {
             "url: expected no user or password in the address: use `key` or `headers`".to_owned()

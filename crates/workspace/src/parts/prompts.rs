@@ -79,10 +79,10 @@ pub(crate) fn take(source: Source<'_>, fields: &Fields<'_>) -> PromptSettings {
 
 /// A text, `inline`, or in a `file` of the workspace.
 fn text(source: Source<'_>, fields: &Fields<'_>, key: &str, node: &Node) -> Option<String> {
-    if let Value::Scalar(scalar) = &node.value {
-        if matches!(scalar.kind(), Kind::Text(_)) {
-            return fields.as_text(key, node).map(|text| text.text);
-        }
+    if let Value::Scalar(scalar) = &node.value
+        && matches!(scalar.kind(), Kind::Text(_))
+    {
+        return fields.as_text(key, node).map(|text| text.text);
     }
     let parts = fields.as_map(key, node)?;
     let (inline, file) = (parts.text("inline"), parts.text("file"));

@@ -81,7 +81,9 @@ pub(crate) fn model(fields: &Fields<'_>, key: &str, node: &Node) -> Option<(Text
             return match reference {
                 Some(reference) if !reference.text.trim().is_empty() => Some((reference, parameters)),
                 _ => {
-                    model.place.error(node.at, format!("{}: is missing, expected text", model.name("model_ref")));
+                    model
+                        .place
+                        .error(node.at, format!("{}: is missing, expected text", model.name("model_ref")));
                     None
                 }
             };

@@ -81,12 +81,10 @@ fn skill(source: Source<'_>, folder: &Path, stem: &str, text: &str, place: &Plac
     if document.body.is_empty() {
         place.error(Position::FILE, "says nothing: expected text after the frontmatter");
     }
-    let first_line = || document.body.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let first_line =
+        || document.body.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     let description = description.or_else(|| first_line().map(str::to_owned)).unwrap_or_default();
-    let directory = match source.owner() {
-        crate::environment::Owner::Workspace => folder.to_owned(),
-        crate::environment::Owner::Platform => source.files.absolute(folder),
-    };
+    let directory = source.files.absolute(folder);
     (!place.failed()).then_some(Skill { name, description, directory, body: document.body })
 }
 

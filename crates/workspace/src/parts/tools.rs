@@ -9,7 +9,7 @@ use crate::{
     environment::Notation,
     report::Place,
     source::Source,
-    text::{Entry, Fields, Value, is_name},
+    text::{Entry, Fields, Value, authority, is_name},
 };
 
 pub(crate) type ToolServers = BTreeMap<String, ToolServer>;
@@ -45,13 +45,17 @@ fn server(source: Source<'_>, entry: &mut Entry, place: &Place<'_>) -> Option<To
         (Some(command), None) if !command.text.trim().is_empty() => {
             Some(ToolTransport::Command { command: command.text })
         }
-        (None, Some(url)) if url.text.starts_with("https://") || url.text.starts_with("http://") => {
-            Some(ToolTransport::Url { url: url.text })
-        }
-        (None, Some(url)) => {
-            place.error(url.at, format!("url: expected https://… or http://…, found {}", url.shown()));
-            None
-        }
+        (None, Some(url)) => match authority(&url.text) {
+            None | Some("") => {
+                place.error(url.at, format!("url: expected https://… or http://…, found {}", url.shown()));
+                None
+            }
+            Some(authority) if authority.contains('@') => {
+                place.error(url.at, "url: expected no user or password in the address: use `headers`");
+                None
+            }
+            Some(_) => Some(ToolTransport::Url { url: url.text }),
+        },
         _ if place.failed() => None,
         _ => {
             place.error(entry.at, "expected either `command` or `url`");
@@ -62,10 +66,10 @@ fn server(source: Source<'_>, entry: &mut Entry, place: &Place<'_>) -> Option<To
     let environment = secrets(&fields, "environment");
     let headers = secrets(&fields, "headers");
     let timeout = fields.integer("timeout", 1, 24 * 60 * 60 * 1000);
-    if let Some(oauth) = fields.get("oauth") {
-        if !matches!(&oauth.value, Value::Scalar(scalar) if scalar.text == "false") {
-            place.error(oauth.at, "oauth: is not supported");
-        }
+    if let Some(oauth) = fields.get("oauth")
+        && !matches!(&oauth.value, Value::Scalar(scalar) if scalar.text == "false")
+    {
+        place.error(oauth.at, "oauth: is not supported");
     }
     let (mut prefix, mut include, mut exclude) = (None, None, Vec::new());
     if let Some(expose) = fields.map("expose") {

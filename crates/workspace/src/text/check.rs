@@ -20,6 +20,12 @@ fn fits(name: &str, letter: impl Fn(char) -> bool) -> bool {
         && name != ".."
 }
 
+/// The part of a web address that names the host, with whatever stands before it; `None` if it is no such address.
+pub(crate) fn authority(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
+    rest.split(['/', '?', '#']).next()
+}
+
 /// The nearest of `known`, if it is near enough to be what was meant.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Comparing long texts would take long, and they are not mistyped names.
@@ -28,7 +34,7 @@ pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) 
     }
     let wanted = name.to_lowercase();
     let length = wanted.chars().count();
-    let limit = (length / 3).clamp(1, 4);
+    let limit = ((length + 1) / 3).clamp(1, 4);
     known
         .into_iter()
         .filter(|candidate| candidate.chars().count().abs_diff(length) <= limit)

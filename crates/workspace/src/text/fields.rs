@@ -99,8 +99,11 @@ impl<'a> Fields<'a> {
                     if scalar.hidden {
                         return Some(Text { text: scalar.text.clone(), at: node.at, hidden: true });
                     }
-                    let message =
-                        format!("{}: expected text, found {}: put it in quotes", self.name(key), node.found());
+                    let message = format!(
+                        "{}: expected text, found {}: put it in quotes",
+                        self.name(key),
+                        node.found()
+                    );
                     self.place.error(node.at, message);
                     return None;
                 }
@@ -118,10 +121,10 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn as_secret(&self, key: &str, node: &Node) -> Option<String> {
-        if let Value::Scalar(scalar) = &node.value {
-            if scalar.hidden || matches!(scalar.kind(), Kind::Text(_)) {
-                return Some(scalar.text.clone());
-            }
+        if let Value::Scalar(scalar) = &node.value
+            && (scalar.hidden || matches!(scalar.kind(), Kind::Text(_)))
+        {
+            return Some(scalar.text.clone());
         }
         if !matches!(node.value, Value::Unusable) {
             let message = format!("{}: expected text in quotes, found {}", self.name(key), node.kind_name());
@@ -144,12 +147,11 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn number(&self, key: &'static str, min: f64, max: f64) -> Option<f64> {
         let node = self.get(key)?;
-        if let Value::Scalar(scalar) = &node.value {
-            if let Kind::Number(value) = scalar.kind() {
-                if (min..=max).contains(&value) {
-                    return Some(value);
-                }
-            }
+        if let Value::Scalar(scalar) = &node.value
+            && let Kind::Number(value) = scalar.kind()
+            && (min..=max).contains(&value)
+        {
+            return Some(value);
         }
         self.expected(key, node, format_args!("a number from {min} to {max}"));
         None
@@ -157,12 +159,11 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn integer(&self, key: &'static str, min: u32, max: u32) -> Option<u32> {
         let node = self.get(key)?;
-        if let Value::Scalar(scalar) = &node.value {
-            if let (Kind::Number(_), Ok(value)) = (scalar.kind(), scalar.text.parse()) {
-                if (min..=max).contains(&value) {
-                    return Some(value);
-                }
-            }
+        if let Value::Scalar(scalar) = &node.value
+            && let (Kind::Number(_), Ok(value)) = (scalar.kind(), scalar.text.parse())
+            && (min..=max).contains(&value)
+        {
+            return Some(value);
         }
         self.expected(key, node, format_args!("a whole number from {min} to {max}"));
         None
@@ -175,12 +176,11 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn as_choice<T: Copy>(&self, key: &str, node: &Node, choices: &[(&str, T)]) -> Option<T> {
-        if let Value::Scalar(scalar) = &node.value {
-            if let Kind::Text(text) = scalar.kind() {
-                if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text) {
-                    return Some(*choice);
-                }
-            }
+        if let Value::Scalar(scalar) = &node.value
+            && let Kind::Text(text) = scalar.kind()
+            && let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text)
+        {
+            return Some(*choice);
         }
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         self.expected(key, node, one_of(&words));

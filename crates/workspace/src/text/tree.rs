@@ -187,8 +187,7 @@ pub(crate) fn quoted(text: &str) -> String {
 
 fn cut(text: &str) -> String {
     const SHOWN: usize = 60;
-    let mut shown: String =
-        text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let mut shown: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(SHOWN).is_some() {
         shown.push('…');
     }

@@ -12,14 +12,16 @@ use serde_json::{Map, Value};
 
 /// What the run has to call. `--arg` and `--args-json` belong to the `--tool` before them, which a derived parser cannot
 /// express: the order across options is only in clap's indices.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct CallArgs {
     source: Source,
     parallel: bool,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 enum Source {
+    #[default]
+    Nothing,
     Given(Vec<Given>),
     File(PathBuf),
 }
@@ -41,9 +43,10 @@ struct CallSpec {
 }
 
 impl CallArgs {
-    /// The calls as the API takes them. Reads the file, if there is one.
-    pub(super) fn load(self) -> Result<Vec<v1::ToolCall>> {
+    /// The calls as the API takes them, if there are any. Reads the file, if there is one.
+    pub(super) fn load(self) -> Result<Option<Vec<v1::ToolCall>>> {
         let specs = match self.source {
+            Source::Nothing => return Ok(None),
             Source::File(path) => read_specs(&path)?,
             Source::Given(calls) => calls
                 .into_iter()
@@ -57,7 +60,7 @@ impl CallArgs {
             parallel: spec.parallel || self.parallel,
             timeout: spec.timeout.and_then(|timeout| timeout.try_into().ok()),
         };
-        Ok(specs.into_iter().map(call).collect())
+        Ok(Some(specs.into_iter().map(call).collect()))
     }
 }
 
@@ -89,6 +92,7 @@ impl clap::Args for CallArgs {
                     .short('t')
                     .value_name("NAME")
                     .action(ArgAction::Append)
+                    .help_heading("Tools")
                     .help("Tool to call; may be repeated, calls run in this order"),
             )
             .arg(
@@ -99,6 +103,7 @@ impl clap::Args for CallArgs {
                     .action(ArgAction::Append)
                     .value_parser(ValueParser::new(parse_pair))
                     .allow_hyphen_values(true)
+                    .help_heading("Tools")
                     .help("Argument of the --tool before it")
                     .long_help(
                         "Argument of the --tool before it: key=value is a string, key:=json is any JSON value \
@@ -111,12 +116,15 @@ impl clap::Args for CallArgs {
                     .value_name("JSON")
                     .action(ArgAction::Append)
                     .value_parser(ValueParser::new(parse_object))
+                    .help_heading("Tools")
                     .help("All arguments of the --tool before it as one JSON object"),
             )
             .arg(
                 Arg::new("parallel")
                     .long("parallel")
                     .action(ArgAction::SetTrue)
+                    .requires("what")
+                    .help_heading("Tools")
                     .help("Run all calls together; one failing does not cancel the others"),
             )
             .arg(
@@ -125,13 +133,14 @@ impl clap::Args for CallArgs {
                     .value_name("FILE|-")
                     .value_parser(clap::value_parser!(PathBuf))
                     .conflicts_with_all(["arg", "args-json"])
+                    .help_heading("Tools")
                     .help("Read the calls from a JSON file, or from stdin")
                     .long_help(
                         "Read the calls from a JSON file, or from stdin: \
                          [{\"tool\": \"Bash\", \"arguments\": {\"command\": \"ls\"}, \"parallel\": false, \"timeout\": \"30s\"}]",
                     ),
             )
-            .group(ArgGroup::new("what").args(["tool", "calls"]).required(true))
+            .group(ArgGroup::new("what").args(["tool", "calls"]))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -144,7 +153,10 @@ impl FromArgMatches for CallArgs {
         let parallel = matches.get_flag("parallel");
         let source = match matches.get_one::<PathBuf>("calls") {
             Some(path) => Source::File(path.clone()),
-            None => Source::Given(in_order(matches)?),
+            None => match in_order(matches)? {
+                calls if calls.is_empty() => Source::Nothing,
+                calls => Source::Given(calls),
+            },
         };
         Ok(Self { source, parallel })
     }

@@ -13,7 +13,7 @@ struct Cli {
 
 fn parse(line: &[&str]) -> Result<Vec<(String, Value, bool)>, String> {
     let cli = Cli::try_parse_from([&["run"], line].concat()).map_err(|error| error.to_string())?;
-    let calls = cli.calls.load().map_err(|error| error.to_string())?;
+    let calls = cli.calls.load().map_err(|error| error.to_string())?.unwrap_or_default();
     let read =
         |call: v1::ToolCall| (call.tool, serde_json::from_str(&call.arguments).unwrap(), call.parallel);
     Ok(calls.into_iter().map(read).collect())

@@ -75,6 +75,9 @@ impl From<&Error> for Exit {
             | Code::KeyNotFound
             | Code::FileNotFound
             | Code::ImageNotFound
+            | Code::ContentNotFound
+            | Code::AgentNotFound
+            | Code::ModelNotFound
             | Code::TaskNotFound => Self::NotFound,
             Code::Unauthenticated
             | Code::PermissionDenied
@@ -91,7 +94,11 @@ impl From<&Error> for Exit {
             | Code::OwnershipLost
             | Code::ToolsDisabled
             | Code::ReadRequired
-            | Code::FileChanged => Self::Conflict,
+            | Code::FileChanged
+            | Code::AgentNotAllowed
+            | Code::MissingDefaultAgent
+            | Code::MissingModel
+            | Code::SessionModelLocked => Self::Conflict,
             Code::Cancelled => Self::RunCancelled,
             Code::RunTimedOut | Code::ToolTimedOut => Self::RunTimedOut,
             Code::ToolFailed
@@ -101,7 +108,16 @@ impl From<&Error> for Exit {
             | Code::NoMatch
             | Code::SeveralMatches
             | Code::NeedsInput
-            | Code::NotConfigured => Self::RunFailed,
+            | Code::NotConfigured
+            | Code::ModelKeyRefused
+            | Code::ModelRequestRefused
+            | Code::ContextTooLong
+            | Code::ModelOverloaded
+            | Code::ModelUnavailable
+            | Code::ModelTimedOut
+            | Code::ModelAnswerInvalid
+            | Code::RepeatedCall
+            | Code::DefinitionInvalid => Self::RunFailed,
             _ => Self::Other,
         }
     }

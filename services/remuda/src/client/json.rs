@@ -3,12 +3,16 @@
 //! Field names are those of the protos. Text that is JSON on the wire (arguments, outputs, data, parts) becomes real
 //! JSON, times become RFC 3339, durations milliseconds, states their lower-case names. Empty fields are left out.
 
+mod agent;
+
 use std::time::Duration;
 
 use chrono::SecondsFormat;
 use remuda_domain::Timestamp;
 use remuda_proto::{convert::from_timestamp, v1};
 use serde_json::{Map, Value, json};
+
+pub(super) use self::agent::{delta, message, workspace};
 
 /// An object without its empty fields.
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
@@ -62,6 +66,8 @@ pub(super) fn session(session: &v1::Session) -> Value {
         ("current_run_id", session.current_run_id.as_str().into()),
         ("worker_id", session.worker_id.as_str().into()),
         ("parent_id", session.parent_id.as_str().into()),
+        ("agent", session.agent.as_str().into()),
+        ("model", session.model.as_str().into()),
         ("execution", session.execution.as_ref().map_or(Value::Null, execution)),
         ("last_cursor", session.last_cursor.into()),
         ("created_at", time(session.created_at.as_ref().and_then(from_timestamp))),
@@ -106,24 +112,18 @@ pub(super) fn sandbox(sandbox: &v1::Sandbox) -> Value {
 }
 
 pub(super) fn run(run: &v1::Run) -> Value {
-    let Some(v1::run::Input::Tools(tools)) = &run.input else {
-        return run_with(run, Value::Null);
+    let (tools, message) = match &run.input {
+        Some(v1::run::Input::Tools(input)) => (tools(input), Value::Null),
+        Some(v1::run::Input::Message(input)) => (Value::Null, agent::input(input)),
+        None => (Value::Null, Value::Null),
     };
-    let input = object([
-        ("calls", tools.calls.iter().map(call).collect()),
-        ("continue_on_error", tools.continue_on_error.into()),
-        ("record", tools.record.into()),
-    ]);
-    run_with(run, input)
-}
-
-fn run_with(run: &v1::Run, tools: Value) -> Value {
     object([
         ("id", run.id.as_str().into()),
         ("session_id", run.session_id.as_str().into()),
         ("seq", run.seq.into()),
         ("state", state_name(run.state).into()),
         ("tools", tools),
+        ("message", message),
         ("timeout_ms", millis(run.timeout.and_then(|timeout| timeout.try_into().ok()))),
         ("attempt", run.attempt.into()),
         ("lost_attempts", run.lost_attempts.into()),
@@ -132,11 +132,20 @@ fn run_with(run: &v1::Run, tools: Value) -> Value {
         ("started_at", time(run.started_at.as_ref().and_then(from_timestamp))),
         ("finished_at", time(run.finished_at.as_ref().and_then(from_timestamp))),
         ("outcomes", run.outcomes.iter().map(outcome).collect()),
+        ("answer", run.answer.as_str().into()),
         ("failure", run.failure.as_ref().map_or(Value::Null, failure)),
         ("cancel_requested_at", time(run.cancel_requested_at.as_ref().and_then(from_timestamp))),
         ("cancel_reason", run.cancel_reason.as_str().into()),
         ("cancel", run.cancel.as_ref().map_or(Value::Null, cancel)),
         ("idempotency_key", run.idempotency_key.as_str().into()),
+    ])
+}
+
+fn tools(input: &v1::ToolsInput) -> Value {
+    object([
+        ("calls", input.calls.iter().map(call).collect()),
+        ("continue_on_error", input.continue_on_error.into()),
+        ("record", input.record.into()),
     ])
 }
 
@@ -184,19 +193,9 @@ pub(super) fn step(step: &v1::Step) -> Value {
         ("kind", step.kind.as_str().into()),
         ("call", step.call.as_ref().map_or(Value::Null, call)),
         ("outcome", step.outcome.as_ref().map_or(Value::Null, outcome)),
+        ("model_call", step.model_call.as_ref().map_or(Value::Null, agent::model_call)),
         ("started_at", time(step.started_at.as_ref().and_then(from_timestamp))),
         ("finished_at", time(step.finished_at.as_ref().and_then(from_timestamp))),
-    ])
-}
-
-pub(super) fn message(message: &v1::Message) -> Value {
-    object([
-        ("id", message.id.as_str().into()),
-        ("session_id", message.session_id.as_str().into()),
-        ("run_id", message.run_id.as_str().into()),
-        ("role", message.role.as_str().into()),
-        ("parts", embedded(&message.parts)),
-        ("created_at", time(message.created_at.as_ref().and_then(from_timestamp))),
     ])
 }
 

@@ -6,7 +6,7 @@ use remuda_domain::RunState;
 use remuda_proto::{convert, v1};
 use serde_json::Value;
 
-use super::json;
+use super::{json, talk::count};
 use crate::output::{Sink, Style, elapsed, local_time, one_line, sanitize};
 
 const GOOD: &str = "✓";
@@ -171,6 +171,22 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
         "run.stopped" => format!("{dot} stopped: no process is left"),
         "tool.started" => format!("{step} {} started", sink.paint(Style::Bold, &text("tool"))),
         "tool.completed" | "tool.failed" => outcome_line(sink, &data),
+        "model.started" => {
+            format!("{step} {} asks {}", sink.paint(Style::Bold, &text("agent")), text("model"))
+        }
+        "model.completed" => format!("{} {}", mark(sink, "completed"), answer_words(&data)),
+        "model.failed" => {
+            let part = |name: &str| data["failure"][name].as_str().unwrap_or_default();
+            let failure = failure_text(part("code"), part("message"));
+            format!("{} {}", mark(sink, "failed"), with("no answer from the model", failure))
+        }
+        "message.completed" => {
+            let by = match (text("role").as_str(), text("agent")) {
+                ("assistant", agent) if !agent.is_empty() => agent,
+                (role, _) => role.to_owned(),
+            };
+            format!("{dot} {} said", sink.paint(Style::Bold, &by))
+        }
         name => match remuda_client::terminal_state(event) {
             Some(RunState::Cancelled) => {
                 format!(
@@ -191,6 +207,24 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
             None => format!("{dot} {} {}", one_line(name), one_line(&event.data)),
         },
     }
+}
+
+/// How long a model took for an answer, and what that cost.
+fn answer_words(data: &Value) -> String {
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let took = elapsed(Duration::from_millis(number(&data["duration_ms"])));
+    let usage = &data["usage"];
+    let (input, output) = (number(&usage["input_tokens"]), number(&usage["output_tokens"]));
+    let mut words = format!("the model answered in {took} · {} tokens in, {} out", count(input), count(output));
+    match data["finish"].as_str() {
+        None | Some("stop" | "tool_calls") => {}
+        Some(finish) => words.push_str(&format!(" · stopped by {}", one_line(finish).replace('_', " "))),
+    }
+    match number(&data["attempts"]) {
+        0 | 1 => {}
+        attempts => words.push_str(&format!(" · {attempts} attempts")),
+    }
+    words
 }
 
 /// `2nd`, `3rd`, `11th`.
@@ -257,6 +291,18 @@ mod tests {
         );
         assert_eq!(event("run.stopped", &Value::Null), "● stopped: no process is left");
         assert_eq!(event("run.cancelled", &json!({ "reason": "" })), "✗ cancelled");
+        let asked = json!({ "message": "msg_1", "agent": "build", "model": "platform/m" });
+        assert_eq!(event("model.started", &asked), "▸ build asks platform/m");
+        let answered = json!({ "finish": "length", "usage": { "input_tokens": 1200, "output_tokens": 7 },
+            "attempts": 2, "duration_ms": 1500 });
+        assert_eq!(
+            event("model.completed", &answered),
+            "✓ the model answered in 1.5 s · 1.2k tokens in, 7 out · stopped by length · 2 attempts"
+        );
+        let failed = json!({ "failure": { "code": "model_overloaded", "message": "later" } });
+        assert_eq!(event("model.failed", &failed), "✗ no answer from the model: model_overloaded: later");
+        let said = json!({ "role": "assistant", "agent": "build", "parts": [] });
+        assert_eq!(event("message.completed", &said), "● build said");
         assert_eq!(event("brand.new", &json!({ "a": 1 })), r#"● brand.new {"a":1}"#);
         let outcome = json!({ "tool": "Bash", "status": "failed", "duration_ms": 12, "output": { "exit_code": 3 },
             "failure": { "code": "tool_failed", "message": "no" } });

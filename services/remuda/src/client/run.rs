@@ -1,88 +1,42 @@
 //! `remuda run`: submit a run and see it through.
 
-use std::time::Duration;
+mod args;
+mod dir;
+mod message;
+mod prompt;
+mod submit;
 
 use futures::StreamExt as _;
 use remuda_client::{Client, Target, terminal_state};
 use remuda_domain::{Error, error::Result};
 use remuda_proto::v1;
 
-use super::{calls::CallArgs, execution::ExecutionArgs, exit::Exit, json, render, watch::shell_word};
-use crate::output::{Interrupted, Output, Progress, Style, one_line};
+pub(super) use self::args::{EXAMPLES, RunArgs};
 
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  remuda run --tool Bash --arg command='echo hi' --session s1 --follow
-  remuda run --tool Write --arg file_path=a.txt --arg content=hello --tool Read --arg file_path=a.txt
-  remuda run --parallel --tool Bash --arg command='make lint' --tool Bash --arg command='make test'
-  remuda run --calls calls.json --timeout 10m --idempotency-key build-42
-  remuda run --backend docker --image busybox:1 --tool Bash --arg command='id'
-  id=$(remuda run --tool Bash --arg command='sleep 60' --session s1 --detach)
+use super::{exit::Exit, json, render, watch::shell_word};
+use crate::output::{Interrupted, Output, Progress, Style, one_line, sanitize};
 
-What the tools print goes to stdout and everything about the run to stderr, so that output can be piped.";
-
-/// What to run, where and how.
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    calls: CallArgs,
-    /// Session to run in; a name that does not exist is created. A new session without a name when missing.
-    #[arg(long, short, value_name = "NAME_OR_ID")]
-    session: Option<String>,
-    /// Time the run may execute, such as 30s or 10m (1ms to 24h; 1h when missing).
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    timeout: Option<Duration>,
-    #[command(flatten)]
-    execution: ExecutionArgs,
-    /// What to do when the session already has unfinished runs.
-    #[arg(long, value_enum, default_value_t = IfBusy::Enqueue)]
-    if_busy: IfBusy,
-    /// Makes retries safe: the same key with the same request gives the same run.
-    #[arg(long, value_name = "KEY")]
-    idempotency_key: Option<String>,
-    /// Go on after a failed call; it then does not fail the run.
-    #[arg(long)]
-    continue_on_error: bool,
-    /// Append the calls and their results to the session's messages.
-    #[arg(long)]
-    record: bool,
-    /// Show the events live until the end.
-    #[arg(long, short)]
+/// How a run is seen through.
+#[derive(Clone, Copy, Debug)]
+struct View {
     follow: bool,
-    /// Print only the id of the run and do not wait.
-    #[arg(long, short, conflicts_with = "follow")]
-    detach: bool,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum IfBusy {
-    /// Wait for them.
-    Enqueue,
-    /// Refuse the new run.
-    Reject,
-    /// Cancel them, then run.
-    Interrupt,
-}
-
-impl From<IfBusy> for v1::IfBusy {
-    fn from(if_busy: IfBusy) -> Self {
-        match if_busy {
-            IfBusy::Enqueue => Self::Enqueue,
-            IfBusy::Reject => Self::Reject,
-            IfBusy::Interrupt => Self::Interrupt,
-        }
-    }
+    quiet: bool,
 }
 
 pub(super) async fn run(args: RunArgs, client: &Client, output: Output) -> Result<Exit> {
-    let (follow, detach) = (args.follow, args.detach);
-    let submitted = submit(args, client).await?;
+    let (view, detach) = (View { follow: args.follow, quiet: args.quiet }, args.detach);
+    let submitted = submit::submit(args, client).await?;
     let run = submitted.run.ok_or_else(|| Error::internal("the server sent no run"))?;
+    let note = |text: &str| {
+        if !view.quiet {
+            output.note(text);
+        }
+    };
     for id in &submitted.interrupted_run_ids {
-        output.note(&format!("{} interrupted {}", output.err.paint(Style::Warn, "●"), one_line(id)));
+        note(&format!("{} interrupted {}", output.err.paint(Style::Warn, "●"), one_line(id)));
     }
     if submitted.deduplicated {
-        output.note("● an earlier request with this idempotency key made the run");
+        note("● an earlier request with this idempotency key made the run");
     }
     if detach {
         if output.json {
@@ -92,55 +46,35 @@ pub(super) async fn run(args: RunArgs, client: &Client, output: Output) -> Resul
         }
         return Ok(Exit::Ok);
     }
-    output.note(&format!("{} {}", output.err.paint(Style::Dim, "▸"), one_line(&run.id)));
-    let seen = if follow {
-        // The session's earlier history is of no interest here.
-        follow_to_end(&run.id, submitted.first_cursor.saturating_sub(1).max(0), client, output).await?
+    // The session's earlier history is of no interest here.
+    let after = submitted.first_cursor.saturating_sub(1).max(0);
+    if matches!(run.input, Some(v1::run::Input::Message(_))) {
+        return message::see_through(&run.id, after, view, client, output).await;
+    }
+    note(&format!("{} {}", output.err.paint(Style::Dim, "▸"), one_line(&run.id)));
+    let seen = if view.follow {
+        follow_to_end(&run.id, after, client, output).await?
     } else {
         let mut progress = Progress::new(&output, "waiting for the run");
         progress.during(client.wait_until_finished(&run.id)).await.transpose_error()?
     };
     match seen {
-        Some(run) => finish(&run, follow, output),
+        Some(run) if view.quiet && !output.json => {
+            run.outcomes.iter().map(json::outcome).for_each(|outcome| print_output(&outcome, output));
+            Exit::of_run(&run)
+        }
+        Some(run) => finish(&run, view.follow, output),
         None => {
-            let id = shell_word(&run.id);
-            output
-                .note(&format!("the run goes on\n  watch:  remuda watch {id}\n  cancel: remuda cancel {id}"));
+            leave(&run.id, output);
             Ok(Exit::Interrupted)
         }
     }
 }
 
-async fn submit(args: RunArgs, client: &Client) -> Result<v1::SubmitRunResponse> {
-    let calls = args.calls.load()?;
-    // Everything that can be wrong here is found before a session is made for it.
-    let timeout = match args.timeout {
-        Some(timeout) => {
-            remuda_domain::limits::check_timeout("timeout", timeout)?;
-            timeout.try_into().ok()
-        }
-        None => None,
-    };
-    let execution = args.execution.into_request();
-    let session = match args.session {
-        Some(session) => session,
-        None => {
-            let request = v1::CreateSessionRequest { execution: execution.clone(), ..Default::default() };
-            let created = client.create_session(request).await?;
-            created.session.ok_or_else(|| Error::internal("the server sent no session"))?.id
-        }
-    };
-    let tools = v1::ToolsInput { calls, continue_on_error: args.continue_on_error, record: args.record };
-    let request = v1::SubmitRunRequest {
-        create_session: !session.starts_with("ses_"),
-        session,
-        idempotency_key: args.idempotency_key.unwrap_or_default(),
-        if_busy: v1::IfBusy::from(args.if_busy).into(),
-        input: Some(v1::submit_run_request::Input::Tools(tools)),
-        timeout,
-        execution,
-    };
-    client.submit(request).await
+/// Says how to come back to a run that goes on.
+fn leave(run_id: &str, output: Output) {
+    let id = shell_word(run_id);
+    output.note(&format!("the run goes on\n  watch:  remuda watch {id}\n  cancel: remuda cancel {id}"));
 }
 
 /// Shows the events of a run and then fetches it. `None` after Ctrl-C.
@@ -183,9 +117,14 @@ pub(super) fn finish(run: &v1::Run, shown: bool, output: Output) -> Result<Exit>
         output.json_line(&json::run(run));
         return Exit::of_run(run);
     }
-    for outcome in run.outcomes.iter().filter(|_| !shown).map(json::outcome) {
-        output.err.line(&render::outcome_line(output.err, &outcome));
-        print_output(&outcome, output);
+    // Of an agent's work only the answer is of interest afterwards.
+    if matches!(run.input, Some(v1::run::Input::Message(_))) {
+        output.out.text(&sanitize(&run.answer));
+    } else {
+        for outcome in run.outcomes.iter().filter(|_| !shown).map(json::outcome) {
+            output.err.line(&render::outcome_line(output.err, &outcome));
+            print_output(&outcome, output);
+        }
     }
     output.err.line(&render::run_line(output.err, run));
     Exit::of_run(run)

@@ -1,5 +1,7 @@
 //! `remuda runs`: runs that exist already.
 
+mod steps;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use remuda_client::Client;
 use remuda_domain::{Error, RunState, error::Result};
@@ -13,13 +15,15 @@ use super::{
     render,
     run::{self, TransposeError as _},
 };
-use crate::output::{Output, Progress, Style, Table, ago, elapsed, one_line};
+use crate::output::{Output, Progress, Style, Table, ago, elapsed, one_line, sanitize};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   remuda runs list --session s1
   remuda runs list --state queued --state running --all --json
   remuda runs show run_01k9…
+  remuda runs steps run_01k9…            each question to a model and each call of a tool
+  remuda runs steps run_01k9… --json | jq 'select(.kind == "model_call") | .model_call.usage'
   remuda runs wait run_01k9… && echo it completed";
 
 #[derive(Debug, clap::Subcommand)]
@@ -60,7 +64,7 @@ pub(super) async fn execute(command: RunsCommand, client: &Client, output: Outpu
     match command {
         RunsCommand::List { session, state, pages } => list(session, &state, pages, client, output).await,
         RunsCommand::Show { run } => show(run, client, output).await,
-        RunsCommand::Steps { run } => steps(run, client, output).await,
+        RunsCommand::Steps { run } => steps::steps(run, client, output).await,
         RunsCommand::Wait { run } => {
             let mut progress = Progress::new(&output, "waiting for the run");
             match progress.during(client.wait_until_finished(&run)).await.transpose_error()? {
@@ -132,13 +136,31 @@ impl RunTable {
     }
 }
 
-/// The tools a run calls, in short.
+/// What a run has to do, in short: the tools it calls, or what was said to its agent.
 fn what(run: &v1::Run) -> String {
-    let Some(v1::run::Input::Tools(tools)) = &run.input else { return String::new() };
+    let tools = match &run.input {
+        Some(v1::run::Input::Tools(tools)) => tools,
+        Some(v1::run::Input::Message(message)) => return said(message),
+        None => return String::new(),
+    };
     let names: Vec<&str> = tools.calls.iter().take(3).map(|call| call.tool.as_str()).collect();
     match tools.calls.len() - names.len() {
         0 => names.join(", "),
         rest => format!("{} and {rest} more", names.join(", ")),
+    }
+}
+
+fn said(message: &v1::MessageInput) -> String {
+    /// More would not fit into a table.
+    const MAX_CHARS: usize = 40;
+    let text = one_line(&message.text);
+    let mut shown: String = text.chars().take(MAX_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    match message.images.len() {
+        0 => format!("\"{shown}\""),
+        images => format!("\"{shown}\" and {images} pictures"),
     }
 }
 
@@ -162,20 +184,41 @@ async fn show(run_id: String, client: &Client, output: Output) -> Result<Exit> {
     field("created", &created.map(|at| at.to_rfc3339()).unwrap_or_default());
     field("attempts", &attempts(&run));
     field("parked", &run.park_reason);
-    field("calls", &what(&run));
+    match &run.input {
+        Some(v1::run::Input::Message(message)) => {
+            field("agent", &message.agent);
+            for image in &message.images {
+                field("picture", if image.url.is_empty() { &image.media_type } else { &image.url });
+            }
+        }
+        _ => field("calls", &what(&run)),
+    }
     if run.cancel_requested_at.is_some() {
         let reason = if run.cancel_reason.is_empty() { "requested" } else { run.cancel_reason.as_str() };
         field("cancel", reason);
         Receipts::of_run(&run).print(sink);
     }
     field("idem. key", &run.idempotency_key);
+    let indented = |mark: &str, text: &str| {
+        for (index, line) in sanitize(text).lines().enumerate() {
+            let mark = if index == 0 { mark } else { " " };
+            sink.line(&format!("{} {line}", sink.paint(Style::Accent, mark)));
+        }
+    };
+    if let Some(v1::run::Input::Message(message)) = &run.input {
+        indented("❯", &message.text);
+    }
     for outcome in run.outcomes.iter().map(json::outcome) {
+        if matches!(run.input, Some(v1::run::Input::Message(_))) {
+            continue;
+        }
         sink.line(&render::outcome_line(sink, &outcome));
         let printed = render::printed(&outcome["output"]);
         for line in printed.out.lines().chain(printed.err.lines()) {
             sink.line(&format!("    {line}"));
         }
     }
+    indented("●", &run.answer);
     Ok(Exit::Ok)
 }
 
@@ -184,29 +227,4 @@ fn attempts(run: &v1::Run) -> String {
         0 => run.attempt.to_string(),
         lost => format!("{} ({lost} lost their worker)", run.attempt),
     }
-}
-
-async fn steps(run_id: String, client: &Client, output: Output) -> Result<Exit> {
-    let steps = client.list_steps(v1::ListStepsRequest { run_id }).await?.steps;
-    let mut table = Table::new(output.out, &["#", "STEP", "KIND", "TOOL", "STATUS", "TOOK"]);
-    for step in &steps {
-        if output.json {
-            output.json_line(&json::step(step));
-            continue;
-        }
-        let status = step.outcome.as_ref().map_or("running", |outcome| outcome.status.as_str());
-        let took = step.outcome.as_ref().and_then(|outcome| u64::try_from(outcome.duration_ms).ok());
-        table.row([
-            (step.index.to_string(), None),
-            (step.id.clone(), Some(Style::Dim)),
-            (step.kind.clone(), None),
-            (step.call.as_ref().map(|call| call.tool.clone()).unwrap_or_default(), None),
-            (status.to_owned(), render::state_style(status)),
-            (took.map(|millis| elapsed(std::time::Duration::from_millis(millis))).unwrap_or_default(), None),
-        ]);
-    }
-    if !output.json {
-        table.print();
-    }
-    Ok(Exit::Ok)
 }

@@ -1,9 +1,10 @@
 //! `remuda sessions`: serial lines of runs.
 
+mod show;
+
 use remuda_client::Client;
 use remuda_domain::{Error, error::Result};
 use remuda_proto::{convert, v1};
-use serde_json::Value;
 
 use super::{
     execution::{self, ExecutionArgs},
@@ -12,14 +13,18 @@ use super::{
     pages::PageArgs,
     render,
     runs::RunTable,
+    talk::{Length, Transcript},
 };
-use crate::output::{Output, Style, Table, ago, one_line, sanitize};
+use crate::output::{Output, Style, Table, ago, one_line};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   remuda sessions create s1 --title 'nightly build'
   remuda sessions list --status open
-  remuda sessions show s1
+  remuda sessions show s1              what was said, with calls and results
+  remuda sessions show s1 --tail 5 --full
+  remuda sessions create docs --workspace site --agent build --model platform/sonnet
+  remuda sessions set s1 --agent plan  who leads it from here on
   remuda sessions queue s1             what waits, in the order in which it will execute
   remuda sessions create boxed --backend docker --image python:3.12
   remuda sessions create reviewer --parent s1
@@ -39,6 +44,12 @@ pub(crate) enum SessionsCommand {
         /// Name of the workspace; the default workspace when missing.
         #[arg(long, default_value = "", hide_default_value = true)]
         workspace: String,
+        /// The agent that leads it; the workspace's default one when missing.
+        #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+        agent: String,
+        /// platform/NAME, workspace/NAME or NAME; its agent's choice when missing.
+        #[arg(long, default_value = "", hide_default_value = true)]
+        model: String,
         /// Work pool; "default" when missing.
         #[arg(long, default_value = "", hide_default_value = true)]
         pool: String,
@@ -55,11 +66,10 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Show one session.
-    Show {
-        #[arg(value_name = "SESSION")]
-        session: String,
-    },
+    /// Show one session and what was said in it.
+    ///
+    /// With --json the session comes first and then one document for each message.
+    Show(show::ShowArgs),
     /// Take no more runs; those that wait or execute finish, or are cancelled with --cancel-runs.
     Close {
         #[arg(value_name = "SESSION")]
@@ -79,12 +89,20 @@ pub(crate) enum SessionsCommand {
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
     },
-    /// Change the title of a session.
-    Update {
+    /// Change a session: its title, the agent that leads it, or, before its first run, its model.
+    #[command(alias = "update")]
+    #[command(group(clap::ArgGroup::new("change").args(["title", "agent", "model"]).required(true).multiple(true)))]
+    Set {
         #[arg(value_name = "SESSION")]
         session: String,
         #[arg(long)]
-        title: String,
+        title: Option<String>,
+        /// Empty for the workspace's default one.
+        #[arg(long, value_name = "NAME")]
+        agent: Option<String>,
+        /// platform/NAME, workspace/NAME or NAME; empty for its agent's choice.
+        #[arg(long)]
+        model: Option<String>,
     },
     /// Show the messages of a session.
     Messages {
@@ -110,16 +128,15 @@ pub(crate) enum Status {
 
 pub(super) async fn execute(command: SessionsCommand, client: &Client, output: Output) -> Result<Exit> {
     match command {
-        SessionsCommand::Create { name, title, workspace, pool, parent, execution } => {
+        SessionsCommand::Create { name, title, workspace, agent, model, pool, parent, execution } => {
             let name = name.unwrap_or_default();
             let execution = execution.into_request();
-            let request = v1::CreateSessionRequest { name, title, workspace, pool, parent, execution };
+            let request =
+                v1::CreateSessionRequest { name, title, workspace, pool, parent, execution, agent, model };
             one(client.create_session(request).await?.session, output)
         }
         SessionsCommand::List { status, pages } => list(status, pages, client, output).await,
-        SessionsCommand::Show { session } => {
-            one(client.get_session(v1::GetSessionRequest { session }).await?.session, output)
-        }
+        SessionsCommand::Show(args) => show::show(args, client, output).await,
         SessionsCommand::Close { session, cancel_runs } => {
             let request = v1::CloseSessionRequest { session, cancel_runs };
             one(client.close_session(request).await?.session, output)
@@ -128,8 +145,8 @@ pub(super) async fn execute(command: SessionsCommand, client: &Client, output: O
             let request = v1::CancelSessionRequest { session, tree, reason };
             cancelled(&client.cancel_session(request).await?, output)
         }
-        SessionsCommand::Update { session, title } => {
-            let request = v1::UpdateSessionRequest { session, title: Some(title) };
+        SessionsCommand::Set { session, title, agent, model } => {
+            let request = v1::UpdateSessionRequest { session, title, agent, model };
             one(client.update_session(request).await?.session, output)
         }
         SessionsCommand::Messages { session, pages } => messages(&session, pages, client, output).await,
@@ -141,8 +158,14 @@ fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
     let session = session.ok_or_else(|| Error::internal("the server sent no session"))?;
     if output.json {
         output.json_line(&json::session(&session));
-        return Ok(Exit::Ok);
+    } else {
+        header(session, output);
     }
+    Ok(Exit::Ok)
+}
+
+/// What a session is, for people.
+fn header(session: v1::Session, output: Output) {
     let sink = output.out;
     let status = json::status_name(session.status);
     sink.line(&format!(
@@ -156,6 +179,8 @@ fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
         ("title", session.title),
         ("pool", session.pool),
         ("workspace", session.workspace_id),
+        ("agent", session.agent),
+        ("model", session.model),
         ("parent", session.parent_id),
         ("executes", execution::in_words(session.execution.as_ref())),
         ("pending", session.pending_runs.to_string()),
@@ -167,7 +192,6 @@ fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
         sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:9}")), one_line(value)));
     }
-    Ok(Exit::Ok)
 }
 
 fn cancelled(answer: &v1::CancelSessionResponse, output: Output) -> Result<Exit> {
@@ -251,38 +275,16 @@ async fn messages(session: &str, pages: PageArgs, client: &Client, output: Outpu
         let request = v1::ListMessagesRequest { session: session.to_owned(), page_size, page_token };
         async { client.list_messages(request).await.map(|page| (page.messages, page.next_page_token)) }
     };
+    let mut transcript = Transcript::new(output.out, Length::Short);
     let show = |message: v1::Message| {
         if output.json {
-            return output.json_line(&json::message(&message));
-        }
-        let sink = output.out;
-        let role = sink.paint(Style::Bold, &one_line(&message.role));
-        sink.line(&format!("{role}  {}", sink.paint(Style::Dim, &one_line(&message.run_id))));
-        if let Value::Array(parts) = json::embedded(&message.parts) {
-            parts.iter().for_each(|part| show_part(part, output));
+            output.json_line(&json::message(&message));
+        } else {
+            transcript.show(&message);
         }
     };
     let more = pages.each(fetch, show).await?;
+    transcript.finish();
     say_more(more, output);
     Ok(Exit::Ok)
-}
-
-/// Prints one part of a message, indented.
-fn show_part(part: &Value, output: Output) {
-    let sink = output.out;
-    let text = match part["type"].as_str() {
-        Some("text") => sanitize(part["text"].as_str().unwrap_or_default()),
-        Some("tool_use") => {
-            let tool = one_line(part["call"]["tool"].as_str().unwrap_or_default());
-            format!("▸ {tool} {}", one_line(&part["call"]["arguments"].to_string()))
-        }
-        Some("tool_result") => {
-            let printed = render::printed(&part["outcome"]["output"]);
-            format!("{}\n{}{}", render::outcome_line(sink, &part["outcome"]), printed.out, printed.err)
-        }
-        _ => one_line(&part.to_string()),
-    };
-    for line in text.lines() {
-        sink.line(&format!("  {line}"));
-    }
 }

@@ -12,9 +12,10 @@ mod transcript;
 
 pub(super) use call::headline;
 pub(super) use live::{Live, Piece};
-pub(super) use result::{Length, result_lines};
-pub(super) use screen::{Screen, Sheet};
-pub(super) use transcript::Transcript;
+pub(super) use result::Length;
+use result::result_lines;
+pub(super) use screen::Screen;
+pub(super) use transcript::{Transcript, message_lines};
 
 use crate::output::{Sink, Style};
 

@@ -1,19 +1,26 @@
 //! `remuda watch`: events as they happen.
 
+mod speech;
+
 use futures::StreamExt as _;
-use remuda_client::{Client, Target, terminal_state};
+use remuda_client::{Client, Followed, Target, terminal_state};
 use remuda_domain::{RunId, error::Result};
 use remuda_proto::v1;
 
-use super::{exit::Exit, json, render};
+use self::speech::Speech;
+use super::{exit::Exit, json, render, talk::message_lines};
 use crate::output::{Interrupted, Output, Progress, Style};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   remuda watch s1                    everything that happened and happens in the session s1
   remuda watch s1 --after 120        only what came after the event with cursor 120
+  remuda watch s1 --deltas           also what agents say while they say it
   remuda watch run_01k9…             one run; ends with it, and with its exit code
   remuda watch s1 --json | jq .type  one JSON document per event";
+
+/// Beneath an event, where its words begin.
+const INDENT: usize = 27;
 
 /// What to watch.
 #[derive(Debug, clap::Args)]
@@ -24,6 +31,9 @@ pub(crate) struct WatchArgs {
     /// Skip the events up to this cursor.
     #[arg(long, value_name = "CURSOR", default_value_t = 0)]
     after: i64,
+    /// Also show what agents say line by line, before they have said it all. Lines may be missing; the whole follows.
+    #[arg(long)]
+    deltas: bool,
 }
 
 pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> Result<Exit> {
@@ -35,16 +45,27 @@ pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> R
     let single = matches!(target, Target::Run(_));
     let mut cursor = args.after;
     let mut exit = Exit::Ok;
-    let mut events = client.follow(target, cursor);
-    let mut progress = Progress::new(&output, "watching");
+    let mut followed = if args.deltas {
+        client.follow_with_deltas(target, cursor)
+    } else {
+        client.follow(target, cursor).map(|event| event.map(Followed::Event)).boxed()
+    };
+    let (mut speech, mut progress) = (Speech::default(), Progress::new(&output, "watching"));
     loop {
-        let event = match progress.during(events.next()).await {
-            Ok(Some(event)) => event?,
+        let next = match progress.during(followed.next()).await {
+            Ok(Some(next)) => next?,
             Ok(None) => return Ok(exit),
             Err(Interrupted) => {
                 output
                     .note(&format!("go on with: remuda watch {} --after {cursor}", shell_word(&args.target)));
                 return Ok(Exit::Interrupted);
+            }
+        };
+        let event = match next {
+            Followed::Event(event) => event,
+            Followed::Delta(delta) => {
+                say(&delta, &mut speech, output);
+                continue;
             }
         };
         cursor = event.cursor;
@@ -55,22 +76,32 @@ pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> R
     }
 }
 
-/// Prints an event with what its tool printed, indented: text of others cannot pass for a line of ours.
+fn say(delta: &v1::Delta, speech: &mut Speech, output: Output) {
+    if output.json {
+        return output.json_line(&json::delta(delta));
+    }
+    let sink = output.out;
+    for line in speech.hear(delta) {
+        sink.line(&format!("{:INDENT$}{}", "", sink.paint(Style::Dim, &format!("… {line}"))));
+    }
+}
+
+/// Prints an event with what its tool printed or its agent said, indented: text of others cannot pass for a line of ours.
 fn show(event: &v1::Event, output: Output) {
     if output.json {
         return output.json_line(&json::event(event));
     }
     let sink = output.out;
     sink.line(&format!("{}  {}", render::event_prefix(sink, event), render::event_line(sink, event)));
-    if !event.r#type.starts_with("tool.") {
-        return;
+    let beneath = |line: &str| sink.line(format!("{:INDENT$}{line}", "").trim_end());
+    if event.r#type == "message.completed" {
+        let data = json::embedded(&event.data);
+        message_lines(sink, &data["parts"]).iter().for_each(|line| beneath(line));
     }
-    let printed = render::printed(&json::embedded(&event.data)["output"]);
-    for line in printed.out.lines() {
-        sink.line(&format!("{:27}{line}", ""));
-    }
-    for line in printed.err.lines() {
-        sink.line(&format!("{:27}{}", "", sink.paint(Style::Warn, line)));
+    if event.r#type.starts_with("tool.") {
+        let printed = render::printed(&json::embedded(&event.data)["output"]);
+        printed.out.lines().for_each(beneath);
+        printed.err.lines().for_each(|line| beneath(&sink.paint(Style::Warn, line)));
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     ToolRequest,
-    tool_input::{MAX_TOOL_CALLS, ToolInput},
+    tool_input::{self, MAX_TOOL_CALLS, ToolInput},
 };
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Calls {
         let index = fragment["index"].as_u64();
         let id = fragment["id"].as_str().unwrap_or_default();
         let function = &fragment["function"];
-        let name = function["name"].as_str().unwrap_or_default();
+        let name = &tool_input::name(function["name"].as_str().unwrap_or_default());
         let input = match &function["arguments"] {
             Value::String(text) => text.clone(),
             Value::Null => String::new(),
