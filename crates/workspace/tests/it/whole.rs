@@ -1,0 +1,239 @@
+//! A workspace that uses everything.
+
+use std::time::Duration;
+
+use remuda_domain::{
+    agent::{AgentMode, PermissionAction},
+    execution::BackendKind,
+    model::ProviderKind,
+};
+use remuda_workspace::{Definitions, RetryPolicy, Segment, ToolTransport, WorkspaceKind};
+
+use crate::support::{Workspace, assert_no_problems};
+
+fn workspace() -> Workspace {
+    Workspace::with(&[
+        ("AGENTS.md", "# Project\n\nBuild with `make ${env.SECRET}`.\n"),
+        (
+            ".openharness/settings.yaml",
+            "kind: project
+default_agent: lead
+template: default
+skill_dirs: [docs/skills]
+models:
+  fast: workspace/small
+  careful: {ref: platform/large, temperature: 0.1, max_tokens: 500}
+system_prompt:
+  base: {inline: Base.}
+  llm_optimized:
+    providers: {anthropic: {file: prompts/anthropic.md}}
+    models: {platform/large: {inline: Large.}}
+  compose:
+    order: [base, agent, project_agents_md]
+    include_environment: true
+execution: {backend: docker, image: alpine, network: none, workspace: copy}
+",
+        ),
+        ("prompts/anthropic.md", "For Anthropic.\n"),
+        (
+            ".openharness/models/models.yaml",
+            "small:
+  provider: openai-compatible
+  url: http://127.0.0.1:1/v1/
+  name: small-1
+  key: ${env.TEAM_KEY}
+  headers: {x-team: '${env.TEAM_KEY}'}
+  temperature: ${env.TEAM_NUMBER}
+  metadata: {max_model_len: 1000, tags: [a, b]}
+script:
+  provider: scripted
+  name: ../scenarios/one.yaml
+",
+        ),
+        (".openharness/scenarios/one.yaml", "turns: []\n"),
+        ("platform:models/p.yaml", "large:\n  provider: anthropic\n  name: large-1\n  key: ${env.SECRET}\n"),
+        (
+            ".openharness/agents/lead.md",
+            "---
+mode: primary
+description: Leads
+model: careful
+top_p: 0.5
+system_reminder: You lead now.
+tools:
+  native: [Read, Bash]
+  actions: [deploy]
+  skills: [poems]
+  external: [search]
+disallowed:
+  tools: {native: [Bash], external: [other*]}
+  skills: ['*']
+switch: [build]
+subagents: [helper]
+policy:
+  max_steps: 12
+  run_timeout_seconds: 60
+  tool_timeout_seconds: 1.5
+  parallel_tool_calls: false
+  max_concurrent_subagents: 2
+hidden: false
+background: true
+color: '#aabbcc'
+permission:
+  edit: ask
+  bash:
+    '*': deny
+    git *: allow
+---
+
+Lead well: $${env.HOME}.
+",
+        ),
+        (
+            ".openharness/agents/helper.md",
+            "---\nmode: subagent\nmodel: {model_ref: workspace/small, temperature: 1, top_p: 0.2, max_tokens: 10}\n---\nHelp.\n",
+        ),
+        ("docs/skills/poems/SKILL.md", "---\nname: poems\ndescription: Rhymes\n---\nRhyme.\n"),
+        (
+            ".openharness/actions/deploy/ACTION.yaml",
+            "name: deploy
+description: Ships it
+entry: {command: ./ship.sh, environment: {TOKEN: '${env.TEAM_KEY}'}, cwd: sub, timeout_seconds: 30}
+expose: {to_llm: false}
+recovery: {retry_policy: safe}
+input_schema: {type: object}
+",
+        ),
+        (
+            ".openharness/tools/settings.yaml",
+            "search:
+  command: search-server
+  environment: {KEY: '${env.TEAM_KEY}'}
+  timeout: 5000
+  expose: {tool_prefix: find, include: [a], exclude: [b]}
+",
+        ),
+    ])
+}
+
+#[test]
+fn everything_is_read() {
+    let workspace = workspace();
+    let definitions = workspace.load();
+    assert_no_problems(&definitions);
+
+    let settings = &definitions.settings;
+    assert_eq!(settings.kind, WorkspaceKind::Project);
+    assert_eq!(settings.template.as_deref(), Some("default"));
+    assert_eq!(settings.execution.backend, Some(BackendKind::Docker));
+    assert_eq!(settings.prompt.base.as_deref(), Some("Base."));
+    assert_eq!(settings.prompt.by_provider["anthropic"], "For Anthropic.");
+    assert_eq!(settings.prompt.by_model["platform/large"], "Large.");
+    assert_eq!(settings.prompt.order, [Segment::Base, Segment::Agent, Segment::ProjectAgentsMd]);
+    assert!(settings.prompt.include_environment);
+    // Prose is not interpolated: it may speak of variables.
+    assert_eq!(definitions.instructions.as_deref(), Some("# Project\n\nBuild with `make ${env.SECRET}`."));
+
+    let small = definitions.model("small").unwrap();
+    assert_eq!(small.provider, ProviderKind::OpenAiCompatible);
+    assert_eq!(small.url.as_deref(), Some("http://127.0.0.1:1/v1"));
+    assert_eq!(small.key.as_ref().unwrap().expose(), "sk-team-hidden");
+    assert_eq!(small.headers["x-team"].expose(), "sk-team-hidden");
+    assert_eq!(small.parameters.temperature, Some(0.25));
+    assert_eq!(small.metadata["max_model_len"], 1000);
+    assert_eq!(
+        definitions.model("platform/large").unwrap().key.as_ref().unwrap().expose(),
+        "sk-secret-hidden"
+    );
+    let scenario = std::path::PathBuf::from(&definitions.model("script").unwrap().name);
+    assert_eq!(std::fs::read_to_string(scenario).unwrap(), "turns: []\n");
+
+    let action = &definitions.actions["deploy"];
+    assert_eq!(action.environment["TOKEN"].expose(), "sk-team-hidden");
+    assert_eq!((action.to_llm, action.callable_by_api, action.retry), (false, true, RetryPolicy::Safe));
+    assert_eq!(action.timeout, Some(Duration::from_secs(30)));
+    let server = &definitions.tool_servers["search"];
+    assert_eq!(server.transport, ToolTransport::Command { command: "search-server".to_owned() });
+    assert_eq!((server.prefix.as_deref(), server.timeout), (Some("find"), Some(Duration::from_secs(5))));
+}
+
+#[test]
+fn agents_have_all_their_fields() {
+    let definitions = workspace().load();
+    let lead = definitions.default_agent().unwrap();
+    assert_eq!(
+        (lead.name.as_str(), lead.mode, lead.description.as_str()),
+        ("lead", AgentMode::Primary, "Leads")
+    );
+    assert_eq!(lead.prompt, "Lead well: $${env.HOME}.");
+    let model = lead.model.as_ref().unwrap();
+    assert_eq!(model.reference, "platform/large");
+    let parameters = model.parameters;
+    assert_eq!(
+        (parameters.temperature, parameters.top_p, parameters.max_tokens),
+        (Some(0.1), Some(0.5), Some(500))
+    );
+    assert_eq!(lead.system_reminder.as_deref(), Some("You lead now."));
+    assert_eq!(lead.tools.native.as_deref().unwrap(), ["Read", "Bash"]);
+    assert_eq!(lead.tools.actions.as_deref().unwrap(), ["deploy"]);
+    assert_eq!(lead.tools.skills.as_deref().unwrap(), ["poems"]);
+    assert_eq!(lead.tools.external.as_deref().unwrap(), ["search"]);
+    assert_eq!(lead.disallowed.native, ["Bash"]);
+    assert_eq!(lead.disallowed.external, ["other*"]);
+    assert_eq!(lead.disallowed.skills, ["*"]);
+    assert_eq!((lead.switch.join(","), lead.subagents.join(",")), ("build".to_owned(), "helper".to_owned()));
+    let policy = &lead.policy;
+    assert_eq!(
+        (policy.max_steps, policy.parallel_tool_calls, policy.max_concurrent_subagents),
+        (12, false, 2)
+    );
+    assert_eq!(policy.run_timeout, Some(Duration::from_secs(60)));
+    assert_eq!(policy.tool_timeout, Some(Duration::from_millis(1500)));
+    assert!(lead.background && !lead.hidden);
+    assert_eq!(lead.color.as_deref(), Some("#aabbcc"));
+    let rules: Vec<_> =
+        lead.permission.iter().map(|r| (r.permission.as_str(), r.pattern.as_str(), r.action)).collect();
+    assert_eq!(
+        rules,
+        [
+            ("edit", "*", PermissionAction::Ask),
+            ("bash", "*", PermissionAction::Deny),
+            ("bash", "git *", PermissionAction::Allow),
+        ]
+    );
+    let helper = definitions.agent("helper").unwrap().model.as_ref().unwrap();
+    assert_eq!((helper.reference.as_str(), helper.parameters.max_tokens), ("workspace/small", Some(10)));
+    // An agent that says nothing of tools has all.
+    assert_eq!(definitions.agent("helper").unwrap().tools.native, None);
+}
+
+#[test]
+fn a_version_can_be_stored_and_read_back() {
+    let definitions = workspace().load();
+    let content = definitions.to_content().unwrap();
+    let back = Definitions::from_content(&content.text).unwrap();
+    assert_eq!(back.agents, definitions.agents);
+    assert_eq!(back.settings, definitions.settings);
+    assert_eq!(back.to_content().unwrap().hash, content.hash);
+    assert_eq!(back.model("small").unwrap().key, None);
+}
+
+#[test]
+fn newer_prompts_replace_older_ones() {
+    let workspace = workspace();
+    workspace.write(".openharness/prompts.yaml", "base: Newer.\ncompose: {order: [agent]}\n");
+    let definitions = workspace.load();
+    assert_eq!(definitions.settings.prompt.base.as_deref(), Some("Newer."));
+    assert_eq!(definitions.settings.prompt.order, [Segment::Agent]);
+    assert_eq!(definitions.problems.len(), 1);
+    assert!(definitions.problems[0].message.contains("replaces `system_prompt`"));
+}
+
+#[test]
+fn long_instructions_are_cut_and_told() {
+    let workspace = Workspace::with(&[("AGENTS.md", &"A line of text.\n".repeat(30_000))]);
+    let definitions = workspace.load();
+    let instructions = definitions.instructions.unwrap();
+    assert!(instructions.len() <= 256 * 1024 && instructions.ends_with("A line of text."));
+    assert!(definitions.problems[0].message.contains("larger than 256 KiB"));
+}
