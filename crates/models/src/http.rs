@@ -170,7 +170,7 @@ impl Body {
     /// The next piece, within the time for one.
     async fn next(&mut self) -> Result<Option<Vec<u8>>> {
         let wait = self.options.idle_timeout;
-        let Ok(chunk) = timeout(wait * 1000, self.chunk()).await else {
+        let Ok(chunk) = timeout(wait, self.chunk()).await else {
             let message = format!("{} fell silent for {wait:?} in the middle of an answer", self.faults.host);
             return Err(AttemptError::fault(Code::ModelTimedOut, message));
         };

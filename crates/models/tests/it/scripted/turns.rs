@@ -1,0 +1,280 @@
+//! Which turn is played, and how.
+
+use std::time::Duration;
+
+use remuda_domain::{
+    error::Code,
+    model::{FinishReason, Usage},
+};
+use remuda_models::{ChatMessage, ChatRole, Content, Delta, Models, Request, ToolChoice};
+use serde_json::{Value, json};
+
+use super::{Stage, assistant, definition, result};
+use crate::bench::{ask, options, request, user};
+
+const REPAIR: &str = r#"
+log: calls.jsonl
+turns:
+  - say: "I will read the file."
+    think: "Where else to begin?"
+    call: [{ tool: Read, arguments: { file_path: src/main.py, lines: [1, 2], deep: { all: true } } }]
+  - when: { tool_result_contains: "1 failed" }
+    say: "I repair it."
+    call: [{ tool: Edit }]
+  - say: "Done."
+    usage: { input: 10, output: 5, cached_input: 3, cache_write: 2, reasoning: 1 }
+otherwise: { say: "I have nothing more to say." }
+"#;
+
+#[tokio::test]
+async fn turns_in_order_with_others_in_between() {
+    let stage = Stage::new(REPAIR);
+    let mut messages = vec![user("Repair it")];
+    let steps = [
+        ("I will read the file.", "fine"),
+        ("Done.", "1 failed"),
+        ("I repair it.", "1 failed"),
+        ("I repair it.", "2 passed"),
+        ("I have nothing more to say.", "2 passed"),
+        ("I have nothing more to say.", ""),
+    ];
+    for (said, then) in steps {
+        // Asked twice, each time by somebody who knows nothing of the past.
+        for _ in 0..2 {
+            assert_eq!(stage.text(&messages).await, said);
+        }
+        messages.extend([assistant(said), result(then)]);
+    }
+    let log = stage.log("calls.jsonl");
+    assert_eq!(log.len(), 12);
+    assert_eq!(log[2], json!({"turn": 2, "messages": 3, "attempt": 1}));
+}
+
+#[tokio::test]
+async fn an_answer_has_all_its_parts() {
+    let stage = Stage::new(REPAIR);
+    let (response, told) = stage.ask(&request(vec![user("Repair it")])).await;
+    let response = response.unwrap();
+    assert_eq!(response.reasoning[0].text, "Where else to begin?");
+    assert_eq!(response.reasoning[0].model, "workspace/demo");
+    let arguments = json!({"file_path": "src/main.py", "lines": [1, 2], "deep": {"all": true}});
+    assert_eq!(Value::from(response.tool_requests[0].arguments.clone().unwrap()), arguments);
+    assert_eq!((response.finish, response.attempts), (FinishReason::ToolCalls, 1));
+    assert!(
+        response.usage.input_tokens > 0 && response.usage.output_tokens > response.usage.reasoning_tokens
+    );
+    assert_eq!(told.text(), "I will read the file.");
+    let deltas = told.deltas();
+    assert_eq!(deltas[0], Delta::Reasoning("Where ".to_owned()), "word by word");
+    assert_eq!(deltas[4], Delta::Text("I ".to_owned()));
+    assert_eq!(deltas.last(), Some(&Delta::ToolRequested { name: "Read".to_owned() }));
+
+    let (response, _) = stage.ask(&request(vec![user("Repair it"), assistant("…"), result("fine")])).await;
+    let response = response.unwrap();
+    let usage = Usage {
+        input_tokens: 10,
+        output_tokens: 5,
+        cached_input_tokens: 3,
+        cache_write_tokens: 2,
+        reasoning_tokens: 1,
+    };
+    assert_eq!((response.usage, response.finish), (usage, FinishReason::Stop));
+}
+
+#[tokio::test]
+async fn the_same_request_gives_the_same_answer() {
+    let stage = Stage::new(REPAIR);
+    let request = request(vec![user("Repair it"), assistant("…"), result("1 failed")]);
+    let first = stage.ask(&request).await;
+    let models = Models::new(options());
+    for _ in 0..3 {
+        let again = ask(&models, &definition(&stage.file()), &request).await;
+        assert_eq!(
+            (again.0.unwrap(), again.1.deltas()),
+            (first.0.as_ref().unwrap().clone(), first.1.deltas())
+        );
+    }
+}
+
+#[tokio::test]
+async fn conversations_begin_anew_with_each_message_of_the_user() {
+    let stage = Stage::new(
+        r#"
+conversations:
+  - on: { user_contains: weather }
+    turns: [{ say: It rains. }, { say: It still rains. }]
+    otherwise: { say: Look outside. }
+  - on: { question: 3 }
+    turns: [{ say: The third. }]
+  - on: { system_contains: "You plan" }
+    turns: [{ say: A plan. }]
+turns: [{ say: Hello. }, { say: Hello again. }]
+otherwise: { say: Enough. }
+"#,
+    );
+    let mut messages = vec![user("Hi")];
+    for (said, then) in [
+        ("Hello.", user("The weather?")),
+        ("It rains.", result("x")),
+        ("It still rains.", result("x")),
+        ("Look outside.", user("And?")),
+        ("The third.", result("x")),
+        ("Enough.", user("Bye")),
+    ] {
+        assert_eq!(stage.text(&messages).await, said);
+        messages.extend([assistant(said), then]);
+    }
+    assert_eq!(stage.text(&messages).await, "Hello.");
+    let planning = Request { system: "You plan.".to_owned(), ..request(vec![user("Hi")]) };
+    assert_eq!(stage.ask(&planning).await.0.unwrap().text, "A plan.");
+    // Two messages at once are one question.
+    assert_eq!(stage.text(&[user("Hi"), user("The weather?")]).await, "It rains.");
+    assert_eq!(
+        stage.text(&[user("The weather?"), assistant("It rains."), result("x"), user("Oh")]).await,
+        "Hello."
+    );
+}
+
+#[tokio::test]
+async fn text_beside_results_goes_on_with_the_question() {
+    let stage = Stage::new(
+        "turns:\n  - when: { user_contains: stop }\n    say: I stop.\n  - say: First of {{question}}\n  - say: \"Second of {{question}}, now {{user}}\"\n",
+    );
+    let beside = |text: &str| {
+        let mut message = result("x");
+        message.content.push(Content::Text(text.to_owned()));
+        message
+    };
+    let start = [user("counting"), assistant("First of counting")];
+    let with = |message: ChatMessage| [start.as_slice(), &[message]].concat();
+    assert_eq!(stage.text(&with(result("x"))).await, "Second of counting, now counting");
+    assert_eq!(stage.text(&with(beside("hurry"))).await, "Second of counting, now hurry");
+    assert_eq!(stage.text(&with(beside("please stop"))).await, "I stop.");
+}
+
+#[tokio::test]
+async fn every_condition() {
+    let stage = Stage::new(
+        r#"
+turns:
+  - { when: { tool_failed: true }, say: failed }
+  - { when: { turn: 3 }, say: third }
+  - { when: { system_contains: "You plan" }, say: planning }
+  - { when: { may_call: false }, say: concluding }
+  - { when: { tool_offered: Grep }, say: grep }
+  - { when: { user_contains: "both", tool_result_contains: "too" }, say: both }
+otherwise: { say: none }
+"#,
+    );
+    let failed = ChatMessage {
+        role: ChatRole::User,
+        content: vec![Content::ToolResult { id: "c".to_owned(), text: String::new(), is_error: true }],
+    };
+    let base = request(vec![user("Hi")]);
+    assert_eq!(stage.text(&[user("Hi")]).await, "none");
+    assert_eq!(stage.text(&[user("Hi"), assistant("a"), failed.clone()]).await, "failed");
+    assert_eq!(stage.text(&[user("Hi"), assistant("a"), failed, assistant("b"), result("x")]).await, "third");
+    let ask = async |request: Request| stage.ask(&request).await.0.unwrap().text;
+    assert_eq!(ask(Request { system: "You plan".to_owned(), ..base.clone() }).await, "planning");
+    assert_eq!(ask(Request { tool_choice: ToolChoice::None, ..base.clone() }).await, "concluding");
+    assert_eq!(ask(Request { tools: Vec::new(), ..base.clone() }).await, "concluding");
+    let mut grep = base.clone();
+    grep.tools[0].name = "Grep".to_owned();
+    assert_eq!(ask(grep).await, "grep");
+    assert_eq!(stage.text(&[user("both"), assistant("a"), result("too")]).await, "both");
+    assert_eq!(stage.text(&[user("both"), assistant("a"), result("one")]).await, "none");
+}
+
+#[tokio::test]
+async fn turns_are_repeated_as_often_as_they_say() {
+    let stage = Stage::new(
+        "turns:\n  - { when: { tool_result_contains: x }, repeat: 1, say: once }\n  - { say: twice, repeat: 2 }\n  - { say: last, repeat: 1000 }\n",
+    );
+    let mut messages = vec![user("Hi")];
+    for said in ["twice", "once", "twice", "last", "last", "last"] {
+        assert_eq!(stage.text(&messages).await, said);
+        messages.extend([assistant(said), result("x")]);
+    }
+}
+
+#[tokio::test]
+async fn placeholders_are_put_in_once() {
+    let stage = Stage::new(
+        r#"
+turns:
+  - say: "{{user}} {{{turn}}} ${{ secrets.X }} {{"
+    call: [{ tool: Write, arguments: { content: "{{last_tool_result}}!", list: ["{{user}}", 1] } }, { tool: Odd, raw: "{{turn" }]
+    repeat: 2
+"#,
+    );
+    let (text, calls) =
+        stage.answer(&[user("{{turn}}"), assistant("a"), result("first"), result("é {{user}}")]).await;
+    assert_eq!(text, "{{turn}} {2} ${{ secrets.X }} {{");
+    assert_eq!(
+        Value::from(calls[0].arguments.clone().unwrap()),
+        json!({"content": "é {{user}}!", "list": ["{{turn}}", 1]})
+    );
+    assert_eq!(calls[1].arguments, Err("{{turn".to_owned()));
+    let long = "x".repeat(600_000);
+    let stage = Stage::new("turns:\n  - say: \"{{user}}{{user}}\"\n");
+    let (result, _) = stage.ask(&request(vec![user(&long)])).await;
+    assert_eq!(result.unwrap_err().code(), Code::ModelAnswerInvalid);
+}
+
+#[tokio::test]
+async fn faults_come_and_go() {
+    let stage = Stage::new(
+        "log: calls\nturns:\n  - fail: { status: 503, times: 2, after_words: 2 }\n    say: It rains all day.\n",
+    );
+    let (response, told) = stage.ask(&request(vec![user("Hi")])).await;
+    let response = response.unwrap();
+    assert_eq!((response.text.as_str(), response.attempts), ("It rains all day.", 3));
+    assert_eq!((told.restarts(), told.text().as_str()), (2, "It rains all day."));
+    assert_eq!(
+        told.deltas()[..3],
+        [Delta::Text("It ".to_owned()), Delta::Text("rains ".to_owned()), Delta::Restarted]
+    );
+    let attempts: Vec<_> = stage.log("calls").iter().map(|line| line["attempt"].clone()).collect();
+    assert_eq!(attempts, [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn faults_are_judged_like_those_of_servers() {
+    let table = [
+        ("{ status: 503, message: overloaded }", Code::ModelUnavailable, 3),
+        ("{}", Code::ModelUnavailable, 3),
+        ("{ status: 401, message: no }", Code::ModelKeyRefused, 1),
+        ("{ status: 429 }", Code::ModelOverloaded, 3),
+        ("{ status: 429, retry_after: 5m }", Code::ModelOverloaded, 1),
+        ("{ status: 503, retry: false }", Code::ModelUnavailable, 1),
+        ("{ status: 400, retry: true }", Code::ModelRequestRefused, 3),
+        ("{ status: 400, message: prompt is too long }", Code::ContextTooLong, 1),
+    ];
+    for (fail, code, attempts) in table {
+        let stage = Stage::new(&format!("log: calls\nturns:\n  - fail: {fail}\n"));
+        let error = stage.ask(&request(vec![user("Hi")])).await.0.unwrap_err();
+        assert_eq!((error.code(), stage.log("calls").len()), (code, attempts), "{fail}");
+        if fail.contains("5m") {
+            assert_eq!(error.retry_delay(), Some(Duration::from_secs(300)));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scenarios_take_their_time() {
+    let stage =
+        Stage::new("pace: 100ms\nturns:\n  - { delay: 30s, think: a b, say: c d e, finish: length }\n");
+    let start = tokio::time::Instant::now();
+    let response = stage.ask(&request(vec![user("Hi")])).await.0.unwrap();
+    assert_eq!(response.finish, FinishReason::Length);
+    assert!(start.elapsed() >= Duration::from_millis(30_500), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn changes_are_seen_at_once() {
+    let stage = Stage::new("turns:\n  - say: before\n");
+    let (models, model) = (Models::new(options()), definition(&stage.file()));
+    assert_eq!(ask(&models, &model, &request(vec![user("Hi")])).await.0.unwrap().text, "before");
+    std::fs::write(stage.file(), "turns:\n  - say: after\n").unwrap();
+    assert_eq!(ask(&models, &model, &request(vec![user("Hi")])).await.0.unwrap().text, "after");
+}
