@@ -326,6 +326,7 @@ pub struct Models {
     pub max_attempts: u32,
     #[serde(with = "duration")]
     pub retry_delay: Duration,
+    pub workspace_allowed: Vec<String>,
 }
 
 impl Default for Models {
@@ -336,6 +337,7 @@ impl Default for Models {
             idle_timeout: Duration::from_secs(120),
             max_attempts: 5,
             retry_delay: Duration::from_secs(2),
+            workspace_allowed: Vec::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod address;
 mod client;
+mod rule;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -15,6 +16,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use address::{add_headers, base, secret_header, under};
 pub(crate) use client::{client, tls_config};
+pub use rule::AddressRule;
+pub(crate) use rule::Gate;
 
 use crate::{
     AttemptError, ModelOptions,

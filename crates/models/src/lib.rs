@@ -43,6 +43,7 @@ mod scripted;
 mod sse;
 mod tool_input;
 
+pub use http::AddressRule;
 pub use models::Models;
 pub use options::ModelOptions;
 pub use provider::{AttemptError, Provider, Retry};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::AddressRule;
+
 /// Limits of every call.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
@@ -29,6 +31,8 @@ pub struct ModelOptions {
     pub max_event_bytes: usize,
     /// Endpoints whose connections and breakers are remembered.
     pub max_endpoints: usize,
+    /// Where models of workspaces may be; anywhere without one.
+    pub workspace_rule: Option<AddressRule>,
 }
 
 impl Default for ModelOptions {
@@ -48,6 +52,7 @@ impl Default for ModelOptions {
             max_response_bytes: 16 * 1024 * 1024,
             max_event_bytes: 4 * 1024 * 1024,
             max_endpoints: 256,
+            workspace_rule: None,
         }
     }
 }

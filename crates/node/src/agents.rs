@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use remuda_config::Config;
+use remuda_domain::error::Result;
 use remuda_engine::AgentRuntime;
-use remuda_models::{ModelOptions, Models};
+use remuda_models::{AddressRule, ModelOptions, Models};
+use remuda_tools::web::{Allowed, may_connect};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
 
 use crate::open::Mode;
@@ -12,10 +14,9 @@ use crate::open::Mode;
 /// Variables of ours, which hold secrets and are nobody else's business.
 const OUR_VARIABLES: &str = "REMUDA_";
 
-#[must_use]
-pub(crate) fn runtime(config: &Config, mode: Mode) -> AgentRuntime {
+pub(crate) fn runtime(config: &Config, mode: Mode) -> Result<AgentRuntime> {
     let default_model = Some(config.platform.default_model.clone()).filter(|model| !model.is_empty());
-    AgentRuntime::new(loader(config, mode), models(config), default_model)
+    Ok(AgentRuntime::new(loader(config, mode), models(config, mode)?, default_model))
 }
 
 /// Reads workspaces as this process may.
@@ -43,18 +44,23 @@ fn environment(config: &Config, mode: Mode) -> EnvironmentAccess {
     EnvironmentAccess::from_process(allowed.iter().cloned())
 }
 
-/// Asks models as the configuration says.
-#[must_use]
-pub fn models(config: &Config) -> Models {
+/// Asks models as the configuration says. In the split mode, those of workspaces are on the public web or where the operator
+/// allows it: tenants write their addresses.
+pub fn models(config: &Config, mode: Mode) -> Result<Models> {
     let settings = &config.models;
-    Models::new(ModelOptions {
+    let allowed = settings.workspace_allowed.iter();
+    let allowed = allowed.map(|entry| Allowed::parse("models.workspace_allowed", entry));
+    let allowed = allowed.collect::<Result<Vec<Allowed>>>()?;
+    let rule = AddressRule::new(move |host, address, port| may_connect(&allowed, host, address, port));
+    Ok(Models::new(ModelOptions {
+        workspace_rule: (mode == Mode::Split).then_some(rule),
         connect_timeout: settings.connect_timeout,
         first_byte_timeout: settings.first_byte_timeout,
         idle_timeout: settings.idle_timeout,
         max_attempts: settings.max_attempts,
         base_delay: settings.retry_delay,
         ..ModelOptions::default()
-    })
+    }))
 }
 
 /// Templates of the platform, for new workspaces.

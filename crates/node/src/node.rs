@@ -246,7 +246,7 @@ impl Starter<'_> {
             tools: self.tools.clone(),
             backends,
             placement: Arc::new(Placement::new(Arc::clone(&self.policies))),
-            agents: Arc::new(crate::agents::runtime(config, self.options.mode)),
+            agents: Arc::new(crate::agents::runtime(config, self.options.mode)?),
         };
         let options = WorkerOptions {
             host: host_name(),

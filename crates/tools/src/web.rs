@@ -13,7 +13,7 @@ mod search;
 mod text;
 mod url;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 pub use self::{
     allowed::Allowed,
@@ -26,6 +26,12 @@ pub(crate) use self::{
     text::{Document, shortened},
     url::check_url,
 };
+
+/// Whether a connection to this address, found under this host name, may be made: it is on the public web, or allowed.
+#[must_use]
+pub fn may_connect(allowed: &[Allowed], host: &str, address: IpAddr, port: u16) -> bool {
+    allowed::may_connect(allowed, host, address, port)
+}
 
 /// What `WebFetch` may do.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ use remuda_domain::error::{Error, Result};
 use reqwest::{Client, redirect::Policy};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
+use super::rule::Gate;
 use crate::ModelOptions;
 
 const AGENT: &str = concat!("Remuda/", env!("CARGO_PKG_VERSION"));
@@ -30,8 +31,8 @@ pub(crate) async fn tls_config() -> Result<ClientConfig> {
 
 /// A client that goes where it is told: no proxies, no redirects. Nothing is compressed, because that would hold back pieces of a
 /// streamed answer.
-pub(crate) fn client(tls: ClientConfig, options: &ModelOptions) -> Result<Client> {
-    let builder = Client::builder()
+pub(crate) fn client(tls: ClientConfig, options: &ModelOptions, gate: Option<Gate>) -> Result<Client> {
+    let mut builder = Client::builder()
         .tls_backend_preconfigured(tls)
         .no_proxy()
         .redirect(Policy::none())
@@ -41,5 +42,8 @@ pub(crate) fn client(tls: ClientConfig, options: &ModelOptions) -> Result<Client
         .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
         .user_agent(AGENT);
+    if let Some(gate) = gate {
+        builder = builder.dns_resolver(gate);
+    }
     builder.build().map_err(|error| Error::internal("cannot make an HTTP client").with_source(error))
 }

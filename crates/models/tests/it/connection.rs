@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use remuda_domain::error::Code;
-use remuda_models::{ModelOptions, Models};
+use remuda_domain::model::{ModelRef, Registry};
+use remuda_models::{AddressRule, ModelOptions, Models};
 
 use crate::{
     bench::{KEY, Wire, ask, assert_good, model, options, play, play_with, request, user},
@@ -128,5 +129,27 @@ async fn connections_are_used_again() {
             assert_good(&ask(&models, &model, &request).await.0.unwrap());
         }
         assert_eq!((server.asked().len(), server.connections()), (5, 1));
+    }
+}
+
+/// Who writes a workspace's models does not decide where the operator's network is entered.
+#[tokio::test]
+async fn a_rule_holds_for_models_of_workspaces_only() {
+    for wire in Wire::BOTH {
+        let server = Server::start([Reply::stream(&wire.good()), Reply::stream(&wire.good())]).await;
+        let rule = AddressRule::new(|_, address, _| !address.is_loopback());
+        let models = Models::new(ModelOptions { workspace_rule: Some(rule), ..options() });
+        let mut model = model(wire, &server);
+        let url = model.url.clone().unwrap();
+        for (registry, address) in
+            [(Registry::Workspace, url.clone()), (Registry::Workspace, url.replace("127.0.0.1", "localhost"))]
+        {
+            (model.reference, model.url) = (ModelRef::new(registry, "m"), Some(address));
+            let refused = models.generate(&model, &request(vec![user("hi")]), &|_| {}).await.unwrap_err();
+            assert_eq!((refused.code(), refused.field()), (Code::AddressNotAllowed, Some("url")));
+        }
+        assert!(server.asked().is_empty());
+        (model.reference, model.url) = (ModelRef::new(Registry::Platform, "m"), Some(url));
+        models.generate(&model, &request(vec![user("hi")]), &|_| {}).await.unwrap();
     }
 }
