@@ -344,7 +344,9 @@ mod tests {
             assert!(check_root("root", good).is_ok(), "{good}");
         }
         let long = format!("/{}", "x".repeat(MAX_ROOT_BYTES));
-        for bad in ["", "srv", "./srv", "/srv/../etc", "/srv/.", "/srv//a", "/srv/", "//", "/a\0b", "/a\nb", &long] {
+        for bad in
+            ["", "srv", "./srv", "/srv/../etc", "/srv/.", "/srv//a", "/srv/", "//", "/a\0b", "/a\nb", &long]
+        {
             assert!(check_root("root", bad).is_err(), "{bad:?}");
         }
     }

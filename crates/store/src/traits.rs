@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    ApiKeyId, CommitId, Cursor, Event, Fence, MessageId, Pool, Run, RunId, RunInput, RunState, SandboxId, SessionId,
-    TenantId, Timestamp, WorkerId, WorkspaceId,
+    ApiKeyId, CommitId, Cursor, Event, Fence, MessageId, Pool, Run, RunId, RunInput, RunState, SandboxId,
+    SessionId, TenantId, Timestamp, WorkerId, WorkspaceId,
     content::{Content, ContentHash},
     error::Result,
     event::NewEvent,

@@ -20,7 +20,9 @@ use self::{
     broadcast::{Listener, Topics},
     queue::{Queue, TokenKey},
 };
-use crate::traits::{DeltaSource, EventSource, Published, SignalSource, Token, TokenCounts, TokenSource, Transport};
+use crate::traits::{
+    DeltaSource, EventSource, Published, SignalSource, Token, TokenCounts, TokenSource, Transport,
+};
 
 /// Batches of events, and of deltas, a reader may lag behind before its source ends.
 const EVENT_BUFFER: usize = 256;

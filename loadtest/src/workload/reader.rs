@@ -76,7 +76,7 @@ impl Subscriber {
     ) -> Result<Streaming<v1::SubscribeResponse>, Status> {
         let mut service = self.services[turn % self.services.len()].clone();
         let target = Some(v1::subscribe_request::Target::Session(session.to_owned()));
-        let mut request = Request::new(v1::SubscribeRequest { target, after_cursor });
+        let mut request = Request::new(v1::SubscribeRequest { target, after_cursor, deltas: false });
         if let Some(value) = &self.authorization {
             request.metadata_mut().insert("authorization", value.clone());
         }
@@ -174,8 +174,8 @@ impl Reader {
             let restless = self.habit == Habit::Restless && !hurried;
             tokio::select! {
                 event = events.message() => match event {
-                    Ok(Some(v1::SubscribeResponse { event: Some(event) })) => self.take(&event),
-                    Ok(Some(v1::SubscribeResponse { event: None })) => {}
+                    Ok(Some(v1::SubscribeResponse { event: Some(event), .. })) => self.take(&event),
+                    Ok(Some(v1::SubscribeResponse { event: None, .. })) => {}
                     Ok(None) | Err(_) => break,
                 },
                 () = tokio::time::sleep_until(hang_up), if restless => return,

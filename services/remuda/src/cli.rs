@@ -11,8 +11,10 @@ use crate::{
     demo::DemoArgs,
     doctor,
     keys::KeysCommand,
+    models::{self, ModelsCommand},
     output::ColorChoice,
     sandboxes::{self, SandboxesCommand},
+    workspace::{self, WorkspaceCommand},
 };
 
 const AFTER_HELP: &str = "\
@@ -22,6 +24,12 @@ Five minutes:
   remuda run --tool Bash --arg command='echo hi' --session s1 --follow
   remuda watch s1                              follow a session
   remuda explain RUN_ID                        why is this run not finished?
+
+With an agent:
+  remuda workspace init                        make this directory a workspace; then describe a model in .openharness/models
+  remuda models test NAME                      does the model answer?
+  remuda run \"fix the tests\" --dir . --session s1
+  remuda sessions show s1                      what was said and done
 
 Settings come from a file (--config, REMUDA_CONFIG, ./remuda.toml, /etc/remuda/remuda.toml), then from REMUDA_<SECTION>__<KEY>
 variables, then from flags. `remuda config show --default` prints every one with its explanation.";
@@ -107,6 +115,12 @@ pub(crate) enum Command {
     /// List containers and other places in which tools execute, and remove what is left behind.
     #[command(subcommand, after_help = sandboxes::EXAMPLES)]
     Sandboxes(SandboxesCommand),
+    /// Make, check and show directories that declare agents, models and skills.
+    #[command(subcommand, after_help = workspace::EXAMPLES, visible_alias = "workspaces")]
+    Workspace(WorkspaceCommand),
+    /// List models, and see whether they answer.
+    #[command(subcommand, after_help = models::EXAMPLES)]
+    Models(ModelsCommand),
     /// Check and show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

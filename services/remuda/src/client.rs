@@ -25,6 +25,7 @@ use remuda_client::{Client, ClientOptions, SecretString};
 use remuda_domain::{Code, Error, error::Result};
 
 pub(crate) use exit::Exit;
+pub(crate) use pages::PageArgs;
 pub(crate) use workspaces::WorkspacesCommand;
 
 use crate::output::Output;
@@ -204,10 +205,16 @@ fn hint(error: &Error) -> Option<&'static str> {
             "describe a model in .openharness/models/*.yaml of the workspace or in platform.models_dir; see `remuda models --help`",
         ),
         Code::ModelNotFound => Some("`remuda models list --dir DIR` shows which there are"),
-        Code::AgentNotFound => Some("`remuda workspace show DIR` shows which there are, `remuda workspace check DIR` what is wrong"),
-        Code::WorkspaceNotFound => Some("`remuda workspace list` shows which there are; --dir uses a directory as it is"),
+        Code::AgentNotFound => Some(
+            "`remuda workspace show DIR` shows which there are, `remuda workspace check DIR` what is wrong",
+        ),
+        Code::WorkspaceNotFound => {
+            Some("`remuda workspace list` shows which there are; --dir uses a directory as it is")
+        }
         Code::SessionModelLocked => Some("make another session with this model"),
-        Code::ModelKeyRefused => Some("the key comes from the model's definition, usually as ${env.NAME}: is that variable set where it is asked?"),
+        Code::ModelKeyRefused => Some(
+            "the key comes from the model's definition, usually as ${env.NAME}: is that variable set where it is asked?",
+        ),
         _ => None,
     }
 }

@@ -8,9 +8,11 @@ mod doctor;
 mod keys;
 mod metrics;
 mod migrate;
+mod models;
 mod output;
 mod sandboxes;
 mod serve;
+mod workspace;
 
 use std::process::ExitCode;
 
@@ -59,6 +61,10 @@ async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
         Command::Sandboxes(command) => {
             sandboxes::execute(command, &cli.connection, || config(&load), output).await
         }
+        Command::Workspace(command) => {
+            workspace::execute(command, &cli.connection, || config(&load), output).await
+        }
+        Command::Models(command) => models::execute(command, &config(&load)?, output).await,
         Command::Config(command) => {
             config_command::execute(&command, &load, output.json).map_err(|error| broken(&error))
         }

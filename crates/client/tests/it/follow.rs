@@ -119,8 +119,7 @@ async fn pieces_of_messages_come_to_those_who_ask_also_after_a_break() {
         ..Default::default()
     };
     let server = Server::start(script());
-    let followed: Vec<Followed> =
-        server.client().follow_with_deltas(run(), 0).try_collect().await.unwrap();
+    let followed: Vec<Followed> = server.client().follow_with_deltas(run(), 0).try_collect().await.unwrap();
     let said = |text| Followed::Delta(piece(text));
     let happened = |cursor, name| Followed::Event(event(cursor, name));
     let once = [said("hel"), said("lo"), happened(1, "tool.started")];

@@ -140,8 +140,10 @@ impl StreamService for Service {
         script.seen.cursors.push(request.get_ref().after_cursor);
         let (events, then) = script.subscriptions.pop_front().unwrap_or((Vec::new(), Then::Hang));
         let deltas = if request.get_ref().deltas { script.deltas.clone() } else { Vec::new() };
-        let deltas = deltas.into_iter().map(|delta| v1::SubscribeResponse { event: None, delta: Some(delta) });
-        let events = events.into_iter().map(|event| v1::SubscribeResponse { event: Some(event), delta: None });
+        let deltas =
+            deltas.into_iter().map(|delta| v1::SubscribeResponse { event: None, delta: Some(delta) });
+        let events =
+            events.into_iter().map(|event| v1::SubscribeResponse { event: Some(event), delta: None });
         let events = stream::iter(deltas.chain(events).map(Ok).collect::<Vec<_>>());
         Ok(Response::new(match then {
             Then::Fail(status) => events.chain(stream::iter([Err(status)])).boxed(),

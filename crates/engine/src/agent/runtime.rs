@@ -43,7 +43,7 @@ impl AgentRuntime {
         grant: &Grant,
     ) -> Result<(String, ModelParameters)> {
         let wanted = agent.model.as_ref();
-        let own = wanted.map(|model| model.parameters).unwrap_or_default();
+        let own = agent.parameters.or(wanted.map(|model| model.parameters).unwrap_or_default());
         let named = grant.model.as_ref().or(wanted.map(|model| &model.reference));
         if let Some(name) = named.or(self.default_model.as_ref()) {
             return Ok(match definitions.settings.models.get(name) {

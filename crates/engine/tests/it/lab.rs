@@ -12,7 +12,7 @@ use remuda_domain::{
     tool::CallStatus,
     worker::Registration,
 };
-use remuda_engine::{AgentRuntime, Engine, Execution, Placement, RunControl};
+use remuda_engine::{AgentRuntime, Engine, Execution, HandOver, Placement, RunControl};
 use remuda_models::{ModelOptions, Models};
 use remuda_sandbox::{Backend, LocalBackend, LocalOptions};
 use remuda_store::{Claim, Commit, Finish, Grant, NewRun, NewSession, Store, Then};
@@ -25,14 +25,25 @@ use crate::stopping::Stopping;
 
 const LEASE: Duration = Duration::from_secs(600);
 const RUN_TIME: Duration = Duration::from_secs(60);
+/// For what surely happens, on a machine that is busy with other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Clones are the same laboratory; each may look at another session.
+#[derive(Clone)]
 pub(crate) struct Lab {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) transport: Arc<Stopping>,
     pub(crate) engine: Engine,
     pub(crate) tenant: TenantId,
     pub(crate) session: SessionId,
-    pub(crate) directory: TempDir,
+    pub(crate) directory: Arc<TempDir>,
+}
+
+/// What an operator sets.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Installation<'a> {
+    pub(crate) default_model: Option<&'a str>,
+    pub(crate) max_lost_attempts: Option<u32>,
 }
 
 /// The agent and the model of most tests. The scenario writes a line into `calls.jsonl` for each question.
@@ -42,18 +53,23 @@ const MODEL: &str = "m: { provider: scripted, name: ../scenario.yaml }\n";
 impl Lab {
     /// A workspace whose model plays `turns`, the lines of a scenario.
     pub(crate) async fn new(turns: &str) -> Self {
+        Self::installed(turns, Installation::default()).await
+    }
+
+    pub(crate) async fn installed(turns: &str, installation: Installation<'_>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), ".openharness/agents/tested.md", AGENT);
         write(directory.path(), ".openharness/settings.yaml", "default_agent: tested\n");
         write(directory.path(), ".openharness/models/m.yaml", MODEL);
         write(directory.path(), ".openharness/scenario.yaml", &format!("log: calls.jsonl\n{turns}"));
-        Self::in_directory(directory).await
+        Self::in_directory(directory, installation).await
     }
 
-    pub(crate) async fn in_directory(directory: TempDir) -> Self {
+    async fn in_directory(directory: TempDir, installation: Installation<'_>) -> Self {
         let data = directory.path().join(".data");
         fs::create_dir_all(&data).unwrap();
-        let options = remuda_store::Options::new(format!("sqlite:{}", data.join("remuda.db").display()));
+        let mut options = remuda_store::Options::new(format!("sqlite:{}", data.join("remuda.db").display()));
+        options.max_lost_attempts = installation.max_lost_attempts.unwrap_or(options.max_lost_attempts);
         remuda_store::migrate(&options).await.unwrap();
         let store = remuda_store::connect(&options).await.unwrap();
         let root = directory.path().to_str().unwrap();
@@ -68,14 +84,28 @@ impl Lab {
             tools: Registry::native(&ToolOptions::default()),
             backends: [local].into_iter().collect(),
             placement: Arc::new(Placement::new(Arc::new(Policies::default()))),
-            agents: Arc::new(AgentRuntime::new(loader, Models::new(models), None)),
+            agents: Arc::new(AgentRuntime::new(
+                loader,
+                Models::new(models),
+                installation.default_model.map(str::to_owned),
+            )),
         };
+        let directory = Arc::new(directory);
         let mut lab = Self { store, transport, engine, tenant, session: SessionId::new(), directory };
         lab.session = lab.new_session(None).await;
         lab
     }
 
     pub(crate) async fn new_session(&self, backend: Option<BackendKind>) -> SessionId {
+        self.open(backend, None, None).await
+    }
+
+    /// The same laboratory with a new session that has these for a leader and a model.
+    pub(crate) async fn with_session(&self, agent: Option<&str>, model: Option<&str>) -> Self {
+        Self { session: self.open(None, agent, model).await, ..self.clone() }
+    }
+
+    async fn open(&self, backend: Option<BackendKind>, agent: Option<&str>, model: Option<&str>) -> SessionId {
         let workspace = self.store.find_workspace(self.tenant, "default").await.unwrap().unwrap();
         let session = NewSession {
             id: SessionId::new(),
@@ -86,14 +116,28 @@ impl Lab {
             title: String::new(),
             pool: Pool::default(),
             execution: ExecutionChoice { backend, ..ExecutionChoice::default() },
-            agent: None,
-            model: None,
+            agent: agent.map(str::to_owned),
+            model: model.map(str::to_owned),
         };
         self.store.create_session(&session).await.unwrap().value.id
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) {
         write(self.directory.path(), path, text);
+    }
+
+    /// The agent of the tests, with more in its frontmatter.
+    pub(crate) fn write_agent(&self, frontmatter: &str) {
+        let text = format!("---\nmodel: workspace/m\n{frontmatter}\n---\nYou are tested.\n");
+        self.write(".openharness/agents/tested.md", &text);
+    }
+
+    pub(crate) fn write_scenario(&self, turns: &str) {
+        self.write(".openharness/scenario.yaml", &format!("log: calls.jsonl\n{turns}"));
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        fs::remove_file(self.directory.path().join(path)).unwrap();
     }
 
     pub(crate) fn read(&self, path: &str) -> String {
@@ -110,17 +154,20 @@ impl Lab {
     }
 
     pub(crate) async fn submit_to(&self, agent: Option<&str>, text: &str) -> RunId {
-        let input = MessageInput {
-            id: MessageId::new(),
-            parts: vec![Part::text(text)],
-            agent: agent.map(str::to_owned),
-        };
+        self.submit_input(message(agent, text), RUN_TIME).await
+    }
+
+    pub(crate) async fn submit_for(&self, timeout: Duration, text: &str) -> RunId {
+        self.submit_input(message(None, text), timeout).await
+    }
+
+    pub(crate) async fn submit_input(&self, input: RunInput, timeout: Duration) -> RunId {
         let run = NewRun {
             id: RunId::new(),
             tenant: self.tenant,
             session: self.session,
-            input: RunInput::Message(input),
-            timeout: RUN_TIME,
+            input,
+            timeout,
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
@@ -164,6 +211,80 @@ impl Lab {
     pub(crate) async fn ask(&self, text: &str) -> Run {
         self.submit(text).await;
         self.execute().await
+    }
+
+    pub(crate) async fn ask_agent(&self, agent: &str, text: &str) -> Run {
+        self.submit_to(Some(agent), text).await;
+        self.execute().await
+    }
+
+    /// Executes the head run until `moment` comes, does `then`, and lets the run find its end.
+    pub(crate) async fn execute_until(
+        &self,
+        control: &RunControl,
+        moment: impl Future<Output = ()>,
+        then: impl AsyncFnOnce(),
+    ) -> (Grant, Execution) {
+        let grant = self.claim().await;
+        let execution = {
+            let executing = self.engine.execute(&grant, control);
+            tokio::pin!(executing);
+            tokio::select! {
+                ended = &mut executing => panic!("it ended too early: {ended:?}"),
+                () = moment => {}
+            }
+            then().await;
+            executing.await
+        };
+        (grant, execution)
+    }
+
+    /// A worker takes the run and dies after a commit, counted from 1. Whether it came so far.
+    pub(crate) async fn die_after(&self, commit: usize) -> bool {
+        self.transport.stop_after(commit);
+        let grant = self.claim().await;
+        let control = RunControl::default();
+        let died = tokio::select! {
+            ended = self.engine.execute(&grant, &control) => {
+                self.finish(&grant, ended).await;
+                false
+            }
+            () = self.transport.stopped() => true,
+        };
+        self.transport.stop_after(0);
+        if died {
+            self.lose_workers().await;
+        }
+        died
+    }
+
+    /// A worker takes the run and is asked to drain after a commit, counted from 1. The run, if it ended before.
+    pub(crate) async fn drain_after(&self, commit: usize) -> Option<Run> {
+        let control = RunControl::default();
+        self.transport.at_commit(commit, &control.drain);
+        let grant = self.claim().await;
+        match self.engine.execute(&grant, &control).await {
+            Execution::HandedOver(hand_over) => {
+                self.hand_over(&grant, *hand_over).await;
+                None
+            }
+            ended => Some(self.finish(&grant, ended).await),
+        }
+    }
+
+    /// Commits a hand-over as a worker does.
+    pub(crate) async fn hand_over(&self, grant: &Grant, hand_over: HandOver) {
+        let commit = Commit {
+            id: CommitId::new(),
+            fence: grant.fence,
+            run: grant.run.id,
+            steps: hand_over.steps,
+            messages: Vec::new(),
+            contents: Vec::new(),
+            events: hand_over.events,
+            then: Then::HandOver,
+        };
+        self.store.commit(commit).await.unwrap();
     }
 
     /// Commits an end as a worker does.
@@ -210,6 +331,14 @@ impl Lab {
     pub(crate) async fn transcript(&self) -> Vec<String> {
         self.messages().await.iter().flat_map(lines).collect()
     }
+}
+
+fn message(agent: Option<&str>, text: &str) -> RunInput {
+    RunInput::Message(MessageInput {
+        id: MessageId::new(),
+        parts: vec![Part::text(text)],
+        agent: agent.map(str::to_owned),
+    })
 }
 
 fn write(root: &Path, path: &str, text: &str) {

@@ -1,6 +1,23 @@
 //! The engine on real parts: a SQLite store, the in-process transport, local tools, and models that play scenarios.
 
 mod agents;
+mod calls;
+mod choosing;
+mod drain;
+mod events;
+mod failures;
 mod lab;
+mod look;
+mod max_steps;
+mod model_server;
+mod prompt;
+mod record;
 mod recovery;
+mod reminders;
+mod repair;
+mod repeats;
+mod sessions;
+mod skills;
 mod stopping;
+mod stops;
+mod toolsets;

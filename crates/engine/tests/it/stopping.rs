@@ -1,6 +1,9 @@
 //! A transport that stops the world after a certain commit.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -10,6 +13,7 @@ use remuda_transport::{
     DeltaSource, EventSource, Memory, Published, SignalSource, TokenCounts, TokenSource, Transport,
 };
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 /// Commits are published right after they were made, before anything else happens: so whoever never comes back from there has
 /// died between the two.
@@ -20,12 +24,20 @@ pub(crate) struct Stopping {
     /// Counted from 1; 0 is never reached.
     stop_after: AtomicUsize,
     stopped: Notify,
+    /// What happens at a later commit, while the world goes on.
+    later: Mutex<Option<(usize, CancellationToken)>>,
 }
 
 impl Stopping {
     pub(crate) fn stop_after(&self, commits: usize) {
         self.published.store(0, Ordering::SeqCst);
         self.stop_after.store(commits, Ordering::SeqCst);
+    }
+
+    /// Cancels a token right after a commit, counted from 1.
+    pub(crate) fn at_commit(&self, commits: usize, token: &CancellationToken) {
+        self.published.store(0, Ordering::SeqCst);
+        *self.later.lock().unwrap() = Some((commits, token.clone()));
     }
 
     pub(crate) fn published(&self) -> usize {
@@ -42,6 +54,10 @@ impl Stopping {
 impl Transport for Stopping {
     async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
         let published = self.published.fetch_add(1, Ordering::SeqCst) + 1;
+        let due = self.later.lock().unwrap().take_if(|(commit, _)| *commit == published);
+        if let Some((_, token)) = due {
+            token.cancel();
+        }
         if published == self.stop_after.load(Ordering::SeqCst) {
             self.stopped.notify_one();
             std::future::pending::<()>().await;

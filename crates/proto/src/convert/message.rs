@@ -48,7 +48,9 @@ fn escaped_bytes(text: &str) -> usize {
 
 fn read_image(index: usize, image: v1::Image) -> Result<Image> {
     match (image.data.is_empty(), image.url.is_empty()) {
-        (false, true) => Ok(Image::Inline { media_type: image.media_type, data: STANDARD.encode(image.data) }),
+        (false, true) => {
+            Ok(Image::Inline { media_type: image.media_type, data: STANDARD.encode(image.data) })
+        }
         (true, false) => Ok(Image::Url { url: image.url }),
         _ => Err(Error::invalid(format!("message.images[{index}]"), "expected either data or a url")),
     }
@@ -59,7 +61,9 @@ impl From<MessageInput> for v1::MessageInput {
         let text = text_of(&input.parts);
         let images = input.parts.into_iter().filter_map(|part| match part {
             Part::Image { image } => Some(image.into()),
-            Part::Text { .. } | Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => None,
+            Part::Text { .. } | Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => {
+                None
+            }
         });
         Self {
             text,

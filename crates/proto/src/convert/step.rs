@@ -87,8 +87,8 @@ impl From<Usage> for v1::Usage {
 #[cfg(test)]
 mod tests {
     use remuda_domain::{
-        MessageId, StepId, Timestamp, content::ContentHash, message::Part, model::ModelParameters, step::Sent,
-        tool::CallStatus,
+        MessageId, StepId, Timestamp, content::ContentHash, message::Part, model::ModelParameters,
+        step::Sent, tool::CallStatus,
     };
 
     use super::*;
@@ -130,7 +130,10 @@ mod tests {
             ..ModelOutcome::without_answer(CallStatus::Completed, None)
         };
         let call = step(Some(outcome)).model_call.unwrap();
-        assert_eq!((call.status.as_str(), call.finish.as_str(), call.attempts), ("completed", "tool_calls", 2));
+        assert_eq!(
+            (call.status.as_str(), call.finish.as_str(), call.attempts),
+            ("completed", "tool_calls", 2)
+        );
         assert_eq!(call.parts, r#"[{"type":"text","text":"done"}]"#);
         assert_eq!(call.usage, Some(usage.into()));
     }

@@ -298,14 +298,16 @@ impl Sessions for SqlStore {
     }
 
     async fn list_workspaces(&self, tenant: TenantId, page: &PageRequest) -> Result<Page<Workspace>> {
-        let mut sql: QueryBuilder<Db> =
-            QueryBuilder::new("SELECT id, tenant_id, name, root, created_at FROM workspaces WHERE tenant_id = ");
+        let mut sql: QueryBuilder<Db> = QueryBuilder::new(
+            "SELECT id, tenant_id, name, root, created_at FROM workspaces WHERE tenant_id = ",
+        );
         sql.push_bind(tenant.as_uuid());
         if let Some(after) = page.after::<String>()? {
             sql.push(" AND name > ").push_bind(after);
         }
         sql.push(" ORDER BY name LIMIT ").push_bind(i64::from(page.size) + 1);
-        let rows: Vec<WorkspaceRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
+        let rows: Vec<WorkspaceRow> =
+            sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
         let workspaces = rows.into_iter().map(Into::into).collect();
         Ok(Page::from_rows(workspaces, page.size, |workspace: &Workspace| workspace.name.clone()))
     }

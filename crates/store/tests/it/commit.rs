@@ -10,8 +10,8 @@ use remuda_domain::{
 use remuda_store::{Claim, Commit, Finish, Then};
 
 use crate::lab::{
-    LONG_LEASE, Lab, call_of, completed, done, ending, giving_up, message, names, outcome, page, progress, refusal,
-    step,
+    LONG_LEASE, Lab, call_of, completed, done, ending, giving_up, message, names, outcome, page, progress,
+    refusal, step,
 };
 
 pub(crate) async fn progress_is_visible_and_handed_on(lab: &Lab) -> Result<()> {

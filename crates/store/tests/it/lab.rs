@@ -4,8 +4,8 @@ use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use remuda_domain::{
-    Code, CommitId, Cursor, Event, EventBody, MessageId, Pool, Run, RunId, RunInput, RunState, SessionId, StepId,
-    TenantId, ToolCallId, WorkerId, WorkspaceId,
+    Code, CommitId, Cursor, Event, EventBody, MessageId, Pool, Run, RunId, RunInput, RunState, SessionId,
+    StepId, TenantId, ToolCallId, WorkerId, WorkspaceId,
     event::NewEvent,
     execution::ExecutionChoice,
     message::{Part, Role},
@@ -17,8 +17,8 @@ use remuda_domain::{
     worker::Registration,
 };
 use remuda_store::{
-    Claim, Commit, Finish, Grant, Idempotency, NewMessage, NewRun, NewSession, Options, RunFilter, Store, Submitted,
-    Then, connect, migrate,
+    Claim, Commit, Finish, Grant, Idempotency, NewMessage, NewRun, NewSession, Options, RunFilter, Store,
+    Submitted, Then, connect, migrate,
 };
 use remuda_testkit::{TestDatabase, wait_for};
 use tempfile::TempDir;
@@ -295,7 +295,10 @@ pub(crate) fn step(grant: &Grant, index: u32) -> Step {
 
 /// The tool call of a step that is one.
 pub(crate) fn call_of(step: &Step) -> &ToolCall {
-    step.call().expect("a tool call")
+    match step.call() {
+        Some(call) => call,
+        None => panic!("not a tool call: {step:?}"),
+    }
 }
 
 pub(crate) fn done(step: &Step, output: &str) -> Step {

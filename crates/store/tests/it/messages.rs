@@ -5,7 +5,7 @@ use remuda_domain::{
     MessageId, RunInput, RunState, SessionId, StepId,
     content::{Content, ContentHash},
     message::Role,
-    model::ModelParameters,
+    model::{ModelParameters, ModelRef, Registry},
     page::PageRequest,
     run::MessageInput,
     step::{ModelOutcome, ModelRequest, Sent, Step, StepWork},
@@ -155,7 +155,7 @@ fn model_step(grant: &Grant, index: u32, outcome: Option<ModelOutcome>) -> Step 
         message,
         agent: "build".into(),
         definitions: ContentHash::of("definitions"),
-        model: "platform/small".parse().expect("a model"),
+        model: ModelRef::new(Registry::Platform, "small"),
         model_name: "small-1".into(),
         parameters: ModelParameters { temperature: Some(0.25), ..ModelParameters::default() },
         system: ContentHash::of("system"),
@@ -213,14 +213,16 @@ pub(crate) async fn a_lost_message_run_is_settled(lab: &Lab) -> Result<()> {
     lab.store.request_cancel(lab.tenant, grant.run.id, "enough").await?;
     lab.store.retire_worker(worker).await?;
     let taken = lab.store.take_back(10).await?;
-    assert_eq!((taken.ended, names(&taken.changes[0].events)), (1, vec![
-        "run.attempt_lost",
-        "tool.failed",
-        "run.cancelled"
-    ]));
+    assert_eq!(
+        (taken.ended, names(&taken.changes[0].events)),
+        (1, vec!["run.attempt_lost", "tool.failed", "run.cancelled"])
+    );
     assert_eq!(lab.run(grant.run.id).await?.state, RunState::Cancelled);
     let settled = lab.store.list_steps(lab.tenant, grant.run.id).await?;
-    assert_eq!(settled.iter().map(|it| it.id).collect::<Vec<_>>(), steps.iter().map(|it| it.id).collect::<Vec<_>>());
+    assert_eq!(
+        settled.iter().map(|it| it.id).collect::<Vec<_>>(),
+        steps.iter().map(|it| it.id).collect::<Vec<_>>()
+    );
     assert!(settled.iter().all(Step::is_finished));
     assert_eq!(settled[0], steps[0], "what was finished stays as it is");
     assert_eq!(settled[1].call_outcome().map(|it| it.status), Some(CallStatus::Interrupted));

@@ -50,7 +50,10 @@ pub(crate) async fn other_tenants_sessions_do_not_exist(lab: &Lab) -> Result<()>
     assert_eq!(format!("{foreign:?}"), format!("{unknown:?}"));
     let by_name = SessionRef::Name("ours".into());
     assert_eq!(refusal(store.get_session(stranger, &by_name).await), Code::SessionNotFound);
-    assert_eq!(refusal(store.update_session(stranger, ours, &titled("mine now")).await), Code::SessionNotFound);
+    assert_eq!(
+        refusal(store.update_session(stranger, ours, &titled("mine now")).await),
+        Code::SessionNotFound
+    );
     assert_eq!(refusal(store.close_session(stranger, ours).await), Code::SessionNotFound);
     assert_eq!(refusal(store.list_messages(stranger, ours, &page(5)).await), Code::SessionNotFound);
     assert_eq!(store.list_sessions(stranger, None, &page(5)).await?.items, []);
@@ -122,7 +125,8 @@ pub(crate) async fn a_model_stays_once_there_are_runs(lab: &Lab) -> Result<()> {
     lab.store.update_session(lab.tenant, session, &model("small")).await?;
     lab.store.update_session(lab.tenant, session, &model("large")).await?;
     lab.submit(session).await?;
-    let refused = lab.store.update_session(lab.tenant, session, &model("small")).await.err().context("late")?;
+    let refused =
+        lab.store.update_session(lab.tenant, session, &model("small")).await.err().context("late")?;
     assert_eq!((refused.code(), refused.field()), (Code::SessionModelLocked, Some("model")));
     let before = lab.look(session).await?;
     assert_eq!((before.model.as_deref(), before.last_cursor), (Some("large"), 4));

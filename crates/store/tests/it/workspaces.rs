@@ -13,7 +13,10 @@ fn new(tenant: TenantId, name: &str) -> NewWorkspace {
 pub(crate) async fn a_workspace_is_found_by_its_name_and_used(lab: &Lab) -> Result<()> {
     let docs = new(lab.tenant, "docs");
     let made = lab.store.create_workspace(&docs).await?;
-    assert_eq!((made.id, made.tenant, made.name.as_str(), made.root.as_str()), (docs.id, lab.tenant, "docs", "/srv/docs"));
+    assert_eq!(
+        (made.id, made.tenant, made.name.as_str(), made.root.as_str()),
+        (docs.id, lab.tenant, "docs", "/srv/docs")
+    );
     assert_eq!(lab.store.get_workspace(lab.tenant, docs.id).await?.id, docs.id);
     let found = lab.store.find_workspace(lab.tenant, "docs").await?.context("not found")?;
     assert_eq!((found.id, found.root), (made.id, made.root));

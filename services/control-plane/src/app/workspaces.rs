@@ -14,7 +14,12 @@ use super::App;
 
 impl App {
     /// Registers a directory that the workers have. It is not looked at here: this process may be on another machine.
-    pub async fn create_workspace(&self, caller: &Principal, name: String, root: String) -> Result<Workspace> {
+    pub async fn create_workspace(
+        &self,
+        caller: &Principal,
+        name: String,
+        root: String,
+    ) -> Result<Workspace> {
         limits::check_name("name", &name)?;
         limits::check_root("root", &root)?;
         let new = NewWorkspace { id: WorkspaceId::new(), tenant: caller.tenant, name, root };
@@ -27,6 +32,8 @@ impl App {
 
     /// By name.
     pub async fn list_workspaces(&self, caller: &Principal, page: &PageRequest) -> Result<Page<Workspace>> {
+        // A token is the name of a workspace, so it can be no worse than a name.
+        page.token.as_deref().map_or(Ok(()), |token| limits::check_name("page_token", token))?;
         self.store.list_workspaces(caller.tenant, page).await
     }
 

@@ -37,8 +37,9 @@ mod tests {
 
     fn page(sizes: &[usize]) -> Page<Delta> {
         let items = sizes.iter().zip(0..);
-        let items =
-            items.map(|(size, offset)| Delta { offset, text: "x".repeat(*size), ..Delta::default() }).collect();
+        let items = items
+            .map(|(size, offset)| Delta { offset, text: "x".repeat(*size), ..Delta::default() })
+            .collect();
         Page { items, next: Some("store".to_owned()) }
     }
 

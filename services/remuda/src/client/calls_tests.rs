@@ -63,7 +63,7 @@ fn mistakes_are_explained() {
         (&["--tool", "T", "--arg", "=x"], "expected a key"),
         (&["--tool", "T", "--arg", "a=1", "--arg", "a=2"], "given twice"),
         (&["--tool", "T", "--args-json", "[1]"], "expected a JSON object"),
-        (&[], "required"),
+        (&["--parallel"], "required"),
         (&["--tool", "T", "--calls", "x"], "cannot be used with"),
     ];
     for (line, expected) in cases {

@@ -44,17 +44,27 @@ pub(super) fn run_duration(run: &v1::Run) -> Option<Duration> {
     (finished - started).to_std().ok()
 }
 
-/// One line about a run: how it stands, how long it took, and what went wrong.
-pub(super) fn run_line(sink: Sink, run: &v1::Run) -> String {
+/// How a run stands and how long it took.
+pub(super) fn run_state(sink: Sink, run: &v1::Run) -> String {
     let state = json::state_name(run.state);
     let mut line = format!("{} {}", mark(sink, state), paint_state(sink, state));
     if let Some(duration) = run_duration(run) {
         let word = if run.finished_at.is_some() { "in" } else { "for" };
         line.push_str(&format!(" {word} {}", elapsed(duration)));
     }
-    line.push_str(&format!("  {}", sink.paint(Style::Dim, &one_line(&run.id))));
-    if let Some(failure) = &run.failure {
-        line.push_str(&format!("\n  {}", failure_text(&failure.code, &failure.message)));
+    line
+}
+
+/// What went wrong in a run.
+pub(super) fn run_failure(run: &v1::Run) -> Option<String> {
+    run.failure.as_ref().map(|failure| failure_text(&failure.code, &failure.message))
+}
+
+/// One line about a run: how it stands, how long it took, and what went wrong.
+pub(super) fn run_line(sink: Sink, run: &v1::Run) -> String {
+    let mut line = format!("{}  {}", run_state(sink, run), sink.paint(Style::Dim, &one_line(&run.id)));
+    if let Some(failure) = run_failure(run) {
+        line.push_str(&format!("\n  {failure}"));
     }
     line
 }
@@ -116,7 +126,7 @@ pub(super) fn printed(output: &Value) -> Printed {
         other => return Printed { out: sanitize(&other.to_string()), err: String::new() },
     };
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
-    let out = ["stdout", "content", "text"].into_iter().find_map(text);
+    let out = ["stdout", "content", "text", "diff"].into_iter().find_map(text);
     let err = text("stderr");
     if out.is_none() && err.is_none() {
         return Printed { out: sanitize(&output.to_string()), err: String::new() };
@@ -180,6 +190,9 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
             let failure = failure_text(part("code"), part("message"));
             format!("{} {}", mark(sink, "failed"), with("no answer from the model", failure))
         }
+        "message.completed" if data["role"] == "tool" => {
+            format!("{step} the agent is told {} results", data["parts"].as_array().map_or(0, Vec::len))
+        }
         "message.completed" => {
             let by = match (text("role").as_str(), text("agent")) {
                 ("assistant", agent) if !agent.is_empty() => agent,
@@ -215,7 +228,8 @@ fn answer_words(data: &Value) -> String {
     let took = elapsed(Duration::from_millis(number(&data["duration_ms"])));
     let usage = &data["usage"];
     let (input, output) = (number(&usage["input_tokens"]), number(&usage["output_tokens"]));
-    let mut words = format!("the model answered in {took} · {} tokens in, {} out", count(input), count(output));
+    let mut words =
+        format!("the model answered in {took} · {} tokens in, {} out", count(input), count(output));
     match data["finish"].as_str() {
         None | Some("stop" | "tool_calls") => {}
         Some(finish) => words.push_str(&format!(" · stopped by {}", one_line(finish).replace('_', " "))),

@@ -23,7 +23,7 @@ Examples:
   remuda runs list --state queued --state running --all --json
   remuda runs show run_01k9…
   remuda runs steps run_01k9…            each question to a model and each call of a tool
-  remuda runs steps run_01k9… --json | jq 'select(.kind == "model_call") | .model_call.usage'
+  remuda runs steps run_01k9… --json | jq .model_call.usage
   remuda runs wait run_01k9… && echo it completed";
 
 #[derive(Debug, clap::Subcommand)]

@@ -30,7 +30,7 @@ pub(crate) struct Progress {
     frame: usize,
     /// Characters on the line now.
     width: usize,
-    pub text: String,
+    text: String,
     /// The cursor is in the middle of a line that others write.
     pub line_taken: bool,
     /// Missing if it cannot be had: then Ctrl-C ends the program as it always does.
@@ -56,10 +56,19 @@ impl Progress {
         }
     }
 
+    /// Says what is waited for now, and counts the time from here if that is something else.
+    pub(crate) fn about(&mut self, text: &str) {
+        if self.text != text {
+            text.clone_into(&mut self.text);
+            self.started = Instant::now();
+        }
+    }
+
     /// Waits for `work`; the line is gone when this returns. Ctrl-C can be pressed again after it was.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interrupted> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let quiet_until = Instant::now() + QUIET;
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
@@ -72,16 +81,17 @@ impl Progress {
                     self.clear();
                     return Ok(result);
                 }
-                _ = ticks.tick(), if self.visible && !self.line_taken => self.draw(),
+                now = ticks.tick(), if self.visible && !self.line_taken => {
+                    if now >= quiet_until {
+                        self.draw();
+                    }
+                }
             }
         }
     }
 
     fn draw(&mut self) {
         let waited = self.started.elapsed();
-        if waited < QUIET {
-            return;
-        }
         let line = format!("{} {} {}", FRAMES[self.frame % FRAMES.len()], self.text, elapsed(waited));
         self.frame += 1;
         self.show(&line);

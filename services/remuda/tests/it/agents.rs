@@ -210,3 +210,51 @@ async fn another_worker_goes_on_where_a_killed_one_stood() {
     assert_eq!((state(&ended), ended.attempt), (RunState::Completed, 2), "{:?}", ended.failure);
     check_nothing_was_repeated(&history(&cluster.client(), "s1").await);
 }
+
+/// Says which agent it is by its prompt and which tools it has, and uses one.
+const MIRROR: &str = r#"
+turns:
+  - when: { turn: 1, system_contains: "You find code", tool_offered: Grep }
+    call: [{ tool: Grep, arguments: { pattern: needle, output_mode: content } }]
+  - when: { turn: 1, system_contains: "{build}", tool_offered: Bash }
+    call: [{ tool: Bash, arguments: { command: "cat hay.txt" } }]
+  - when: { turn: 1, system_contains: "You find code", tool_offered: Bash }
+    say: It should only read.
+  - when: { tool_result_contains: "a needle" }
+    say: "Found: {{last_tool_result}}"
+otherwise: { say: Somebody else. }
+"#;
+
+#[tokio::test]
+async fn agents_of_other_systems_run_as_they_are() {
+    let place = temporary_directory();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/workspace/tests/fixtures");
+    let prompt = fs::read_to_string(fixtures.join("opencode/prompts/build.txt")).unwrap();
+    let models = place.path().join("models");
+    fs::create_dir_all(&models).unwrap();
+    fs::write(models.join("mirror.yaml"), "mirror: { provider: scripted, name: ../mirror.txt }\n").unwrap();
+    fs::write(place.path().join("mirror.txt"), MIRROR.replace("{build}", prompt.lines().next().unwrap()))
+        .unwrap();
+    let directory = format!("platform.models_dir={}", models.display());
+    let dev =
+        Dev::start_with(&["--set", &directory, "--set", "platform.default_model=platform/mirror"]).await;
+    for (system, agent) in [("opencode", "build"), ("codingcode", "code-searcher")] {
+        let project = place.path().join(system);
+        copy_tree(&fixtures.join(system), &project);
+        fs::write(project.join("hay.txt"), "hay\na needle\nhay\n").unwrap();
+        let arguments = ["run", "Where is it?", "--agent", agent, "--dir", project.to_str().unwrap()];
+        let run = dev.cli.one(&arguments).await;
+        assert_eq!(run["state"], "completed", "{run}");
+        let answer = run["answer"].as_str().unwrap();
+        assert!(answer.starts_with("Found:"), "{system}: {answer}");
+    }
+    // One that only works for others cannot lead, and one that is disabled does not exist.
+    for (system, agent, code) in
+        [("opencode", "review", "agent_not_allowed"), ("codingcode", "plan", "agent_not_found")]
+    {
+        let project = place.path().join(system);
+        let arguments = ["run", "Hello?", "--agent", agent, "--dir", project.to_str().unwrap(), "--json"];
+        let refused = dev.cli.run(&arguments).await;
+        assert_eq!(refused.documents().last().unwrap()["failure"]["code"], code, "{}", refused.stdout);
+    }
+}

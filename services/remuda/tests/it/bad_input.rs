@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Checks one refusal: its code, its field, and that its text can be shown.
-fn refused<T: Debug>(what: &str, answer: Result<T>, (code, field): (Code, &str)) {
+pub(crate) fn refused<T: Debug>(what: &str, answer: Result<T>, (code, field): (Code, &str)) {
     let error: Error = answer.expect_err(what);
     let found = (error.code(), error.field().unwrap_or_default());
     assert_eq!(found, (code, field), "{what}: {error}");
@@ -25,7 +25,7 @@ fn refused<T: Debug>(what: &str, answer: Result<T>, (code, field): (Code, &str))
     assert!(!text.contains(char::is_control), "{what}: {text:?}");
 }
 
-const fn invalid(field: &str) -> (Code, &str) {
+pub(crate) const fn invalid(field: &str) -> (Code, &str) {
     (Code::InvalidArgument, field)
 }
 
@@ -212,6 +212,8 @@ async fn sessions(client: &Client) {
     for pool in ["A", "a.b", "a b", "*", ">", &"p".repeat(65), "\0"] {
         refused("a pool", create(&|request| request.pool = pool.into()).await, invalid("pool"));
     }
+    refused("an agent", create(&|request| request.agent = " a".into()).await, invalid("agent"));
+    refused("a model", create(&|request| request.model = "workspace/".into()).await, invalid("model"));
     let unknown = (Code::WorkspaceNotFound, "workspace");
     refused("a workspace", create(&|request| request.workspace = "nope".into()).await, unknown);
     refused("a path", create(&|request| request.workspace = "../..\n".into()).await, invalid("workspace"));
@@ -249,10 +251,18 @@ async fn sessions(client: &Client) {
     let page = client.list_sessions(v1::ListSessionsRequest { page_size: 500, ..Default::default() }).await;
     assert_eq!(page.unwrap().sessions.len(), odd.len());
 
-    let update = v1::UpdateSessionRequest { session: ".".into(), title: None };
+    let update = v1::UpdateSessionRequest { session: ".".into(), ..Default::default() };
     refused("nothing to change", client.update_session(update).await, invalid("title"));
-    let update = v1::UpdateSessionRequest { session: ".".into(), title: Some("t".repeat(257)) };
-    refused("a long title", client.update_session(update).await, invalid("title"));
+    let update = async |change: &dyn Fn(&mut v1::UpdateSessionRequest)| {
+        let mut request = v1::UpdateSessionRequest { session: ".".into(), ..Default::default() };
+        change(&mut request);
+        client.update_session(request).await
+    };
+    refused("a long title", update(&|it| it.title = Some("t".repeat(257))).await, invalid("title"));
+    refused("no agent", update(&|it| it.agent = Some(String::new())).await, invalid("agent"));
+    refused("half a model", update(&|it| it.model = Some("platform/".into())).await, invalid("model"));
+    let locked = (Code::SessionModelLocked, "model");
+    refused("another model", update(&|it| it.model = Some("other".into())).await, locked);
 }
 
 async fn pages(client: &Client) {
@@ -276,6 +286,8 @@ async fn pages(client: &Client) {
         let request = v1::ListQueueRequest { session: ".".into(), page_size, page_token: page_token() };
         refused("queue", client.list_queue(request).await, invalid(field));
     }
+    let request = v1::ListWorkspacesRequest { page_size: 0, page_token: "\0".to_owned() };
+    refused("workspaces", client.list_workspaces(request).await, invalid("page_token"));
     let foreign = v1::ListSessionsRequest { page_token: other, ..Default::default() };
     refused("a token of another list", client.list_sessions(foreign).await, invalid("page_token"));
     for states in [vec![0], vec![99], vec![-1]] {

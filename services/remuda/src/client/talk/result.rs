@@ -85,7 +85,9 @@ fn summary(tool: &str, output: &Value) -> (Option<Style>, Vec<String>) {
             let files = items("files").or_else(|| items("counts")).map(|count| counted(count, "file"));
             vec![lines, files, more]
         }
-        "WebFetch" => vec![number("status").map(|status| status.to_string()), text("title"), text("redirect_to")],
+        "WebFetch" => {
+            vec![number("status").map(|status| status.to_string()), text("title"), text("redirect_to")]
+        }
         "WebSearch" => vec![items("results").map(|count| counted(count, "result"))],
         _ => Vec::new(),
     };
@@ -226,7 +228,8 @@ mod tests {
         assert_eq!(lines[0].1, "failed: old_string is not in the file [no_match]");
         assert!(matches!(lines[0].0, Some(Style::Bad)));
         let slow = json!({ "tool": "Bash", "status": "timed_out", "duration_ms": 2500, "output": { "stdout": "so far" } });
-        let lines: Vec<String> = result_lines(&slow, Length::Short).into_iter().map(|(_, text)| text).collect();
+        let lines: Vec<String> =
+            result_lines(&slow, Length::Short).into_iter().map(|(_, text)| text).collect();
         assert_eq!(lines, ["timed out · 2.5 s", "so far"]);
     }
 

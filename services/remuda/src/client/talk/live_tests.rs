@@ -1,0 +1,146 @@
+use serde_json::json;
+
+use super::*;
+
+fn event(name: &str, data: &Value) -> v1::Event {
+    v1::Event { r#type: name.into(), data: data.to_string(), ..Default::default() }
+}
+
+fn asked(live: &mut Live, message: &str) -> Vec<Piece> {
+    live.event(&event(
+        "model.started",
+        &json!({ "message": message, "agent": "build", "model": "platform/m" }),
+    ))
+}
+
+fn delta(message: &str, kind: &str, offset: u64, text: &str) -> v1::Delta {
+    v1::Delta {
+        run_id: String::new(),
+        message_id: message.into(),
+        kind: kind.into(),
+        offset,
+        text: text.into(),
+    }
+}
+
+fn said(live: &mut Live, message: &str, parts: &Value) -> Vec<Piece> {
+    live.event(&event(
+        "message.completed",
+        &json!({ "message": message, "role": "assistant", "parts": parts }),
+    ))
+}
+
+fn text(text: &str) -> Piece {
+    Piece::Text(text.to_owned())
+}
+
+const END: Piece = Piece::Said { calls: false };
+
+#[test]
+fn what_was_heard_is_not_said_again() {
+    let mut live = Live::default();
+    let header = Piece::Header { agent: "build".into(), model: "platform/m".into() };
+    assert_eq!(asked(&mut live, "m1"), [header]);
+    assert_eq!(live.delta(delta("m1", "reasoning", 0, "Hm.")), [Piece::Reasoning("Hm.".into())]);
+    assert_eq!(live.delta(delta("m1", "text", 0, "Hello")), [text("Hello")]);
+    let parts = json!([{ "type": "reasoning", "reasoning": { "text": "Hm." } }, { "type": "text", "text": "Hello world" }]);
+    assert_eq!(said(&mut live, "m1", &parts), [text(" world"), END]);
+    assert_eq!(asked(&mut live, "m2"), [], "the same agent needs no new header");
+}
+
+#[test]
+fn a_message_that_nobody_heard_is_said_whole() {
+    let parts =
+        json!([{ "type": "reasoning", "reasoning": { "text": "Hm." } }, { "type": "text", "text": "Hi" }]);
+    let mut live = Live::default();
+    assert_eq!(said(&mut live, "m1", &parts), [Piece::Reasoning("Hm.".into()), text("Hi"), END]);
+}
+
+#[test]
+fn missing_pieces_come_with_the_whole() {
+    let mut live = Live::default();
+    asked(&mut live, "m1");
+    assert_eq!(live.delta(delta("m1", "text", 0, "one ")), [text("one ")]);
+    assert_eq!(live.delta(delta("m1", "text", 8, "three ")), [], "two is missing");
+    assert_eq!(live.delta(delta("m1", "text", 14, "four")), []);
+    let parts = json!([{ "type": "text", "text": "one two three four" }]);
+    assert_eq!(said(&mut live, "m1", &parts), [text("two three four"), END]);
+}
+
+#[test]
+fn a_model_may_begin_anew() {
+    let mut live = Live::default();
+    asked(&mut live, "m1");
+    live.delta(delta("m1", "text", 0, "Well, I"));
+    assert_eq!(live.delta(delta("m1", "text", 0, "Sure")), [Piece::Restarted, text("Sure")]);
+    let parts = json!([{ "type": "text", "text": "Sure." }]);
+    assert_eq!(said(&mut live, "m1", &parts), [text("."), END]);
+
+    // On another worker, with the same message; and with an end that nobody heard the beginning of.
+    asked(&mut live, "m2");
+    live.delta(delta("m2", "text", 0, "Wel"));
+    assert_eq!(asked(&mut live, "m2"), [Piece::Restarted]);
+    live.delta(delta("m2", "text", 0, "No"));
+    let parts = json!([{ "type": "text", "text": "Yes" }]);
+    assert_eq!(said(&mut live, "m2", &parts), [Piece::Restarted, text("Yes"), END]);
+}
+
+#[test]
+fn pieces_wait_for_the_news_of_their_message() {
+    let mut live = Live::default();
+    assert_eq!(live.delta(delta("m1", "text", 0, "Hi")), []);
+    let pieces = asked(&mut live, "m1");
+    assert_eq!(pieces.last(), Some(&text("Hi")));
+    let parts = json!([{ "type": "text", "text": "Hi" }]);
+    assert_eq!(said(&mut live, "m1", &parts), [END]);
+    for _ in 0..2 * MAX_EARLY {
+        assert_eq!(live.delta(delta("m1", "text", 0, "late")), []);
+    }
+    assert!(live.early.len() <= MAX_EARLY);
+}
+
+#[test]
+fn results_name_their_call_unless_they_stand_beneath_it() {
+    let mut live = Live::default();
+    let call = |id: &str, command: &str| json!({ "type": "tool_use", "call": { "id": id, "tool": "Bash", "arguments": { "command": command } } });
+    let parts = json!([call("t1", "make"), call("t2", "make test")]);
+    assert_eq!(said(&mut live, "m1", &parts), [Piece::Said { calls: true }]);
+    let started = |live: &mut Live, id: &str| {
+        live.event(&event("tool.started", &json!({ "call": id, "tool": "Bash" })))
+    };
+    assert_eq!(started(&mut live, "t1"), [Piece::Call { tool: "Bash".into(), detail: "make".into() }]);
+    assert_eq!(live.activity(), "Bash make");
+    started(&mut live, "t2");
+    let ended = |live: &mut Live, id: &str| {
+        let outcome = json!({ "id": id, "tool": "Bash", "status": "completed", "output": { "exit_code": 0 }, "duration_ms": 1 });
+        match live.event(&event("tool.completed", &outcome)).remove(0) {
+            Piece::Result { call, lines } => (call, lines[0].1.clone()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let named = |detail: &str| (Some(("Bash".to_owned(), detail.to_owned())), "exit code 0".to_owned());
+    assert_eq!(ended(&mut live, "t1"), named("make"));
+    assert_eq!(ended(&mut live, "t2"), named("make test"));
+    started(&mut live, "t3");
+    assert_eq!(ended(&mut live, "t3").0, None);
+    assert_eq!(live.tally().steps, 3);
+}
+
+#[test]
+fn what_models_say_is_harmless_also_in_pieces() {
+    let mut live = Live::default();
+    asked(&mut live, "m1");
+    assert_eq!(live.delta(delta("m1", "text", 0, "a\u{1b}")), [text("a")]);
+    assert_eq!(live.delta(delta("m1", "text", 2, "[2")), []);
+    assert_eq!(live.delta(delta("m1", "text", 4, "Jb")), [text("b")]);
+}
+
+#[test]
+fn tokens_are_counted() {
+    let mut live = Live::default();
+    let data =
+        json!({ "message": "m", "finish": "stop", "usage": { "input_tokens": 10, "output_tokens": 5 } });
+    live.event(&event("model.completed", &data));
+    live.event(&event("model.completed", &data));
+    assert_eq!(live.tally(), Tally { steps: 2, input_tokens: 20, output_tokens: 10 });
+}

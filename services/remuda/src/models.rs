@@ -1,0 +1,159 @@
+//! `remuda models`: which models there are, and whether they answer.
+//!
+//! Needs no server: definitions are read, and models asked, as workers would. Keys are never shown.
+
+mod test;
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Subcommand;
+use remuda_config::Config;
+use remuda_domain::{
+    error::Result,
+    model::{ModelDefinition, ProviderKind},
+};
+use remuda_workspace::Definitions;
+use serde_json::{Value, json};
+
+use crate::{
+    output::{Output, Style, Table},
+    workspace,
+};
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  remuda models list                        the platform's, and those of this directory
+  remuda models list --dir /srv/site --json
+  remuda models test platform/sonnet        does it answer, how fast, with this key?
+
+A model is an entry of a YAML file, in platform.models_dir or in .openharness/models of a workspace:
+
+  sonnet:
+    provider: anthropic                     openai, openai-compatible, anthropic or scripted
+    name: claude-sonnet-4-5                 what the provider calls it; for scripted the scenario's file
+    key: ${env.ANTHROPIC_API_KEY}           keys belong into the environment
+  local:
+    provider: openai-compatible
+    url: http://127.0.0.1:8000/v1
+    name: qwen3-coder
+
+It is called platform/sonnet or workspace/sonnet, or just sonnet, which is looked for in the workspace first.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelsCommand {
+    /// List the models of the platform and of a workspace.
+    List {
+        /// The workspace.
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        dir: PathBuf,
+    },
+    /// Ask a model one tiny question, and say how that went.
+    ///
+    /// The answer goes to stdout; how long it took and what it cost to stderr. Exits with 1 if there is no answer.
+    Test {
+        /// platform/NAME, workspace/NAME, NAME, or a name that the workspace gives to one.
+        #[arg(value_name = "MODEL")]
+        model: String,
+        /// The workspace.
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        dir: PathBuf,
+    },
+}
+
+pub(crate) async fn execute(command: ModelsCommand, config: &Config, output: Output) -> Result<ExitCode> {
+    match command {
+        ModelsCommand::List { dir } => list(&dir, config, output).await,
+        ModelsCommand::Test { model, dir } => test::test(&model, &dir, config, output).await,
+    }
+}
+
+async fn list(dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
+    let (_, current) = workspace::load(dir, config).await?;
+    let definitions = &current.definitions;
+    if output.json {
+        definitions.models.values().for_each(|model| output.json_line(&to_json(model)));
+        return Ok(ExitCode::SUCCESS);
+    }
+    table(definitions, output);
+    if definitions.models.is_empty() {
+        output.note("there is no model: `remuda models --help` shows how to describe one");
+    }
+    let wrong = definitions.problems.iter().filter(|problem| problem.file.contains("models")).count();
+    if wrong > 0 {
+        output.note(&format!("{wrong} problems with models: see `remuda workspace check`"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The models as a table, without keys.
+pub(crate) fn table(definitions: &Definitions, output: Output) {
+    if definitions.models.is_empty() {
+        return;
+    }
+    let mut table = Table::new(output.out, &["MODEL", "PROVIDER", "NAME", "ADDRESS", "KEY"]);
+    for model in definitions.models.values() {
+        let (key, style) = match (model.provider, &model.key) {
+            (ProviderKind::Scripted, _) => ("none needed", Some(Style::Dim)),
+            (_, Some(_)) => ("yes", Some(Style::Good)),
+            (ProviderKind::OpenAiCompatible, None) => ("no", Some(Style::Dim)),
+            (_, None) => ("no", Some(Style::Warn)),
+        };
+        let place = match (&model.url, model.provider) {
+            (Some(url), _) => address(url),
+            (None, ProviderKind::Scripted) => "-".to_owned(),
+            (None, _) => "the provider's own".to_owned(),
+        };
+        table.row([
+            (model.reference.to_string(), Some(Style::Bold)),
+            (model.provider.as_str().to_owned(), None),
+            (model.name.clone(), None),
+            (place, None),
+            (key.to_owned(), style),
+        ]);
+    }
+    table.print();
+}
+
+/// A model without its secrets.
+pub(crate) fn to_json(model: &ModelDefinition) -> Value {
+    json!({
+        "reference": model.reference,
+        "provider": model.provider,
+        "name": model.name,
+        "url": model.url.as_deref().map(address),
+        "key": model.key.is_some(),
+        "headers": model.headers.keys().collect::<Vec<_>>(),
+        "parameters": model.parameters,
+    })
+}
+
+/// An address without what may be a secret: a password, or a key in the query.
+fn address(url: &str) -> String {
+    let (base, query) = url.split_once('?').map_or((url, false), |(base, _)| (base, true));
+    let (scheme, rest) = base.split_once("://").unwrap_or(("", base));
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host.to_owned(), |(_, host)| format!("***@{host}"));
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{separator}{host}{path}{}", if query { "?…" } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_keep_their_secrets() {
+        for (url, shown) in [
+            ("https://host/v1", "https://host/v1"),
+            ("https://host", "https://host"),
+            ("https://user:secret@host:8000/v1", "https://***@host:8000/v1"),
+            ("https://host/v1?api-key=secret", "https://host/v1?…"),
+            ("https://a:b@c@host/@x", "https://***@host/@x"),
+        ] {
+            assert_eq!(address(url), shown);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `remuda workspace check`.
+
+use std::{path::Path, process::ExitCode};
+
+use remuda_config::Config;
+use remuda_domain::{Code, error::Result, model::ProviderKind};
+use remuda_workspace::{Definitions, Problem, Severity};
+use serde_json::json;
+
+use super::{load, resolve::model_of};
+use crate::output::{Output, Style, one_line};
+
+pub(super) async fn check(dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
+    let (root, current) = load(dir, config).await?;
+    let definitions = &current.definitions;
+    let mut problems = definitions.problems.clone();
+    check_models(definitions, config, &mut problems);
+    check_scenarios(definitions, &root, &mut problems).await;
+    problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+    problems.dedup();
+    problems.iter().for_each(|problem| tell(problem, output));
+    let count = |severity| problems.iter().filter(|problem| problem.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    sum_up(definitions, errors, warnings, output);
+    Ok(if errors > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Each agent needs a model. That one is named which does not exist is an error; that none is chosen may be meant, as sessions
+/// can choose.
+fn check_models(definitions: &Definitions, config: &Config, problems: &mut Vec<Problem>) {
+    let mut without = Vec::new();
+    for agent in definitions.agents.values() {
+        let Err(error) = model_of(definitions, agent, config) else { continue };
+        if error.code() == Code::MissingModel {
+            without.push(agent.name.as_str());
+            continue;
+        }
+        let is_about_it = |problem: &&mut Problem| {
+            problem.subject.as_deref() == Some(agent.name.as_str()) && problem.message.starts_with("model")
+        };
+        match problems.iter_mut().find(is_about_it) {
+            Some(problem) => problem.severity = Severity::Error,
+            None => problems.push(Problem {
+                file: agent.origin.file.clone().unwrap_or_else(|| "platform.default_model".to_owned()),
+                line: 0,
+                column: 0,
+                subject: Some(agent.name.clone()),
+                message: format!("the agent {} has no model: {}", agent.name, error.message()),
+                severity: Severity::Error,
+            }),
+        }
+    }
+    if !without.is_empty() {
+        let why = if definitions.models.is_empty() { "there is none" } else { "nothing says which" };
+        problems.push(Problem {
+            file: ".openharness/models".to_owned(),
+            line: 0,
+            column: 0,
+            subject: None,
+            message: format!(
+                "no model for {}: {why}; describe one here, set platform.default_model, or name one for the session",
+                without.join(", ")
+            ),
+            severity: Severity::Warning,
+        });
+    }
+}
+
+/// Scenarios of scripted models are files of their own.
+async fn check_scenarios(definitions: &Definitions, root: &Path, problems: &mut Vec<Problem>) {
+    for model in definitions.models.values().filter(|model| model.provider == ProviderKind::Scripted) {
+        let Err(error) = remuda_models::check_scenario(Path::new(&model.name)).await else { continue };
+        let path = Path::new(&model.name);
+        let file = path.strip_prefix(root).unwrap_or(path).display().to_string();
+        let (line, message) = located(error.message(), &model.name);
+        problems.push(Problem {
+            file,
+            line,
+            column: 0,
+            subject: Some(model.reference.to_string()),
+            message,
+            severity: Severity::Error,
+        });
+    }
+}
+
+/// Takes `file:line: ` off the front of a message.
+fn located(message: &str, file: &str) -> (usize, String) {
+    let rest = message.strip_prefix(file).and_then(|rest| rest.strip_prefix(':'));
+    let Some(rest) = rest else { return (0, message.to_owned()) };
+    match rest.split_once(':') {
+        Some((line, what)) if line.parse::<usize>().is_ok() => {
+            (line.parse().unwrap_or(0), what.trim_start().to_owned())
+        }
+        _ => (0, rest.trim_start().to_owned()),
+    }
+}
+
+fn severity(problem: &Problem) -> &'static str {
+    match problem.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    }
+}
+
+fn tell(problem: &Problem, output: Output) {
+    if output.json {
+        return output.json_line(&json!({
+            "file": problem.file,
+            "line": problem.line,
+            "column": problem.column,
+            "severity": severity(problem),
+            "subject": problem.subject,
+            "message": problem.message,
+        }));
+    }
+    let sink = output.out;
+    let style = match problem.severity {
+        Severity::Error => Style::Bad,
+        Severity::Warning => Style::Warn,
+    };
+    sink.line(&format!(
+        "{}: {}: {}",
+        sink.paint(Style::Bold, &one_line(&place(problem))),
+        sink.paint(style, severity(problem)),
+        one_line(&problem.message)
+    ));
+}
+
+/// `file:line:column`, as far as it is known.
+fn place(problem: &Problem) -> String {
+    match (problem.line, problem.column) {
+        (0, _) => problem.file.clone(),
+        (line, 0) => format!("{}:{line}", problem.file),
+        (line, column) => format!("{}:{line}:{column}", problem.file),
+    }
+}
+
+fn sum_up(definitions: &Definitions, errors: usize, warnings: usize, output: Output) {
+    let Definitions { agents, models, skills, .. } = definitions;
+    if output.json {
+        return output.json_line(&json!({
+            "errors": errors,
+            "warnings": warnings,
+            "agents": agents.len(),
+            "models": models.len(),
+            "skills": skills.len(),
+        }));
+    }
+    let sink = output.out;
+    let mark = match (errors, warnings) {
+        (0, 0) => sink.paint(Style::Good, "✓"),
+        (0, _) => sink.paint(Style::Warn, "✓"),
+        _ => sink.paint(Style::Bad, "✗"),
+    };
+    let many =
+        |count: usize, what: &str| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
+    sink.line(&format!(
+        "{mark} {}, {}; {}, {} and {} can be used",
+        many(errors, "error"),
+        many(warnings, "warning"),
+        many(agents.len(), "agent"),
+        many(models.len(), "model"),
+        many(skills.len(), "skill"),
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_as_exact_as_they_are_known() {
+        let problem = |line, column| Problem {
+            file: "a.md".into(),
+            line,
+            column,
+            subject: None,
+            message: "m".into(),
+            severity: Severity::Error,
+        };
+        assert_eq!(place(&problem(0, 0)), "a.md");
+        assert_eq!(place(&problem(3, 0)), "a.md:3");
+        assert_eq!(place(&problem(3, 7)), "a.md:3:7");
+    }
+
+    #[test]
+    fn lines_of_scenarios_are_found() {
+        assert_eq!(located("/w/s.yaml:3: expected turns", "/w/s.yaml"), (3, "expected turns".to_owned()));
+        assert_eq!(located("/w/s.yaml: cannot", "/w/s.yaml"), (0, "cannot".to_owned()));
+        assert_eq!(located("cannot read it", "/w/s.yaml"), (0, "cannot read it".to_owned()));
+    }
+}

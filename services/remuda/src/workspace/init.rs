@@ -1,0 +1,48 @@
+//! `remuda workspace init`.
+
+use std::{path::Path, process::ExitCode};
+
+use remuda_config::Config;
+use remuda_domain::{Error, error::Result};
+use remuda_workspace::{InitReport, Template};
+use serde_json::json;
+
+use crate::output::{Output, Style, one_line};
+
+pub(super) async fn init(dir: &Path, template: &str, config: &Config, output: Output) -> Result<ExitCode> {
+    // A name never has a slash, so what has one is a path.
+    let template = if template.contains('/') || matches!(template, "." | "..") {
+        Template::directory(Path::new(template))?
+    } else {
+        Template::named(template, remuda_node::templates(config).as_deref())?
+    };
+    let path = dir.to_owned();
+    let made = tokio::task::spawn_blocking(move || remuda_workspace::init(&path, &template)).await;
+    let report =
+        made.map_err(|error| Error::internal("the workspace could not be made").with_source(error))??;
+    tell(dir, &report, output);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(dir: &Path, report: &InitReport, output: Output) {
+    if output.json {
+        return output.json_line(&json!({
+            "root": dir,
+            "template": report.template,
+            "created": report.created,
+            "kept": report.kept,
+        }));
+    }
+    let sink = output.out;
+    for file in &report.created {
+        sink.line(&format!("{} {}", sink.paint(Style::Good, "+"), one_line(&file.display().to_string())));
+    }
+    for file in &report.kept {
+        let line = format!("= {} (was there, stays as it is)", one_line(&file.display().to_string()));
+        sink.line(&sink.paint(Style::Dim, &line));
+    }
+    let dir = one_line(&dir.display().to_string());
+    output.note(&format!(
+        "next: describe a model in .openharness/models, then\n  remuda workspace check {dir}\n  remuda run \"what is this?\" --dir {dir}"
+    ));
+}

@@ -1,0 +1,97 @@
+//! `remuda workspace show --agent`: all there is to know about one agent.
+
+use std::{path::Path, process::ExitCode};
+
+use remuda_config::Config;
+use remuda_domain::{agent::AgentDefinition, error::Result, model::ModelDefinition};
+use remuda_workspace::{Definitions, Segment};
+use serde_json::json;
+
+use super::{load, model_of, origin, tools};
+use crate::output::{Output, Style, elapsed, one_line, sanitize};
+
+pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: Output) -> Result<ExitCode> {
+    let (_, current) = load(dir, config).await?;
+    let definitions = &current.definitions;
+    let agent = definitions.agent(name)?;
+    let model = model_of(definitions, agent, config);
+    let segments = segments(definitions, agent, model.as_ref().ok().copied());
+    let bytes: usize = segments.iter().map(|(_, bytes)| bytes).sum();
+    if output.json {
+        let mut document = json!(agent);
+        document["resolved_model"] = json!(model.ok().map(|model| &model.reference));
+        document["system_prompt_bytes"] = bytes.into();
+        document["version"] = json!(current.content.hash);
+        output.json_line(&document);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let sink = output.out;
+    let mode = agent.mode.as_str();
+    sink.line(&format!("{}  {mode}", sink.paint(Style::Bold, &one_line(&agent.name))));
+    let field = |name: &str, value: String| {
+        if !value.is_empty() {
+            sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:13}")), one_line(&value)));
+        }
+    };
+    field("description", agent.description.clone());
+    field("defined in", origin(agent));
+    match &model {
+        Ok(model) => {
+            field("model", format!("{} ({}, {})", model.reference, model.provider.as_str(), model.name))
+        }
+        Err(error) => field("model", format!("none: {}", error.message())),
+    }
+    let own = agent.model.as_ref().map(|model| model.parameters).unwrap_or(agent.parameters);
+    let number = |name: &str, value: Option<String>| field(name, value.unwrap_or_default());
+    number("temperature", own.temperature.map(|value| value.to_string()));
+    number("top_p", own.top_p.map(|value| value.to_string()));
+    number("max_tokens", own.max_tokens.map(|value| value.to_string()));
+    field("tools", tools(agent));
+    field("skills", agent.tools.skills.as_ref().map_or("all".to_owned(), |names| names.join(" ")));
+    field("switches to", agent.switch.join(" "));
+    field("delegates to", agent.subagents.join(" "));
+    let policy = &agent.policy;
+    field("max steps", policy.max_steps.to_string());
+    number("run time", policy.run_timeout.map(elapsed));
+    number("tool time", policy.tool_timeout.map(elapsed));
+    field(
+        "parallel",
+        if policy.parallel_tool_calls { "calls of one answer run together" } else { "no" }.to_owned(),
+    );
+    for rule in &agent.permission {
+        field("permission", format!("{:?} {} {}", rule.action, rule.permission, rule.pattern).to_lowercase());
+    }
+    field("reminder", agent.system_reminder.clone().unwrap_or_default());
+    let parts: Vec<String> = segments.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
+    field("system prompt", format!("about {bytes} bytes ({})", parts.join(", ")));
+    sink.line("");
+    sink.text(&sanitize(&agent.prompt));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The parts of the system prompt and their sizes. Skills add a line each, which workers write.
+fn segments(
+    definitions: &Definitions,
+    agent: &AgentDefinition,
+    model: Option<&ModelDefinition>,
+) -> Vec<(&'static str, usize)> {
+    let settings = &definitions.settings.prompt;
+    let tuned = || {
+        let model = model?;
+        let by_model = settings.by_model.get(&model.reference.to_string());
+        by_model.or_else(|| settings.by_provider.get(model.provider.as_str()))
+    };
+    let sized = |segment: &Segment| match segment {
+        Segment::Base => Some(("base", settings.base.as_ref()?.len())),
+        Segment::LlmOptimized => Some(("model", tuned()?.len())),
+        Segment::Agent => Some(("agent", agent.prompt.len())),
+        Segment::ProjectAgentsMd => Some(("AGENTS.md", definitions.instructions.as_ref()?.len())),
+        Segment::Skills => {
+            let lines =
+                definitions.skills.values().map(|skill| skill.name.len() + skill.description.len() + 5);
+            Some(("skills", lines.sum::<usize>())).filter(|(_, bytes)| *bytes > 0)
+        }
+        Segment::Actions | Segment::AgentSwitches | Segment::Subagents | Segment::Environment => None,
+    };
+    settings.order.iter().filter_map(sized).collect()
+}
