@@ -46,6 +46,8 @@ pub struct Definitions {
 pub struct Skill {
     pub name: String,
     pub description: String,
+    /// What none of its files may lie outside of: the workspace, or the operator's directory.
+    pub root: PathBuf,
     /// The directory of its `SKILL.md`, in full.
     pub directory: PathBuf,
     /// What it says, without the frontmatter.

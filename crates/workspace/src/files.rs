@@ -198,7 +198,7 @@ impl<'a> Files<'a> {
     }
 }
 
-fn beneath(directory: &OwnedFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+pub(crate) fn beneath(directory: &OwnedFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     const TRIES: usize = 16;
     let how = OpenHow::new()
         .flags(flags)

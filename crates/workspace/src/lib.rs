@@ -24,6 +24,7 @@ mod loader;
 mod parts;
 mod problem;
 mod report;
+mod resource;
 mod settings;
 mod source;
 mod text;

@@ -87,7 +87,7 @@ pub(crate) enum ClientCommand {
     ///
     /// Runs of one session execute one after another. Without --session each run gets a session of its own.
     #[command(after_help = format!("{}\n\n{}", run::EXAMPLES, exit::HELP))]
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Create, list and change sessions.
     ///
     /// A session is a serial line of runs with one stream of events. Runs of one session execute strictly one after
@@ -152,7 +152,7 @@ pub(crate) async fn execute(
 ) -> Result<ExitCode> {
     let client = connection.client()?;
     let exit = match command {
-        ClientCommand::Run(args) => run::run(args, &client, output).await?,
+        ClientCommand::Run(args) => run::run(*args, &client, output).await?,
         ClientCommand::Sessions(command) => sessions::execute(command, &client, output).await?,
         ClientCommand::Runs(command) => runs::execute(command, &client, output).await?,
         ClientCommand::Watch(args) => watch::watch(args, &client, output).await?,

@@ -83,7 +83,8 @@ async fn list(dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
     }
     let wrong = definitions.problems.iter().filter(|problem| problem.file.contains("models")).count();
     if wrong > 0 {
-        output.note(&format!("{wrong} problems with models: see `remuda workspace check`"));
+        let problems = if wrong == 1 { "problem" } else { "problems" };
+        output.note(&format!("{wrong} {problems} with models: see `remuda workspace check`"));
     }
     Ok(ExitCode::SUCCESS)
 }

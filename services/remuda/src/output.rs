@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 pub(crate) use progress::{Interrupted, Progress};
 pub(crate) use sanitize::{Sanitizer, one_line, sanitize};
 pub(crate) use table::Table;
-pub(crate) use units::{ago, elapsed, local_time};
+pub(crate) use units::{ago, count, counted, elapsed, local_time};
 
 /// What a shell reports for a program that died of a closed pipe: 128 + SIGPIPE.
 const BROKEN_PIPE_STATUS: i32 = 141;

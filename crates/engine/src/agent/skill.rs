@@ -1,11 +1,11 @@
 //! `Skill`: what an agent can look up when it needs it.
 
-use std::{collections::BTreeMap, io::Read as _, path::Path};
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use remuda_domain::{
     agent::AgentDefinition,
-    error::{Code, Error, Result},
+    error::{Error, Result},
     tool::Effects,
 };
 use remuda_tools::{CallResult, Tool, ToolContext};
@@ -14,9 +14,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::toolset::excluded;
-
-/// A skill's own files are texts that are meant to be read whole.
-const MAX_RESOURCE_BYTES: u64 = 256 * 1024;
 
 /// Gives an agent its skills.
 #[derive(Debug)]
@@ -103,26 +100,10 @@ impl Tool for SkillTool {
         let Some(resource) = resource else {
             return Ok(Value::String(skill.body.clone()));
         };
-        let directory = skill.directory.clone();
-        let read = tokio::task::spawn_blocking(move || read_resource(&directory, &resource)).await;
+        let skill = skill.clone();
+        let read = tokio::task::spawn_blocking(move || skill.read_resource(&resource)).await;
         let read = read.map_err(|error| Error::internal("a skill could not be read").with_source(error))?;
-        Ok(Value::String(read?))
+        let text = read.map_err(|error| error.at("arguments.resource_path"))?;
+        Ok(Value::String(text.replace('\0', "\u{fffd}")))
     }
-}
-
-fn read_resource(directory: &Path, resource: &str) -> Result<String> {
-    let field = "arguments.resource_path";
-    let missing = || Error::new(Code::FileNotFound, "the skill has no such file").at(field);
-    let directory = directory.canonicalize().map_err(|_| missing())?;
-    let path = directory.join(resource).canonicalize().map_err(|_| missing())?;
-    if !path.starts_with(&directory) {
-        return Err(Error::new(Code::PathNotAllowed, "expected a file of the skill").at(field));
-    }
-    let file = std::fs::File::open(&path).map_err(|_| missing())?;
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        return Err(missing());
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_RESOURCE_BYTES).read_to_end(&mut bytes).map_err(|_| missing())?;
-    Ok(String::from_utf8_lossy(&bytes).replace('\0', "\u{fffd}"))
 }

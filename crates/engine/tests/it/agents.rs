@@ -20,10 +20,8 @@ async fn an_agent_works_until_it_has_an_answer() {
 
 #[tokio::test]
 async fn a_session_that_only_talks_has_no_tools() {
-    let mut lab = Lab::new(
-        "turns:\n  - when: { tool_offered: Bash }\n    say: tools\n  - say: no tools\n",
-    )
-    .await;
+    let mut lab =
+        Lab::new("turns:\n  - when: { tool_offered: Bash }\n    say: tools\n  - say: no tools\n").await;
     assert_eq!(lab.ask("?").await.answer.as_deref(), Some("tools"));
     lab.session = lab.new_session(Some(BackendKind::None)).await;
     assert_eq!(lab.ask("?").await.answer.as_deref(), Some("no tools"));

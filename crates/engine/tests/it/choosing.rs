@@ -19,7 +19,10 @@ async fn lab() -> Lab {
     let lab = Lab::new(WHO).await;
     lab.write(".openharness/agents/second.md", "---\nmodel: workspace/m\n---\nYou are second.\n");
     lab.write(".openharness/agents/helper.md", "---\nmodel: workspace/m\nmode: subagent\n---\nYou help.\n");
-    lab.write(".openharness/agents/broken.md", "---\nmodel: workspace/m\nmode: leader\n---\nYou are broken.\n");
+    lab.write(
+        ".openharness/agents/broken.md",
+        "---\nmodel: workspace/m\nmode: leader\n---\nYou are broken.\n",
+    );
     lab
 }
 
@@ -76,7 +79,9 @@ async fn who_cannot_lead_is_refused_with_a_reason() {
 
 /// Three models, each of which says its name.
 async fn three_models(default_model: Option<&str>) -> Lab {
-    let lab = Lab::installed("turns: [{ say: unused }]", Installation { default_model, ..Default::default() }).await;
+    let lab =
+        Lab::installed("turns: [{ say: unused }]", Installation { default_model, ..Default::default() })
+            .await;
     let mut models = String::new();
     for name in ["a", "b", "c"] {
         lab.write(&format!(".openharness/{name}.yaml"), &format!("turns: [{{ say: {name} }}]\n"));
@@ -88,7 +93,10 @@ async fn three_models(default_model: Option<&str>) -> Lab {
 
 fn write_model(lab: &Lab, model: Option<&str>) {
     let model = model.map_or_else(String::new, |model| format!("model: {model}\n"));
-    lab.write(".openharness/agents/tested.md", &format!("---\n{model}description: x\n---\nYou are tested.\n"));
+    lab.write(
+        ".openharness/agents/tested.md",
+        &format!("---\n{model}description: x\n---\nYou are tested.\n"),
+    );
 }
 
 #[tokio::test]
@@ -104,7 +112,12 @@ async fn the_session_s_model_beats_the_agent_s_and_that_the_installation_s() {
         write_model(&lab, agent);
         let lab = lab.with_session(None, session).await;
         let run = lab.ask("hello").await;
-        assert_eq!(run.answer.as_deref(), Some(expected), "{session:?} {agent:?} {default:?}: {:?}", run.failure);
+        assert_eq!(
+            run.answer.as_deref(),
+            Some(expected),
+            "{session:?} {agent:?} {default:?}: {:?}",
+            run.failure
+        );
         let request = lab.requests(run.id).await.remove(0);
         assert_eq!(request.model.to_string(), format!("workspace/{expected}"));
     }
@@ -145,7 +158,11 @@ async fn an_alias_brings_its_parameters() {
         let run = lab.ask("hello").await;
         assert_eq!(run.answer.as_deref(), Some("b"), "{session:?} {agent}: {:?}", run.failure);
         let parameters = lab.requests(run.id).await.remove(0).parameters;
-        assert_eq!((parameters.temperature, parameters.max_tokens), (Some(temperature), Some(9)), "{session:?} {agent}");
+        assert_eq!(
+            (parameters.temperature, parameters.max_tokens),
+            (Some(temperature), Some(9)),
+            "{session:?} {agent}"
+        );
     }
 }
 

@@ -53,7 +53,9 @@ async fn events_tell_everything_once_and_in_order() {
     let told: Vec<_> = events
         .into_iter()
         .filter_map(|event| match event.body {
-            EventBody::MessageCompleted { message, role, agent, parts } => Some((message, role, agent, parts)),
+            EventBody::MessageCompleted { message, role, agent, parts } => {
+                Some((message, role, agent, parts))
+            }
             _ => None,
         })
         .collect();

@@ -103,7 +103,8 @@ async fn an_empty_answer_is_an_answer() {
     assert_eq!(lab.transcript().await, ["user: go"]);
     assert_eq!(lab.ask("again").await.answer.as_deref(), Some("now"));
     let asked = server.asked();
-    let roles: Vec<_> = asked[1]["messages"].as_array().unwrap().iter().map(|it| it["role"].clone()).collect();
+    let roles: Vec<_> =
+        asked[1]["messages"].as_array().unwrap().iter().map(|it| it["role"].clone()).collect();
     assert_eq!(roles, ["system", "user", "user"]);
 }
 

@@ -105,7 +105,12 @@ impl Lab {
         Self { session: self.open(None, agent, model).await, ..self.clone() }
     }
 
-    async fn open(&self, backend: Option<BackendKind>, agent: Option<&str>, model: Option<&str>) -> SessionId {
+    async fn open(
+        &self,
+        backend: Option<BackendKind>,
+        agent: Option<&str>,
+        model: Option<&str>,
+    ) -> SessionId {
         let workspace = self.store.find_workspace(self.tenant, "default").await.unwrap().unwrap();
         let session = NewSession {
             id: SessionId::new(),
@@ -361,7 +366,11 @@ fn lines(message: &Message) -> Vec<String> {
         Part::ToolUse { call } => format!("{role} calls {} {}", call.tool, call.arguments),
         Part::ToolResult { outcome } => {
             let failure = outcome.failure.as_ref().map(|failure| failure.code.as_str()).unwrap_or_default();
-            let output = if outcome.status == CallStatus::Completed { outcome.output.to_string() } else { String::new() };
+            let output = if outcome.status == CallStatus::Completed {
+                outcome.output.to_string()
+            } else {
+                String::new()
+            };
             format!("{} {} {failure}{output}", outcome.tool, outcome.status.as_str())
         }
     };

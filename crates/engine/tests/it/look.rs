@@ -105,8 +105,7 @@ impl Lab {
                     let stored = &transcript[at(*first)..=at(*last)];
                     assert_eq!(stored.len(), usize::try_from(*count).unwrap());
                     let stored = stored.iter().cloned();
-                    rebuilt
-                        .extend(stored.map(|it| Rebuilt { role: it.role, parts: it.parts, given: false }));
+                    rebuilt.extend(stored.map(|it| Rebuilt { role: it.role, parts: it.parts, given: false }));
                 }
                 Sent::Given { role, parts } => {
                     rebuilt.push(Rebuilt { role: *role, parts: parts.clone(), given: true });

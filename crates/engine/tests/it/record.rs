@@ -34,9 +34,8 @@ async fn every_question_can_be_rebuilt() {
             let answer = transcript.iter().position(|message| message.id == request.message).unwrap();
             let rebuilt = lab.rebuild(&request).await;
             let said = transcript[..answer].iter();
-            let said: Vec<Rebuilt> = said
-                .map(|it| Rebuilt { role: it.role, parts: it.parts.clone(), given: false })
-                .collect();
+            let said: Vec<Rebuilt> =
+                said.map(|it| Rebuilt { role: it.role, parts: it.parts.clone(), given: false }).collect();
             assert_eq!(rebuilt, said);
             assert_complete(rebuilt.iter().map(|message| (message.role, message.parts.as_slice())));
             // What came back is what was said.
@@ -96,7 +95,9 @@ async fn the_record_is_what_went_over_the_wire() {
     let command = json!({ "command": "echo seen" });
     let server =
         ModelServer::start(&lab, vec![call("Bash", &command), say("It said seen."), say("Goodbye.")]).await;
-    lab.write_agent("temperature: 0.25\nmax_tokens: 77\npolicy: { max_steps: 2, parallel_tool_calls: false }");
+    lab.write_agent(
+        "temperature: 0.25\nmax_tokens: 77\npolicy: { max_steps: 2, parallel_tool_calls: false }",
+    );
     let first = lab.ask("look").await;
     assert_eq!(first.answer.as_deref(), Some("It said seen."), "{:?}", first.failure);
     let second = lab.ask("bye").await;
@@ -106,7 +107,10 @@ async fn the_record_is_what_went_over_the_wire() {
     assert_eq!(asked.len(), 3);
     for (request, body) in requests.iter().zip(&asked) {
         assert_eq!(body["model"], request.model_name);
-        assert_eq!(body["messages"][0], json!({ "role": "system", "content": lab.content(request.system).await }));
+        assert_eq!(
+            body["messages"][0],
+            json!({ "role": "system", "content": lab.content(request.system).await })
+        );
         let rebuilt = lab.rebuild(request).await;
         let expected: Vec<_> = rebuilt.iter().flat_map(on_the_wire).collect();
         assert_eq!(wire_lines(body), expected);

@@ -98,7 +98,8 @@ async fn dying_twice_changes_nothing_either() {
         let place = format!("after commit {first} and {second}");
         assert_eq!((run.state, run.attempt), (RunState::Completed, workers), "{place}: {:?}", run.failure);
         // A question without an answer is all that is ever repeated.
-        let mut asked: Vec<String> = lab.read(".openharness/calls.jsonl").lines().map(str::to_owned).collect();
+        let mut asked: Vec<String> =
+            lab.read(".openharness/calls.jsonl").lines().map(str::to_owned).collect();
         asked.sort();
         asked.dedup();
         assert_eq!(asked.len(), questions, "{place}");
@@ -130,7 +131,12 @@ async fn a_hand_over_after_any_commit_changes_nothing() {
                 lab.execute().await
             }
         };
-        assert_eq!((run.id, run.state), (id, RunState::Completed), "after commit {commit}: {:?}", run.failure);
+        assert_eq!(
+            (run.id, run.state),
+            (id, RunState::Completed),
+            "after commit {commit}: {:?}",
+            run.failure
+        );
         assert_eq!(lab.transcript().await, transcript, "after commit {commit}");
         assert_eq!(lab.questions(), questions, "after commit {commit}");
         assert_eq!((lab.read("tests").as_str(), lab.read("program").as_str()), ("tested\n", "new\n"));

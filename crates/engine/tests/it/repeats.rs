@@ -1,9 +1,6 @@
 //! Agents that make the same call again and again.
 
-use crate::{
-    lab::Lab,
-    look::verdicts,
-};
+use crate::{lab::Lab, look::verdicts};
 
 const REFUSED: &str = "failed repeated_call";
 
@@ -11,7 +8,12 @@ const REFUSED: &str = "failed repeated_call";
 async fn a_call_that_changes_nothing_is_made_three_times() {
     let cases = [
         ("the same result", "Bash, arguments: { command: 'echo x >> made; echo same' }", "completed", 3),
-        ("another result each time", "Bash, arguments: { command: 'echo x >> made; wc -l < made' }", "completed", 6),
+        (
+            "another result each time",
+            "Bash, arguments: { command: 'echo x >> made; wc -l < made' }",
+            "completed",
+            6,
+        ),
         ("the same failure", "Read, arguments: { file_path: missing }", "failed file_not_found", 3),
         ("a tool for looking again", "BashOutput, arguments: { task_id: none }", "failed task_not_found", 6),
     ];

@@ -37,8 +37,16 @@ async fn a_skill_is_read_with_its_files_and_nothing_else() {
         ("name: greet".to_owned(), "completed", "# Greeting"),
         ("skill: greet, resource_path: deep/words.txt".to_owned(), "completed", "hello, hullo"),
         ("skill: greet, resource_path: inside".to_owned(), "completed", "hello, hullo"),
-        ("skill: greet, resource_path: ../../../secret".to_owned(), "failed path_not_allowed", "file of the skill"),
-        ("skill: greet, resource_path: ../../settings.yaml".to_owned(), "failed path_not_allowed", "file of the skill"),
+        (
+            "skill: greet, resource_path: ../../../secret".to_owned(),
+            "failed path_not_allowed",
+            "file of the skill",
+        ),
+        (
+            "skill: greet, resource_path: ../../settings.yaml".to_owned(),
+            "failed path_not_allowed",
+            "file of the skill",
+        ),
         ("skill: greet, resource_path: link".to_owned(), "failed path_not_allowed", "file of the skill"),
         (format!("skill: greet, resource_path: {absolute}"), "failed path_not_allowed", "file of the skill"),
         ("skill: greet, resource_path: none".to_owned(), "failed file_not_found", "no such file"),

@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use remuda_domain::{
-    Run, RunId, RunState,
-    message::Role,
-    tool::CallStatus,
-};
+use remuda_domain::{Run, RunId, RunState, message::Role, tool::CallStatus};
 use remuda_engine::RunControl;
 use remuda_testkit::{process, wait_for};
 
@@ -61,7 +57,12 @@ async fn cancel_at(lab: &Lab, moment: impl Future<Output = ()>) -> Run {
 
 async fn goes_on(lab: &Lab) {
     let next = lab.ask("next").await;
-    assert_eq!((next.state, next.answer.as_deref()), (RunState::Completed, Some("I go on.")), "{:?}", next.failure);
+    assert_eq!(
+        (next.state, next.answer.as_deref()),
+        (RunState::Completed, Some("I go on.")),
+        "{:?}",
+        next.failure
+    );
     lab.assert_complete().await;
 }
 

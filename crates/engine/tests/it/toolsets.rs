@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    RunInput, RunState, ToolCallId,
-    execution::BackendKind,
-    run::ToolsInput,
-    tool::ToolCall,
+    RunInput, RunState, ToolCallId, execution::BackendKind, run::ToolsInput, tool::ToolCall,
 };
 use serde_json::json;
 
@@ -26,18 +23,29 @@ turns:
 async fn an_agent_has_the_tools_that_its_definition_gives() {
     let lab = Lab::new(CALLS_BASH).await;
     let everything = [
-        "Bash", "BashOutput", "Edit", "Glob", "Grep", "KillBash", "Read", "TodoWrite", "WebFetch", "WebSearch",
+        "Bash",
+        "BashOutput",
+        "Edit",
+        "Glob",
+        "Grep",
+        "KillBash",
+        "Read",
+        "TodoWrite",
+        "WebFetch",
+        "WebSearch",
         "Write",
     ];
-    let without = |gone: &[&str]| -> Vec<&str> {
-        everything.into_iter().filter(|name| !gone.contains(name)).collect()
-    };
+    let without =
+        |gone: &[&str]| -> Vec<&str> { everything.into_iter().filter(|name| !gone.contains(name)).collect() };
     let cases = [
         ("description: x", everything.to_vec()),
         ("tools: { native: [Read, Glob] }", vec!["Glob", "Read"]),
         ("tools: { native: [] }", vec![]),
         ("disallowed: [Bash]", without(&["Bash"])),
-        ("disallowed: { native: ['Bash*', 'Web*ch'] }", without(&["Bash", "BashOutput", "WebFetch", "WebSearch"])),
+        (
+            "disallowed: { native: ['Bash*', 'Web*ch'] }",
+            without(&["Bash", "BashOutput", "WebFetch", "WebSearch"]),
+        ),
         ("disallowed: { native: ['*'] }", vec![]),
         ("tools: { native: [Read, Bash] }\ndisallowed: { native: [Bash] }", vec!["Read"]),
     ];

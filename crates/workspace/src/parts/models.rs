@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use remuda_domain::model::{ModelDefinition, ModelRef, ProviderKind, Registry, Secret};
@@ -153,6 +153,16 @@ fn check_url(fields: &Fields<'_>, url: &Text) {
     fields.place.error(url.at, message);
 }
 
+/// The same path without `..`: it is shown to people.
+fn without_detours(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut path, component| {
+        if component != Component::ParentDir || !path.pop() {
+            path.push(component);
+        }
+        path
+    })
+}
+
 /// The scenario of a scripted model is a file beside the one that names it.
 fn scenario(source: Source<'_>, path: &Path, name: &Text, place: &Place<'_>) -> Option<String> {
     let given = Path::new(&name.text);
@@ -168,6 +178,7 @@ fn scenario(source: Source<'_>, path: &Path, name: &Text, place: &Place<'_>) -> 
             path.parent()?.join(given)
         }
     };
+    let file = without_detours(&file);
     match source.files.has_file(&file) {
         Ok(true) => Some(source.files.absolute(&file).display().to_string()),
         Ok(false) => {

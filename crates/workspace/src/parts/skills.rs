@@ -84,8 +84,8 @@ fn skill(source: Source<'_>, folder: &Path, stem: &str, text: &str, place: &Plac
     let first_line =
         || document.body.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     let description = description.or_else(|| first_line().map(str::to_owned)).unwrap_or_default();
-    let directory = source.files.absolute(folder);
-    (!place.failed()).then_some(Skill { name, description, directory, body: document.body })
+    let (root, directory) = (source.files.absolute(Path::new("")), source.files.absolute(folder));
+    (!place.failed()).then_some(Skill { name, description, root, directory, body: document.body })
 }
 
 /// Where a workspace has its own.

@@ -6,8 +6,8 @@ use remuda_domain::RunState;
 use remuda_proto::{convert, v1};
 use serde_json::Value;
 
-use super::{json, talk::count};
-use crate::output::{Sink, Style, elapsed, local_time, one_line, sanitize};
+use super::json;
+use crate::output::{Sink, Style, count, counted, elapsed, local_time, one_line, sanitize};
 
 const GOOD: &str = "✓";
 const BAD: &str = "✗";
@@ -191,7 +191,8 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
             format!("{} {}", mark(sink, "failed"), with("no answer from the model", failure))
         }
         "message.completed" if data["role"] == "tool" => {
-            format!("{step} the agent is told {} results", data["parts"].as_array().map_or(0, Vec::len))
+            let results = data["parts"].as_array().map_or(0, Vec::len);
+            format!("{step} the agent is told {}", counted(results, "result"))
         }
         "message.completed" => {
             let by = match (text("role").as_str(), text("agent")) {

@@ -15,7 +15,7 @@ use super::{
     runs::RunTable,
     talk::{Length, Transcript},
 };
-use crate::output::{Output, Style, Table, ago, one_line};
+use crate::output::{Output, Style, Table, ago, counted, one_line};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -210,10 +210,6 @@ fn cancelled(answer: &v1::CancelSessionResponse, output: Output) -> Result<Exit>
         output.out.line(&format!("  {}", one_line(run)));
     }
     Ok(Exit::Ok)
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 async fn list(status: Option<Status>, pages: PageArgs, client: &Client, output: Output) -> Result<Exit> {

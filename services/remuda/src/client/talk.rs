@@ -22,20 +22,6 @@ use crate::output::{Sink, Style};
 /// A line with its emphasis.
 pub(super) type Line = (Option<Style>, String);
 
-/// `12.3k` rather than twelve thousand three hundred and something.
-pub(super) fn count(number: u64) -> String {
-    match number {
-        0..1000 => number.to_string(),
-        1000..1_000_000 => format!("{}.{}k", number / 1000, number % 1000 / 100),
-        _ => format!("{}.{}M", number / 1_000_000, number % 1_000_000 / 100_000),
-    }
-}
-
-/// `1 line`, `2 lines`.
-pub(super) fn counted(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
 /// A line as a stream shows it.
 pub(super) fn painted(sink: Sink, (style, text): &Line) -> String {
     match style {
@@ -58,25 +44,4 @@ pub(super) fn result_block(sink: Sink, lines: &[Line]) -> Vec<String> {
         format!("{lead}{}", painted(sink, line)).trim_end().to_owned()
     });
     shown.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_short() {
-        let cases = [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1.0k"),
-            (12_345, "12.3k"),
-            (999_999, "999.9k"),
-            (2_500_000, "2.5M"),
-        ];
-        for (number, text) in cases {
-            assert_eq!(count(number), text);
-        }
-        assert_eq!((counted(1, "line"), counted(0, "line")), ("1 line".to_owned(), "0 lines".to_owned()));
-    }
 }

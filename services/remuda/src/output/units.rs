@@ -1,4 +1,4 @@
-//! Times for people.
+//! Times and numbers for people.
 
 use std::time::Duration;
 
@@ -32,9 +32,33 @@ pub(crate) fn local_time(at: Timestamp) -> String {
     at.with_timezone(&Local).format("%H:%M:%S%.3f").to_string()
 }
 
+/// `12.3k` rather than twelve thousand three hundred and something.
+pub(crate) fn count(number: u64) -> String {
+    match number {
+        0..1000 => number.to_string(),
+        1000..1_000_000 => format!("{}.{}k", number / 1000, number % 1000 / 100),
+        _ => format!("{}.{}M", number / 1_000_000, number % 1_000_000 / 100_000),
+    }
+}
+
+/// `1 line`, `2 lines`.
+pub(crate) fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let cases = [(0, "0"), (999, "999"), (1000, "1.0k"), (12_345, "12.3k"), (999_999, "999.9k")];
+        for (number, text) in cases {
+            assert_eq!(count(number), text);
+        }
+        assert_eq!(count(2_500_000), "2.5M");
+        assert_eq!((counted(1, "line"), counted(0, "line")), ("1 line".to_owned(), "0 lines".to_owned()));
+    }
 
     #[test]
     fn durations_read_well() {

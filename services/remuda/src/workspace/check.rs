@@ -8,7 +8,7 @@ use remuda_workspace::{Definitions, Problem, Severity};
 use serde_json::json;
 
 use super::{load, resolve::model_of};
-use crate::output::{Output, Style, one_line};
+use crate::output::{Output, Style, counted, one_line};
 
 pub(super) async fn check(dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
     let (root, current) = load(dir, config).await?;
@@ -153,15 +153,13 @@ fn sum_up(definitions: &Definitions, errors: usize, warnings: usize, output: Out
         (0, _) => sink.paint(Style::Warn, "✓"),
         _ => sink.paint(Style::Bad, "✗"),
     };
-    let many =
-        |count: usize, what: &str| if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") };
     sink.line(&format!(
         "{mark} {}, {}; {}, {} and {} can be used",
-        many(errors, "error"),
-        many(warnings, "warning"),
-        many(agents.len(), "agent"),
-        many(models.len(), "model"),
-        many(skills.len(), "skill"),
+        counted(errors, "error"),
+        counted(warnings, "warning"),
+        counted(agents.len(), "agent"),
+        counted(models.len(), "model"),
+        counted(skills.len(), "skill"),
     ));
 }
 

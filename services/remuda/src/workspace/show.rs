@@ -14,7 +14,7 @@ pub(super) use self::agent::show_agent;
 use super::{load, resolve::model_of, shown};
 use crate::{
     models,
-    output::{Output, Style, Table, one_line},
+    output::{Output, Style, Table, counted, one_line},
 };
 
 pub(super) async fn show(dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
@@ -45,7 +45,8 @@ pub(super) async fn show(dir: &Path, config: &Config, output: Output) -> Result<
     others(definitions, output);
     let (errors, warnings) = (count(definitions, Severity::Error), count(definitions, Severity::Warning));
     if errors + warnings > 0 {
-        output.note(&format!("{errors} errors and {warnings} warnings: see `remuda workspace check`"));
+        let words = [counted(errors, "error"), counted(warnings, "warning")].join(" and ");
+        output.note(&format!("{words}: see `remuda workspace check`"));
     }
     Ok(ExitCode::SUCCESS)
 }

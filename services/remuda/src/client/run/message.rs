@@ -134,9 +134,8 @@ impl Stopping<'_> {
             output.note(&output.err.paint(Style::Warn, "● cancelling the run; Ctrl-C again leaves it alone"));
             let request =
                 v1::CancelRunRequest { run_id: self.run_id.to_owned(), reason: "Ctrl-C".to_owned() };
-            match progress.during(self.client.cancel_run(request)).await {
-                Ok(answer) => return answer.map(|_| None),
-                Err(Interrupted) => {}
+            if let Ok(answer) = progress.during(self.client.cancel_run(request)).await {
+                return answer.map(|_| None);
             }
         }
         leave(self.run_id, output);

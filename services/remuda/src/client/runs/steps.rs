@@ -5,15 +5,10 @@ use std::time::Duration;
 use remuda_client::Client;
 use remuda_domain::error::Result;
 use remuda_proto::v1;
-use serde_json::Value;
 
 use crate::{
-    client::{
-        exit::Exit,
-        json, render,
-        talk::{count, headline},
-    },
-    output::{Output, Style, Table, elapsed},
+    client::{exit::Exit, json, render, talk::headline},
+    output::{Output, Style, Table, count, elapsed},
 };
 
 pub(super) async fn steps(run_id: String, client: &Client, output: Output) -> Result<Exit> {
@@ -95,7 +90,7 @@ fn model_call(call: &v1::ModelCall) -> Row {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

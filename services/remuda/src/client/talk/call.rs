@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::output::one_line;
+use crate::output::{counted, one_line};
 
 /// Longer ones would wrap on most screens.
 const MAX_CHARS: usize = 100;
@@ -21,7 +21,7 @@ pub(crate) fn headline(tool: &str, arguments: &Value) -> String {
         "WebSearch" => text("query"),
         "Skill" => text("skill").or_else(|| text("name")),
         "BashOutput" | "KillBash" => text("task_id"),
-        "TodoWrite" => arguments["todos"].as_array().map(|todos| super::counted(todos.len(), "task")),
+        "TodoWrite" => arguments["todos"].as_array().map(|todos| counted(todos.len(), "task")),
         _ => None,
     };
     shorten(&shown.unwrap_or_else(|| others(arguments)), MAX_CHARS)

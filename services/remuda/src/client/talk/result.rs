@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Line, call::shorten, counted};
+use super::{Line, call::shorten};
 use crate::{
     client::render,
-    output::{Style, elapsed, one_line, sanitize},
+    output::{Style, counted, elapsed, one_line, sanitize},
 };
 
 /// How much of a result is shown.
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    fn told(tool: &str, output: Value) -> Vec<String> {
+    fn told(tool: &str, output: &Value) -> Vec<String> {
         let outcome = json!({ "tool": tool, "status": "completed", "duration_ms": 12, "output": output });
         result_lines(&outcome, Length::Short).into_iter().map(|(_, text)| text).collect()
     }
@@ -196,24 +196,24 @@ mod tests {
     #[test]
     fn results_are_summed_up() {
         let bash = json!({ "exit_code": 1, "stdout": "a\nb\n", "stderr": "oops\n" });
-        assert_eq!(told("Bash", bash), ["exit code 1", "a", "b", "oops"]);
-        assert_eq!(told("Read", json!({ "content": "     1\tx\n", "lines": 1 })), ["1 line"]);
-        assert_eq!(told("Write", json!({ "bytes_written": 12, "created": true })), ["created · 12 bytes"]);
+        assert_eq!(told("Bash", &bash), ["exit code 1", "a", "b", "oops"]);
+        assert_eq!(told("Read", &json!({ "content": "     1\tx\n", "lines": 1 })), ["1 line"]);
+        assert_eq!(told("Write", &json!({ "bytes_written": 12, "created": true })), ["created · 12 bytes"]);
         let edit = json!({ "replacements": 1, "created": false, "diff": "@@ -1 +1 @@\n-a\n+b\n" });
-        assert_eq!(told("Edit", edit), ["1 replacement", "@@ -1 +1 @@", "-a", "+b"]);
+        assert_eq!(told("Edit", &edit), ["1 replacement", "@@ -1 +1 @@", "-a", "+b"]);
         let glob = json!({ "total": 2, "truncated": false, "files": ["a", "b"] });
-        assert_eq!(told("Glob", glob), ["2 files", "a", "b"]);
+        assert_eq!(told("Glob", &glob), ["2 files", "a", "b"]);
         let todos = json!({ "todos": [{ "content": "one", "status": "completed" }, { "content": "two" }] });
-        assert_eq!(told("TodoWrite", todos), ["done", "☒ one", "☐ two"]);
-        assert_eq!(told("Skill", json!("long text")), ["done"]);
-        assert_eq!(told("other", json!("text")), ["done", "text"]);
-        assert_eq!(told("other", Value::Null), ["done"]);
+        assert_eq!(told("TodoWrite", &todos), ["done", "☒ one", "☐ two"]);
+        assert_eq!(told("Skill", &json!("long text")), ["done"]);
+        assert_eq!(told("other", &json!("text")), ["done", "text"]);
+        assert_eq!(told("other", &Value::Null), ["done"]);
     }
 
     #[test]
     fn long_output_is_cut_unless_wanted() {
         let many = (1..=50).map(|number| format!("{number}\n")).collect::<String>();
-        let shown = told("Bash", json!({ "exit_code": 0, "stdout": many, "stderr": "" }));
+        let shown = told("Bash", &json!({ "exit_code": 0, "stdout": many, "stderr": "" }));
         assert_eq!((shown.len(), shown[7].as_str()), (8, "… 44 more lines"));
         let outcome = json!({ "tool": "Bash", "status": "completed", "output": { "stdout": many } });
         assert_eq!(result_lines(&outcome, Length::Full).len(), 51);
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_tools_say_is_harmless() {
-        let lines = told("Bash", json!({ "exit_code": 0, "stdout": "x\u{1b}]0;owned\u{7}y\u{1b}[2J\r\n" }));
+        let lines = told("Bash", &json!({ "exit_code": 0, "stdout": "x\u{1b}]0;owned\u{7}y\u{1b}[2J\r\n" }));
         assert_eq!(lines, ["exit code 0", "xy"]);
     }
 }

@@ -6,14 +6,14 @@
 use remuda_proto::v1;
 
 use super::{
-    Line, Piece, call_line, count, counted,
+    Line, Piece, call_line,
     live::Tally,
     result::{Length, bounded},
     result_block,
 };
 use crate::{
     client::render,
-    output::{Output, Sink, Style, one_line, sanitize},
+    output::{Output, Sink, Style, count, counted, one_line, sanitize},
 };
 
 /// Lines of thoughts where nobody watches them come.
