@@ -84,6 +84,12 @@ struct Question {
     begun: Instant,
 }
 
+impl Question {
+    fn duration_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Engine {
     /// Fails only when the journal cannot be written, that is when the session is lost.
     pub(crate) async fn agent_run(
@@ -98,6 +104,7 @@ impl Engine {
         };
         let mut stand = Stand::new(self, grant, control, scene.sandbox.clone(), scene.time(grant));
         stand.calls.tools = scene.tools.clone();
+        stand.limit = scene.limit(grant);
         let mut run = match AgentRun::resume(stand, scene, input).await {
             Ok(run) => run,
             Err(error) => return Ok(self.refuse(input, grant, control, &error)),
@@ -197,6 +204,7 @@ impl AgentRun<'_> {
                 self.stand.journal.note(EventBody::ModelFailed { message, failure: failure.clone() });
                 let mut outcome = ModelOutcome::without_answer(CallStatus::Failed, Some(failure.clone()));
                 outcome.parts = utterance.parts(&self.scene.model.reference.to_string());
+                outcome.duration_ms = question.duration_ms();
                 self.close(question, outcome);
                 self.failure = Some(failure);
                 self.concluded = true;
@@ -293,18 +301,7 @@ impl AgentRun<'_> {
         let (engine, fence) = (self.stand.engine, self.stand.grant.fence);
         let hear = |piece| utterance.hear(piece);
         let asking = engine.agents.models.generate(&scene.model, &request, &hear);
-        let telling = async {
-            tokio::pin!(asking);
-            loop {
-                tokio::select! {
-                    biased;
-                    answer = &mut asking => return answer,
-                    news = utterance.news() => {
-                        engine.transport.publish_deltas(fence.tenant, fence.session, &news).await;
-                    }
-                }
-            }
-        };
+        let telling = utterance.tell_while(asking, &*engine.transport, fence);
         self.stand.unless_killed(telling).await
     }
 
@@ -326,7 +323,7 @@ impl AgentRun<'_> {
             finish: Some(response.finish),
             usage: response.usage,
             failure: None,
-            duration_ms: u64::try_from(question.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            duration_ms: question.duration_ms(),
             attempts: response.attempts,
             response_id: response.id,
         };
@@ -391,6 +388,7 @@ impl AgentRun<'_> {
         let message = question.request.message;
         let mut outcome = ModelOutcome::without_answer(CallStatus::Cancelled, None);
         outcome.parts.clone_from(&parts);
+        outcome.duration_ms = question.duration_ms();
         self.close(question, outcome);
         let text: Vec<Part> = parts.into_iter().filter(|part| matches!(part, Part::Text { .. })).collect();
         if !text.is_empty() {

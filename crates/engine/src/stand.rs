@@ -55,6 +55,8 @@ pub(crate) struct Stand<'a> {
     pub(crate) journal: Journal,
     pub(crate) calls: CallContext,
     pub(crate) killed: Option<Killed>,
+    /// How long the run may take in all, for the message that says that it took longer.
+    pub(crate) limit: Duration,
 }
 
 impl<'a> Stand<'a> {
@@ -85,7 +87,7 @@ impl<'a> Stand<'a> {
         );
         journal.note(EventBody::RunStarted { attempt: run.attempt, worker: fence.worker });
         let killed = run.cancel.is_some().then_some(Killed::Cancelled);
-        Self { engine, grant, control, journal, calls, killed }
+        Self { engine, grant, control, journal, calls, killed, limit: run.timeout }
     }
 
     pub(crate) fn tools(&self) -> &Registry {
@@ -250,7 +252,7 @@ impl<'a> Stand<'a> {
         match killed {
             Killed::Cancelled => (RunState::Cancelled, Failure::new(Code::Cancelled, cancel_reason)),
             Killed::TimedOut | Killed::Interrupted | Killed::Abandoned => {
-                let message = format!("the run did not end within {:?}", self.grant.run.timeout);
+                let message = format!("the run did not end within {:?}", self.limit);
                 (RunState::TimedOut, Failure::new(Code::RunTimedOut, message))
             }
         }

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remuda_domain::{
-    MessageId, RunId,
+    Fence, MessageId, RunId,
     event::{Delta, DeltaKind},
     message::{Part, Reasoning},
 };
 use remuda_models as models;
+use remuda_transport::Transport;
 use tokio::sync::Notify;
 
 /// An answer on its way. Bounded by what a provider's answer may hold.
@@ -51,8 +52,32 @@ impl Utterance {
         self.news.notify_one();
     }
 
+    /// Waits for the answer and tells of its pieces meanwhile, to the last one.
+    pub(super) async fn tell_while<T>(
+        &self,
+        answer: impl Future<Output = T>,
+        transport: &dyn Transport,
+        fence: Fence,
+    ) -> T {
+        let tell = async |news: Vec<Delta>| {
+            if !news.is_empty() {
+                transport.publish_deltas(fence.tenant, fence.session, &news).await;
+            }
+        };
+        tokio::pin!(answer);
+        let answer = loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => break answer,
+                news = self.news() => tell(news).await,
+            }
+        };
+        tell(self.take_news()).await;
+        answer
+    }
+
     /// Waits for pieces that were not told. What arrives while they are told is told together.
-    pub(super) async fn news(&self) -> Vec<Delta> {
+    async fn news(&self) -> Vec<Delta> {
         loop {
             self.news.notified().await;
             let news = self.take_news();

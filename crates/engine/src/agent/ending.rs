@@ -64,6 +64,9 @@ impl Engine {
         control: &RunControl,
         error: &Error,
     ) -> Execution {
+        if control.abandon.is_cancelled() {
+            return Execution::Abandoned;
+        }
         let mut stand = Stand::new(self, grant, control, None, grant.time_left);
         let failure = Failure::new(error.code(), error.to_string());
         tracing::info!(run = %grant.run.id, error = error.chain(), "the run cannot begin");

@@ -1,6 +1,9 @@
 //! Agents that go round in circles.
 
-use remuda_domain::tool::{ToolCall, ToolOutcome};
+use remuda_domain::{
+    Code,
+    tool::{ToolCall, ToolOutcome},
+};
 use serde_json::Value;
 
 /// A call that gave the same result this often in a row is not made again.
@@ -16,8 +19,11 @@ pub(super) struct Repeats {
 }
 
 impl Repeats {
-    /// Takes note of a result.
+    /// Takes note of a result. That a call was not made again is none: it would open the way for the next one.
     pub(super) fn note(&mut self, call: &ToolCall, outcome: &ToolOutcome) {
+        if outcome.failure.as_ref().is_some_and(|failure| failure.code == Code::RepeatedCall.as_str()) {
+            return;
+        }
         let failure = outcome.failure.as_ref().map(|failure| Value::from(failure.code.as_str()));
         let result = failure.unwrap_or_else(|| outcome.output.clone());
         let now = (call.tool.clone(), call.arguments.clone(), result);

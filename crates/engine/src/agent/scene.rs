@@ -38,6 +38,11 @@ pub(super) struct Scene {
 }
 
 impl Scene {
+    /// How long the run may take in all.
+    pub(super) fn limit(&self, grant: &Grant) -> Duration {
+        self.agent.policy.run_timeout.unwrap_or(Duration::MAX).min(grant.run.timeout)
+    }
+
     /// How long the run may go on, given what is left of its own time.
     pub(super) fn time(&self, grant: &Grant) -> Duration {
         let gone = (grant.run.timeout + grant.run.paused).saturating_sub(grant.time_left);

@@ -138,7 +138,7 @@ async fn calls_that_the_user_made_are_told_as_a_story() {
     let run = lab.ask("what did I do?").await;
     let answer = run.answer.unwrap();
     assert!(answer.contains("called outside of this conversation"), "{answer}");
-    assert_eq!(answer.matches("stdout: from the user").count(), 1, "only what was recorded: {answer}");
+    assert_eq!(answer.matches("\nfrom the user").count(), 1, "only what was recorded: {answer}");
     assert!(answer.contains("exit_code: 4") && answer.ends_with("what did I do?"), "{answer}");
     lab.assert_complete().await;
 }
