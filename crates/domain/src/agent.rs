@@ -49,6 +49,34 @@ pub struct AgentDefinition {
     pub origin: AgentOrigin,
 }
 
+impl AgentDefinition {
+    /// Whether it is given the native tool of that name.
+    #[must_use]
+    pub fn has_tool(&self, name: &str) -> bool {
+        has(self.tools.native.as_deref(), &self.disallowed.native, name)
+    }
+
+    /// Whether it is given the skill of that name.
+    #[must_use]
+    pub fn has_skill(&self, name: &str) -> bool {
+        has(self.tools.skills.as_deref(), &self.disallowed.skills, name)
+    }
+}
+
+fn has(selected: Option<&[String]>, excluded: &[String], name: &str) -> bool {
+    let selected = selected.is_none_or(|names| names.iter().any(|it| it == name));
+    selected && !excluded.iter().any(|pattern| matches(pattern, name))
+}
+
+/// Whether a pattern, in which `*` stands for anything, fits a name.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    let Some(rest) = name.strip_prefix(head) else { return false };
+    (0..=rest.len()).filter(|at| rest.is_char_boundary(*at)).any(|at| matches(tail, &rest[at..]))
+}
+
 /// What an agent may be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -186,5 +214,34 @@ impl AgentSource {
             Self::OpenCode => "opencode",
             Self::CodingCode => "codingcode",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, name, expected) in [
+            ("Bash", "Bash", true),
+            ("Bash", "BashOutput", false),
+            ("Bash*", "BashOutput", true),
+            ("*", "anything", true),
+            ("Web*ch", "WebFetch", true),
+            ("Web*ch", "WebFetcher", false),
+            ("*é*", "caféine", true),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn what_is_excluded_is_not_given_whatever_was_selected() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let selected = names(&["Bash", "Read"]);
+        assert!(has(None, &[], "Read") && has(Some(&selected), &[], "Read"));
+        assert!(!has(Some(&selected), &[], "Edit") && !has(Some(&[]), &[], "Read"));
+        assert!(!has(Some(&selected), &names(&["Ba*"]), "Bash") && has(None, &names(&["Ba*"]), "Read"));
     }
 }

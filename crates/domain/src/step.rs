@@ -195,7 +195,9 @@ fn settle_begun(steps: &[Step], at: Timestamp) -> Vec<Step> {
     let begun = steps.iter().filter(|step| !step.is_finished()).cloned();
     let settled = begun.map(|mut step| {
         match &mut step.work {
-            StepWork::ToolCall { call, outcome } => *outcome = Some(ToolOutcome::interrupted(call, "was lost")),
+            StepWork::ToolCall { call, outcome } => {
+                *outcome = Some(ToolOutcome::interrupted(call, "was lost"))
+            }
             StepWork::ModelCall { outcome, .. } => *outcome = Some(Box::new(ModelOutcome::lost())),
         }
         Step { finished_at: Some(at), ..step }
@@ -203,13 +205,7 @@ fn settle_begun(steps: &[Step], at: Timestamp) -> Vec<Step> {
     settled.collect()
 }
 
-fn settle_calls(
-    calls: &[ToolCall],
-    steps: &[Step],
-    end: RunState,
-    epoch: Epoch,
-    at: Timestamp,
-) -> Vec<Step> {
+fn settle_calls(calls: &[ToolCall], steps: &[Step], end: RunState, epoch: Epoch, at: Timestamp) -> Vec<Step> {
     let settled = calls.iter().zip(0..).filter_map(|(call, index)| {
         let found = steps.iter().find(|step| step.call().is_some_and(|it| it.id == call.id));
         if found.is_some_and(Step::is_finished) {

@@ -8,7 +8,6 @@
 mod answer;
 mod deltas;
 mod ending;
-mod prompt;
 mod render;
 mod repeats;
 mod request;
@@ -197,7 +196,7 @@ impl AgentRun<'_> {
         let utterance = Utterance::new(self.stand.grant.run.id, question.request.message);
         let asked = self.put(&outgoing, concluding, &utterance).await;
         match asked {
-            Some(Ok(response)) => self.take_answer(question, response, concluding).await,
+            Some(Ok(response)) => self.take_answer(&question, response, concluding).await,
             Some(Err(error)) => {
                 let failure = Failure::new(error.code(), error.to_string());
                 let message = question.request.message;
@@ -205,13 +204,13 @@ impl AgentRun<'_> {
                 let mut outcome = ModelOutcome::without_answer(CallStatus::Failed, Some(failure.clone()));
                 outcome.parts = utterance.parts(&self.scene.model.reference.to_string());
                 outcome.duration_ms = question.duration_ms();
-                self.close(question, outcome);
+                self.close(&question, outcome);
                 self.failure = Some(failure);
                 self.concluded = true;
                 Ok(())
             }
             None => {
-                self.cut_short(question, &utterance);
+                self.cut_short(&question, &utterance);
                 Ok(())
             }
         }
@@ -306,7 +305,7 @@ impl AgentRun<'_> {
     }
 
     /// Commits an answer and prepares its calls. The last answer is left to the run's end.
-    async fn take_answer(&mut self, question: Question, response: Response, concluding: bool) -> Result<()> {
+    async fn take_answer(&mut self, question: &Question, response: Response, concluding: bool) -> Result<()> {
         self.answered += 1;
         let judge = Judge {
             tools: &self.scene.tools,
@@ -345,7 +344,7 @@ impl AgentRun<'_> {
             self.close(question, outcome);
             return Ok(());
         }
-        let mut steps = vec![self.to_step(&question, Some(outcome))];
+        let mut steps = vec![self.to_step(question, Some(outcome))];
         let messages = self.take_pending();
         self.slots = self.slots_of(wanted);
         for slot in self.slots.iter().filter(|slot| slot.is_done()) {
@@ -374,13 +373,13 @@ impl AgentRun<'_> {
     }
 
     /// Leaves a question with its outcome to the run's end.
-    fn close(&mut self, question: Question, outcome: ModelOutcome) {
-        let step = self.to_step(&question, Some(outcome));
+    fn close(&mut self, question: &Question, outcome: ModelOutcome) {
+        let step = self.to_step(question, Some(outcome));
         self.unsaved.push(step);
     }
 
     /// The question was dropped. Whoever takes the run over asks it again; in a run that ends, what was said until then stays.
-    fn cut_short(&mut self, question: Question, utterance: &Utterance) {
+    fn cut_short(&mut self, question: &Question, utterance: &Utterance) {
         if !matches!(self.stand.killed, Some(Killed::Cancelled | Killed::TimedOut)) {
             return;
         }

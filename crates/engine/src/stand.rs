@@ -252,7 +252,7 @@ impl<'a> Stand<'a> {
         match killed {
             Killed::Cancelled => (RunState::Cancelled, Failure::new(Code::Cancelled, cancel_reason)),
             Killed::TimedOut | Killed::Interrupted | Killed::Abandoned => {
-                let message = format!("the run did not end within {:?}", self.limit);
+                let message = format!("the run did not end within {:?}", self.grant.run.timeout);
                 (RunState::TimedOut, Failure::new(Code::RunTimedOut, message))
             }
         }

@@ -166,6 +166,39 @@ impl Pools {
     }
 }
 
+impl Pools {
+    async fn migrate(&self, backend: Backend) -> Result<()> {
+        let done = match self {
+            Self::Postgres(writer, _) => {
+                let mut connection = writer.acquire().await.map_err(db)?;
+                postgres::lift_time_limits(&mut connection).await?;
+                backend.migrator().run(&mut *connection).await
+            }
+            Self::Sqlite(writer, _) => backend.migrator().run(writer).await,
+        };
+        done.map_err(|error| Error::internal("the migration failed").with_source(error))
+    }
+
+    /// On SQLite nothing keeps two migrations apart. The slower one finds a step done, and goes on with the next, for as long as
+    /// there is progress.
+    async fn follow_another(&self, backend: Backend, mut found: i64, mut error: Error) -> Result<()> {
+        loop {
+            let now = self.schema(backend).await?;
+            if now.check().is_ok() {
+                return Ok(());
+            }
+            if now.found <= found {
+                return Err(error);
+            }
+            found = now.found;
+            error = match self.migrate(backend).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+        }
+    }
+}
+
 /// The driver's message may name host and user but never the password.
 fn opening_failed(error: sqlx::Error) -> Error {
     let refused = match &error {
@@ -222,20 +255,10 @@ pub async fn migrate(options: &Options) -> Result<SchemaStatus> {
     if before.found > before.wanted {
         before.check()?;
     }
-    let done = match &pools {
-        Pools::Postgres(writer, _) => {
-            let mut connection = writer.acquire().await.map_err(db)?;
-            postgres::lift_time_limits(&mut connection).await?;
-            backend.migrator().run(&mut *connection).await
-        }
-        Pools::Sqlite(writer, _) => backend.migrator().run(writer).await,
-    };
-    // On SQLite nothing keeps two migrations apart; the slower one finds its work done.
-    if done.is_err() && pools.schema(backend).await?.check().is_ok() {
-        return Ok(before);
+    match pools.migrate(backend).await {
+        Ok(()) => Ok(before),
+        Err(error) => pools.follow_another(backend, before.found, error).await.map(|()| before),
     }
-    done.map_err(|error| Error::internal("the migration failed").with_source(error))?;
-    Ok(before)
 }
 
 /// Reads the schema version without changing anything.

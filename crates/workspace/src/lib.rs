@@ -16,6 +16,7 @@
 
 mod agents;
 mod cache;
+mod choose;
 mod definitions;
 mod environment;
 mod files;
@@ -23,15 +24,18 @@ mod init;
 mod loader;
 mod parts;
 mod problem;
+mod prompt;
 mod report;
 mod resource;
 mod settings;
 mod source;
 mod text;
 
+pub use choose::Choice;
 pub use definitions::{Action, Definitions, RetryPolicy, Skill, ToolServer, ToolTransport};
 pub use environment::EnvironmentAccess;
 pub use init::{InitReport, Template, init};
 pub use loader::{Current, Loader, PlatformDirectories};
 pub use problem::{Problem, Severity};
+pub use prompt::Audience;
 pub use settings::{ModelAlias, PromptSettings, Segment, Settings, WorkspaceKind};

@@ -78,6 +78,22 @@ pub enum Segment {
 }
 
 impl Segment {
+    /// As it is written in settings.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::LlmOptimized => "llm_optimized",
+            Self::Agent => "agent",
+            Self::Actions => "actions",
+            Self::ProjectAgentsMd => "project_agents_md",
+            Self::Skills => "skills",
+            Self::AgentSwitches => "agent_switches",
+            Self::Subagents => "subagents",
+            Self::Environment => "environment",
+        }
+    }
+
     pub const DEFAULT_ORDER: [Self; 9] = [
         Self::Base,
         Self::LlmOptimized,

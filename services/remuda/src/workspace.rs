@@ -24,8 +24,6 @@ use crate::{
     serve::inferred_mode,
 };
 
-pub(crate) use self::resolve::model_named;
-
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   remuda workspace init                    make this directory a workspace

@@ -6,15 +6,11 @@ use std::{
 };
 
 use remuda_domain::{
-    Code, Error, TenantId,
-    agent::AgentDefinition,
+    TenantId,
     content::{Content, ContentHash},
-    error::Result,
-    model::ModelParameters,
 };
 use remuda_models::Models;
-use remuda_store::Grant;
-use remuda_workspace::{Definitions, Loader};
+use remuda_workspace::Loader;
 
 /// Texts that are remembered to be in the store.
 const MAX_KNOWN: usize = 10_000;
@@ -24,7 +20,6 @@ const MAX_KNOWN: usize = 10_000;
 pub struct AgentRuntime {
     pub(super) workspaces: Loader,
     pub(super) models: Models,
-    /// The model of agents that name none, in sessions that name none.
     default_model: Option<String>,
     known: Mutex<HashSet<(TenantId, ContentHash)>>,
 }
@@ -35,37 +30,9 @@ impl AgentRuntime {
         Self { workspaces, models, default_model, known: Mutex::default() }
     }
 
-    /// The model of a run that begins: the session's, its agent's, the installation's, or the only one there is.
-    pub(super) fn choose_model(
-        &self,
-        definitions: &Definitions,
-        agent: &AgentDefinition,
-        grant: &Grant,
-    ) -> Result<(String, ModelParameters)> {
-        let wanted = agent.model.as_ref();
-        let own = agent.parameters.or(wanted.map(|model| model.parameters).unwrap_or_default());
-        let named = grant.model.as_ref().or(wanted.map(|model| &model.reference));
-        if let Some(name) = named.or(self.default_model.as_ref()) {
-            return Ok(match definitions.settings.models.get(name) {
-                Some(alias) => (alias.reference.clone(), own.or(alias.parameters)),
-                None => (name.clone(), own),
-            });
-        }
-        let mut models = definitions.models.keys();
-        match (models.next(), models.next()) {
-            (Some(only), None) => Ok((only.to_string(), own)),
-            (none_or_many, _) => {
-                let message = match none_or_many {
-                    None => {
-                        "there is no model: define one in .openharness/models/*.yaml or in platform.models_dir"
-                    }
-                    Some(_) => {
-                        "nothing says which model to use: name one in the agent, or set platform.default_model"
-                    }
-                };
-                Err(Error::new(Code::MissingModel, message).at("model"))
-            }
-        }
+    /// The model of agents that name none, in sessions that name none.
+    pub(super) fn default_model(&self) -> Option<&str> {
+        self.default_model.as_deref()
     }
 
     /// Those of the contents that may not be in the store yet.

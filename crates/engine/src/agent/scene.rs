@@ -16,10 +16,10 @@ use remuda_models::ToolSpec;
 use remuda_sandbox::LazySandbox;
 use remuda_store::Grant;
 use remuda_tools::Registry;
-use remuda_workspace::{Current, Definitions, WorkspaceKind};
+use remuda_workspace::{Audience, Current, Definitions, WorkspaceKind};
 use tokio_util::sync::CancellationToken;
 
-use super::{prompt, toolset};
+use super::{skill, toolset};
 use crate::{Engine, patiently};
 
 /// Who acts in a run, and with what.
@@ -87,16 +87,22 @@ impl Engine {
             None => definitions.default_agent()?,
         };
         let (reference, parameters) = match begun {
-            Some(request) => (request.model.to_string(), request.parameters),
-            None => self.agents.choose_model(definitions, agent, grant)?,
+            Some(request) => (request.model.clone(), request.parameters),
+            None => {
+                let chosen =
+                    definitions.choose_model(agent, grant.model.as_deref(), self.agents.default_model())?;
+                (chosen.model.reference.clone(), chosen.parameters)
+            }
         };
         // Keys are not part of any version: the model comes from the registry as it is now.
-        let model = current.definitions.model(&reference)?.clone();
+        let model = current.definitions.model(&reference.to_string())?.clone();
         let sandbox = self.place_agent(grant, definitions).await?;
         let all = if sandbox.is_some() { self.tools.clone() } else { Registry::default() };
         let tools = toolset::of_agent(&all, agent, definitions, sandbox.is_some())?;
         let specs = toolset::specs(&tools);
-        let system = prompt::system_prompt(definitions, agent, &model, &tools, grant.run.created_at);
+        let reads_skills = tools.is_known(skill::NAME);
+        let audience = Audience { agent, model: &model, reads_skills, today: grant.run.created_at };
+        let system = definitions.system_prompt(&audience);
         Ok(Scene {
             definitions: content.clone(),
             agent: agent.clone(),

@@ -13,7 +13,7 @@ use remuda_workspace::{Definitions, Skill};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::toolset::excluded;
+pub(super) const NAME: &str = "Skill";
 
 /// Gives an agent its skills.
 #[derive(Debug)]
@@ -32,14 +32,10 @@ struct Arguments {
 impl SkillTool {
     /// Nothing if the agent has no skill.
     pub(super) fn of_agent(agent: &AgentDefinition, definitions: &Definitions) -> Option<Self> {
-        let wanted = |name: &str| {
-            let selected = agent.tools.skills.as_ref().is_none_or(|names| names.iter().any(|it| it == name));
-            selected && !excluded(&agent.disallowed.skills, name)
-        };
         let skills: BTreeMap<String, Skill> = definitions
             .skills
             .iter()
-            .filter(|(name, _)| wanted(name))
+            .filter(|(name, _)| agent.has_skill(name))
             .map(|(name, skill)| (name.clone(), skill.clone()))
             .collect();
         (!skills.is_empty()).then_some(Self { skills })
@@ -59,7 +55,7 @@ impl SkillTool {
 #[async_trait]
 impl Tool for SkillTool {
     fn name(&self) -> &str {
-        "Skill"
+        NAME
     }
 
     fn description(&self) -> &str {

@@ -1,5 +1,7 @@
 //! The engine on real parts: a SQLite store, the in-process transport, local tools, and models that play scenarios.
 
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
 mod agents;
 mod calls;
 mod choosing;

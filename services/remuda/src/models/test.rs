@@ -26,7 +26,7 @@ const QUESTION: &str = "This is a test of the connection. Answer with one short 
 
 pub(super) async fn test(name: &str, dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
     let (_, current) = workspace::load(dir, config).await?;
-    let model = workspace::model_named(&current.definitions, name)?;
+    let model = current.definitions.named_model(name)?.model;
     // Whoever tests wants to know what is wrong, not whether it passes with patience.
     let mut config = config.clone();
     config.models.max_attempts = 1;

@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode};
 
 use remuda_config::Config;
 use remuda_domain::{agent::AgentDefinition, error::Result, model::ModelDefinition};
-use remuda_workspace::{Definitions, Segment};
+use remuda_workspace::{Audience, Definitions};
 use serde_json::json;
 
 use super::{load, model_of, origin, tools};
@@ -63,35 +63,21 @@ pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: 
     }
     field("reminder", agent.system_reminder.clone().unwrap_or_default());
     let parts: Vec<String> = segments.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
-    field("system prompt", format!("about {bytes} bytes ({})", parts.join(", ")));
+    field("system prompt", format!("{bytes} bytes ({})", parts.join(", ")));
     sink.line("");
     sink.text(&sanitize(&agent.prompt));
     Ok(ExitCode::SUCCESS)
 }
 
-/// The parts of the system prompt and their sizes. Skills add a line each, which workers write.
+/// The parts of the system prompt and their sizes.
 fn segments(
     definitions: &Definitions,
     agent: &AgentDefinition,
     model: Option<&ModelDefinition>,
 ) -> Vec<(&'static str, usize)> {
-    let settings = &definitions.settings.prompt;
-    let tuned = || {
-        let model = model?;
-        let by_model = settings.by_model.get(&model.reference.to_string());
-        by_model.or_else(|| settings.by_provider.get(model.provider.as_str()))
-    };
-    let sized = |segment: &Segment| match segment {
-        Segment::Base => Some(("base", settings.base.as_ref()?.len())),
-        Segment::LlmOptimized => Some(("model", tuned()?.len())),
-        Segment::Agent => Some(("agent", agent.prompt.len())),
-        Segment::ProjectAgentsMd => Some(("AGENTS.md", definitions.instructions.as_ref()?.len())),
-        Segment::Skills => {
-            let lines =
-                definitions.skills.values().map(|skill| skill.name.len() + skill.description.len() + 5);
-            Some(("skills", lines.sum::<usize>())).filter(|(_, bytes)| *bytes > 0)
-        }
-        Segment::Actions | Segment::AgentSwitches | Segment::Subagents | Segment::Environment => None,
-    };
-    settings.order.iter().filter_map(sized).collect()
+    let Some(model) = model else { return Vec::new() };
+    let audience =
+        Audience { agent, model, reads_skills: !definitions.skills.is_empty(), today: chrono::Utc::now() };
+    let segments = definitions.prompt_segments(&audience);
+    segments.iter().map(|(segment, text)| (segment.as_str(), text.len())).collect()
 }
