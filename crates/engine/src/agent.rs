@@ -99,14 +99,14 @@ impl Engine {
     ) -> Result<Execution> {
         let scene = match self.scene(input, grant, &control.abandon).await {
             Ok(scene) => scene,
-            Err(error) => return Ok(self.refuse(input, grant, control, &error)),
+            Err(error) => return Ok(self.refuse(input, grant, control, &error).await),
         };
         let mut stand = Stand::new(self, grant, control, scene.sandbox.clone(), scene.time(grant));
         stand.calls.tools = scene.tools.clone();
         stand.limit = scene.limit(grant);
         let mut run = match AgentRun::resume(stand, scene, input).await {
             Ok(run) => run,
-            Err(error) => return Ok(self.refuse(input, grant, control, &error)),
+            Err(error) => return Ok(self.refuse(input, grant, control, &error).await),
         };
         let walked = run.walk().await;
         // Whichever way it goes on, nothing of this run is left here.

@@ -12,7 +12,7 @@ use remuda_domain::{
 };
 use remuda_sandbox::{LazySandbox, NoOutput};
 use remuda_tools::{BackgroundTasks, CallError, CallResult, Registry, ToolContext};
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// What calls of one run share.
@@ -27,6 +27,8 @@ pub(crate) struct CallContext {
     pub(crate) deadline: Instant,
     /// Kills whatever runs.
     pub(crate) kill: CancellationToken,
+    /// How many calls of the run go on at once.
+    pub(crate) room: Arc<Semaphore>,
 }
 
 impl CallContext {
@@ -60,6 +62,13 @@ impl CallContext {
     }
 
     async fn call(&self, call: &ToolCall) -> CallResult {
+        let _room = tokio::select! {
+            biased;
+            room = self.room.acquire() => room.map_err(|_| Error::internal("a run has no room for calls"))?,
+            () = self.kill.cancelled() => {
+                return Err(Error::new(Code::Cancelled, "the call was cancelled before it began").into());
+            }
+        };
         let missing = || Error::new(Code::UnknownTool, format!("this worker has no tool {}", call.tool));
         let tool = self.tools.get(&call.tool).ok_or_else(missing)?;
         let wanted = call.timeout.unwrap_or(limits::DEFAULT_TOOL_TIMEOUT);

@@ -13,7 +13,10 @@ use remuda_domain::{
 use remuda_sandbox::LazySandbox;
 use remuda_store::Grant;
 use remuda_tools::{BackgroundTasks, Registry};
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -27,6 +30,8 @@ use crate::{
 const SOON: Duration = Duration::from_millis(25);
 /// How long killed calls may take to be gone before they are dropped, which kills them again.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// Calls of one run that go on at once; more wait for room.
+const MAX_AT_ONCE: usize = 32;
 const NEVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Why everything that runs has to die.
@@ -77,6 +82,7 @@ impl<'a> Stand<'a> {
             background: Arc::new(BackgroundTasks::new(deadline)),
             deadline,
             kill: CancellationToken::new(),
+            room: Arc::new(Semaphore::new(MAX_AT_ONCE)),
         };
         let mut journal = Journal::new(
             Arc::clone(&engine.store),
@@ -252,7 +258,7 @@ impl<'a> Stand<'a> {
         match killed {
             Killed::Cancelled => (RunState::Cancelled, Failure::new(Code::Cancelled, cancel_reason)),
             Killed::TimedOut | Killed::Interrupted | Killed::Abandoned => {
-                let message = format!("the run did not end within {:?}", self.grant.run.timeout);
+                let message = format!("the run did not end within {:?}", self.limit);
                 (RunState::TimedOut, Failure::new(Code::RunTimedOut, message))
             }
         }

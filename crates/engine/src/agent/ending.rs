@@ -13,7 +13,7 @@ use crate::{
     Ending, Engine, Execution, HandOver, RunControl,
     journal::now,
     plan::Slot,
-    stand::{Stand, close_slots},
+    stand::{Killed, Stand, close_slots},
 };
 
 impl AgentRun<'_> {
@@ -57,18 +57,24 @@ impl AgentRun<'_> {
 
 impl Engine {
     /// Ends a run that nobody can act in. What the user said is kept: it was said.
-    pub(super) fn refuse(
+    pub(super) async fn refuse(
         &self,
         input: &MessageInput,
         grant: &Grant,
         control: &RunControl,
         error: &Error,
     ) -> Execution {
-        if false && control.abandon.is_cancelled() {
+        if control.abandon.is_cancelled() {
             return Execution::Abandoned;
         }
         let mut stand = Stand::new(self, grant, control, None, grant.time_left);
-        let failure = Failure::new(error.code(), error.to_string());
+        if control.cancel.is_cancelled() {
+            stand.killed = Some(Killed::Cancelled);
+        }
+        let (state, failure) = match stand.killed {
+            Some(killed) => stand.killed_end(killed, &stand.cancel_reason().await),
+            None => (RunState::Failed, Failure::new(error.code(), error.to_string())),
+        };
         tracing::info!(run = %grant.run.id, error = error.chain(), "the run cannot begin");
         let mut messages = Vec::new();
         if scene::last_request(&grant.steps).is_none() {
@@ -82,13 +88,13 @@ impl Engine {
             messages.push(message);
         }
         Execution::Ended(Box::new(Ending {
-            end: RunEnd { state: RunState::Failed, outcomes: Vec::new(), failure: Some(failure) },
+            end: RunEnd { state, outcomes: Vec::new(), failure: Some(failure) },
             started_at: grant.run.started_at.unwrap_or_else(now),
-            stopped_at: None,
+            stopped_at: (state == RunState::Cancelled).then(Instant::now),
             steps: remuda_domain::step::settle(
                 &grant.run.input,
                 &grant.steps,
-                RunState::Failed,
+                state,
                 grant.fence.epoch,
                 now(),
             ),
