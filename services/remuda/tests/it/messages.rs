@@ -212,7 +212,7 @@ async fn a_message_waits_in_line_as_it_was_sent() {
     assert_eq!(*stored, v1::MessageInput { id: stored.id.clone(), ..message });
     assert!(run.answer.is_empty());
     let (line, _) = queue(&client, "talk").await;
-    assert_eq!(line, [run.clone()]);
+    assert_eq!(line, std::slice::from_ref(&run));
     let talk = session(&client, "talk").await;
     assert_eq!((talk.agent.as_str(), talk.model.as_str(), talk.pending_runs), ("", "platform/small", 1));
     let history: Vec<v1::Event> =
