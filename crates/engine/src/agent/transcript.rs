@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Error, MessageId, RunId, SessionId, TenantId, ToolCallId,
+    Error, MessageId, RunId, RunState, SessionId, TenantId, ToolCallId,
     error::Result,
     message::{Message, Part, Role},
     page::PageRequest,
@@ -106,7 +106,7 @@ fn dangling(said: &[Said]) -> impl Iterator<Item = &Said> {
     })
 }
 
-/// Gives every call exactly one result: what the steps of its run know, or that nobody knows. Without it no provider would take
+/// Gives every call exactly one result: what the steps of its run know, or that it was never made. Without it no provider would take
 /// the history any more.
 pub(super) fn repair(said: &[Said], steps: &[Step]) -> Vec<Outgoing> {
     let known: HashMap<ToolCallId, &ToolOutcome> =
@@ -132,9 +132,9 @@ pub(super) fn repair(said: &[Said], steps: &[Step]) -> Vec<Outgoing> {
         }
         let results = message.uses().map(|call| {
             let outcome = given.get(&call.id).or_else(|| known.get(&call.id)).copied().cloned();
-            Part::ToolResult {
-                outcome: outcome.unwrap_or_else(|| ToolOutcome::interrupted(call, "was lost")),
-            }
+            // A call without a step had no effects: those that can have some are announced.
+            let never_made = || ToolOutcome::unreached(call, RunState::Failed);
+            Part::ToolResult { outcome: outcome.unwrap_or_else(never_made) }
         });
         outgoing.push(Outgoing::given(Role::Tool, results.collect()));
     }
@@ -257,7 +257,7 @@ mod tests {
         let expected = [
             (kept.id, CallStatus::Completed),
             (known.id, CallStatus::Completed),
-            (lost.id, CallStatus::Interrupted),
+            (lost.id, CallStatus::Skipped),
         ];
         assert_eq!(results(&outgoing[2]), expected);
         assert_eq!(outgoing.len(), 4);

@@ -120,6 +120,11 @@ async fn an_agent_mends_a_program_on_a_cluster() {
     let flags = ["--backend", "docker", "--image", image.name.as_str()];
     let boxed = mend(&cluster.cli, &repair_shop(second.path()), "boxed", &flags).await;
     assert_eq!(boxed, local);
+    // What is said comes piece by piece, through NATS and the stream service.
+    let followed = cluster.cli.json(&["run", "And now?", "--session", "local", "--follow"]).await;
+    let pieces = followed.iter().filter(|it| it["type"] == "delta" && it["kind"] == "text");
+    let said: String = pieces.filter_map(|piece| piece["text"].as_str()).collect();
+    assert!(!said.is_empty(), "{followed:?}");
 }
 
 /// Submits without waiting; gives the run.
