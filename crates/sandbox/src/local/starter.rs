@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use remuda_domain::error::{Error, Result};
+use remuda_domain::error::{Code, Error, Result};
 use remuda_supervisor::FromSupervisor;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -26,6 +26,9 @@ use crate::{files::HostFiles, supervised::Wire};
 
 /// How long a supervisor may take to begin; a busy machine takes a fraction of a second.
 const START_TIME: Duration = Duration::from_secs(10);
+/// How often that is tried, and the pause after the first time.
+const START_TRIES: u32 = 3;
+const START_PAUSE: Duration = Duration::from_millis(100);
 /// How long one is kept that nobody needs. By itself it ends after a minute.
 const SPARE_TIME: Duration = Duration::from_secs(30);
 /// How many a worker keeps; a session that finds no room starts its supervisors when it needs them.
@@ -132,7 +135,22 @@ impl Starter {
         }
     }
 
+    /// Starts a supervisor, again if it does not begin: it was told nothing yet, so nothing can have happened.
     async fn start(&self, cwd: Option<&str>) -> Result<Pipes> {
+        let mut tries = 1;
+        loop {
+            match self.try_start(cwd).await {
+                Err(error) if error.code() == Code::Unavailable && tries < START_TRIES => {
+                    tracing::warn!(error = %error.chain(), tries, "a supervisor is started again");
+                    sleep(START_PAUSE * tries).await;
+                    tries += 1;
+                }
+                started => return started,
+            }
+        }
+    }
+
+    async fn try_start(&self, cwd: Option<&str>) -> Result<Pipes> {
         let directory = self.files.root().directory(cwd.unwrap_or("."))?;
         let place = Place { workspace: &self.workspace, directory: &directory };
         let mut child = self
@@ -148,10 +166,13 @@ impl Starter {
         let group = Group::new(child, self.host.tasks.clone()).map_err(not_started)?;
         let (input, output) = pipes.ok_or_else(|| not_started(io::Error::other("no pipes")))?;
         let mut pipes = Pipes::new(group, input, output);
-        match timeout(START_TIME, pipes.receive()).await {
-            Ok(Ok(FromSupervisor::Ready)) => Ok(pipes),
-            _ => Err(Error::unavailable("the process that is to run the command does not begin")),
-        }
+        let cause = match timeout(START_TIME, pipes.receive()).await {
+            Ok(Ok(FromSupervisor::Ready)) => return Ok(pipes),
+            Ok(Ok(_)) => io::Error::other("it said something else first"),
+            Ok(Err(error)) => io::Error::other(error.chain()),
+            Err(_) => io::Error::other(format!("it said nothing for {START_TIME:?}")),
+        };
+        Err(Error::unavailable("the process that is to run the command does not begin").with_source(cause))
     }
 
     fn lock(&self) -> MutexGuard<'_, Spare> {
