@@ -9,6 +9,7 @@
 
 pub mod agent;
 pub mod content;
+mod distance;
 pub mod error;
 pub mod event;
 pub mod execution;
@@ -26,6 +27,7 @@ pub mod task;
 pub mod tool;
 pub mod worker;
 
+pub use distance::distance;
 pub use error::{Code, Error, Result};
 pub use event::{Cursor, Event, EventBody};
 pub use ids::{
