@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::ModelParameters;
+pub use crate::permission::{PermissionAction, PermissionMode, PermissionRule};
 
 /// An agent, wherever and in whichever format it was defined.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +47,9 @@ pub struct AgentDefinition {
     /// In order; the last that matches decides.
     #[serde(default)]
     pub permission: Vec<PermissionRule>,
+    /// How far its sessions go without asking, unless they say otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
     pub origin: AgentOrigin,
 }
 
@@ -146,7 +150,12 @@ pub struct AgentPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_timeout: Option<Duration>,
     pub parallel_tool_calls: bool,
+    /// Delegations of one run that go on at once; more wait for their turn.
     pub max_concurrent_subagents: u32,
+    /// Delegations of one run in all.
+    pub max_subagents: u32,
+    /// Switches in one run.
+    pub max_switches: u32,
 }
 
 impl AgentPolicy {
@@ -163,26 +172,10 @@ impl Default for AgentPolicy {
             tool_timeout: None,
             parallel_tool_calls: true,
             max_concurrent_subagents: 4,
+            max_subagents: 64,
+            max_switches: 16,
         }
     }
-}
-
-/// One rule of what an agent may do, in the terms of OpenCode.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PermissionRule {
-    /// A tool or a kind of them, such as `edit` or `bash`; may hold `*`.
-    pub permission: String,
-    /// What of it, such as a path or a command; may hold `*` and `?`.
-    pub pattern: String,
-    pub action: PermissionAction,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PermissionAction {
-    Allow,
-    Ask,
-    Deny,
 }
 
 /// Where an agent was defined.

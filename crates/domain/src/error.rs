@@ -166,6 +166,28 @@ codes! {
     ModelAnswerInvalid => "model_answer_invalid", FailedPrecondition, 424;
     /// The same call gave the same result too often.
     RepeatedCall => "repeated_call", FailedPrecondition, 409;
+    /// An agent delegated deeper, or more often, than it may.
+    DelegationLimit => "delegation_limit", FailedPrecondition, 409;
+    /// An agent switched more often than it may.
+    SwitchLimit => "switch_limit", FailedPrecondition, 409;
+    /// A rule does not allow the call.
+    CallDenied => "call_denied", PermissionDenied, 403;
+    /// A person did not allow the call.
+    CallRejected => "call_rejected", PermissionDenied, 403;
+    /// The call needs a person's approval, and the session's policy is not to wait for one.
+    ApprovalUnattended => "approval_unattended", FailedPrecondition, 409;
+    /// The approval does not exist, or belongs to another tenant.
+    ApprovalNotFound => "approval_not_found", NotFound, 404;
+    /// It was decided before, or nothing is left to decide.
+    ApprovalDecided => "approval_decided", FailedPrecondition, 409;
+    /// Nobody decided in time. This is not a refusal.
+    ApprovalExpired => "approval_expired", FailedPrecondition, 409;
+    /// The call is not the one that was looked at.
+    ApprovalChanged => "approval_changed", Aborted, 409;
+    /// The budget does not hold what the next call may cost.
+    BudgetExceeded => "budget_exceeded", ResourceExhausted, 402;
+    /// A budget in money needs a model with a price.
+    ModelUnpriced => "model_unpriced", FailedPrecondition, 409;
     /// A definition of a workspace cannot be used.
     DefinitionInvalid => "definition_invalid", FailedPrecondition, 422;
     /// The command would wait for someone to type.

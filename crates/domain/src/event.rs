@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
-    ids::{EventId, MessageId, RunId, SessionId, ToolCallId, WorkerId},
+    approval::{ApprovalRequest, ApprovalState},
+    budget::{Budget, Micros},
+    ids::{ApprovalId, EventId, MessageId, RunId, SessionId, ToolCallId, WorkerId},
     message::{Part, Role},
     model::{FinishReason, ModelRef, Usage},
     run::{Failure, ParkReason, RunState},
@@ -70,7 +72,16 @@ pub enum EventBody {
     #[serde(rename = "model.started")]
     ModelStarted { message: MessageId, agent: String, model: ModelRef },
     #[serde(rename = "model.completed")]
-    ModelCompleted { message: MessageId, finish: FinishReason, usage: Usage, attempts: u32, duration_ms: u64 },
+    ModelCompleted {
+        message: MessageId,
+        finish: FinishReason,
+        usage: Usage,
+        /// In millionths of a dollar, if the model has a price.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<Micros>,
+        attempts: u32,
+        duration_ms: u64,
+    },
     #[serde(rename = "model.failed")]
     ModelFailed { message: MessageId, failure: Failure },
     /// A message entered the transcript.
@@ -82,6 +93,55 @@ pub enum EventBody {
         agent: Option<String>,
         parts: Vec<Part>,
     },
+    /// Another agent leads from here on.
+    #[serde(rename = "agent.switched")]
+    AgentSwitched { call: ToolCallId, from: String, to: String },
+    /// A run of another session works for this one. Its own events are in that session.
+    #[serde(rename = "subagent.started")]
+    SubagentStarted {
+        call: ToolCallId,
+        session: SessionId,
+        run: RunId,
+        agent: String,
+        description: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        background: bool,
+    },
+    /// Its result is known here.
+    #[serde(rename = "subagent.ended")]
+    SubagentEnded { call: ToolCallId, session: SessionId, run: RunId, agent: String, state: RunState },
+    /// A call waits for a person.
+    #[serde(rename = "approval.requested")]
+    ApprovalRequested {
+        approval: ApprovalId,
+        request: Box<ApprovalRequest>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_at: Option<Timestamp>,
+    },
+    /// It waits no longer: someone decided, or it expired, or its run ended.
+    #[serde(rename = "approval.decided")]
+    ApprovalDecided {
+        approval: ApprovalId,
+        call: ToolCallId,
+        state: ApprovalState,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        message: String,
+    },
+    /// What was said up to some message is sent as a summary from here on.
+    #[serde(rename = "context.compacted")]
+    ContextCompacted {
+        /// The message that holds the summary.
+        message: MessageId,
+        /// The last message that it stands for.
+        through: MessageId,
+        tokens_before: u64,
+        tokens_after: u64,
+    },
+    /// What the run, or its session, may spend was changed.
+    #[serde(rename = "budget.changed")]
+    BudgetChanged { budget: Budget },
     #[serde(rename = "run.completed")]
     RunCompleted,
     #[serde(rename = "run.failed")]
@@ -116,6 +176,13 @@ impl EventBody {
             Self::ModelCompleted { .. } => "model.completed",
             Self::ModelFailed { .. } => "model.failed",
             Self::MessageCompleted { .. } => "message.completed",
+            Self::AgentSwitched { .. } => "agent.switched",
+            Self::SubagentStarted { .. } => "subagent.started",
+            Self::SubagentEnded { .. } => "subagent.ended",
+            Self::ApprovalRequested { .. } => "approval.requested",
+            Self::ApprovalDecided { .. } => "approval.decided",
+            Self::ContextCompacted { .. } => "context.compacted",
+            Self::BudgetChanged { .. } => "budget.changed",
             Self::RunCompleted => "run.completed",
             Self::RunFailed(_) => "run.failed",
             Self::RunCancelled { .. } => "run.cancelled",

@@ -17,17 +17,20 @@ use crate::{
 pub enum Scope {
     Read,
     Write,
+    /// Decide about calls that wait for a person.
+    Approve,
     Admin,
 }
 
 impl Scope {
-    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Approve, Self::Admin];
 
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Approve => "approve",
             Self::Admin => "admin",
         }
     }
@@ -46,7 +49,7 @@ impl FromStr for Scope {
         Self::ALL
             .into_iter()
             .find(|scope| scope.as_str() == text)
-            .ok_or_else(|| Error::invalid("scope", "expected read, write or admin"))
+            .ok_or_else(|| Error::invalid("scope", "expected read, write, approve or admin"))
     }
 }
 
@@ -60,10 +63,12 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Fails unless the caller has the scope. Write includes read.
+    /// Fails unless the caller has the scope. Write and approve include read.
     pub fn require(&self, scope: Scope) -> Result<()> {
-        let covered =
-            self.scopes.iter().any(|held| *held == scope || (*held == Scope::Write && scope == Scope::Read));
+        let includes = |held: &Scope| {
+            *held == scope || (matches!(held, Scope::Write | Scope::Approve) && scope == Scope::Read)
+        };
+        let covered = self.scopes.iter().any(includes);
         if covered {
             return Ok(());
         }

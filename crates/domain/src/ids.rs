@@ -128,6 +128,8 @@ typed_id! {
     MessageId, "msg", "message_id";
     /// One write of a session's owner, so that it can be repeated without being done twice.
     CommitId, "cmt", "commit_id";
+    /// A call that waits for a person.
+    ApprovalId, "apr", "approval_id";
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@
 //! It does no I/O, spawns nothing and reads no clock: callers pass time in.
 
 pub mod agent;
+pub mod approval;
+pub mod budget;
 pub mod content;
 mod distance;
 pub mod error;
@@ -19,6 +21,7 @@ pub mod limits;
 pub mod message;
 pub mod model;
 pub mod page;
+pub mod permission;
 pub mod pool;
 pub mod run;
 pub mod session;
@@ -31,7 +34,7 @@ pub use distance::distance;
 pub use error::{Code, Error, Result};
 pub use event::{Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, CommitId, EventId, MessageId, RunId, SandboxId, SessionId, StepId, TenantId, ToolCallId,
+    ApiKeyId, ApprovalId, CommitId, EventId, MessageId, RunId, SandboxId, SessionId, StepId, TenantId, ToolCallId,
     WorkerId, WorkspaceId,
 };
 pub use pool::Pool;

@@ -44,6 +44,8 @@ pub enum Part {
     Reasoning { reasoning: Reasoning },
     ToolUse { call: ToolCall },
     ToolResult { outcome: ToolOutcome },
+    /// What is sent to models in place of everything up to and with the message `through`.
+    Summary { text: String, through: MessageId },
 }
 
 impl Part {

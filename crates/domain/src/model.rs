@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::{
+    budget::Price,
+    error::{Error, Result},
+};
 
 /// Which wire format a model is spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -53,6 +56,14 @@ pub struct ModelDefinition {
     pub headers: BTreeMap<String, Secret>,
     #[serde(default)]
     pub parameters: ModelParameters,
+    /// Tokens that a question and its answer may have together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<u64>,
+    /// Tokens that an answer may have at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
     /// Anything else that was said about it.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
@@ -237,6 +248,9 @@ mod tests {
             key: Some(Secret::new("sk-hidden")),
             headers: BTreeMap::from([("x".to_owned(), Secret::new("sk-hidden"))]),
             parameters: ModelParameters::default(),
+            context_window: None,
+            max_output_tokens: None,
+            price: None,
             metadata: serde_json::Map::new(),
         };
         let json = serde_json::to_string(&definition).unwrap();

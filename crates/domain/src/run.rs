@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Timestamp,
     error::{Code, Error},
+    budget::{Budget, Total},
     ids::{MessageId, RunId, SessionId, TenantId},
     message::Part,
     tool::{ToolCall, ToolOutcome},
@@ -270,6 +271,12 @@ pub struct Run {
     pub failure: Option<Failure>,
     pub cancel: Option<CancelRequest>,
     pub parked: Option<Parked>,
+    /// The run that this one works for. It ends before that one does.
+    pub parent: Option<RunId>,
+    /// What it spent so far, without the runs below it.
+    pub spent: Total,
+    /// How much it and the runs below it may spend, if that was said.
+    pub budget: Option<Budget>,
     /// How long it was parked in all. A parked run's time stands still.
     pub paused: Duration,
     pub idempotency_key: Option<String>,

@@ -12,8 +12,10 @@ use crate::{
     Timestamp,
     error::{Code, Error, Result},
     event::Cursor,
+    budget::Budget,
     execution::ExecutionChoice,
     ids::{CommitId, RunId, SessionId, TenantId, WorkerId, WorkspaceId},
+    permission::SessionPermissions,
     pool::Pool,
     run::IfBusy,
 };
@@ -211,6 +213,11 @@ pub struct Session {
     pub agent: Option<String>,
     /// The model it was made with; its agent's when missing.
     pub model: Option<String>,
+    pub permissions: SessionPermissions,
+    /// How many sessions are above it.
+    pub depth: u32,
+    /// How much it and the sessions below it may spend, if that was said.
+    pub budget: Option<Budget>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

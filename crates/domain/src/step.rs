@@ -1,12 +1,14 @@
 //! Steps: the durable units inside a run.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{
     Timestamp,
     content::ContentHash,
     error::Code,
-    ids::{MessageId, StepId},
+    budget::Micros,
+    ids::{ApprovalId, MessageId, RunId, SessionId, StepId},
     message::{Part, Role, text_of},
     model::{FinishReason, ModelParameters, ModelRef, Usage},
     run::{Failure, RunInput, RunState},
@@ -38,6 +40,8 @@ pub enum StepWork {
         call: ToolCall,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         outcome: Option<ToolOutcome>,
+        #[serde(default, skip_serializing_if = "CallLinks::is_none")]
+        links: CallLinks,
     },
     ModelCall {
         request: Box<ModelRequest>,
@@ -85,6 +89,15 @@ impl Step {
         }
     }
 
+    /// What its tool call waits for, or waited for.
+    #[must_use]
+    pub const fn links(&self) -> Option<&CallLinks> {
+        match &self.work {
+            StepWork::ToolCall { links, .. } => Some(links),
+            StepWork::ModelCall { .. } => None,
+        }
+    }
+
     #[must_use]
     pub const fn is_finished(&self) -> bool {
         match &self.work {
@@ -94,12 +107,60 @@ impl Step {
     }
 }
 
+/// What a call waits for, or waited for, outside of its run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallLinks {
+    /// Asked before the call is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalId>,
+    /// It was approved, and the call may have begun.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub approved: bool,
+    /// The arguments that whoever approved the call gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edited: Option<Value>,
+    /// The run that does the work of the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub child: Option<Child>,
+}
+
+impl CallLinks {
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.approval.is_none() && self.edited.is_none() && self.child.is_none()
+    }
+
+    /// The call has not begun, because nobody has approved it yet.
+    #[must_use]
+    pub const fn awaits_approval(&self) -> bool {
+        self.approval.is_some() && !self.approved
+    }
+
+    /// Whether an unfinished call with these links has surely had no effects of its own.
+    #[must_use]
+    pub const fn is_harmless(&self) -> bool {
+        self.awaits_approval() || self.child.is_some()
+    }
+}
+
+/// A run below another one, in a session of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Child {
+    pub session: SessionId,
+    pub run: RunId,
+    pub agent: String,
+    /// The call was over when the child began; its result is told later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub background: bool,
+}
+
 /// What the last model of a run said, if that was an answer.
 #[must_use]
 pub fn answer(steps: &[Step]) -> Option<String> {
     let outcome = steps.iter().rev().find_map(|step| match &step.work {
-        StepWork::ModelCall { outcome, .. } => outcome.as_deref(),
-        StepWork::ToolCall { .. } => None,
+        StepWork::ModelCall { request, outcome } if request.purpose.is_answer() => outcome.as_deref(),
+        StepWork::ModelCall { .. } | StepWork::ToolCall { .. } => None,
     })?;
     (outcome.status == CallStatus::Completed).then(|| text_of(&outcome.parts)).filter(|text| !text.is_empty())
 }
@@ -124,6 +185,32 @@ pub struct ModelRequest {
     /// The last call that the agent's `max_steps` allows: it was told to conclude.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub concluding: bool,
+    #[serde(default, skip_serializing_if = "Purpose::is_answer")]
+    pub purpose: Purpose,
+    /// Children in the background whose end this question tells of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reported: Vec<RunId>,
+    /// Results of tools up to this message were sent as a note that they were left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleared: Option<MessageId>,
+}
+
+/// Why a model is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// To go on with the run.
+    #[default]
+    Answer,
+    /// To sum up what was said so far, because it grows too long.
+    Summary,
+}
+
+impl Purpose {
+    #[must_use]
+    pub const fn is_answer(&self) -> bool {
+        matches!(self, Self::Answer)
+    }
 }
 
 /// Messages as they were sent.
@@ -132,6 +219,8 @@ pub struct ModelRequest {
 pub enum Sent {
     /// All messages of the session's transcript from one to another.
     Stored { first: MessageId, last: MessageId, count: u32 },
+    /// The same, with the results of tools left out.
+    Cleared { first: MessageId, last: MessageId, count: u32 },
     /// One that is not in the transcript in this form.
     Given { role: Role, parts: Vec<Part> },
 }
@@ -146,6 +235,9 @@ pub struct ModelOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<FinishReason>,
     pub usage: Usage,
+    /// What it cost, in millionths of a dollar, if its model has a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Micros>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     pub duration_ms: u64,
@@ -165,6 +257,7 @@ impl ModelOutcome {
             parts: Vec::new(),
             finish: None,
             usage: Usage::default(),
+            cost: None,
             failure,
             duration_ms: 0,
             attempts: 0,
@@ -186,17 +279,20 @@ impl ModelOutcome {
 pub fn settle(input: &RunInput, steps: &[Step], end: RunState, epoch: Epoch, at: Timestamp) -> Vec<Step> {
     match input {
         RunInput::Tools(input) => settle_calls(&input.calls, steps, end, epoch, at),
-        RunInput::Message(_) => settle_begun(steps, at),
+        RunInput::Message(_) => settle_begun(steps, end, at),
     }
 }
 
 /// An agent's run has no calls but those that its steps tell of.
-fn settle_begun(steps: &[Step], at: Timestamp) -> Vec<Step> {
+fn settle_begun(steps: &[Step], end: RunState, at: Timestamp) -> Vec<Step> {
     let begun = steps.iter().filter(|step| !step.is_finished()).cloned();
     let settled = begun.map(|mut step| {
         match &mut step.work {
-            StepWork::ToolCall { call, outcome } => {
-                *outcome = Some(ToolOutcome::interrupted(call, "was lost"))
+            StepWork::ToolCall { call, outcome, links } => {
+                *outcome = Some(match links.is_harmless() {
+                    true => ToolOutcome::unreached(call, end),
+                    false => ToolOutcome::interrupted(call, "was lost"),
+                });
             }
             StepWork::ModelCall { outcome, .. } => *outcome = Some(Box::new(ModelOutcome::lost())),
         }
@@ -217,7 +313,8 @@ fn settle_calls(calls: &[ToolCall], steps: &[Step], end: RunState, epoch: Epoch,
         };
         let (id, started_at, epoch) =
             found.map_or((StepId::new(), at, epoch), |step| (step.id, step.started_at, step.epoch));
-        let work = StepWork::ToolCall { call: call.clone(), outcome: Some(outcome) };
+        let links = found.and_then(Step::links).cloned().unwrap_or_default();
+        let work = StepWork::ToolCall { call: call.clone(), outcome: Some(outcome), links };
         Some(Step { id, index, work, started_at, finished_at: Some(at), epoch })
     });
     settled.collect()

@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    ApiKeyId, CommitId, Cursor, Event, Fence, MessageId, Pool, Run, RunId, RunInput, RunState, SandboxId,
-    SessionId, TenantId, Timestamp, WorkerId, WorkspaceId,
+    ApiKeyId, ApprovalId, CommitId, Cursor, Event, Fence, MessageId, Pool, Run, RunId, RunInput, RunState,
+    SandboxId, SessionId, StepId, TenantId, Timestamp, WorkerId, WorkspaceId,
+    approval::{Answer, Approval, ApprovalRequest, ApprovalState},
+    budget::{Amount, Budget, Limit, Spent, Total},
     content::{Content, ContentHash},
     error::Result,
     event::NewEvent,
     execution::{ExecutionChoice, SandboxRecord},
-    identity::{ApiKey, Scope, Tenant},
+    identity::{ApiKey, Principal, Scope, Tenant},
     message::{Message, Part, Role},
     page::{Page, PageRequest},
-    run::{IfBusy, ParkReason, RunEnd},
+    permission::SessionPermissions,
+    run::{Failure, IfBusy, ParkReason, RunEnd},
     session::{Head, Session, SessionRef, SessionStatus, Workspace},
     step::Step,
     task::{TaskRound, TaskStatus},
@@ -22,12 +25,36 @@ use remuda_domain::{
 
 /// Everything a process needs from the truth.
 pub trait Store:
-    Identity + Sessions + Runs + Ownership + Events + Fleet + Sandboxes + Send + Sync + 'static
+    Identity
+    + Sessions
+    + Runs
+    + Trees
+    + Approvals
+    + Budgets
+    + Ownership
+    + Events
+    + Fleet
+    + Sandboxes
+    + Send
+    + Sync
+    + 'static
 {
 }
 
 impl<T> Store for T where
-    T: Identity + Sessions + Runs + Ownership + Events + Fleet + Sandboxes + Send + Sync + 'static
+    T: Identity
+        + Sessions
+        + Runs
+        + Trees
+        + Approvals
+        + Budgets
+        + Ownership
+        + Events
+        + Fleet
+        + Sandboxes
+        + Send
+        + Sync
+        + 'static
 {
 }
 
@@ -126,6 +153,8 @@ pub struct NewSession {
     pub execution: ExecutionChoice,
     pub agent: Option<String>,
     pub model: Option<String>,
+    pub permissions: SessionPermissions,
+    pub budget: Option<Limit>,
 }
 
 /// What to change of a session; the rest stays.
@@ -134,6 +163,8 @@ pub struct SessionUpdate {
     pub title: Option<String>,
     pub agent: Option<String>,
     pub model: Option<String>,
+    /// All of them: what is said here replaces what was said before, also what people answered `always` with.
+    pub permissions: Option<SessionPermissions>,
 }
 
 #[derive(Clone, Debug)]
@@ -184,6 +215,8 @@ pub struct NewRun {
     pub if_busy: IfBusy,
     pub idempotency: Option<Idempotency>,
     pub traceparent: Option<String>,
+    /// How much the run and those below it may spend.
+    pub budget: Option<Limit>,
 }
 
 /// Makes a retried submit return the first one's run.
@@ -266,6 +299,132 @@ pub struct Situation {
     pub free_slots: u32,
 }
 
+/// Runs below runs. A child is made by a commit of its parent ([`Commit::children`]), in a session of its own.
+#[async_trait]
+pub trait Trees {
+    /// How these runs stand, in no order. Runs that do not exist are left out.
+    async fn look_at_children(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<ChildReport>>;
+    /// Lets a parked run go on if what it waits for has come ([`Parking`]). Called with every end of a child; nothing happens,
+    /// and nothing is wrong, if the run is not parked or has to wait on.
+    async fn settle_parked(&self, tenant: TenantId, run: RunId) -> Result<Option<SessionChange>>;
+    /// Asks for every unfinished run below this one to stop.
+    async fn cancel_children(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<CancelledRuns>;
+    /// The sessions directly below one, oldest first.
+    async fn list_child_sessions(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        page: &PageRequest,
+    ) -> Result<Page<Session>>;
+    /// What a session and all sessions below it have spent; the first is without those below.
+    async fn session_totals(&self, tenant: TenantId, session: SessionId) -> Result<(Total, Total)>;
+    /// The same for a run.
+    async fn run_totals(&self, tenant: TenantId, run: RunId) -> Result<(Total, Total)>;
+}
+
+/// How a child stands, for its parent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChildReport {
+    pub run: RunId,
+    pub session: SessionId,
+    pub state: RunState,
+    /// What its agent said last, else what its last tool gave.
+    pub answer: Option<String>,
+    pub failure: Option<Failure>,
+}
+
+/// A run that a commit of its parent makes.
+#[derive(Clone, Debug)]
+pub struct NewChild {
+    /// The session to make, or, without one, `session` exists and is a child of the parent's session.
+    pub new_session: Option<ChildSession>,
+    pub session: SessionId,
+    pub run: RunId,
+    pub input: RunInput,
+    pub timeout: Duration,
+}
+
+/// A session of a child. Workspace, pool and execution are its parent's.
+#[derive(Clone, Debug)]
+pub struct ChildSession {
+    pub title: String,
+    pub agent: String,
+    pub model: Option<String>,
+    pub permissions: SessionPermissions,
+}
+
+/// Calls that wait for a person.
+#[async_trait]
+pub trait Approvals {
+    /// Fails with `approval_not_found`.
+    async fn get_approval(&self, tenant: TenantId, approval: ApprovalId) -> Result<Approval>;
+    /// Newest first.
+    async fn list_approvals(
+        &self,
+        tenant: TenantId,
+        filter: &ApprovalFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Approval>>;
+    /// Decides, by the rules of [`Approval::check`], and lets the run go on if it is parked. `always` adds the rules to the
+    /// session's permissions.
+    async fn decide(&self, caller: &Principal, approval: ApprovalId, answer: &Answer) -> Result<Decided>;
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ApprovalFilter {
+    pub state: Option<ApprovalState>,
+    pub session: Option<SessionId>,
+    pub run: Option<RunId>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Decided {
+    pub approval: Approval,
+    pub change: SessionChange,
+}
+
+/// A question to people that a commit asks.
+#[derive(Clone, Debug)]
+pub struct NewApproval {
+    pub id: ApprovalId,
+    pub request: ApprovalRequest,
+    /// How long it may stay open, by the database's clock.
+    pub expires_in: Option<Duration>,
+}
+
+/// What may be spent.
+#[async_trait]
+pub trait Budgets {
+    /// Holds an amount for a question before it is asked, in every budget that covers the run. Asked again for the same step,
+    /// the amount replaces the earlier one. It is given back with what the step [spent](Commit::spent), or with the run's end.
+    async fn reserve(&self, fence: Fence, run: RunId, step: StepId, amount: Amount) -> Result<Reserved>;
+    /// Changes a limit, or makes one, and lets runs go on that wait for it and now have room. Fails with `run_not_found` or
+    /// `session_not_found`.
+    async fn set_budget(&self, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    /// Also when no budget covers the run.
+    Held,
+    /// There is no room for it in this one.
+    Refused(Budget),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetOf {
+    Run(RunId),
+    Session(SessionId),
+}
+
+#[derive(Clone, Debug)]
+pub struct BudgetChange {
+    pub budget: Budget,
+    /// Runs that go on.
+    pub resumed: Vec<RunId>,
+    pub changes: Vec<SessionChange>,
+}
+
 /// What workers do to sessions they own.
 #[async_trait]
 pub trait Ownership {
@@ -313,6 +472,18 @@ pub struct Grant {
     /// The agent that leads the session, and the model it was made with, as far as it was said.
     pub agent: Option<String>,
     pub model: Option<String>,
+    pub permissions: SessionPermissions,
+    /// How many sessions are above this one.
+    pub depth: u32,
+    /// A budget covers the run: every question has to be [reserved](Budgets::reserve). Whether that budget limits money.
+    pub budgeted: Option<Budgeted>,
+}
+
+/// What the budgets that cover a run limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budgeted {
+    pub tokens: bool,
+    pub money: bool,
 }
 
 /// What a worker writes at once.
@@ -329,6 +500,10 @@ pub struct Commit {
     /// Texts that the steps name by their hash. What is stored already is left alone.
     pub contents: Vec<Content>,
     pub events: Vec<NewEvent>,
+    pub children: Vec<NewChild>,
+    pub approvals: Vec<NewApproval>,
+    /// What questions have cost. A step counts once, however often it is told of.
+    pub spent: Vec<Spent>,
     pub then: Then,
 }
 
@@ -340,10 +515,30 @@ pub enum Then {
     /// The run goes back to the head of the line for another worker, and the session is given up. If someone has asked
     /// for the run to stop, it ends instead.
     HandOver,
-    /// The run waits as data, and the session is given up.
-    Park(ParkReason),
+    /// The run waits as data, and the session is given up. If what it waits for has come already, it goes back to the head of
+    /// the line instead.
+    Park(Parking),
     /// The run ends, and the worker moves on to the next one of the session.
     End(Finish),
+}
+
+/// What a run waits for. It goes on when `needed` of all these have come: children have ended, approvals are pending no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parking {
+    pub reason: ParkReason,
+    pub children: Vec<RunId>,
+    pub approvals: Vec<ApprovalId>,
+    pub needed: u32,
+    /// For `budget`: what could not be reserved. The run goes on when there is room for it.
+    pub amount: Option<Amount>,
+}
+
+impl Parking {
+    /// Waits until someone says so.
+    #[must_use]
+    pub const fn on(reason: ParkReason) -> Self {
+        Self { reason, children: Vec::new(), approvals: Vec::new(), needed: 0, amount: None }
+    }
 }
 
 /// Ends a run.
@@ -376,6 +571,12 @@ pub struct Committed {
     pub next: Option<Box<Grant>>,
     /// The commit gave the session up (nothing waits, or the worker asked for it).
     pub released: bool,
+    /// Sessions of new children, to be woken.
+    pub children: Vec<SessionChange>,
+    /// After an end: the run that may wait for this one, see [`Trees::settle_parked`].
+    pub parent: Option<RunId>,
+    /// After an end: there are unfinished runs below it, see [`Trees::cancel_children`].
+    pub has_children: bool,
 }
 
 /// Reading the event stream.
@@ -415,6 +616,14 @@ pub trait Fleet {
     async fn take_back(&self, limit: u32) -> Result<TakenBack>;
     /// Ends runs that started, that nobody executes now, and whose time is over.
     async fn end_overdue(&self, limit: u32) -> Result<TakenBack>;
+    /// Lets parked runs go on whose wait is over and whom nobody told, at most `limit` at once.
+    async fn resume_ready(&self, limit: u32) -> Result<TakenBack>;
+    /// Asks for runs to stop whose parent is over.
+    async fn stop_orphans(&self, limit: u32) -> Result<CancelledRuns>;
+    /// Closes approvals that nobody decided in time, and lets their runs go on.
+    async fn expire_approvals(&self, limit: u32) -> Result<TakenBack>;
+    /// How long until the next approval expires.
+    async fn next_approval_end(&self) -> Result<Option<Duration>>;
     /// How long until the next lease of a worker could end.
     async fn next_lease_end(&self) -> Result<Option<Duration>>;
     /// Ends every lease, of workers and of leaders, and says how many workers had one. Only for the embedded mode, where a

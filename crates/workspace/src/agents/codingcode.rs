@@ -116,6 +116,7 @@ fn agent(name: &str, document: &Document, fields: &Fields<'_>) -> Outcome {
         background: false,
         color: None,
         permission,
+        permission_mode: None,
         origin: AgentOrigin { source: AgentSource::CodingCode, file: Some(place.file().to_owned()) },
     };
     let wanted = |name| WantedModel {
@@ -172,11 +173,7 @@ fn permission_mode(fields: &Fields<'_>) -> Vec<PermissionRule> {
         Bypass,
     }
     let modes = [("default", Mode::Default), ("acceptEdits", Mode::AcceptEdits), ("bypass", Mode::Bypass)];
-    let rule = |permission: &str, action| PermissionRule {
-        permission: permission.to_owned(),
-        pattern: "*".to_owned(),
-        action,
-    };
+    let rule = |permission: &str, action| PermissionRule::new(permission, "*", action);
     match fields.choice("permissionMode", &modes) {
         None => Vec::new(),
         Some(Mode::Default) => {

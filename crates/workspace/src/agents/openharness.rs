@@ -87,6 +87,7 @@ pub(super) fn agent(
         background: fields.boolean("background").unwrap_or(false),
         color: color(&fields),
         permission: permission::take(&fields),
+        permission_mode: None,
         origin: AgentOrigin { source, file: Some(place.file().to_owned()) },
     };
     permission::remove_denied_tools(&mut definition);
@@ -186,6 +187,8 @@ fn policy(fields: &Fields<'_>) -> AgentPolicy {
         max_concurrent_subagents: fields
             .integer("max_concurrent_subagents", 1, 100)
             .unwrap_or(default.max_concurrent_subagents),
+        max_subagents: fields.integer("max_subagents", 1, 1000).unwrap_or(default.max_subagents),
+        max_switches: fields.integer("max_switches", 0, 100).unwrap_or(default.max_switches),
     };
     fields.finish();
     policy

@@ -69,7 +69,7 @@ pub(super) fn take_tools(fields: &Fields<'_>) -> Vec<PermissionRule> {
 }
 
 fn rule(permission: &str, pattern: &str, action: PermissionAction) -> PermissionRule {
-    PermissionRule { permission: permission.to_owned(), pattern: pattern.to_owned(), action }
+    PermissionRule::new(permission, pattern, action)
 }
 
 /// Takes away the tools whose last rule denies them as a whole.

@@ -107,6 +107,7 @@ impl Patch {
             background: false,
             color: None,
             permission: Vec::new(),
+            permission_mode: None,
             origin: AgentOrigin { source: AgentSource::OpenCode, file: None },
         });
         agent.origin = AgentOrigin { source: AgentSource::OpenCode, file: Some(file.to_owned()) };

@@ -1,0 +1,184 @@
+//! What runs cost, and how much they may.
+
+use std::ops::Add;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::{Error, Result},
+    ids::StepId,
+    model::Usage,
+};
+
+/// Money in millionths of a dollar.
+pub type Micros = u64;
+
+/// What a model costs, in millionths of a dollar for a million tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Price {
+    pub input: Micros,
+    pub output: Micros,
+    /// For input that the provider had in its cache; as `input` when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cached_input: Option<Micros>,
+    /// For input that the provider wrote to its cache; as `input` when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<Micros>,
+}
+
+impl Price {
+    /// What a call costs, rounded up.
+    #[must_use]
+    pub fn of(&self, usage: &Usage) -> Micros {
+        let cached = usage.cached_input_tokens.min(usage.input_tokens);
+        let written = usage.cache_write_tokens.min(usage.input_tokens - cached);
+        let plain = usage.input_tokens - cached - written;
+        let millionths = [
+            (plain, self.input),
+            (cached, self.cached_input.unwrap_or(self.input)),
+            (written, self.cache_write.unwrap_or(self.input)),
+            (usage.output_tokens, self.output),
+        ];
+        let sum: u128 = millionths.iter().map(|(tokens, price)| u128::from(*tokens) * u128::from(*price)).sum();
+        Micros::try_from(sum.div_ceil(1_000_000)).unwrap_or(Micros::MAX)
+    }
+}
+
+/// An amount of tokens and of money.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Amount {
+    pub tokens: u64,
+    pub micros: Micros,
+}
+
+impl Add for Amount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_add(other.tokens),
+            micros: self.micros.saturating_add(other.micros),
+        }
+    }
+}
+
+/// How much may be spent. What is missing has no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limit {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micros: Option<Micros>,
+}
+
+impl Limit {
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.tokens.is_none() && self.micros.is_none()
+    }
+
+    /// Whether this much may be spent.
+    #[must_use]
+    pub fn allows(&self, amount: Amount) -> bool {
+        self.tokens.is_none_or(|limit| amount.tokens <= limit)
+            && self.micros.is_none_or(|limit| amount.micros <= limit)
+    }
+
+    /// A limit of nothing is a mistake: nothing could ever be asked.
+    pub fn check(&self, field: &str) -> Result<()> {
+        if self.tokens == Some(0) {
+            return Err(Error::invalid(format!("{field}.tokens"), "expected more than 0"));
+        }
+        if self.micros == Some(0) {
+            return Err(Error::invalid(format!("{field}.cost"), "expected more than 0"));
+        }
+        Ok(())
+    }
+}
+
+/// A limit with what was spent of it by a run and the runs below it, or by a session and the sessions below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    pub limit: Limit,
+    pub spent: Amount,
+    /// Held for calls that are under way.
+    pub reserved: Amount,
+}
+
+impl Budget {
+    /// Whether this much more may be held.
+    #[must_use]
+    pub fn has_room(&self, amount: Amount) -> bool {
+        self.limit.allows(self.spent + self.reserved + amount)
+    }
+}
+
+/// What one question to a model cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// The step of the question, which also names what was reserved for it.
+    pub step: StepId,
+    pub usage: Usage,
+    pub micros: Micros,
+}
+
+impl Spent {
+    #[must_use]
+    pub const fn amount(&self) -> Amount {
+        Amount { tokens: self.usage.input_tokens + self.usage.output_tokens, micros: self.micros }
+    }
+}
+
+/// What was spent in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Total {
+    /// Questions that were answered.
+    pub model_calls: u64,
+    pub usage: Usage,
+    pub micros: Micros,
+}
+
+impl Add for Total {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            model_calls: self.model_calls + other.model_calls,
+            usage: self.usage + other.usage,
+            micros: self.micros.saturating_add(other.micros),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_knows_the_cache_and_rounds_up() {
+        let price = Price { input: 3_000_000, output: 15_000_000, cached_input: Some(300_000), cache_write: None };
+        let usage = Usage {
+            input_tokens: 1_000_000,
+            cached_input_tokens: 900_000,
+            output_tokens: 1,
+            ..Usage::default()
+        };
+        assert_eq!(price.of(&usage), 300_000 + 270_000 + 15);
+        let one = Usage { input_tokens: 1, ..Usage::default() };
+        assert_eq!(Price { input: 1, ..Price::default() }.of(&one), 1);
+        assert_eq!(Price::default().of(&usage), 0);
+    }
+
+    #[test]
+    fn a_budget_counts_what_is_held() {
+        let limit = Limit { tokens: Some(100), micros: None };
+        let amount = |tokens| Amount { tokens, micros: 5 };
+        let budget = Budget { limit, spent: amount(50), reserved: amount(30) };
+        assert!(budget.has_room(amount(20)) && !budget.has_room(amount(21)));
+        assert!(Limit::default().allows(amount(u64::MAX)));
+        assert_eq!(Limit { tokens: Some(0), micros: None }.check("budget").unwrap_err().field(), Some("budget.tokens"));
+    }
+}

@@ -1,0 +1,1 @@
+//! Decides what agents may do: rules, modes, and what is hidden in shell commands.
