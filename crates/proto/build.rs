@@ -6,7 +6,7 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
-    let names = ["meta", "types", "sessions", "runs", "fleet", "stream", "workspaces"];
+    let names = ["meta", "types", "sessions", "runs", "fleet", "stream", "workspaces", "approvals"];
     let files: Vec<_> = names.iter().map(|name| root.join(format!("remuda/v1/{name}.proto"))).collect();
     println!("cargo:rerun-if-changed={}", root.display());
 

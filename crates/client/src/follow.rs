@@ -181,7 +181,12 @@ impl Follow {
             Target::Run(run) => v1::subscribe_request::Target::RunId(run.clone()),
         };
         let request =
-            v1::SubscribeRequest { target: Some(target), after_cursor: self.cursor, deltas: self.deltas };
+            v1::SubscribeRequest {
+                target: Some(target),
+                after_cursor: self.cursor,
+                deltas: self.deltas,
+                ..v1::SubscribeRequest::default()
+            };
         let mut service = self.client.stream_client(&peer);
         // A deadline in the request would end the stream itself: only its beginning is bounded.
         let answer = timeout(self.client.options().request_timeout, service.subscribe(request)).await;

@@ -5,6 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use crate::{
     error::{Code, Error, Result},
     message::{Image, Part},
+    permission::SessionPermissions,
     run::{MessageInput, RunInput, ToolsInput},
     session::SessionRef,
 };
@@ -33,6 +34,10 @@ pub const DEFAULT_TOOL_TIMEOUT: Duration = Duration::from_secs(2 * 60);
 pub const MAX_PENDING_RUNS: i64 = 100_000;
 /// Workers a run may lose, by default, before it ends as failed: it may be what kills them.
 pub const MAX_LOST_ATTEMPTS: u32 = 5;
+/// Rules of one session, and their parts.
+pub const MAX_RULES: usize = 200;
+pub const MAX_PATTERN_CHARS: usize = 512;
+pub const MAX_APPROVERS: usize = 100;
 /// Names and keys.
 pub const MAX_NAME_CHARS: usize = 128;
 pub const MAX_TITLE_CHARS: usize = 256;
@@ -70,7 +75,10 @@ fn check_message(input: &MessageInput) -> Result<()> {
                 check_image(image, images)?;
                 images += 1;
             }
-            Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => {
+            Part::Reasoning { .. }
+            | Part::ToolUse { .. }
+            | Part::ToolResult { .. }
+            | Part::Summary { .. } => {
                 return Err(Error::invalid("message", "expected texts and images only"));
             }
         }
@@ -144,6 +152,46 @@ fn depth(value: &serde_json::Value) -> usize {
         serde_json::Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
         _ => 0,
     }
+}
+
+/// Checks what a caller says about the permissions of a session.
+pub fn check_permissions(permissions: &SessionPermissions) -> Result<()> {
+    if permissions.rules.len() > MAX_RULES {
+        return Err(too_large("permissions.rules", permissions.rules.len(), MAX_RULES, "rules"));
+    }
+    for (index, rule) in permissions.rules.iter().enumerate() {
+        for (name, text) in [("permission", &rule.permission), ("pattern", &rule.pattern)] {
+            let fits = (1..=MAX_PATTERN_CHARS).contains(&text.chars().count());
+            if !fits || text.contains('\0') {
+                return Err(Error::invalid(
+                    format!("permissions.rules[{index}].{name}"),
+                    format!("expected 1 to {MAX_PATTERN_CHARS} characters and no NUL"),
+                ));
+            }
+        }
+    }
+    if permissions.approvers.len() > MAX_APPROVERS {
+        return Err(too_large("permissions.approvers", permissions.approvers.len(), MAX_APPROVERS, "names"));
+    }
+    permissions
+        .approvers
+        .iter()
+        .enumerate()
+        .try_for_each(|(index, name)| check_name(&format!("permissions.approvers[{index}]"), name))
+}
+
+/// Reads the JSON text of one call's arguments.
+pub fn parse_arguments(field: &str, text: &str) -> Result<serde_json::Value> {
+    check_arguments_size(field, text.len())?;
+    let arguments: serde_json::Value = serde_json::from_str(text)
+        .map_err(|error| Error::invalid(field, format!("expected a JSON object: {error}")))?;
+    if !arguments.is_object() {
+        return Err(Error::invalid(field, "expected a JSON object"));
+    }
+    if depth(&arguments) > MAX_JSON_DEPTH {
+        return Err(Error::invalid(field, format!("expected at most {MAX_JSON_DEPTH} levels of nesting")));
+    }
+    Ok(arguments)
 }
 
 /// Checks the JSON text of one call's arguments before it is parsed.

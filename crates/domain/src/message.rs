@@ -111,7 +111,7 @@ impl Message {
 #[must_use]
 pub fn text_of(parts: &[Part]) -> String {
     let texts = parts.iter().filter_map(|part| match part {
-        Part::Text { text } => Some(text.as_str()),
+        Part::Text { text } | Part::Summary { text, .. } => Some(text.as_str()),
         Part::Image { .. } | Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => None,
     });
     texts.collect::<Vec<_>>().join("\n")

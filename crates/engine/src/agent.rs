@@ -23,7 +23,7 @@ use remuda_domain::{
     error::Result,
     message::{Part, Role},
     run::{Failure, MessageInput},
-    step::{ModelOutcome, ModelRequest, Step, StepWork},
+    step::{ModelOutcome, ModelRequest, Purpose, Step, StepWork},
     tool::{CallStatus, ToolOutcome},
 };
 use remuda_models::{Request, Response, ToolChoice};
@@ -249,6 +249,9 @@ impl AgentRun<'_> {
             tools: scene.offered.hash,
             messages: transcript::record(outgoing),
             concluding,
+            purpose: Purpose::Answer,
+            reported: Vec::new(),
+            cleared: None,
         });
         let question = Question { step, index, request, asked_at: now(), begun: Instant::now() };
         let tenant = self.stand.grant.fence.tenant;
@@ -263,7 +266,7 @@ impl AgentRun<'_> {
         let messages = self.take_pending();
         self.stand.journal.note(started);
         let intent = self.to_step(&question, None);
-        self.stand.journal.commit(Entry { steps: vec![intent], messages, contents }).await?;
+        self.stand.journal.commit(Entry { steps: vec![intent], messages, contents, ..Entry::default() }).await?;
         agents.remember(tenant, hashes);
         Ok(question)
     }
@@ -321,6 +324,7 @@ impl AgentRun<'_> {
             parts: parts.clone(),
             finish: Some(response.finish),
             usage: response.usage,
+            cost: None,
             failure: None,
             duration_ms: question.duration_ms(),
             attempts: response.attempts,
@@ -330,6 +334,7 @@ impl AgentRun<'_> {
             message,
             finish: response.finish,
             usage: outcome.usage,
+            cost: outcome.cost,
             attempts: outcome.attempts,
             duration_ms: outcome.duration_ms,
         });
@@ -355,7 +360,7 @@ impl AgentRun<'_> {
             ));
             steps.push(slot.to_step());
         }
-        self.stand.journal.commit(Entry { steps, messages, contents: Vec::new() }).await
+        self.stand.journal.commit(Entry { steps, messages, ..Entry::default() }).await
     }
 
     fn slots_of(&mut self, wanted: Vec<Wanted>) -> Vec<Slot> {

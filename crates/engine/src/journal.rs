@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Code, CommitId, Error, EventBody, Fence, RunId, Timestamp, content::Content, error::Result,
+    Code, Error, EventBody, Fence, RunId, Timestamp, budget::Spent, content::Content, error::Result,
     event::NewEvent, step::Step,
 };
-use remuda_store::{Commit, NewMessage, Store, Then};
+use remuda_store::{Commit, NewApproval, NewChild, NewMessage, SessionChange, Store, Then};
 use remuda_transport::Transport;
 use tokio_util::sync::CancellationToken;
 
@@ -36,12 +36,30 @@ pub struct Entry {
     pub steps: Vec<Step>,
     pub messages: Vec<NewMessage>,
     pub contents: Vec<Content>,
+    pub children: Vec<NewChild>,
+    pub approvals: Vec<NewApproval>,
+    pub spent: Vec<Spent>,
 }
 
 impl Entry {
     #[must_use]
     pub fn steps(steps: Vec<Step>) -> Self {
         Self { steps, ..Self::default() }
+    }
+
+    /// The commit that holds it.
+    #[must_use]
+    pub fn into_commit(self, fence: Fence, run: RunId, events: Vec<NewEvent>, then: Then) -> Commit {
+        Commit {
+            steps: self.steps,
+            messages: self.messages,
+            contents: self.contents,
+            events,
+            children: self.children,
+            approvals: self.approvals,
+            spent: self.spent,
+            ..Commit::new(fence, run, then)
+        }
     }
 }
 
@@ -81,19 +99,24 @@ impl Journal {
     /// Commits an entry with the noted events, and publishes these. Waits for a store that does not answer until the session
     /// must be abandoned: without the commit nothing may go on.
     pub async fn commit(&mut self, entry: Entry) -> Result<()> {
-        let commit = Commit {
-            id: CommitId::new(),
-            fence: self.fence,
-            run: self.run,
-            steps: entry.steps,
-            messages: entry.messages,
-            contents: entry.contents,
-            events: self.take_notes(),
-            then: Then::Continue,
-        };
+        let commit = entry.into_commit(self.fence, self.run, self.take_notes(), Then::Continue);
         let committed = patiently(&self.abandon, || self.store.commit(commit.clone())).await?;
         self.transport.publish_events(self.fence.tenant, self.fence.session, &committed.events).await;
+        wake_all(&*self.transport, &committed.children).await;
         Ok(())
+    }
+}
+
+/// Tells of what became of sessions. A wake-up that is lost is only a late one: the reconciler sends it again.
+pub async fn wake_all(transport: &dyn Transport, changes: &[SessionChange]) {
+    for change in changes {
+        transport.publish_events(change.tenant, change.session, &change.events).await;
+        if !change.wake {
+            continue;
+        }
+        if let Err(error) = transport.publish_token(&change.pool, change.tenant, change.session).await {
+            tracing::warn!(session = %change.session, error = error.chain(), "a session is left to the reconciler");
+        }
     }
 }
 

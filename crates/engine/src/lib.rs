@@ -21,11 +21,11 @@ mod tools_run;
 use std::sync::Arc;
 
 pub use agent::AgentRuntime;
-pub use journal::{Entry, Journal, patiently};
+pub use journal::{Entry, Journal, patiently, wake_all};
 pub use placement::Placement;
-use remuda_domain::{RunInput, Timestamp, content::Content, event::NewEvent, run::RunEnd, step::Step};
+use remuda_domain::{RunInput, Timestamp, event::NewEvent, run::RunEnd};
 use remuda_sandbox::Backends;
-use remuda_store::{Grant, NewMessage, Store};
+use remuda_store::{Grant, Parking, Store};
 use remuda_tools::Registry;
 use remuda_transport::Transport;
 use tokio::time::Instant;
@@ -68,14 +68,16 @@ pub enum Execution {
     Ended(Box<Ending>),
     /// The run stands at a step boundary, for another worker to go on; this is to be committed.
     HandedOver(Box<HandOver>),
+    /// The run waits as data, and holds no worker; this is to be committed.
+    Parked(Box<HandOver>, Parking),
     /// What ran is dead; nothing was written since.
     Abandoned,
 }
 
-/// What belongs to the commit that hands a run over.
-#[derive(Debug)]
+/// What belongs to the commit that hands a run over, or lets it wait.
+#[derive(Debug, Default)]
 pub struct HandOver {
-    pub steps: Vec<Step>,
+    pub entry: Entry,
     pub events: Vec<NewEvent>,
 }
 
@@ -86,10 +88,8 @@ pub struct Ending {
     pub started_at: Timestamp,
     /// When the last process of a cancelled run was dead.
     pub stopped_at: Option<Instant>,
-    pub steps: Vec<Step>,
+    pub entry: Entry,
     pub events: Vec<NewEvent>,
-    pub messages: Vec<NewMessage>,
-    pub contents: Vec<Content>,
     /// The agent that leads the session from here on, if it is another one.
     pub agent: Option<String>,
 }

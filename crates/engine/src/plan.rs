@@ -2,7 +2,7 @@
 
 use remuda_domain::{
     Epoch, StepId, Timestamp,
-    step::{Step, StepWork},
+    step::{CallLinks, Step, StepWork},
     tool::{Effects, ToolCall, ToolOutcome},
 };
 
@@ -15,6 +15,7 @@ pub(crate) struct Slot {
     index: u32,
     pub(crate) call: ToolCall,
     pub(crate) outcome: Option<ToolOutcome>,
+    pub(crate) links: CallLinks,
     started_at: Timestamp,
     finished_at: Option<Timestamp>,
     epoch: Epoch,
@@ -29,6 +30,7 @@ impl Slot {
             index,
             call,
             outcome: None,
+            links: CallLinks::default(),
             started_at: now(),
             finished_at: None,
             epoch,
@@ -43,6 +45,7 @@ impl Slot {
             index: step.index,
             call,
             outcome: step.call_outcome().cloned(),
+            links: step.links().cloned().unwrap_or_default(),
             started_at: step.started_at,
             finished_at: step.finished_at,
             epoch: step.epoch,
@@ -67,7 +70,11 @@ impl Slot {
     }
 
     pub(crate) fn to_step(&self) -> Step {
-        let work = StepWork::ToolCall { call: self.call.clone(), outcome: self.outcome.clone() };
+        let work = StepWork::ToolCall {
+            call: self.call.clone(),
+            outcome: self.outcome.clone(),
+            links: self.links.clone(),
+        };
         Step {
             id: self.id,
             index: self.index,
@@ -95,7 +102,7 @@ pub(crate) fn resume(
             return Slot::new(call.clone(), index, epoch);
         };
         let mut slot = Slot::of_step(call.clone(), step);
-        if !slot.is_done() && !effects(&call.tool).repeatable() {
+        if !slot.is_done() && !slot.links.is_harmless() && !effects(&call.tool).repeatable() {
             slot.finish(ToolOutcome::interrupted(call, "was lost"));
             interrupted.push(position);
         }

@@ -11,7 +11,7 @@ use remuda_store::{Grant, NewMessage};
 use tokio::time::Instant;
 
 use crate::{
-    Ending, Engine, Execution, HandOver, RunControl,
+    Ending, Engine, Entry, Execution, HandOver, RunControl,
     journal::now,
     plan::{self, Slot},
     stand::{Stand, Walked, close_slots},
@@ -98,7 +98,10 @@ impl Way<'_> {
     /// What the commit holds that hands the run over.
     fn hand_over(mut self) -> HandOver {
         let unsaved = self.slots.iter().filter(|slot| slot.is_done() && !slot.stored);
-        HandOver { steps: unsaved.map(Slot::to_step).collect(), events: self.stand.journal.take_notes() }
+        HandOver {
+            entry: Entry::steps(unsaved.map(Slot::to_step).collect()),
+            events: self.stand.journal.take_notes(),
+        }
     }
 
     /// What the run's last commit holds.
@@ -132,10 +135,8 @@ impl Way<'_> {
             end: RunEnd { state, outcomes, failure },
             started_at: self.stand.grant.run.started_at.unwrap_or_else(now),
             stopped_at,
-            steps,
+            entry: Entry { steps, messages, ..Entry::default() },
             events: journal.take_notes(),
-            messages,
-            contents: Vec::new(),
             agent: None,
         }
     }

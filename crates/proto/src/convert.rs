@@ -1,5 +1,7 @@
 //! Domain types to wire types, and requests back.
 
+mod approval;
+mod budget;
 mod execution;
 mod fleet;
 mod message;
@@ -18,6 +20,8 @@ use remuda_domain::{
 use serde_json::Value;
 
 pub use self::{
+    approval::session_permissions,
+    budget::limit,
     execution::{execution_choice, sandbox},
     message::{message_bytes, message_input},
 };
@@ -200,6 +204,10 @@ impl From<Run> for v1::Run {
             cancel,
             park_reason: park_reason.unwrap_or_default(),
             answer: run.answer.unwrap_or_default(),
+            parent_run_id: run.parent.map(|parent| parent.to_string()).unwrap_or_default(),
+            spent: (run.spent.model_calls > 0).then(|| run.spent.into()),
+            budget: run.budget.map(Into::into),
+            tree_spent: None,
         }
     }
 }
@@ -280,6 +288,9 @@ mod tests {
             failure: None,
             cancel,
             parked: None,
+            parent: None,
+            spent: remuda_domain::budget::Total::default(),
+            budget: None,
             paused: Duration::ZERO,
             idempotency_key: None,
             traceparent: None,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use remuda_domain::{
     ApiKeyId, CommitId, MessageId, Pool, Run, RunId, RunState, SessionId, TenantId, Timestamp, WorkerId,
     WorkspaceId,
+    budget::Total,
     error::Result,
     execution::ExecutionChoice,
     identity::{ApiKey, Scope, Tenant},
@@ -236,6 +237,9 @@ impl SessionRow {
             execution: execution(self.execution.as_deref())?,
             agent: self.agent,
             model: self.model,
+            permissions: remuda_domain::permission::SessionPermissions::default(),
+            depth: 0,
+            budget: None,
         })
     }
 }
@@ -315,6 +319,9 @@ impl RunRow {
             failure,
             cancel,
             parked,
+            parent: None,
+            spent: Total::default(),
+            budget: None,
             paused: millis(self.paused_ms),
             idempotency_key: self.idempotency_key,
             traceparent: self.traceparent,

@@ -1,5 +1,9 @@
 //! The store on SQLite.
 
+#[path = "shared/approvals.rs"]
+mod approvals;
+#[path = "shared/budgets.rs"]
+mod budgets;
 #[path = "shared/cancel.rs"]
 mod cancel;
 #[path = "shared/claim.rs"]
@@ -31,6 +35,8 @@ mod store;
 mod submit;
 #[path = "shared/tasks.rs"]
 mod tasks;
+#[path = "shared/trees.rs"]
+mod trees;
 #[path = "shared/writes.rs"]
 mod writes;
 

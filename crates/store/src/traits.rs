@@ -507,6 +507,26 @@ pub struct Commit {
     pub then: Then,
 }
 
+impl Commit {
+    /// A commit that says nothing but what becomes of the run.
+    #[must_use]
+    pub fn new(fence: Fence, run: RunId, then: Then) -> Self {
+        Self {
+            id: CommitId::new(),
+            fence,
+            run,
+            steps: Vec::new(),
+            messages: Vec::new(),
+            contents: Vec::new(),
+            events: Vec::new(),
+            children: Vec::new(),
+            approvals: Vec::new(),
+            spent: Vec::new(),
+            then,
+        }
+    }
+}
+
 /// What becomes of the run, and of the session, with a commit.
 #[derive(Clone, Debug)]
 pub enum Then {

@@ -2,9 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use remuda_domain::{Code, CommitId, Fence, RunState, SessionId, TenantId, WorkerId, error::Result};
-use remuda_engine::{Ending, Execution, HandOver, RunControl, patiently};
-use remuda_store::{Claim, Commit, Committed, Finish, Grant, SessionChange, Then};
+use remuda_domain::{
+    Code, Fence, RunState, SessionId, TenantId, WorkerId, error::Result, worker::Signal,
+};
+use remuda_engine::{Ending, Execution, HandOver, RunControl, patiently, wake_all};
+use remuda_store::{CancelSignal, Claim, Commit, Committed, Finish, Grant, SessionChange, Then};
 use remuda_transport::Token;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -155,7 +157,10 @@ impl SessionServer {
             let give_up = runs >= self.worker.options.turn || self.drain.is_cancelled();
             let committed = match execution {
                 Execution::Ended(ending) => self.end(&grant, *ending, give_up).await,
-                Execution::HandedOver(hand_over) => self.hand_over(&grant, *hand_over).await,
+                Execution::HandedOver(hand_over) => self.give_back(&grant, *hand_over, Then::HandOver).await,
+                Execution::Parked(hand_over, parking) => {
+                    self.give_back(&grant, *hand_over, Then::Park(parking)).await
+                }
                 Execution::Abandoned => return self.let_go(fence).await,
             };
             match committed {
@@ -213,33 +218,50 @@ impl SessionServer {
 
     async fn end(&self, grant: &Grant, ending: Ending, give_up: bool) -> Result<Committed> {
         let stopped_ago = ending.stopped_at.map(|at| at.elapsed());
-        let Ending { end, started_at, agent, .. } = ending;
-        let finish = Finish { end, started_at, stopped_ago, give_up, agent };
-        let commit = Commit {
-            id: CommitId::new(),
-            fence: grant.fence,
-            run: grant.run.id,
-            steps: ending.steps,
-            messages: ending.messages,
-            contents: ending.contents,
-            events: ending.events,
-            then: Then::End(finish),
-        };
-        self.commit(&commit).await
+        let Ending { end, started_at, agent, entry, events, .. } = ending;
+        let then = Then::End(Finish { end, started_at, stopped_ago, give_up, agent });
+        let committed = self.commit(&entry.into_commit(grant.fence, grant.run.id, events, then)).await?;
+        self.tell_relatives(grant, &committed).await;
+        Ok(committed)
     }
 
-    async fn hand_over(&self, grant: &Grant, hand_over: HandOver) -> Result<Committed> {
-        let commit = Commit {
-            id: CommitId::new(),
-            fence: grant.fence,
-            run: grant.run.id,
-            steps: hand_over.steps,
-            messages: Vec::new(),
-            contents: Vec::new(),
-            events: hand_over.events,
-            then: Then::HandOver,
-        };
-        self.commit(&commit).await
+    async fn give_back(&self, grant: &Grant, hand_over: HandOver, then: Then) -> Result<Committed> {
+        let HandOver { entry, events } = hand_over;
+        self.commit(&entry.into_commit(grant.fence, grant.run.id, events, then)).await
+    }
+
+    /// A run that ended may be what its parent waits for, and nothing below it may live longer. What fails here is only late:
+    /// the reconciler does the same.
+    async fn tell_relatives(&self, grant: &Grant, committed: &Committed) {
+        let (engine, tenant) = (&self.worker.engine, grant.fence.tenant);
+        if committed.has_children {
+            let reason = "the run that it worked for has ended";
+            match engine.store.cancel_children(tenant, grant.run.id, reason).await {
+                Ok(cancelled) => {
+                    wake_all(&*engine.transport, &cancelled.changes).await;
+                    for CancelSignal { worker, session, run } in cancelled.requested {
+                        self.signal(worker, &Signal::Cancel { session, run }).await;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(run = %grant.run.id, error = error.chain(), "children are left to the reconciler");
+                }
+            }
+        }
+        if let Some(parent) = committed.parent {
+            match engine.store.settle_parked(tenant, parent).await {
+                Ok(change) => wake_all(&*engine.transport, change.as_slice()).await,
+                Err(error) => {
+                    tracing::warn!(run = %parent, error = error.chain(), "a parent is left to the reconciler");
+                }
+            }
+        }
+    }
+
+    async fn signal(&self, worker: WorkerId, signal: &Signal) {
+        if let Err(error) = self.worker.engine.transport.send_signal(worker, signal).await {
+            tracing::warn!(%worker, error = error.chain(), "a signal could not be sent");
+        }
     }
 
     /// Commits, however often the store has to be asked: repeating does nothing twice.
@@ -248,6 +270,7 @@ impl SessionServer {
         let committed = patiently(&self.abandon, || engine.store.commit(commit.clone())).await?;
         let Fence { tenant, session, .. } = commit.fence;
         engine.transport.publish_events(tenant, session, &committed.events).await;
+        wake_all(&*engine.transport, &committed.children).await;
         Ok(committed)
     }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{AgentRun, scene};
 use crate::{
-    Ending, Engine, Execution, HandOver, RunControl,
+    Ending, Engine, Entry, Execution, HandOver, RunControl,
     journal::now,
     plan::Slot,
     stand::{Killed, Stand, close_slots},
@@ -20,7 +20,10 @@ impl AgentRun<'_> {
     /// What the commit holds that hands the run over. Messages that wait for their commit are made again from the steps.
     pub(super) fn hand_over(mut self) -> HandOver {
         let unsaved = self.slots.iter().filter(|slot| slot.is_done() && !slot.stored);
-        HandOver { steps: unsaved.map(Slot::to_step).collect(), events: self.stand.journal.take_notes() }
+        HandOver {
+            entry: Entry::steps(unsaved.map(Slot::to_step).collect()),
+            events: self.stand.journal.take_notes(),
+        }
     }
 
     /// What the run's last commit holds.
@@ -46,10 +49,8 @@ impl AgentRun<'_> {
             end: RunEnd { state, outcomes: self.outcomes, failure },
             started_at: self.stand.grant.run.started_at.unwrap_or_else(now),
             stopped_at,
-            steps,
+            entry: Entry { steps, messages, ..Entry::default() },
             events: self.stand.journal.take_notes(),
-            messages,
-            contents: Vec::new(),
             agent: (!leads).then_some(self.scene.agent.name),
         }
     }
@@ -87,20 +88,14 @@ impl Engine {
             note(&mut stand, message.id, &message.parts, message.agent.clone());
             messages.push(message);
         }
+        let steps =
+            remuda_domain::step::settle(&grant.run.input, &grant.steps, state, grant.fence.epoch, now());
         Execution::Ended(Box::new(Ending {
             end: RunEnd { state, outcomes: Vec::new(), failure: Some(failure) },
             started_at: grant.run.started_at.unwrap_or_else(now),
             stopped_at: (state == RunState::Cancelled).then(Instant::now),
-            steps: remuda_domain::step::settle(
-                &grant.run.input,
-                &grant.steps,
-                state,
-                grant.fence.epoch,
-                now(),
-            ),
+            entry: Entry { steps, messages, ..Entry::default() },
             events: stand.journal.take_notes(),
-            messages,
-            contents: Vec::new(),
             agent: None,
         }))
     }

@@ -31,7 +31,7 @@ pub(super) fn chat(outgoing: &[Outgoing], model: &ModelRef) -> Vec<ChatMessage> 
 fn plain(part: &Part) -> Option<Content> {
     match part {
         Part::Text { text } if text.is_empty() => None,
-        Part::Text { text } => Some(Content::Text(text.clone())),
+        Part::Text { text } | Part::Summary { text, .. } => Some(Content::Text(text.clone())),
         Part::Image { image } => Some(Content::Image(image.clone())),
         Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => None,
     }

@@ -107,7 +107,8 @@ impl<'a> AgentRun<'a> {
 mod tests {
     use remuda_domain::{
         MessageId, StepId, Timestamp, ToolCallId, content::ContentHash, model::ModelParameters,
-        step::ModelRequest, tool::CallStatus,
+        step::{ModelRequest, Purpose},
+        tool::CallStatus,
     };
     use serde_json::json;
 
@@ -126,6 +127,9 @@ mod tests {
             tools: hash,
             messages: Vec::new(),
             concluding: false,
+            purpose: Purpose::Answer,
+            reported: Vec::new(),
+            cleared: None,
         });
         let work = StepWork::ModelCall { request, outcome: outcome.map(Box::new) };
         let at = Timestamp::UNIX_EPOCH;

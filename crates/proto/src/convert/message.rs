@@ -61,9 +61,11 @@ impl From<MessageInput> for v1::MessageInput {
         let text = text_of(&input.parts);
         let images = input.parts.into_iter().filter_map(|part| match part {
             Part::Image { image } => Some(image.into()),
-            Part::Text { .. } | Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => {
-                None
-            }
+            Part::Text { .. }
+            | Part::Reasoning { .. }
+            | Part::ToolUse { .. }
+            | Part::ToolResult { .. }
+            | Part::Summary { .. } => None,
         });
         Self {
             text,

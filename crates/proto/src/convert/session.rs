@@ -27,6 +27,11 @@ impl From<Session> for v1::Session {
             execution: (!session.execution.is_default()).then(|| session.execution.into()),
             agent: session.agent.unwrap_or_default(),
             model: session.model.unwrap_or_default(),
+            permissions: (!session.permissions.is_default()).then(|| session.permissions.into()),
+            depth: session.depth,
+            budget: session.budget.map(Into::into),
+            spent: None,
+            tree_spent: None,
         }
     }
 }

@@ -12,8 +12,9 @@ use crate::v1;
 impl From<Step> for v1::Step {
     fn from(step: Step) -> Self {
         let kind = step.work.kind().to_owned();
+        let links = step.links().cloned().unwrap_or_default();
         let (call, outcome, model_call) = match step.work {
-            StepWork::ToolCall { call, outcome } => (Some(call.into()), outcome.map(Into::into), None),
+            StepWork::ToolCall { call, outcome, .. } => (Some(call.into()), outcome.map(Into::into), None),
             StepWork::ModelCall { request, outcome } => {
                 (None, None, Some(model_call(*request, outcome.map(|outcome| *outcome))))
             }
@@ -27,6 +28,10 @@ impl From<Step> for v1::Step {
             started_at: Some(timestamp(step.started_at)),
             finished_at: step.finished_at.map(timestamp),
             model_call,
+            approval_id: links.approval.map(|id| id.to_string()).unwrap_or_default(),
+            child_run_id: links.child.as_ref().map(|child| child.run.to_string()).unwrap_or_default(),
+            child_session_id: links.child.map(|child| child.session.to_string()).unwrap_or_default(),
+            edited_arguments: links.edited.map(|arguments| arguments.to_string()).unwrap_or_default(),
         }
     }
 }
@@ -42,6 +47,7 @@ fn model_call(request: ModelRequest, outcome: Option<ModelOutcome>) -> v1::Model
         system_hash: request.system.to_string(),
         tools_hash: request.tools.to_string(),
         messages: json(&request.messages),
+        purpose: if request.purpose.is_answer() { "answer" } else { "summary" }.to_owned(),
         ..v1::ModelCall::default()
     };
     let Some(outcome) = outcome else { return asked };
@@ -53,6 +59,7 @@ fn model_call(request: ModelRequest, outcome: Option<ModelOutcome>) -> v1::Model
         failure: outcome.failure.map(Into::into),
         duration_ms: i64::try_from(outcome.duration_ms).unwrap_or(i64::MAX),
         attempts: outcome.attempts,
+        cost_micros: outcome.cost,
         ..asked
     }
 }

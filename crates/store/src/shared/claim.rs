@@ -147,6 +147,9 @@ pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: 
         execution,
         agent: row.agent,
         model: row.model,
+        permissions: remuda_domain::permission::SessionPermissions::default(),
+        depth: 0,
+        budgeted: None,
     })
 }
 

@@ -120,7 +120,7 @@ fn plan(
         Then::HandOver | Then::Park(_) => {
             note_steps(commit, writes)?;
             let parting = match commit.then {
-                Then::Park(reason) => Parting::Parked(reason),
+                Then::Park(ref parking) => Parting::Parked(parking.reason),
                 _ => Parting::HandedOver,
             };
             let first = writes.append(locked, std::mem::take(&mut events))?;
@@ -229,7 +229,14 @@ fn conclude(
     locked: &mut Locked,
     successors: &mut HashMap<Uuid, HeadRunRow>,
 ) -> Result<Committed> {
-    let mut committed = Committed { events: plan.events, next: None, released: false };
+    let mut committed = Committed {
+        events: plan.events,
+        next: None,
+        released: false,
+        children: Vec::new(),
+        parent: None,
+        has_children: false,
+    };
     if plan.moves == Move::Stay {
         return Ok(committed);
     }

@@ -180,6 +180,22 @@ impl Fleet for SqlStore {
         self.to_the_end(async move { recover::end_overdue(&context, limit).await }).await
     }
 
+    async fn resume_ready(&self, _limit: u32) -> Result<TakenBack> {
+        Ok(TakenBack::default())
+    }
+
+    async fn stop_orphans(&self, _limit: u32) -> Result<crate::CancelledRuns> {
+        Ok(crate::CancelledRuns::default())
+    }
+
+    async fn expire_approvals(&self, _limit: u32) -> Result<TakenBack> {
+        Ok(TakenBack::default())
+    }
+
+    async fn next_approval_end(&self) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+
     async fn next_lease_end(&self) -> Result<Option<Duration>> {
         let sql = format!("SELECT min({LEASE_LEFT}) FROM workers WHERE state < {WORKER_GONE}");
         let left: Option<i64> =

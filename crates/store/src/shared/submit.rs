@@ -7,7 +7,7 @@ use std::{
 
 use chrono::TimeDelta;
 use remuda_domain::{
-    Code, Error, EventBody, Run, RunId, RunState, TenantId, Timestamp, error::Result, event::NewEvent,
+    Code, Error, EventBody, Run, RunId, RunState, TenantId, Timestamp, budget::Total, error::Result, event::NewEvent,
     run::IfBusy, session::Owner,
 };
 use uuid::Uuid;
@@ -265,6 +265,9 @@ fn new_run(request: &NewRun, seq: i64, at: Timestamp) -> Run {
         failure: None,
         cancel: None,
         parked: None,
+        parent: None,
+        spent: Total::default(),
+        budget: None,
         paused: Duration::ZERO,
         idempotency_key: request.idempotency.as_ref().map(|it| it.key.clone()),
         traceparent: request.traceparent.clone(),

@@ -115,6 +115,9 @@ fn model(
         key: key.map(Secret::new),
         headers,
         parameters: own.or(nested.unwrap_or_default()),
+        context_window: None,
+        max_output_tokens: None,
+        price: None,
         metadata,
     })
 }

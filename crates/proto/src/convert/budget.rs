@@ -1,0 +1,39 @@
+//! What runs cost, and how much they may.
+
+use remuda_domain::{
+    budget::{Budget, Limit, Total},
+    error::Result,
+};
+
+use crate::v1;
+
+impl From<Limit> for v1::Limit {
+    fn from(limit: Limit) -> Self {
+        Self { tokens: limit.tokens, micros: limit.micros }
+    }
+}
+
+/// A limit that a caller sets.
+pub fn limit(field: &str, said: v1::Limit) -> Result<Limit> {
+    let limit = Limit { tokens: said.tokens, micros: said.micros };
+    limit.check(field)?;
+    Ok(limit)
+}
+
+impl From<Budget> for v1::Budget {
+    fn from(budget: Budget) -> Self {
+        Self {
+            limit: Some(budget.limit.into()),
+            spent_tokens: budget.spent.tokens,
+            spent_micros: budget.spent.micros,
+            reserved_tokens: budget.reserved.tokens,
+            reserved_micros: budget.reserved.micros,
+        }
+    }
+}
+
+impl From<Total> for v1::Total {
+    fn from(total: Total) -> Self {
+        Self { model_calls: total.model_calls, usage: Some(total.usage.into()), micros: total.micros }
+    }
+}
