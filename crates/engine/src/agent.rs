@@ -14,6 +14,7 @@ mod request;
 mod resume;
 mod runtime;
 mod scene;
+mod settings;
 mod skill;
 mod toolset;
 mod transcript;
@@ -44,7 +45,10 @@ use crate::{
     stand::{Killed, Stand, Walked},
 };
 
-pub use self::runtime::AgentRuntime;
+pub use self::{
+    runtime::AgentRuntime,
+    settings::{AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings},
+};
 
 /// A run of an agent on its way.
 struct AgentRun<'a> {

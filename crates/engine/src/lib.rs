@@ -20,7 +20,9 @@ mod tools_run;
 
 use std::sync::Arc;
 
-pub use agent::AgentRuntime;
+pub use agent::{
+    AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings,
+};
 pub use journal::{Entry, Journal, patiently, wake_all};
 pub use placement::Placement;
 use remuda_domain::{RunInput, Timestamp, event::NewEvent, run::RunEnd};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use remuda_config::Config;
 use remuda_domain::error::Result;
-use remuda_engine::AgentRuntime;
+use remuda_engine::{AgentRuntime, AgentSettings};
 use remuda_models::{AddressRule, ModelOptions, Models};
 use remuda_tools::web::{Allowed, may_connect};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
@@ -16,7 +16,8 @@ const OUR_VARIABLES: &str = "REMUDA_";
 
 pub(crate) fn runtime(config: &Config, mode: Mode) -> Result<AgentRuntime> {
     let default_model = Some(config.platform.default_model.clone()).filter(|model| !model.is_empty());
-    Ok(AgentRuntime::new(loader(config, mode), models(config, mode)?, default_model))
+    let settings = AgentSettings { default_model, ..AgentSettings::default() };
+    Ok(AgentRuntime::new(loader(config, mode), models(config, mode)?, settings))
 }
 
 /// Reads workspaces as this process may.

@@ -12,6 +12,8 @@ use remuda_domain::{
 use remuda_models::Models;
 use remuda_workspace::Loader;
 
+use super::settings::AgentSettings;
+
 /// Texts that are remembered to be in the store.
 const MAX_KNOWN: usize = 10_000;
 
@@ -20,19 +22,19 @@ const MAX_KNOWN: usize = 10_000;
 pub struct AgentRuntime {
     pub(super) workspaces: Loader,
     pub(super) models: Models,
-    default_model: Option<String>,
+    pub(super) settings: AgentSettings,
     known: Mutex<HashSet<(TenantId, ContentHash)>>,
 }
 
 impl AgentRuntime {
     #[must_use]
-    pub fn new(workspaces: Loader, models: Models, default_model: Option<String>) -> Self {
-        Self { workspaces, models, default_model, known: Mutex::default() }
+    pub fn new(workspaces: Loader, models: Models, settings: AgentSettings) -> Self {
+        Self { workspaces, models, settings, known: Mutex::default() }
     }
 
     /// The model of agents that name none, in sessions that name none.
     pub(super) fn default_model(&self) -> Option<&str> {
-        self.default_model.as_deref()
+        self.settings.default_model.as_deref()
     }
 
     /// Those of the contents that may not be in the store yet.
