@@ -1,5 +1,7 @@
 //! Following events across broken connections.
 
+mod places;
+
 use std::{error::Error as _, time::Duration};
 
 use futures::{
@@ -11,6 +13,7 @@ use remuda_proto::v1;
 use tokio::time::{Instant, timeout};
 use tonic::{Code as StatusCode, Status, Streaming};
 
+use self::places::Places;
 use crate::{Client, client::Peer, retry::Retry};
 
 /// A subscription that lasted this long was a good one, even if nothing happened in the session.
@@ -39,6 +42,18 @@ pub enum Target {
     Run(String),
 }
 
+/// How to follow. The default is all of history, and events of the target alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Following {
+    /// The last cursor seen; 0 for all of history.
+    pub after_cursor: Cursor,
+    /// Also the pieces of messages that are being said. Those of a time without a connection do not come again.
+    pub deltas: bool,
+    /// Also what happens in the sessions below: of a run, in those that work for it. Their events have their own `session_id`,
+    /// and are in order within each session.
+    pub tree: bool,
+}
+
 /// The terminal state that an event reports, if it does.
 #[must_use]
 pub fn terminal_state(event: &v1::Event) -> Option<RunState> {
@@ -58,7 +73,8 @@ impl Client {
     /// [`give_up_after`](crate::ClientOptions::give_up_after) without progress the last error ends the stream.
     #[must_use]
     pub fn follow(&self, target: Target, after_cursor: Cursor) -> EventStream {
-        let events = self.follow_either(target, after_cursor, false).filter_map(|followed| async {
+        let following = Following { after_cursor, ..Following::default() };
+        let events = self.follow_by(target, following).filter_map(|followed| async {
             match followed {
                 Ok(Followed::Event(event)) => Some(Ok(event)),
                 Ok(Followed::Delta(_)) => None,
@@ -72,15 +88,19 @@ impl Client {
     /// do not come again.
     #[must_use]
     pub fn follow_with_deltas(&self, target: Target, after_cursor: Cursor) -> FollowStream {
-        self.follow_either(target, after_cursor, true)
+        self.follow_by(target, Following { after_cursor, deltas: true, tree: false })
     }
 
-    fn follow_either(&self, target: Target, after_cursor: Cursor, deltas: bool) -> FollowStream {
+    /// Follows as it is said: with pieces of messages, with the sessions below.
+    ///
+    /// Every event comes once. A broken connection is resumed in every session from the last cursor seen there.
+    #[must_use]
+    pub fn follow_by(&self, target: Target, following: Following) -> FollowStream {
         let follow = Follow {
             client: self.clone(),
+            places: Places::new(&target, following),
             target,
-            cursor: after_cursor,
-            deltas,
+            following,
             retry: self.retry(),
             open: None,
             known_finished: false,
@@ -93,9 +113,8 @@ impl Client {
 struct Follow {
     client: Client,
     target: Target,
-    /// The last cursor given out.
-    cursor: Cursor,
-    deltas: bool,
+    following: Following,
+    places: Places,
     retry: Retry,
     open: Option<Open>,
     /// The run was finished before the current subscription began.
@@ -124,11 +143,10 @@ impl Follow {
         }
         loop {
             let pause = match self.next_item().await {
-                Ok(Followed::Event(event)) if event.cursor <= self.cursor => continue,
+                Ok(Followed::Event(event)) if !self.places.pass(&event) => continue,
                 Ok(followed) => {
                     self.retry.progress();
                     if let Followed::Event(event) = &followed {
-                        self.cursor = event.cursor;
                         self.done = self.ends_with(event);
                     }
                     return Some((Ok(followed), self));
@@ -160,7 +178,7 @@ impl Follow {
                 Ok(Some(v1::SubscribeResponse { event: Some(event), .. })) => {
                     return Ok(Followed::Event(event));
                 }
-                Ok(Some(v1::SubscribeResponse { delta: Some(delta), .. })) if self.deltas => {
+                Ok(Some(v1::SubscribeResponse { delta: Some(delta), .. })) if self.following.deltas => {
                     return Ok(Followed::Delta(delta));
                 }
                 // From a newer server.
@@ -174,19 +192,25 @@ impl Follow {
         }
     }
 
-    async fn subscribe(&self) -> Result<Open> {
+    async fn subscribe(&mut self) -> Result<Open> {
         let peer = self.client.stream_peer().await?;
+        if let Some(name) = self.places.unknown_root() {
+            let request = v1::GetSessionRequest { session: name.to_owned() };
+            let session = self.client.get_session(request).await?.session;
+            let session = session.ok_or_else(|| Error::internal("the server sent no session"))?;
+            self.places.root_is(session.id);
+        }
         let target = match &self.target {
             Target::Session(session) => v1::subscribe_request::Target::Session(session.clone()),
             Target::Run(run) => v1::subscribe_request::Target::RunId(run.clone()),
         };
-        let request =
-            v1::SubscribeRequest {
-                target: Some(target),
-                after_cursor: self.cursor,
-                deltas: self.deltas,
-                ..v1::SubscribeRequest::default()
-            };
+        let request = v1::SubscribeRequest {
+            target: Some(target),
+            after_cursor: self.places.root_cursor(),
+            deltas: self.following.deltas,
+            tree: self.following.tree,
+            tree_cursors: self.places.below().clone(),
+        };
         let mut service = self.client.stream_client(&peer);
         // A deadline in the request would end the stream itself: only its beginning is bounded.
         let answer = timeout(self.client.options().request_timeout, service.subscribe(request)).await;

@@ -17,6 +17,6 @@ mod rpc;
 mod wait;
 
 pub use client::Client;
-pub use follow::{EventStream, FollowStream, Followed, Target, terminal_state};
+pub use follow::{EventStream, FollowStream, Followed, Following, Target, terminal_state};
 pub use options::ClientOptions;
 pub use secrecy::SecretString;

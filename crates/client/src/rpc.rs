@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use remuda_domain::{Code, error::Result, limits};
 use remuda_proto::v1::{
-    self, fleet_service_client::FleetServiceClient, meta_service_client::MetaServiceClient,
+    self, approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient, meta_service_client::MetaServiceClient,
     run_service_client::RunServiceClient, session_service_client::SessionServiceClient,
     workspace_service_client::WorkspaceServiceClient,
 };
@@ -41,6 +41,8 @@ calls! {
     SessionServiceClient::list_messages(ListMessagesRequest) -> ListMessagesResponse;
     /// The unfinished runs of a session, in the order in which they will execute.
     SessionServiceClient::list_queue(ListQueueRequest) -> ListQueueResponse;
+    /// The sessions directly below one.
+    SessionServiceClient::list_child_sessions(ListChildSessionsRequest) -> ListChildSessionsResponse;
     RunServiceClient::get_run(GetRunRequest) -> GetRunResponse;
     RunServiceClient::list_runs(ListRunsRequest) -> ListRunsResponse;
     RunServiceClient::list_steps(ListStepsRequest) -> ListStepsResponse;
@@ -50,6 +52,12 @@ calls! {
     RunServiceClient::cancel_run(CancelRunRequest) -> CancelRunResponse;
     /// Why is this run not finished?
     RunServiceClient::explain_run(ExplainRunRequest) -> ExplainRunResponse;
+    /// Changes how much may be spent.
+    RunServiceClient::set_budget(SetBudgetRequest) -> SetBudgetResponse;
+    ApprovalServiceClient::get_approval(GetApprovalRequest) -> GetApprovalResponse;
+    ApprovalServiceClient::list_approvals(ListApprovalsRequest) -> ListApprovalsResponse;
+    /// Approves or denies a call, once.
+    ApprovalServiceClient::decide_approval(DecideApprovalRequest) -> DecideApprovalResponse;
     /// Registers a directory that the workers have.
     WorkspaceServiceClient::create_workspace(CreateWorkspaceRequest) -> CreateWorkspaceResponse;
     WorkspaceServiceClient::get_workspace(GetWorkspaceRequest) -> GetWorkspaceResponse;

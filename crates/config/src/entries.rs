@@ -18,6 +18,9 @@ const CLIENT_VARIABLES: [&str; 4] =
 const PREFIX: &str = "REMUDA_";
 const TEST_PREFIX: &str = "REMUDA_TEST_";
 
+/// Lists of something else than strings. They are empty by default, so that their kind cannot be told from it.
+const LISTS_OF_TABLES: [&str; 1] = ["permissions.rules"];
+
 /// Makes a layer of each source and collects the problems of all.
 pub(crate) struct Entries {
     /// Every key with its default: the one list of what is known.
@@ -107,7 +110,8 @@ impl Entries {
     }
 
     fn add_text(&mut self, layer: &mut Layer, key: &str, text: &str, default: &Value, origin: &Origin) {
-        match typed(text, default) {
+        let value = if LISTS_OF_TABLES.contains(&key) { tables(text) } else { typed(text, default) };
+        match value {
             Ok(value) => self.add(layer, key, value, origin),
             Err(message) => self.problem(key, origin, message),
         }
@@ -118,7 +122,7 @@ impl Entries {
             let hint = hint(self.suggestion(key).as_deref());
             return self.problem(key, origin, format!("unknown key{hint}"));
         };
-        match same_kind(&value, default).and_then(|()| accepted(key, value)) {
+        match same_kind(key, &value, default).and_then(|()| accepted(key, value)) {
             Ok(value) => layer.set(key, value),
             Err(message) => self.problem(key, origin, message),
         }
@@ -214,9 +218,19 @@ fn typed(text: &str, default: &Value) -> Result<Value, String> {
     }
 }
 
+/// Reads a list of tables from text: it is written as in a file.
+fn tables(text: &str) -> Result<Value, String> {
+    if text.trim().is_empty() {
+        return Ok(Value::Array(Vec::new()));
+    }
+    let table = format!("list = {text}").parse::<Table>();
+    let list = table.ok().filter(|table| table.len() == 1).and_then(|mut table| table.remove("list"));
+    list.ok_or_else(|| "expected a list as in a TOML file: [{ … }, { … }]".to_owned())
+}
+
 /// Refuses values of another kind in words that name ours instead of Rust's. The value itself is not shown: it
 /// may be a secret.
-fn same_kind(value: &Value, default: &Value) -> Result<(), String> {
+fn same_kind(key: &str, value: &Value, default: &Value) -> Result<(), String> {
     let (fits, expected) = match default {
         Value::Integer(_) => match value {
             Value::Integer(number) if u32::try_from(*number).is_err() => {
@@ -225,6 +239,10 @@ fn same_kind(value: &Value, default: &Value) -> Result<(), String> {
             value => (value.is_integer(), "a whole number"),
         },
         Value::Float(_) => (value.is_integer() || value.is_float(), "a number"),
+        Value::Array(_) if LISTS_OF_TABLES.contains(&key) => {
+            let tables = value.as_array().is_some_and(|items| items.iter().all(Value::is_table));
+            (tables, "a list of tables such as [{ … }]")
+        }
         Value::Array(_) => {
             let strings = value.as_array().is_some_and(|items| items.iter().all(Value::is_str));
             (strings, "a list of strings")

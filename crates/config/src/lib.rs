@@ -28,6 +28,7 @@ pub use error::{Error, Origin, Problem};
 pub use load::{LoadOptions, Loaded};
 pub use secret::SecretUrl;
 pub use tree::{
-    Config, Docker, Hardening, Limits, LogFormat, Models, Nats, Platform, Reconciler, RequireKeys, Sandbox,
-    Server, Store, Stream, Telemetry, Tools, Worker, Workspaces,
+    Budget, Config, Context, Delegation, Docker, Hardening, Limits, LogFormat, Models, Nats, OnExpiry,
+    Permissions, Platform, Reconciler, RequireKeys, Rule, Sandbox, Server, Store, Stream, Telemetry, Tools,
+    Worker, Workspaces,
 };

@@ -10,6 +10,7 @@
 //! [tenants.acme]            # like [default], except:
 //! networks = ["egress"]
 //! memory = "8GiB"
+//! permissions = [{ permission = "webfetch", action = "deny" }]
 //! ```
 
 use std::{fs, path::Path};
@@ -23,6 +24,7 @@ use toml::{Table, Value};
 use crate::{
     bytes::ByteSize,
     error::{Error, Origin, Problem},
+    tree::Rule,
 };
 
 /// Reads the rules. An empty path means that everybody may use everything.
@@ -53,11 +55,13 @@ struct Section {
     file_size: Option<ByteSize>,
     open_files: Option<u64>,
     scratch: ByteSize,
+    permissions: Vec<Rule>,
 }
 
 impl Default for Section {
     fn default() -> Self {
-        let TenantPolicy { backends, images, image, networks, workspace, limits } = TenantPolicy::default();
+        let TenantPolicy { backends, images, image, networks, workspace, limits, permissions: _ } =
+            TenantPolicy::default();
         Self {
             backends,
             images,
@@ -70,6 +74,7 @@ impl Default for Section {
             file_size: limits.file_bytes.map(ByteSize),
             open_files: limits.open_files,
             scratch: ByteSize(limits.scratch_bytes),
+            permissions: Vec::new(),
         }
     }
 }
@@ -100,6 +105,9 @@ impl Section {
                 return Err((key, "expected 8 to 1000000".to_owned()));
             }
         }
+        if let Some(problem) = Rule::problem(&self.permissions) {
+            return Err(("permissions", problem));
+        }
         Ok(TenantPolicy {
             backends: self.backends,
             images: self.images,
@@ -114,6 +122,7 @@ impl Section {
                 open_files: self.open_files,
                 scratch_bytes: self.scratch.0,
             },
+            permissions: self.permissions.into_iter().map(Into::into).collect(),
         })
     }
 }
@@ -125,6 +134,12 @@ fn parse(text: &str) -> Result<Policies, (String, String)> {
     let tenants = take_table(&mut file, "tenants")?;
     if let Some(key) = file.keys().next() {
         return Err((key.clone(), "unknown key; expected [default] and [tenants.NAME]".to_owned()));
+    }
+    // Agents of all tenants have the rules of the configuration, so that there is one place for them.
+    if default.contains_key("permissions") {
+        let message =
+            "expected in [tenants.NAME] only: those for everybody are permissions.rules of the configuration";
+        return Err(("default.permissions".to_owned(), message.to_owned()));
     }
     let mut policies = Policies { default: section("default", default.clone())?, ..Policies::default() };
     for (name, own) in tenants {
@@ -178,6 +193,19 @@ mod tests {
     }
 
     #[test]
+    fn tenants_have_rules_of_their_own() {
+        let policies = parse(
+            "[tenants.acme]\npermissions = [\n  { permission = 'webfetch', action = 'deny' },\n  \
+             { permission = 'bash', pattern = 'git push *', action = 'ask', locked = true },\n]\n",
+        )
+        .unwrap();
+        assert!(policies.of("other").permissions.is_empty());
+        let rules = &policies.of("acme").permissions;
+        assert_eq!((rules[0].pattern.as_str(), rules[0].locked), ("*", false));
+        assert_eq!((rules[1].pattern.as_str(), rules[1].locked), ("git push *", true));
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, key) in [
             ("[defaults]\n", "defaults"),
@@ -191,6 +219,10 @@ mod tests {
             ("[tenants.a]\ncpus = 0.0\n", "tenants.a.cpus"),
             ("[tenants]\na = 3\n", "tenants.a"),
             ("default = 3\n", "default"),
+            ("[default]\npermissions = [{permission = 'bash', action = 'deny'}]\n", "default.permissions"),
+            ("[tenants.a]\npermissions = [{permission = '', action = 'deny'}]\n", "tenants.a.permissions"),
+            ("[tenants.a]\npermissions = [{permission = 'bash', action = 'no'}]\n", "tenants.a"),
+            ("[tenants.a]\npermissions = ['bash']\n", "tenants.a"),
         ] {
             assert_eq!(parse(text).unwrap_err().0, key, "{text}");
         }

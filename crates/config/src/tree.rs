@@ -1,10 +1,13 @@
 //! The tree of settings with their defaults. `default.toml` explains each to the operator.
 
+mod agents;
+
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use remuda_domain::execution::Policies;
 use serde::{Deserialize, Serialize};
 
+pub use self::agents::{Budget, Context, Delegation, Models, OnExpiry, Permissions, Platform, Rule};
 use crate::{address, duration, error::Error, policy, secret::SecretUrl};
 
 /// Every setting of every process. Each process reads the sections it needs.
@@ -25,6 +28,10 @@ pub struct Config {
     pub tools: Tools,
     pub platform: Platform,
     pub models: Models,
+    pub permissions: Permissions,
+    pub delegation: Delegation,
+    pub context: Context,
+    pub budget: Budget,
     pub limits: Limits,
     pub telemetry: Telemetry,
 }
@@ -297,49 +304,6 @@ pub struct Tools {
     pub web_allowed: Vec<String>,
     pub search_url: String,
     pub search_key: SecretUrl,
-}
-
-/// What agents of all workspaces can use. Directories are absolute after [`Config::load`], or empty.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Platform {
-    pub models_dir: PathBuf,
-    pub agents_dir: PathBuf,
-    pub skills_dir: PathBuf,
-    pub tools_dir: PathBuf,
-    pub templates_dir: PathBuf,
-    pub default_model: String,
-    /// Names, or beginnings of names that end in `*`.
-    pub workspace_env: Vec<String>,
-}
-
-/// How models are asked.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Models {
-    #[serde(with = "duration")]
-    pub connect_timeout: Duration,
-    #[serde(with = "duration")]
-    pub first_byte_timeout: Duration,
-    #[serde(with = "duration")]
-    pub idle_timeout: Duration,
-    pub max_attempts: u32,
-    #[serde(with = "duration")]
-    pub retry_delay: Duration,
-    pub workspace_allowed: Vec<String>,
-}
-
-impl Default for Models {
-    fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(10),
-            first_byte_timeout: Duration::from_secs(120),
-            idle_timeout: Duration::from_secs(120),
-            max_attempts: 5,
-            retry_delay: Duration::from_secs(2),
-            workspace_allowed: Vec::new(),
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
 
 use humantime::format_duration;
 
-use crate::tree::{Config, Docker, Nats, Server, Stream, Worker};
+use crate::tree::{Budget, Config, Context, Docker, Nats, Permissions, Rule, Server, Stream, Worker};
 
 /// The key that breaks a rule, and what was expected of it.
 pub(crate) type Broken = (&'static str, String);
@@ -44,6 +44,13 @@ pub(crate) fn rules(config: &Config) -> Vec<Broken> {
     broken.duration("models.idle_timeout", models.idle_timeout, 100 * MILLISECOND..=HOUR);
     broken.duration("models.retry_delay", models.retry_delay, MILLISECOND..=HOUR);
     broken.number("models.max_attempts", models.max_attempts, 1..=20);
+    broken.permissions(&config.permissions);
+    broken.number("delegation.max_depth", config.delegation.max_depth, 1..=20);
+    broken.context(&config.context);
+    let cost = config.budget.run_cost;
+    if !(0.0..=Budget::MAX_COST).contains(&cost) {
+        broken.add("budget.run_cost", format!("expected 0 to {} dollars, found {cost}", Budget::MAX_COST));
+    }
     broken.telemetry(config);
     broken.0
 }
@@ -184,6 +191,38 @@ impl Rules {
         self.duration("docker.pause_after", docker.pause_after, Duration::ZERO..=DAY);
         self.duration("docker.remove_after", docker.remove_after, Duration::ZERO..=7 * DAY);
         self.number("docker.max_containers", docker.max_containers, 1..=4096);
+    }
+
+    fn permissions(&mut self, permissions: &Permissions) {
+        if let Some(problem) = Rule::problem(&permissions.rules) {
+            self.add("permissions.rules", problem);
+        }
+        if permissions.approvers.len() > 100
+            || permissions.approvers.iter().any(|name| name.trim().is_empty())
+        {
+            self.add("permissions.approvers", "expected names of API keys, at most 100".to_owned());
+        }
+        if !permissions.expire_after.is_zero() {
+            self.duration("permissions.expire_after", permissions.expire_after, SECOND..=365 * DAY);
+        }
+    }
+
+    fn context(&mut self, context: &Context) {
+        const MOST: f64 = 0.95;
+        self.number("context.window", context.window, 1000..=100_000_000);
+        let (clear, summarize) = (context.clear_at, context.summarize_at);
+        // Neither is true of what is no number.
+        if !(summarize > 0.0 && summarize <= MOST) {
+            self.add(
+                "context.summarize_at",
+                format!("expected more than 0 and at most {MOST}, found {summarize}"),
+            );
+        } else if !(clear > 0.0 && clear < summarize) {
+            let message = format!("expected more than 0 and less than context.summarize_at ({summarize})");
+            self.add("context.clear_at", format!("{message}, found {clear}"));
+        }
+        self.number("context.keep_results", context.keep_results, 0..=1000);
+        self.number("context.max_failures", context.max_failures, 1..=100);
     }
 
     fn telemetry(&mut self, config: &Config) {

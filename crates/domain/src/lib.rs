@@ -20,6 +20,7 @@ pub mod ids;
 pub mod limits;
 pub mod message;
 pub mod model;
+pub mod money;
 pub mod page;
 pub mod permission;
 pub mod pool;

@@ -314,6 +314,23 @@ impl Run {
     }
 }
 
+/// How long a run has worked, itself or through its children: since its start, without its pauses.
+#[must_use]
+pub fn worked(started_at: Option<Timestamp>, until: Timestamp, paused: Duration) -> Duration {
+    let since_start = started_at.map(|at| (until - at).to_std().unwrap_or_default());
+    since_start.unwrap_or_default().saturating_sub(paused)
+}
+
+/// How much of a wait is a pause, in which the run's time stands still. Whoever waits for children works through them: what the
+/// longest of them `worked` is time of the run too, what they only waited is not.
+#[must_use]
+pub const fn pause(reason: ParkReason, waited: Duration, worked: Duration) -> Duration {
+    match reason {
+        ParkReason::Children => waited.saturating_sub(worked),
+        ParkReason::Approval | ParkReason::Budget | ParkReason::External => waited,
+    }
+}
+
 /// What becomes of a run that nobody executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -351,6 +368,20 @@ mod tests {
                 assert_eq!(from.allows(to), legal.contains(&(from, to)), "{from} -> {to}");
             }
         }
+    }
+
+    #[test]
+    fn only_what_children_worked_is_time_of_their_parent() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        for reason in [ParkReason::Approval, ParkReason::Budget, ParkReason::External] {
+            assert_eq!(pause(reason, minutes(10), minutes(4)), minutes(10));
+        }
+        assert_eq!(pause(ParkReason::Children, minutes(10), minutes(4)), minutes(6));
+        let (start, end) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + TimeDelta::minutes(9));
+        assert_eq!(worked(Some(start), end, minutes(5)), minutes(4));
+        assert_eq!(worked(None, end, minutes(5)), Duration::ZERO);
+        // A child that began before the wait.
+        assert_eq!(pause(ParkReason::Children, minutes(10), minutes(30)), Duration::ZERO);
     }
 
     #[test]

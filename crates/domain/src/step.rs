@@ -120,6 +120,9 @@ pub struct CallLinks {
     /// The arguments that whoever approved the call gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edited: Option<Value>,
+    /// What whoever decided has to say to the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// The run that does the work of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<Child>,

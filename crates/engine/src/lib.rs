@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 pub use agent::{
     AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings,
+    tools_of_agent,
 };
 pub use journal::{Entry, Journal, patiently, wake_all};
 pub use placement::Placement;

@@ -49,7 +49,7 @@ impl Placement {
         self.policies.of(&name).decide(choice)
     }
 
-    async fn name(&self, store: &dyn Store, tenant: TenantId) -> Result<Arc<str>> {
+    pub(crate) async fn name(&self, store: &dyn Store, tenant: TenantId) -> Result<Arc<str>> {
         let names = || self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = names().get(&tenant) {
             return Ok(Arc::clone(name));

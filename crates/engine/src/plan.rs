@@ -57,6 +57,20 @@ impl Slot {
         self.outcome.is_some()
     }
 
+    /// The call as it is made: whoever approved it may have changed it.
+    pub(crate) fn effective(&self) -> ToolCall {
+        let mut call = self.call.clone();
+        if let Some(arguments) = &self.links.edited {
+            call.arguments = arguments.clone();
+        }
+        call
+    }
+
+    /// How long ago it was started, by our clock.
+    pub(crate) fn age_ms(&self) -> u64 {
+        u64::try_from((now() - self.started_at).num_milliseconds()).unwrap_or_default()
+    }
+
     pub(crate) fn start(&mut self, epoch: Epoch) {
         self.started_at = now();
         self.epoch = epoch;

@@ -11,7 +11,7 @@ use remuda_domain::{
     tool::{CallStatus, Effects, ToolOutcome},
 };
 use remuda_sandbox::LazySandbox;
-use remuda_store::Grant;
+use remuda_store::{Grant, Parking};
 use remuda_tools::{BackgroundTasks, Registry};
 use tokio::{
     sync::Semaphore,
@@ -45,10 +45,12 @@ pub(crate) enum Killed {
 }
 
 /// How far a run got on this worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Walked {
     ToTheEnd,
     HandOver,
+    /// It waits as data.
+    Park(Parking),
     Abandoned,
 }
 
@@ -175,7 +177,7 @@ impl<'a> Stand<'a> {
         let mut running: FuturesUnordered<_> = todo
             .iter()
             .map(|index| {
-                let (index, call) = (*index, slots[*index].call.clone());
+                let (index, call) = (*index, slots[*index].effective());
                 let calls = self.calls.clone();
                 async move { (index, calls.execute(call).await) }
             })

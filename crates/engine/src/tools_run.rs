@@ -51,6 +51,7 @@ impl Engine {
         match walked? {
             Walked::Abandoned => Ok(Execution::Abandoned),
             Walked::HandOver => Ok(Execution::HandedOver(Box::new(way.hand_over()))),
+            Walked::Park(parking) => Ok(Execution::Parked(Box::new(way.hand_over()), parking)),
             Walked::ToTheEnd => {
                 let reason = way.stand.cancel_reason().await;
                 Ok(Execution::Ended(Box::new(way.end(&reason))))

@@ -3,21 +3,56 @@
 use std::path::{Path, PathBuf};
 
 use remuda_config::Config;
-use remuda_domain::error::Result;
-use remuda_engine::{AgentRuntime, AgentSettings};
+use remuda_domain::{error::Result, execution::Policies};
+use remuda_engine::{
+    AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings,
+};
 use remuda_models::{AddressRule, ModelOptions, Models};
 use remuda_tools::web::{Allowed, may_connect};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
 
-use crate::open::Mode;
+use crate::{execution::policies, open::Mode};
 
 /// Variables of ours, which hold secrets and are nobody else's business.
 const OUR_VARIABLES: &str = "REMUDA_";
 
 pub(crate) fn runtime(config: &Config, mode: Mode) -> Result<AgentRuntime> {
-    let default_model = Some(config.platform.default_model.clone()).filter(|model| !model.is_empty());
-    let settings = AgentSettings { default_model, ..AgentSettings::default() };
+    let settings = settings(config, &policies(config)?);
     Ok(AgentRuntime::new(loader(config, mode), models(config, mode)?, settings))
+}
+
+/// What the operator decides about agents, as this process read it when it started.
+fn settings(config: &Config, policies: &Policies) -> AgentSettings {
+    let context = &config.context;
+    AgentSettings {
+        default_model: Some(config.platform.default_model.clone()).filter(|model| !model.is_empty()),
+        permissions: permissions(&config.permissions, policies),
+        delegation: DelegationSettings { max_depth: config.delegation.max_depth },
+        context: ContextSettings {
+            window: context.window.into(),
+            clear_at: context.clear_at,
+            summarize_at: context.summarize_at,
+            keep_results: usize::try_from(context.keep_results).unwrap_or(usize::MAX),
+            max_failures: context.max_failures,
+        },
+        run_budget: config.budget.limit(),
+    }
+}
+
+fn permissions(permissions: &remuda_config::Permissions, policies: &Policies) -> PermissionSettings {
+    let tenants = policies.tenants.iter().filter(|(_, policy)| !policy.permissions.is_empty());
+    PermissionSettings {
+        mode: permissions.mode,
+        rules: permissions.rules.iter().cloned().map(Into::into).collect(),
+        tenants: tenants.map(|(tenant, policy)| (tenant.clone(), policy.permissions.clone())).collect(),
+        unattended: permissions.unattended,
+        approvers: permissions.approvers.clone(),
+        expire_after: Some(permissions.expire_after).filter(|after| !after.is_zero()),
+        on_expiry: match permissions.on_expiry {
+            remuda_config::OnExpiry::Tell => OnExpiry::Tell,
+            remuda_config::OnExpiry::Fail => OnExpiry::Fail,
+        },
+    }
 }
 
 /// Reads workspaces as this process may.
@@ -69,4 +104,58 @@ pub fn models(config: &Config, mode: Mode) -> Result<Models> {
 pub fn templates(config: &Config) -> Option<PathBuf> {
     let directory = &config.platform.templates_dir;
     (!directory.as_os_str().is_empty()).then(|| directory.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use remuda_domain::{
+        execution::TenantPolicy,
+        permission::{PermissionAction, PermissionMode, PermissionRule, Unattended},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_configured_is_as_the_engine_has_it() {
+        let (ours, theirs) = (settings(&Config::default(), &Policies::default()), AgentSettings::default());
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn everything_configured_arrives() {
+        let mut config = Config::default();
+        config.platform.default_model = "platform/m".to_owned();
+        config.permissions.mode = PermissionMode::Plan;
+        config.permissions.unattended = Unattended::Fail;
+        config.permissions.approvers = vec!["ann".to_owned()];
+        config.permissions.expire_after = Duration::ZERO;
+        config.permissions.on_expiry = remuda_config::OnExpiry::Fail;
+        let rule = remuda_config::Rule {
+            permission: "bash".to_owned(),
+            pattern: "rm *".to_owned(),
+            action: PermissionAction::Deny,
+            locked: true,
+        };
+        config.permissions.rules = vec![rule.clone()];
+        config.delegation.max_depth = 2;
+        config.context.window = 5000;
+        config.context.keep_results = 1;
+        config.budget.run_tokens = 7;
+        let of_tenant = PermissionRule::new("webfetch", "*", PermissionAction::Ask);
+        let acme = TenantPolicy { permissions: vec![of_tenant.clone()], ..TenantPolicy::default() };
+        let tenants = [("acme".to_owned(), acme), ("other".to_owned(), TenantPolicy::default())];
+        let settings = settings(&config, &Policies { tenants: tenants.into(), ..Policies::default() });
+
+        let permissions = &settings.permissions;
+        assert_eq!(permissions.rules, [PermissionRule::from(rule)]);
+        assert_eq!(permissions.tenants, [("acme".to_owned(), vec![of_tenant])].into());
+        assert_eq!((permissions.mode, permissions.unattended), (PermissionMode::Plan, Unattended::Fail));
+        assert_eq!((permissions.expire_after, permissions.on_expiry), (None, OnExpiry::Fail));
+        assert_eq!(permissions.approvers, ["ann"]);
+        assert_eq!((settings.delegation.max_depth, settings.context.window), (2, 5000));
+        assert_eq!((settings.context.keep_results, settings.run_budget.tokens), (1, Some(7)));
+        assert_eq!(settings.default_model.as_deref(), Some("platform/m"));
+    }
 }

@@ -33,35 +33,29 @@ pub(crate) fn rules() -> Vec<PermissionRule> {
     rules.extend(environment.map(|(pattern, action)| PermissionRule::new("read", pattern, action)));
     for place in CREDENTIAL_DIRECTORIES {
         for pattern in [format!("{place}/*"), format!("*/{place}/*")] {
-            rules.extend(
-                ["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)),
-            );
+            rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)));
         }
     }
     for place in CREDENTIAL_FILES {
         for pattern in [place.to_owned(), format!("*/{place}")] {
-            rules.extend(
-                ["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)),
-            );
+            rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)));
         }
     }
     for place in CREDENTIALS_OF_SYSTEM {
         for pattern in [place.to_owned(), format!("{place}/*")] {
-            rules.extend(
-                ["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)),
-            );
+            rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)));
         }
     }
     // What a command does with a path is not known, so it is only asked about.
     for place in CREDENTIAL_DIRECTORIES.iter().chain(&CREDENTIAL_FILES) {
         for pattern in [format!("* {place}"), format!("*/{place}")] {
-            let patterns = [format!("{pattern}/*"), format!("{pattern} *"), pattern];
+            let patterns = [format!("{pattern}/*"), format!("{pattern} *")];
             rules.extend(patterns.map(|pattern| PermissionRule::new("bash", pattern, Ask)));
         }
     }
     for place in CREDENTIALS_OF_SYSTEM {
         let pattern = format!("* {place}");
-        let patterns = [format!("{pattern}/*"), format!("{pattern} *"), pattern];
+        let patterns = [format!("{pattern}/*"), format!("{pattern} *")];
         rules.extend(patterns.map(|pattern| PermissionRule::new("bash", pattern, Ask)));
     }
     rules

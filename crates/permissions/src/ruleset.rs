@@ -55,9 +55,7 @@ impl Ruleset {
         let permission = permission_of(tool);
         self.parts().any(|rules| {
             let last = rules.rev().find(|(_, rule)| concerns(rule, permission, Some(tool)));
-            last.is_some_and(|(_, rule)| {
-                is_universal(&rule.pattern) && rule.action == PermissionAction::Deny
-            })
+            last.is_some_and(|(_, rule)| is_universal(&rule.pattern) && rule.action == PermissionAction::Deny)
         })
     }
 

@@ -72,7 +72,7 @@ fn glob(pattern: &str, star: char, text: &str, same: fn(char, char) -> bool) -> 
 
 fn after_start<'a>(piece: &str, text: &'a str, same: fn(char, char) -> bool) -> Option<&'a str> {
     let mut rest = text.chars();
-    piece.chars().all(|wanted| rest.next().is_some_and(|next| same(wanted, next))).then(|| rest.as_str())
+    piece.chars().all(|wanted| rest.next().is_some_and(|next| same(wanted, next))).then_some(rest.as_str())
 }
 
 fn after<'a>(piece: &str, text: &'a str, same: fn(char, char) -> bool) -> Option<&'a str> {

@@ -10,7 +10,7 @@ mod links;
 mod merge;
 mod opencode;
 mod openharness;
-mod permission;
+pub(crate) mod permission;
 mod tools;
 
 use remuda_domain::{agent::AgentDefinition, model::ModelParameters};
@@ -20,7 +20,7 @@ pub(crate) use self::{
     codingcode::read as read_codingcode,
     links::{Known, link},
     merge::Merged,
-    opencode::read as read_opencode,
+    opencode::{Project, read as read_opencode},
     openharness::{PLATFORM_AGENTS, WORKSPACE_AGENTS, read as read_openharness},
 };
 use crate::text::Text;

@@ -12,6 +12,7 @@ use remuda_domain::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    memory::Memory,
     problem::{Problem, Severity},
     settings::Settings,
 };
@@ -24,8 +25,14 @@ pub struct Definitions {
     /// The text of `AGENTS.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
+    /// What was remembered; missing unless the settings want it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
     /// By name: built-in, platform's, workspace's, each replacing those before.
     pub agents: BTreeMap<String, AgentDefinition>,
+    /// Agents that someone defined and that are not there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub absent: BTreeMap<String, Absence>,
     /// By reference.
     pub models: BTreeMap<ModelRef, ModelDefinition>,
     /// By name.
@@ -39,6 +46,16 @@ pub struct Definitions {
     /// What could not be used, and why.
     #[serde(skip)]
     pub problems: Vec<Problem>,
+}
+
+/// Why an agent that someone defined is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Absence {
+    /// Someone said that there shall be none of that name.
+    Disabled,
+    /// Its definition has a problem.
+    Broken,
 }
 
 /// Something an agent can look up when it needs it.
@@ -164,15 +181,21 @@ impl Definitions {
 
     pub fn agent(&self, name: &str) -> Result<&AgentDefinition> {
         self.agents.get(name).ok_or_else(|| {
-            let broken = self.problems.iter().find(|problem| {
-                problem.severity == Severity::Error && problem.subject.as_deref() == Some(name)
-            });
-            let message = match broken {
-                Some(problem) => format!("the agent {name} cannot be used: {problem}"),
-                None => format!("there is no agent {name}; there are {}", self.agent_names()),
+            let message = match (self.problem_of(name), self.absent.get(name)) {
+                (Some(problem), _) => format!("the agent {name} cannot be used: {problem}"),
+                (None, Some(Absence::Disabled)) => format!("the agent {name} is disabled"),
+                (None, _) => format!("there is no agent {name}; there are {}", self.agent_names()),
             };
             Error::new(Code::AgentNotFound, message).at("agent")
         })
+    }
+
+    /// Why an agent cannot be used.
+    pub(crate) fn problem_of(&self, name: &str) -> Option<&Problem> {
+        let of_it = |problem: &&Problem| {
+            problem.severity == Severity::Error && problem.subject.as_deref() == Some(name)
+        };
+        self.problems.iter().find(of_it)
     }
 
     fn agent_names(&self) -> String {

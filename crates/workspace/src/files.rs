@@ -124,7 +124,10 @@ impl<'a> Files<'a> {
         self.budget.set(left - size);
         let cut = size > limit;
         if cut {
-            let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            let line = bytes.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
+            // A line that is too long for that is cut itself, but not in the middle of a character.
+            let character = || bytes.iter().rposition(|byte| byte & 0xc0 != 0x80).unwrap_or_default();
+            let end = line.unwrap_or_else(character);
             bytes.truncate(end);
         }
         let text = String::from_utf8(bytes).map_err(|error| {

@@ -22,6 +22,7 @@ mod environment;
 mod files;
 mod init;
 mod loader;
+mod memory;
 mod parts;
 mod problem;
 mod prompt;
@@ -29,13 +30,17 @@ mod report;
 mod resource;
 mod settings;
 mod source;
+mod targets;
 mod text;
 
 pub use choose::Choice;
-pub use definitions::{Action, Definitions, RetryPolicy, Skill, ToolServer, ToolTransport};
+pub use definitions::{Absence, Action, Definitions, RetryPolicy, Skill, ToolServer, ToolTransport};
 pub use environment::EnvironmentAccess;
 pub use init::{InitReport, Template, init};
 pub use loader::{Current, Loader, PlatformDirectories};
+pub use memory::{Memory, MemoryFile};
 pub use problem::{Problem, Severity};
 pub use prompt::Audience;
-pub use settings::{ModelAlias, PromptSettings, Segment, Settings, WorkspaceKind};
+pub use settings::{
+    MemorySettings, ModelAlias, PromptSettings, Segment, Settings, WorkspaceContext, WorkspaceKind,
+};

@@ -14,9 +14,9 @@ use crate::{
     definitions::Definitions,
     environment::EnvironmentAccess,
     files::{Budget, Files, Seen},
-    parts::{actions, models, prompts, settings, skills, tools},
+    parts::{actions, memory, models, prompts, settings, skills, tools},
     report::{Place, Report},
-    settings::Settings,
+    settings::{Segment, Settings},
     source::Source,
     text::{Position, Text},
 };
@@ -118,7 +118,7 @@ impl Reading<'_> {
         merged.lay(agents::read_built_in(self.report), self.report);
         self.platform(&mut definitions, &mut merged);
         let mut file = settings::SettingsFile::default();
-        let mut default_agent = None;
+        let mut opencode = agents::Project::default();
         match Files::workspace(root, self.budget) {
             Err(fault) => {
                 let shown = root.display().to_string();
@@ -127,13 +127,17 @@ impl Reading<'_> {
             Ok(files) => {
                 let source = self.source(&files);
                 file = settings::read(source);
-                default_agent = self.workspace(source, &file, &mut definitions, &mut merged);
+                opencode = self.workspace(source, &file, &mut definitions, &mut merged);
                 file.settings.prompt = prompts::read(source, file.settings.prompt);
                 definitions.instructions = self.instructions(source);
+                definitions.memory = memory::read(source, &file.settings.memory);
             }
         }
         definitions.settings = file.settings;
-        self.check_aliases(&definitions, &file.aliased);
+        // Ours stand behind those of OpenCode: they count more.
+        definitions.settings.permission.splice(0..0, opencode.rules);
+        self.check_models(&definitions, &file.aliased, file.summarizer.as_ref());
+        self.check_memory(&definitions, file.memory);
         let known = Known {
             settings: &definitions.settings,
             models: &definitions.models,
@@ -141,9 +145,10 @@ impl Reading<'_> {
             skills: &definitions.skills,
             servers: &definitions.tool_servers,
         };
+        definitions.absent = merged.absent();
         definitions.agents = agents::link(merged.into_drafts(), known, self.report);
         let ours = file.default_agent.map(|name| (settings::FILE.to_owned(), name));
-        self.choose_default(&mut definitions, ours.or(default_agent));
+        self.choose_default(&mut definitions, ours.or(opencode.default_agent));
         definitions
     }
 
@@ -170,14 +175,14 @@ impl Reading<'_> {
         });
     }
 
-    /// The workspace's own, in the formats of all systems. Returns the agent that OpenCode would begin with.
+    /// The workspace's own, in the formats of all systems. Returns what OpenCode has besides agents.
     fn workspace(
         &self,
         source: Source<'_>,
         file: &settings::SettingsFile,
         definitions: &mut Definitions,
         merged: &mut Merged,
-    ) -> Option<(String, Text)> {
+    ) -> agents::Project {
         models::read(source, Path::new(".openharness/models"), &mut definitions.models);
         tools::read(source, Path::new(".openharness/tools/settings.yaml"), &mut definitions.tool_servers);
         actions::read(source, Path::new(".openharness/actions"), &mut definitions.actions);
@@ -187,11 +192,11 @@ impl Reading<'_> {
             let files = Files::platform(directory, self.budget);
             skills::read(self.source(&files), Path::new(""), &mut definitions.skills);
         }
-        let opencode = agents::read_opencode(source, |name| merged.get(name));
+        let mut opencode = agents::read_opencode(source, |name| merged.get(name));
         merged.lay(agents::read_codingcode(source), self.report);
-        merged.lay(opencode.agents, self.report);
+        merged.lay(std::mem::take(&mut opencode.agents), self.report);
         merged.lay(agents::read_openharness(source, Path::new(agents::WORKSPACE_AGENTS)), self.report);
-        opencode.default_agent
+        opencode
     }
 
     fn instructions(&self, source: Source<'_>) -> Option<String> {
@@ -206,12 +211,24 @@ impl Reading<'_> {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    fn check_aliases(&self, definitions: &Definitions, aliased: &[Text]) {
+    fn check_models(&self, definitions: &Definitions, aliased: &[Text], summarizer: Option<&Text>) {
         let place = Place::new(self.report, settings::FILE);
         for reference in aliased {
             if definitions.model(&reference.text).is_err() {
                 place.warn(reference.at, format!("models: there is no model {}", reference.shown()));
             }
+        }
+        if let Some(model) = summarizer.filter(|model| definitions.named_model(model.text.trim()).is_err()) {
+            place.warn(model.at, format!("context.model: there is no model {}", model.shown()));
+        }
+    }
+
+    fn check_memory(&self, definitions: &Definitions, at: Option<Position>) {
+        let told = definitions.settings.prompt.order.contains(&Segment::Memory);
+        if let Some(at) = at.filter(|_| definitions.memory.is_some() && !told) {
+            let message =
+                "memory: is not told to anyone, because `memory` is not in the order of the system prompt";
+            Place::new(self.report, settings::FILE).warn(at, message);
         }
     }
 

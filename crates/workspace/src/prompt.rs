@@ -2,7 +2,15 @@
 
 use remuda_domain::{Timestamp, agent::AgentDefinition, model::ModelDefinition};
 
-use crate::{definitions::Definitions, settings::Segment};
+use crate::{
+    definitions::Definitions,
+    settings::{Segment, WorkspaceKind},
+};
+
+const SWITCH: &str =
+    "Hand this session over with the tool AgentSwitch when one of these fits the work better.";
+const DELEGATE: &str =
+    "Delegate tasks that can be described on their own to one of these with the tool SubAgent.";
 
 /// For whom and when a prompt is made.
 #[derive(Clone, Copy, Debug)]
@@ -44,15 +52,31 @@ impl Definitions {
             }
             Segment::Agent => Some(audience.agent.prompt.clone()),
             Segment::ProjectAgentsMd => self.instructions.as_deref().map(project_instructions),
+            Segment::Memory => {
+                let reads = audience.agent.has_tool("Read") && self.settings.kind == WorkspaceKind::Project;
+                self.memory.as_ref()?.told(reads)
+            }
+            Segment::AgentSwitches => self.agent_list(&self.switch_targets(audience.agent), segment, SWITCH),
+            Segment::Subagents => self.agent_list(&self.delegates(audience.agent), segment, DELEGATE),
             Segment::Skills if audience.reads_skills => Some(self.skill_list(audience.agent)),
             Segment::Environment if settings.include_environment => Some(environment(audience.today)),
             // Nothing can be said of what no tool does.
-            Segment::Skills
-            | Segment::Environment
-            | Segment::Actions
-            | Segment::AgentSwitches
-            | Segment::Subagents => None,
+            Segment::Skills | Segment::Environment | Segment::Actions => None,
         }
+    }
+
+    /// Agents with what they are for. There are no tools in a workspace where agents only talk.
+    fn agent_list(&self, agents: &[&AgentDefinition], segment: Segment, how: &str) -> Option<String> {
+        if agents.is_empty() || self.settings.kind == WorkspaceKind::Chat {
+            return None;
+        }
+        let line = |agent: &&AgentDefinition| match agent.description.as_str() {
+            "" => format!("- {}", agent.name),
+            description => format!("- {}: {description}", agent.name),
+        };
+        let lines: Vec<String> = agents.iter().map(line).collect();
+        let tag = segment.as_str();
+        Some(format!("<{tag}>\n{how}\n{}\n</{tag}>", lines.join("\n")))
     }
 
     fn skill_list(&self, agent: &AgentDefinition) -> String {

@@ -10,11 +10,15 @@ use crate::{
 /// More than anyone reads. What comes after is only counted.
 const MAX_PROBLEMS: usize = 500;
 
+/// How much is compared to find what is allowed and yet a mistake; see [`Place::affords`].
+const MAX_EFFORT: usize = 10_000_000;
+
 /// All problems of one reading.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     problems: RefCell<Vec<Problem>>,
     left_off: Cell<usize>,
+    effort: Cell<usize>,
 }
 
 impl Report {
@@ -108,6 +112,13 @@ impl<'a> Place<'a> {
     pub(crate) fn hint<'n>(&self, name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
         let near = if self.report.is_full() { None } else { nearest(name, known) };
         near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
+    }
+
+    /// Whether there is time left to look for mistakes. Who writes definitions must not keep those who read them busy.
+    pub(crate) fn affords(&self, effort: usize) -> bool {
+        let effort = self.report.effort.get().saturating_add(effort);
+        self.report.effort.set(effort);
+        effort <= MAX_EFFORT && !self.report.is_full()
     }
 
     /// Whether something was found that cannot be used.

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use remuda_domain::{execution::ExecutionChoice, model::ModelParameters};
+use remuda_domain::{
+    execution::ExecutionChoice,
+    model::ModelParameters,
+    permission::{PermissionMode, PermissionRule, Unattended},
+};
 use serde::{Deserialize, Serialize};
 
 /// What a workspace sets for all its agents.
@@ -18,6 +22,16 @@ pub struct Settings {
     pub prompt: PromptSettings,
     /// Where tools execute when a session does not say.
     pub execution: ExecutionChoice,
+    /// What agents may do here, after what the operator says and before what they say themselves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub permission: Vec<PermissionRule>,
+    /// How far agents go without asking that do not say themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission_mode: Option<PermissionMode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unattended: Option<Unattended>,
+    pub memory: MemorySettings,
+    pub context: WorkspaceContext,
 }
 
 /// Whether anything is executed in a workspace.
@@ -35,6 +49,46 @@ pub struct ModelAlias {
     pub reference: String,
     #[serde(default)]
     pub parameters: ModelParameters,
+}
+
+/// What agents of a workspace remember from one session to the next, in files that they write themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemorySettings {
+    pub enabled: bool,
+    /// Told as a whole, as seen from the workspace's root.
+    pub file: String,
+    /// With files of which agents are told the names, as seen from the workspace's root.
+    pub directory: String,
+    /// What is told of the file.
+    pub max_bytes: u32,
+}
+
+impl MemorySettings {
+    pub const MAX_BYTES: u32 = 256 * 1024;
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            file: "MEMORY.md".to_owned(),
+            directory: ".openharness/memory".to_owned(),
+            max_bytes: 32 * 1024,
+        }
+    }
+}
+
+/// What becomes of conversations that grow too long.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkspaceContext {
+    /// Whether they are summed up; as the platform has it when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summarize: Option<bool>,
+    /// Who sums up, as an alias, a reference or a bare name; the agent's own model when missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 /// How the system prompt is put together. All texts are loaded: files were read.
@@ -71,6 +125,7 @@ pub enum Segment {
     Agent,
     Actions,
     ProjectAgentsMd,
+    Memory,
     Skills,
     AgentSwitches,
     Subagents,
@@ -87,6 +142,7 @@ impl Segment {
             Self::Agent => "agent",
             Self::Actions => "actions",
             Self::ProjectAgentsMd => "project_agents_md",
+            Self::Memory => "memory",
             Self::Skills => "skills",
             Self::AgentSwitches => "agent_switches",
             Self::Subagents => "subagents",
@@ -94,12 +150,13 @@ impl Segment {
         }
     }
 
-    pub const DEFAULT_ORDER: [Self; 9] = [
+    pub const DEFAULT_ORDER: [Self; 10] = [
         Self::Base,
         Self::LlmOptimized,
         Self::Agent,
         Self::Actions,
         Self::ProjectAgentsMd,
+        Self::Memory,
         Self::Skills,
         Self::AgentSwitches,
         Self::Subagents,

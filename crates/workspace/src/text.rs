@@ -15,5 +15,5 @@ pub(crate) use check::{authority, is_model_name, is_name, nearest};
 pub(crate) use fields::Fields;
 pub(crate) use frontmatter::{Document, Style, split};
 pub(crate) use json::parse as parse_json;
-pub(crate) use tree::{Entry, Fault, Kind, Node, Position, Text, Value};
+pub(crate) use tree::{Entry, Fault, Kind, Node, Position, Text, Value, quoted};
 pub(crate) use yaml::parse as parse_yaml;

@@ -1,5 +1,7 @@
 //! The application layer: what callers can do, whatever protocol they speak.
 
+mod approvals;
+mod budgets;
 mod cancel;
 mod execution;
 mod explain;
@@ -11,7 +13,8 @@ mod workspaces;
 
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
-pub use explain::{Explanation, Receipt};
+pub use budgets::Spender;
+pub use explain::{Explanation, Receipt, Wait};
 use remuda_domain::{Error, error::Result, execution::Policies};
 use remuda_store::Store;
 use remuda_transport::Transport;

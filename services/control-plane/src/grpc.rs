@@ -1,5 +1,6 @@
 //! The application layer over gRPC: translation, nothing else.
 
+mod approvals;
 mod fleet;
 mod meta;
 mod pages;
@@ -10,7 +11,7 @@ mod workspaces;
 pub use meta::ServerInfo;
 use remuda_grpc::{Gate, limited};
 use remuda_proto::v1::{
-    fleet_service_server::FleetServiceServer, meta_service_server::MetaServiceServer,
+    approval_service_server::ApprovalServiceServer, fleet_service_server::FleetServiceServer, meta_service_server::MetaServiceServer,
     run_service_server::RunServiceServer, session_service_server::SessionServiceServer,
     workspace_service_server::WorkspaceServiceServer,
 };
@@ -23,6 +24,7 @@ pub fn add_services(routes: &mut RoutesBuilder, app: &App, gate: &Gate, info: Se
     let api = Api { app: app.clone(), gate: gate.clone() };
     routes.add_service(limited!(SessionServiceServer::new(api.clone())));
     routes.add_service(limited!(RunServiceServer::new(api.clone())));
+    routes.add_service(limited!(ApprovalServiceServer::new(api.clone())));
     routes.add_service(limited!(WorkspaceServiceServer::new(api.clone())));
     routes.add_service(limited!(FleetServiceServer::new(api.clone())));
     routes.add_service(limited!(MetaServiceServer::new(meta::Meta { api, info })));

@@ -11,7 +11,8 @@ mod reconciler;
 mod waker;
 
 pub use app::{
-    App, AppOptions, CheckCall, Explanation, Making, Receipt, SessionSpec, Submission, SubmitReceipt,
+    App, AppOptions, CheckCall, Explanation, Making, Receipt, SessionSpec, Spender, Submission,
+    SubmitReceipt, Wait,
 };
 pub use grpc::{ServerInfo, add_services};
 pub use health::report_health;

@@ -7,6 +7,9 @@
 //! | --- | --- | --- |
 //! | `take_back` | every interval | the next lease of a worker could end |
 //! | `end_overdue` | every interval | |
+//! | `resume_ready` | every interval | |
+//! | `expire_approvals` | every interval | the next approval expires |
+//! | `stop_orphans` | every interval | |
 //! | `wake_sessions` | every interval | a wake-up could not be sent, or the transport is back |
 //! | `heal_orphans` | every interval | |
 //! | `mend_transport` | every interval | |
@@ -15,11 +18,14 @@
 mod delete_expired_keys;
 mod driver;
 mod end_overdue;
+mod expire_approvals;
 mod heal_orphans;
 mod leadership;
 mod link;
 mod mend_transport;
 mod record;
+mod resume_ready;
+mod stop_orphans;
 mod sweep;
 mod take_back;
 mod task;
@@ -32,8 +38,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
-    heal_orphans::HealOrphans, leadership::Leadership, mend_transport::MendTransport, record::Recorder,
-    take_back::TakeBack, task::BackgroundTask, wake_sessions::WakeSessions,
+    expire_approvals::ExpireApprovals, heal_orphans::HealOrphans, leadership::Leadership, mend_transport::MendTransport, record::Recorder,
+    resume_ready::ResumeReady, stop_orphans::StopOrphans, take_back::TakeBack, task::BackgroundTask, wake_sessions::WakeSessions,
 };
 use crate::app::App;
 
@@ -68,6 +74,9 @@ impl Reconciler {
         vec![
             Box::new(TakeBack::new(Arc::clone(store), waker.clone(), pace)),
             Box::new(EndOverdue { store: Arc::clone(store), waker: waker.clone(), pace }),
+            Box::new(ResumeReady { store: Arc::clone(store), waker: waker.clone(), pace }),
+            Box::new(ExpireApprovals { store: Arc::clone(store), waker: waker.clone(), pace }),
+            Box::new(StopOrphans { store: Arc::clone(store), app: self.app.clone(), pace }),
             Box::new(WakeSessions::new(
                 Arc::clone(store),
                 Arc::clone(transport),

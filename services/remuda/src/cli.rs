@@ -30,6 +30,8 @@ With an agent:
   remuda models test NAME                      does the model answer?
   remuda run \"fix the tests\" --dir . --session s1
   remuda sessions show s1                      what was said and done
+  remuda run \"fix the tests\" --dir . --dry-run what would happen, with nothing executed
+  remuda approvals list                        which calls wait for your decision
 
 Settings come from a file (--config, REMUDA_CONFIG, ./remuda.toml, /etc/remuda/remuda.toml), then from REMUDA_<SECTION>__<KEY>
 variables, then from flags. `remuda config show --default` prints every one with its explanation.";

@@ -1,5 +1,8 @@
 //! The commands that talk to a server.
 
+mod approvals;
+mod budget;
+mod budget_args;
 mod calls;
 mod cancel;
 mod execution;
@@ -8,12 +11,14 @@ mod explain;
 mod fleet;
 mod json;
 mod pages;
+mod permissions;
 mod receipts;
 mod render;
 mod run;
 mod runs;
 mod sandboxes;
 mod sessions;
+mod spending;
 mod talk;
 mod tasks;
 mod watch;
@@ -22,6 +27,7 @@ mod workspaces;
 use std::process::ExitCode;
 
 use remuda_client::{Client, ClientOptions, SecretString};
+use remuda_config::Config;
 use remuda_domain::{Code, Error, error::Result};
 
 pub(crate) use exit::Exit;
@@ -111,6 +117,17 @@ pub(crate) enum ClientCommand {
     /// Each stage leaves a receipt: requested, delivered, processes dead, slot free.
     #[command(after_help = cancel::EXAMPLES)]
     Cancel(cancel::CancelArgs),
+    /// Decide about calls that wait for a person.
+    ///
+    /// An agent whose rules say `ask` about a call waits until someone approves or denies it. What is decided about is exactly
+    /// the call that was shown: its tool and its arguments have a hash.
+    #[command(subcommand, after_help = approvals::EXAMPLES)]
+    Approvals(approvals::ApprovalsCommand),
+    /// Show and set how much runs and sessions may spend.
+    ///
+    /// A budget limits tokens, money, or both. Reaching it ends nothing: the run waits, and goes on when the limit is raised.
+    #[command(subcommand, after_help = budget::EXAMPLES)]
+    Budget(budget::BudgetCommand),
     /// Say why a run is not finished.
     ///
     /// Gives the reason as a stable code and in words: what the run waits for, its position in the session, and what to
@@ -144,19 +161,23 @@ pub(crate) enum ClientCommand {
     Tasks,
 }
 
-/// Executes a client command. Errors are for [`report`].
+/// Executes a client command. Errors are for [`report`]. Settings are only read where they are needed: most commands know all
+/// they need from their flags.
 pub(crate) async fn execute(
     command: ClientCommand,
     connection: &Connection,
+    config: impl FnOnce() -> Result<Config>,
     output: Output,
 ) -> Result<ExitCode> {
     let client = connection.client()?;
     let exit = match command {
-        ClientCommand::Run(args) => run::run(*args, &client, output).await?,
+        ClientCommand::Run(args) => run::run(*args, &client, config, output).await?,
         ClientCommand::Sessions(command) => sessions::execute(command, &client, output).await?,
         ClientCommand::Runs(command) => runs::execute(command, &client, output).await?,
         ClientCommand::Watch(args) => watch::watch(args, &client, output).await?,
         ClientCommand::Cancel(args) => cancel::cancel(args, &client, output).await?,
+        ClientCommand::Approvals(command) => approvals::execute(command, &client, output).await?,
+        ClientCommand::Budget(command) => budget::execute(command, &client, output).await?,
         ClientCommand::Explain { run } => explain::explain(run, &client, output).await?,
         ClientCommand::Workers { command } => fleet::workers(command, &client, output).await?,
         ClientCommand::Queue { command } => fleet::queue(command, &client, output).await?,
@@ -210,6 +231,16 @@ fn hint(error: &Error) -> Option<&'static str> {
         ),
         Code::WorkspaceNotFound => {
             Some("`remuda workspace list` shows which there are; --dir uses a directory as it is")
+        }
+        Code::ApprovalDecided | Code::ApprovalExpired => {
+            Some("`remuda approvals list` shows what still waits for a decision")
+        }
+        Code::ApprovalChanged => Some("`remuda approvals show ID` shows the call as it is now"),
+        Code::ModelUnpriced => Some(
+            "give the model a price (dollars for a million tokens: `price: {input: 3, output: 15}`), or limit tokens instead",
+        ),
+        Code::PermissionDenied if error.message().ends_with("the scope approve") => {
+            Some("`remuda keys create --scope write --scope approve` makes a key that may decide")
         }
         Code::SessionModelLocked => Some("make another session with this model"),
         Code::ModelKeyRefused => Some(

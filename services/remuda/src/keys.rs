@@ -25,15 +25,20 @@ pub(crate) enum KeysCommand {
     /// Make a key and print its secret, which is shown only now.
     ///
     /// The tenant is created when it does not exist. Only a hash of the secret is stored.
+    ///
+    /// A key gets the scope write unless others are named. It does not get approve by itself: whoever lets agents work does not
+    /// thereby decide about the calls that they ask a person about.
     #[command(after_help = "Examples:\n  remuda keys create --tenant acme --name ci\n  \
+                            remuda keys create --tenant acme --name anna --scope write --scope approve\n  \
                             remuda keys create --tenant acme --name ops --scope read --scope admin --expires-in 30days")]
     Create {
         #[arg(long, default_value = DEFAULT_TENANT)]
         tenant: String,
-        /// What the key is for; becomes the subject of what is done with it.
+        /// What the key is for; becomes the subject of what is done with it, and is who approvers are named by.
         #[arg(long, default_value = "key")]
         name: String,
-        /// read, write (includes read) or admin (fleet). May be repeated; write when missing.
+        /// read, write (includes read), approve (decides about calls that wait for a person; includes read) or admin
+        /// (fleet). May be repeated; write when missing.
         #[arg(long = "scope", value_name = "SCOPE", value_parser = scope)]
         scopes: Vec<Scope>,
         /// e.g. 30days; never expires when missing.

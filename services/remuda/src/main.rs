@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
     let load = cli.load_options();
     match cli.command {
-        Command::Client(command) => client::execute(command, &cli.connection, output).await,
+        Command::Client(command) => client::execute(command, &cli.connection, || config(&load), output).await,
         Command::Dev(args) => serve::dev(&args, &load, output).await,
         Command::All(args) => serve::all(&args, &load, output).await,
         Command::ControlPlane(args) => serve::control_plane(&args, &load, output).await,

@@ -14,12 +14,15 @@ use remuda_config::Config;
 use remuda_domain::{
     error::Result,
     model::{ModelDefinition, ProviderKind},
+    money::dollars,
 };
 use remuda_workspace::Definitions;
 use serde_json::{Value, json};
 
+pub(crate) use self::test::answers;
+
 use crate::{
-    output::{Output, Style, Table},
+    output::{Output, Style, Table, count},
     workspace,
 };
 
@@ -35,6 +38,8 @@ A model is an entry of a YAML file, in platform.models_dir or in .openharness/mo
     provider: anthropic                     openai, openai-compatible, anthropic or scripted
     name: claude-sonnet-4-5                 what the provider calls it; for scripted the scenario's file
     key: ${env.ANTHROPIC_API_KEY}           keys belong into the environment
+    context_window: 200000                  tokens; conversations are kept below it
+    price: { input: 3, output: 15 }         dollars for a million tokens; budgets in money need it
   local:
     provider: openai-compatible
     url: http://127.0.0.1:8000/v1
@@ -94,7 +99,7 @@ pub(crate) fn table(definitions: &Definitions, output: Output) {
     if definitions.models.is_empty() {
         return;
     }
-    let mut table = Table::new(output.out, &["MODEL", "PROVIDER", "NAME", "ADDRESS", "KEY"]);
+    let mut table = Table::new(output.out, &["MODEL", "PROVIDER", "NAME", "ADDRESS", "KEY", "WINDOW", "PRICE"]);
     for model in definitions.models.values() {
         let (key, style) = match (model.provider, &model.key) {
             (ProviderKind::Scripted, _) => ("none needed", Some(Style::Dim)),
@@ -113,9 +118,21 @@ pub(crate) fn table(definitions: &Definitions, output: Output) {
             (model.name.clone(), None),
             (place, None),
             (key.to_owned(), style),
+            (model.context_window.map_or("-".to_owned(), count), None),
+            (price(model), None),
         ]);
     }
     table.print();
+}
+
+/// `$3.00 in, $15.00 out`, for a million tokens.
+pub(crate) fn price(model: &ModelDefinition) -> String {
+    let Some(price) = &model.price else { return "-".to_owned() };
+    let mut text = format!("{} in, {} out", dollars(price.input), dollars(price.output));
+    if let Some(cached) = price.cached_input {
+        text.push_str(&format!(", {} cached", dollars(cached)));
+    }
+    text
 }
 
 /// A model without its secrets.
@@ -128,6 +145,9 @@ pub(crate) fn to_json(model: &ModelDefinition) -> Value {
         "key": model.key.is_some(),
         "headers": model.headers.keys().collect::<Vec<_>>(),
         "parameters": model.parameters,
+        "context_window": model.context_window,
+        "max_output_tokens": model.max_output_tokens,
+        "price": model.price,
     })
 }
 

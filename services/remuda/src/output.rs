@@ -18,7 +18,7 @@ use remuda_domain::Error;
 use serde_json::{Value, json};
 
 pub(crate) use progress::{Interrupted, Progress};
-pub(crate) use sanitize::{Sanitizer, one_line, sanitize};
+pub(crate) use sanitize::{Sanitizer, json_text as exactly, one_line, sanitize};
 pub(crate) use table::Table;
 pub(crate) use units::{ago, count, counted, elapsed, local_time};
 

@@ -2,9 +2,10 @@
 //!
 //! Most of it needs no server: what a directory declares is read here as workers read it.
 
-mod check;
+pub(crate) mod check;
 mod init;
 mod resolve;
+pub(crate) mod rules;
 mod show;
 
 use std::{

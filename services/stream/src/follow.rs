@@ -115,11 +115,35 @@ impl Follower {
         self.live.is_some() && !self.behind
     }
 
-    /// Whether the store has events that were not handed out. If so, they come next.
-    pub async fn has_more(&mut self) -> Result<bool> {
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// The last cursor handed out.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// Where the session's stream ends now. What was not handed out of it comes next.
+    pub async fn end(&mut self) -> Result<Cursor> {
         let last = self.store.read_events(self.tenant, self.session, self.cursor, 1).await?.last_cursor;
         self.behind = last > self.cursor;
-        Ok(self.behind)
+        Ok(last)
+    }
+
+    /// Whether the store has events that were not handed out. If so, they come next.
+    pub async fn has_more(&mut self) -> Result<bool> {
+        Ok(self.end().await? > self.cursor)
+    }
+
+    /// Goes back to a cursor that was handed out before: what came after it comes again.
+    pub fn rewind(&mut self, cursor: Cursor) {
+        if cursor < self.cursor {
+            self.cursor = cursor;
+            self.behind = true;
+        }
     }
 
     async fn replay(&mut self) -> Result<Followed> {

@@ -1,10 +1,10 @@
 //! `StreamService` over gRPC.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{collections::{BTreeMap, HashMap}, pin::Pin, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt as _, stream};
 use remuda_domain::{
-    Code, Error, RunId, SessionId, TenantId, error::Result, identity::Scope, limits, session::SessionRef,
+    Code, Cursor, Error, RunId, SessionId, TenantId, error::Result, identity::Scope, limits, session::SessionRef,
 };
 use remuda_grpc::{Gate, limited, log_and_convert};
 use remuda_proto::v1::{
@@ -19,9 +19,8 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, async_trait, service::RoutesBuilder};
 
 use crate::{
-    deltas::Deltas,
-    follow::Follower,
-    reader::{Reader, Said},
+    reader::{Reader, Said, Wish},
+    tree::{MAX_SESSIONS, Source},
 };
 
 #[derive(Clone, Debug)]
@@ -98,25 +97,34 @@ impl Streams {
         let seat = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| full())?;
         let body = request.into_inner();
         let wanted = self.wanted(caller.tenant, body.target).await?;
-        // Before the events: a message whose beginning is seen is then heard from there on.
-        let deltas = if body.deltas {
-            let transport = Arc::clone(&self.transport);
-            Some(Deltas::open(transport, caller.tenant, wanted.session, wanted.run).await)
-        } else {
-            None
+        let cursors = tree_cursors(&body.tree_cursors)?;
+        let source = Source {
+            store: Arc::clone(&self.store),
+            transport: Arc::clone(&self.transport),
+            tenant: caller.tenant,
+            pace: (self.options.replay_batch, self.options.catch_up),
         };
-        let follower = Follower::start(
-            Arc::clone(&self.store),
-            Arc::clone(&self.transport),
-            caller.tenant,
-            wanted.session,
-            body.after_cursor,
-            (self.options.replay_batch, self.options.catch_up),
-        )
-        .await?;
-        let stop = self.stop.clone();
-        Ok(Reader::new(Arc::clone(&self.store), caller.tenant, wanted.run, (follower, deltas), stop, seat))
+        let wish = Wish {
+            session: wanted.session,
+            run: wanted.run,
+            after: body.after_cursor,
+            deltas: body.deltas,
+            tree: body.tree.then_some(cursors),
+        };
+        Reader::open(source, wish, self.stop.clone(), seat).await
     }
+}
+
+/// Where a reader stands in the sessions below.
+fn tree_cursors(given: &BTreeMap<String, Cursor>) -> Result<HashMap<SessionId, Cursor>> {
+    if given.len() > MAX_SESSIONS {
+        return Err(Error::invalid("tree_cursors", format!("expected at most {MAX_SESSIONS} sessions")));
+    }
+    let read = |(session, cursor): (&String, &Cursor)| match session.parse::<SessionId>() {
+        Ok(session) if *cursor >= 0 => Ok((session, *cursor)),
+        _ => Err(Error::invalid("tree_cursors", "expected ids of sessions with cursors of 0 or more")),
+    };
+    given.iter().map(read).collect()
 }
 
 #[async_trait]
@@ -147,5 +155,23 @@ impl StreamService for Streams {
             stream::iter(responses)
         });
         Ok(Response::new(Box::pin(responses)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_below_are_checked() {
+        let read = |session: &str, cursor| tree_cursors(&BTreeMap::from([(session.to_owned(), cursor)]));
+        let session = SessionId::new();
+        assert_eq!(read(&session.to_string(), 7).unwrap(), HashMap::from([(session, 7)]));
+        let many = (0..=MAX_SESSIONS).map(|_| (SessionId::new().to_string(), 1)).collect();
+        let wrong = [read(&session.to_string(), -1), read("s1", 1), read("", 1), tree_cursors(&many)];
+        for answer in wrong {
+            let error = answer.unwrap_err();
+            assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("tree_cursors")));
+        }
     }
 }

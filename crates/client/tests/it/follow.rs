@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use remuda_client::{Client, ClientOptions, Followed, Target};
+use remuda_client::{Client, ClientOptions, Followed, Following, Target};
 use remuda_domain::{Code, Error};
 use remuda_proto::{status::to_status, v1};
 use tonic::Status;
@@ -127,4 +127,75 @@ async fn pieces_of_messages_come_to_those_who_ask_also_after_a_break() {
     assert_eq!(followed, [once, again].concat());
     assert_eq!(server.seen().cursors, [0, 1]);
     assert_eq!(cursors(&Server::start(script()).client(), 0).await, [1, 2]);
+}
+
+/// An event of a session below.
+fn below(session: &str, cursor: i64, name: &str) -> v1::Event {
+    v1::Event { session_id: session.into(), run_id: format!("run_of_{session}"), ..event(cursor, name) }
+}
+
+#[tokio::test]
+async fn every_session_below_is_resumed_where_it_was() {
+    let server = Server::start(Script {
+        subscriptions: [
+            (
+                vec![
+                    event(1, "subagent.started"),
+                    below("ses_a", 1, "run.queued"),
+                    below("ses_b", 1, "run.queued"),
+                    below("ses_a", 2, "run.completed"),
+                    event(2, "tool.started"),
+                ],
+                Then::Fail(Status::unavailable("going down")),
+            ),
+            (
+                vec![
+                    // Given out before, each in its session.
+                    below("ses_a", 2, "run.completed"),
+                    below("ses_b", 1, "run.queued"),
+                    below("ses_b", 2, "run.completed"),
+                    event(2, "tool.started"),
+                    event(3, "run.completed"),
+                ],
+                Then::Hang,
+            ),
+        ]
+        .into(),
+        ..Default::default()
+    });
+    let following = Following { tree: true, ..Following::default() };
+    let seen: Vec<(String, i64)> = server
+        .client()
+        .follow_by(run(), following)
+        .map_ok(|followed| match followed {
+            Followed::Event(event) => (event.session_id, event.cursor),
+            Followed::Delta(_) => panic!("nobody asked for deltas"),
+        })
+        .try_collect()
+        .await
+        .unwrap();
+    let at = |session: &str, cursor| (session.to_owned(), cursor);
+    let expected = [
+        at("", 1),
+        at("ses_a", 1),
+        at("ses_b", 1),
+        at("ses_a", 2),
+        at("", 2),
+        at("ses_b", 2),
+        at("", 3),
+    ];
+    assert_eq!(seen, expected, "a terminal event below does not end the stream");
+    assert_eq!(server.seen().cursors, [0, 2]);
+    let again = vec![at("ses_a", 2), at("ses_b", 1)];
+    assert_eq!(server.seen().tree_cursors, [Some(Vec::new()), Some(again)]);
+}
+
+#[tokio::test]
+async fn who_does_not_ask_for_the_sessions_below_does_not_get_them() {
+    let server = Server::start(Script {
+        subscriptions: [(vec![event(1, "run.completed")], Then::End)].into(),
+        ..Default::default()
+    });
+    assert_eq!(cursors(&server.client(), 0).await, [1]);
+    assert_eq!(server.seen().tree_cursors, [None]);
 }

@@ -50,6 +50,8 @@ pub(crate) struct Script {
 #[derive(Clone, Default)]
 pub(crate) struct Seen {
     pub cursors: Vec<i64>,
+    /// Of the sessions below; nothing when they were not asked for.
+    pub tree_cursors: Vec<Option<Vec<(String, i64)>>>,
     pub submits: usize,
     pub waits: usize,
     pub infos: usize,
@@ -138,6 +140,8 @@ impl StreamService for Service {
         script.seen.authorization =
             request.metadata().get("authorization").map(|value| value.to_str().unwrap().to_owned());
         script.seen.cursors.push(request.get_ref().after_cursor);
+        let below = request.get_ref().tree_cursors.clone().into_iter().collect();
+        script.seen.tree_cursors.push(request.get_ref().tree.then_some(below));
         let (events, then) = script.subscriptions.pop_front().unwrap_or((Vec::new(), Then::Hang));
         let deltas = if request.get_ref().deltas { script.deltas.clone() } else { Vec::new() };
         let deltas =
@@ -233,6 +237,13 @@ impl RunService for Service {
         &self,
         _: Request<v1::CancelRunRequest>,
     ) -> Result<Response<v1::CancelRunResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn set_budget(
+        &self,
+        _: Request<v1::SetBudgetRequest>,
+    ) -> Result<Response<v1::SetBudgetResponse>, Status> {
         Err(Status::unimplemented(""))
     }
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{BackendKind, ExecutionChoice, ExecutionPolicy, NO_NETWORK, ResourceLimits, WorkspaceAccess};
-use crate::error::{Code, Error, Result};
+use crate::{
+    error::{Code, Error, Result},
+    permission::PermissionRule,
+};
 
 /// The operator's rules, by tenant.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,6 +36,8 @@ pub struct TenantPolicy {
     pub networks: Vec<String>,
     pub workspace: Vec<WorkspaceAccess>,
     pub limits: ResourceLimits,
+    /// What its agents may do, after what the platform says.
+    pub permissions: Vec<PermissionRule>,
 }
 
 impl Default for TenantPolicy {
@@ -45,6 +50,7 @@ impl Default for TenantPolicy {
             networks: Vec::new(),
             workspace: vec![WorkspaceAccess::Mount, WorkspaceAccess::Copy],
             limits: ResourceLimits::default(),
+            permissions: Vec::new(),
         }
     }
 }

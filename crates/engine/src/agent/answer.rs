@@ -1,25 +1,47 @@
 //! What a model answered, and which of the calls it wants are made.
 
 use remuda_domain::{
-    Code, ToolCallId,
+    ApprovalId, Code, ToolCallId,
     agent::AgentPolicy,
+    approval::{self, ApprovalRequest},
     error::Error,
     limits,
     message::{Part, Reasoning},
+    permission::Unattended,
     run::Failure,
     tool::{CallStatus, ToolCall, ToolOutcome},
 };
 use remuda_models::{Response, ToolRequest};
+use remuda_permissions::{Ask, Verdict};
 use remuda_tools::Registry;
 use serde_json::{Value, json};
 
 use super::repeats::Repeats;
 
-/// A call that a model wants, and why it is not made, if it is not.
+/// A call that a model wants.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) call: ToolCall,
-    pub(super) refusal: Option<ToolOutcome>,
+    pub(super) fate: Fate,
+}
+
+/// What becomes of it.
+#[derive(Debug)]
+pub(super) enum Fate {
+    Made,
+    /// Not before someone has allowed it.
+    Asked(Ask),
+    /// Not at all, and this is why.
+    Refused(ToolOutcome),
+}
+
+impl Wanted {
+    pub(super) fn refusal(&self) -> Option<&ToolOutcome> {
+        match &self.fate {
+            Fate::Refused(outcome) => Some(outcome),
+            Fate::Made | Fate::Asked(_) => None,
+        }
+    }
 }
 
 /// Decides about wanted calls. Whatever is wrong with one is a result that the model sees.
@@ -27,6 +49,9 @@ pub(super) struct Judge<'a> {
     pub(super) tools: &'a Registry,
     pub(super) policy: &'a AgentPolicy,
     pub(super) repeats: &'a Repeats,
+    /// What the rules say about a call.
+    pub(super) verdict: &'a dyn Fn(&ToolCall) -> Verdict,
+    pub(super) unattended: Unattended,
     /// The agent has no steps left to see a result in.
     pub(super) concluding: bool,
 }
@@ -51,12 +76,15 @@ impl Judge<'_> {
             parallel: self.policy.parallel_tool_calls,
             timeout: self.policy.tool_timeout,
         };
-        let verdict = malformed.map_or_else(|| self.check(index, &call), Err);
-        let refusal = verdict.err().map(|error| {
-            let failure = Failure::new(error.code(), error.to_string());
-            ToolOutcome::without_result(&call, CallStatus::Failed, Some(failure))
-        });
-        Wanted { call, refusal }
+        let checked = malformed.map_or_else(|| self.check(index, &call), Err);
+        let fate = match checked.and_then(|()| self.permit(&call)) {
+            Ok(fate) => fate,
+            Err(error) => {
+                let failure = Failure::new(error.code(), error.to_string());
+                Fate::Refused(ToolOutcome::without_result(&call, CallStatus::Failed, Some(failure)))
+            }
+        };
+        Wanted { call, fate }
     }
 
     fn check(&self, index: usize, call: &ToolCall) -> Result<(), Error> {
@@ -80,6 +108,40 @@ impl Judge<'_> {
         }
         tool.validate(&call.arguments)
     }
+
+    fn permit(&self, call: &ToolCall) -> Result<Fate, Error> {
+        match (self.verdict)(call) {
+            Verdict::Allow => Ok(Fate::Made),
+            Verdict::Deny(denial) => Err(Error::new(Code::CallDenied, denial.why)),
+            Verdict::Ask(ask) if self.unattended == Unattended::Wait => Ok(Fate::Asked(ask)),
+            Verdict::Ask(ask) => {
+                let message = format!("the call needs someone's approval, and nobody is there: {}", ask.why);
+                Err(Error::new(Code::ApprovalUnattended, message))
+            }
+        }
+    }
+}
+
+/// The question to people about a call.
+pub(super) fn approval_request(
+    call: &ToolCall,
+    ask: Ask,
+    agent: &str,
+    approvers: Vec<String>,
+) -> (ApprovalId, ApprovalRequest) {
+    let request = ApprovalRequest {
+        call: call.id,
+        tool: call.tool.clone(),
+        arguments: call.arguments.clone(),
+        call_hash: approval::call_hash(&call.tool, &call.arguments),
+        agent: agent.to_owned(),
+        permission: ask.permission,
+        patterns: ask.patterns,
+        always: ask.always,
+        why: ask.why,
+        approvers,
+    };
+    (ApprovalId::new(), request)
 }
 
 /// The parts of the message that an answer becomes.
@@ -103,7 +165,14 @@ mod tests {
     fn what_is_wrong_with_a_call_is_a_result() {
         let tools = Registry::native(&ToolOptions::default());
         let (policy, repeats) = (AgentPolicy::default(), Repeats::default());
-        let judge = Judge { tools: &tools, policy: &policy, repeats: &repeats, concluding: false };
+        let judge = Judge {
+            tools: &tools,
+            policy: &policy,
+            repeats: &repeats,
+            verdict: &|_| Verdict::Allow,
+            unattended: Unattended::Wait,
+            concluding: false,
+        };
         let request = |name: &str, arguments| ToolRequest { name: name.into(), arguments };
         let good = Map::from_iter([("command".to_owned(), json!("true"))]);
         let wanted = judge.wanted(vec![
@@ -113,13 +182,13 @@ mod tests {
             request("Launch", Ok(Map::new())),
         ]);
         let code = |wanted: &Wanted| {
-            let outcome = wanted.refusal.as_ref()?;
+            let outcome = wanted.refusal()?;
             outcome.failure.as_ref().map(|failure| failure.code.clone())
         };
         let codes: Vec<Option<String>> = wanted.iter().map(code).collect();
         let invalid = Some("invalid_argument".to_owned());
         assert_eq!(codes, [None, invalid.clone(), invalid, Some("unknown_tool".to_owned())]);
         let last = Judge { concluding: true, ..judge };
-        assert!(last.wanted(vec![request("Bash", Ok(good))])[0].refusal.is_some());
+        assert!(last.wanted(vec![request("Bash", Ok(good))])[0].refusal().is_some());
     }
 }

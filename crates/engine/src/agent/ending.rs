@@ -19,11 +19,14 @@ use crate::{
 impl AgentRun<'_> {
     /// What the commit holds that hands the run over. Messages that wait for their commit are made again from the steps.
     pub(super) fn hand_over(mut self) -> HandOver {
+        let mut entry = Entry { spent: std::mem::take(&mut self.spent), ..Entry::default() };
+        // What an agent said is not made again from steps; results of calls, and what is told of children, are.
+        self.pending.retain(|message| message.role == Role::Assistant);
+        entry.messages = self.take_pending();
+        entry.steps = std::mem::take(&mut self.unsaved);
         let unsaved = self.slots.iter().filter(|slot| slot.is_done() && !slot.stored);
-        HandOver {
-            entry: Entry::steps(unsaved.map(Slot::to_step).collect()),
-            events: self.stand.journal.take_notes(),
-        }
+        entry.steps.extend(unsaved.map(Slot::to_step));
+        HandOver { entry, events: self.stand.journal.take_notes() }
     }
 
     /// What the run's last commit holds.
@@ -49,7 +52,7 @@ impl AgentRun<'_> {
             end: RunEnd { state, outcomes: self.outcomes, failure },
             started_at: self.stand.grant.run.started_at.unwrap_or_else(now),
             stopped_at,
-            entry: Entry { steps, messages, ..Entry::default() },
+            entry: Entry { steps, messages, spent: self.spent, ..Entry::default() },
             events: self.stand.journal.take_notes(),
             agent: (!leads).then_some(self.scene.agent.name),
         }

@@ -7,31 +7,42 @@ use remuda_domain::{
 };
 use remuda_models::{ChatMessage, ChatRole, Content};
 
-use super::{render, transcript::Outgoing};
+use super::{context, render, transcript::Outgoing};
 
 /// Told with the last call that the agent's `max_steps` allows.
 pub(super) const CONCLUDE: &str = "<system_reminder>\nThis is your last step: you have no tools any more. Conclude now. Say what \
                                    you did, what is left to do, and what you would do next.\n</system_reminder>";
+
+/// Told to a model that answered with nothing.
+pub(super) const SPEECHLESS: &str =
+    "<system_reminder>\nYour answer was empty. Say something, or call a tool.\n</system_reminder>";
 
 /// The messages in the words of [`remuda_models`]. `model` sees its own reasoning only.
 pub(super) fn chat(outgoing: &[Outgoing], model: &ModelRef) -> Vec<ChatMessage> {
     let model = model.to_string();
     // Only what was thought since the newest message of the user still matters to what is thought next.
     let newest = outgoing.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
-    let messages = outgoing.iter().enumerate().map(|(index, message)| match message.role {
-        Role::Assistant => assistant(&message.parts, (index > newest).then_some(&model)),
+    let messages = outgoing.iter().enumerate();
+    let messages = messages.map(|(index, message)| one(message, (index > newest).then_some(&model)));
+    messages.filter(|message| !message.content.is_empty()).collect()
+}
+
+/// One message of them. The reasoning of `thinker` is shown, no other.
+pub(super) fn one(message: &Outgoing, thinker: Option<&String>) -> ChatMessage {
+    match message.role {
+        Role::Assistant => assistant(&message.parts, thinker),
         Role::Tool => tool(&message.parts),
         Role::User | Role::System => {
             ChatMessage { role: ChatRole::User, content: message.parts.iter().filter_map(plain).collect() }
         }
-    });
-    messages.filter(|message| !message.content.is_empty()).collect()
+    }
 }
 
 fn plain(part: &Part) -> Option<Content> {
     match part {
         Part::Text { text } if text.is_empty() => None,
-        Part::Text { text } | Part::Summary { text, .. } => Some(Content::Text(text.clone())),
+        Part::Text { text } => Some(Content::Text(text.clone())),
+        Part::Summary { text, .. } => Some(Content::Text(context::introduce(text))),
         Part::Image { image } => Some(Content::Image(image.clone())),
         Part::Reasoning { .. } | Part::ToolUse { .. } | Part::ToolResult { .. } => None,
     }
@@ -106,7 +117,7 @@ mod tests {
     #[test]
     fn a_model_sees_its_own_newest_reasoning_only() {
         let model: ModelRef = "platform/a".parse().unwrap();
-        let message = |role, parts| Outgoing { stored: None, role, parts };
+        let message = Outgoing::given;
         let outgoing = [
             message(Role::User, vec![Part::text("one")]),
             message(Role::Assistant, vec![thought("platform/a"), Part::text("old")]),

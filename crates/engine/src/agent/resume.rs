@@ -1,14 +1,26 @@
 //! Where a run stands: decided from its steps alone.
 
+use std::collections::HashSet;
+
 use remuda_domain::{
+    MessageId, RunId,
     error::Result,
     message::{Part, Role},
     run::MessageInput,
     step::{ModelOutcome, Step, StepWork},
-    tool::{ToolCall, ToolOutcome},
+    tool::{CallStatus, ToolCall, ToolOutcome},
 };
 
-use super::{AgentRun, repeats::Repeats, scene::Scene, transcript};
+use super::{
+    AgentRun,
+    asking::Place,
+    control::SWITCH,
+    delegation::Sent,
+    repeats::Repeats,
+    scene::{Scene, Stage},
+    summing::Shortened,
+    transcript,
+};
 use crate::{patiently, plan, stand::Stand};
 
 /// What earlier owners left of a run.
@@ -18,18 +30,43 @@ struct Left<'a> {
     unanswered: Option<&'a Step>,
     /// The newest answer, unless there was a question after it.
     answer: Option<&'a ModelOutcome>,
+    /// Questions that the acting agent had answered since it was its turn.
     answered: u32,
+    acting: Option<&'a str>,
+    /// The last message whose results were left out.
+    cleared: Option<MessageId>,
+    /// Children that a question told of.
+    reported: HashSet<RunId>,
 }
 
 fn left(steps: &[Step]) -> Left<'_> {
     let mut left = Left::default();
     for step in steps {
-        let StepWork::ModelCall { outcome, .. } = &step.work else { continue };
+        let StepWork::ModelCall { request, outcome } = &step.work else { continue };
+        if !request.purpose.is_answer() {
+            continue;
+        }
+        if left.acting != Some(&request.agent) {
+            left.answered = 0;
+            left.acting = Some(&request.agent);
+        }
         left.answer = outcome.as_deref();
         left.unanswered = outcome.is_none().then_some(step);
-        left.answered += u32::from(outcome.is_some());
+        left.answered += u32::from(outcome.as_ref().is_some_and(|outcome| !says_nothing(outcome)));
+        left.reported.extend(&request.reported);
+        left.cleared = request.cleared;
     }
     left
+}
+
+/// Neither a word nor a call.
+fn says_nothing(outcome: &ModelOutcome) -> bool {
+    let says = |part: &Part| match part {
+        Part::Text { text } => !text.trim().is_empty(),
+        Part::ToolUse { .. } => true,
+        _ => false,
+    };
+    !outcome.parts.iter().any(says)
 }
 
 fn calls_of(answer: Option<&ModelOutcome>) -> Vec<ToolCall> {
@@ -41,9 +78,19 @@ fn calls_of(answer: Option<&ModelOutcome>) -> Vec<ToolCall> {
     calls.collect()
 }
 
+fn is_switch(step: &Step) -> bool {
+    let completed = step.call_outcome().is_some_and(|outcome| outcome.status == CallStatus::Completed);
+    completed && step.call().is_some_and(|call| call.tool == SWITCH)
+}
+
 impl<'a> AgentRun<'a> {
     /// Prepares a run to go on where it stands, or to begin.
-    pub(super) async fn resume(stand: Stand<'a>, scene: Scene, input: &MessageInput) -> Result<Self> {
+    pub(super) async fn resume(
+        stand: Stand<'a>,
+        stage: Stage,
+        scene: Scene,
+        input: &MessageInput,
+    ) -> Result<Self> {
         let (engine, grant) = (stand.engine, stand.grant);
         let fence = grant.fence;
         let abandon = &stand.control.abandon;
@@ -57,7 +104,9 @@ impl<'a> AgentRun<'a> {
         }
         let left = left(&grant.steps);
         let announced = left.unanswered.and_then(|step| match &step.work {
-            StepWork::ModelCall { request, .. } => Some((step.id, request.message, step.index)),
+            StepWork::ModelCall { request, .. } => {
+                Some(Place { step: step.id, message: request.message, index: step.index })
+            }
             StepWork::ToolCall { .. } => None,
         });
         let calls = calls_of(left.answer);
@@ -67,7 +116,15 @@ impl<'a> AgentRun<'a> {
             plan::resume(&calls, &grant.steps, last, fence.epoch, |tool| stand.effects(tool));
         let mut repeats = Repeats::default();
         let mut outcomes: Vec<ToolOutcome> = Vec::new();
+        let (mut switches, mut children, mut background) = (0, 0, Vec::new());
         for step in &grant.steps {
+            switches += u32::from(is_switch(step));
+            if let (Some(call), Some(child)) = (step.call(), step.links().and_then(|links| links.child.as_ref())) {
+                children += 1;
+                if child.background && !left.reported.contains(&child.run) {
+                    background.push(Sent { call: call.id, child: child.clone() });
+                }
+            }
             let current = step.call().is_some_and(|call| calls.iter().any(|it| it.id == call.id));
             if let (Some(call), Some(outcome), false) = (step.call(), step.call_outcome(), current) {
                 repeats.note(call, outcome);
@@ -76,22 +133,34 @@ impl<'a> AgentRun<'a> {
         }
         let next_index = last + u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let answered = left.answered;
-        let concluded = answered >= scene.agent.policy.max_steps;
-        let begun = answered > 0 || announced.is_some();
+        let speechless = left.answer.is_some_and(says_nothing);
+        // An answer without calls is the last one, as far as the agent knows.
+        let concluded = answered >= scene.agent.policy.max_steps
+            || (left.answer.is_some() && calls.is_empty() && !speechless);
+        let begun = left.answer.is_some() || announced.is_some();
         let mut run = Self {
             stand,
+            stage,
             scene,
             said,
             earlier,
             pending: Vec::new(),
             announced,
+            shortened: Shortened { cleared: left.cleared, ..Shortened::default() },
             answered,
+            speechless,
             next_index,
             slots,
             interrupted,
             repeats,
+            switches,
+            children,
+            background,
+            reported: Vec::new(),
+            with_question: Vec::new(),
             outcomes,
             unsaved: Vec::new(),
+            spent: Vec::new(),
             concluded,
             failure: None,
         };

@@ -1,4 +1,4 @@
-//! What stays the same during a run: the agent, its model, its tools and its prompt.
+//! Who acts in a run, and with what.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -9,10 +9,12 @@ use remuda_domain::{
     error::Result,
     execution::ExecutionChoice,
     model::{ModelDefinition, ModelParameters},
+    permission::{PermissionMode, Unattended},
     run::MessageInput,
     step::{ModelRequest, Step, StepWork},
 };
 use remuda_models::ToolSpec;
+use remuda_permissions::{Layer, Ruleset};
 use remuda_sandbox::LazySandbox;
 use remuda_store::Grant;
 use remuda_tools::Registry;
@@ -22,11 +24,44 @@ use tokio_util::sync::CancellationToken;
 use super::{skill, toolset};
 use crate::{Engine, patiently};
 
-/// Who acts in a run, and with what.
+/// What stays the same during a run, whoever acts.
+#[derive(Debug)]
+pub(super) struct Stage {
+    /// The version of the workspace's definitions that the run keeps.
+    pub(super) content: Content,
+    /// That version, unless it is the current one.
+    kept: Option<Box<Definitions>>,
+    /// The definitions as they are now. Keys are not part of any version: models come from here.
+    current: Arc<Current>,
+    /// Missing in a session that only talks.
+    pub(super) sandbox: Option<Arc<LazySandbox>>,
+    /// Of everyone but the agent and the session.
+    rules: Ruleset,
+    /// How long the agent that began lets a run take.
+    run_timeout: Option<Duration>,
+}
+
+impl Stage {
+    pub(super) fn definitions(&self) -> &Definitions {
+        self.kept.as_deref().unwrap_or(&self.current.definitions)
+    }
+
+    /// How long the run may take in all.
+    pub(super) fn limit(&self, grant: &Grant) -> Duration {
+        self.run_timeout.unwrap_or(Duration::MAX).min(grant.run.timeout)
+    }
+
+    /// How long the run may go on, given what is left of its own time.
+    pub(super) fn time(&self, grant: &Grant) -> Duration {
+        let gone = (grant.run.timeout + grant.run.paused).saturating_sub(grant.time_left);
+        let allowed = self.run_timeout.map(|timeout| timeout.saturating_sub(gone));
+        allowed.unwrap_or(Duration::MAX).min(grant.time_left)
+    }
+}
+
+/// Who acts, from one question to the next.
 #[derive(Debug)]
 pub(super) struct Scene {
-    /// The version of the workspace's definitions that the run keeps.
-    pub(super) definitions: Content,
     pub(super) agent: AgentDefinition,
     pub(super) model: ModelDefinition,
     pub(super) parameters: ModelParameters,
@@ -34,58 +69,73 @@ pub(super) struct Scene {
     pub(super) specs: Vec<ToolSpec>,
     pub(super) system: Content,
     pub(super) offered: Content,
-    pub(super) sandbox: Option<Arc<LazySandbox>>,
+    pub(super) rules: Ruleset,
+    pub(super) mode: PermissionMode,
+    pub(super) unattended: Unattended,
 }
 
-impl Scene {
-    /// How long the run may take in all.
-    pub(super) fn limit(&self, grant: &Grant) -> Duration {
-        self.agent.policy.run_timeout.unwrap_or(Duration::MAX).min(grant.run.timeout)
-    }
-
-    /// How long the run may go on, given what is left of its own time.
-    pub(super) fn time(&self, grant: &Grant) -> Duration {
-        let gone = (grant.run.timeout + grant.run.paused).saturating_sub(grant.time_left);
-        let allowed = self.agent.policy.run_timeout.map(|timeout| timeout.saturating_sub(gone));
-        allowed.unwrap_or(Duration::MAX).min(grant.time_left)
-    }
-}
-
-/// The newest model call among some steps.
+/// The newest question among some steps.
 pub(super) fn last_request(steps: &[Step]) -> Option<&ModelRequest> {
-    steps.iter().rev().find_map(|step| match &step.work {
-        StepWork::ModelCall { request, .. } => Some(request.as_ref()),
-        StepWork::ToolCall { .. } => None,
-    })
+    steps.iter().rev().find_map(request_of)
+}
+
+fn request_of(step: &Step) -> Option<&ModelRequest> {
+    match &step.work {
+        StepWork::ModelCall { request, .. } if request.purpose.is_answer() => Some(request),
+        StepWork::ModelCall { .. } | StepWork::ToolCall { .. } => None,
+    }
 }
 
 impl Engine {
     /// Reads the workspace and decides who acts. A run that another worker began keeps the version, the agent and the model
-    /// that it began with.
-    pub(super) async fn scene(
+    /// that it stands at.
+    pub(super) async fn stage(
         &self,
         input: &MessageInput,
         grant: &Grant,
         abandon: &CancellationToken,
-    ) -> Result<Scene> {
+    ) -> Result<(Stage, Scene)> {
         let current = self.current_definitions(grant).await?;
         let begun = last_request(&grant.steps);
-        let kept = match begun {
+        let (kept, content) = match begun {
             Some(request) if request.definitions != current.content.hash => {
-                Some(self.stored_definitions(grant, request.definitions, abandon).await?)
+                let (kept, content) = self.stored_definitions(grant, request.definitions, abandon).await?;
+                (Some(Box::new(kept)), content)
             }
-            _ => None,
+            _ => (None, current.content.clone()),
         };
-        let (definitions, content) = match &kept {
-            Some((definitions, content)) => (definitions, content),
-            None => (&current.definitions, &current.content),
-        };
-        let named = begun.map(|request| request.agent.as_str());
-        let named = named.or(input.agent.as_deref()).or(grant.agent.as_deref());
-        let agent = match named {
+        let definitions = kept.as_deref().unwrap_or(&current.definitions);
+        let first = grant.steps.iter().find_map(request_of).map(|request| request.agent.as_str());
+        let named = first.or(input.agent.as_deref()).or(grant.agent.as_deref());
+        // A session below another one may be led by whoever works for others.
+        let first = match named {
+            Some(name) if grant.depth > 0 => definitions.agent(name)?,
             Some(name) => definitions.leading_agent(name)?,
             None => definitions.default_agent()?,
         };
+        let (first, run_timeout) = (first.name.clone(), first.policy.run_timeout);
+        let settings = &self.agents.settings.permissions;
+        let rules = Ruleset::new()
+            .with(Layer::Platform, settings.rules.iter().cloned())
+            .with(Layer::Tenant, self.tenant_rules(grant, abandon).await?)
+            .with(Layer::Workspace, definitions.settings.permission.iter().cloned());
+        let sandbox = self.place_agent(grant, definitions).await?;
+        let stage = Stage { content, kept, current, sandbox, rules, run_timeout };
+        let acting = begun.map_or(first, |request| request.agent.clone());
+        let scene = self.scene(&stage, grant, &acting, begun)?;
+        Ok((stage, scene))
+    }
+
+    /// What an agent has when it is its turn. `begun` is the question that it goes on with, if there was one.
+    pub(super) fn scene(
+        &self,
+        stage: &Stage,
+        grant: &Grant,
+        agent: &str,
+        begun: Option<&ModelRequest>,
+    ) -> Result<Scene> {
+        let definitions = stage.definitions();
+        let agent = definitions.agent(agent)?;
         let (reference, parameters) = match begun {
             Some(request) => (request.model.clone(), request.parameters),
             None => {
@@ -94,17 +144,23 @@ impl Engine {
                 (chosen.model.reference.clone(), chosen.parameters)
             }
         };
-        // Keys are not part of any version: the model comes from the registry as it is now.
-        let model = current.definitions.model(&reference.to_string())?.clone();
-        let sandbox = self.place_agent(grant, definitions).await?;
-        let all = if sandbox.is_some() { self.tools.clone() } else { Registry::default() };
-        let tools = toolset::of_agent(&all, agent, definitions, sandbox.is_some())?;
+        let model = stage.current.definitions.model(&reference.to_string())?.clone();
+        let rules = stage
+            .rules
+            .clone()
+            .with(Layer::Agent, agent.permission.iter().cloned())
+            .with(Layer::Session, grant.permissions.rules.iter().cloned());
+        let may_execute = stage.sandbox.is_some();
+        let all = if may_execute { self.tools.clone() } else { Registry::default() };
+        let deepest = grant.depth >= self.agents.settings.delegation.max_depth;
+        let tools = toolset::of_agent(&all, agent, definitions, may_execute, !deepest)?;
+        let tools = tools.only(|name| !rules.hides(name));
         let specs = toolset::specs(&tools);
         let reads_skills = tools.is_known(skill::NAME);
         let audience = Audience { agent, model: &model, reads_skills, today: grant.run.created_at };
         let system = definitions.system_prompt(&audience);
+        let settings = &self.agents.settings.permissions;
         Ok(Scene {
-            definitions: content.clone(),
             agent: agent.clone(),
             parameters: parameters.or(model.parameters),
             model,
@@ -112,8 +168,37 @@ impl Engine {
             offered: Content::new(serde_json::to_string(&specs).unwrap_or_default()),
             specs,
             system: Content::new(system),
-            sandbox,
+            rules,
+            mode: self.mode(grant, agent, definitions),
+            unattended: grant
+                .permissions
+                .unattended
+                .or(definitions.settings.unattended)
+                .unwrap_or(settings.unattended),
         })
+    }
+
+    /// How far an agent goes without asking. Whoever says that nothing is to be changed is obeyed.
+    fn mode(&self, grant: &Grant, agent: &AgentDefinition, definitions: &Definitions) -> PermissionMode {
+        let said = [grant.permissions.mode, agent.permission_mode, definitions.settings.permission_mode];
+        if said.contains(&Some(PermissionMode::Plan)) {
+            return PermissionMode::Plan;
+        }
+        said.into_iter().flatten().next().unwrap_or(self.agents.settings.permissions.mode)
+    }
+
+    async fn tenant_rules(
+        &self,
+        grant: &Grant,
+        abandon: &CancellationToken,
+    ) -> Result<Vec<remuda_domain::permission::PermissionRule>> {
+        let tenants = &self.agents.settings.permissions.tenants;
+        if tenants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let tenant = grant.fence.tenant;
+        let name = patiently(abandon, || self.placement.name(&*self.store, tenant)).await?;
+        Ok(tenants.get(&*name).cloned().unwrap_or_default())
     }
 
     async fn current_definitions(&self, grant: &Grant) -> Result<Arc<Current>> {

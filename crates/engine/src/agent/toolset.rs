@@ -7,22 +7,32 @@ use remuda_models::ToolSpec;
 use remuda_tools::{Registry, Tool};
 use remuda_workspace::Definitions;
 
-use super::skill::SkillTool;
+use super::{
+    control::{DelegateTool, SwitchTool},
+    skill::SkillTool,
+};
 
 /// For load tests and examples; no agent has a use for it.
 const NOT_FOR_AGENTS: &str = "noop";
 
-/// What of `all` the agent may use, and its skills. A session that only talks has neither.
+/// What of `all` the agent may use, its skills, and the agents it may turn to. A session that only talks has but the last.
 pub(super) fn of_agent(
     all: &Registry,
     agent: &AgentDefinition,
     definitions: &Definitions,
     may_execute: bool,
+    may_delegate: bool,
 ) -> Result<Registry> {
     let wanted = |name: &str| name != NOT_FOR_AGENTS && agent.has_tool(name);
     let mut tools = all.only(wanted);
     if may_execute && let Some(skills) = SkillTool::of_agent(agent, definitions) {
         tools = tools.with(Arc::new(skills))?;
+    }
+    if let Some(switch) = SwitchTool::of_agent(agent, definitions) {
+        tools = tools.with(Arc::new(switch))?;
+    }
+    if may_delegate && let Some(delegate) = DelegateTool::of_agent(agent, definitions) {
+        tools = tools.with(Arc::new(delegate))?;
     }
     Ok(tools)
 }

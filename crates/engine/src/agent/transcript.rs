@@ -12,6 +12,8 @@ use remuda_domain::{
 };
 use remuda_store::{NewMessage, Store};
 
+use super::context;
+
 /// Messages read at once, and bytes of them in all: more could not be sent to any model.
 const PAGE: u32 = 500;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
@@ -32,7 +34,11 @@ impl Said {
         Self { id, run: Some(run), role, agent, parts }
     }
 
-    fn uses(&self) -> impl Iterator<Item = &remuda_domain::tool::ToolCall> {
+    pub(super) fn is_summary(&self) -> bool {
+        is_summary(&self.parts)
+    }
+
+    pub(super) fn uses(&self) -> impl Iterator<Item = &remuda_domain::tool::ToolCall> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolUse { call } => Some(call),
             _ => None,
@@ -47,17 +53,23 @@ impl Said {
     }
 }
 
-/// Reads what was said in a session.
+/// Reads what models see of a session ([`context::view`](super::context::view)).
 pub(super) async fn load(store: &dyn Store, tenant: TenantId, session: SessionId) -> Result<Vec<Said>> {
-    let mut said = Vec::new();
+    let mut said: Vec<Said> = Vec::new();
     let mut bytes = 0;
     let mut page = PageRequest { size: PAGE, token: None };
     loop {
         let messages = store.list_messages(tenant, session, &page).await?;
         for message in messages.items {
-            bytes += size(&message);
             let Message { id, run, role, agent, parts, .. } = message;
             said.push(Said { id, run, role, agent, parts });
+            bytes += said.last().map_or(0, size);
+        }
+        // A session may be longer than what is held of it.
+        let count = said.len();
+        said = context::view(said);
+        if said.len() < count {
+            bytes = said.iter().map(size).sum();
         }
         if bytes > MAX_BYTES {
             return Err(Error::new(
@@ -72,23 +84,66 @@ pub(super) async fn load(store: &dyn Store, tenant: TenantId, session: SessionId
     }
 }
 
-fn size(message: &Message) -> usize {
+fn size(message: &Said) -> usize {
     serde_json::to_string(&message.parts).map_or(0, |text| text.len())
 }
 
-/// A message as it is sent: as it stands in the transcript, or changed for the purpose.
+/// A message as it is sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outgoing {
-    /// Missing for what is not in the transcript like this.
-    pub(super) stored: Option<MessageId>,
+    pub(super) form: Form,
     pub(super) role: Role,
     pub(super) parts: Vec<Part>,
 }
 
+/// How a message that is sent stands to the transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As it is there.
+    Stored(MessageId),
+    /// As it is there, with the results of tools left out ([`context::clear`](super::context::clear)).
+    Cleared(MessageId),
+    /// Made of one that is there.
+    Changed(MessageId),
+    /// Not there at all.
+    Given,
+}
+
+impl Form {
+    /// The message of the transcript behind it.
+    pub(super) const fn id(self) -> Option<MessageId> {
+        match self {
+            Self::Stored(id) | Self::Cleared(id) | Self::Changed(id) => Some(id),
+            Self::Given => None,
+        }
+    }
+
+    /// The same after something was put into the message.
+    const fn changed(self) -> Self {
+        match self {
+            Self::Stored(id) | Self::Cleared(id) | Self::Changed(id) => Self::Changed(id),
+            Self::Given => Self::Given,
+        }
+    }
+}
+
 impl Outgoing {
     pub(super) fn given(role: Role, parts: Vec<Part>) -> Self {
-        Self { stored: None, role, parts }
+        Self { form: Form::Given, role, parts }
     }
+
+    fn stored(said: &Said) -> Self {
+        Self { form: Form::Stored(said.id), role: said.role, parts: said.parts.clone() }
+    }
+
+    /// Whether it stands in place of what was said before.
+    pub(super) fn is_summary(&self) -> bool {
+        is_summary(&self.parts)
+    }
+}
+
+fn is_summary(parts: &[Part]) -> bool {
+    parts.iter().any(|part| matches!(part, Part::Summary { .. }))
 }
 
 /// Runs whose calls have no results in the transcript: their workers were lost.
@@ -114,12 +169,10 @@ pub(super) fn repair(said: &[Said], steps: &[Step]) -> Vec<Outgoing> {
     let mut outgoing = Vec::with_capacity(said.len());
     let mut messages = said.iter().peekable();
     while let Some(message) = messages.next() {
-        let stored = Outgoing { stored: Some(message.id), role: message.role, parts: message.parts.clone() };
+        outgoing.push(Outgoing::stored(message));
         if message.role != Role::Assistant || message.uses().next().is_none() {
-            outgoing.push(stored);
             continue;
         }
-        outgoing.push(stored);
         // Calls that someone else made have their results with them.
         let next = messages.next_if(|next| next.role == Role::Tool && next.uses().next().is_none());
         let given: HashMap<ToolCallId, &ToolOutcome> =
@@ -127,7 +180,7 @@ pub(super) fn repair(said: &[Said], steps: &[Step]) -> Vec<Outgoing> {
         if let Some(next) = next
             && message.uses().all(|call| given.contains_key(&call.id))
         {
-            outgoing.push(Outgoing { stored: Some(next.id), role: next.role, parts: next.parts.clone() });
+            outgoing.push(Outgoing::stored(next));
             continue;
         }
         let results = message.uses().map(|call| {
@@ -136,23 +189,32 @@ pub(super) fn repair(said: &[Said], steps: &[Step]) -> Vec<Outgoing> {
             let never_made = || ToolOutcome::unreached(call, RunState::Failed);
             Part::ToolResult { outcome: outcome.unwrap_or_else(never_made) }
         });
-        outgoing.push(Outgoing::given(Role::Tool, results.collect()));
+        let form = next.map_or(Form::Given, |next| Form::Changed(next.id));
+        outgoing.push(Outgoing { form, role: Role::Tool, parts: results.collect() });
     }
     outgoing
 }
 
-/// What the record of a model call says of the messages that were sent.
+/// What the record of a model call says of the messages that were sent. A summary is named by itself: it does not stand where it
+/// is stored.
 pub(super) fn record(outgoing: &[Outgoing]) -> Vec<Sent> {
     let mut sent: Vec<Sent> = Vec::new();
+    let mut open = false;
     for message in outgoing {
-        match (message.stored, sent.last_mut()) {
-            (Some(id), Some(Sent::Stored { last, count, .. })) => {
+        let alone = message.is_summary();
+        match (message.form, sent.last_mut().filter(|_| open && !alone)) {
+            (Form::Stored(id), Some(Sent::Stored { last, count, .. }))
+            | (Form::Cleared(id), Some(Sent::Cleared { last, count, .. })) => {
                 *last = id;
                 *count += 1;
             }
-            (Some(id), _) => sent.push(Sent::Stored { first: id, last: id, count: 1 }),
-            (None, _) => sent.push(Sent::Given { role: message.role, parts: message.parts.clone() }),
+            (Form::Stored(id), _) => sent.push(Sent::Stored { first: id, last: id, count: 1 }),
+            (Form::Cleared(id), _) => sent.push(Sent::Cleared { first: id, last: id, count: 1 }),
+            (Form::Changed(_) | Form::Given, _) => {
+                sent.push(Sent::Given { role: message.role, parts: message.parts.clone() });
+            }
         }
+        open = !alone;
     }
     sent
 }
@@ -167,7 +229,7 @@ pub(super) fn agent_changed(said: &[Said], agent: &str) -> bool {
 /// Tells the agent something with the newest message of the user, before what the user says.
 pub(super) fn remind(outgoing: &mut [Outgoing], reminder: &str) {
     if let Some(newest) = outgoing.iter_mut().rev().find(|message| message.role == Role::User) {
-        newest.stored = None;
+        newest.form = newest.form.changed();
         let text = format!("<system_reminder>\n{}\n</system_reminder>", reminder.trim());
         newest.parts.insert(0, Part::text(text));
     }
@@ -177,7 +239,7 @@ pub(super) fn remind(outgoing: &mut [Outgoing], reminder: &str) {
 pub(super) fn add(outgoing: &mut Vec<Outgoing>, text: &str) {
     match outgoing.last_mut().filter(|message| message.role == Role::Tool) {
         Some(results) => {
-            results.stored = None;
+            results.form = results.form.changed();
             results.parts.push(Part::text(text));
         }
         None => outgoing.push(Outgoing::given(Role::User, vec![Part::text(text)])),
@@ -261,10 +323,35 @@ mod tests {
         ];
         assert_eq!(results(&outgoing[2]), expected);
         assert_eq!(outgoing.len(), 4);
-        assert_eq!(outgoing[2].stored, None);
+        assert_eq!(outgoing[2].form, Form::Changed(history[2].id));
         // Nothing at all was recorded after the calls.
         let outgoing = repair(&history[..2], &[]);
-        assert_eq!(results(&outgoing[2]).len(), 3);
+        assert_eq!((results(&outgoing[2]).len(), outgoing[2].form), (3, Form::Given));
+    }
+
+    #[test]
+    fn records_name_ranges_of_one_form() {
+        let ids: Vec<MessageId> = (0..6).map(|_| MessageId::new()).collect();
+        let message = |form, parts| Outgoing { form, role: Role::User, parts };
+        let summary = Part::Summary { text: "so far".into(), through: MessageId::new() };
+        let changed = vec![Part::text("changed")];
+        let outgoing = [
+            message(Form::Stored(ids[0]), vec![summary]),
+            message(Form::Stored(ids[1]), vec![]),
+            message(Form::Cleared(ids[2]), vec![]),
+            message(Form::Cleared(ids[3]), vec![]),
+            message(Form::Changed(ids[4]), changed.clone()),
+            message(Form::Stored(ids[5]), vec![]),
+        ];
+        let stored = |at: usize| Sent::Stored { first: ids[at], last: ids[at], count: 1 };
+        let expected = [
+            stored(0),
+            stored(1),
+            Sent::Cleared { first: ids[2], last: ids[3], count: 2 },
+            Sent::Given { role: Role::User, parts: changed },
+            stored(5),
+        ];
+        assert_eq!(record(&outgoing), expected);
     }
 
     #[test]
@@ -279,7 +366,8 @@ mod tests {
         let mut outgoing = repair(&history, &[]);
         remind(&mut outgoing, "You build now.");
         assert_eq!(outgoing[2].parts.len(), 2);
-        assert!(outgoing[2].stored.is_none() && outgoing[0].stored.is_some());
+        assert_eq!(outgoing[2].form, Form::Changed(history[2].id));
+        assert_eq!(outgoing[0].form, Form::Stored(history[0].id));
         let later = [
             history.to_vec(),
             vec![said(Role::Assistant, "build", vec![Part::text("built")]), user("build", "thanks")],

@@ -2,23 +2,29 @@
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
+use chrono::TimeDelta;
 use remuda_domain::{
-    CommitId, Event, MessageId, Pool, Run, RunId, RunInput, SessionId, TenantId, WorkerId,
+    Event, MessageId, Pool, Run, RunId, RunInput, SessionId, TenantId, WorkerId,
+    budget::Limit,
     execution::{BackendKind, ExecutionChoice, Policies},
     message::{Message, Part, Role},
     page::PageRequest,
+    permission::SessionPermissions,
     run::{IfBusy, MessageInput},
     step::Step,
     tool::CallStatus,
     worker::Registration,
 };
-use remuda_engine::{AgentRuntime, Engine, Execution, HandOver, Placement, RunControl};
+use remuda_engine::{
+    AgentRuntime, AgentSettings, Ending, Engine, Execution, HandOver, Placement, RunControl,
+};
 use remuda_models::{ModelOptions, Models};
 use remuda_sandbox::{Backend, LocalBackend, LocalOptions};
-use remuda_store::{Claim, Commit, Finish, Grant, NewRun, NewSession, Store, Then};
+use remuda_store::{Claim, Finish, Grant, NewRun, NewSession, Store, Then};
 use remuda_tools::{Registry, ToolOptions};
 use remuda_transport::Transport;
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
 use crate::stopping::Stopping;
@@ -37,13 +43,16 @@ pub(crate) struct Lab {
     pub(crate) tenant: TenantId,
     pub(crate) session: SessionId,
     pub(crate) directory: Arc<TempDir>,
+    /// Of the runs that are submitted.
+    pub(crate) budget: Option<Limit>,
 }
 
 /// What an operator sets.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Installation<'a> {
     pub(crate) default_model: Option<&'a str>,
     pub(crate) max_lost_attempts: Option<u32>,
+    pub(crate) settings: AgentSettings,
 }
 
 /// The agent and the model of most tests. The scenario writes a line into `calls.jsonl` for each question.
@@ -87,11 +96,14 @@ impl Lab {
             agents: Arc::new(AgentRuntime::new(
                 loader,
                 Models::new(models),
-                installation.default_model.map(str::to_owned),
+                AgentSettings {
+                    default_model: installation.default_model.map(str::to_owned),
+                    ..installation.settings
+                },
             )),
         };
         let directory = Arc::new(directory);
-        let mut lab = Self { store, transport, engine, tenant, session: SessionId::new(), directory };
+        let mut lab = Self { store, transport, engine, tenant, session: SessionId::new(), directory, budget: None };
         lab.session = lab.new_session(None).await;
         lab
     }
@@ -105,14 +117,31 @@ impl Lab {
         Self { session: self.open(None, agent, model).await, ..self.clone() }
     }
 
+    /// The same laboratory with a new session with these permissions.
+    pub(crate) async fn with_permissions(&self, permissions: SessionPermissions) -> Self {
+        let session = NewSession { permissions, ..self.new_session_of(None, None, None).await };
+        let session = self.store.create_session(&session).await.unwrap().value.id;
+        Self { session, ..self.clone() }
+    }
+
     async fn open(
         &self,
         backend: Option<BackendKind>,
         agent: Option<&str>,
         model: Option<&str>,
     ) -> SessionId {
+        let session = self.new_session_of(backend, agent, model).await;
+        self.store.create_session(&session).await.unwrap().value.id
+    }
+
+    async fn new_session_of(
+        &self,
+        backend: Option<BackendKind>,
+        agent: Option<&str>,
+        model: Option<&str>,
+    ) -> NewSession {
         let workspace = self.store.find_workspace(self.tenant, "default").await.unwrap().unwrap();
-        let session = NewSession {
+        NewSession {
             id: SessionId::new(),
             tenant: self.tenant,
             workspace: workspace.id,
@@ -123,12 +152,22 @@ impl Lab {
             execution: ExecutionChoice { backend, ..ExecutionChoice::default() },
             agent: agent.map(str::to_owned),
             model: model.map(str::to_owned),
-        };
-        self.store.create_session(&session).await.unwrap().value.id
+            permissions: SessionPermissions::default(),
+            budget: None,
+        }
     }
 
     pub(crate) fn write(&self, path: &str, text: &str) {
         write(self.directory.path(), path, text);
+    }
+
+    /// An agent whose model plays a scenario of its own.
+    pub(crate) fn write_other(&self, name: &str, frontmatter: &str, turns: &str) {
+        let text = format!("---\nmodel: workspace/{name}\n{frontmatter}\n---\nYou are {name}.\n");
+        self.write(&format!(".openharness/agents/{name}.md"), &text);
+        let model = format!("{name}: {{ provider: scripted, name: ../{name}.yaml, price: {{ input: 1, output: 2 }} }}\n");
+        self.write(&format!(".openharness/models/{name}.yaml"), &model);
+        self.write(&format!(".openharness/{name}.yaml"), turns);
     }
 
     /// The agent of the tests, with more in its frontmatter.
@@ -176,12 +215,17 @@ impl Lab {
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
+            budget: self.budget,
         };
         self.store.submit(run).await.unwrap().run.id
     }
 
     /// A new worker takes the session.
     pub(crate) async fn claim(&self) -> Grant {
+        self.claim_session(self.session).await
+    }
+
+    pub(crate) async fn claim_session(&self, session: SessionId) -> Grant {
         let worker = WorkerId::new();
         let registration = Registration {
             id: worker,
@@ -192,12 +236,29 @@ impl Lab {
         };
         self.store.register_worker(&registration, LEASE).await.unwrap();
         loop {
-            match self.store.claim(self.tenant, self.session, worker).await.unwrap() {
+            match self.store.claim(self.tenant, session, worker).await.unwrap() {
                 Claim::Granted(grant) => return *grant,
                 Claim::TakenBack(_) => {}
                 other => panic!("not granted: {other:?}"),
             }
         }
+    }
+
+    /// Everything in the store becomes so much older: its clock is the only one that counts.
+    pub(crate) async fn let_time_pass(&self, time: TimeDelta) {
+        let path = self.directory.path().join(".data/remuda.db");
+        let options = SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE);
+        let mut database = options.connect().await.unwrap();
+        for (table, columns) in [
+            ("runs", ["created_at", "started_at", "parked_at"].as_slice()),
+            ("approvals", &["created_at", "expires_at"]),
+            ("workers", &["started_at", "lease_until"]),
+        ] {
+            let older: Vec<String> = columns.iter().map(|column| format!("{column} = {column} - $1")).collect();
+            let sql = format!("UPDATE {table} SET {}", older.join(", "));
+            sqlx::query(AssertSqlSafe(sql)).bind(time.num_microseconds()).execute(&mut database).await.unwrap();
+        }
+        database.close().await.unwrap();
     }
 
     /// The worker is gone, as after SIGKILL.
@@ -263,6 +324,18 @@ impl Lab {
         died
     }
 
+    /// The same for a run that may wait before: then it is left as it wants to be.
+    pub(crate) async fn die_or_leave_after(&self, commit: usize) {
+        self.transport.stop_after(commit);
+        let grant = self.claim().await;
+        let control = RunControl::default();
+        tokio::select! {
+            left = self.engine.execute(&grant, &control) => self.leave(&grant, left).await,
+            () = self.transport.stopped() => self.lose_workers().await,
+        }
+        self.transport.stop_after(0);
+    }
+
     /// A worker takes the run and is asked to drain after a commit, counted from 1. The run, if it ended before.
     pub(crate) async fn drain_after(&self, commit: usize) -> Option<Run> {
         let control = RunControl::default();
@@ -279,44 +352,61 @@ impl Lab {
 
     /// Commits a hand-over as a worker does.
     pub(crate) async fn hand_over(&self, grant: &Grant, hand_over: HandOver) {
-        let commit = Commit {
-            id: CommitId::new(),
-            fence: grant.fence,
-            run: grant.run.id,
-            steps: hand_over.steps,
-            messages: Vec::new(),
-            contents: Vec::new(),
-            events: hand_over.events,
-            then: Then::HandOver,
-        };
+        self.give_back(grant, hand_over, Then::HandOver).await;
+    }
+
+    async fn give_back(&self, grant: &Grant, hand_over: HandOver, then: Then) {
+        let HandOver { entry, events } = hand_over;
+        let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
         self.store.commit(commit).await.unwrap();
     }
 
     /// Commits an end as a worker does.
     pub(crate) async fn finish(&self, grant: &Grant, execution: Execution) -> Run {
-        let ending = match execution {
-            Execution::Ended(ending) => *ending,
+        match execution {
+            Execution::Ended(_) => self.leave(grant, execution).await,
             other => panic!("the run did not end: {other:?}"),
+        }
+        self.run(grant.run.id).await
+    }
+
+    /// Commits however an execution left its run, and tells its relatives, as a worker does.
+    pub(crate) async fn leave(&self, grant: &Grant, execution: Execution) {
+        let Ending { end, started_at, stopped_at, entry, events, agent } = match execution {
+            Execution::Ended(ending) => *ending,
+            Execution::HandedOver(hand_over) => return self.hand_over(grant, *hand_over).await,
+            Execution::Parked(hand_over, parking) => {
+                return self.give_back(grant, *hand_over, Then::Park(parking)).await;
+            }
+            Execution::Abandoned => panic!("the run was abandoned"),
         };
-        let finish = Finish {
-            end: ending.end,
-            started_at: ending.started_at,
-            stopped_ago: ending.stopped_at.map(|at| at.elapsed()),
-            give_up: true,
-            agent: ending.agent,
-        };
-        let commit = Commit {
-            id: CommitId::new(),
-            fence: grant.fence,
-            run: grant.run.id,
-            steps: ending.steps,
-            messages: ending.messages,
-            contents: ending.contents,
-            events: ending.events,
-            then: Then::End(finish),
-        };
-        self.store.commit(commit).await.unwrap();
-        self.store.get_run(self.tenant, grant.run.id).await.unwrap()
+        let stopped_ago = stopped_at.map(|at| at.elapsed());
+        let then = Then::End(Finish { end, started_at, stopped_ago, give_up: true, agent });
+        let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
+        let committed = self.store.commit(commit).await.unwrap();
+        if committed.has_children {
+            self.store.cancel_children(self.tenant, grant.run.id, "its parent ended").await.unwrap();
+        }
+        if let Some(parent) = committed.parent {
+            self.store.settle_parked(self.tenant, parent).await.unwrap();
+        }
+    }
+
+    /// One worker with one slot does whatever can be done in any session. How many turns it took.
+    pub(crate) async fn drive(&self) -> usize {
+        let mut turns = 0;
+        while let Some(next) = self.store.runnable_sessions(None, 1).await.unwrap().pop() {
+            turns += 1;
+            assert!(turns < 5000, "it never ends");
+            let grant = self.claim_session(next.session).await;
+            let execution = self.engine.execute(&grant, &RunControl::default()).await;
+            self.leave(&grant, execution).await;
+        }
+        turns
+    }
+
+    pub(crate) async fn run(&self, run: RunId) -> Run {
+        self.store.get_run(self.tenant, run).await.unwrap()
     }
 
     pub(crate) async fn messages(&self) -> Vec<Message> {
@@ -364,6 +454,7 @@ fn lines(message: &Message) -> Vec<String> {
         Part::Image { .. } => format!("{role}: (image)"),
         Part::Reasoning { reasoning } => format!("{role} thinks: {}", reasoning.text),
         Part::ToolUse { call } => format!("{role} calls {} {}", call.tool, call.arguments),
+        Part::Summary { text, .. } => format!("{role} sums up: {text}"),
         Part::ToolResult { outcome } => {
             let failure = outcome.failure.as_ref().map(|failure| failure.code.as_str()).unwrap_or_default();
             let output = if outcome.status == CallStatus::Completed {

@@ -101,10 +101,15 @@ impl Lab {
         let mut rebuilt = Vec::new();
         for sent in &request.messages {
             match sent {
-                Sent::Stored { first, last, count } => {
-                    let stored = &transcript[at(*first)..=at(*last)];
+                Sent::Stored { first, last, count } | Sent::Cleared { first, last, count } => {
+                    let stretch = transcript[at(*first)..=at(*last)].iter();
+                    // A summary stands before what it is not about.
+                    let is_summary =
+                        |it: &&Message| it.parts.iter().any(|part| matches!(part, Part::Summary { .. }));
+                    let stored: Vec<&Message> =
+                        stretch.filter(|it| it.id == *first || !is_summary(it)).collect();
                     assert_eq!(stored.len(), usize::try_from(*count).unwrap());
-                    let stored = stored.iter().cloned();
+                    let stored = stored.into_iter().cloned();
                     rebuilt.extend(stored.map(|it| Rebuilt { role: it.role, parts: it.parts, given: false }));
                 }
                 Sent::Given { role, parts } => {

@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod agents;
+mod approvals;
+mod budgets;
 mod calls;
 mod choosing;
+mod delegation;
 mod drain;
 mod events;
 mod failures;
@@ -19,7 +22,9 @@ mod reminders;
 mod repair;
 mod repeats;
 mod sessions;
+mod silence;
 mod skills;
 mod stopping;
 mod stops;
+mod switching;
 mod toolsets;

@@ -46,7 +46,7 @@ async fn dying_after_any_commit_changes_nothing_that_was_done() {
         let id = lab.submit("please").await;
         assert!(lab.die_after(commit).await, "it was to die after commit {commit}");
         let announced = lab.steps(id).await.into_iter().any(|step| match &step.work {
-            StepWork::ToolCall { call, outcome } => {
+            StepWork::ToolCall { call, outcome, .. } => {
                 let tool = lab.engine.tools.get(&call.tool);
                 outcome.is_none() && tool.is_some_and(|tool| tool.effects() == Effects::Mutating)
             }

@@ -7,7 +7,10 @@ use remuda_domain::{
     model::{ModelDefinition, ModelRef, ProviderKind, Registry},
 };
 
-use super::{Delegates, Draft, Mention, MentionKind, Naming, WantedModel, permission, tools::NATIVE};
+use super::{
+    Delegates, Draft, Mention, MentionKind, Naming, WantedModel, permission,
+    tools::{CONTROL, NATIVE},
+};
 use crate::{
     parts::{actions::Actions, models::Models, skills::Skills, tools::ToolServers},
     report::{Place, Report},
@@ -101,7 +104,9 @@ fn check(
                 missing("agent", modes.keys().map(String::as_str).collect());
             }
         }
-        MentionKind::NativeTool if !NATIVE.contains(&name) => missing("native tool", NATIVE.to_vec()),
+        MentionKind::NativeTool if !NATIVE.contains(&name) && !CONTROL.contains(&name) => {
+            missing("native tool", NATIVE.to_vec())
+        }
         MentionKind::Action if !known.actions.contains_key(name) => {
             missing("action", known.actions.keys().map(String::as_str).collect());
         }

@@ -6,6 +6,7 @@ use remuda_domain::agent::AgentSource;
 
 use super::{Draft, Found, Outcome};
 use crate::{
+    definitions::Absence,
     report::{Place, Report},
     text::Position,
 };
@@ -49,6 +50,16 @@ impl Merged {
             Outcome::Usable(draft) => Some(draft),
             Outcome::Disabled | Outcome::Broken => None,
         }
+    }
+
+    /// Those that someone defined and that are not there, with the reason.
+    pub(crate) fn absent(&self) -> BTreeMap<String, Absence> {
+        let absent = |(name, found): (&String, &Found)| match found.outcome {
+            Outcome::Usable(_) => None,
+            Outcome::Disabled => Some((name.clone(), Absence::Disabled)),
+            Outcome::Broken => Some((name.clone(), Absence::Broken)),
+        };
+        self.agents.iter().filter_map(absent).collect()
     }
 
     /// Those that can be used.

@@ -7,7 +7,7 @@ mod patch;
 
 use std::{collections::BTreeMap, path::Path};
 
-use remuda_domain::agent::PermissionRule;
+use remuda_domain::agent::{PermissionAction, PermissionRule};
 
 use self::patch::Patch;
 use super::{
@@ -19,7 +19,7 @@ use crate::{
     environment::Notation,
     report::Place,
     source::Source,
-    text::{Fields, Node, Position, Style, Text, Value, is_name, parse_json, split},
+    text::{Entry, Fields, Node, Position, Style, Text, Value, is_name, parse_json, split},
 };
 
 /// What an OpenCode project declares.
@@ -28,6 +28,8 @@ pub(crate) struct Project {
     pub agents: Vec<Found>,
     /// With the file that says so.
     pub default_agent: Option<(String, Text)>,
+    /// For all agents.
+    pub rules: Vec<PermissionRule>,
 }
 
 /// The parts of the configuration that are about agents.
@@ -64,7 +66,8 @@ pub(crate) fn read<'b>(source: Source<'_>, base: impl Fn(&str) -> Option<&'b Dra
         })
         .collect();
     let file = configuration.file;
-    Project { agents, default_agent: configuration.default_agent.map(|name| (file, name)) }
+    let default_agent = configuration.default_agent.map(|name| (file, name));
+    Project { agents, default_agent, rules: configuration.rules }
 }
 
 fn configuration(source: Source<'_>, piles: &mut BTreeMap<String, Pile>) -> Configuration {
@@ -95,10 +98,23 @@ fn configuration(source: Source<'_>, piles: &mut BTreeMap<String, Pile>) -> Conf
         let Some(fields) = Fields::of(&root, "configuration", &place) else { continue };
         configuration.default_agent = fields.text("default_agent");
         configuration.model = fields.text("model");
-        configuration.rules = permission::take_tools(&fields);
-        configuration.rules.extend(permission::take(&fields));
+        configuration.rules = rules(&root, source, file);
     }
     configuration
+}
+
+/// The rules for all agents. One that cannot be read might have forbidden something: then everything is.
+fn rules(root: &Node, source: Source<'_>, file: &str) -> Vec<PermissionRule> {
+    let place = Place::new(source.report, file);
+    let Some(fields) = Fields::of(root, "configuration", &place) else { return Vec::new() };
+    let mut rules = permission::take_tools(&fields);
+    rules.extend(permission::take(&fields));
+    let of_rules = |entry: &&Entry| ["permission", "tools"].contains(&entry.key.as_str());
+    if place.failed() || fields.entries().iter().filter(of_rules).any(|entry| entry.value.is_unusable()) {
+        rules.push(PermissionRule::new("*", "*", PermissionAction::Deny));
+        place.warn(Position::FILE, "permission: agents may use no tools until this is mended");
+    }
+    rules
 }
 
 fn configured_agents(

@@ -10,7 +10,7 @@ use remuda_domain::limits::MAX_TIMEOUT;
 use super::{Delegates, Draft, Found, Mention, MentionKind, Naming, Outcome, WantedModel, permission};
 use crate::{
     environment::{Notation, Owner},
-    parts::settings,
+    parts::{modes, settings},
     report::Place,
     source::Source,
     text::{Document, Fields, Node, Position, Style, Text, Value, is_name, split},
@@ -82,14 +82,19 @@ pub(super) fn agent(
         disallowed: disallowed(&fields, &mut mentions),
         switch: mentions.take(MentionKind::Switch, fields.names("switch")).unwrap_or_default(),
         subagents: mentions.take(MentionKind::Subagent, fields.names("subagents")).unwrap_or_default(),
-        policy: fields.map("policy").map(|fields| policy(&fields)).unwrap_or_default(),
+        policy: AgentPolicy::default(),
         hidden: fields.boolean("hidden").unwrap_or(false),
         background: fields.boolean("background").unwrap_or(false),
         color: color(&fields),
         permission: permission::take(&fields),
-        permission_mode: None,
+        permission_mode: fields.choice("permission_mode", &modes()),
         origin: AgentOrigin { source, file: Some(place.file().to_owned()) },
     };
+    if let Some(fields) = fields.map("policy") {
+        let mode = fields.choice("permission_mode", &modes());
+        definition.permission_mode = definition.permission_mode.or(mode);
+        definition.policy = policy(&fields);
+    }
     permission::remove_denied_tools(&mut definition);
     let model = fields.get("model").and_then(|node| settings::model(&fields, "model", node));
     fields.finish();

@@ -15,53 +15,24 @@ pub(super) const NATIVE: [&str; 11] = [
     "TodoWrite",
 ];
 
+/// What agents are given because of what they may look up or whom they may ask; they need not be selected.
+pub(super) const CONTROL: [&str; 3] = ["Skill", "SubAgent", "AgentSwitch"];
+
 /// Those that change nothing in a workspace.
 pub(super) const READ_ONLY: [&str; 6] = ["Read", "Glob", "Grep", "WebFetch", "WebSearch", "TodoWrite"];
 
-/// The permission of OpenCode that decides about a tool.
-pub(super) fn opencode_permission(native: &str) -> &'static str {
-    match native {
-        "Bash" | "BashOutput" | "KillBash" => "bash",
-        "Read" => "read",
-        "Write" | "Edit" => "edit",
-        "Glob" => "glob",
-        "Grep" => "grep",
-        "WebFetch" => "webfetch",
-        "WebSearch" => "websearch",
-        _ => "todowrite",
-    }
+/// The permission that decides about a tool of OpenHarness, where it is called otherwise.
+pub(super) fn foreign_permission(tool: &str) -> Option<&'static str> {
+    Some(match tool {
+        "read_file" => "read",
+        "write_file" | "edit_file" | "notebook_edit" => "edit",
+        "web_fetch" => "webfetch",
+        "web_search" => "websearch",
+        "todo_write" => "todowrite",
+        "agent" => "task",
+        _ => return None,
+    })
 }
-
-/// The permission that a name in an OpenCode file means: several of its tools are one here.
-pub(super) fn opencode_key(name: &str) -> &str {
-    match name {
-        "write" | "patch" | "apply_patch" | "multiedit" => "edit",
-        "list" => "glob",
-        "todoread" => "todowrite",
-        name => name,
-    }
-}
-
-/// Permissions of OpenCode that are about something else than a server's tools.
-pub(super) const OPENCODE_KEYS: [&str; 17] = [
-    "*",
-    "read",
-    "edit",
-    "glob",
-    "grep",
-    "bash",
-    "task",
-    "external_directory",
-    "todowrite",
-    "webfetch",
-    "websearch",
-    "codesearch",
-    "lsp",
-    "skill",
-    "question",
-    "doom_loop",
-    "plan_exit",
-];
 
 /// What a tool of CodingCode is here.
 pub(super) enum CodingCodeTool {
@@ -91,56 +62,4 @@ pub(super) fn codingcode_tool(name: &str) -> CodingCodeTool {
         _ => return CodingCodeTool::Unknown,
     };
     CodingCodeTool::Native(native)
-}
-
-/// Whether a pattern with `*` and `?` matches all of a text.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
-    // Where to go on if the last `*` has to swallow one more.
-    let mut star: Option<(usize, usize)> = None;
-    let (mut p, mut t) = (0, 0);
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(c) if *c == '?' || *c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    p = at + 1;
-                    t = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == '*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_match_whole_texts() {
-        for (pattern, text, expected) in [
-            ("*", "", true),
-            ("*", "anything/at all", true),
-            ("mymcp_*", "mymcp_search", true),
-            ("mymcp_*", "other_search", false),
-            ("a*b*c", "aXXbYYc", true),
-            ("a*b*c", "aXXbYY", false),
-            ("?x", "ax", true),
-            ("?x", "x", false),
-            ("bash", "bash", true),
-            ("bash", "bashful", false),
-        ] {
-            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
-        }
-    }
 }

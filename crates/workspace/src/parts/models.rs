@@ -7,7 +7,7 @@ use std::{
 
 use remuda_domain::model::{ModelDefinition, ModelRef, ProviderKind, Registry, Secret};
 
-use super::settings::parameters;
+use super::{price, settings::parameters};
 use crate::{
     environment::{Notation, Owner},
     files::is_inside,
@@ -92,6 +92,7 @@ fn model(
         Some(metadata) => metadata.entries().iter().map(|e| (e.key.clone(), e.value.to_json())).collect(),
         None => serde_json::Map::new(),
     };
+    let capacity = price::take(&fields);
     fields.finish();
 
     if let Some(url) = &url {
@@ -107,7 +108,7 @@ fn model(
         name.text = scenario(source, path, &name, place)?;
     }
     let provider = provider.filter(|_| !place.failed())?;
-    Some(ModelDefinition {
+    let mut model = ModelDefinition {
         reference,
         provider,
         name: name.text,
@@ -119,7 +120,9 @@ fn model(
         max_output_tokens: None,
         price: None,
         metadata,
-    })
+    };
+    capacity.apply(&mut model);
+    Some(model)
 }
 
 fn headers(fields: &Fields<'_>) -> BTreeMap<String, Secret> {

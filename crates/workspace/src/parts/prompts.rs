@@ -13,18 +13,6 @@ use crate::{
 
 const FILE: &str = ".openharness/prompts.yaml";
 
-const SEGMENTS: [(&str, Segment); 9] = [
-    ("base", Segment::Base),
-    ("llm_optimized", Segment::LlmOptimized),
-    ("agent", Segment::Agent),
-    ("actions", Segment::Actions),
-    ("project_agents_md", Segment::ProjectAgentsMd),
-    ("skills", Segment::Skills),
-    ("agent_switches", Segment::AgentSwitches),
-    ("subagents", Segment::Subagents),
-    ("environment", Segment::Environment),
-];
-
 /// The newer form, which replaces the older one.
 pub(crate) fn read(source: Source<'_>, older: PromptSettings) -> PromptSettings {
     let place = Place::new(source.report, FILE);
@@ -120,18 +108,19 @@ fn order(fields: &Fields<'_>, node: &Node) -> Option<Vec<Segment>> {
     let mut order = Vec::new();
     for item in items {
         let text = fields.as_text("order", item)?;
-        let Some((_, segment)) = SEGMENTS.iter().find(|(name, _)| *name == text.text) else {
-            let known = SEGMENTS.map(|(name, _)| name);
+        let known = Segment::DEFAULT_ORDER;
+        let Some(segment) = known.into_iter().find(|segment| segment.as_str() == text.text) else {
+            let known = known.map(Segment::as_str);
             let hint = fields.place.hint(&text.text, known);
             let message = format!("{}: {} is no part of a prompt{hint}", fields.name("order"), text.shown());
             fields.place.error(item.at, message);
             return None;
         };
-        if order.contains(segment) {
+        if order.contains(&segment) {
             fields.place.error(item.at, format!("{}: {} is there twice", fields.name("order"), text.shown()));
             return None;
         }
-        order.push(*segment);
+        order.push(segment);
     }
     Some(order)
 }

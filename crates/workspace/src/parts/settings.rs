@@ -7,13 +7,13 @@ use remuda_domain::{
     model::ModelParameters,
 };
 
-use super::prompts;
+use super::{memory, permissions, prompts};
 use crate::{
     environment::Notation,
     report::Place,
-    settings::{ModelAlias, Settings, WorkspaceKind},
+    settings::{ModelAlias, Settings, WorkspaceContext, WorkspaceKind},
     source::Source,
-    text::{Fields, Kind, Node, Text, Value, is_model_name},
+    text::{Fields, Kind, Node, Position, Text, Value, is_model_name},
 };
 
 pub(crate) const FILE: &str = ".openharness/settings.yaml";
@@ -26,14 +26,25 @@ pub(crate) struct SettingsFile {
     pub skill_directories: Vec<Text>,
     /// The references of the aliases.
     pub aliased: Vec<Text>,
+    /// Where it says who sums up.
+    pub summarizer: Option<Text>,
+    /// Where it says something of memory.
+    pub memory: Option<Position>,
 }
 
 pub(crate) fn read(source: Source<'_>) -> SettingsFile {
     let place = Place::new(source.report, FILE);
     let mut file = SettingsFile::default();
-    let Some(mut node) = source.yaml(Path::new(FILE), &place) else { return file };
-    source.interpolate(&mut node, Notation::Ours, &place);
-    let Some(fields) = Fields::of(&node, "settings", &place) else { return file };
+    let node = source.yaml(Path::new(FILE), &place).map(|mut node| {
+        source.interpolate(&mut node, Notation::Ours, &place);
+        node
+    });
+    let Some(fields) = node.as_ref().and_then(|node| Fields::of(node, "settings", &place)) else {
+        if place.failed() {
+            permissions::forbid_everything(&mut file.settings, &place, Position::FILE);
+        }
+        return file;
+    };
 
     let kinds = [("project", WorkspaceKind::Project), ("chat", WorkspaceKind::Chat)];
     file.settings.kind = fields.choice("kind", &kinds).unwrap_or_default();
@@ -47,6 +58,17 @@ pub(crate) fn read(source: Source<'_>) -> SettingsFile {
         file.settings.prompt = prompts::take(source, &prompt);
     }
     file.settings.execution = fields.map("execution").map(|fields| execution(&fields)).unwrap_or_default();
+    permissions::take(source, &fields, &mut file.settings);
+    if let Some(fields) = fields.map("memory") {
+        file.settings.memory = memory::settings(&fields);
+        file.memory = Some(fields.at);
+    }
+    if let Some(fields) = fields.map("context") {
+        file.summarizer = fields.text("model").filter(|model| !model.text.trim().is_empty());
+        let model = file.summarizer.as_ref().map(|model| model.text.trim().to_owned());
+        file.settings.context = WorkspaceContext { summarize: fields.boolean("summarize"), model };
+        fields.finish();
+    }
     // What a template brought in is recorded by it, and means nothing afterwards.
     let _ = (fields.get("template_imports"), fields.get("imports"));
     fields.finish();

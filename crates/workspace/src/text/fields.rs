@@ -81,11 +81,16 @@ impl<'a> Fields<'a> {
     /// A text that has to be there.
     pub(crate) fn required(&self, key: &'static str) -> Option<Text> {
         let text = self.text(key);
+        self.need(key, "text");
+        text
+    }
+
+    /// Says that a field is missing, if it is.
+    pub(crate) fn need(&self, key: &str, expected: &str) {
         let present = self.entries.iter().any(|entry| entry.key == key && !entry.value.is_nothing());
         if !present {
-            self.place.error(self.at, format!("{}: is missing, expected text", self.name(key)));
+            self.place.error(self.at, format!("{}: is missing, expected {expected}", self.name(key)));
         }
-        text
     }
 
     pub(crate) fn as_text(&self, key: &str, node: &Node) -> Option<Text> {
@@ -234,6 +239,13 @@ impl<'a> Fields<'a> {
     pub(crate) fn map(&self, key: &'static str) -> Option<Self> {
         let node = self.get(key)?;
         self.as_map(key, node)
+    }
+
+    /// A map that is judged on its own: what is wrong in it is told to another place.
+    pub(crate) fn part(&self, key: &'static str, place: &'a Place<'a>) -> Option<Self> {
+        let node = self.get(key)?;
+        let name = self.name(key);
+        Self::nested(node, &name, format!("{name}."), place)
     }
 
     pub(crate) fn as_map(&self, key: &str, node: &'a Node) -> Option<Self> {

@@ -130,6 +130,16 @@ impl Node {
         matches!(&self.value, Value::Scalar(scalar) if scalar.kind() == Kind::Nothing)
     }
 
+    /// Whether something in it has been told as a problem already.
+    pub(crate) fn is_unusable(&self) -> bool {
+        match &self.value {
+            Value::Unusable => true,
+            Value::Scalar(_) => false,
+            Value::List(items) => items.iter().any(Self::is_unusable),
+            Value::Map(entries) => entries.iter().any(|entry| entry.value.is_unusable()),
+        }
+    }
+
     /// What it is, without saying what it holds.
     pub(crate) fn kind_name(&self) -> &'static str {
         match &self.value {

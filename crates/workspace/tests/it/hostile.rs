@@ -135,6 +135,37 @@ fn aliases_cannot_explode() {
 }
 
 #[test]
+fn rules_have_bounds() {
+    let workspace = Workspace::with(&[(".openharness/agents/good.md", GOOD)]);
+    let pattern = "a*".repeat(70);
+    let rules = |count: usize| -> String {
+        (0..count).map(|index| format!("    '{pattern}{index}': {}\n", ["ask", "deny"][index % 2])).collect()
+    };
+    let agent = |count| format!("---\npermission:\n  bash:\n{}---\nx\n", rules(count));
+    for index in 0..200 {
+        workspace.write(&format!(".openharness/agents/a{index:03}.md"), agent(200));
+    }
+    workspace.write(".openharness/agents/many.md", agent(201));
+    let long = format!("---\npermission:\n  bash:\n    '{}': deny\n---\nx\n", "x".repeat(513));
+    workspace.write(".openharness/agents/long.md", long);
+    workspace
+        .write(".openharness/settings.yaml", format!("permissions:\n  rules:\n   bash:\n{}", rules(300)));
+    let definitions = workspace.load();
+    let shown = listed(&definitions.problems);
+    assert!(shown.contains("many.md:3:3: permission: expected at most 200 rules, found 201"), "{shown}");
+    assert!(
+        shown.contains("long.md:4:5: permission: expected a permission and a pattern of 1 to 512 bytes"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("settings.yaml:2:3: permissions.rules: expected at most 200 rules, found 300"),
+        "{shown}"
+    );
+    assert!(definitions.agent("good").is_ok() && definitions.agent("a199").is_ok());
+    assert!(definitions.agent("many").is_err() && definitions.agent("long").is_err());
+}
+
+#[test]
 fn a_workspace_that_is_not_there_still_has_the_built_in_agents() {
     let workspace = Workspace::new();
     let definitions = workspace.loader().load(&workspace.root().join("nowhere"));

@@ -6,6 +6,7 @@ use remuda_domain::{
     agent::{AgentMode, PermissionAction},
     execution::BackendKind,
     model::ProviderKind,
+    permission::{PermissionMode, PermissionRule, Unattended},
 };
 use remuda_workspace::{Definitions, RetryPolicy, Segment, ToolTransport, WorkspaceKind};
 
@@ -29,9 +30,12 @@ system_prompt:
     providers: {anthropic: {file: prompts/anthropic.md}}
     models: {platform/large: {inline: Large.}}
   compose:
-    order: [base, agent, project_agents_md]
+    order: [base, agent, project_agents_md, memory]
     include_environment: true
 execution: {backend: docker, image: alpine, network: none, workspace: copy}
+permissions: {mode: default, unattended: fail, rules: {webfetch: ask}}
+memory: {enabled: true, file: NOTES.md, directory: notes, max_bytes: 1000}
+context: {summarize: false, model: fast}
 ",
         ),
         ("prompts/anthropic.md", "For Anthropic.\n"),
@@ -45,13 +49,17 @@ execution: {backend: docker, image: alpine, network: none, workspace: copy}
   headers: {x-team: '${env.TEAM_KEY}'}
   temperature: ${env.TEAM_NUMBER}
   metadata: {max_model_len: 1000, tags: [a, b]}
+  price: {input: 0.15, output: 1}
 script:
   provider: scripted
   name: ../scenarios/one.yaml
 ",
         ),
         (".openharness/scenarios/one.yaml", "turns: []\n"),
-        ("platform:models/p.yaml", "large:\n  provider: anthropic\n  name: large-1\n  key: ${env.SECRET}\n"),
+        (
+            "platform:models/p.yaml",
+            "large:\n  provider: anthropic\n  name: large-1\n  key: ${env.SECRET}\n  context_window: 200000\n  max_output_tokens: 64000\n  price: {input: 3.00, output: 15, cached_input: 0.3, cache_write: 3.7500009}\n",
+        ),
         (
             ".openharness/agents/lead.md",
             "---
@@ -129,8 +137,20 @@ fn everything_is_read() {
     assert_eq!(settings.prompt.base.as_deref(), Some("Base."));
     assert_eq!(settings.prompt.by_provider["anthropic"], "For Anthropic.");
     assert_eq!(settings.prompt.by_model["platform/large"], "Large.");
-    assert_eq!(settings.prompt.order, [Segment::Base, Segment::Agent, Segment::ProjectAgentsMd]);
+    assert_eq!(
+        settings.prompt.order,
+        [Segment::Base, Segment::Agent, Segment::ProjectAgentsMd, Segment::Memory]
+    );
     assert!(settings.prompt.include_environment);
+    assert_eq!(settings.permission, [PermissionRule::new("webfetch", "*", PermissionAction::Ask)]);
+    assert_eq!(settings.permission_mode, Some(PermissionMode::Default));
+    assert_eq!(settings.unattended, Some(Unattended::Fail));
+    let memory = &settings.memory;
+    assert_eq!(
+        (memory.file.as_str(), memory.directory.as_str(), memory.max_bytes),
+        ("NOTES.md", "notes", 1000)
+    );
+    assert_eq!((settings.context.summarize, settings.context.model.as_deref()), (Some(false), Some("fast")));
     // Prose is not interpolated: it may speak of variables.
     assert_eq!(definitions.instructions.as_deref(), Some("# Project\n\nBuild with `make ${env.SECRET}`."));
 
@@ -141,6 +161,14 @@ fn everything_is_read() {
     assert_eq!(small.headers["x-team"].expose(), "sk-team-hidden");
     assert_eq!(small.parameters.temperature, Some(0.25));
     assert_eq!(small.metadata["max_model_len"], 1000);
+    assert_eq!((small.context_window, small.max_output_tokens), (Some(1000), None), "as the metadata has it");
+    let price = small.price.unwrap();
+    assert_eq!((price.input, price.output, price.cached_input), (150_000, 1_000_000, None));
+    let large = definitions.model("platform/large").unwrap();
+    assert_eq!((large.context_window, large.max_output_tokens), (Some(200_000), Some(64_000)));
+    let price = large.price.unwrap();
+    assert_eq!((price.input, price.output), (3_000_000, 15_000_000));
+    assert_eq!((price.cached_input, price.cache_write), (Some(300_000), Some(3_750_000)));
     assert_eq!(
         definitions.model("platform/large").unwrap().key.as_ref().unwrap().expose(),
         "sk-secret-hidden"
@@ -214,6 +242,11 @@ fn a_version_can_be_stored_and_read_back() {
     let back = Definitions::from_content(&content.text).unwrap();
     assert_eq!(back.agents, definitions.agents);
     assert_eq!(back.settings, definitions.settings);
+    assert_eq!((&back.memory, &back.models.len()), (&definitions.memory, &definitions.models.len()));
+    assert_eq!(
+        back.model("platform/large").unwrap().price,
+        definitions.model("platform/large").unwrap().price
+    );
     assert_eq!(back.to_content().unwrap().hash, content.hash);
     assert_eq!(back.model("small").unwrap().key, None);
 }
@@ -225,8 +258,10 @@ fn newer_prompts_replace_older_ones() {
     let definitions = workspace.load();
     assert_eq!(definitions.settings.prompt.base.as_deref(), Some("Newer."));
     assert_eq!(definitions.settings.prompt.order, [Segment::Agent]);
-    assert_eq!(definitions.problems.len(), 1);
-    assert!(definitions.problems[0].message.contains("replaces `system_prompt`"));
+    let shown = crate::support::listed(&definitions.problems);
+    assert!(shown.contains("replaces `system_prompt`"), "{shown}");
+    assert!(shown.contains("memory: is not told to anyone"), "{shown}");
+    assert_eq!(definitions.problems.len(), 2);
 }
 
 #[test]

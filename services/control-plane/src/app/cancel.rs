@@ -56,11 +56,16 @@ impl App {
         reason: &str,
     ) -> Result<CancelledRuns> {
         let cancelled = self.store.cancel_session(tenant, session, reach, reason).await?;
+        self.tell_all(&cancelled).await;
+        Ok(cancelled)
+    }
+
+    /// Announces what a cancel of many runs changed, and tells the workers of those that execute.
+    pub(crate) async fn tell_all(&self, cancelled: &CancelledRuns) {
         for change in &cancelled.changes {
             self.waker.announce_change(change.clone());
         }
         stream::iter(&cancelled.requested).for_each_concurrent(SIGNALS, |signal| self.tell(*signal)).await;
-        Ok(cancelled)
     }
 
     async fn tell(&self, CancelSignal { worker, session, run }: CancelSignal) {

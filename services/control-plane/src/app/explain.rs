@@ -1,5 +1,7 @@
 //! Why is this run not finished?
 
+mod waits;
+
 use remuda_domain::{
     Run, RunId, RunState, Timestamp, WorkerId,
     error::Result,
@@ -9,6 +11,7 @@ use remuda_domain::{
 };
 use remuda_store::Situation;
 
+pub use self::waits::Wait;
 use super::App;
 
 /// The answer, for programs (`reason`) and for people (`message`, `hint`).
@@ -23,6 +26,8 @@ pub struct Explanation {
     pub hint: String,
     /// What has become of a request to stop the run, oldest first.
     pub receipts: Vec<Receipt>,
+    /// What a parked run waits for.
+    pub waits: Vec<Wait>,
 }
 
 /// One stage of a request to stop a run.
@@ -34,7 +39,9 @@ pub struct Receipt {
 
 impl App {
     pub async fn explain(&self, caller: &Principal, run: RunId) -> Result<Explanation> {
-        Ok(explain(&self.store.situation(caller.tenant, run).await?))
+        let situation = self.store.situation(caller.tenant, run).await?;
+        let waits = self.waits(&situation.run).await?;
+        Ok(explain(&situation, waits))
     }
 }
 
@@ -43,24 +50,24 @@ struct Answer {
     reason: &'static str,
     message: String,
     waits_for: String,
-    hint: &'static str,
+    hint: String,
 }
 
 impl Answer {
     fn new(reason: &'static str, message: impl Into<String>, waits_for: &dyn ToString) -> Self {
-        Self { reason, message: message.into(), waits_for: waits_for.to_string(), hint: "" }
+        Self { reason, message: message.into(), waits_for: waits_for.to_string(), hint: String::new() }
     }
 
-    fn hint(self, hint: &'static str) -> Self {
-        Self { hint, ..self }
+    fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: hint.into(), ..self }
     }
 }
 
-fn explain(situation: &Situation) -> Explanation {
+fn explain(situation: &Situation, waits: Vec<Wait>) -> Explanation {
     let run = &situation.run;
     let answer = match run.state {
         RunState::Completed | RunState::Failed | RunState::Cancelled | RunState::TimedOut => finished(run),
-        RunState::Parked => parked(run),
+        RunState::Parked => parked(run, &waits),
         RunState::Running => running(situation),
         RunState::Queued => queued(situation),
     };
@@ -70,8 +77,9 @@ fn explain(situation: &Situation) -> Explanation {
         message: answer.message,
         waits_for: answer.waits_for,
         position: situation.ahead,
-        hint: answer.hint.to_owned(),
+        hint: answer.hint,
         receipts: receipts(run),
+        waits,
     }
 }
 
@@ -91,14 +99,18 @@ fn finished(run: &Run) -> Answer {
     Answer::new("finished", format!("the run is {}{cause}", run.state), &"")
 }
 
-fn parked(run: &Run) -> Answer {
+fn parked(run: &Run, waits: &[Wait]) -> Answer {
     let message = match run.parked.map(|parked| parked.reason) {
         Some(ParkReason::Approval) => "the run waits for a person to decide",
         Some(ParkReason::Children) => "the run waits for runs of child sessions to end",
         Some(ParkReason::Budget) => "the run waits for a budget to be raised",
         Some(ParkReason::External) | None => "the run waits for something outside",
     };
-    Answer::new("parked", message, &"")
+    // What a person can do comes before what only has to be waited for.
+    let first = waits.iter().find(|wait| wait.kind != "child").or(waits.first());
+    let waits_for = first.map(|wait| wait.id.as_str()).unwrap_or_default();
+    let hint = first.filter(|wait| wait.kind != "child").map(|wait| wait.hint.clone());
+    Answer::new("parked", message, &waits_for).hint(hint.unwrap_or_default())
 }
 
 fn running(situation: &Situation) -> Answer {

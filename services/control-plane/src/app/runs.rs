@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
     Code, Cursor, Error, Run, RunId, RunInput, RunState,
+    budget::{Limit, Total},
     content::ContentHash,
     error::Result,
     identity::Principal,
@@ -33,6 +34,8 @@ pub struct Submission {
     pub if_busy: IfBusy,
     pub idempotency_key: Option<String>,
     pub traceparent: Option<String>,
+    /// How much the run and those below it may spend.
+    pub budget: Option<Limit>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,7 +52,7 @@ impl Submission {
     /// makes them up where the caller gave none.
     fn fingerprint(&self) -> [u8; 32] {
         let timeout = self.timeout.map(|timeout| timeout.as_millis());
-        let Making { execution, workspace, model } = &self.making;
+        let Making { execution, workspace, model, permissions } = &self.making;
         let text = match &self.input {
             RunInput::Tools(tools) => {
                 let calls = tools.calls.iter().map(|call| {
@@ -72,6 +75,12 @@ impl Submission {
                 hash.update(serde_json::to_vec(&(name, said)).unwrap_or_default());
             }
         }
+        if let Some(permissions) = permissions {
+            hash.update(serde_json::to_vec(&("permissions", permissions)).unwrap_or_default());
+        }
+        if let Some(budget) = &self.budget {
+            hash.update(serde_json::to_vec(&("budget", budget)).unwrap_or_default());
+        }
         hash.finalize().into()
     }
 }
@@ -90,6 +99,7 @@ impl App {
         self.check_arguments(&submission.input)?;
         let timeout = submission.timeout.unwrap_or(limits::DEFAULT_RUN_TIMEOUT);
         limits::check_timeout("timeout", timeout)?;
+        submission.budget.map_or(Ok(()), |budget| budget.check("budget"))?;
         let session = if submission.create_session {
             self.ensure_session(caller, &submission.session, &submission.making).await?
         } else {
@@ -104,6 +114,7 @@ impl App {
             if_busy: submission.if_busy,
             idempotency,
             traceparent: submission.traceparent,
+            budget: submission.budget.filter(|limit| !limit.is_none()),
         };
         let kib = u32::try_from(submission.input_bytes / 1024 + 1).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.input_room).acquire_many_owned(kib).await;
@@ -147,6 +158,11 @@ impl App {
         self.store.get_run(caller.tenant, run).await
     }
 
+    /// What a run has spent, and what it and the runs below it have.
+    pub async fn run_totals(&self, caller: &Principal, run: RunId) -> Result<(Total, Total)> {
+        self.store.run_totals(caller.tenant, run).await
+    }
+
     /// Newest first. `session` is an id, a name, or empty for all.
     pub async fn list_runs(
         &self,
@@ -178,6 +194,7 @@ mod tests {
     use remuda_domain::{
         MessageId, ToolCallId,
         message::Part,
+        permission::{PermissionMode, SessionPermissions},
         run::{MessageInput, ToolsInput},
         tool::ToolCall,
     };
@@ -195,6 +212,7 @@ mod tests {
             if_busy: IfBusy::Enqueue,
             idempotency_key: None,
             traceparent: None,
+            budget: None,
         }
     }
 
@@ -246,6 +264,13 @@ mod tests {
             with(|it| it.making.workspace = "docs".to_owned()),
             with(|it| it.making.model = "docs".to_owned()),
             with(|it| it.making.execution.image = Some("docs".to_owned())),
+            with(|it| it.making.permissions = Some(SessionPermissions::default())),
+            with(|it| {
+                let mode = Some(PermissionMode::Plan);
+                it.making.permissions = Some(SessionPermissions { mode, ..SessionPermissions::default() });
+            }),
+            with(|it| it.budget = Some(Limit { tokens: Some(7), micros: None })),
+            with(|it| it.budget = Some(Limit { tokens: None, micros: Some(7) })),
             with(|it| {
                 let RunInput::Message(message) = &mut it.input else { return };
                 message.agent = Some("plan".to_owned());

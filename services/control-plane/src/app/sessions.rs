@@ -2,12 +2,14 @@
 
 use remuda_domain::{
     Code, Error, Pool, SessionId,
+    budget::{Limit, Total},
     error::Result,
     execution::ExecutionChoice,
     identity::Principal,
     limits,
     message::Message,
     page::{Page, PageRequest},
+    permission::SessionPermissions,
     run::Run,
     session::{Session, SessionRef, SessionStatus},
 };
@@ -29,6 +31,9 @@ pub struct SessionSpec {
     pub execution: ExecutionChoice,
     pub agent: String,
     pub model: String,
+    pub permissions: SessionPermissions,
+    /// How much it and the sessions below it may spend.
+    pub budget: Option<Limit>,
 }
 
 /// How a submit wants its session to be made. What is empty is not asked for.
@@ -38,12 +43,31 @@ pub struct Making {
     /// Name of the workspace.
     pub workspace: String,
     pub model: String,
+    pub permissions: Option<SessionPermissions>,
 }
 
 impl Making {
     fn says_nothing(&self) -> bool {
-        self.execution.is_default() && self.workspace.is_empty() && self.model.is_empty()
+        let Self { execution, workspace, model, permissions } = self;
+        execution.is_default() && workspace.is_empty() && model.is_empty() && permissions.is_none()
     }
+}
+
+/// Whether a session was made with these permissions. Rules that people answered `always` with came later.
+fn made_with(found: &SessionPermissions, said: &SessionPermissions) -> bool {
+    let rest = |permissions: &SessionPermissions| {
+        (permissions.mode, permissions.unattended, permissions.approvers.clone())
+    };
+    rest(found) == rest(said) && found.rules.starts_with(&said.rules)
+}
+
+/// Operators lock rules, in the configuration; callers cannot.
+fn check_permissions(permissions: &SessionPermissions) -> Result<()> {
+    if let Some(index) = permissions.rules.iter().position(|rule| rule.locked) {
+        let field = format!("permissions.rules[{index}].locked");
+        return Err(Error::invalid(field, "expected no locked rule: only operators lock rules"));
+    }
+    limits::check_permissions(permissions)
 }
 
 /// A session that exists was made otherwise.
@@ -69,6 +93,8 @@ impl App {
         if !spec.model.is_empty() {
             limits::check_model("model", &spec.model)?;
         }
+        check_permissions(&spec.permissions)?;
+        spec.budget.map_or(Ok(()), |budget| budget.check("budget"))?;
         let pool = if spec.pool.is_empty() { Pool::default() } else { spec.pool.parse()? };
         let workspace = if spec.workspace.is_empty() { DEFAULT_WORKSPACE } else { &spec.workspace };
         let workspace = self.workspace("workspace", caller, workspace).await?.id;
@@ -88,6 +114,8 @@ impl App {
             execution: spec.execution,
             agent: (!spec.agent.is_empty()).then_some(spec.agent),
             model: (!spec.model.is_empty()).then_some(spec.model),
+            permissions: spec.permissions,
+            budget: spec.budget.filter(|limit| !limit.is_none()),
         };
         let app = self.clone();
         self.to_the_end(async move {
@@ -121,9 +149,9 @@ impl App {
             Err(error) if error.code() == Code::SessionNotFound => {}
             other => return other,
         }
-        let Making { execution, workspace, model } = making.clone();
-        let name = session.to_owned();
-        let spec = SessionSpec { name, execution, workspace, model, ..SessionSpec::default() };
+        let Making { execution, workspace, model, permissions } = making.clone();
+        let (name, permissions) = (session.to_owned(), permissions.unwrap_or_default());
+        let spec = SessionSpec { name, execution, workspace, model, permissions, ..SessionSpec::default() };
         match self.create_session(caller, spec).await {
             Ok(created) => Ok(created.id),
             Err(error) if error.code() == Code::AlreadyExists => {
@@ -155,6 +183,12 @@ impl App {
         if !making.model.is_empty() && found.model.as_deref() != Some(making.model.as_str()) {
             return Err(made_otherwise("model", "without this model"));
         }
+        if let Some(said) = &making.permissions
+            && !made_with(&found.permissions, said)
+        {
+            let message = "the session exists with other permissions: change them with UpdateSession, or leave this out";
+            return Err(Error::invalid("permissions", message));
+        }
         Ok(found.id)
     }
 
@@ -175,14 +209,16 @@ impl App {
         update: SessionUpdate,
     ) -> Result<Session> {
         match &update {
-            SessionUpdate { title: None, agent: None, model: None } => {
-                return Err(Error::invalid("title", "expected a title, an agent or a model to change"));
+            SessionUpdate { title: None, agent: None, model: None, permissions: None } => {
+                let message = "expected a title, an agent, a model or permissions to change";
+                return Err(Error::invalid("title", message));
             }
-            SessionUpdate { title, agent, model } => {
+            SessionUpdate { title, agent, model, permissions } => {
                 let title = title.as_deref().unwrap_or_default();
                 limits::check_text("title", title, limits::MAX_TITLE_CHARS)?;
                 agent.as_deref().map_or(Ok(()), |agent| limits::check_name("agent", agent))?;
                 model.as_deref().map_or(Ok(()), |model| limits::check_model("model", model))?;
+                permissions.as_ref().map_or(Ok(()), check_permissions)?;
             }
         }
         let (app, tenant, session) = (self.clone(), caller.tenant, self.session_id(caller, session).await?);
@@ -192,6 +228,22 @@ impl App {
             Ok(changed.value)
         })
         .await
+    }
+
+    /// The sessions directly below one, oldest first.
+    pub async fn list_child_sessions(
+        &self,
+        caller: &Principal,
+        session: &str,
+        page: &PageRequest,
+    ) -> Result<Page<Session>> {
+        let session = self.get_session(caller, session).await?.id;
+        self.store.list_child_sessions(caller.tenant, session, page).await
+    }
+
+    /// What a session has spent, and what it and the sessions below it have.
+    pub async fn session_totals(&self, caller: &Principal, session: SessionId) -> Result<(Total, Total)> {
+        self.store.session_totals(caller.tenant, session).await
     }
 
     /// Closes a session. With `cancel_runs`, what waits or executes is cancelled too.

@@ -3,12 +3,14 @@ use std::time::Duration;
 use remuda_domain::{Error, RunId, RunInput, identity::Scope, page::PageRequest};
 use remuda_proto::{
     convert,
-    v1::{self, run_service_server::RunService, submit_run_request::Input},
+    v1::{
+        self, run_service_server::RunService, set_budget_request::Of as BudgetOf, submit_run_request::Input,
+    },
 };
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
-use super::{Api, pages::fit};
-use crate::app::{Making, Receipt, Submission};
+use super::{Api, pages::fit, sessions::permissions};
+use crate::app::{Making, Receipt, Spender, Submission, Wait};
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 const MAX_WAIT: Duration = Duration::from_secs(5 * 60);
@@ -42,14 +44,36 @@ fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result
     Ok(Submission {
         session: body.session,
         create_session: body.create_session,
-        making: Making { execution, workspace: body.workspace, model: body.model },
+        making: Making {
+            execution,
+            workspace: body.workspace,
+            model: body.model,
+            permissions: permissions(body.permissions)?,
+        },
         input,
         input_bytes,
         timeout: body.timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,
         if_busy: convert::if_busy(body.if_busy)?,
         idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
         traceparent,
+        budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
     })
+}
+
+fn wait(wait: Wait) -> v1::Wait {
+    v1::Wait {
+        kind: wait.kind.to_owned(),
+        id: wait.id,
+        message: wait.message,
+        hint: wait.hint,
+        session_id: wait.session.map(|session| session.to_string()).unwrap_or_default(),
+        agent: wait.agent,
+        tool: wait.tool,
+        state: wait.state.map(|state| state.to_string()).unwrap_or_default(),
+        since: wait.since.map(convert::timestamp),
+        expires_at: wait.expires_at.map(convert::timestamp),
+        budget: wait.budget.map(Into::into),
+    }
 }
 
 fn receipt(receipt: Receipt) -> v1::Receipt {
@@ -83,7 +107,9 @@ impl RunService for Api {
         self.gate
             .answer(request, Scope::Read, |caller, body| async move {
                 let run = self.app.get_run(&caller, body.run_id.parse()?).await?;
-                Ok(v1::GetRunResponse { run: Some(run.into()) })
+                let (_, tree_spent) = self.app.run_totals(&caller, run.id).await?;
+                let run = v1::Run { tree_spent: Some(tree_spent.into()), ..run.into() };
+                Ok(v1::GetRunResponse { run: Some(run) })
             })
             .await
     }
@@ -163,6 +189,28 @@ impl RunService for Api {
             .await
     }
 
+    async fn set_budget(
+        &self,
+        request: Request<v1::SetBudgetRequest>,
+    ) -> Result<Response<v1::SetBudgetResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Write, |caller, body| async move {
+                let of = match body.of {
+                    Some(BudgetOf::RunId(run)) => Spender::Run(run.parse()?),
+                    Some(BudgetOf::Session(session)) => Spender::Session(session),
+                    None => return Err(Error::invalid("of", "expected a run or a session")),
+                };
+                let missing = || Error::invalid("limit", "expected how many tokens, how much money, or both");
+                let limit = convert::limit("limit", body.limit.ok_or_else(missing)?)?;
+                let change = self.app.set_budget(&caller, of, limit).await?;
+                Ok(v1::SetBudgetResponse {
+                    budget: Some(change.budget.into()),
+                    resumed_run_ids: change.resumed.iter().map(ToString::to_string).collect(),
+                })
+            })
+            .await
+    }
+
     async fn explain_run(
         &self,
         request: Request<v1::ExplainRunRequest>,
@@ -179,6 +227,7 @@ impl RunService for Api {
                     position: answer.position,
                     hint: answer.hint,
                     receipts: answer.receipts.into_iter().map(receipt).collect(),
+                    waits: answer.waits.into_iter().map(wait).collect(),
                 })
             })
             .await

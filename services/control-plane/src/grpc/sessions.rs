@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use remuda_domain::{Error, identity::Scope, page::PageRequest, session::SessionStatus};
+use remuda_domain::{Error, identity::Scope, page::PageRequest, permission::SessionPermissions, session::SessionStatus};
 use remuda_proto::{
     convert,
     v1::{self, session_service_server::SessionService},
@@ -18,6 +18,10 @@ fn cancelled(runs: &CancelledRuns) -> v1::CancelSessionResponse {
         requested_run_ids: runs.requested.iter().map(|signal| signal.run.to_string()).collect(),
         session_ids: sessions.into_iter().collect(),
     }
+}
+
+pub(super) fn permissions(said: Option<v1::Permissions>) -> Result<Option<SessionPermissions>, Error> {
+    said.map(convert::session_permissions).transpose()
 }
 
 fn status_filter(number: i32) -> Result<Option<SessionStatus>, Error> {
@@ -46,6 +50,8 @@ impl SessionService for Api {
                     execution: convert::execution_choice(body.execution)?,
                     agent: body.agent,
                     model: body.model,
+                    permissions: permissions(body.permissions)?.unwrap_or_default(),
+                    budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
                 };
                 let session = self.app.create_session(&caller, spec).await?;
                 Ok(v1::CreateSessionResponse { session: Some(session.into()) })
@@ -60,7 +66,13 @@ impl SessionService for Api {
         self.gate
             .answer(request, Scope::Read, |caller, body| async move {
                 let session = self.app.get_session(&caller, &body.session).await?;
-                Ok(v1::GetSessionResponse { session: Some(session.into()) })
+                let (spent, tree_spent) = self.app.session_totals(&caller, session.id).await?;
+                let session = v1::Session {
+                    spent: Some(spent.into()),
+                    tree_spent: Some(tree_spent.into()),
+                    ..session.into()
+                };
+                Ok(v1::GetSessionResponse { session: Some(session) })
             })
             .await
     }
@@ -87,9 +99,30 @@ impl SessionService for Api {
     ) -> Result<Response<v1::UpdateSessionResponse>, Status> {
         self.gate
             .answer(request, Scope::Write, |caller, body| async move {
-                let update = SessionUpdate { title: body.title, agent: body.agent, model: body.model };
+                let update = SessionUpdate {
+                    title: body.title,
+                    agent: body.agent,
+                    model: body.model,
+                    permissions: permissions(body.permissions)?,
+                };
                 let session = self.app.update_session(&caller, &body.session, update).await?;
                 Ok(v1::UpdateSessionResponse { session: Some(session.into()) })
+            })
+            .await
+    }
+
+    async fn list_child_sessions(
+        &self,
+        request: Request<v1::ListChildSessionsRequest>,
+    ) -> Result<Response<v1::ListChildSessionsResponse>, Status> {
+        self.gate
+            .answer(request, Scope::Read, |caller, body| async move {
+                let page = PageRequest::parse(body.page_size, &body.page_token)?;
+                let page = self.app.list_child_sessions(&caller, &body.session, &page).await?;
+                Ok(v1::ListChildSessionsResponse {
+                    sessions: page.items.into_iter().map(Into::into).collect(),
+                    next_page_token: page.next.unwrap_or_default(),
+                })
             })
             .await
     }

@@ -78,13 +78,16 @@ impl From<&Error> for Exit {
             | Code::ContentNotFound
             | Code::AgentNotFound
             | Code::ModelNotFound
-            | Code::TaskNotFound => Self::NotFound,
+            | Code::TaskNotFound
+            | Code::ApprovalNotFound => Self::NotFound,
             Code::Unauthenticated
             | Code::PermissionDenied
             | Code::PathNotAllowed
             | Code::BackendNotAllowed
             | Code::ImageNotAllowed
-            | Code::AddressNotAllowed => Self::NotAllowed,
+            | Code::AddressNotAllowed
+            | Code::CallDenied
+            | Code::CallRejected => Self::NotAllowed,
             Code::AlreadyExists
             | Code::IdempotencyConflict
             | Code::SessionClosed
@@ -98,7 +101,11 @@ impl From<&Error> for Exit {
             | Code::AgentNotAllowed
             | Code::MissingDefaultAgent
             | Code::MissingModel
-            | Code::SessionModelLocked => Self::Conflict,
+            | Code::SessionModelLocked
+            | Code::ApprovalDecided
+            | Code::ApprovalExpired
+            | Code::ApprovalChanged
+            | Code::ModelUnpriced => Self::Conflict,
             Code::Cancelled => Self::RunCancelled,
             Code::RunTimedOut | Code::ToolTimedOut => Self::RunTimedOut,
             Code::ToolFailed
@@ -117,7 +124,11 @@ impl From<&Error> for Exit {
             | Code::ModelTimedOut
             | Code::ModelAnswerInvalid
             | Code::RepeatedCall
-            | Code::DefinitionInvalid => Self::RunFailed,
+            | Code::DefinitionInvalid
+            | Code::DelegationLimit
+            | Code::SwitchLimit
+            | Code::ApprovalUnattended
+            | Code::BudgetExceeded => Self::RunFailed,
             _ => Self::Other,
         }
     }
@@ -144,6 +155,9 @@ mod tests {
         assert_eq!(of(Code::RunNotFound), 4);
         assert_eq!(of(Code::Unauthenticated), 5);
         assert_eq!(of(Code::PermissionDenied), 5);
+        assert_eq!(of(Code::ApprovalNotFound), 4);
+        assert_eq!(of(Code::ApprovalDecided), 8);
+        assert_eq!(of(Code::ApprovalExpired), 8);
         assert_eq!(of(Code::SessionBusy), 8);
         assert_eq!(of(Code::IdempotencyConflict), 8);
         assert_eq!(of(Code::Internal), 10);

@@ -4,6 +4,7 @@
 //! JSON, times become RFC 3339, durations milliseconds, states their lower-case names. Empty fields are left out.
 
 mod agent;
+mod cooperation;
 
 use std::time::Duration;
 
@@ -12,7 +13,11 @@ use remuda_domain::Timestamp;
 use remuda_proto::{convert::from_timestamp, v1};
 use serde_json::{Map, Value, json};
 
-pub(super) use self::agent::{delta, message, workspace};
+pub(super) use self::{
+    agent::{delta, message, workspace},
+    cooperation::approval,
+};
+use super::spending::{budget_json, total_json};
 
 /// An object without its empty fields.
 fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
@@ -69,6 +74,11 @@ pub(super) fn session(session: &v1::Session) -> Value {
         ("agent", session.agent.as_str().into()),
         ("model", session.model.as_str().into()),
         ("execution", session.execution.as_ref().map_or(Value::Null, execution)),
+        ("permissions", session.permissions.as_ref().map_or(Value::Null, cooperation::permissions)),
+        ("depth", if session.depth == 0 { Value::Null } else { session.depth.into() }),
+        ("budget", budget_json(session.budget.as_ref())),
+        ("spent", total_json(session.spent.as_ref())),
+        ("tree_spent", total_json(session.tree_spent.as_ref())),
         ("last_cursor", session.last_cursor.into()),
         ("created_at", time(session.created_at.as_ref().and_then(from_timestamp))),
     ])
@@ -128,6 +138,10 @@ pub(super) fn run(run: &v1::Run) -> Value {
         ("attempt", run.attempt.into()),
         ("lost_attempts", run.lost_attempts.into()),
         ("park_reason", run.park_reason.as_str().into()),
+        ("parent_run_id", run.parent_run_id.as_str().into()),
+        ("spent", total_json(run.spent.as_ref())),
+        ("tree_spent", total_json(run.tree_spent.as_ref())),
+        ("budget", budget_json(run.budget.as_ref())),
         ("created_at", time(run.created_at.as_ref().and_then(from_timestamp))),
         ("started_at", time(run.started_at.as_ref().and_then(from_timestamp))),
         ("finished_at", time(run.finished_at.as_ref().and_then(from_timestamp))),
@@ -194,6 +208,10 @@ pub(super) fn step(step: &v1::Step) -> Value {
         ("call", step.call.as_ref().map_or(Value::Null, call)),
         ("outcome", step.outcome.as_ref().map_or(Value::Null, outcome)),
         ("model_call", step.model_call.as_ref().map_or(Value::Null, agent::model_call)),
+        ("approval_id", step.approval_id.as_str().into()),
+        ("child_run_id", step.child_run_id.as_str().into()),
+        ("child_session_id", step.child_session_id.as_str().into()),
+        ("edited_arguments", embedded(&step.edited_arguments)),
         ("started_at", time(step.started_at.as_ref().and_then(from_timestamp))),
         ("finished_at", time(step.finished_at.as_ref().and_then(from_timestamp))),
     ])
@@ -247,12 +265,17 @@ pub(super) fn explanation(explanation: &v1::ExplainRunResponse) -> Value {
         ("position", explanation.position.into()),
         ("hint", explanation.hint.as_str().into()),
         ("receipts", if explanation.receipts.is_empty() { Value::Null } else { receipts(explanation) }),
+        ("waits", if explanation.waits.is_empty() { Value::Null } else { waits(explanation) }),
     ])
 }
 
 fn receipts(explanation: &v1::ExplainRunResponse) -> Value {
     let receipt = |receipt: &v1::Receipt| json!({ "name": receipt.name, "at": time(receipt.at.as_ref().and_then(from_timestamp)) });
     explanation.receipts.iter().map(receipt).collect()
+}
+
+fn waits(explanation: &v1::ExplainRunResponse) -> Value {
+    explanation.waits.iter().map(cooperation::wait).collect()
 }
 
 pub(super) fn cancelled_session(answer: &v1::CancelSessionResponse) -> Value {

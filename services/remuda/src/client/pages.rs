@@ -16,6 +16,11 @@ pub(crate) struct PageArgs {
 }
 
 impl PageArgs {
+    /// So many, and no more.
+    pub(super) const fn first(limit: usize) -> Self {
+        Self { limit, all: false }
+    }
+
     /// Fetches page after page and gives each to `show`. Answers whether there is more.
     pub(super) async fn each<T, F, A>(self, fetch: F, mut show: impl FnMut(T)) -> Result<bool>
     where

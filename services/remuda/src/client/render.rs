@@ -17,11 +17,11 @@ const STEP: &str = "▸";
 /// The colour of a state.
 pub(super) fn state_style(state: &str) -> Option<Style> {
     match state {
-        "completed" | "active" | "open" => Some(Style::Good),
-        "failed" | "timed_out" | "gone" => Some(Style::Bad),
-        "cancelled" | "interrupted" | "parked" | "draining" => Some(Style::Warn),
+        "completed" | "active" | "open" | "approved" => Some(Style::Good),
+        "failed" | "timed_out" | "gone" | "denied" => Some(Style::Bad),
+        "cancelled" | "interrupted" | "parked" | "draining" | "pending" => Some(Style::Warn),
         "running" | "executing" => Some(Style::Accent),
-        "queued" | "skipped" | "closed" => Some(Style::Dim),
+        "queued" | "skipped" | "closed" | "expired" | "withdrawn" => Some(Style::Dim),
         _ => None,
     }
 }

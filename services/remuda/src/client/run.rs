@@ -2,12 +2,14 @@
 
 mod args;
 mod dir;
+mod dry;
 mod message;
 mod prompt;
 mod submit;
 
 use futures::StreamExt as _;
 use remuda_client::{Client, Target, terminal_state};
+use remuda_config::Config;
 use remuda_domain::{Error, error::Result};
 use remuda_proto::v1;
 
@@ -23,7 +25,15 @@ struct View {
     quiet: bool,
 }
 
-pub(super) async fn run(args: RunArgs, client: &Client, output: Output) -> Result<Exit> {
+pub(super) async fn run(
+    args: RunArgs,
+    client: &Client,
+    config: impl FnOnce() -> Result<Config>,
+    output: Output,
+) -> Result<Exit> {
+    if args.dry_run {
+        return dry::dry_run(args, client, &config()?, output).await;
+    }
     let (view, detach) = (View { follow: args.follow, quiet: args.quiet }, args.detach);
     let submitted = submit::submit(args, client).await?;
     let run = submitted.run.ok_or_else(|| Error::internal("the server sent no run"))?;

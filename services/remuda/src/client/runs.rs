@@ -14,6 +14,7 @@ use super::{
     receipts::Receipts,
     render,
     run::{self, TransposeError as _},
+    spending,
 };
 use crate::output::{Output, Progress, Style, Table, ago, elapsed, one_line, sanitize};
 
@@ -98,14 +99,16 @@ async fn list(
 /// Runs as a table, or as JSON as they come.
 pub(super) struct RunTable {
     output: Output,
-    table: Table,
+    rows: Vec<Row>,
     now: chrono::DateTime<chrono::Utc>,
 }
 
+/// The cells of a run; the last one is what it cost.
+type Row = [(String, Option<Style>); 8];
+
 impl RunTable {
     pub(super) fn new(output: Output) -> Self {
-        let header = ["RUN", "SESSION", "SEQ", "STATE", "WHAT", "CREATED", "TOOK"];
-        Self { output, table: Table::new(output.out, &header), now: chrono::Utc::now() }
+        Self { output, rows: Vec::new(), now: chrono::Utc::now() }
     }
 
     pub(super) fn add(&mut self, run: &v1::Run) {
@@ -114,7 +117,7 @@ impl RunTable {
         }
         let state = json::state_name(run.state);
         let created = run.created_at.as_ref().and_then(convert::from_timestamp);
-        self.table.row([
+        self.rows.push([
             (run.id.clone(), None),
             (run.session_id.clone(), Some(Style::Dim)),
             (run.seq.to_string(), None),
@@ -122,14 +125,27 @@ impl RunTable {
             (what(run), None),
             (created.map(|at| ago(at, self.now)).unwrap_or_default(), None),
             (render::run_duration(run).map(elapsed).unwrap_or_default(), None),
+            (spending::short(run.spent.as_ref()), None),
         ]);
     }
 
-    pub(super) fn print(&self, more: bool) {
+    pub(super) fn print(self, more: bool) {
         if self.output.json {
             return;
         }
-        self.table.print();
+        // A column of nothing would only be in the way.
+        let costs = self.rows.iter().any(|[.., (cost, _)]| !cost.is_empty());
+        const HEADER: [&str; 8] = ["RUN", "SESSION", "SEQ", "STATE", "WHAT", "CREATED", "TOOK", "COST"];
+        let mut table = Table::new(self.output.out, if costs { &HEADER } else { &HEADER[..7] });
+        for row in self.rows {
+            if costs {
+                table.row(row);
+            } else {
+                let [a, b, c, d, e, f, g, _] = row;
+                table.row([a, b, c, d, e, f, g]);
+            }
+        }
+        table.print();
         if more {
             self.output.note("there are more: use --limit or --all");
         }
@@ -184,6 +200,10 @@ async fn show(run_id: String, client: &Client, output: Output) -> Result<Exit> {
     field("created", &created.map(|at| at.to_rfc3339()).unwrap_or_default());
     field("attempts", &attempts(&run));
     field("parked", &run.park_reason);
+    field("parent", &run.parent_run_id);
+    field("cost", &spending::words(run.spent.as_ref()));
+    field("in all", &spending::tree_words(run.spent.as_ref(), run.tree_spent.as_ref()));
+    field("budget", &spending::budget_words(run.budget.as_ref()));
     match &run.input {
         Some(v1::run::Input::Message(message)) => {
             field("agent", &message.agent);

@@ -1,18 +1,22 @@
 //! `remuda sessions`: serial lines of runs.
 
 mod show;
+mod tree;
 
 use remuda_client::Client;
 use remuda_domain::{Error, error::Result};
 use remuda_proto::{convert, v1};
 
 use super::{
+    budget_args::BudgetArgs,
     execution::{self, ExecutionArgs},
     exit::Exit,
     json,
     pages::PageArgs,
+    permissions::{self, PermissionArgs, rule_words},
     render,
     runs::RunTable,
+    spending,
     talk::{Length, Transcript},
 };
 use crate::output::{Output, Style, Table, ago, counted, one_line};
@@ -25,6 +29,8 @@ Examples:
   remuda sessions show s1 --tail 5 --full
   remuda sessions create docs --workspace site --agent build --model platform/sonnet
   remuda sessions set s1 --agent plan  who leads it from here on
+  remuda sessions set s1 --mode plan --deny \"bash:git push *\"
+  remuda sessions tree s1              the sessions that work for s1, how they stand and what they cost
   remuda sessions queue s1             what waits, in the order in which it will execute
   remuda sessions create boxed --backend docker --image python:3.12
   remuda sessions create reviewer --parent s1
@@ -58,6 +64,10 @@ pub(crate) enum SessionsCommand {
         parent: String,
         #[command(flatten)]
         execution: ExecutionArgs,
+        #[command(flatten)]
+        permissions: PermissionArgs,
+        #[command(flatten)]
+        budget: BudgetArgs,
     },
     /// List sessions.
     List {
@@ -89,9 +99,13 @@ pub(crate) enum SessionsCommand {
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
     },
-    /// Change a session: its title, the agent that leads it, or, before its first run, its model.
+    /// Change a session: its title, the agent that leads it, what its agents may do, or, before its first run, its model.
+    ///
+    /// Rules are added after those that the session has, also after those that people answered `always` with; --clear-rules
+    /// begins anew. They count from the next call of a tool on. How much it may spend is set by `remuda budget set`.
     #[command(alias = "update")]
-    #[command(group(clap::ArgGroup::new("change").args(["title", "agent", "model"]).required(true).multiple(true)))]
+    #[command(group(clap::ArgGroup::new("change").args(["title", "agent", "model", "clear_rules"]).args(permissions::FLAGS)
+        .required(true).multiple(true)))]
     Set {
         #[arg(value_name = "SESSION")]
         session: String,
@@ -103,6 +117,16 @@ pub(crate) enum SessionsCommand {
         /// platform/NAME, workspace/NAME or NAME; empty for its agent's choice.
         #[arg(long)]
         model: Option<String>,
+        #[command(flatten)]
+        permissions: PermissionArgs,
+        /// Forget the rules that the session has.
+        #[arg(long, help_heading = "Permissions")]
+        clear_rules: bool,
+    },
+    /// Show a session and the sessions below it: who works in them, how they stand, what they cost.
+    Tree {
+        #[arg(value_name = "SESSION")]
+        session: String,
     },
     /// Show the messages of a session.
     Messages {
@@ -128,11 +152,30 @@ pub(crate) enum Status {
 
 pub(super) async fn execute(command: SessionsCommand, client: &Client, output: Output) -> Result<Exit> {
     match command {
-        SessionsCommand::Create { name, title, workspace, agent, model, pool, parent, execution } => {
-            let name = name.unwrap_or_default();
-            let execution = execution.into_request();
-            let request =
-                v1::CreateSessionRequest { name, title, workspace, pool, parent, execution, agent, model };
+        SessionsCommand::Create {
+            name,
+            title,
+            workspace,
+            agent,
+            model,
+            pool,
+            parent,
+            execution,
+            permissions,
+            budget,
+        } => {
+            let request = v1::CreateSessionRequest {
+                name: name.unwrap_or_default(),
+                title,
+                workspace,
+                pool,
+                parent,
+                execution: execution.into_request(),
+                agent,
+                model,
+                permissions: permissions.into_request(),
+                budget: budget.into_request(),
+            };
             one(client.create_session(request).await?.session, output)
         }
         SessionsCommand::List { status, pages } => list(status, pages, client, output).await,
@@ -145,13 +188,30 @@ pub(super) async fn execute(command: SessionsCommand, client: &Client, output: O
             let request = v1::CancelSessionRequest { session, tree, reason };
             cancelled(&client.cancel_session(request).await?, output)
         }
-        SessionsCommand::Set { session, title, agent, model } => {
-            let request = v1::UpdateSessionRequest { session, title, agent, model };
+        SessionsCommand::Set { session, title, agent, model, permissions, clear_rules } => {
+            let permissions = changed(&session, permissions, clear_rules, client).await?;
+            let request = v1::UpdateSessionRequest { session, title, agent, model, permissions };
             one(client.update_session(request).await?.session, output)
         }
+        SessionsCommand::Tree { session } => tree::tree(session, client, output).await,
         SessionsCommand::Messages { session, pages } => messages(&session, pages, client, output).await,
         SessionsCommand::Queue { session, pages } => queue(&session, pages, client, output).await,
     }
+}
+
+/// What the session's permissions become; nothing if nothing was said of them.
+async fn changed(
+    session: &str,
+    permissions: PermissionArgs,
+    clear_rules: bool,
+    client: &Client,
+) -> Result<Option<v1::Permissions>> {
+    if permissions == PermissionArgs::default() && !clear_rules {
+        return Ok(None);
+    }
+    let found = client.get_session(v1::GetSessionRequest { session: session.to_owned() }).await?.session;
+    let before = found.and_then(|session| session.permissions).unwrap_or_default();
+    Ok(Some(permissions.change(before, clear_rules)))
 }
 
 fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
@@ -174,6 +234,7 @@ fn header(session: v1::Session, output: Output) {
         render::paint_state(sink, status)
     ));
     let created = session.created_at.as_ref().and_then(convert::from_timestamp);
+    let said = session.permissions.unwrap_or_default();
     let fields = [
         ("name", session.name),
         ("title", session.title),
@@ -183,6 +244,12 @@ fn header(session: v1::Session, output: Output) {
         ("model", session.model),
         ("parent", session.parent_id),
         ("executes", execution::in_words(session.execution.as_ref())),
+        ("cost", spending::words(session.spent.as_ref())),
+        ("in all", spending::tree_words(session.spent.as_ref(), session.tree_spent.as_ref())),
+        ("budget", spending::budget_words(session.budget.as_ref())),
+        ("mode", said.mode.clone()),
+        ("asked", unattended(&said.unattended).to_owned()),
+        ("deciders", said.approvers.join(", ")),
         ("pending", session.pending_runs.to_string()),
         ("running", session.current_run_id),
         ("worker", session.worker_id),
@@ -191,6 +258,19 @@ fn header(session: v1::Session, output: Output) {
     ];
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
         sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:9}")), one_line(value)));
+    }
+    for rule in &said.rules {
+        sink.line(&format!("  {} {}", sink.paint(Style::Dim, "rule     "), one_line(&rule_words(rule))));
+    }
+}
+
+/// What becomes of questions to people, if that was said.
+fn unattended(policy: &str) -> &str {
+    match policy {
+        "wait" => "questions wait until someone answers",
+        "refuse" => "questions are refused: nobody is there",
+        "fail" => "a question fails the run: nobody is there",
+        other => other,
     }
 }
 

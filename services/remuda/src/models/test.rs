@@ -9,6 +9,7 @@ use std::{
 
 use remuda_config::Config;
 use remuda_domain::{
+    Code, Error,
     error::Result,
     model::{FinishReason, ModelDefinition},
 };
@@ -17,7 +18,7 @@ use serde_json::json;
 
 use super::address;
 use crate::{
-    output::{Output, Sanitizer, Style, elapsed, one_line},
+    output::{Interrupted, Output, Progress, Sanitizer, Style, elapsed, one_line},
     serve::inferred_mode,
     workspace,
 };
@@ -27,14 +28,32 @@ const QUESTION: &str = "This is a test of the connection. Answer with one short 
 pub(super) async fn test(name: &str, dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
     let (_, current) = workspace::load(dir, config).await?;
     let model = current.definitions.named_model(name)?.model;
-    // Whoever tests wants to know what is wrong, not whether it passes with patience.
-    let mut config = config.clone();
-    config.models.max_attempts = 1;
     let at = model.url.as_deref().map(|url| format!(" at {}", address(url))).unwrap_or_default();
     output.note(&output.err.paint(
         Style::Dim,
         &one_line(&format!("asking {} ({} {}{at})", model.reference, model.provider.as_str(), model.name)),
     ));
+    let hearing = Hearing::new(output);
+    let answer = ask(model, config, &|delta| hearing.hear(delta)).await;
+    let heard = hearing.end();
+    tell(model, &answer?, &heard, output);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How long a model takes for an answer to a tiny question.
+pub(crate) async fn answers(model: &ModelDefinition, config: &Config, output: Output) -> Result<Duration> {
+    let started = Instant::now();
+    let mut progress = Progress::new(&output, "asking the model");
+    match progress.during(ask(model, config, &|_| {})).await {
+        Ok(answer) => answer.map(|_| started.elapsed()),
+        Err(Interrupted) => Err(Error::new(Code::Cancelled, "interrupted")),
+    }
+}
+
+/// Once: whoever tests wants to know what is wrong, not whether it passes with patience.
+async fn ask(model: &ModelDefinition, config: &Config, hear: &(dyn Fn(Delta) + Send + Sync)) -> Result<Response> {
+    let mut config = config.clone();
+    config.models.max_attempts = 1;
     let request = Request {
         system: String::new(),
         messages: vec![ChatMessage {
@@ -46,12 +65,7 @@ pub(super) async fn test(name: &str, dir: &Path, config: &Config, output: Output
         parallel_tool_calls: false,
         parameters: model.parameters,
     };
-    let hearing = Hearing::new(output);
-    let models = remuda_node::models(&config, inferred_mode(&config))?;
-    let answer = models.generate(model, &request, &|delta| hearing.hear(delta)).await;
-    let heard = hearing.end();
-    tell(model, &answer?, &heard, output);
-    Ok(ExitCode::SUCCESS)
+    remuda_node::models(&config, inferred_mode(&config))?.generate(model, &request, hear).await
 }
 
 /// Shows an answer as it comes and notes when it began.

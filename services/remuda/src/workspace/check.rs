@@ -13,16 +13,22 @@ use crate::output::{Output, Style, counted, one_line};
 pub(super) async fn check(dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
     let (root, current) = load(dir, config).await?;
     let definitions = &current.definitions;
-    let mut problems = definitions.problems.clone();
-    check_models(definitions, config, &mut problems);
-    check_scenarios(definitions, &root, &mut problems).await;
-    problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
-    problems.dedup();
+    let problems = problems(definitions, &root, config).await;
     problems.iter().for_each(|problem| tell(problem, output));
     let count = |severity| problems.iter().filter(|problem| problem.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     sum_up(definitions, errors, warnings, output);
     Ok(if errors > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// What is wrong with the definitions, by place.
+pub(crate) async fn problems(definitions: &Definitions, root: &Path, config: &Config) -> Vec<Problem> {
+    let mut problems = definitions.problems.clone();
+    check_models(definitions, config, &mut problems);
+    check_scenarios(definitions, root, &mut problems).await;
+    problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+    problems.dedup();
+    problems
 }
 
 /// Each agent needs a model. That one is named which does not exist is an error; that none is chosen may be meant, as sessions
@@ -128,7 +134,7 @@ fn tell(problem: &Problem, output: Output) {
 }
 
 /// `file:line:column`, as far as it is known.
-fn place(problem: &Problem) -> String {
+pub(crate) fn place(problem: &Problem) -> String {
     match (problem.line, problem.column) {
         (0, _) => problem.file.clone(),
         (line, 0) => format!("{}:{line}", problem.file),

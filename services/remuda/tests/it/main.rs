@@ -5,12 +5,15 @@
 mod access;
 mod agents;
 mod api;
+mod approvals;
 mod bad_input;
+mod budgets;
 mod cancel;
 mod cli_agents;
 mod cluster;
 mod control;
 mod crash;
+mod dry_run;
 mod embedded;
 mod harness;
 mod hostile;

@@ -31,6 +31,9 @@ fn situation(state: RunState, owner: Owner) -> Situation {
         failure: None,
         cancel: None,
         parked: None,
+        parent: None,
+        spent: remuda_domain::budget::Total::default(),
+        budget: None,
         paused: Duration::ZERO,
         idempotency_key: None,
         traceparent: None,
@@ -49,6 +52,10 @@ fn situation(state: RunState, owner: Owner) -> Situation {
         last_commit: None,
     };
     Situation { run, head, ahead: 0, blocked_by: None, workers: 1, free_slots: 1 }
+}
+
+fn explain(situation: &Situation) -> Explanation {
+    super::explain(situation, Vec::new())
 }
 
 fn reason(situation: &Situation) -> &'static str {
@@ -109,6 +116,24 @@ fn a_parked_run_says_what_it_waits_for() {
     messages.sort();
     messages.dedup();
     assert_eq!(messages.len(), ParkReason::ALL.len());
+}
+
+#[test]
+fn what_a_person_can_do_about_a_parked_run_comes_first() {
+    let mut parked = situation(RunState::Parked, Owner::Nobody);
+    parked.run.parked = Some(Parked { reason: ParkReason::Children, at: at(1) });
+    let wait = |kind, id: &str| Wait {
+        kind,
+        id: id.to_owned(),
+        hint: format!("type {id}"),
+        ..Wait::default()
+    };
+    let waits = vec![wait("child", "run_2"), wait("approval", "apr_1")];
+    let answer = super::explain(&parked, waits);
+    assert_eq!((answer.waits_for.as_str(), answer.hint.as_str()), ("apr_1", "type apr_1"));
+    assert_eq!(answer.waits.len(), 2);
+    let answer = super::explain(&parked, vec![wait("child", "run_2")]);
+    assert_eq!((answer.waits_for.as_str(), answer.hint.as_str()), ("run_2", ""));
 }
 
 #[test]

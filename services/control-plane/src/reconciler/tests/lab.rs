@@ -92,6 +92,8 @@ impl Lab {
             execution: ExecutionChoice::default(),
             agent: None,
             model: None,
+            permissions: Default::default(),
+            budget: None,
         };
         self.store.create_session(&session).await.unwrap().value.id
     }
@@ -114,6 +116,7 @@ impl Lab {
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
+            budget: None,
         };
         self.store.submit(run).await.unwrap().run.id
     }

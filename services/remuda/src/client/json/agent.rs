@@ -73,6 +73,8 @@ pub(super) fn model_call(call: &v1::ModelCall) -> Value {
         ("usage", call.usage.as_ref().map_or(Value::Null, usage)),
         ("failure", call.failure.as_ref().map_or(Value::Null, failure)),
         ("duration_ms", if call.status.is_empty() { Value::Null } else { call.duration_ms.into() }),
+        ("cost_micros", call.cost_micros.map_or(Value::Null, Value::from)),
+        ("purpose", call.purpose.as_str().into()),
         ("attempts", if call.status.is_empty() { Value::Null } else { call.attempts.into() }),
     ])
 }

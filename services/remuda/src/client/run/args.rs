@@ -4,7 +4,9 @@ use std::{path::PathBuf, time::Duration};
 
 use remuda_proto::v1;
 
-use crate::client::{calls::CallArgs, execution::ExecutionArgs};
+use crate::client::{
+    budget_args::BudgetArgs, calls::CallArgs, execution::ExecutionArgs, permissions::PermissionArgs,
+};
 
 pub(crate) const EXAMPLES: &str = "\
 Ask an agent:
@@ -13,6 +15,9 @@ Ask an agent:
   git diff | remuda run --quiet > review.md
   remuda run \"what is wrong with this page?\" --attach screenshot.png
   remuda run \"stop, do this first\" --session s1 --if-busy interrupt
+  remuda run \"tidy up\" --dir . --deny \"bash:rm *\" --ask \"bash:git push *\" --budget-cost 2.50
+  remuda run \"what would have to change?\" --dir . --mode plan
+  remuda run \"fix the tests\" --dir . --dry-run     what would happen, with nothing executed
 
 Call tools, without an agent:
   remuda run --tool Bash --arg command='echo hi' --session s1 --follow
@@ -55,6 +60,21 @@ pub(crate) struct RunArgs {
     pub(super) timeout: Option<Duration>,
     #[command(flatten)]
     pub(super) execution: ExecutionArgs,
+    /// Permissions are those of a new session; `remuda sessions set` changes them later.
+    #[command(flatten)]
+    pub(super) permissions: PermissionArgs,
+    #[command(flatten)]
+    pub(super) budget: BudgetArgs,
+    /// Say what would happen, and execute nothing.
+    ///
+    /// Reads the workspace and the settings of this machine as a worker here would, and asks the model one tiny question. Shows
+    /// who would answer and why, with which model, tools and permissions, how long the prompt is, what the first question may
+    /// cost, and what is wrong and how to mend it. Exits with 0 if it would run and with 1 if it would not.
+    #[arg(long, conflicts_with_all = ["tool", "calls", "detach", "follow", "quiet", "idempotency_key"])]
+    pub(super) dry_run: bool,
+    /// Do not ask the model anything.
+    #[arg(long, requires = "dry_run")]
+    pub(super) no_model_test: bool,
     /// What to do when the session already has unfinished runs.
     #[arg(long, value_enum, default_value_t = IfBusy::Enqueue)]
     pub(super) if_busy: IfBusy,

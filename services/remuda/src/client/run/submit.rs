@@ -22,6 +22,7 @@ pub(super) async fn submit(mut args: RunArgs, client: &Client) -> Result<v1::Sub
         None => args.workspace.unwrap_or_default(),
     };
     let (execution, model) = (args.execution.into_request(), args.model.unwrap_or_default());
+    let permissions = args.permissions.into_request();
     let session = match args.session {
         Some(session) => session,
         None => {
@@ -29,6 +30,7 @@ pub(super) async fn submit(mut args: RunArgs, client: &Client) -> Result<v1::Sub
                 execution: execution.clone(),
                 workspace: workspace.clone(),
                 model: model.clone(),
+                permissions: permissions.clone(),
                 ..Default::default()
             };
             let created = client.create_session(request).await?;
@@ -45,11 +47,14 @@ pub(super) async fn submit(mut args: RunArgs, client: &Client) -> Result<v1::Sub
         execution,
         workspace,
         model,
+        budget: args.budget.into_request(),
+        permissions,
     };
     client.submit(request).await
 }
 
-fn input(args: &mut RunArgs) -> Result<Input> {
+/// What is to be done. Everything that can be wrong with it is found here.
+pub(super) fn input(args: &mut RunArgs) -> Result<Input> {
     if let Some(calls) = std::mem::take(&mut args.calls).load()? {
         let (continue_on_error, record) = (args.continue_on_error, args.record);
         return Ok(Input::Tools(v1::ToolsInput { calls, continue_on_error, record }));

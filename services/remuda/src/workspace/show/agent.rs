@@ -3,11 +3,12 @@
 use std::{path::Path, process::ExitCode};
 
 use remuda_config::Config;
-use remuda_domain::{agent::AgentDefinition, error::Result, model::ModelDefinition};
+use remuda_domain::{agent::AgentDefinition, error::Result, model::ModelDefinition, permission::SessionPermissions};
 use remuda_workspace::{Audience, Definitions};
 use serde_json::json;
 
 use super::{load, model_of, origin, tools};
+use crate::workspace::rules::Rules;
 use crate::output::{Output, Style, elapsed, one_line, sanitize};
 
 pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: Output) -> Result<ExitCode> {
@@ -17,8 +18,10 @@ pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: 
     let model = model_of(definitions, agent, config);
     let segments = segments(definitions, agent, model.as_ref().ok().copied());
     let bytes: usize = segments.iter().map(|(_, bytes)| bytes).sum();
+    let rules = Rules::of(definitions, agent, &SessionPermissions::default(), config)?;
     if output.json {
         let mut document = json!(agent);
+        document["permissions"] = rules.to_json();
         document["resolved_model"] = json!(model.ok().map(|model| &model.reference));
         document["system_prompt_bytes"] = bytes.into();
         document["version"] = json!(current.content.hash);
@@ -58,8 +61,16 @@ pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: 
         "parallel",
         if policy.parallel_tool_calls { "calls of one answer run together" } else { "no" }.to_owned(),
     );
-    for rule in &agent.permission {
-        field("permission", format!("{:?} {} {}", rule.action, rule.permission, rule.pattern).to_lowercase());
+    field("mode", format!("{}, as {} says", rules.mode.as_str(), rules.mode_of));
+    let mut layer = "";
+    for (of, words) in rules.in_words() {
+        // A layer is named once.
+        let name = if of == layer { String::new() } else { format!("{of}:") };
+        layer = of;
+        field("rules", format!("{name:10} {words}"));
+    }
+    for contradiction in rules.contradictions() {
+        field("mind", contradiction);
     }
     field("reminder", agent.system_reminder.clone().unwrap_or_default());
     let parts: Vec<String> = segments.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();

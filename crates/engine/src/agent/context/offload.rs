@@ -1,0 +1,166 @@
+//! Results that are too long to be shown whole.
+//!
+//! Bash has bounds of its own. What any other tool answers is bounded here: its whole text goes into a file, and the model is shown
+//! both ends of it and told where the rest is.
+
+use remuda_domain::tool::ToolOutcome;
+use serde_json::json;
+
+use crate::agent::{render, skill};
+
+const MAX_BYTES: usize = 50 * 1024;
+const MAX_LINES: usize = 2000;
+/// For saying what is missing, in bytes and lines.
+const NOTE_BYTES: usize = 1024;
+const NOTE_LINES: usize = 16;
+/// What this tool shows is in a file already, and it shows any part of it.
+const READS_FILES: &str = "Read";
+
+/// A result that is too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::agent) struct Overlong {
+    /// The whole text, as models would see it.
+    pub(in crate::agent) text: String,
+    /// Whether it has to be kept: not if it is in a file anyway.
+    pub(in crate::agent) keep: bool,
+}
+
+/// The text of a result that is too long to be shown.
+pub(in crate::agent) fn too_long(outcome: &ToolOutcome) -> Option<Overlong> {
+    if outcome.tool == skill::NAME {
+        return None;
+    }
+    let text = render::result_text(outcome);
+    let keep = outcome.tool != READS_FILES;
+    let is_long = text.len() > MAX_BYTES || (keep && text.lines().count() > MAX_LINES);
+    is_long.then_some(Overlong { text, keep })
+}
+
+impl Overlong {
+    /// What stays of the result. `artifact` is the path of the file that holds the whole text, if there is one.
+    pub(in crate::agent) fn shorten(&self, outcome: ToolOutcome, artifact: Option<&str>) -> ToolOutcome {
+        let mut output = json!({ "truncated": true, "bytes": self.text.len(), "text": self.preview(artifact) });
+        if let Some(path) = artifact {
+            output["artifacts"] = json!({ "output": path });
+        }
+        // The reason is part of the text, and a long one may be why it is so long.
+        let failure = outcome.failure.map(|mut failure| {
+            failure.message = super::excerpt::excerpt(&failure.message, NOTE_BYTES / 4);
+            failure
+        });
+        ToolOutcome { output, failure, ..outcome }
+    }
+
+    fn preview(&self, artifact: Option<&str>) -> String {
+        let (bytes, lines) = (MAX_BYTES - 2 * NOTE_BYTES, MAX_LINES - NOTE_LINES);
+        let head = head(&self.text, bytes - bytes / 3, lines - lines / 3);
+        let tail = tail(&self.text[head.len()..], bytes / 3, lines / 3);
+        let omitted = self.text.len() - head.len() - tail.len();
+        let rest = match artifact {
+            Some(path) => format!("all of it is in {path}: see the rest with Read or Grep"),
+            None if self.keep => "the rest was not kept: ask for less at once".to_owned(),
+            None => "see the rest with offset and limit".to_owned(),
+        };
+        format!("{head}\n[… {omitted} bytes left out; {rest} …]\n{tail}")
+    }
+}
+
+/// Whole lines from the beginning; a part of one if it is too long by itself.
+fn head(text: &str, bytes: usize, lines: usize) -> &str {
+    let mut end = text.len().min(bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    if let Some((at, _)) = text[..end].match_indices('\n').nth(lines.saturating_sub(1)) {
+        return &text[..at];
+    }
+    if end == text.len() { text } else { text[..end].rfind('\n').map_or(&text[..end], |at| &text[..at]) }
+}
+
+/// Whole lines from the end; a part of one if it is too long by itself.
+fn tail(text: &str, bytes: usize, lines: usize) -> &str {
+    let mut start = text.len().saturating_sub(bytes);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    if let Some((at, _)) = text[start..].trim_end_matches('\n').rmatch_indices('\n').nth(lines.saturating_sub(1)) {
+        return &text[start + at + 1..];
+    }
+    text[start..].find('\n').map_or(&text[start..], |at| &text[start + at + 1..])
+}
+
+#[cfg(test)]
+mod unit {
+    use remuda_domain::{
+        ToolCallId,
+        tool::{CallStatus, ToolCall},
+    };
+    use serde_json::Value;
+
+    use super::*;
+
+    fn outcome(tool: &str, output: Value) -> ToolOutcome {
+        let call = ToolCall {
+            id: ToolCallId::new(),
+            tool: tool.into(),
+            arguments: json!({}),
+            parallel: false,
+            timeout: None,
+        };
+        ToolOutcome { output, ..ToolOutcome::without_result(&call, CallStatus::Completed, None) }
+    }
+
+    fn numbered(lines: usize, width: usize) -> String {
+        (0..lines).map(|line| format!("{line:0width$}\n")).collect()
+    }
+
+    #[test]
+    fn only_long_results_are_too_long() {
+        let image = json!({ "kind": "image", "media_type": "image/png", "data": "A".repeat(99_999) });
+        for (tool, output, expected) in [
+            ("Grep", json!("x".repeat(50 * 1024)), None),
+            ("Grep", json!("x".repeat(50 * 1024 + 1)), Some(true)),
+            ("Grep", json!(numbered(2000, 4)), None),
+            ("Grep", json!(numbered(2001, 4)), Some(true)),
+            ("Grep", json!({ "matches": vec!["x".repeat(80); 1000] }), Some(true)),
+            ("Read", json!(numbered(2001, 4)), None),
+            ("Read", json!("x".repeat(99_999)), Some(false)),
+            ("Read", image, None),
+            ("Skill", json!("x".repeat(99_999)), None),
+        ] {
+            let found = too_long(&outcome(tool, output.clone())).map(|overlong| overlong.keep);
+            assert_eq!(found, expected, "{tool} {}", output.to_string().len());
+        }
+    }
+
+    #[test]
+    fn both_ends_are_shown_by_whole_lines() {
+        let whole = numbered(10_000, 9);
+        let long = outcome("Grep", json!(whole));
+        let overlong = too_long(&long).unwrap();
+        assert_eq!(overlong.text, whole);
+        let short = overlong.shorten(long, Some("state/1/output"));
+        assert_eq!(too_long(&short), None, "what was shortened is short");
+        assert_eq!(short.output["artifacts"]["output"], "state/1/output");
+        let text = short.output["text"].as_str().unwrap();
+        let (head, tail) = text.split_once("\n[… ").unwrap();
+        let (note, tail) = tail.split_once("…]\n").unwrap();
+        assert!(head.starts_with("000000000\n") && tail.ends_with("000009999\n"));
+        assert!(text.lines().all(|line| line.len() == 9 || line.starts_with("[…")), "no line is torn");
+        assert!(note.contains("all of it is in state/1/output"));
+        assert!((1.5..2.5).contains(&(head.len() as f64 / tail.len() as f64)));
+    }
+
+    #[test]
+    fn a_text_without_lines_is_torn_between_letters() {
+        let whole = "ä".repeat(99_999);
+        let long = outcome("Other", json!(whole));
+        let short = too_long(&long).unwrap().shorten(long, None);
+        assert_eq!(too_long(&short), None);
+        let text = short.output["text"].as_str().unwrap();
+        assert!(text.contains("ask for less") && text.len() > 40_000);
+        let long = outcome("Read", json!(whole));
+        let short = too_long(&long).unwrap().shorten(long, None);
+        assert!(short.output["text"].as_str().unwrap().contains("offset and limit"));
+    }
+}

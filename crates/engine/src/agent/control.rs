@@ -1,0 +1,227 @@
+//! What agents do with other agents: hand their session to one, or give it a part of the work.
+//!
+//! These tools are described to models like any other, but they are no work for a sandbox: the run itself makes these calls
+//! ([`super::advance`]).
+
+use std::fmt::Write as _;
+
+use async_trait::async_trait;
+use remuda_domain::{
+    agent::AgentDefinition,
+    error::{Error, Result},
+    limits,
+    tool::Effects,
+};
+use remuda_tools::{CallResult, Tool, ToolContext};
+use remuda_workspace::Definitions;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+pub(super) const SWITCH: &str = "AgentSwitch";
+pub(super) const DELEGATE: &str = "SubAgent";
+
+/// Whether the run makes calls of this tool itself.
+pub(super) fn is_control(tool: &str) -> bool {
+    matches!(tool, SWITCH | DELEGATE)
+}
+
+/// Whether a call of this tool can begin again after a crash: it is one commit, or nothing.
+pub(super) fn effects(tool: &str) -> Option<Effects> {
+    is_control(tool).then_some(Effects::Idempotent)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SwitchArguments {
+    #[serde(alias = "to")]
+    pub(super) agent: String,
+    #[serde(default)]
+    #[expect(dead_code, reason = "models like to say why, and the call shows it")]
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DelegateArguments {
+    /// A few words, for people.
+    #[serde(default)]
+    pub(super) description: String,
+    pub(super) prompt: String,
+    #[serde(default, alias = "agent")]
+    pub(super) subagent_type: Option<String>,
+    /// The session of an earlier delegation, to go on there.
+    #[serde(default)]
+    pub(super) task_id: Option<String>,
+    #[serde(default, alias = "background")]
+    pub(super) run_in_background: Option<bool>,
+}
+
+pub(super) fn parse<T: DeserializeOwned>(arguments: &Value) -> Result<T> {
+    serde_json::from_value(arguments.clone())
+        .map_err(|error| Error::invalid("arguments", error.to_string()))
+}
+
+/// An agent that another one may name.
+#[derive(Debug)]
+struct Target {
+    name: String,
+    description: String,
+}
+
+fn targets(names: &[String], definitions: &Definitions) -> Vec<Target> {
+    let known = names.iter().filter_map(|name| definitions.agents.get(name));
+    let target = |agent: &AgentDefinition| Target {
+        name: agent.name.clone(),
+        description: agent.description.clone(),
+    };
+    known.map(target).collect()
+}
+
+fn describe(what: &str, targets: &[Target]) -> String {
+    let mut text = what.to_owned();
+    for target in targets {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n- {}", target.name);
+        if !target.description.is_empty() {
+            let _ = write!(text, ": {}", target.description);
+        }
+    }
+    text
+}
+
+fn names(targets: &[Target]) -> Vec<&str> {
+    targets.iter().map(|target| target.name.as_str()).collect()
+}
+
+/// `AgentSwitch`.
+#[derive(Debug)]
+pub(super) struct SwitchTool {
+    targets: Vec<Target>,
+    description: String,
+}
+
+impl SwitchTool {
+    /// Nothing if the agent may switch to nobody.
+    pub(super) fn of_agent(agent: &AgentDefinition, definitions: &Definitions) -> Option<Self> {
+        let targets = targets(&agent.switch, definitions);
+        let what = "Hands this conversation over to another agent, who goes on with everything that was said so far. Agents:";
+        let description = describe(what, &targets);
+        (!targets.is_empty()).then_some(Self { targets, description })
+    }
+}
+
+#[async_trait]
+impl Tool for SwitchTool {
+    fn name(&self) -> &str {
+        SWITCH
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn effects(&self) -> Effects {
+        Effects::Idempotent
+    }
+
+    fn needs_sandbox(&self) -> bool {
+        false
+    }
+
+    fn schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "agent": { "type": "string", "enum": names(&self.targets), "description": "Who goes on." },
+                "reason": { "type": "string", "description": "Why." },
+            },
+            "required": ["agent"],
+            "additionalProperties": false,
+        })
+    }
+
+    fn validate(&self, arguments: &Value) -> Result<()> {
+        parse::<SwitchArguments>(arguments).map(drop)
+    }
+
+    async fn call(&self, _arguments: &Value, _context: &ToolContext) -> CallResult {
+        Err(made_by_the_run(SWITCH).into())
+    }
+}
+
+/// `SubAgent`.
+#[derive(Debug)]
+pub(super) struct DelegateTool {
+    targets: Vec<Target>,
+    description: String,
+}
+
+impl DelegateTool {
+    /// Nothing if the agent may delegate to nobody.
+    pub(super) fn of_agent(agent: &AgentDefinition, definitions: &Definitions) -> Option<Self> {
+        let targets = targets(&agent.subagents, definitions);
+        let what = "Gives a task to another agent, who works on it by itself, in a conversation of its own, and sees nothing \
+                    of this one: say in the prompt all that it needs to know. Its last message comes back as the result. \
+                    Several calls in one answer work at the same time. With run_in_background, the result comes later by \
+                    itself. With task_id, an agent goes on where it ended. Agents:";
+        let description = describe(what, &targets);
+        (!targets.is_empty()).then_some(Self { targets, description })
+    }
+}
+
+#[async_trait]
+impl Tool for DelegateTool {
+    fn name(&self) -> &str {
+        DELEGATE
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+
+    fn effects(&self) -> Effects {
+        Effects::Idempotent
+    }
+
+    fn needs_sandbox(&self) -> bool {
+        false
+    }
+
+    fn schema(&self) -> Value {
+        json!({
+            "type": "object",
+            "properties": {
+                "description": { "type": "string", "description": "The task in a few words, for people." },
+                "prompt": { "type": "string", "description": "The task." },
+                "subagent_type": {
+                    "type": "string",
+                    "enum": names(&self.targets),
+                    "description": "Who does it. May be left out if there is only one, or with task_id.",
+                },
+                "task_id": { "type": "string", "description": "The task_id of an earlier result, to go on there." },
+                "run_in_background": { "type": "boolean", "description": "Do not wait for the result." },
+            },
+            "required": ["prompt"],
+            "additionalProperties": false,
+        })
+    }
+
+    fn validate(&self, arguments: &Value) -> Result<()> {
+        let arguments: DelegateArguments = parse(arguments)?;
+        if arguments.prompt.trim().is_empty() {
+            return Err(Error::invalid("arguments.prompt", "expected a task"));
+        }
+        if let Some(task) = &arguments.task_id {
+            super::delegation::task_session(task)?;
+        }
+        limits::check_text("arguments.description", &arguments.description, limits::MAX_TITLE_CHARS)
+    }
+
+    async fn call(&self, _arguments: &Value, _context: &ToolContext) -> CallResult {
+        Err(made_by_the_run(DELEGATE).into())
+    }
+}
+
+fn made_by_the_run(tool: &str) -> Error {
+    Error::internal(format!("{tool} is not made by a sandbox"))
+}

@@ -1,0 +1,84 @@
+//! Runs that may spend only so much.
+
+use remuda_domain::{RunState, budget::Limit, run::ParkReason};
+use remuda_store::BudgetOf;
+
+use crate::lab::Lab;
+
+const TURNS: &str = r#"
+turns:
+  - { when: { turn: 1 }, say: One., usage: { input: 1000, output: 500 }, call: [{ tool: Bash, arguments: { command: "echo one >> made" } }] }
+  - { when: { turn: 2 }, say: Two., usage: { input: 1000, output: 500 }, call: [{ tool: Bash, arguments: { command: "echo two >> made" } }] }
+otherwise: { say: Three., usage: { input: 1000, output: 500 } }
+"#;
+
+fn tokens(tokens: u64) -> Limit {
+    Limit { tokens: Some(tokens), micros: None }
+}
+
+async fn lab(frontmatter: &str) -> Lab {
+    let lab = Lab::new("turns: []").await;
+    lab.write_other("payer", &format!("max_tokens: 500\n{frontmatter}"), TURNS);
+    lab.write(".openharness/settings.yaml", "default_agent: payer\n");
+    lab
+}
+
+#[tokio::test]
+async fn a_run_waits_when_its_budget_is_used_up_and_goes_on_when_it_is_raised() {
+    let mut lab = lab("").await;
+    lab.budget = Some(tokens(3_400));
+    let id = lab.submit("please").await;
+    lab.drive().await;
+    let run = lab.run(id).await;
+    assert_eq!((run.state, run.parked.map(|parked| parked.reason)), (RunState::Parked, Some(ParkReason::Budget)));
+    assert_eq!(lab.read("made"), "one\ntwo\n");
+    let budget = run.budget.unwrap();
+    assert_eq!((budget.spent.tokens, budget.reserved.tokens), (3_000, 0));
+    assert_eq!(run.spent.model_calls, 2);
+
+    let little = lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(3_401)).await.unwrap();
+    assert!(little.resumed.is_empty());
+    assert_eq!(lab.drive().await, 0);
+    let enough = lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(20_000)).await.unwrap();
+    assert_eq!(enough.resumed, [id]);
+    lab.drive().await;
+    let run = lab.run(id).await;
+    assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("Three.")), "{:?}", run.failure);
+    assert_eq!(run.budget.unwrap().spent.tokens, 4_500);
+    // A dollar for a million tokens of input, two for output.
+    assert_eq!(run.spent.micros, 3 * (1_000 + 2 * 500));
+    assert_eq!(lab.read("made"), "one\ntwo\n", "nothing was done twice");
+}
+
+#[tokio::test]
+async fn children_spend_from_the_same_purse() {
+    let mut lab = lab("").await;
+    let lead = "turns:\n  - { when: { turn: 1 }, usage: { input: 100, output: 100 }, call: [{ tool: SubAgent, arguments: { subagent_type: payer, prompt: pay } }] }\n\
+                otherwise: { say: done, usage: { input: 100, output: 100 } }";
+    lab.write_other("lead", "max_tokens: 100\nsubagents: [payer]", lead);
+    lab.write(".openharness/agents/payer.md", "---\nmode: all\nmodel: workspace/payer\nmax_tokens: 500\n---\nYou are payer.\n");
+    lab.write(".openharness/settings.yaml", "default_agent: lead\n");
+    lab.budget = Some(tokens(3_600));
+    let id = lab.submit("please").await;
+    lab.drive().await;
+    let run = lab.run(id).await;
+    assert_eq!(run.parked.map(|parked| parked.reason), Some(ParkReason::Children));
+    assert_eq!(run.budget.unwrap().spent.tokens, 200 + 3_000, "the child waits for its third question");
+    lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(50_000)).await.unwrap();
+    lab.drive().await;
+    let run = lab.run(id).await;
+    assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("done")), "{:?}", run.failure);
+    let (own, tree) = lab.store.run_totals(lab.tenant, id).await.unwrap();
+    assert_eq!((own.model_calls, tree.model_calls), (2, 5));
+    assert_eq!(run.budget.unwrap().spent.tokens, 400 + 4_500);
+}
+
+#[tokio::test]
+async fn a_budget_in_money_needs_a_price() {
+    let mut lab = Lab::new("otherwise: { say: hello }").await;
+    lab.budget = Some(Limit { tokens: None, micros: Some(1_000_000) });
+    let run = lab.ask("please").await;
+    assert_eq!(run.state, RunState::Failed);
+    assert_eq!(run.failure.unwrap().code, "model_unpriced");
+    assert_eq!(lab.questions(), 0);
+}

@@ -1,0 +1,125 @@
+//! The mode in which nothing is changed.
+
+use remuda_domain::tool::Effects;
+
+use crate::{
+    shell::{Command, Script, Word},
+    verdict::Asked,
+    wildcard::ANY,
+};
+
+/// Tools that change something else than files. The sessions of other agents have the same mode.
+const EXCEPT: [&str; 5] = ["TodoWrite", "Skill", "AgentSwitch", "SubAgent", "BashOutput"];
+
+/// What of a call the mode forbids, and why.
+pub(crate) fn forbids(call: &Asked<'_>, script: Option<&Script>) -> Option<(String, String)> {
+    if call.effects == Effects::ReadOnly || EXCEPT.contains(&call.tool) {
+        return None;
+    }
+    let Some(script) = script else {
+        return Some(("*".to_owned(), format!("the mode is plan, and {} may change something", call.tool)));
+    };
+    let because = |text: &str| format!("the mode is plan, and it is not certain that {text}");
+    if let Some(command) = script.commands.iter().find(|command| !only_reads(command)) {
+        return Some((command.raw.clone(), because("this command only reads")));
+    }
+    let write = script.redirections.iter().find(|redirection| redirection.writes)?;
+    Some((format!("> {}", write.target.raw), because("this redirection changes nothing")))
+}
+
+/// Programs that change nothing whatever they are given.
+const READ: [&str; 40] = [
+    "ls",
+    "cat",
+    "head",
+    "tail",
+    "wc",
+    "grep",
+    "egrep",
+    "fgrep",
+    "pwd",
+    "echo",
+    "printf",
+    "true",
+    "false",
+    "test",
+    "[",
+    "stat",
+    "du",
+    "df",
+    "which",
+    "type",
+    "basename",
+    "dirname",
+    "realpath",
+    "readlink",
+    "cut",
+    "tr",
+    "diff",
+    "cmp",
+    "comm",
+    "nl",
+    "whoami",
+    "id",
+    "uname",
+    "jq",
+    "sha256sum",
+    "md5sum",
+    "cd",
+    "seq",
+    "od",
+    "tac",
+];
+
+/// Programs that run another one, which is judged as well, and change nothing themselves.
+const RUN: [&str; 4] = ["xargs", "timeout", "nice", "command"];
+
+/// Sub-commands of git that change nothing in a workspace.
+const GIT: [&str; 9] =
+    ["status", "log", "diff", "show", "blame", "ls-files", "ls-tree", "rev-parse", "describe"];
+
+fn only_reads(command: &Command) -> bool {
+    let Some(program) = command.program() else { return false };
+    // The directory of a program says which one it is.
+    let named = command.words.first().is_some_and(|first| first.text == program);
+    if !named || command.unknown.is_some() || command.assigned {
+        return false;
+    }
+    let words = &command.words[1..];
+    let options: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
+    // It could turn out to be an option, or another one.
+    let certain = words.iter().all(|word: &Word| {
+        !word.text.starts_with(ANY) && !(word.text.starts_with('-') && word.text.contains(ANY))
+    });
+    match program {
+        "time" => !options.first().is_some_and(|option| option.starts_with('-')),
+        program if READ.contains(&program) || RUN.contains(&program) => true,
+        "find" => {
+            const CHANGES: [&str; 9] =
+                ["-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls"];
+            certain && !options.iter().any(|option| CHANGES.contains(option))
+        }
+        "rg" => {
+            certain
+                && !options
+                    .iter()
+                    .any(|option| option.starts_with("--pre") || option.starts_with("--hostname-bin"))
+        }
+        "sort" => {
+            let writes = |option: &&str| {
+                option.starts_with("--o")
+                    || option.starts_with("--c")
+                    || option.starts_with("--T")
+                    || (option.starts_with('-') && !option.starts_with("--") && option.contains(['o', 'T']))
+            };
+            certain && !options.iter().any(writes)
+        }
+        "git" => {
+            let writes =
+                |option: &&str| ["--ou", "--ext", "--textc"].iter().any(|begin| option.starts_with(begin));
+            let at = options.iter().position(|option| *option != "--no-pager").unwrap_or(options.len());
+            certain && options.get(at).is_some_and(|name| GIT.contains(name)) && !options.iter().any(writes)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,166 @@
+//! What begins with `$`, and backticks.
+
+use super::{Command, Found, Lost, cursor::Reader, run};
+use crate::wildcard::ANY;
+
+impl Reader<'_> {
+    /// Takes what a `$` begins. `quoted` within double quotes and where quotes mean nothing.
+    pub(super) fn dollar(&mut self, text: &mut String, quoted: bool) -> Found {
+        self.at += 1;
+        match self.peek() {
+            Some('\'') if !quoted => self.escaped_quotes(text),
+            Some('"') if !quoted => self.double_quotes(text),
+            Some('(') => {
+                text.push(ANY);
+                if self.arithmetic_if(true)? { Ok(()) } else { self.substitution() }
+            }
+            Some('{') => {
+                self.at += 1;
+                self.deeper(|reader| reader.parameter(text, quoted))
+            }
+            Some('[') => {
+                self.at += 1;
+                text.push(ANY);
+                self.deeper(Self::bracket_arithmetic)
+            }
+            Some(next) if next.is_ascii_alphabetic() || next == '_' => {
+                let mut name = String::new();
+                while let Some(next) = self.peek().filter(|next| next.is_ascii_alphanumeric() || *next == '_')
+                {
+                    self.at += 1;
+                    name.push(next);
+                }
+                text.push(value_of(&name));
+                Ok(())
+            }
+            Some('0'..='9' | '@' | '*' | '#' | '?' | '-' | '$' | '!') => {
+                self.at += 1;
+                text.push(ANY);
+                Ok(())
+            }
+            _ => {
+                text.push('$');
+                Ok(())
+            }
+        }
+    }
+
+    /// `${…}` behind the brace.
+    fn parameter(&mut self, text: &mut String, quoted: bool) -> Found {
+        // Newer shells run commands there.
+        if matches!(self.peek(), Some(' ' | '\t' | '\n' | '|' | '(')) {
+            return Err(Lost);
+        }
+        let start = self.at;
+        let mut unused = String::new();
+        loop {
+            match self.peek().ok_or(Lost)? {
+                '}' => break,
+                '\\' => {
+                    self.at += 1;
+                    self.take_raw();
+                }
+                // Whether it quotes depends on what stands before it.
+                '\'' if quoted => return Err(Lost),
+                '\'' => self.single_quotes(&mut unused)?,
+                '"' => self.double_quotes(&mut unused)?,
+                '`' => self.backticks(quoted)?,
+                '$' => self.dollar(&mut unused, quoted)?,
+                '<' | '>' if !quoted && self.at_process() => self.process()?,
+                _ => self.at += 1,
+            }
+        }
+        let written = self.slice(start);
+        self.at += 1;
+        if written.ends_with("@P") {
+            // Runs the substitutions in a value.
+            let script = format!("${{{written}}}");
+            self.found.push(Command::whole(&script, "it runs what a variable holds"));
+        }
+        text.push(value_of(&written));
+        Ok(())
+    }
+
+    /// `` `…` ``, whose text is a script once its own escapes are removed.
+    pub(super) fn backticks(&mut self, quoted: bool) -> Found {
+        self.at += 1;
+        let mut script = String::new();
+        loop {
+            match self.peek().ok_or(Lost)? {
+                '`' => break,
+                '\\' => {
+                    self.at += 1;
+                    let next = self.take_raw().ok_or(Lost)?;
+                    if !(matches!(next, '`' | '\\' | '$') || (quoted && next == '"')) {
+                        script.push('\\');
+                    }
+                    script.push(next);
+                }
+                next => {
+                    self.at += 1;
+                    script.push(next);
+                }
+            }
+        }
+        self.at += 1;
+        run::scan(&script, self.depth + 1, self.posix, self.found);
+        Ok(())
+    }
+
+    /// `$'…'`
+    fn escaped_quotes(&mut self, text: &mut String) -> Found {
+        self.at += 1;
+        loop {
+            match self.take_raw().ok_or(Lost)? {
+                '\'' => return Ok(()),
+                '\\' => {
+                    let escape = self.take_raw().ok_or(Lost)?;
+                    self.escape(escape, text);
+                }
+                next => text.push(next),
+            }
+        }
+    }
+
+    fn escape(&mut self, escape: char, text: &mut String) {
+        let control = |code: u32| char::from_u32(code).filter(|next| *next != ANY);
+        let made = match escape {
+            'a' => control(7),
+            'b' => control(8),
+            'e' | 'E' => control(27),
+            'f' => control(12),
+            'n' => Some('\n'),
+            'r' => Some('\r'),
+            't' => Some('\t'),
+            'v' => control(11),
+            'x' => self.code(16, 2, 0),
+            'u' => self.code(16, 4, 0),
+            'U' => self.code(16, 8, 0),
+            'c' => self.take_raw().and_then(|next| control(u32::from(next) & 31)),
+            '0'..='7' => self.code(8, 2, escape.to_digit(8).unwrap_or_default()),
+            '\\' | '\'' | '"' | '?' => Some(escape),
+            other => {
+                text.push('\\');
+                Some(other)
+            }
+        };
+        // Such as a byte of a longer character.
+        text.push(made.unwrap_or(ANY));
+    }
+
+    /// A character by its number.
+    fn code(&mut self, radix: u32, digits: usize, mut code: u32) -> Option<char> {
+        for _ in 0..digits {
+            let Some(digit) = self.peek().and_then(|next| next.to_digit(radix)) else { break };
+            self.at += 1;
+            code = code.wrapping_mul(radix).wrapping_add(digit);
+        }
+        let is_byte = digits == 2;
+        char::from_u32(code).filter(|made| *made != ANY && (!is_byte || made.is_ascii()))
+    }
+}
+
+/// A home has no path that rules could name, so it stays what they write for it.
+fn value_of(name: &str) -> char {
+    if name == "HOME" { '~' } else { ANY }
+}

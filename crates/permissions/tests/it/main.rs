@@ -1,0 +1,52 @@
+//! What is allowed, asked about and denied.
+
+mod always;
+mod contradictions;
+mod files;
+mod layers;
+mod properties;
+mod shell;
+mod wildcards;
+
+use remuda_domain::{
+    permission::{PermissionAction, PermissionMode, PermissionRule},
+    tool::Effects,
+};
+use remuda_permissions::{Asked, Layer, Ruleset, Verdict};
+use serde_json::{Value, json};
+
+pub(crate) const ROOT: &str = "/work/space";
+
+/// Rules as `deny rm *, allow edit:docs/*`: for bash unless a permission is named.
+pub(crate) fn rules(text: &str) -> Vec<PermissionRule> {
+    let rule = |rule: &str| {
+        let (action, rest) = rule.split_once(' ').unwrap();
+        let action = PermissionAction::ALL.into_iter().find(|it| it.as_str() == action).unwrap();
+        let named = rest
+            .split_once(':')
+            .filter(|(name, _)| name.chars().all(|c| c.is_alphanumeric() || "_*".contains(c)));
+        let (permission, pattern) = named.unwrap_or(("bash", rest));
+        PermissionRule::new(permission, pattern, action)
+    };
+    text.split(", ").filter(|part| !part.is_empty()).map(rule).collect()
+}
+
+pub(crate) fn locked(text: &str) -> Vec<PermissionRule> {
+    rules(text).into_iter().map(|rule| PermissionRule { locked: true, ..rule }).collect()
+}
+
+pub(crate) fn of_workspace(text: &str) -> Ruleset {
+    Ruleset::new().with(Layer::Workspace, rules(text))
+}
+
+pub(crate) fn call(set: &Ruleset, mode: PermissionMode, tool: &str, arguments: &Value) -> Verdict {
+    let effects = match tool {
+        "Read" | "Grep" | "Glob" | "WebFetch" | "WebSearch" => Effects::ReadOnly,
+        _ => Effects::Mutating,
+    };
+    set.judge(mode, ROOT, &Asked { tool, arguments, effects })
+}
+
+pub(crate) fn bash(set: &Ruleset, command: &str) -> Verdict {
+    call(set, PermissionMode::Default, "Bash", &json!({ "command": command }))
+}

@@ -1,0 +1,78 @@
+//! Calls that wait for a person.
+
+use remuda_domain::{
+    ApprovalId, Error, RunId,
+    approval::{Answer, Approval, ApprovalState},
+    error::Result,
+    identity::Principal,
+    page::{Page, PageRequest},
+    tool::ToolCall,
+};
+use remuda_store::ApprovalFilter;
+use serde_json::Value;
+
+use super::App;
+
+impl App {
+    pub async fn get_approval(&self, caller: &Principal, approval: ApprovalId) -> Result<Approval> {
+        self.store.get_approval(caller.tenant, approval).await
+    }
+
+    /// Newest first. `session` is an id, a name, or empty for all.
+    pub async fn list_approvals(
+        &self,
+        caller: &Principal,
+        state: Option<ApprovalState>,
+        session: &str,
+        run: Option<RunId>,
+        page: &PageRequest,
+    ) -> Result<Page<Approval>> {
+        let session = match session {
+            "" => None,
+            session => Some(self.get_session(caller, session).await?.id),
+        };
+        self.store.list_approvals(caller.tenant, &ApprovalFilter { state, session, run }, page).await
+    }
+
+    /// Approves or denies a call, once, and lets its run go on.
+    pub async fn decide(
+        &self,
+        caller: &Principal,
+        approval: ApprovalId,
+        answer: Answer,
+    ) -> Result<Approval> {
+        if let Some(arguments) = &answer.arguments {
+            let asked = self.store.get_approval(caller.tenant, approval).await?;
+            self.check_edited(&asked, arguments)?;
+        }
+        let (app, caller) = (self.clone(), caller.clone());
+        self.to_the_end(async move {
+            let decided = app.store.decide(&caller, approval, &answer).await?;
+            app.waker.announce_change(decided.change);
+            Ok(decided.approval)
+        })
+        .await
+    }
+
+    /// Whoever edits a call learns at once what is wrong with it. Tools of servers are known to workers only.
+    fn check_edited(&self, asked: &Approval, arguments: &Value) -> Result<()> {
+        let request = &asked.request;
+        if !self.tools.contains(&request.tool) {
+            return Ok(());
+        }
+        let call = ToolCall {
+            id: request.call,
+            tool: request.tool.clone(),
+            arguments: arguments.clone(),
+            parallel: false,
+            timeout: None,
+        };
+        (self.check_call)(&call).map_err(|error: Error| {
+            let field = match error.field() {
+                None | Some("arguments") => "arguments".to_owned(),
+                Some(field) => format!("arguments.{field}"),
+            };
+            error.at(field)
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! What a parked run waits for, one by one.
+
+use remuda_domain::{
+    Run, RunId, RunState, SessionId, TenantId, Timestamp,
+    approval::{Approval, ApprovalState},
+    budget::Budget,
+    error::Result,
+    money::dollars,
+    page::PageRequest,
+    run::ParkReason,
+    session::SessionRef,
+    step::{Child, Step},
+};
+use remuda_store::{ApprovalFilter, ChildReport};
+
+use crate::app::App;
+
+/// An answer shows no more than this.
+const MAX_WAITS: usize = 50;
+/// How far budgets are looked for upwards: more than any tree is deep.
+const MAX_LEVELS: usize = 32;
+
+/// One thing that a parked run waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// `approval`, `child` or `budget`.
+    pub kind: &'static str,
+    pub id: String,
+    pub message: String,
+    /// What to type.
+    pub hint: String,
+    pub session: Option<SessionId>,
+    pub agent: String,
+    pub tool: String,
+    pub state: Option<RunState>,
+    pub since: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
+    pub budget: Option<Budget>,
+}
+
+impl App {
+    /// Empty unless the run is parked.
+    pub(super) async fn waits(&self, run: &Run) -> Result<Vec<Wait>> {
+        let mut waits = match run.parked.map(|parked| parked.reason) {
+            // A run can wait for both at once.
+            Some(ParkReason::Approval | ParkReason::Children) => {
+                let mut waits = self.approval_waits(run.tenant, run.id).await?;
+                waits.extend(self.child_waits(run).await?);
+                waits
+            }
+            Some(ParkReason::Budget) => self.budget_waits(run).await?,
+            Some(ParkReason::External) | None => Vec::new(),
+        };
+        waits.truncate(MAX_WAITS);
+        Ok(waits)
+    }
+
+    async fn approval_waits(&self, tenant: TenantId, run: RunId) -> Result<Vec<Wait>> {
+        let filter =
+            ApprovalFilter { state: Some(ApprovalState::Pending), run: Some(run), ..ApprovalFilter::default() };
+        let page = PageRequest { size: PageRequest::DEFAULT_SIZE, token: None };
+        let found = self.store.list_approvals(tenant, &filter, &page).await?.items;
+        // Oldest first: that is the order in which they were asked.
+        Ok(found.iter().rev().map(approval_wait).collect())
+    }
+
+    async fn child_waits(&self, run: &Run) -> Result<Vec<Wait>> {
+        let steps = self.store.list_steps(run.tenant, run.id).await?;
+        let children: Vec<&Child> = steps.iter().filter_map(child_of).collect();
+        if children.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<RunId> = children.iter().map(|child| child.run).collect();
+        let reports = self.store.look_at_children(run.tenant, &ids).await?;
+        let mut waits = Vec::new();
+        for child in children {
+            let report = reports.iter().find(|report| report.run == child.run);
+            let Some(report) = report.filter(|report| !report.state.is_terminal()) else { continue };
+            if waits.len() >= MAX_WAITS {
+                break;
+            }
+            waits.push(child_wait(child, report));
+            if report.state == RunState::Parked {
+                // What a person can do about it should not take a second question.
+                waits.extend(self.approval_waits(run.tenant, child.run).await?);
+            }
+        }
+        Ok(waits)
+    }
+
+    /// The budgets that cover the run: its own or that of a run above it, and that of its session or of one above it.
+    async fn budget_waits(&self, run: &Run) -> Result<Vec<Wait>> {
+        let mut waits = Vec::new();
+        let (mut id, mut budget, mut above) = (run.id, run.budget, run.parent);
+        for _ in 0..MAX_LEVELS {
+            if let Some(budget) = budget {
+                waits.push(budget_wait("run", &id.to_string(), budget));
+                break;
+            }
+            let Some(parent) = above else { break };
+            let parent = self.store.get_run(run.tenant, parent).await?;
+            (id, budget, above) = (parent.id, parent.budget, parent.parent);
+        }
+        let mut next = Some(run.session);
+        for _ in 0..MAX_LEVELS {
+            let Some(session) = next else { break };
+            let found = self.store.get_session(run.tenant, &SessionRef::Id(session)).await?;
+            if let Some(budget) = found.budget {
+                waits.push(budget_wait("session", &found.id.to_string(), budget));
+                break;
+            }
+            next = found.parent;
+        }
+        Ok(waits)
+    }
+}
+
+fn child_of(step: &Step) -> Option<&Child> {
+    step.links().and_then(|links| links.child.as_ref())
+}
+
+fn approval_wait(approval: &Approval) -> Wait {
+    let (id, request) = (approval.id.to_string(), &approval.request);
+    Wait {
+        kind: "approval",
+        message: format!("{} wants to call {}: {}", request.agent, request.tool, request.why),
+        hint: format!("remuda approvals show {id}"),
+        id,
+        session: Some(approval.session),
+        agent: request.agent.clone(),
+        tool: request.tool.clone(),
+        since: Some(approval.created_at),
+        expires_at: approval.expires_at,
+        ..Wait::default()
+    }
+}
+
+fn child_wait(child: &Child, report: &ChildReport) -> Wait {
+    let id = child.run.to_string();
+    Wait {
+        kind: "child",
+        message: format!("{} works on {id}, which is {}", child.agent, report.state),
+        hint: format!("remuda explain {id}"),
+        id,
+        session: Some(child.session),
+        agent: child.agent.clone(),
+        state: Some(report.state),
+        ..Wait::default()
+    }
+}
+
+fn budget_wait(of: &str, id: &str, budget: Budget) -> Wait {
+    let Budget { limit, spent, reserved } = budget;
+    let mut parts = Vec::new();
+    let mut flags = String::new();
+    let held = |held: Option<String>| held.map(|held| format!(" and {held} held")).unwrap_or_default();
+    if let Some(tokens) = limit.tokens {
+        let more = held((reserved.tokens > 0).then(|| reserved.tokens.to_string()));
+        parts.push(format!("{} of {tokens} tokens are spent{more}", spent.tokens));
+        flags.push_str(&format!(" --tokens {}", tokens.saturating_mul(2)));
+    }
+    if let Some(micros) = limit.micros {
+        let more = held((reserved.micros > 0).then(|| dollars(reserved.micros)));
+        parts.push(format!("{} of {} are spent{more}", dollars(spent.micros), dollars(micros)));
+        let twice = dollars(micros.saturating_mul(2));
+        flags.push_str(&format!(" --cost {}", twice.trim_start_matches('$')));
+    }
+    Wait {
+        kind: "budget",
+        message: format!("the next question does not fit into the budget of the {of}: {}", parts.join(", ")),
+        hint: format!("remuda budget set {id}{flags}"),
+        id: id.to_owned(),
+        budget: Some(budget),
+        ..Wait::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remuda_domain::budget::{Amount, Limit};
+
+    use super::*;
+
+    #[test]
+    fn a_budget_says_what_is_left_and_what_to_type() {
+        let budget = Budget {
+            limit: Limit { tokens: Some(1000), micros: Some(2_500_000) },
+            spent: Amount { tokens: 900, micros: 10 },
+            reserved: Amount { tokens: 50, micros: 0 },
+        };
+        let wait = budget_wait("run", "run_1", budget);
+        assert_eq!(
+            wait.message,
+            "the next question does not fit into the budget of the run: 900 of 1000 tokens are spent and 50 held, \
+             $0.00001 of $2.50 are spent"
+        );
+        assert_eq!(wait.hint, "remuda budget set run_1 --tokens 2000 --cost 5.00");
+    }
+}

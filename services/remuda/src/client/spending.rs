@@ -1,0 +1,113 @@
+//! What was spent, and how much may be, for people and for scripts.
+
+use remuda_domain::money::dollars;
+use remuda_proto::v1;
+use serde_json::{Value, json};
+
+use crate::output::count;
+
+/// Tokens in and out.
+fn tokens(total: &v1::Total) -> u64 {
+    total.usage.as_ref().map_or(0, |usage| usage.input_tokens + usage.output_tokens)
+}
+
+/// `$0.0123`, or the tokens of models without a price; empty when nothing was spent.
+pub(super) fn short(total: Option<&v1::Total>) -> String {
+    match total {
+        Some(total) if total.micros > 0 => dollars(total.micros),
+        Some(total) if tokens(total) > 0 => format!("{} tokens", count(tokens(total))),
+        _ => String::new(),
+    }
+}
+
+/// `$0.0123 · 3 questions · 1.2k tokens in, 30 out`; empty when nothing was asked.
+pub(super) fn words(total: Option<&v1::Total>) -> String {
+    let Some(total) = total.filter(|total| total.model_calls > 0) else { return String::new() };
+    let usage = total.usage.unwrap_or_default();
+    let mut parts = Vec::new();
+    if total.micros > 0 {
+        parts.push(dollars(total.micros));
+    }
+    let questions = if total.model_calls == 1 { "question" } else { "questions" };
+    parts.push(format!("{} {questions}", total.model_calls));
+    parts.push(format!("{} tokens in, {} out", count(usage.input_tokens), count(usage.output_tokens)));
+    parts.join(" · ")
+}
+
+/// What those below have spent too, if there is a difference.
+pub(super) fn tree_words(own: Option<&v1::Total>, tree: Option<&v1::Total>) -> String {
+    if tree == own { String::new() } else { words(tree) }
+}
+
+/// `120 of 1.0k tokens, $0.10 of $2.50`; empty when there is no limit.
+pub(super) fn budget_words(budget: Option<&v1::Budget>) -> String {
+    let Some(budget) = budget else { return String::new() };
+    let limit = budget.limit.unwrap_or_default();
+    let held = |held: String, is_held: bool| if is_held { format!(" ({held} held)") } else { String::new() };
+    let mut parts = Vec::new();
+    if let Some(tokens) = limit.tokens {
+        let held = held(count(budget.reserved_tokens), budget.reserved_tokens > 0);
+        parts.push(format!("{}{held} of {} tokens", count(budget.spent_tokens), count(tokens)));
+    }
+    if let Some(micros) = limit.micros {
+        let held = held(dollars(budget.reserved_micros), budget.reserved_micros > 0);
+        parts.push(format!("{}{held} of {}", dollars(budget.spent_micros), dollars(micros)));
+    }
+    if parts.is_empty() { "no limit".to_owned() } else { parts.join(", ") }
+}
+
+pub(super) fn total_json(total: Option<&v1::Total>) -> Value {
+    let Some(total) = total else { return Value::Null };
+    let usage = total.usage.unwrap_or_default();
+    json!({
+        "model_calls": total.model_calls,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "cost_micros": total.micros,
+    })
+}
+
+pub(super) fn budget_json(budget: Option<&v1::Budget>) -> Value {
+    let Some(budget) = budget else { return Value::Null };
+    let limit = budget.limit.unwrap_or_default();
+    json!({
+        "limit": { "tokens": limit.tokens, "micros": limit.micros },
+        "spent": { "tokens": budget.spent_tokens, "micros": budget.spent_micros },
+        "reserved": { "tokens": budget.reserved_tokens, "micros": budget.reserved_micros },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn total(micros: u64) -> v1::Total {
+        let usage = v1::Usage { input_tokens: 1200, output_tokens: 30, ..v1::Usage::default() };
+        v1::Total { model_calls: 2, usage: Some(usage), micros }
+    }
+
+    #[test]
+    fn money_comes_first_and_tokens_stand_in_for_it() {
+        assert_eq!(short(Some(&total(12_300))), "$0.0123");
+        assert_eq!(short(Some(&total(0))), "1.2k tokens");
+        assert_eq!((short(None), words(None)), (String::new(), String::new()));
+        assert_eq!(words(Some(&total(12_300))), "$0.0123 · 2 questions · 1.2k tokens in, 30 out");
+        assert_eq!(tree_words(Some(&total(1)), Some(&total(1))), "");
+    }
+
+    #[test]
+    fn a_budget_says_what_is_spent_of_what() {
+        let budget = v1::Budget {
+            limit: Some(v1::Limit { tokens: Some(1000), micros: Some(2_500_000) }),
+            spent_tokens: 120,
+            spent_micros: 100_000,
+            reserved_tokens: 0,
+            reserved_micros: 5,
+        };
+        assert_eq!(budget_words(Some(&budget)), "120 of 1.0k tokens, $0.10 ($0.000005 held) of $2.50");
+        assert_eq!(budget_words(Some(&v1::Budget::default())), "no limit");
+    }
+}

@@ -1,0 +1,175 @@
+//! How much may be spent: from the flag to the run that waits and goes on.
+
+use std::{fs, path::PathBuf};
+
+use remuda_domain::{Code, RunId};
+use remuda_proto::v1::{self, set_budget_request::Of};
+use remuda_testkit::wait_for;
+use tempfile::TempDir;
+
+use crate::{
+    api::{noop, submission},
+    bad_input::{invalid, refused},
+    harness::{Dev, Done, PATIENCE, temporary_directory},
+};
+
+const SCENARIO: &str = r#"
+otherwise: { say: "You said: {{user}}", usage: { input: 1000, output: 100 } }
+"#;
+
+/// A dollar for a million tokens in, ten for a million out.
+const MODELS: &str = "
+priced:
+  provider: scripted
+  name: ../scenario.yaml
+  price: { input: 1, output: 10 }
+free:
+  provider: scripted
+  name: ../scenario.yaml
+";
+
+struct Stage {
+    dev: Dev,
+    root: PathBuf,
+    // After all that uses it.
+    _directory: TempDir,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let directory = temporary_directory();
+        let root = directory.path().join("work");
+        let write = |name: &str, text: &str| {
+            let path = root.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(".openharness/settings.yaml", "default_agent: helper\n");
+        write(".openharness/agents/helper.md", "---\ndescription: Helps\n---\nYou help.\n");
+        write(".openharness/models/models.yaml", MODELS);
+        write(".openharness/scenario.yaml", SCENARIO);
+        Self { dev: Dev::start().await, root, _directory: directory }
+    }
+
+    async fn say(&self, more: &[&str]) -> Done {
+        let dir = self.root.to_str().unwrap();
+        self.dev.cli.run(&[&["run", "hello", "--dir", dir], more].concat()).await
+    }
+
+    async fn parked(&self, run: &str) {
+        let parked = || async { self.dev.cli.one(&["runs", "show", run]).await["park_reason"] == "budget" };
+        wait_for("the run to wait for its budget", PATIENCE, parked).await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_without_room_waits_and_goes_on_when_the_budget_is_raised() {
+    let stage = Stage::new().await;
+    let started = stage.say(&["--model", "priced", "--budget-tokens", "100", "--detach"]).await;
+    assert_eq!(started.code, 0, "{}", started.stderr);
+    let run = started.stdout.trim();
+    stage.parked(run).await;
+    let explained = stage.dev.cli.one(&["explain", run]).await;
+    let wait = &explained["waits"][0];
+    assert_eq!((&wait["kind"], &wait["id"]), (&"budget".into(), &run.into()), "{explained}");
+    assert_eq!(wait["budget"]["limit"]["tokens"], 100);
+    assert!(explained["hint"].as_str().unwrap().starts_with("remuda budget set run_"), "{explained}");
+    let words = stage.dev.cli.run(&["explain", run]).await.stdout;
+    assert!(words.contains("0 of 100 tokens") && words.contains("remuda budget set"), "{words}");
+
+    let raised = stage.dev.cli.one(&["budget", "set", run, "--tokens", "1M"]).await;
+    assert_eq!(raised["resumed_run_ids"][0], run, "{raised}");
+    assert_eq!(stage.dev.cli.run(&["runs", "wait", run]).await.code, 0);
+    let shown = stage.dev.cli.one(&["budget", "show", run]).await;
+    assert_eq!(shown["budget"]["limit"]["tokens"], 1_000_000, "{shown}");
+    assert_eq!(shown["budget"]["spent"]["tokens"], 1100, "{shown}");
+    assert_eq!(shown["budget"]["reserved"]["tokens"], 0, "{shown}");
+    // 1000 at a dollar and 100 at ten dollars for a million.
+    assert_eq!(shown["tree_spent"]["cost_micros"], 2000, "{shown}");
+    let words = stage.dev.cli.run(&["runs", "show", run]).await.stdout;
+    assert!(words.contains("$0.002") && words.contains("1.1k of 1.0M tokens"), "{words}");
+    let list = stage.dev.cli.run(&["runs", "list"]).await.stdout;
+    assert!(list.contains("COST") && list.contains("$0.002"), "{list}");
+}
+
+#[tokio::test]
+async fn a_session_has_a_budget_too_and_money_needs_a_price() {
+    let stage = Stage::new().await;
+    let unpriced = stage.say(&["--model", "free", "--budget-cost", "1", "--json"]).await;
+    assert_eq!(unpriced.code, 1, "{}", unpriced.stderr);
+    assert_eq!(unpriced.documents().last().unwrap()["failure"]["code"], "model_unpriced");
+
+    let create = ["sessions", "create", "s1", "--budget-cost", "0.000001"];
+    let session = stage.dev.cli.one(&create).await;
+    assert_eq!(session["budget"]["limit"]["micros"], 1, "{session}");
+    assert_eq!(stage.dev.cli.run(&["run", "--tool", "noop", "--session", "s1"]).await.code, 0, "tools cost nothing");
+    let shown = stage.dev.cli.run(&["budget", "show", "s1"]).await.stdout;
+    assert!(shown.contains("$0.00 of $0.000001") && shown.contains("nothing yet"), "{shown}");
+    let more = stage.dev.cli.one(&["budget", "set", "s1", "--tokens", "5k"]).await;
+    assert_eq!(more["budget"]["limit"], serde_json::json!({ "tokens": 5000, "micros": 1 }), "the other one stays");
+    let none = stage.dev.cli.one(&["budget", "set", "s1", "--tokens", "none"]).await;
+    assert_eq!(none["budget"]["limit"], serde_json::json!({ "tokens": null, "micros": 1 }));
+}
+
+#[tokio::test]
+async fn a_tree_shows_the_sessions_below() {
+    let dev = Dev::start().await;
+    for (name, parent) in [("root", ""), ("left", "root"), ("right", "root"), ("leaf", "left")] {
+        dev.cli.one(&["sessions", "create", name, "--parent", parent, "--agent", &format!("agent-{name}")]).await;
+    }
+    dev.cli.run(&["run", "--tool", "noop", "--session", "leaf"]).await;
+    let tree = dev.cli.run(&["sessions", "tree", "root"]).await.stdout;
+    let lines: Vec<&str> = tree.lines().collect();
+    let expected = [
+        "agent-root  root  no run yet",
+        "├─ agent-left  left  no run yet",
+        "│  └─ agent-leaf  leaf  completed",
+        "└─ agent-right  right  no run yet",
+    ];
+    assert_eq!(lines, expected);
+    let documents = dev.cli.json(&["sessions", "tree", "left"]).await;
+    assert_eq!(documents.len(), 2);
+    assert_eq!((&documents[1]["newest_run"]["state"], &documents[1]["depth"]), (&"completed".into(), &2.into()));
+    assert_eq!(dev.cli.run(&["sessions", "tree", "nothing"]).await.code, 4);
+}
+
+#[tokio::test]
+async fn bad_budgets_are_refused_by_name() {
+    let dev = Dev::start().await;
+    let client = dev.client();
+    let limit = |tokens: Option<u64>, micros: Option<u64>| Some(v1::Limit { tokens, micros });
+    for (what, limit, field) in [
+        ("no tokens", limit(Some(0), None), "budget.tokens"),
+        ("no money", limit(Some(1), Some(0)), "budget.cost"),
+    ] {
+        let request = v1::CreateSessionRequest { budget: limit, ..Default::default() };
+        refused(what, client.create_session(request).await, invalid(field));
+        let request = v1::SubmitRunRequest { budget: limit, ..submission("s1", vec![noop(0)]) };
+        refused(what, client.submit(request).await, invalid(field));
+    }
+    let unknown = RunId::new().to_string();
+    for (what, of, limit, expected) in [
+        ("nothing to set it of", None, limit(Some(1), None), invalid("of")),
+        ("no limit", Some(Of::RunId(unknown.clone())), None, invalid("limit")),
+        ("a limit of nothing", Some(Of::RunId(unknown)), limit(Some(0), None), invalid("limit.tokens")),
+        ("half an id", Some(Of::RunId("run_x".into())), limit(Some(1), None), invalid("run_id")),
+        ("a bad name", Some(Of::Session("a\nb".into())), limit(Some(1), None), invalid("session")),
+        ("no such session", Some(Of::Session("nope".into())), limit(Some(1), None), (Code::SessionNotFound, "session")),
+    ] {
+        refused(what, client.set_budget(v1::SetBudgetRequest { of, limit }).await, expected);
+    }
+    for flags in [
+        &["--budget-cost", "0"][..],
+        &["--budget-cost", "-1"],
+        &["--budget-cost", "0.0000001"],
+        &["--budget-cost", "much"],
+        &["--budget-tokens", "0"],
+        &["--budget-tokens", "1.5"],
+        &["--budget-tokens", "99999999999999999999"],
+    ] {
+        let done = dev.cli.run(&[&["run", "--tool", "noop"], flags].concat()).await;
+        assert_eq!(done.code, 2, "{flags:?}: {}", done.stderr);
+    }
+    assert_eq!(dev.cli.run(&["budget", "set", "s1"]).await.code, 2, "a limit has to be said");
+    assert_eq!(dev.cli.run(&["budget", "show", "nothing"]).await.code, 4);
+}
