@@ -106,7 +106,7 @@ impl Client {
             known_finished: false,
             done: false,
         };
-        stream::unfold(follow, Follow::step).boxed()
+        stream::unfold(follow, Follow::step).fuse().boxed()
     }
 }
 

@@ -8,7 +8,6 @@
 mod advance;
 mod answer;
 mod asking;
-#[cfg_attr(not(test), expect(dead_code, reason = "the loop does not use all of it yet"))]
 mod context;
 mod control;
 mod delegation;
@@ -28,7 +27,7 @@ mod toolset;
 mod transcript;
 
 use remuda_domain::{
-    EventBody, MessageId, RunId,
+    EventBody, MessageId, RunId, ToolCallId,
     budget::Spent,
     error::Result,
     message::{Part, Role},
@@ -47,6 +46,7 @@ use self::{
     summing::Shortened,
     transcript::Said,
 };
+pub(crate) use self::context::Overlong;
 pub use self::{
     preview::tools_of_agent,
     runtime::AgentRuntime,
@@ -83,12 +83,16 @@ struct AgentRun<'a> {
     interrupted: Vec<usize>,
     repeats: Repeats,
     switches: u32,
+    /// Who goes on, by which call.
+    successor: Option<(String, ToolCallId)>,
     /// Delegations so far.
     children: u32,
     /// Children in the background of which the model has not heard.
     background: Vec<Sent>,
     /// Those it hears of with the next question.
     reported: Vec<RunId>,
+    /// The messages that tell so.
+    notices: Vec<MessageId>,
     /// Events that belong to the next question: without it they have not happened.
     with_question: Vec<EventBody>,
     /// How calls of earlier answers ended.
@@ -115,6 +119,7 @@ impl Engine {
         };
         let mut stand = Stand::new(self, grant, control, stage.sandbox.clone(), stage.time(grant));
         stand.calls.tools = scene.tools.clone();
+        stand.calls.shorten = Some(context::too_long);
         stand.limit = stage.limit(grant);
         let mut run = match AgentRun::resume(stand, stage, scene, input).await {
             Ok(run) => run,
@@ -150,7 +155,11 @@ impl AgentRun<'_> {
             if self.stand.killed.is_some() {
                 return Ok(self.stand.walked());
             }
-            self.collect_results();
+            let results = self.collect_results();
+            if !results.is_empty() {
+                self.say(MessageId::new(), Role::Tool, results);
+            }
+            self.take_turns();
             self.hear_background().await?;
             if self.failure.is_some() || (self.concluded && self.reported.is_empty()) {
                 return Ok(self.leave());
@@ -176,13 +185,10 @@ impl AgentRun<'_> {
         Walked::Park(Parking { children, needed, ..Parking::on(ParkReason::Children) })
     }
 
-    /// Makes a message of the results of the newest answer's calls, and lets the agent take over that one of them named.
-    fn collect_results(&mut self) {
-        if self.slots.is_empty() {
-            return;
-        }
-        let next = self.slots.iter().find_map(advance::switched_to).map(str::to_owned);
-        let switch = self.slots.iter().find(|slot| advance::switched_to(slot).is_some()).map(|slot| slot.call.id);
+    /// The results of the newest answer's calls, which are over with this.
+    fn collect_results(&mut self) -> Vec<Part> {
+        let switched = |slot: &Slot| Some((advance::switched_to(slot)?.to_owned(), slot.call.id));
+        self.successor = self.slots.iter().find_map(switched);
         let mut parts = Vec::with_capacity(self.slots.len());
         let mut notes = Vec::new();
         for slot in std::mem::take(&mut self.slots) {
@@ -193,22 +199,20 @@ impl AgentRun<'_> {
             parts.push(Part::ToolResult { outcome });
         }
         parts.extend(notes.into_iter().map(Part::text));
-        self.say(MessageId::new(), Role::Tool, parts);
-        if let (Some(next), Some(call)) = (next, switch) {
-            self.hand_to(&next, call);
-        }
+        parts
     }
 
-    /// Makes another agent the acting one.
-    fn hand_to(&mut self, agent: &str, call: remuda_domain::ToolCallId) {
+    /// Lets the agent take over that a call has named.
+    fn take_turns(&mut self) {
+        let Some((agent, call)) = self.successor.take() else { return };
         let from = self.scene.agent.name.clone();
-        match self.stand.engine.scene(&self.stage, self.stand.grant, agent, None) {
+        match self.stand.engine.scene(&self.stage, self.stand.grant, &agent, None) {
             Ok(scene) => {
                 self.stand.calls.tools = scene.tools.clone();
                 self.scene = scene;
                 self.answered = 0;
                 self.concluded = false;
-                self.with_question.push(EventBody::AgentSwitched { call, from, to: agent.to_owned() });
+                self.with_question.push(EventBody::AgentSwitched { call, from, to: agent });
             }
             Err(error) => {
                 let message = format!("{agent} cannot go on: {error}");
@@ -219,9 +223,13 @@ impl AgentRun<'_> {
 
     /// What the rules say about a call.
     fn judge_call(&self, call: &ToolCall) -> Verdict {
+        // Once a sandbox is there, agents name files as they are seen in it.
+        let sandbox = self.stage.sandbox.as_ref().and_then(|sandbox| sandbox.acquired());
+        let root = sandbox.and_then(|sandbox| sandbox.workspace_path());
+        let root = root.unwrap_or(&self.stand.grant.workspace_root);
         let effects = self.stand.effects(&call.tool);
         let asked = Asked { tool: &call.tool, arguments: &call.arguments, effects };
-        self.scene.rules.judge(self.scene.mode, &self.stand.grant.workspace_root, &asked)
+        self.scene.rules.judge(self.scene.mode, root, &asked)
     }
 
     /// Notes what was said, for the next commit.

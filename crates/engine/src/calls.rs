@@ -11,9 +11,14 @@ use remuda_domain::{
     tool::{CallStatus, ToolCall, ToolOutcome},
 };
 use remuda_sandbox::{LazySandbox, NoOutput};
-use remuda_tools::{BackgroundTasks, CallError, CallResult, Registry, ToolContext};
+use remuda_tools::{BackgroundTasks, CallError, CallResult, Registry, ToolContext, artifacts};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
+
+use crate::agent::Overlong;
+
+/// Says what of a result is too long to be recorded, and what stays of it once the whole is kept somewhere.
+pub(crate) type Shorten = fn(&ToolOutcome) -> Option<Overlong>;
 
 /// What calls of one run share.
 #[derive(Clone, Debug)]
@@ -29,11 +34,38 @@ pub(crate) struct CallContext {
     pub(crate) kill: CancellationToken,
     /// How many calls of the run go on at once.
     pub(crate) room: Arc<Semaphore>,
+    /// What is done to a result before it is recorded.
+    pub(crate) shorten: Option<Shorten>,
 }
 
 impl CallContext {
     /// Executes a call to its end. Never fails and never panics: whatever happens is an outcome.
     pub(crate) async fn execute(self, call: ToolCall) -> ToolOutcome {
+        let outcome = self.make(call).await;
+        self.shorten(outcome).await
+    }
+
+    /// Keeps a result that is too long to be looked at in a file, and what can be looked at as the result.
+    pub(crate) async fn shorten(&self, outcome: ToolOutcome) -> ToolOutcome {
+        let Some(overlong) = self.shorten.and_then(|shorten| shorten(&outcome)) else { return outcome };
+        let kept = match &self.sandbox {
+            Some(sandbox) if overlong.keep => self.keep(sandbox, &outcome, &overlong).await,
+            _ => None,
+        };
+        overlong.shorten(outcome, kept.as_deref())
+    }
+
+    async fn keep(&self, sandbox: &LazySandbox, outcome: &ToolOutcome, overlong: &Overlong) -> Option<String> {
+        let keeping = async { artifacts::keep(&*sandbox.get().await?, outcome.id, &overlong.text).await };
+        let kept = tokio::select! {
+            biased;
+            kept = keeping => kept,
+            () = self.kill.cancelled() => return None,
+        };
+        kept.inspect_err(|error| tracing::warn!(error = error.chain(), "a long result could not be kept")).ok()
+    }
+
+    async fn make(&self, call: ToolCall) -> ToolOutcome {
         let begun = Instant::now();
         let answer = AssertUnwindSafe(self.call(&call)).catch_unwind().await;
         let broken = || Error::internal("the tool broke down (this is a bug)");

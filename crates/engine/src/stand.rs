@@ -85,6 +85,7 @@ impl<'a> Stand<'a> {
             deadline,
             kill: CancellationToken::new(),
             room: Arc::new(Semaphore::new(MAX_AT_ONCE)),
+            shorten: None,
         };
         let mut journal = Journal::new(
             Arc::clone(&engine.store),

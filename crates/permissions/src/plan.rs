@@ -88,9 +88,8 @@ fn only_reads(command: &Command) -> bool {
     let words = &command.words[1..];
     let options: Vec<&str> = words.iter().map(|word| word.text.as_str()).collect();
     // It could turn out to be an option, or another one.
-    let certain = words.iter().all(|word: &Word| {
-        !word.text.starts_with(ANY) && !(word.text.starts_with('-') && word.text.contains(ANY))
-    });
+    let vague = |word: &Word| word.text.contains(ANY) && word.text.starts_with([ANY, '-']);
+    let certain = !words.iter().any(vague);
     match program {
         "time" => !options.first().is_some_and(|option| option.starts_with('-')),
         program if READ.contains(&program) || RUN.contains(&program) => true,

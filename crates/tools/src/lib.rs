@@ -5,6 +5,7 @@
 //! Adding a tool is one module in `native` and one line in [`Registry::native`].
 
 mod arguments;
+pub mod artifacts;
 mod background;
 mod context;
 pub mod native;

@@ -163,11 +163,13 @@ impl Lane {
         deltas
     }
 
-    /// Everything was read: looks whether awaited runs have ended before.
+    /// Whether everything was read, and yet an awaited run may have ended.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.unsure && !self.is_busy()
+    }
+
+    /// Looks whether awaited runs have ended before what was read.
     pub(crate) async fn look_at_runs(&mut self, store: &dyn Store, tenant: TenantId) -> Result<()> {
-        if !self.unsure {
-            return Ok(());
-        }
         let mut ended = Vec::new();
         for run in &self.awaited {
             let is_over = match store.get_run(tenant, *run).await {

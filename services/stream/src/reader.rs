@@ -107,6 +107,11 @@ impl Reader {
                     return Ok(None);
                 }
             }
+            if self.to_discover && !self.root.is_busy() {
+                tree.discover().await?;
+                self.to_discover = false;
+                return Ok(None);
+            }
         }
         if self.root.has_held() {
             return Ok(some(self.release()));
@@ -153,12 +158,6 @@ impl Reader {
     }
 
     async fn caught_up(&mut self) -> Result<()> {
-        if let Some(tree) = &mut self.tree
-            && self.to_discover
-        {
-            tree.discover().await?;
-            self.to_discover = false;
-        }
         // A reader that starts after the terminal event would wait for ever.
         if let Some(run) = self.run {
             let store = &self.source.store;

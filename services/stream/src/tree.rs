@@ -188,15 +188,16 @@ impl Tree {
             self.close(over);
             return Ok(Work::Done);
         }
+        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.is_unsure()) {
+            lane.look_at_runs(self.source.store.as_ref(), self.source.tenant).await?;
+            return Ok(Work::Done);
+        }
         let Some(lane) = self.lanes.iter_mut().rfind(|lane| lane.is_busy()) else {
             return Ok(Work::Nothing);
         };
         if !lane.has_held() {
-            match lane.read().await? {
-                Followed::Events(events) => lane.accept(events),
-                Followed::CaughtUp => {
-                    lane.look_at_runs(self.source.store.as_ref(), self.source.tenant).await?;
-                }
+            if let Followed::Events(events) = lane.read().await? {
+                lane.accept(events);
             }
             return Ok(Work::Done);
         }
@@ -230,9 +231,7 @@ impl Tree {
         let Some(lane) = self.lanes.iter_mut().find(|lane| lane.session() == session) else { return Ok(None) };
         match heard {
             Heard::Followed(Followed::Events(events)) => lane.accept(events),
-            Heard::Followed(Followed::CaughtUp) => {
-                lane.look_at_runs(self.source.store.as_ref(), self.source.tenant).await?;
-            }
+            Heard::Followed(Followed::CaughtUp) => {}
             Heard::Deltas(deltas) => {
                 let wanted = lane.wanted(deltas);
                 return Ok((!wanted.is_empty()).then_some(Said::Deltas(wanted)));

@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use remuda_domain::{
-    Code, Error, EventBody, RunId, StepId,
+    Code, Error, EventBody, RunId,
     approval::{self, Approval, ApprovalState},
     error::Result,
-    permission::PermissionAction,
     run::{Failure, ParkReason},
     tool::{CallStatus, ToolOutcome},
 };

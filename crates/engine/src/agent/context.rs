@@ -27,6 +27,7 @@ use remuda_domain::MessageId;
 
 use super::transcript::Outgoing;
 
+pub(crate) use self::offload::{Overlong, too_long};
 pub(super) use self::{
     clear::clear,
     cut::{Cut, cut},
@@ -35,8 +36,6 @@ pub(super) use self::{
     summary::{SummaryRequest, introduce, summary_message, summary_request},
     view::view,
 };
-#[expect(unused_imports, reason = "the loop does not ask it yet")]
-pub(super) use self::offload::too_long;
 
 /// What will be sent, and what has to be done before.
 #[derive(Clone, Debug, PartialEq)]

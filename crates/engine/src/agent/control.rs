@@ -25,10 +25,6 @@ pub(super) fn is_control(tool: &str) -> bool {
     matches!(tool, SWITCH | DELEGATE)
 }
 
-/// Whether a call of this tool can begin again after a crash: it is one commit, or nothing.
-pub(super) fn effects(tool: &str) -> Option<Effects> {
-    is_control(tool).then_some(Effects::Idempotent)
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -68,13 +64,12 @@ struct Target {
     description: String,
 }
 
-fn targets(names: &[String], definitions: &Definitions) -> Vec<Target> {
-    let known = names.iter().filter_map(|name| definitions.agents.get(name));
+fn targets(agents: Vec<&AgentDefinition>) -> Vec<Target> {
     let target = |agent: &AgentDefinition| Target {
         name: agent.name.clone(),
         description: agent.description.clone(),
     };
-    known.map(target).collect()
+    agents.into_iter().map(target).collect()
 }
 
 fn describe(what: &str, targets: &[Target]) -> String {
@@ -103,7 +98,7 @@ pub(super) struct SwitchTool {
 impl SwitchTool {
     /// Nothing if the agent may switch to nobody.
     pub(super) fn of_agent(agent: &AgentDefinition, definitions: &Definitions) -> Option<Self> {
-        let targets = targets(&agent.switch, definitions);
+        let targets = targets(definitions.switch_targets(agent));
         let what = "Hands this conversation over to another agent, who goes on with everything that was said so far. Agents:";
         let description = describe(what, &targets);
         (!targets.is_empty()).then_some(Self { targets, description })
@@ -159,7 +154,7 @@ pub(super) struct DelegateTool {
 impl DelegateTool {
     /// Nothing if the agent may delegate to nobody.
     pub(super) fn of_agent(agent: &AgentDefinition, definitions: &Definitions) -> Option<Self> {
-        let targets = targets(&agent.subagents, definitions);
+        let targets = targets(definitions.delegates(agent));
         let what = "Gives a task to another agent, who works on it by itself, in a conversation of its own, and sees nothing \
                     of this one: say in the prompt all that it needs to know. Its last message comes back as the result. \
                     Several calls in one answer work at the same time. With run_in_background, the result comes later by \

@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use remuda_domain::{
     Code, Error, EventBody, MessageId, RunId, RunInput, RunState, SessionId,
     error::Result,
-    message::Part,
+    message::{Part, Role},
     permission::{PermissionMode, SessionPermissions},
     run::{Failure, MessageInput},
     session::SessionRef,
@@ -214,8 +214,8 @@ impl AgentRun<'_> {
         for (index, child) in waiting {
             let ended = |report: &&ChildReport| report.run == child.run && report.state.is_terminal();
             let Some(report) = reports.iter().find(ended) else { continue };
+            let outcome = self.stand.calls.shorten(result(&self.slots[index], &child, report)).await;
             let slot = &mut self.slots[index];
-            let outcome = result(slot, &child, report);
             self.stand.journal.note(ended_event(slot.call.id, &child, report.state));
             self.stand.note_outcome(&outcome);
             slot.finish(outcome);
@@ -243,7 +243,9 @@ impl AgentRun<'_> {
             let Sent { call, child } = self.background.remove(at);
             self.with_question.push(ended_event(call, &child, report.state));
             self.reported.push(child.run);
-            self.say(MessageId::new(), remuda_domain::message::Role::User, vec![Part::text(notice(&child, report))]);
+            let id = MessageId::new();
+            self.notices.push(id);
+            self.say(id, Role::User, vec![Part::text(notice(&child, report))]);
         }
         Ok(())
     }

@@ -41,7 +41,11 @@ impl AgentRun<'_> {
         };
         let mut steps = std::mem::take(&mut self.unsaved);
         steps.extend(close_slots(&mut self.slots, state));
-        self.collect_results();
+        let results = self.collect_results();
+        if !results.is_empty() {
+            self.say(MessageId::new(), Role::Tool, results);
+        }
+        self.take_turns();
         let messages = self.take_pending();
         let stopped_at = (state == RunState::Cancelled).then(|| {
             self.stand.journal.note(EventBody::RunStopped);

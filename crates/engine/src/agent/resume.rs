@@ -137,7 +137,10 @@ impl<'a> AgentRun<'a> {
         // An answer without calls is the last one, as far as the agent knows.
         let concluded = answered >= scene.agent.policy.max_steps
             || (left.answer.is_some() && calls.is_empty() && !speechless);
-        let begun = left.answer.is_some() || announced.is_some();
+        let begun =
+            left.answer.is_some() || announced.is_some() || said.iter().any(|message| message.id == input.id);
+        // They may have been said with a summary, before the next question.
+        let told = calls.first().is_some_and(|call| said.iter().rev().any(|it| it.answers(call.id)));
         let mut run = Self {
             stand,
             stage,
@@ -154,9 +157,11 @@ impl<'a> AgentRun<'a> {
             interrupted,
             repeats,
             switches,
+            successor: None,
             children,
             background,
             reported: Vec::new(),
+            notices: Vec::new(),
             with_question: Vec::new(),
             outcomes,
             unsaved: Vec::new(),
@@ -164,6 +169,9 @@ impl<'a> AgentRun<'a> {
             concluded,
             failure: None,
         };
+        if told {
+            run.collect_results();
+        }
         // The user's message enters the transcript together with the first question.
         if !begun {
             run.say(input.id, Role::User, input.parts.clone());

@@ -159,12 +159,11 @@ impl AgentRun<'_> {
         self.said.push(Said::new(&message, self.stand.grant.run.id));
         self.said = context::view(std::mem::take(&mut self.said));
         let after = self.gauge().expected(&transcript::repair(&self.said, &self.earlier));
-        self.stand.journal.note(EventBody::MessageCompleted {
-            message: message.id,
-            role: message.role,
-            agent: message.agent.clone(),
-            parts: message.parts.clone(),
-        });
+        // Results stand right after their calls. What is told of children belongs to the next question.
+        let notices: Vec<NewMessage> = self.pending.extract_if(.., |it| self.notices.contains(&it.id)).collect();
+        self.pending.push(message.clone());
+        let messages = self.take_pending();
+        self.pending = notices;
         self.stand.journal.note(EventBody::ContextCompacted {
             message: message.id,
             through: cut.through,
@@ -174,7 +173,7 @@ impl AgentRun<'_> {
         self.shortened.forced = false;
         let entry = Entry {
             steps: std::mem::take(&mut self.unsaved),
-            messages: vec![message],
+            messages,
             spent: std::mem::take(&mut self.spent),
             ..Entry::default()
         };

@@ -45,6 +45,11 @@ impl Said {
         })
     }
 
+    /// Whether it holds the result of a call.
+    pub(super) fn answers(&self, call: ToolCallId) -> bool {
+        self.results().any(|outcome| outcome.id == call)
+    }
+
     fn results(&self) -> impl Iterator<Item = &ToolOutcome> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolResult { outcome } => Some(outcome),

@@ -410,8 +410,16 @@ impl Lab {
     }
 
     pub(crate) async fn messages(&self) -> Vec<Message> {
-        let page = PageRequest { size: 500, token: None };
-        self.store.list_messages(self.tenant, self.session, &page).await.unwrap().items
+        let mut page = PageRequest { size: 500, token: None };
+        let mut messages = Vec::new();
+        loop {
+            let next = self.store.list_messages(self.tenant, self.session, &page).await.unwrap();
+            messages.extend(next.items);
+            page.token = next.next;
+            if page.token.is_none() {
+                return messages;
+            }
+        }
     }
 
     pub(crate) async fn steps(&self, run: RunId) -> Vec<Step> {

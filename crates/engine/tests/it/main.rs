@@ -7,6 +7,7 @@ mod approvals;
 mod budgets;
 mod calls;
 mod choosing;
+mod context;
 mod delegation;
 mod drain;
 mod events;

@@ -1,6 +1,7 @@
 //! What is allowed, asked about and denied.
 
 mod always;
+mod bounds;
 mod contradictions;
 mod files;
 mod layers;

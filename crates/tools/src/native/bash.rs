@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     arguments::{field, parse, rename, schema_of},
+    artifacts::DIRECTORY as ARTIFACTS,
     context::ToolContext,
     state::keep_out_of_git,
     tool::{CallResult, Tool},
@@ -29,8 +30,6 @@ const MAX_TIMEOUT_MS: u64 = 600_000;
 const INLINE_BYTES: usize = 16_000;
 /// What is kept of each stream in the workspace.
 const ARTIFACT_BYTES: u64 = 16 << 20;
-/// Where that is, one directory for each call.
-const ARTIFACTS: &str = ".openharness/state/artifacts";
 /// Where the workspace is, for the command.
 const WORKSPACE_VARIABLE: &str = "OPENHARNESS_WORKSPACE_ROOT";
 

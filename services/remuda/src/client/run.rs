@@ -1,6 +1,7 @@
 //! `remuda run`: submit a run and see it through.
 
 mod args;
+mod asking;
 mod dir;
 mod dry;
 mod message;

@@ -1,17 +1,21 @@
 //! A conversation with an agent, for people: what is said, which tools are called, and what came of it.
 //!
-//! [`Live`] follows a run and turns its events, and the pieces of messages that are being said, into [`Piece`]s; a [`Screen`]
-//! puts these on a terminal or, complete line by complete line, into files. [`transcript`] shows what was said before. All text
+//! [`Live`] follows a run and turns its events, and the pieces of messages that are being said, into [`Piece`]s; [`Helpers`] are
+//! those who work for it. A [`Screen`] puts these on a terminal or, complete line by complete line, into files. [`transcript`] shows what was said before. All text
 //! of others is made harmless here.
 
 mod call;
+mod helpers;
 mod live;
+mod news;
 mod result;
 mod screen;
 mod transcript;
 
 pub(super) use call::headline;
+pub(super) use helpers::Helpers;
 pub(super) use live::{Live, Piece};
+pub(super) use news::news;
 pub(super) use result::Length;
 use result::result_lines;
 pub(super) use screen::Screen;

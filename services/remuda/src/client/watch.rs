@@ -3,12 +3,16 @@
 mod speech;
 
 use futures::StreamExt as _;
-use remuda_client::{Client, Followed, Target, terminal_state};
-use remuda_domain::{RunId, error::Result};
+use remuda_client::{Client, Followed, Following, Target, terminal_state};
+use remuda_domain::{Error, RunId, SessionId, error::Result};
 use remuda_proto::v1;
 
 use self::speech::Speech;
-use super::{exit::Exit, json, render, talk::message_lines};
+use super::{
+    exit::Exit,
+    json, render,
+    talk::{Helpers, Line, message_lines, news, painted},
+};
 use crate::output::{Interrupted, Output, Progress, Style};
 
 pub(super) const EXAMPLES: &str = "\
@@ -17,6 +21,7 @@ Examples:
   remuda watch s1 --after 120        only what came after the event with cursor 120
   remuda watch s1 --deltas           also what agents say while they say it
   remuda watch run_01k9…             one run; ends with it, and with its exit code
+  remuda watch s1 --alone            without the sessions below it
   remuda watch s1 --json | jq .type  one JSON document per event";
 
 /// Beneath an event, where its words begin.
@@ -34,6 +39,44 @@ pub(crate) struct WatchArgs {
     /// Also show what agents say line by line, before they have said it all. Lines may be missing; the whole follows.
     #[arg(long)]
     deltas: bool,
+    /// Leave out what happens in the sessions below, where other agents work for this one.
+    #[arg(long)]
+    alone: bool,
+}
+
+/// What is watched, as opposed to what is below it.
+enum Watched {
+    Session(String),
+    Run(String),
+    /// Nothing else is shown.
+    Alone,
+}
+
+impl Watched {
+    async fn of(target: &Target, alone: bool, client: &Client) -> Result<Self> {
+        match target {
+            _ if alone => Ok(Self::Alone),
+            Target::Run(run) => Ok(Self::Run(run.clone())),
+            Target::Session(session) if session.parse::<SessionId>().is_ok() => {
+                Ok(Self::Session(session.clone()))
+            }
+            // Events know sessions by their ids.
+            Target::Session(name) => {
+                let request = v1::GetSessionRequest { session: name.clone() };
+                let session = client.get_session(request).await?.session;
+                let session = session.ok_or_else(|| Error::internal("the server sent no session"))?;
+                Ok(Self::Session(session.id))
+            }
+        }
+    }
+
+    fn has(&self, event: &v1::Event) -> bool {
+        match self {
+            Self::Session(session) => event.session_id == *session,
+            Self::Run(run) => event.run_id == *run,
+            Self::Alone => true,
+        }
+    }
 }
 
 pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> Result<Exit> {
@@ -45,11 +88,10 @@ pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> R
     let single = matches!(target, Target::Run(_));
     let mut cursor = args.after;
     let mut exit = Exit::Ok;
-    let mut followed = if args.deltas {
-        client.follow_with_deltas(target, cursor)
-    } else {
-        client.follow(target, cursor).map(|event| event.map(Followed::Event)).boxed()
-    };
+    let watched = Watched::of(&target, args.alone, client).await?;
+    let following = Following { after_cursor: cursor, deltas: args.deltas, tree: !args.alone };
+    let mut followed = client.follow_by(target, following);
+    let mut helpers = Helpers::default();
     let (mut speech, mut progress) = (Speech::default(), Progress::new(&output, "watching"));
     loop {
         let next = match progress.during(followed.next()).await {
@@ -68,11 +110,32 @@ pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> R
                 continue;
             }
         };
+        if !watched.has(&event) {
+            show_below(&event, &mut helpers, output);
+            continue;
+        }
         cursor = event.cursor;
         if let Some(state) = terminal_state(&event).filter(|_| single) {
             exit = Exit::of_state(state);
         }
-        show(&event, output);
+        show(&event, &mut helpers, output);
+    }
+}
+
+/// Prints what helpers do, in short: their own sessions tell all of it.
+fn show_below(event: &v1::Event, helpers: &mut Helpers, output: Output) {
+    if output.json {
+        return output.json_line(&json::event(event));
+    }
+    tell(event, &helpers.event(event).lines, output);
+}
+
+/// Prints lines about an event; the first with when it was.
+fn tell(event: &v1::Event, lines: &[Line], output: Output) {
+    let sink = output.out;
+    for (index, line) in lines.iter().enumerate() {
+        let lead = if index == 0 { render::event_prefix(sink, event) } else { format!("{:1$}", "", INDENT - 2) };
+        sink.line(&format!("{lead}  {}", painted(sink, line)));
     }
 }
 
@@ -87,19 +150,25 @@ fn say(delta: &v1::Delta, speech: &mut Speech, output: Output) {
 }
 
 /// Prints an event with what its tool printed or its agent said, indented: text of others cannot pass for a line of ours.
-fn show(event: &v1::Event, output: Output) {
+fn show(event: &v1::Event, helpers: &mut Helpers, output: Output) {
     if output.json {
         return output.json_line(&json::event(event));
+    }
+    let data = json::embedded(&event.data);
+    if let Some(told) = helpers.about(event, &data) {
+        return tell(event, &told.lines, output);
+    }
+    if let Some(news) = news(event, &data, &event.run_id) {
+        return tell(event, &news.lines, output);
     }
     let sink = output.out;
     sink.line(&format!("{}  {}", render::event_prefix(sink, event), render::event_line(sink, event)));
     let beneath = |line: &str| sink.line(format!("{:INDENT$}{line}", "").trim_end());
     if event.r#type == "message.completed" {
-        let data = json::embedded(&event.data);
         message_lines(sink, &data["parts"]).iter().for_each(|line| beneath(line));
     }
     if event.r#type.starts_with("tool.") {
-        let printed = render::printed(&json::embedded(&event.data)["output"]);
+        let printed = render::printed(&data["output"]);
         printed.out.lines().for_each(beneath);
         printed.err.lines().for_each(|line| beneath(&sink.paint(Style::Warn, line)));
     }

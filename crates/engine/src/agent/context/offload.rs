@@ -18,15 +18,15 @@ const READS_FILES: &str = "Read";
 
 /// A result that is too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::agent) struct Overlong {
+pub(crate) struct Overlong {
     /// The whole text, as models would see it.
-    pub(in crate::agent) text: String,
+    pub(crate) text: String,
     /// Whether it has to be kept: not if it is in a file anyway.
-    pub(in crate::agent) keep: bool,
+    pub(crate) keep: bool,
 }
 
 /// The text of a result that is too long to be shown.
-pub(in crate::agent) fn too_long(outcome: &ToolOutcome) -> Option<Overlong> {
+pub(crate) fn too_long(outcome: &ToolOutcome) -> Option<Overlong> {
     if outcome.tool == skill::NAME {
         return None;
     }
@@ -38,7 +38,7 @@ pub(in crate::agent) fn too_long(outcome: &ToolOutcome) -> Option<Overlong> {
 
 impl Overlong {
     /// What stays of the result. `artifact` is the path of the file that holds the whole text, if there is one.
-    pub(in crate::agent) fn shorten(&self, outcome: ToolOutcome, artifact: Option<&str>) -> ToolOutcome {
+    pub(crate) fn shorten(&self, outcome: ToolOutcome, artifact: Option<&str>) -> ToolOutcome {
         let mut output = json!({ "truncated": true, "bytes": self.text.len(), "text": self.preview(artifact) });
         if let Some(path) = artifact {
             output["artifacts"] = json!({ "output": path });

@@ -3,18 +3,22 @@
 use std::io::{self, IsTerminal as _};
 
 use futures::StreamExt as _;
-use remuda_client::{Client, Followed, Target};
+use remuda_client::{Client, Followed, Following, Target};
 use remuda_domain::error::Result;
 use remuda_proto::v1;
 
-use super::{TransposeError as _, View, leave};
+use super::{
+    TransposeError as _, View,
+    asking::{Asker, Reply},
+    leave,
+};
 use crate::{
     client::{
         exit::Exit,
         json, render,
-        talk::{Live, Screen},
+        talk::{Live, Piece, Screen},
     },
-    output::{Interrupted, Output, Progress, Style, sanitize},
+    output::{Interrupted, Output, Progress, Style, one_line, sanitize},
 };
 
 /// Of the line that shows what is waited for.
@@ -29,7 +33,7 @@ pub(super) async fn see_through(
     output: Output,
 ) -> Result<Exit> {
     let mut stopping = Stopping { run_id, client, output, asked: false };
-    if view.quiet || (output.json && !view.follow) {
+    if output.json && !view.follow {
         let mut progress = Progress::new(&output, "waiting for the answer");
         loop {
             if let Some(run) = progress.during(client.wait_until_finished(run_id)).await.transpose_error()? {
@@ -40,7 +44,7 @@ pub(super) async fn see_through(
             }
         }
     }
-    follow(after, stopping).await
+    Conversation::new(run_id, view, stopping).follow(after).await
 }
 
 fn finish_quietly(run: &v1::Run, output: Output) -> Result<Exit> {
@@ -57,65 +61,176 @@ fn finish_quietly(run: &v1::Run, output: Output) -> Result<Exit> {
     Ok(exit)
 }
 
-async fn follow(after: i64, mut stopping: Stopping<'_>) -> Result<Exit> {
-    let Stopping { run_id, client, output, .. } = stopping;
-    let flowing = !output.json && io::stdout().is_terminal();
-    let target = Target::Run(run_id.to_owned());
-    let mut heard = if flowing || output.json {
-        client.follow_with_deltas(target, after)
-    } else {
-        client.follow(target, after).map(|event| event.map(Followed::Event)).boxed()
-    };
-    let (mut live, mut screen) = (Live::default(), Screen::new(output, flowing));
-    let mut progress = Progress::new(&output, "waiting for a worker");
-    let run = loop {
-        let next = async {
-            match heard.next().await {
-                Some(followed) => followed.map(Heard::More),
-                None => client.wait_until_finished(run_id).await.map(|run| Heard::End(Box::new(run))),
-            }
-        };
-        let followed = match progress.during(next).await {
-            Ok(Ok(Heard::More(followed))) => followed,
-            Ok(Ok(Heard::End(run))) => break run,
-            Ok(Err(error)) => {
-                screen.close();
-                return Err(error);
-            }
-            Err(Interrupted) => {
-                screen.close();
-                match stopping.interrupted(&mut progress).await? {
-                    Some(exit) => return Ok(exit),
-                    None => continue,
+/// A run as it is shown.
+struct Conversation<'a> {
+    stopping: Stopping<'a>,
+    /// Only what somebody has to do is told, and the answer.
+    quiet: bool,
+    live: Live,
+    screen: Screen<Output>,
+    progress: Progress,
+    asker: Option<Asker>,
+}
+
+/// What comes next.
+enum Heard {
+    More(Followed),
+    Reply(io::Result<Reply>),
+    End(Box<v1::Run>),
+}
+
+impl<'a> Conversation<'a> {
+    fn new(run_id: &str, view: View, stopping: Stopping<'a>) -> Self {
+        let (output, quiet) = (stopping.output, view.quiet);
+        let flowing = !output.json && !quiet && io::stdout().is_terminal();
+        Self {
+            stopping,
+            quiet,
+            live: Live::of(run_id),
+            screen: Screen::new(output, flowing),
+            progress: Progress::new(&output, "waiting for a worker"),
+            asker: if quiet { None } else { Asker::at_terminal(output) },
+        }
+    }
+
+    async fn follow(mut self, after_cursor: i64) -> Result<Exit> {
+        let Stopping { run_id, client, output, .. } = self.stopping;
+        let deltas = output.json || (!self.quiet && io::stdout().is_terminal());
+        let following = Following { after_cursor, deltas, tree: true };
+        let mut heard = client.follow_by(Target::Run(run_id.to_owned()), following);
+        let run = loop {
+            let asker = self.asker.as_mut();
+            let next = async {
+                let reply = async {
+                    match asker {
+                        Some(asker) => asker.reply().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    followed = heard.next() => match followed {
+                        Some(followed) => followed.map(Heard::More),
+                        None => end(run_id, client).await,
+                    },
+                    reply = reply => Ok(Heard::Reply(reply)),
+                }
+            };
+            match self.progress.during(next).await {
+                Ok(Ok(Heard::More(followed))) => self.show(followed),
+                Ok(Ok(Heard::Reply(reply))) => self.replied(reply).await?,
+                Ok(Ok(Heard::End(run))) => break run,
+                Ok(Err(error)) => {
+                    self.screen.close();
+                    return Err(error);
+                }
+                Err(Interrupted) => {
+                    self.screen.close();
+                    if let Some(exit) = self.stopping.interrupted(&mut self.progress).await? {
+                        return Ok(exit);
+                    }
                 }
             }
+            self.ask();
         };
         if output.json {
-            output.json_line(&match &followed {
+            output.json_line(&json::run(&run));
+            return Exit::of_run(&run);
+        }
+        if self.quiet {
+            return finish_quietly(&run, output);
+        }
+        self.screen.finish(&run, self.live.tally());
+        Exit::of_run(&run)
+    }
+
+    fn show(&mut self, followed: Followed) {
+        let output = self.stopping.output;
+        if output.json {
+            return output.json_line(&match &followed {
                 Followed::Event(event) => json::event(event),
                 Followed::Delta(delta) => json::delta(delta),
             });
-            continue;
         }
-        let pieces = match followed {
-            Followed::Event(event) => live.event(&event),
-            Followed::Delta(delta) => live.delta(delta),
+        let mut pieces = match followed {
+            Followed::Event(event) => {
+                let pieces = self.live.event(&event);
+                match &mut self.asker {
+                    Some(asker) => {
+                        asker.hear(&event);
+                        // The question itself says more.
+                        if event.r#type == "approval.requested" { Vec::new() } else { pieces }
+                    }
+                    None => pieces,
+                }
+            }
+            Followed::Delta(delta) => self.live.delta(delta),
         };
-        pieces.into_iter().for_each(|piece| screen.show(piece));
-        progress.about(&live.activity().chars().take(ACTIVITY_CHARS).collect::<String>());
-        progress.line_taken = screen.is_mid_line();
-    };
-    if output.json {
-        output.json_line(&json::run(&run));
-    } else {
-        screen.finish(&run, live.tally());
+        if self.quiet {
+            pieces.retain(|piece| matches!(piece, Piece::Waits(_)));
+        }
+        pieces.into_iter().for_each(|piece| self.screen.show(piece));
+        self.progress.about(&self.live.activity().chars().take(ACTIVITY_CHARS).collect::<String>());
     }
-    Exit::of_run(&run)
+
+    /// Shows what is to be decided, and the line on which that is done.
+    fn ask(&mut self) {
+        if let Some(asker) = &mut self.asker {
+            if let Some(question) = asker.next_question() {
+                self.screen.show(Piece::Waits(question));
+            }
+            if let Some(prompt) = asker.prompt().filter(|_| !self.screen.is_mid_line()) {
+                self.screen.ask(&prompt);
+            }
+        }
+        self.progress.line_taken = self.screen.is_mid_line();
+    }
+
+    async fn replied(&mut self, reply: io::Result<Reply>) -> Result<()> {
+        let Some(asker) = &mut self.asker else { return Ok(()) };
+        let reply = match reply {
+            Ok(Reply::Unclear) => {
+                self.screen.answered();
+                return Ok(());
+            }
+            Ok(reply) => reply,
+            // A terminal that cannot be read is not asked again.
+            Err(_) => Reply::Later,
+        };
+        let Some(question) = asker.take() else { return Ok(()) };
+        if reply == Reply::Later {
+            self.screen.close();
+            self.asker = None;
+        } else {
+            self.screen.answered();
+        }
+        let hint = |text: String| vec![(Some(Style::Warn), text), (None, question.hint())];
+        let Some(request) = question.decide(reply) else {
+            self.screen.show(Piece::Waits(hint("● still waits for approval".to_owned())));
+            return Ok(());
+        };
+        match self.progress.during(self.stopping.client.decide_approval(request)).await {
+            Ok(Ok(_)) => {}
+            // The run waits on, and others may be allowed what this one is not.
+            Ok(Err(error)) => {
+                let why = format!("! not decided: {} [{}]", one_line(&error.to_string()), error.code());
+                self.screen.show(Piece::Waits(hint(why)));
+            }
+            Err(Interrupted) => {
+                self.screen.show(Piece::Waits(hint("● still waits for approval".to_owned())));
+            }
+        }
+        Ok(())
+    }
 }
 
-enum Heard {
-    More(Followed),
-    End(Box<v1::Run>),
+/// The run after its end, with what it cost.
+async fn end(run_id: &str, client: &Client) -> Result<Heard> {
+    let run = client.wait_until_finished(run_id).await?;
+    // Only this call knows what those below it have spent.
+    let whole = client.get_run(v1::GetRunRequest { run_id: run_id.to_owned() }).await;
+    let run = whole.ok().and_then(|answer| answer.run).unwrap_or(run);
+    Ok(Heard::End(Box::new(run)))
 }
 
 /// What Ctrl-C does.

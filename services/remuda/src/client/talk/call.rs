@@ -21,6 +21,11 @@ pub(crate) fn headline(tool: &str, arguments: &Value) -> String {
         "WebSearch" => text("query"),
         "Skill" => text("skill").or_else(|| text("name")),
         "BashOutput" | "KillBash" => text("task_id"),
+        "SubAgent" => match (text("subagent_type"), text("description")) {
+            (Some(agent), Some(what)) => Some(format!("{agent}: {what}")),
+            (agent, what) => what.or(agent),
+        },
+        "AgentSwitch" => text("to"),
         "TodoWrite" => arguments["todos"].as_array().map(|todos| counted(todos.len(), "task")),
         _ => None,
     };
@@ -58,6 +63,13 @@ mod tests {
             ("Edit", json!({ "file_path": "src/main.rs", "old_string": "a" }), "src/main.rs"),
             ("Grep", json!({ "pattern": "fn main", "path": "src" }), "fn main in src"),
             ("TodoWrite", json!({ "todos": [1, 2] }), "2 tasks"),
+            (
+                "SubAgent",
+                json!({ "subagent_type": "review", "description": "read it", "prompt": "long" }),
+                "review: read it",
+            ),
+            ("SubAgent", json!({ "task_id": "ses_1", "description": "go on", "prompt": "x" }), "go on"),
+            ("AgentSwitch", json!({ "to": "build" }), "build"),
             ("github.search", json!({ "query": "x", "limit": 3 }), "limit=3 query=x"),
             ("Bash", json!({ "not_json": "{\"comm" }), "not_json={\"comm"),
             ("noop", json!({}), ""),

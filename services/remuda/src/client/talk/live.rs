@@ -8,7 +8,7 @@ use remuda_proto::v1;
 use serde_json::Value;
 
 use self::utterance::Utterance;
-use super::{Length, Line, headline, result_lines};
+use super::{Helpers, Length, Line, headline, news, result_lines};
 use crate::{
     client::json,
     output::{one_line, sanitize},
@@ -43,6 +43,10 @@ pub(crate) enum Piece {
         call: Option<(String, String)>,
         lines: Vec<Line>,
     },
+    /// What others do, or what has changed.
+    Facts(Vec<Line>),
+    /// Nothing goes on before somebody does something.
+    Waits(Vec<Line>),
     /// Anything else that matters.
     Event(Box<v1::Event>),
 }
@@ -54,11 +58,15 @@ pub(crate) struct Tally {
     pub(crate) steps: u64,
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
+    /// In millionths of a dollar.
+    pub(crate) micros: u64,
 }
 
-/// Follows one run.
+/// Follows one run, and those that work for it.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
+    run: String,
+    helpers: Helpers,
     /// Who acts: agent and model.
     acting: (String, String),
     /// What is being said.
@@ -70,20 +78,37 @@ pub(crate) struct Live {
     last_call: Option<String>,
     tally: Tally,
     activity: String,
+    /// Its wait was told of, and so is its end.
+    resumes: bool,
 }
 
 impl Live {
+    pub(crate) fn of(run: &str) -> Self {
+        Self { run: run.to_owned(), ..Self::default() }
+    }
+
     pub(crate) fn tally(&self) -> Tally {
         self.tally
     }
 
     /// What is waited for, in a few words.
     pub(crate) fn activity(&self) -> &str {
-        &self.activity
+        self.helpers.activity().unwrap_or(&self.activity)
     }
 
     pub(crate) fn event(&mut self, event: &v1::Event) -> Vec<Piece> {
+        if event.run_id != self.run {
+            let told = self.helpers.event(event);
+            return self.others(told.lines, told.waits);
+        }
         let data = json::embedded(&event.data);
+        if let Some(told) = self.helpers.about(event, &data) {
+            return self.others(told.lines, told.waits);
+        }
+        if let Some(news) = news(event, &data, &self.run) {
+            self.resumes = news.waits && event.r#type == "run.parked";
+            return self.others(news.lines, news.waits);
+        }
         match event.r#type.as_str() {
             "run.queued" => self.waits("waiting for a worker"),
             "run.started" => self.waits("starting"),
@@ -92,11 +117,16 @@ impl Live {
             "message.completed" if data["role"] == "assistant" => self.said(&data),
             "tool.started" => self.called(&data),
             "tool.completed" | "tool.failed" => self.returned(&data),
+            // What it waits for is told by itself.
+            "run.parked" if data["reason"] == "approval" => self.waits("waiting for approval"),
+            "run.parked" if data["reason"] == "children" => self.waits("waiting for other agents"),
+            "run.resumed" if !std::mem::take(&mut self.resumes) => self.waits("waiting for a worker"),
             "run.handed_over"
             | "run.attempt_lost"
             | "run.parked"
             | "run.resumed"
             | "run.cancel_requested" => {
+                self.resumes = event.r#type == "run.parked";
                 self.last_call = None;
                 vec![Piece::Event(Box::new(event.clone()))]
             }
@@ -104,7 +134,20 @@ impl Live {
         }
     }
 
+    /// Lines about what others do, or have to.
+    fn others(&mut self, lines: Vec<Line>, waits: bool) -> Vec<Piece> {
+        if lines.is_empty() {
+            return Vec::new();
+        }
+        self.last_call = None;
+        vec![if waits { Piece::Waits(lines) } else { Piece::Facts(lines) }]
+    }
+
     pub(crate) fn delta(&mut self, delta: v1::Delta) -> Vec<Piece> {
+        // Of others only what comes of it is shown.
+        if delta.run_id != self.run {
+            return Vec::new();
+        }
         match &mut self.utterance {
             Some(utterance) if utterance.message == delta.message_id => {
                 self.last_call = None;
@@ -152,6 +195,7 @@ impl Live {
         self.tally.steps += 1;
         self.tally.input_tokens += tokens("input_tokens");
         self.tally.output_tokens += tokens("output_tokens");
+        self.tally.micros += data["cost"].as_u64().unwrap_or_default();
         Vec::new()
     }
 

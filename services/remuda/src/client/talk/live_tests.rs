@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::output::Style;
 
 fn event(name: &str, data: &Value) -> v1::Event {
     v1::Event { r#type: name.into(), data: data.to_string(), ..Default::default() }
@@ -139,8 +140,43 @@ fn what_models_say_is_harmless_also_in_pieces() {
 fn tokens_are_counted() {
     let mut live = Live::default();
     let data =
-        json!({ "message": "m", "finish": "stop", "usage": { "input_tokens": 10, "output_tokens": 5 } });
+        json!({ "message": "m", "finish": "stop", "usage": { "input_tokens": 10, "output_tokens": 5 }, "cost": 7 });
     live.event(&event("model.completed", &data));
     live.event(&event("model.completed", &data));
-    assert_eq!(live.tally(), Tally { steps: 2, input_tokens: 20, output_tokens: 10 });
+    assert_eq!(live.tally(), Tally { steps: 2, input_tokens: 20, output_tokens: 10, micros: 14 });
+}
+
+#[test]
+fn helpers_stand_between_what_the_agent_says() {
+    let mut live = Live::of("root");
+    let of = |run: &str, name: &str, data: &Value| v1::Event { run_id: run.into(), ..event(name, data) };
+    let begun = json!({ "call": "t1", "session": "ses_1", "run": "run_a", "agent": "review", "description": "look" });
+    let facts = |text: &str| [Piece::Facts(vec![(Some(Style::Dim), text.to_owned())])];
+    assert_eq!(live.event(&of("root", "subagent.started", &begun)), facts("  ▸ review: look"));
+    assert_eq!(live.event(&of("root", "run.parked", &json!({ "reason": "children" }))), []);
+    let asked = json!({ "message": "m1", "agent": "review", "model": "platform/m" });
+    assert_eq!(live.event(&of("run_a", "model.started", &asked)), [], "it is not the one that answers");
+    assert_eq!(live.activity(), "review thinks");
+    let piece = v1::Delta { run_id: "run_a".into(), ..delta("m1", "text", 0, "Hm") };
+    assert_eq!(live.delta(piece), []);
+    assert_eq!(live.event(&of("run_a", "run.completed", &Value::Null)), facts("  │ review  ✓ completed"));
+    let over = json!({ "call": "t1", "session": "ses_1", "run": "run_a", "agent": "review", "state": "completed" });
+    assert_eq!(live.event(&of("root", "subagent.ended", &over)), []);
+    assert_eq!(live.event(&of("root", "run.resumed", &Value::Null)), []);
+    assert_eq!(live.tally(), Tally::default());
+}
+
+#[test]
+fn waits_are_told_and_so_is_their_end() {
+    let mut live = Live::default();
+    let request = json!({ "tool": "Bash", "arguments": { "command": "rm x" } });
+    let asked = live.event(&event("approval.requested", &json!({ "approval": "apr_1", "request": request })));
+    assert!(matches!(&asked[..], [Piece::Waits(lines)] if lines[1].1.contains("approve apr_1")), "{asked:?}");
+    assert_eq!(live.event(&event("run.parked", &json!({ "reason": "approval" }))), []);
+    assert_eq!(live.activity(), "waiting for approval");
+    assert_eq!(live.event(&event("run.resumed", &Value::Null)), []);
+    let parked = live.event(&event("run.parked", &json!({ "reason": "budget" })));
+    assert!(matches!(&parked[..], [Piece::Waits(_)]), "{parked:?}");
+    let resumed = live.event(&event("run.resumed", &Value::Null));
+    assert!(matches!(&resumed[..], [Piece::Event(_)]), "{resumed:?}");
 }

@@ -88,6 +88,11 @@ fn summary(tool: &str, output: &Value) -> (Option<Style>, Vec<String>) {
         "WebFetch" => {
             vec![number("status").map(|status| status.to_string()), text("title"), text("redirect_to")]
         }
+        "SubAgent" => {
+            let state = text("state").filter(|state| state != "completed");
+            vec![text("agent"), state, text("task_id")]
+        }
+        "AgentSwitch" => vec![text("agent").map(|agent| format!("{agent} leads from here on"))],
         "WebSearch" => vec![items("results").map(|count| counted(count, "result"))],
         _ => Vec::new(),
     };
@@ -132,6 +137,10 @@ fn body(tool: &str, output: &Value, completed: bool, length: Length) -> Vec<Line
             let hit = |value: &Value| format!("{}  {}", field(value, "title"), field(value, "url"));
             (list("results", &hit), OUTPUT_LINES)
         }
+        "SubAgent" if output["result"].is_string() => {
+            (plain(&sanitize(output["result"].as_str().unwrap_or_default())), OUTPUT_LINES)
+        }
+        "SubAgent" | "AgentSwitch" if completed => return Vec::new(),
         // The reader has the file, and the page is long: only the agent needs them.
         "Read" | "WebFetch" | "Skill" if completed && length == Length::Short => return Vec::new(),
         "Read" if output["kind"] == "image" => return Vec::new(),
@@ -205,6 +214,12 @@ mod tests {
         assert_eq!(told("Glob", &glob), ["2 files", "a", "b"]);
         let todos = json!({ "todos": [{ "content": "one", "status": "completed" }, { "content": "two" }] });
         assert_eq!(told("TodoWrite", &todos), ["done", "☒ one", "☐ two"]);
+        let helped = json!({ "task_id": "ses_1", "agent": "review", "state": "completed", "result": "All good.\n" });
+        assert_eq!(told("SubAgent", &helped), ["review · ses_1", "All good."]);
+        let begun = json!({ "task_id": "ses_1", "agent": "review", "state": "started", "note": "it comes" });
+        assert_eq!(told("SubAgent", &begun), ["review · started · ses_1"]);
+        let switched = json!({ "agent": "build", "note": "you are this agent from here on" });
+        assert_eq!(told("AgentSwitch", &switched), ["build leads from here on"]);
         assert_eq!(told("Skill", &json!("long text")), ["done"]);
         assert_eq!(told("other", &json!("text")), ["done", "text"]);
         assert_eq!(told("other", &Value::Null), ["done"]);

@@ -3,11 +3,13 @@
 //! On a terminal the agent's words appear as they come. Anywhere else only complete lines are written, and of what the agent says
 //! only its answer goes to stdout: everything else is about the run and goes to stderr.
 
+use remuda_domain::money::dollars;
 use remuda_proto::v1;
 
 use super::{
     Line, Piece, call_line,
     live::Tally,
+    painted,
     result::{Length, bounded},
     result_block,
 };
@@ -110,6 +112,10 @@ impl<S: Sheet> Screen<S> {
                 shown.extend(result_block(err, &lines));
                 self.facts(&shown);
             }
+            Piece::Facts(lines) | Piece::Waits(lines) => {
+                let shown: Vec<String> = lines.iter().map(|line| painted(err, line)).collect();
+                self.facts(&shown);
+            }
             Piece::Event(event) => self.facts(&[render::event_line(err, &event)]),
         }
     }
@@ -130,6 +136,18 @@ impl<S: Sheet> Screen<S> {
         }
         let (_, err) = self.sheet.sinks();
         self.facts(&footer(err, run, tally));
+    }
+
+    /// Begins a line that the person at the terminal goes on with.
+    pub(crate) fn ask(&mut self, question: &str) {
+        self.facts(&[]);
+        self.sheet.err(question);
+        self.is_open = true;
+    }
+
+    /// The line was ended by whoever typed its end.
+    pub(crate) fn answered(&mut self) {
+        self.is_open = false;
     }
 
     /// Ends what is shown in the middle of something.
@@ -237,12 +255,40 @@ fn footer(sink: Sink, run: &v1::Run, tally: Tally) -> Vec<String> {
     if tally.steps > 0 {
         words.push(counted(usize::try_from(tally.steps).unwrap_or(usize::MAX), "step"));
     }
-    if tally.input_tokens + tally.output_tokens > 0 {
-        words.push(format!("{} tokens in, {} out", count(tally.input_tokens), count(tally.output_tokens)));
+    let spent = run.spent.filter(|spent| spent.model_calls > 0).unwrap_or_else(|| tally.into());
+    words.extend(cost(&spent));
+    // What those below it have spent is no small thing.
+    if let Some(tree) = run.tree_spent.filter(|tree| tree.micros > spent.micros || tokens(tree) > tokens(&spent)) {
+        words.push(format!("with those below {}", cost(&tree).join(", ")));
     }
     words.push(sink.paint(Style::Dim, &one_line(&run.id)));
     let failure = render::run_failure(run).map(|failure| format!("  {failure}"));
     std::iter::once(words.join(" · ")).chain(failure).collect()
+}
+
+impl From<Tally> for v1::Total {
+    fn from(tally: Tally) -> Self {
+        let (input_tokens, output_tokens) = (tally.input_tokens, tally.output_tokens);
+        let usage = v1::Usage { input_tokens, output_tokens, ..v1::Usage::default() };
+        Self { model_calls: 0, usage: Some(usage), micros: tally.micros }
+    }
+}
+
+fn tokens(total: &v1::Total) -> u64 {
+    total.usage.map_or(0, |usage| usage.input_tokens + usage.output_tokens)
+}
+
+/// Tokens and dollars, as far as there are some.
+fn cost(total: &v1::Total) -> Vec<String> {
+    let usage = total.usage.unwrap_or_default();
+    let mut words = Vec::new();
+    if tokens(total) > 0 {
+        words.push(format!("{} tokens in, {} out", count(usage.input_tokens), count(usage.output_tokens)));
+    }
+    if total.micros > 0 {
+        words.push(dollars(total.micros));
+    }
+    words
 }
 
 #[cfg(test)]

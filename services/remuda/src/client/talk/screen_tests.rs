@@ -57,7 +57,7 @@ fn ended(answer: &str, state: RunState) -> v1::Run {
 fn shown(flowing: bool, pieces: Vec<Piece>, run: &v1::Run) -> Paper {
     let mut screen = Screen::new(Paper::default(), flowing);
     pieces.into_iter().for_each(|piece| screen.show(piece));
-    screen.finish(run, Tally { steps: 4, input_tokens: 1234, output_tokens: 56 });
+    screen.finish(run, Tally { steps: 4, input_tokens: 1234, output_tokens: 56, micros: 0 });
     assert!(!screen.is_mid_line());
     screen.sheet
 }
@@ -115,4 +115,33 @@ fn what_breaks_off_leaves_a_clean_line() {
     assert!(paper.both.starts_with("Well, I\n\n↻ "), "{}", paper.both);
     assert!(paper.both.contains("anew\n\nSure\n\n✗ failed"), "{}", paper.both);
     assert_eq!(paper.out, "Well, I\n\nSure\n");
+}
+
+#[test]
+fn the_end_says_what_it_cost() {
+    let total = |input_tokens, micros| {
+        let usage = v1::Usage { input_tokens, output_tokens: 7, ..Default::default() };
+        Some(v1::Total { model_calls: 2, usage: Some(usage), micros })
+    };
+    let mut run = ended("", RunState::Completed);
+    (run.spent, run.tree_spent) = (total(1500, 12_300), total(1500, 12_300));
+    let paper = shown(true, Vec::new(), &run);
+    assert!(paper.both.contains("· 1.5k tokens in, 7 out · $0.0123 · run_1"), "{}", paper.both);
+    run.tree_spent = total(40_000, 2_000_000);
+    let paper = shown(true, Vec::new(), &run);
+    let expected = "$0.0123 · with those below 40.0k tokens in, 7 out, $2.00 · run_1";
+    assert!(paper.both.contains(expected), "{}", paper.both);
+}
+
+#[test]
+fn a_question_gives_way_to_what_happens() {
+    let mut screen = Screen::new(Paper::default(), true);
+    screen.ask("allow it? ");
+    assert!(screen.is_mid_line());
+    screen.show(Piece::Facts(vec![(None, "  │ review  ⏺ Read  a".to_owned())]));
+    assert!(!screen.is_mid_line());
+    screen.ask("allow it? ");
+    screen.answered();
+    screen.show(Piece::Facts(vec![(None, "✓ approved".to_owned())]));
+    assert_eq!(screen.sheet.both, "allow it? \n  │ review  ⏺ Read  a\nallow it? ✓ approved\n");
 }

@@ -14,8 +14,9 @@ use crate::{
     output::{Sink, Style, one_line, sanitize},
 };
 
-/// Lines of thoughts.
+/// Lines of thoughts, and of a summary.
 const THOUGHT_LINES: usize = 6;
+const SUMMARY_LINES: usize = 12;
 
 /// Shows messages one after the other, each call with its result.
 #[derive(Debug)]
@@ -55,6 +56,13 @@ impl Transcript {
         };
         let mut lines = Vec::new();
         match message.role.as_str() {
+            // Said by nobody: it stands for what was said before.
+            _ if parts.iter().any(|part| part["type"] == "summary") => {
+                for part in &parts {
+                    self.part(part, &mut lines);
+                }
+                return lines;
+            }
             "tool" => {
                 for part in &parts {
                     self.part(part, &mut lines);
@@ -138,6 +146,14 @@ impl Transcript {
                     sink.paint(Style::Dim, &format!("{lead} {line}"))
                 }));
             }
+            Some("summary") => {
+                self.begin(lines);
+                lines.push(sink.paint(Style::Dim, "↻ summary, sent to models instead of what was said before"));
+                let text = sanitize(part["text"].as_str().unwrap_or_default());
+                let text: Vec<Line> = text.lines().map(|line| (None, line.to_owned())).collect();
+                let shown = bounded(text, SUMMARY_LINES, self.length).into_iter();
+                lines.extend(shown.map(|(_, line)| sink.paint(Style::Dim, &format!("  {line}"))));
+            }
             Some("image") => lines.push(sink.paint(Style::Dim, &format!("  [{}]", image(&part["image"])))),
             Some("tool_use") => {
                 let call = &part["call"];
@@ -183,6 +199,10 @@ pub(crate) fn message_lines(sink: Sink, parts: &Value) -> Vec<String> {
             Some("reasoning") => {
                 let thoughts = plain(&part["reasoning"]["text"]);
                 lines.extend(thoughts.lines().map(|line| sink.paint(Style::Dim, &format!("✻ {line}"))));
+            }
+            Some("summary") => {
+                let text = plain(&part["text"]);
+                lines.extend(text.lines().map(|line| sink.paint(Style::Dim, &format!("↻ {line}"))));
             }
             Some("image") => lines.push(sink.paint(Style::Dim, &format!("[{}]", image(&part["image"])))),
             Some("tool_use") => {
@@ -273,5 +293,40 @@ mod tests {
         let inline = json!({ "type": "image", "image": { "source": "inline", "media_type": "image/png", "data": "AAAA" } });
         let messages = [message("user", &json!([{ "type": "text", "text": "look" }, inline]))];
         assert_eq!(shown(&messages, Length::Short), "❯ look\n  [image/png of 3 bytes]");
+    }
+
+    #[test]
+    fn summaries_are_known_as_such() {
+        let summary = json!([{ "type": "summary", "text": "It was\nlong.\u{1b}[2J", "through": "msg_1" }]);
+        let messages = [
+            message("user", &json!([{ "type": "text", "text": "hi" }])),
+            message("user", &summary),
+            message("assistant", &json!([{ "type": "text", "text": "Yes." }])),
+        ];
+        let expected = "\
+❯ hi
+
+↻ summary, sent to models instead of what was said before
+  It was
+  long.
+
+● build
+
+  Yes.";
+        assert_eq!(shown(&messages, Length::Short), expected);
+    }
+
+    #[test]
+    fn delegated_work_can_be_looked_up() {
+        let call = json!({ "id": "t1", "tool": "SubAgent", "arguments": { "subagent_type": "review", "description": "read" } });
+        let output =
+            json!({ "task_id": "ses_1", "agent": "review", "state": "completed", "result": "Fine." });
+        let outcome = json!({ "id": "t1", "tool": "SubAgent", "status": "completed", "output": output });
+        let messages = [
+            message("assistant", &json!([{ "type": "tool_use", "call": call }])),
+            message("tool", &json!([{ "type": "tool_result", "outcome": outcome }])),
+        ];
+        let expected = "● build\n\n⏺ SubAgent  review: read\n  ⎿ review · ses_1\n    Fine.";
+        assert_eq!(shown(&messages, Length::Short), expected);
     }
 }
