@@ -21,8 +21,9 @@ pub(crate) const ROOT: &str = "/work/space";
 /// Rules as `deny rm *, allow edit:docs/*`: for bash unless a permission is named.
 pub(crate) fn rules(text: &str) -> Vec<PermissionRule> {
     let rule = |rule: &str| {
-        let (action, rest) = rule.split_once(' ').unwrap();
-        let action = PermissionAction::ALL.into_iter().find(|it| it.as_str() == action).unwrap();
+        let Some((action, rest)) = rule.split_once(' ') else { panic!("no rule: {rule}") };
+        let action = PermissionAction::ALL.into_iter().find(|it| it.as_str() == action);
+        let Some(action) = action else { panic!("no action: {rule}") };
         let named = rest
             .split_once(':')
             .filter(|(name, _)| name.chars().all(|c| c.is_alphanumeric() || "_*".contains(c)));

@@ -33,7 +33,7 @@ fn repair_shop(directory: &Path) -> PathBuf {
     copy
 }
 
-fn copy_tree(from: &Path, to: &Path) {
+pub(crate) fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
@@ -46,7 +46,7 @@ fn copy_tree(from: &Path, to: &Path) {
 }
 
 /// What was said in a session, without ids and times.
-async fn transcript(cli: &Cli, session: &str) -> Vec<String> {
+pub(crate) async fn transcript(cli: &Cli, session: &str) -> Vec<String> {
     let messages = cli.json(&["sessions", "messages", session]).await;
     messages.iter().flat_map(lines).collect()
 }

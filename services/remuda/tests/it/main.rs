@@ -24,4 +24,5 @@ mod reflection;
 mod sandboxes;
 mod split;
 mod start;
+mod team;
 mod wire;

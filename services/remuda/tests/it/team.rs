@@ -1,0 +1,127 @@
+//! Planner, builder and reviewer (`examples/team`): one hands over to the other, who has its work reviewed.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use remuda_domain::RunState;
+use remuda_testkit::{nats_binaries, wait_for};
+
+use crate::{
+    agents::{copy_tree, transcript},
+    api::{finished, history, state},
+    cluster::Cluster,
+    harness::{Cli, Dev, PATIENCE, pids, temporary_directory, wait_until_gone},
+};
+
+const REQUEST: &str = "count.sh should be able to count lines, with -l.";
+
+fn copy_of_the_example(directory: &Path) -> PathBuf {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/team");
+    let copy = directory.join("team");
+    copy_tree(&example, &copy);
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    copy
+}
+
+/// Has the team work, as a user would, and checks what it did.
+async fn build(cli: &Cli, team: &Path) -> Vec<String> {
+    let done = cli.run(&["run", REQUEST, "--session", "team", "--dir", team.to_str().unwrap()]).await;
+    assert_eq!(done.code, 0, "{}\n{}", done.stdout, done.stderr);
+    assert!(done.stdout.contains("the comment the reviewer missed is there"), "{}", done.stdout);
+    let program = fs::read_to_string(team.join("count.sh")).unwrap();
+    assert!(program.contains("or with -l how many lines"), "{program}");
+    let tested = std::process::Command::new("sh").arg("test.sh").current_dir(team).output().unwrap();
+    assert!(String::from_utf8_lossy(&tested.stdout).contains("0 failed"), "{tested:?}");
+    let told = transcript(cli, "team").await;
+    // Ids of sessions differ from run to run.
+    told.into_iter().map(|line| line.split("task_id").next().unwrap_or_default().to_owned()).collect()
+}
+
+/// Who spoke, and what happened between agents.
+async fn check_the_story(cli: &Cli) {
+    let client = cli.client();
+    let events = history(&client, "team").await;
+    let names: Vec<&str> = events.iter().map(|event| event.r#type.as_str()).collect();
+    let place = |name: &str| {
+        names.iter().position(|it| *it == name).unwrap_or_else(|| panic!("there is no {name} in {names:?}"))
+    };
+    let order = ["agent.switched", "subagent.started", "run.parked", "run.resumed", "subagent.ended", "run.completed"];
+    assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{names:?}");
+    let run = cli.json(&["runs", "list", "--session", "team"]).await.remove(0);
+    assert_eq!(run["state"], "completed", "{run}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_team_builds_what_was_asked_for_on_one_slot_and_on_a_cluster() {
+    let (first, second) = (temporary_directory(), temporary_directory());
+    let dev = Dev::start_with(&["--set", "worker.slots=1"]).await;
+    let embedded = build(&dev.cli, &copy_of_the_example(first.path())).await;
+    check_the_story(&dev.cli).await;
+
+    let mut cluster = Cluster::start(&nats_binaries().remove(0), 0).await;
+    cluster.workers.push(cluster.services.serve(&["worker"], &[("REMUDA_WORKER__SLOTS", "1")]).await);
+    let split = build(&cluster.cli, &copy_of_the_example(second.path())).await;
+    check_the_story(&cluster.cli).await;
+    assert_eq!(split, embedded);
+}
+
+/// A workspace in which a lead delegates to workers who run a long command each.
+fn slow_team(directory: &Path) -> PathBuf {
+    let root = directory.join("slow");
+    let write = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let agent = |name: &str, more: &str| {
+        write(
+            &format!(".openharness/agents/{name}.md"),
+            &format!("---\nmodel: workspace/{name}\n{more}\n---\nYou are {name}.\n"),
+        );
+        write(
+            &format!(".openharness/models/{name}.yaml"),
+            &format!("{name}: {{ provider: scripted, name: ../{name}.yaml }}\n"),
+        );
+    };
+    agent("lead", "subagents: [digger]");
+    agent("digger", "mode: subagent\nsubagents: [helper]");
+    agent("helper", "mode: subagent");
+    write(".openharness/settings.yaml", "default_agent: lead\n");
+    let delegate = |to: &str| {
+        format!("turns:\n  - {{ when: {{ turn: 1 }}, call: [{{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}, {{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}] }}\notherwise: {{ say: dug }}\n")
+    };
+    write(".openharness/lead.yaml", &delegate("digger"));
+    write(".openharness/digger.yaml", &delegate("helper"));
+    write(
+        ".openharness/helper.yaml",
+        "turns:\n  - { when: { turn: 1 }, call: [{ tool: Bash, arguments: { command: \"sleep 600 & echo $! >> pids; wait\" } }] }\n",
+    );
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    root
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelling_the_root_leaves_no_run_alive_and_no_process_behind() {
+    let place = temporary_directory();
+    let root = slow_team(place.path());
+    let dev = Dev::start().await;
+    let submitted = dev.cli.run(&["run", "dig", "--session", "dig", "--dir", root.to_str().unwrap(), "--detach"]).await;
+    let run = submitted.stdout.trim().to_owned();
+    let file = root.join("pids").to_str().unwrap().to_owned();
+    // Both diggers delegate twice: four commands.
+    wait_for("the commands", PATIENCE, || std::future::ready(pids(&file).len() == 4)).await;
+    let cancelled = dev.cli.run(&["runs", "cancel", &run]).await;
+    assert_eq!(cancelled.code, 0, "{}", cancelled.stderr);
+    let client = dev.client();
+    assert_eq!(state(&finished(&client, &run).await), RunState::Cancelled);
+    wait_until_gone(&pids(&file)).await;
+    let runs = dev.cli.json(&["runs", "list"]).await;
+    assert_eq!(runs.len(), 7, "{runs:?}");
+    for below in &runs {
+        let id = below["id"].as_str().unwrap();
+        assert_eq!(state(&finished(&client, id).await), RunState::Cancelled, "{below}");
+    }
+}
