@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use remuda_domain::{Code, error::Result, limits};
 use remuda_proto::v1::{
-    self, approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient, meta_service_client::MetaServiceClient,
-    run_service_client::RunServiceClient, session_service_client::SessionServiceClient,
-    workspace_service_client::WorkspaceServiceClient,
+    self, approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
+    meta_service_client::MetaServiceClient, run_service_client::RunServiceClient,
+    session_service_client::SessionServiceClient, workspace_service_client::WorkspaceServiceClient,
 };
 use tonic::Request;
 

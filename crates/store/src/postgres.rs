@@ -2,10 +2,14 @@
 
 #[path = "shared/approvals.rs"]
 mod approvals;
+#[path = "shared/below.rs"]
+mod below;
 #[path = "shared/budgets.rs"]
 mod budgets;
 #[path = "shared/cancel.rs"]
 mod cancel;
+#[path = "shared/children.rs"]
+mod children;
 #[path = "shared/claim.rs"]
 mod claim;
 #[path = "shared/commit.rs"]
@@ -21,6 +25,8 @@ mod identity;
 mod lock;
 #[path = "shared/ownership.rs"]
 mod ownership;
+#[path = "shared/park.rs"]
+mod park;
 #[path = "shared/recover.rs"]
 mod recover;
 #[path = "shared/runs.rs"]
@@ -29,12 +35,18 @@ mod runs;
 mod sandboxes;
 #[path = "shared/sessions.rs"]
 mod sessions;
+#[path = "shared/spending.rs"]
+mod spending;
 #[path = "shared/store.rs"]
 mod store;
 #[path = "shared/submit.rs"]
 mod submit;
 #[path = "shared/tasks.rs"]
 mod tasks;
+#[path = "shared/ties.rs"]
+mod ties;
+#[path = "shared/totals.rs"]
+mod totals;
 #[path = "shared/trees.rs"]
 mod trees;
 #[path = "shared/writes.rs"]

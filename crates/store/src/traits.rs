@@ -188,10 +188,10 @@ pub trait Runs {
     async fn list_queue(&self, tenant: TenantId, session: SessionId, page: &PageRequest)
     -> Result<Page<Run>>;
     async fn list_steps(&self, tenant: TenantId, run: RunId) -> Result<Vec<Step>>;
-    /// Asks for a run to stop: one that nobody executes (waiting, parked, or its worker is lost) ends at once, an executing
-    /// one is marked for its owner.
+    /// Asks for a run to stop, and all below it: one that nobody executes (waiting, parked, or its worker is lost) ends at
+    /// once, an executing one is marked for its owner.
     async fn request_cancel(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<Cancelled>;
-    /// The same for every unfinished run of a session, or of the whole tree of sessions below it.
+    /// The same for every unfinished run of a session and the runs below these, or of the whole tree of sessions below it.
     async fn cancel_session(
         &self,
         tenant: TenantId,
@@ -240,6 +240,8 @@ pub struct Submitted {
     pub interrupted: Vec<RunId>,
     /// Whom to tell that its current run should stop.
     pub signal: Option<(WorkerId, RunId)>,
+    /// What became of the runs below the interrupted ones, and of those that waited for them.
+    pub below: CancelledRuns,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -256,6 +258,8 @@ pub struct Cancelled {
     pub change: SessionChange,
     /// The owner to tell, when the run executes.
     pub signal: Option<WorkerId>,
+    /// What became of the runs below it, and of the one that waited for it.
+    pub below: CancelledRuns,
 }
 
 /// How far a request about a session goes.
@@ -302,7 +306,7 @@ pub struct Situation {
 /// Runs below runs. A child is made by a commit of its parent ([`Commit::children`]), in a session of its own.
 #[async_trait]
 pub trait Trees {
-    /// How these runs stand, in no order. Runs that do not exist are left out.
+    /// How these runs stand, in no order. Runs that do not exist are left out. Only one that has ended has an answer.
     async fn look_at_children(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<ChildReport>>;
     /// Lets a parked run go on if what it waits for has come ([`Parking`]). Called with every end of a child; nothing happens,
     /// and nothing is wrong, if the run is not parked or has to wait on.
@@ -399,7 +403,7 @@ pub trait Budgets {
     /// the amount replaces the earlier one. It is given back with what the step [spent](Commit::spent), or with the run's end.
     async fn reserve(&self, fence: Fence, run: RunId, step: StepId, amount: Amount) -> Result<Reserved>;
     /// Changes a limit, or makes one, and lets runs go on that wait for it and now have room. Fails with `run_not_found` or
-    /// `session_not_found`.
+    /// `session_not_found`, and with `not_parked` for a run that is over.
     async fn set_budget(&self, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange>;
 }
 
@@ -435,7 +439,8 @@ pub trait Ownership {
     /// nothing was written. The event that reports the end is the store's to append. Concurrent calls are committed
     /// together.
     async fn commit(&self, commit: Commit) -> Result<Committed>;
-    /// Gives ownership up, whatever the session's current run is; that run goes back to the head of the line.
+    /// Gives ownership up, whatever the session's current run is; that run goes back to the head of the line. Should it end
+    /// instead, whoever waits for it hears of it with the next [`Fleet::resume_ready`].
     async fn release(&self, fence: Fence) -> Result<SessionChange>;
     /// Notes that the owner knows of a request to stop its current run. Noting it twice appends no second event.
     async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Vec<Event>>;
@@ -453,7 +458,8 @@ pub enum Claim {
     },
     /// No run waits, or there is no such session.
     NothingToDo,
-    /// The session was still recorded as a lost worker's. It was taken back, which may have ended its run: ask again.
+    /// The session was still recorded as a lost worker's. It was taken back, which may have ended its run: ask again. Whoever waits
+    /// for that run hears of it with the next [`Fleet::resume_ready`].
     TakenBack(SessionChange),
 }
 
@@ -593,7 +599,7 @@ pub struct Committed {
     pub released: bool,
     /// Sessions of new children, to be woken.
     pub children: Vec<SessionChange>,
-    /// After an end: the run that may wait for this one, see [`Trees::settle_parked`].
+    /// After an end, also one that came of a hand-over: the run that may wait for this one, see [`Trees::settle_parked`].
     pub parent: Option<RunId>,
     /// After an end: there are unfinished runs below it, see [`Trees::cancel_children`].
     pub has_children: bool,

@@ -1,6 +1,10 @@
 //! Rows as they are written.
 
-use remuda_domain::{RunState, run::ParkReason};
+use remuda_domain::{
+    RunState,
+    budget::{Amount, Limit, Spent},
+    run::ParkReason,
+};
 use uuid::Uuid;
 
 use crate::time::DbTime;
@@ -25,6 +29,50 @@ pub(crate) struct RunInsert {
     pub(crate) created_at: DbTime,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) traceparent: Option<String>,
+    pub(crate) parent: Option<Uuid>,
+    pub(crate) budget: Option<Uuid>,
+}
+
+/// A session of a child run as it is inserted. What it does not say is its parent's.
+#[derive(Debug)]
+pub(crate) struct ChildInsert {
+    pub(crate) id: Uuid,
+    pub(crate) parent: Uuid,
+    pub(crate) title: String,
+    pub(crate) agent: String,
+    pub(crate) model: Option<String>,
+    pub(crate) permissions: Option<String>,
+    pub(crate) created_at: DbTime,
+}
+
+/// A question to people as it is inserted.
+#[derive(Debug)]
+pub(crate) struct ApprovalInsert {
+    pub(crate) id: Uuid,
+    pub(crate) tenant: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) run: Uuid,
+    pub(crate) request: String,
+    pub(crate) created_at: DbTime,
+    pub(crate) expires_at: Option<DbTime>,
+}
+
+/// A limit as it is inserted, for a run or a session.
+#[derive(Debug)]
+pub(crate) struct BudgetInsert {
+    pub(crate) id: Uuid,
+    pub(crate) tenant: Uuid,
+    /// The next budget above.
+    pub(crate) parent: Option<Uuid>,
+    pub(crate) limit: Limit,
+    pub(crate) spent: Amount,
+}
+
+/// What a run's question cost.
+#[derive(Debug)]
+pub(crate) struct SpentWrite {
+    pub(crate) run: Uuid,
+    pub(crate) spent: Spent,
 }
 
 /// The end of a run as it is written.
@@ -40,6 +88,8 @@ pub(crate) struct RunFinish {
     pub(crate) attempts: i32,
     pub(crate) lost_attempts: i32,
     pub(crate) stopped_at: Option<DbTime>,
+    /// How long it was parked when it ended.
+    pub(crate) paused_ms: i64,
 }
 
 /// A run that goes back to the head of its line, or waits there as data.
@@ -48,7 +98,19 @@ pub(crate) struct RunReturn {
     pub(crate) id: Uuid,
     pub(crate) started_at: Option<DbTime>,
     pub(crate) lost_attempts: i32,
-    pub(crate) parked: Option<(ParkReason, DbTime)>,
+    pub(crate) parked: Option<ParkWrite>,
+}
+
+/// What a parked run waits for, as it is written.
+#[derive(Debug)]
+pub(crate) struct ParkWrite {
+    pub(crate) reason: ParkReason,
+    pub(crate) at: DbTime,
+    /// Runs and approvals, and how many of them have to come.
+    pub(crate) awaited: Vec<Uuid>,
+    pub(crate) needed: Option<i32>,
+    /// What could not be reserved.
+    pub(crate) amount: Option<Amount>,
 }
 
 impl RunReturn {

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use remuda_domain::{Code, Cursor, Event, EventBody, RunId, SessionId, TenantId, error::Result, event::Delta};
+use remuda_domain::{
+    Code, Cursor, Event, EventBody, RunId, SessionId, TenantId, error::Result, event::Delta,
+};
 use remuda_store::Store;
 
 use crate::{

@@ -60,7 +60,8 @@ impl Reader {
         let deltas = if wish.deltas { Some(source.deltas(session, run).await) } else { None };
         let follower = source.follow(session, after).await?;
         let root = Lane::new(follower, deltas, run.map(|run| vec![run]));
-        let mut tree = wish.tree.map(|cursors| Tree::new(source.clone(), (session, run), cursors, wish.deltas));
+        let mut tree =
+            wish.tree.map(|cursors| Tree::new(source.clone(), (session, run), cursors, wish.deltas));
         // What works for a run is told by its events, unless these lie before the cursor.
         if let Some(tree) = tree.as_mut().filter(|_| run.is_some() && after > 0) {
             tree.discover().await?;

@@ -1,10 +1,16 @@
 //! `StreamService` over gRPC.
 
-use std::{collections::{BTreeMap, HashMap}, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{Stream, StreamExt as _, stream};
 use remuda_domain::{
-    Code, Cursor, Error, RunId, SessionId, TenantId, error::Result, identity::Scope, limits, session::SessionRef,
+    Code, Cursor, Error, RunId, SessionId, TenantId, error::Result, identity::Scope, limits,
+    session::SessionRef,
 };
 use remuda_grpc::{Gate, limited, log_and_convert};
 use remuda_proto::v1::{

@@ -228,7 +228,9 @@ impl Tree {
         heard.rotate_left(self.turn);
         let (said, _, _) = select_all(heard).await;
         let (session, heard) = said?;
-        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.session() == session) else { return Ok(None) };
+        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.session() == session) else {
+            return Ok(None);
+        };
         match heard {
             Heard::Followed(Followed::Events(events)) => lane.accept(events),
             Heard::Followed(Followed::CaughtUp) => {}

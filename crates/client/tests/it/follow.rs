@@ -175,15 +175,8 @@ async fn every_session_below_is_resumed_where_it_was() {
         .await
         .unwrap();
     let at = |session: &str, cursor| (session.to_owned(), cursor);
-    let expected = [
-        at("", 1),
-        at("ses_a", 1),
-        at("ses_b", 1),
-        at("ses_a", 2),
-        at("", 2),
-        at("ses_b", 2),
-        at("", 3),
-    ];
+    let expected =
+        [at("", 1), at("ses_a", 1), at("ses_b", 1), at("ses_a", 2), at("", 2), at("ses_b", 2), at("", 3)];
     assert_eq!(seen, expected, "a terminal event below does not end the stream");
     assert_eq!(server.seen().cursors, [0, 2]);
     let again = vec![at("ses_a", 2), at("ses_b", 1)];

@@ -7,9 +7,9 @@ use crate::lab::Lab;
 
 const TURNS: &str = r#"
 turns:
-  - { when: { turn: 1 }, say: One., usage: { input: 1000, output: 500 }, call: [{ tool: Bash, arguments: { command: "echo one >> made" } }] }
-  - { when: { turn: 2 }, say: Two., usage: { input: 1000, output: 500 }, call: [{ tool: Bash, arguments: { command: "echo two >> made" } }] }
-otherwise: { say: Three., usage: { input: 1000, output: 500 } }
+  - { when: { turn: 1 }, say: One., usage: { input: 10000, output: 5000 }, call: [{ tool: Bash, arguments: { command: "echo one >> made" } }] }
+  - { when: { turn: 2 }, say: Two., usage: { input: 10000, output: 5000 }, call: [{ tool: Bash, arguments: { command: "echo two >> made" } }] }
+otherwise: { say: Three., usage: { input: 10000, output: 5000 } }
 "#;
 
 fn tokens(tokens: u64) -> Limit {
@@ -26,27 +26,27 @@ async fn lab(frontmatter: &str) -> Lab {
 #[tokio::test]
 async fn a_run_waits_when_its_budget_is_used_up_and_goes_on_when_it_is_raised() {
     let mut lab = lab("").await;
-    lab.budget = Some(tokens(3_400));
+    lab.budget = Some(tokens(31_000));
     let id = lab.submit("please").await;
     lab.drive().await;
     let run = lab.run(id).await;
     assert_eq!((run.state, run.parked.map(|parked| parked.reason)), (RunState::Parked, Some(ParkReason::Budget)));
     assert_eq!(lab.read("made"), "one\ntwo\n");
     let budget = run.budget.unwrap();
-    assert_eq!((budget.spent.tokens, budget.reserved.tokens), (3_000, 0));
+    assert_eq!((budget.spent.tokens, budget.reserved.tokens), (30_000, 0));
     assert_eq!(run.spent.model_calls, 2);
 
-    let little = lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(3_401)).await.unwrap();
+    let little = lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(31_001)).await.unwrap();
     assert!(little.resumed.is_empty());
     assert_eq!(lab.drive().await, 0);
-    let enough = lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(20_000)).await.unwrap();
+    let enough = lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(200_000)).await.unwrap();
     assert_eq!(enough.resumed, [id]);
     lab.drive().await;
     let run = lab.run(id).await;
     assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("Three.")), "{:?}", run.failure);
-    assert_eq!(run.budget.unwrap().spent.tokens, 4_500);
+    assert_eq!(run.budget.unwrap().spent.tokens, 45_000);
     // A dollar for a million tokens of input, two for output.
-    assert_eq!(run.spent.micros, 3 * (1_000 + 2 * 500));
+    assert_eq!(run.spent.micros, 3 * (10_000 + 2 * 5_000));
     assert_eq!(lab.read("made"), "one\ntwo\n", "nothing was done twice");
 }
 
@@ -58,19 +58,19 @@ async fn children_spend_from_the_same_purse() {
     lab.write_other("lead", "max_tokens: 100\nsubagents: [payer]", lead);
     lab.write(".openharness/agents/payer.md", "---\nmode: all\nmodel: workspace/payer\nmax_tokens: 500\n---\nYou are payer.\n");
     lab.write(".openharness/settings.yaml", "default_agent: lead\n");
-    lab.budget = Some(tokens(3_600));
+    lab.budget = Some(tokens(31_200));
     let id = lab.submit("please").await;
     lab.drive().await;
     let run = lab.run(id).await;
     assert_eq!(run.parked.map(|parked| parked.reason), Some(ParkReason::Children));
-    assert_eq!(run.budget.unwrap().spent.tokens, 200 + 3_000, "the child waits for its third question");
-    lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(50_000)).await.unwrap();
+    assert_eq!(run.budget.unwrap().spent.tokens, 200 + 30_000, "the child waits for its third question");
+    lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(200_000)).await.unwrap();
     lab.drive().await;
     let run = lab.run(id).await;
     assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("done")), "{:?}", run.failure);
     let (own, tree) = lab.store.run_totals(lab.tenant, id).await.unwrap();
     assert_eq!((own.model_calls, tree.model_calls), (2, 5));
-    assert_eq!(run.budget.unwrap().spent.tokens, 400 + 4_500);
+    assert_eq!(run.budget.unwrap().spent.tokens, 400 + 45_000);
 }
 
 #[tokio::test]

@@ -27,10 +27,14 @@ pub(crate) const NOW: &str = "clock_timestamp()";
 pub(crate) const IN_MICROS_2: &str = "clock_timestamp() + $2 * interval '1 microsecond'";
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000000)::bigint";
+/// Microseconds until `expires_at`.
+pub(crate) const EXPIRY_LEFT: &str = "(EXTRACT(EPOCH FROM expires_at - clock_timestamp()) * 1000000)::bigint";
 pub(crate) const A_MINUTE_AGO: &str = "clock_timestamp() - interval '1 minute'";
 /// The time of a run `r` that started is over.
 pub(crate) const OVERDUE: &str =
     "r.started_at + (r.timeout_ms + r.paused_ms) * interval '1 millisecond' <= clock_timestamp()";
+/// What follows a column that has to be among the ids of `$1`, which [`id_list`] makes.
+pub(crate) const AMONG_1: &str = "= ANY($1)";
 pub(crate) const MAX_BATCH: usize = 512;
 
 /// A stuck statement or a forgotten transaction must not hold row locks for ever.
@@ -85,6 +89,21 @@ pub(crate) async fn begin(pool: &DbPool) -> Result<Transaction<'static, Db>> {
 /// A transaction that only reads, and sees one moment.
 pub(crate) async fn snapshot(pool: &DbPool) -> Result<Transaction<'static, Db>> {
     pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.map_err(db)
+}
+
+/// Many ids as one parameter, for [`AMONG_1`].
+pub(crate) fn id_list(ids: &[Uuid]) -> Result<Vec<Uuid>> {
+    Ok(ids.to_vec())
+}
+
+/// Locks budgets in the order of their ids. Sessions are locked before them, never after.
+pub(crate) async fn lock_budgets(connection: &mut Connection, ids: &[Uuid]) -> Result<()> {
+    query("SELECT 1 FROM budgets WHERE id = ANY($1) ORDER BY id FOR UPDATE")
+        .bind(ids)
+        .fetch_all(connection)
+        .await
+        .map_err(db)?;
+    Ok(())
 }
 
 /// Locks sessions in the order of their ids, so that two transactions never wait for each other in a circle.
@@ -144,11 +163,12 @@ fn times(times: &[Option<DbTime>]) -> Vec<Option<remuda_domain::Timestamp>> {
 
 pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert]) -> Result<()> {
     query(
-        "INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, idempotency_key, traceparent) \
-         SELECT id, tenant_id, session_id, seq, 0, input, timeout_ms, created_at, key, traceparent \
+        "INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, idempotency_key, traceparent, \
+         parent_run, budget_id) \
+         SELECT id, tenant_id, session_id, seq, 0, input, timeout_ms, created_at, key, traceparent, parent_run, budget_id \
          FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::timestamptz[], \
-         $8::text[], $9::text[]) \
-         AS n (id, tenant_id, session_id, seq, input, timeout_ms, created_at, key, traceparent)",
+         $8::text[], $9::text[], $10::uuid[], $11::uuid[]) \
+         AS n (id, tenant_id, session_id, seq, input, timeout_ms, created_at, key, traceparent, parent_run, budget_id)",
     )
     .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.tenant).collect::<Vec<_>>())
@@ -159,6 +179,8 @@ pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert])
     .bind(runs.iter().map(|run| run.created_at.0).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.idempotency_key.as_deref()).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.traceparent.as_deref()).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.parent).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.budget).collect::<Vec<_>>())
     .execute(connection)
     .await
     .map_err(db)?;
@@ -219,7 +241,7 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root, s.execution, s.agent, s.model FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
+        ", w.root, s.execution, s.agent, s.model, s.permissions, s.depth, s.budget_id AS session_budget FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
          JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
          WHERE session_id = wanted.id AND state < 10 ORDER BY seq LIMIT 1) r"
     ))
@@ -234,10 +256,11 @@ pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish])
     query(
         "UPDATE runs r SET state = n.state, started_at = coalesce(n.started_at, r.started_at), \
          finished_at = n.finished_at, failure = n.failure, last_steps = n.last_steps, attempts = r.attempts + n.attempts, \
-         lost_attempts = r.lost_attempts + n.lost, cancel_stopped_at = n.stopped_at, parked = NULL, parked_at = NULL \
+         lost_attempts = r.lost_attempts + n.lost, cancel_stopped_at = n.stopped_at, parked = NULL, parked_at = NULL, \
+         paused_ms = r.paused_ms + n.paused \
          FROM unnest($1::uuid[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], \
-         $7::integer[], $8::integer[], $9::timestamptz[]) \
-         AS n (id, state, started_at, finished_at, failure, last_steps, attempts, lost, stopped_at) \
+         $7::integer[], $8::integer[], $9::timestamptz[], $10::bigint[]) \
+         AS n (id, state, started_at, finished_at, failure, last_steps, attempts, lost, stopped_at, paused) \
          WHERE r.id = n.id AND r.state + 0 < 10",
     )
     .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
@@ -249,6 +272,7 @@ pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish])
     .bind(runs.iter().map(|run| run.attempts).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.lost_attempts).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.stopped_at.map(|at| at.0)).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.paused_ms).collect::<Vec<_>>())
     .execute(connection)
     .await
     .map_err(db)?;

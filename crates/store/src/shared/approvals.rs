@@ -1,33 +1,261 @@
 //! Calls that wait for a person.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use remuda_domain::{
-    ApprovalId, Code, Error, TenantId,
-    approval::{Answer, Approval},
+    ApprovalId, Code, Error, Event, EventBody, RunId, TenantId, Timestamp,
+    approval::{Answer, Approval, ApprovalState, Decision},
     error::Result,
+    event::NewEvent,
     identity::Principal,
+    limits,
     page::{Page, PageRequest},
+    permission::PermissionRule,
+};
+use sqlx::{AssertSqlSafe, QueryBuilder, query, query_as, query_scalar};
+use uuid::Uuid;
+
+use super::{
+    dialect::{self, AMONG_1, Connection, Db, NOW, id_list},
+    lock::lock,
+    park::Waiting,
+    recover, sessions,
+    store::{Context, SqlStore},
+    writes::{self, Writes},
+};
+use crate::{
+    ApprovalFilter, Approvals, Decided, SessionChange, TakenBack,
+    error::{db, json},
+    rows::{self, ApprovalRow, LockedHead},
+    written::ApprovalInsert,
 };
 
-use super::store::SqlStore;
-use crate::{ApprovalFilter, Approvals, Decided};
+macro_rules! approval_columns {
+    () => {
+        "id, tenant_id, session_id, run_id, state, request, decision, created_at, expires_at"
+    };
+}
+
+fn not_found() -> Error {
+    Error::new(Code::ApprovalNotFound, "there is no such approval").at("approval_id")
+}
+
+async fn load_row(
+    connection: &mut Connection,
+    tenant: TenantId,
+    approval: ApprovalId,
+) -> Result<ApprovalRow> {
+    let row: Option<ApprovalRow> =
+        query_as(concat!("SELECT ", approval_columns!(), " FROM approvals WHERE id = $1 AND tenant_id = $2"))
+            .bind(approval.as_uuid())
+            .bind(tenant.as_uuid())
+            .fetch_optional(connection)
+            .await
+            .map_err(db)?;
+    row.ok_or_else(not_found)
+}
+
+pub(super) async fn insert(connection: &mut Connection, approval: &ApprovalInsert) -> Result<()> {
+    query(
+        "INSERT INTO approvals (id, tenant_id, session_id, run_id, state, request, created_at, expires_at) \
+         VALUES ($1, $2, $3, $4, 'pending', $5, $6, $7)",
+    )
+    .bind(approval.id)
+    .bind(approval.tenant)
+    .bind(approval.session)
+    .bind(approval.run)
+    .bind(approval.request.as_str())
+    .bind(approval.created_at)
+    .bind(approval.expires_at)
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+/// Writes that an approval is pending no longer, and returns the event that says so.
+async fn close(connection: &mut Connection, approval: &Approval, at: Timestamp) -> Result<NewEvent> {
+    query("UPDATE approvals SET state = $2, decision = $3 WHERE id = $1")
+        .bind(approval.id.as_uuid())
+        .bind(approval.state.as_str())
+        .bind(approval.decision.as_ref().map(json).transpose()?)
+        .execute(connection)
+        .await
+        .map_err(db)?;
+    let decision = approval.decision.as_ref();
+    let body = EventBody::ApprovalDecided {
+        approval: approval.id,
+        call: approval.request.call,
+        state: approval.state,
+        by: decision.map(|decision| decision.by.clone()),
+        message: decision.map(|decision| decision.message.clone()).unwrap_or_default(),
+    };
+    Ok(NewEvent { run: Some(approval.run), at, body })
+}
+
+/// Lets the run of an approval go on, if it is parked and nothing else is missing.
+async fn resume(
+    connection: &mut Connection,
+    locked: &mut LockedHead,
+    run: RunId,
+    at: Timestamp,
+    writes: &mut Writes,
+) -> Result<Vec<Event>> {
+    let Some(waiting) = Waiting::load(connection, run.as_uuid()).await? else { return Ok(Vec::new()) };
+    if !waiting.is_over(connection, run.as_uuid(), false).await? {
+        return Ok(Vec::new());
+    }
+    waiting.end(connection, locked, run, at, writes).await
+}
+
+async fn decide(context: &Context, caller: &Principal, id: ApprovalId, answer: &Answer) -> Result<Decided> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let session = load_row(&mut tx, caller.tenant, id).await?.session_id;
+    let mut locked = lock(&mut tx, std::iter::once(session)).await?;
+    let mut approval = load_row(&mut tx, caller.tenant, id).await?.into_approval()?;
+    let at = locked.at;
+    approval.check(caller, answer, at)?;
+    approval.state = if answer.approve { ApprovalState::Approved } else { ApprovalState::Denied };
+    approval.decision = Some(Decision {
+        by: caller.subject.clone(),
+        at,
+        message: answer.message.clone(),
+        arguments: answer.arguments.clone(),
+        always: answer.always,
+    });
+    if answer.always {
+        allow_always(&mut tx, session, &approval.request.always).await?;
+    }
+    let head = locked.heads.get_mut(&session).ok_or_else(not_found)?;
+    let mut writes = Writes::default();
+    let decided = close(&mut tx, &approval, at).await?;
+    let mut events = writes.append(head, vec![decided])?;
+    let resumed = resume(&mut tx, head, approval.run, at, &mut writes).await?;
+    let goes_on = !resumed.is_empty();
+    events.extend(resumed);
+    let change = recover::change(head, events);
+    writes.write(&mut tx).await?;
+    writes::save(&mut tx, &locked.heads, [session]).await?;
+    tx.commit().await.map_err(db)?;
+    Ok(Decided { approval, change: SessionChange { wake: change.wake && goes_on, ..change } })
+}
+
+/// Adds rules to what the session may do. Its lock is held.
+async fn allow_always(connection: &mut Connection, session: Uuid, always: &[PermissionRule]) -> Result<()> {
+    let said: Option<String> = query_scalar("SELECT permissions FROM sessions WHERE id = $1")
+        .bind(session)
+        .fetch_one(&mut *connection)
+        .await
+        .map_err(db)?;
+    let mut permissions = rows::permissions(said.as_deref())?;
+    for rule in always {
+        // The last rule that fits decides, so the same rule has to come last to count.
+        if permissions.rules.last() != Some(rule) {
+            permissions.rules.push(rule.clone());
+        }
+    }
+    if permissions.rules.len() > limits::MAX_RULES {
+        let message =
+            format!("the session would have more than {} rules: approve it this once", limits::MAX_RULES);
+        return Err(Error::new(Code::TooLarge, message).at("always"));
+    }
+    query("UPDATE sessions SET permissions = $2 WHERE id = $1")
+        .bind(session)
+        .bind(sessions::said(&permissions)?)
+        .execute(connection)
+        .await
+        .map_err(db)?;
+    Ok(())
+}
+
+/// Closes questions that nobody answered in time. That is no refusal: their runs are told what happened.
+pub(super) async fn expire(context: &Context, limit: u32) -> Result<TakenBack> {
+    let sql = format!(
+        "SELECT id, session_id FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL AND expires_at <= {NOW} \
+         ORDER BY expires_at LIMIT $1"
+    );
+    let due: Vec<(Uuid, Uuid)> =
+        query_as(AssertSqlSafe(sql)).bind(i64::from(limit)).fetch_all(&context.reader).await.map_err(db)?;
+    let mut expired = TakenBack { more: due.len() >= limit as usize, ..TakenBack::default() };
+    if due.is_empty() {
+        return Ok(expired);
+    }
+    let mut tx = dialect::begin(&context.writer).await?;
+    let mut locked = lock(&mut tx, due.iter().map(|(_, session)| *session)).await?;
+    let ids: Vec<Uuid> = due.iter().map(|(approval, _)| *approval).collect();
+    let sql = format!(
+        concat!(
+            "SELECT ",
+            approval_columns!(),
+            " FROM approvals WHERE id {among} AND state = 'pending' ORDER BY id"
+        ),
+        among = AMONG_1
+    );
+    let rows: Vec<ApprovalRow> =
+        query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(&mut *tx).await.map_err(db)?;
+    let (at, mut writes) = (locked.at, Writes::default());
+    let mut changed: BTreeMap<Uuid, (Vec<Event>, bool)> = BTreeMap::new();
+    for row in rows {
+        let Some(head) = locked.heads.get_mut(&row.session_id) else { continue };
+        let session = row.session_id;
+        let approval = Approval { state: ApprovalState::Expired, ..row.into_approval()? };
+        let closed = close(&mut tx, &approval, at).await?;
+        let (events, goes_on) = changed.entry(session).or_default();
+        events.extend(writes.append(head, vec![closed])?);
+        let resumed = resume(&mut tx, head, approval.run, at, &mut writes).await?;
+        *goes_on |= !resumed.is_empty();
+        events.extend(resumed);
+    }
+    writes.write(&mut tx).await?;
+    writes::save(&mut tx, &locked.heads, changed.keys().copied()).await?;
+    tx.commit().await.map_err(db)?;
+    for (session, (events, goes_on)) in changed {
+        let Some(head) = locked.heads.get(&session) else { continue };
+        let change = recover::change(head, events);
+        expired.changes.push(SessionChange { wake: change.wake && goes_on, ..change });
+    }
+    Ok(expired)
+}
 
 #[async_trait]
 impl Approvals for SqlStore {
-    async fn get_approval(&self, _tenant: TenantId, _approval: ApprovalId) -> Result<Approval> {
-        Err(Error::new(Code::Unimplemented, "get_approval"))
+    async fn get_approval(&self, tenant: TenantId, approval: ApprovalId) -> Result<Approval> {
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        load_row(&mut connection, tenant, approval).await?.into_approval()
     }
 
     async fn list_approvals(
         &self,
-        _tenant: TenantId,
-        _filter: &ApprovalFilter,
-        _page: &PageRequest,
+        tenant: TenantId,
+        filter: &ApprovalFilter,
+        page: &PageRequest,
     ) -> Result<Page<Approval>> {
-        Err(Error::new(Code::Unimplemented, "list_approvals"))
+        let mut sql: QueryBuilder<Db> =
+            QueryBuilder::new(concat!("SELECT ", approval_columns!(), " FROM approvals WHERE tenant_id = "));
+        sql.push_bind(tenant.as_uuid());
+        if let Some(session) = filter.session {
+            sql.push(" AND session_id = ").push_bind(session.as_uuid());
+        }
+        if let Some(run) = filter.run {
+            sql.push(" AND run_id = ").push_bind(run.as_uuid());
+        }
+        if let Some(state) = filter.state {
+            // As a literal: only then an index of the pending ones is seen to fit.
+            sql.push(format!(" AND state = '{state}'"));
+        }
+        if let Some(after) = page.after::<ApprovalId>()? {
+            sql.push(" AND id < ").push_bind(after.as_uuid());
+        }
+        sql.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(page.size) + 1);
+        let rows: Vec<ApprovalRow> =
+            sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
+        let approvals = rows.into_iter().map(ApprovalRow::into_approval).collect::<Result<Vec<_>>>()?;
+        Ok(Page::from_rows(approvals, page.size, |approval| approval.id.to_string()))
     }
 
-    async fn decide(&self, _caller: &Principal, _approval: ApprovalId, _answer: &Answer) -> Result<Decided> {
-        Err(Error::new(Code::Unimplemented, "decide"))
+    async fn decide(&self, caller: &Principal, approval: ApprovalId, answer: &Answer) -> Result<Decided> {
+        let (context, caller, answer) = (self.context.clone(), caller.clone(), answer.clone());
+        self.to_the_end(async move { decide(&context, &caller, approval, &answer).await }).await
     }
 }

@@ -1,22 +1,262 @@
 //! What may be spent.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use remuda_domain::{
-    Code, Error, Fence, RunId, StepId, TenantId,
+    Code, Error, EventBody, Fence, RunId, StepId, TenantId,
     budget::{Amount, Limit},
     error::Result,
+    event::NewEvent,
+};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
+use uuid::Uuid;
+
+use super::{
+    dialect::{self, Connection},
+    lock::lock,
+    park, recover,
+    runs::run_not_found,
+    spending,
+    store::{Context, SqlStore},
+    submit::session_not_found,
+    totals::{self, RUNS_BELOW, SESSIONS_BELOW},
+    writes::{self, Writes},
+};
+use crate::{
+    BudgetChange, BudgetOf, Budgets, Reserved, SessionChange,
+    coalesce::retrying,
+    error::{db, outrun},
+    rows::{amount_to_db, count_to_db},
+    written::BudgetInsert,
 };
 
-use super::store::SqlStore;
-use crate::{BudgetChange, BudgetOf, Budgets, Reserved};
+async fn reserve(
+    context: &Context,
+    fence: &Fence,
+    run: RunId,
+    step: StepId,
+    amount: Amount,
+) -> Result<Reserved> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let session = fence.session.as_uuid();
+    let mut locked = lock(&mut tx, std::iter::once(session)).await?;
+    let lost = || Error::new(Code::OwnershipLost, "the run is no longer the session's current one");
+    let head = locked.heads.get_mut(&session).ok_or_else(lost)?;
+    head.head.verify(fence)?;
+    if head.head.current != Some(run) {
+        return Err(lost());
+    }
+    let ids = spending::covering(&mut tx, &[run.as_uuid()]).await?;
+    if ids.is_empty() {
+        return Ok(Reserved::Held);
+    }
+    dialect::lock_budgets(&mut tx, &ids).await?;
+    query("DELETE FROM reservations WHERE step_id = $1")
+        .bind(step.as_uuid())
+        .execute(&mut *tx)
+        .await
+        .map_err(db)?;
+    let budgets = spending::load(&mut tx, &ids).await?;
+    if let Some(full) = ids.iter().filter_map(|id| budgets.get(id)).find(|budget| !budget.has_room(amount)) {
+        tx.rollback().await.map_err(db)?;
+        return Ok(Reserved::Refused(*full));
+    }
+    let (tokens, micros) = amount_to_db(amount);
+    for budget in ids {
+        query("INSERT INTO reservations (step_id, budget_id, run_id, tokens, micros) VALUES ($1, $2, $3, $4, $5)")
+            .bind(step.as_uuid())
+            .bind(budget)
+            .bind(run.as_uuid())
+            .bind(tokens)
+            .bind(micros)
+            .execute(&mut *tx)
+            .await
+            .map_err(db)?;
+    }
+    let mut writes = Writes::default();
+    writes.tie(head);
+    writes.write(&mut tx).await?;
+    tx.commit().await.map_err(db)?;
+    Ok(Reserved::Held)
+}
+
+/// What a budget is for, as its session's lock shows it.
+struct Subject {
+    tenant: TenantId,
+    of: BudgetOf,
+    id: Uuid,
+    session: Uuid,
+    /// The nearest budget that covers it: its own, or one from above.
+    covered_by: Option<Uuid>,
+}
+
+impl Subject {
+    async fn load(connection: &mut Connection, tenant: TenantId, of: BudgetOf) -> Result<Self> {
+        let (id, session, covered_by) = match of {
+            BudgetOf::Run(run) => {
+                let found: Option<(Uuid, i16, Option<Uuid>)> = query_as(
+                    "SELECT session_id, state, budget_id FROM runs WHERE id = $1 AND tenant_id = $2",
+                )
+                .bind(run.as_uuid())
+                .bind(tenant.as_uuid())
+                .fetch_optional(connection)
+                .await
+                .map_err(db)?;
+                let (session, state, budget) = found.ok_or_else(run_not_found)?;
+                if state >= 10 {
+                    let message = "the run is over: it spends no more";
+                    return Err(Error::new(Code::NotParked, message).at("run_id"));
+                }
+                (run.as_uuid(), session, budget)
+            }
+            BudgetOf::Session(session) => {
+                let found: Option<(Uuid, Option<Uuid>)> =
+                    query_as("SELECT id, budget_id FROM sessions WHERE id = $1 AND tenant_id = $2")
+                        .bind(session.as_uuid())
+                        .bind(tenant.as_uuid())
+                        .fetch_optional(connection)
+                        .await
+                        .map_err(db)?;
+                let (session, budget) = found.ok_or_else(session_not_found)?;
+                (session, session, budget)
+            }
+        };
+        Ok(Self { tenant, of, id, session, covered_by })
+    }
+
+    fn has_own(&self) -> bool {
+        self.covered_by == Some(self.id)
+    }
+
+    const fn run(&self) -> Option<RunId> {
+        match self.of {
+            BudgetOf::Run(run) => Some(run),
+            BudgetOf::Session(_) => None,
+        }
+    }
+
+    /// The sessions in which something changes: its own, and those below that a new budget covers.
+    async fn sessions(&self, connection: &mut Connection) -> Result<HashSet<Uuid>> {
+        if self.has_own() {
+            return Ok(HashSet::from([self.session]));
+        }
+        let sql = match self.of {
+            BudgetOf::Run(_) => {
+                format!("{RUNS_BELOW} SELECT DISTINCT r.session_id FROM tree t JOIN runs r ON r.id = t.id")
+            }
+            BudgetOf::Session(_) => format!("{SESSIONS_BELOW} SELECT id FROM tree"),
+        };
+        let sessions: Vec<Uuid> = query_scalar(AssertSqlSafe(sql))
+            .bind(self.id)
+            .bind(self.tenant.as_uuid())
+            .fetch_all(connection)
+            .await
+            .map_err(db)?;
+        Ok(sessions.into_iter().collect())
+    }
+
+    async fn change(&self, connection: &mut Connection, limit: Limit) -> Result<()> {
+        dialect::lock_budgets(connection, &[self.id]).await?;
+        query("UPDATE budgets SET limit_tokens = $2, limit_micros = $3 WHERE id = $1")
+            .bind(self.id)
+            .bind(limit.tokens.map(count_to_db))
+            .bind(limit.micros.map(count_to_db))
+            .execute(connection)
+            .await
+            .map_err(db)?;
+        Ok(())
+    }
+
+    /// Makes a budget with what was spent so far, and puts it between what it covers and the budget that covered that before.
+    async fn make(&self, connection: &mut Connection, limit: Limit) -> Result<()> {
+        let (total, tree, table) = match self.of {
+            BudgetOf::Run(run) => (totals::run_tree(connection, self.tenant, run).await?, RUNS_BELOW, "runs"),
+            BudgetOf::Session(session) => {
+                let total = totals::session_tree(connection, self.tenant, session).await?;
+                (total, SESSIONS_BELOW, "sessions")
+            }
+        };
+        let unfinished = if table == "runs" { "AND state + 0 < 10" } else { "" };
+        for sql in [
+            format!(
+                "{tree} UPDATE {table} SET budget_id = $1 \
+                 WHERE id IN (SELECT id FROM tree) AND budget_id IS NOT DISTINCT FROM $3 {unfinished}"
+            ),
+            format!(
+                "{tree} UPDATE budgets SET parent_id = $1 \
+                 WHERE id IN (SELECT id FROM tree) AND parent_id IS NOT DISTINCT FROM $3"
+            ),
+        ] {
+            query(AssertSqlSafe(sql))
+                .bind(self.id)
+                .bind(self.tenant.as_uuid())
+                .bind(self.covered_by)
+                .execute(&mut *connection)
+                .await
+                .map_err(db)?;
+        }
+        let (tenant, parent) = (self.tenant.as_uuid(), self.covered_by);
+        let budget = BudgetInsert { id: self.id, tenant, parent, limit, spent: totals::counted(&total) };
+        spending::insert_budget(connection, &budget).await
+    }
+}
+
+/// Writes the limit. The budget covers runs of other sessions too: to make it, all of these are locked, so that none of them can
+/// spend or make children meanwhile.
+async fn write_limit(
+    context: &Context,
+    tenant: TenantId,
+    of: BudgetOf,
+    limit: Limit,
+) -> Result<(BudgetChange, Uuid)> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let before = Subject::load(&mut tx, tenant, of).await?;
+    let sessions = before.sessions(&mut tx).await?;
+    let mut locked = lock(&mut tx, sessions.iter().copied()).await?;
+    let subject = Subject::load(&mut tx, tenant, of).await?;
+    if subject.covered_by != before.covered_by || subject.sessions(&mut tx).await? != sessions {
+        return Err(outrun());
+    }
+    match subject.has_own() {
+        true => subject.change(&mut tx, limit).await?,
+        false => subject.make(&mut tx, limit).await?,
+    }
+    let budget = spending::load(&mut tx, &[subject.id]).await?.remove(&subject.id);
+    let budget = budget.ok_or_else(|| Error::internal("a budget is missing"))?;
+    let at = locked.at;
+    let head = locked.heads.get_mut(&subject.session).ok_or_else(session_not_found)?;
+    let mut writes = Writes::default();
+    let body = EventBody::BudgetChanged { budget };
+    let events = writes.append(head, vec![NewEvent { run: subject.run(), at, body }])?;
+    let change = SessionChange { wake: false, ..recover::change(head, events) };
+    writes.write(&mut tx).await?;
+    writes::save(&mut tx, &locked.heads, [subject.session]).await?;
+    tx.commit().await.map_err(db)?;
+    Ok((BudgetChange { budget, resumed: Vec::new(), changes: vec![change] }, subject.id))
+}
+
+async fn set(context: &Context, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange> {
+    let (mut changed, id) = retrying(|| write_limit(context, tenant, of, limit)).await?;
+    for run in spending::runs_that_wait_for(context, id).await? {
+        let run = RunId::from_uuid(run);
+        if let Some(change) = park::settle_raised(context, run).await? {
+            changed.resumed.push(run);
+            changed.changes.push(change);
+        }
+    }
+    Ok(changed)
+}
 
 #[async_trait]
 impl Budgets for SqlStore {
-    async fn reserve(&self, _fence: Fence, _run: RunId, _step: StepId, _amount: Amount) -> Result<Reserved> {
-        Err(Error::new(Code::Unimplemented, "reserve"))
+    async fn reserve(&self, fence: Fence, run: RunId, step: StepId, amount: Amount) -> Result<Reserved> {
+        let context = self.context.clone();
+        self.to_the_end(async move { reserve(&context, &fence, run, step, amount).await }).await
     }
 
-    async fn set_budget(&self, _tenant: TenantId, _of: BudgetOf, _limit: Limit) -> Result<BudgetChange> {
-        Err(Error::new(Code::Unimplemented, "set_budget"))
+    async fn set_budget(&self, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange> {
+        let context = self.context.clone();
+        self.to_the_end(async move { set(&context, tenant, of, limit).await }).await
     }
 }

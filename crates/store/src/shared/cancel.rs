@@ -1,6 +1,6 @@
 //! Stopping runs from outside.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use remuda_domain::{
     Code, Error, Event, EventBody, Run, RunId, SessionId, TenantId, Timestamp, WorkerId,
@@ -13,8 +13,10 @@ use sqlx::query_scalar;
 use uuid::Uuid;
 
 use super::{
+    below,
     dialect::{self, Connection},
     lock::{Locked, lock_with_leases},
+    park,
     recover::{self, Attempted, Parting},
     runs,
     store::Context,
@@ -54,7 +56,7 @@ impl Stopper<'_> {
         locked: &mut LockedHead,
         attempted: Attempted,
     ) -> Result<(Stopped, Vec<Event>)> {
-        let Attempted { mut run, steps } = attempted;
+        let Attempted { mut run, steps, ties } = attempted;
         let is_current = locked.head.current == Some(run.id);
         match locked.head.owner {
             Owner::Alive { worker, .. } if is_current => {
@@ -64,7 +66,7 @@ impl Stopper<'_> {
             Owner::Expired { .. } if is_current => {
                 let mut events = self.request(locked, &run)?;
                 run.cancel.get_or_insert_with(|| self.asked());
-                let lost = Some(Attempted { run, steps });
+                let lost = Some(Attempted { run, steps, ties });
                 let parted = recover::part(self.context, locked, lost, Parting::Lost, self.at, self.writes)?;
                 events.extend(parted.events);
                 Ok((Stopped::Ended, events))
@@ -73,7 +75,8 @@ impl Stopper<'_> {
                 self.mark(&run);
                 let failure = Failure::new(Code::Cancelled, self.reason);
                 let (state, attempts) = (RunState::Cancelled, (0, 0));
-                let ended = Ended { run: &run, steps: &steps, state, failure: &failure, attempts };
+                let ended =
+                    Ended { run: &run, steps: &steps, ties: &ties, state, failure: &failure, attempts };
                 let events = self.writes.end(locked, &ended, self.at)?;
                 Ok((Stopped::Ended, self.writes.append(locked, events)?))
             }
@@ -117,23 +120,31 @@ pub(super) async fn request(
     let found = runs::load(&mut tx, tenant, run).await?;
     let at = locked.at;
     let head = locked.heads.get_mut(&session).ok_or_else(lonely_run)?;
-    if found.state.is_terminal() {
-        let change = quiet(head);
-        return Ok(Cancelled { run: found, already_finished: true, change, signal: None });
-    }
+    let tied = head.ties;
+    let already_finished = found.state.is_terminal();
     let mut writes = Writes::default();
-    let mut stopper = Stopper { context, reason, at, writes: &mut writes };
-    let (stopped, events) = stopper.stop(head, Attempted::load(&mut tx, found).await?)?;
-    let signal = match stopped {
-        Stopped::Ended => None,
-        Stopped::Requested(worker) => Some(worker),
-    };
-    let change = recover::change(head, events);
+    let (mut signal, mut change) = (None, quiet(head));
+    if !already_finished {
+        let mut stopper = Stopper { context, reason, at, writes: &mut writes };
+        let (stopped, events) = stopper.stop(head, Attempted::load(&mut tx, found, tied).await?)?;
+        if let Stopped::Requested(worker) = stopped {
+            signal = Some(worker);
+        }
+        change = recover::change(head, events);
+    }
+    let parents = std::mem::take(&mut writes.parents);
     writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, [session]).await?;
-    let run = runs::load(&mut tx, tenant, run).await?;
+    if !already_finished {
+        writes::save(&mut tx, &locked.heads, [session]).await?;
+    }
+    let found = runs::load(&mut tx, tenant, run).await?;
     tx.commit().await.map_err(db)?;
-    Ok(Cancelled { run, already_finished: false, change, signal })
+    let mut below = CancelledRuns::default();
+    if tied {
+        below::cancel(context, &[run.as_uuid()], reason, &mut below).await?;
+        below.changes.extend(park::settle_parents(context, &parents).await);
+    }
+    Ok(Cancelled { run: found, already_finished, change, signal, below })
 }
 
 /// Nothing changed.
@@ -141,7 +152,7 @@ fn quiet(locked: &LockedHead) -> SessionChange {
     SessionChange { wake: false, ..recover::change(locked, Vec::new()) }
 }
 
-/// Stops every unfinished run of a session, or of its tree, some sessions at a time.
+/// Stops every unfinished run of a session and what is below these, or of its tree, some sessions at a time.
 pub(super) async fn session(
     context: &Context,
     tenant: TenantId,
@@ -156,13 +167,25 @@ pub(super) async fn session(
         return Err(session_not_found());
     }
     let mut all = CancelledRuns::default();
+    let mut family = Family::default();
     for some in sessions.chunks(SESSIONS_AT_ONCE) {
         let mut more = true;
         while more {
-            more = stop_some(context, some, reason, &mut all).await?;
+            more = stop_some(context, some, reason, &mut all, &mut family).await?;
         }
     }
+    below::cancel(context, &family.tied, reason, &mut all).await?;
+    all.changes.extend(park::settle_parents(context, &family.parents).await);
     Ok(all)
+}
+
+/// The relatives of runs that were stopped.
+#[derive(Debug, Default)]
+pub(super) struct Family {
+    /// Those on which something may hang, such as runs below them.
+    tied: Vec<Uuid>,
+    /// The runs above those that ended.
+    pub(super) parents: Vec<RunId>,
 }
 
 async fn members(
@@ -188,44 +211,68 @@ async fn stop_some(
     sessions: &[Uuid],
     reason: &str,
     all: &mut CancelledRuns,
+    family: &mut Family,
 ) -> Result<bool> {
     let mut tx = dialect::begin(&context.writer).await?;
     let (mut locked, _) = lock_with_leases(&mut tx, sessions.iter().copied(), std::iter::empty()).await?;
-    let mut writes = Writes::default();
-    let (at, mut more) = (locked.at, false);
-    let mut done = CancelledRuns::default();
-    for (id, head) in &mut locked.heads {
-        let session = SessionId::from_uuid(*id);
-        let live = runs::live_runs(&mut tx, session, RUNS_AT_ONCE).await?;
-        more |= i64::try_from(live.len()) == Ok(RUNS_AT_ONCE);
-        let mut stopper = Stopper { context, reason, at, writes: &mut writes };
-        let mut events = Vec::new();
-        let any = !live.is_empty();
-        for run in live {
-            let id = run.id;
-            let (stopped, appended) = stopper.stop(head, Attempted::load(&mut tx, run).await?)?;
-            events.extend(appended);
-            match stopped {
-                Stopped::Ended => done.ended.push(id),
-                Stopped::Requested(worker) => done.requested.push(CancelSignal { worker, session, run: id }),
-            }
-        }
-        if any {
-            done.changes.push(recover::change(head, events));
-        }
+    let (mut live, mut more) = (Vec::new(), false);
+    for id in locked.heads.keys() {
+        let some = runs::live_runs(&mut tx, SessionId::from_uuid(*id), RUNS_AT_ONCE).await?;
+        more |= i64::try_from(some.len()) == Ok(RUNS_AT_ONCE);
+        live.extend(some);
     }
-    writes.write(&mut tx).await?;
-    let changed: Vec<Uuid> = done.changes.iter().map(|change| change.session.as_uuid()).collect();
-    writes::save(&mut tx, &locked.heads, changed).await?;
+    let stopped = stop_runs(&mut tx, context, &mut locked, live, reason, family).await?;
     tx.commit().await.map_err(db)?;
-    all.ended.append(&mut done.ended);
-    all.changes.append(&mut done.changes);
-    for signal in done.requested {
+    // Those that execute are found again, as often as there is more.
+    let ended = !stopped.ended.is_empty();
+    add(all, stopped);
+    Ok(more && ended)
+}
+
+pub(super) fn add(all: &mut CancelledRuns, some: CancelledRuns) {
+    all.ended.extend(some.ended);
+    all.changes.extend(some.changes);
+    for signal in some.requested {
         if !all.requested.contains(&signal) {
             all.requested.push(signal);
         }
     }
-    Ok(more)
+}
+
+/// Stops these unfinished runs of locked sessions, and writes what comes of it.
+pub(super) async fn stop_runs(
+    connection: &mut Connection,
+    context: &Context,
+    locked: &mut Locked,
+    runs: Vec<Run>,
+    reason: &str,
+    family: &mut Family,
+) -> Result<CancelledRuns> {
+    let (mut writes, mut done) = (Writes::default(), CancelledRuns::default());
+    let mut events: BTreeMap<Uuid, Vec<Event>> = BTreeMap::new();
+    for run in runs {
+        let (id, session) = (run.id, run.session);
+        let head = locked.heads.get_mut(&session.as_uuid()).ok_or_else(lonely_run)?;
+        if head.ties {
+            family.tied.push(id.as_uuid());
+        }
+        let mut stopper = Stopper { context, reason, at: locked.at, writes: &mut writes };
+        let attempted = Attempted::load(connection, run, head.ties).await?;
+        let (stopped, appended) = stopper.stop(head, attempted)?;
+        events.entry(session.as_uuid()).or_default().extend(appended);
+        match stopped {
+            Stopped::Ended => done.ended.push(id),
+            Stopped::Requested(worker) => done.requested.push(CancelSignal { worker, session, run: id }),
+        }
+    }
+    family.parents.append(&mut writes.parents);
+    writes.write(connection).await?;
+    writes::save(connection, &locked.heads, events.keys().copied()).await?;
+    for (session, events) in events {
+        let head = locked.heads.get(&session).ok_or_else(lonely_run)?;
+        done.changes.push(recover::change(head, events));
+    }
+    Ok(done)
 }
 
 /// Stops every unfinished run of a locked session: what `if_busy = interrupt` does before its own run is accepted.
@@ -243,7 +290,8 @@ pub(super) async fn stop_all(
     };
     for run in runs::live_runs(connection, session, i64::MAX).await? {
         let id = run.id;
-        let (stopped, events) = stopper.stop(head, Attempted::load(connection, run).await?)?;
+        let attempted = Attempted::load(connection, run, head.ties).await?;
+        let (stopped, events) = stopper.stop(head, attempted)?;
         interrupted.events.extend(events);
         interrupted.runs.push(id);
         if let Stopped::Requested(worker) = stopped {

@@ -14,11 +14,12 @@ use super::{
     dialect::{self, Connection},
     lock::{Locked, lock_with_leases},
     recover::{self, Attempted, Parting},
+    spending,
     store::{ClaimRequest, Context},
     writes::{self, Writes},
 };
 use crate::{
-    Claim, Grant,
+    Budgeted, Claim, Grant,
     error::{db, parse},
     rows::{self, HeadRunRow, LockedHead},
 };
@@ -53,6 +54,9 @@ pub(crate) async fn claim_batch(context: &Context, batch: &[ClaimRequest]) -> Re
     writes::save(&mut tx, &office.locked.heads, office.answered.into_keys()).await?;
     let granted = claims.iter_mut().flatten().filter_map(granted_run);
     load_earlier_steps(&mut tx, granted, &office.asked_again).await?;
+    for grant in claims.iter_mut().flatten().filter_map(granted_run) {
+        load_budgets(&mut tx, grant).await?;
+    }
     tx.commit().await.map_err(db)?;
     Ok(claims)
 }
@@ -129,6 +133,9 @@ pub(super) fn by_session(rows: Vec<HeadRunRow>) -> HashMap<Uuid, HeadRunRow> {
 pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: Timestamp) -> Result<Grant> {
     let already_current = locked.head.current == Some(row.id());
     let execution = rows::execution(row.execution.as_deref())?;
+    let permissions = rows::permissions(row.permissions.as_deref())?;
+    // What exactly it is follows in `load_budgets`.
+    let budgeted = row.is_budgeted().then(Budgeted::default);
     let mut run = row.run.into_run()?;
     // The worker may ask twice for what it has, because the first answer was lost: that is no second attempt.
     run.attempt += u32::from(!already_current);
@@ -147,10 +154,22 @@ pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: 
         execution,
         agent: row.agent,
         model: row.model,
-        permissions: remuda_domain::permission::SessionPermissions::default(),
-        depth: 0,
-        budgeted: None,
+        permissions,
+        depth: u32::try_from(row.depth).unwrap_or(0),
+        budgeted,
     })
+}
+
+/// Finds out what the budgets limit that cover a run. Costs nothing where there are none.
+pub(super) async fn load_budgets(connection: &mut Connection, grant: &mut Grant) -> Result<()> {
+    let Some(budgeted) = &mut grant.budgeted else { return Ok(()) };
+    let run = grant.run.id.as_uuid();
+    let ids = spending::covering(connection, &[run]).await?;
+    let budgets = spending::load(connection, &ids).await?;
+    budgeted.tokens = budgets.values().any(|budget| budget.limit.tokens.is_some());
+    budgeted.money = budgets.values().any(|budget| budget.limit.micros.is_some());
+    grant.run.budget = budgets.get(&run).copied();
+    Ok(())
 }
 
 /// Loads what earlier owners committed. A first attempt has no steps, unless the same worker `asked_again` for it.

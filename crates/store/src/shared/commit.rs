@@ -1,27 +1,32 @@
 //! What owners write: progress, ends, and partings.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use chrono::TimeDelta;
 use remuda_domain::{
-    Code, Cursor, Error, Event, EventBody, RunState, Timestamp, error::Result, event::NewEvent,
-    session::Write,
+    Code, Cursor, Error, Event, EventBody, RunId, RunState, SessionId, Timestamp, error::Result,
+    event::NewEvent, run::ParkReason, session::Write,
 };
 use uuid::Uuid;
 
 use super::{
-    claim::{by_session, grant, load_earlier_steps},
-    dialect,
+    children::{self, Nursery},
+    claim::{by_session, grant, load_budgets, load_earlier_steps},
+    dialect::{self, Connection},
     lock::{Locked, lock},
+    park,
     recover::{self, Attempted, Parting},
+    spending,
     store::Context,
+    ties::{self, Ties},
     writes::{self, Writes},
 };
 use crate::{
-    Commit, Committed, Finish, Then,
+    Commit, Committed, Finish, SessionChange, Then,
     error::{db, json},
     rows::{HeadRunRow, LockedHead},
     time::DbTime,
-    written::{ContentWrite, MessageWrite, RunFinish, StepWrite},
+    written::{ApprovalInsert, ContentWrite, MessageWrite, RunFinish, SpentWrite, StepWrite},
 };
 
 /// A commit that passed its checks.
@@ -29,6 +34,17 @@ struct Planned {
     session: Uuid,
     events: Vec<Event>,
     moves: Move,
+    children: Vec<SessionChange>,
+    /// The run is over.
+    ended: bool,
+    parent: Option<RunId>,
+}
+
+impl Planned {
+    fn new(commit: &Commit, moves: Move) -> Self {
+        let session = commit.fence.session.as_uuid();
+        Self { session, events: Vec::new(), moves, children: Vec::new(), ended: false, parent: None }
+    }
 }
 
 /// What is left to do once everyone's writes are known.
@@ -44,17 +60,65 @@ enum Move {
     Replay,
 }
 
+/// What the commits of a batch have to be told beside the heads of their sessions.
+struct Background {
+    /// Runs that their owners give back.
+    current: HashMap<Uuid, Attempted>,
+    /// Of runs that end. Missing for those on which nothing hangs.
+    ties: HashMap<Uuid, Ties>,
+    nursery: Nursery,
+    /// Runs that want to wait for what has come.
+    need_not_wait: HashSet<RunId>,
+}
+
+impl Background {
+    async fn load(connection: &mut Connection, batch: &[Commit], locked: &Locked) -> Result<Self> {
+        let parting = batch.iter().filter(|commit| matches!(commit.then, Then::HandOver | Then::Park(_)));
+        let parting: Vec<Uuid> = parting.map(|commit| commit.fence.session.as_uuid()).collect();
+        let is_tied = |session: SessionId| locked.heads.get(&session.as_uuid()).is_some_and(|it| it.ties);
+        let ending = batch.iter().filter(|it| matches!(it.then, Then::End(_)) && is_tied(it.fence.session));
+        let ending: Vec<Uuid> = ending.map(|commit| commit.run.as_uuid()).collect();
+        lock_budgets(connection, batch).await?;
+        let mut need_not_wait = HashSet::new();
+        for commit in batch {
+            let Then::Park(parking) = &commit.then else { continue };
+            let children = commit.children.iter().map(|child| child.run.as_uuid());
+            let made = children.chain(commit.approvals.iter().map(|it| it.id.as_uuid())).collect();
+            if park::has_come(connection, commit.run, parking, &made).await? {
+                need_not_wait.insert(commit.run);
+            }
+        }
+        Ok(Self {
+            current: recover::current_runs(connection, &locked.heads, &parting).await?,
+            ties: ties::load(connection, &ending).await?,
+            nursery: Nursery::load(connection, batch).await?,
+            need_not_wait,
+        })
+    }
+}
+
+/// Locks the budgets that the batch looks at or changes, all at once, so that two batches never wait for each other in a circle.
+async fn lock_budgets(connection: &mut Connection, batch: &[Commit]) -> Result<()> {
+    let wants_money =
+        |then: &Then| matches!(then, Then::Park(parking) if parking.reason == ParkReason::Budget);
+    let spending = batch.iter().filter(|commit| !commit.spent.is_empty() || wants_money(&commit.then));
+    let spending: Vec<Uuid> = spending.map(|commit| commit.run.as_uuid()).collect();
+    if spending.is_empty() {
+        return Ok(());
+    }
+    let budgets = spending::covering(connection, &spending).await?;
+    if budgets.is_empty() { Ok(()) } else { dialect::lock_budgets(connection, &budgets).await }
+}
+
 /// Writes the progress and the ends of many runs in one transaction, each answered for itself.
 pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Committed>>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let mut locked = lock(&mut tx, batch.iter().map(|commit| commit.fence.session.as_uuid())).await?;
-    let parting = batch.iter().filter(|commit| matches!(commit.then, Then::HandOver | Then::Park(_)));
-    let parting: Vec<Uuid> = parting.map(|commit| commit.fence.session.as_uuid()).collect();
-    let mut current = recover::current_runs(&mut tx, &locked.heads, &parting).await?;
+    let mut locked = lock(&mut tx, touched(batch).into_iter()).await?;
+    let mut background = Background::load(&mut tx, batch, &locked).await?;
     let mut writes = Writes::default();
     let mut planned = Vec::with_capacity(batch.len());
     for commit in batch {
-        planned.push(plan(context, commit, &mut locked, &mut current, &mut writes)?);
+        planned.push(plan(context, commit, &mut locked, &mut background, &mut writes)?);
     }
     writes.write(&mut tx).await?;
     let moving = planned.iter().flatten().filter(|plan| matches!(plan.moves, Move::Next | Move::Replay));
@@ -66,20 +130,58 @@ pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<
         true => HashMap::new(),
         false => by_session(dialect::head_runs(&mut tx, &waiting).await?),
     };
+    let bereaving = bereaving(&mut tx, &planned, batch, &locked).await?;
     let mut results = Vec::with_capacity(batch.len());
     for (plan, commit) in planned.into_iter().zip(batch) {
         results.push(match plan {
-            Ok(plan) => Ok(conclude(plan, commit, &mut locked, &mut successors)?),
+            Ok(plan) => {
+                let has_children = plan.ended && bereaving.contains(&commit.run.as_uuid());
+                let committed = conclude(plan, commit, &mut locked, &mut successors)?;
+                Ok(Committed { has_children, ..committed })
+            }
             Err(error) => Err(error),
         });
     }
-    let accepted = results.iter().zip(batch).filter(|(result, _)| result.is_ok());
-    let changed: Vec<Uuid> = accepted.map(|(_, commit)| commit.fence.session.as_uuid()).collect();
+    let accepted =
+        results.iter().zip(batch).filter_map(|(result, commit)| Some((result.as_ref().ok()?, commit)));
+    let changed: Vec<Uuid> = accepted
+        .flat_map(|(committed, commit)| {
+            let children = committed.children.iter().map(|child| child.session.as_uuid());
+            std::iter::once(commit.fence.session.as_uuid()).chain(children)
+        })
+        .collect();
     writes::save(&mut tx, &locked.heads, changed).await?;
     let next = results.iter_mut().flatten().filter_map(|committed| committed.next.as_deref_mut());
     load_earlier_steps(&mut tx, next, &[]).await?;
+    for next in results.iter_mut().flatten().filter_map(|committed| committed.next.as_deref_mut()) {
+        load_budgets(&mut tx, next).await?;
+    }
     tx.commit().await.map_err(db)?;
     Ok(results)
+}
+
+/// The sessions of a batch, those of children included, whether they exist already or not.
+fn touched(batch: &[Commit]) -> Vec<Uuid> {
+    let sessions = batch.iter().flat_map(|commit| {
+        let children = commit.children.iter().map(|child| child.session.as_uuid());
+        std::iter::once(commit.fence.session.as_uuid()).chain(children)
+    });
+    sessions.collect()
+}
+
+/// Runs that ended and left unfinished ones below them.
+async fn bereaving(
+    connection: &mut Connection,
+    planned: &[Result<Planned>],
+    batch: &[Commit],
+    locked: &Locked,
+) -> Result<HashSet<Uuid>> {
+    let ended = planned.iter().zip(batch).filter(|(plan, commit)| {
+        let tied = locked.heads.get(&commit.fence.session.as_uuid()).is_some_and(|it| it.ties);
+        tied && plan.as_ref().is_ok_and(|plan| plan.ended)
+    });
+    let ended: Vec<Uuid> = ended.map(|(_, commit)| commit.run.as_uuid()).collect();
+    ties::with_live_children(connection, &ended).await
 }
 
 /// Checks one commit and notes what it writes. The outer error is a fault that fails the whole batch.
@@ -87,50 +189,84 @@ fn plan(
     context: &Context,
     commit: &Commit,
     locked: &mut Locked,
-    current: &mut HashMap<Uuid, Attempted>,
+    background: &mut Background,
     writes: &mut Writes,
 ) -> Result<Result<Planned>> {
-    let (fence, session, at) = (commit.fence, commit.fence.session.as_uuid(), locked.at);
-    let Some(locked) = locked.heads.get_mut(&session) else {
-        return Ok(Err(Error::new(Code::OwnershipLost, "the session is gone")));
-    };
+    let (session, at) = (commit.fence.session.as_uuid(), locked.at);
     if let Err(refusal) = check(commit) {
         return Ok(Err(refusal));
     }
-    match locked.head.accept(&fence, commit.id, commit.run) {
+    let mut planned = match accept(commit, locked, background) {
         Err(refusal) => return Ok(Err(refusal)),
-        Ok(Write::Repeated) => {
-            let moves = if matches!(commit.then, Then::Continue) { Move::Stay } else { Move::Replay };
-            return Ok(Ok(Planned { session, events: Vec::new(), moves }));
-        }
-        Ok(Write::New) => {}
-    }
-    note_messages(commit, locked.head.last_cursor, at, writes)?;
+        Ok(Write::Repeated) => return Ok(Ok(repeated(commit, locked, background))),
+        Ok(Write::New) => Planned::new(commit, Move::Stay),
+    };
+    let fault = || Error::internal("an accepted commit without its session");
+    let head = locked.heads.get_mut(&session).ok_or_else(fault)?;
+    note_messages(commit, head.head.last_cursor, at, writes)?;
     note_contents(commit, writes)?;
+    note_ties(commit, head, at, writes)?;
     let mut events = commit.events.clone();
-    let (more, moves) = match &commit.then {
-        Then::Continue => {
-            note_steps(commit, writes)?;
-            (Vec::new(), Move::Stay)
-        }
+    match &commit.then {
+        Then::Continue => note_steps(commit, writes)?,
         Then::End(finish) => {
-            events.push(note_end(commit, finish, locked, at, writes)?);
-            (Vec::new(), if finish.give_up { Move::Gone } else { Move::Next })
+            let mut ties = background.ties.remove(&commit.run.as_uuid()).unwrap_or_default();
+            ties.ask(&commit.approvals);
+            events.extend(ties.withdrawn(commit.run, at));
+            events.push(note_end(commit, finish, head, at, writes)?);
+            planned.moves = if finish.give_up { Move::Gone } else { Move::Next };
+            (planned.ended, planned.parent) = (true, ties.parent);
         }
         Then::HandOver | Then::Park(_) => {
             note_steps(commit, writes)?;
-            let parting = match commit.then {
-                Then::Park(ref parking) => Parting::Parked(parking.reason),
+            let parting = match &commit.then {
+                Then::Park(_) if background.need_not_wait.contains(&commit.run) => Parting::NeedNotWait,
+                Then::Park(parking) => Parting::Parked(parking),
                 _ => Parting::HandedOver,
             };
-            let first = writes.append(locked, std::mem::take(&mut events))?;
-            let parted = recover::part(context, locked, current.remove(&session), parting, at, writes)?;
-            ([first, parted.events].concat(), Move::Gone)
+            planned.events = writes.append(head, std::mem::take(&mut events))?;
+            let mut current = background.current.remove(&session);
+            if let Some(current) = &mut current {
+                current.ties.ask(&commit.approvals);
+            }
+            let parted = recover::part(context, head, current, parting, at, writes)?;
+            planned.events.extend(parted.events);
+            planned.moves = Move::Gone;
+            (planned.ended, planned.parent) = (parted.ended, parted.parent);
         }
-    };
-    let mut appended = writes.append(locked, events)?;
-    appended.extend(more);
-    Ok(Ok(Planned { session, events: appended, moves }))
+    }
+    planned.events.extend(writes.append(head, events)?);
+    planned.children = background.nursery.make(context, commit, &mut locked.heads, at, writes)?;
+    Ok(Ok(planned))
+}
+
+/// Whether the commit is to be done. One that cannot be done whole is not begun.
+fn accept(commit: &Commit, locked: &mut Locked, background: &Background) -> Result<Write> {
+    let session = commit.fence.session.as_uuid();
+    let gone = || Error::new(Code::OwnershipLost, "the session is gone");
+    let head = &mut locked.heads.get_mut(&session).ok_or_else(gone)?.head;
+    let earlier = head.last_commit;
+    let write = head.accept(&commit.fence, commit.id, commit.run)?;
+    if write == Write::New
+        && let Err(refusal) = background.nursery.check(commit, &locked.heads)
+    {
+        if let Some(locked) = locked.heads.get_mut(&session) {
+            locked.head.last_commit = earlier;
+        }
+        return Err(refusal);
+    }
+    Ok(write)
+}
+
+/// What is known of a commit that was done before.
+fn repeated(commit: &Commit, locked: &Locked, background: &mut Background) -> Planned {
+    let moves = if matches!(commit.then, Then::Continue) { Move::Stay } else { Move::Replay };
+    Planned {
+        children: children::again(commit, &locked.heads),
+        ended: matches!(commit.then, Then::End(_)),
+        parent: background.ties.remove(&commit.run.as_uuid()).and_then(|ties| ties.parent),
+        ..Planned::new(commit, moves)
+    }
 }
 
 /// Refuses what no worker should ever write.
@@ -158,6 +294,30 @@ fn note_steps(commit: &Commit, writes: &mut Writes) -> Result<()> {
             id: step.id.as_uuid(),
             position: i32::try_from(step.index).unwrap_or(i32::MAX),
             json: json(step)?,
+        });
+    }
+    Ok(())
+}
+
+/// Children apart, which have sessions of their own.
+fn note_ties(commit: &Commit, locked: &mut LockedHead, at: Timestamp, writes: &mut Writes) -> Result<()> {
+    if commit.children.is_empty() && commit.approvals.is_empty() && commit.spent.is_empty() {
+        return Ok(());
+    }
+    writes.tie(locked);
+    let run = commit.run.as_uuid();
+    writes.spent.extend(commit.spent.iter().map(|spent| SpentWrite { run, spent: *spent }));
+    for approval in &commit.approvals {
+        let expires_in = approval.expires_in.and_then(|span| TimeDelta::from_std(span).ok());
+        let expires_at = expires_in.and_then(|span| at.checked_add_signed(span));
+        writes.approvals.push(ApprovalInsert {
+            id: approval.id.as_uuid(),
+            tenant: commit.fence.tenant.as_uuid(),
+            session: commit.fence.session.as_uuid(),
+            run,
+            request: json(&approval.request)?,
+            created_at: DbTime(at),
+            expires_at: expires_at.map(DbTime),
         });
     }
     Ok(())
@@ -214,7 +374,11 @@ fn note_end(
         attempts: 1,
         lost_attempts: 0,
         stopped_at: stopped_at.flatten().map(DbTime),
+        paused_ms: 0,
     });
+    if locked.ties {
+        writes.untied.push(commit.run.as_uuid());
+    }
     locked.head.retire(commit.run);
     locked.current_started_at = None;
     let body = EventBody::for_end(end.state, end.failure.as_ref());
@@ -233,8 +397,8 @@ fn conclude(
         events: plan.events,
         next: None,
         released: false,
-        children: Vec::new(),
-        parent: None,
+        children: plan.children,
+        parent: plan.parent,
         has_children: false,
     };
     if plan.moves == Move::Stay {

@@ -13,13 +13,14 @@ use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{self, IN_MICROS_2, LEASE_LEFT, NOW},
-    recover,
+    approvals, below,
+    dialect::{self, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NOW},
+    park, recover,
     store::{Context, SqlStore},
     tasks,
 };
 use crate::{
-    Fleet, Heartbeat, Orders, PoolStats, Runnable, TakenBack,
+    CancelledRuns, Fleet, Heartbeat, Orders, PoolStats, Runnable, TakenBack,
     error::{corrupt, db},
     rows::{WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE, WorkerRow},
     time::{DbTime, now},
@@ -180,20 +181,29 @@ impl Fleet for SqlStore {
         self.to_the_end(async move { recover::end_overdue(&context, limit).await }).await
     }
 
-    async fn resume_ready(&self, _limit: u32) -> Result<TakenBack> {
-        Ok(TakenBack::default())
+    async fn resume_ready(&self, limit: u32) -> Result<TakenBack> {
+        let context = self.context.clone();
+        self.to_the_end(async move { park::resume_ready(&context, limit).await }).await
     }
 
-    async fn stop_orphans(&self, _limit: u32) -> Result<crate::CancelledRuns> {
-        Ok(crate::CancelledRuns::default())
+    async fn stop_orphans(&self, limit: u32) -> Result<CancelledRuns> {
+        let context = self.context.clone();
+        self.to_the_end(async move { below::stop_orphans(&context, limit).await }).await
     }
 
-    async fn expire_approvals(&self, _limit: u32) -> Result<TakenBack> {
-        Ok(TakenBack::default())
+    async fn expire_approvals(&self, limit: u32) -> Result<TakenBack> {
+        let context = self.context.clone();
+        self.to_the_end(async move { approvals::expire(&context, limit).await }).await
     }
 
     async fn next_approval_end(&self) -> Result<Option<Duration>> {
-        Ok(None)
+        let sql = format!(
+            "SELECT {EXPIRY_LEFT} FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL \
+             ORDER BY expires_at LIMIT 1"
+        );
+        let left: Option<i64> =
+            query_scalar(AssertSqlSafe(sql)).fetch_optional(&self.context.reader).await.map_err(db)?;
+        Ok(left.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))))
     }
 
     async fn next_lease_end(&self) -> Result<Option<Duration>> {

@@ -3,12 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Event, EventBody, Run, SessionId, Timestamp,
-    error::Result,
-    event::NewEvent,
-    run::{Fate, ParkReason},
-    session::Owner,
-    step::Step,
+    Event, EventBody, Run, RunId, SessionId, Timestamp, error::Result, event::NewEvent, run::Fate,
+    session::Owner, step::Step,
 };
 use sqlx::{AssertSqlSafe, query, query_scalar};
 use uuid::Uuid;
@@ -16,23 +12,26 @@ use uuid::Uuid;
 use super::{
     dialect::{self, Connection, NOW, OVERDUE},
     lock::lock_with_leases,
-    runs,
+    park, runs,
     store::Context,
+    ties::{self, Ties},
     writes::{self, Ended, Writes},
 };
 use crate::{
-    SessionChange, TakenBack,
+    Parking, SessionChange, TakenBack,
     error::{db, parse},
     rows::{LockedHead, WORKER_GONE},
     time::DbTime,
-    written::RunReturn,
+    written::{ParkWrite, RunReturn},
 };
 
 /// How an owner came to execute its run no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Parting {
+pub(super) enum Parting<'a> {
     HandedOver,
-    Parked(ParkReason),
+    Parked(&'a Parking),
+    /// It was to be parked, but what it wants to wait for has come.
+    NeedNotWait,
     Lost,
 }
 
@@ -41,17 +40,21 @@ pub(super) enum Parting {
 pub(super) struct Attempted {
     pub(super) run: Run,
     pub(super) steps: Vec<Step>,
+    pub(super) ties: Ties,
 }
 
 impl Attempted {
-    pub(super) async fn load(connection: &mut Connection, run: Run) -> Result<Self> {
+    /// `tied` says whether something may hang on runs of its session.
+    pub(super) async fn load(connection: &mut Connection, run: Run, tied: bool) -> Result<Self> {
         let mut steps = Vec::new();
         if run.started_at.is_some() {
             for row in dialect::load_steps(connection, &[run.id.as_uuid()]).await? {
                 steps.push(parse("step", &row.step)?);
             }
         }
-        Ok(Self { run, steps })
+        let id = run.id.as_uuid();
+        let ties = if tied { ties::load(connection, &[id]).await?.remove(&id) } else { None };
+        Ok(Self { run, steps, ties: ties.unwrap_or_default() })
     }
 }
 
@@ -61,6 +64,8 @@ pub(super) struct Parted {
     pub(super) events: Vec<Event>,
     /// The run ended by it.
     pub(super) ended: bool,
+    /// The run above the one that ended.
+    pub(super) parent: Option<RunId>,
 }
 
 /// Ends an ownership. `current` is the run that the owner executed: it goes back to the head of its line, waits there as
@@ -69,7 +74,7 @@ pub(super) fn part(
     context: &Context,
     locked: &mut LockedHead,
     current: Option<Attempted>,
-    parting: Parting,
+    parting: Parting<'_>,
     at: Timestamp,
     writes: &mut Writes,
 ) -> Result<Parted> {
@@ -77,7 +82,7 @@ pub(super) fn part(
     let current = current.filter(|it| locked.head.current == Some(it.run.id));
     let started_at = locked.current_started_at.take();
     locked.head.release();
-    let (Some(Attempted { mut run, steps }), Some(worker)) = (current, owner) else {
+    let (Some(Attempted { mut run, steps, ties }), Some(worker)) = (current, owner) else {
         return Ok(Parted::default());
     };
     let lost = i32::from(parting == Parting::Lost);
@@ -88,30 +93,38 @@ pub(super) fn part(
     let mut events = match parting {
         Parting::HandedOver => vec![event(EventBody::RunHandedOver { worker })],
         Parting::Lost => vec![event(EventBody::RunAttemptLost { attempts: run.lost_attempts, worker })],
-        Parting::Parked(_) => Vec::new(),
+        Parting::Parked(_) | Parting::NeedNotWait => Vec::new(),
     };
     let ended = match fate {
         Fate::End(state, failure) => {
-            let ended = Ended { run: &run, steps: &steps, state, failure: &failure, attempts: (1, lost) };
+            let attempts = (1, lost);
+            let ended = Ended { run: &run, steps: &steps, ties: &ties, state, failure: &failure, attempts };
             events.extend(writes.end(locked, &ended, at)?);
             true
         }
         Fate::Wait => {
-            let parked = match parting {
-                Parting::Parked(reason) => Some(reason),
-                Parting::HandedOver | Parting::Lost => None,
+            let parking = match parting {
+                Parting::Parked(parking) => Some(parking),
+                Parting::HandedOver | Parting::NeedNotWait | Parting::Lost => None,
             };
-            events.extend(parked.map(|reason| event(EventBody::RunParked { reason })));
-            writes.returned.push(RunReturn {
-                id: run.id.as_uuid(),
-                started_at: run.started_at.map(DbTime),
-                lost_attempts: lost,
-                parked: parked.map(|reason| (reason, DbTime(at))),
-            });
+            events.extend(parking.map(|it| event(EventBody::RunParked { reason: it.reason })));
+            let parked = parking.map(|parking| parked_as(parking, at));
+            if parked.as_ref().is_some_and(|parked| !parked.awaited.is_empty()) {
+                writes.tie(locked);
+            }
+            let started_at = run.started_at.map(DbTime);
+            writes.returned.push(RunReturn { id: run.id.as_uuid(), started_at, lost_attempts: lost, parked });
             false
         }
     };
-    Ok(Parted { events: writes.append(locked, events)?, ended })
+    let parent = run.parent.filter(|_| ended);
+    Ok(Parted { events: writes.append(locked, events)?, ended, parent })
+}
+
+fn parked_as(parking: &Parking, at: Timestamp) -> ParkWrite {
+    let (awaited, needed) = park::awaited(parking);
+    let needed = i32::try_from(needed).ok().filter(|needed| *needed > 0);
+    ParkWrite { reason: parking.reason, at: DbTime(at), awaited, needed, amount: parking.amount }
 }
 
 /// What the fleet should hear of a session that nobody owns now.
@@ -134,9 +147,10 @@ pub(super) async fn current_runs(
     }
     for row in dialect::head_runs(connection, sessions).await? {
         let session = row.run.session_id;
-        if heads.get(&session).is_some_and(|locked| locked.head.current == Some(row.id())) {
-            current.insert(session, Attempted::load(connection, row.run.into_run()?).await?);
-        }
+        let Some(locked) = heads.get(&session).filter(|it| it.head.current == Some(row.id())) else {
+            continue;
+        };
+        current.insert(session, Attempted::load(connection, row.run.into_run()?, locked.ties).await?);
     }
     Ok(current)
 }
@@ -189,9 +203,11 @@ pub(super) async fn take_back(context: &Context, limit: u32) -> Result<TakenBack
         taken.ended += u64::from(parted.ended);
         taken.changes.push(change(head, parted.events));
     }
+    let parents = std::mem::take(&mut writes.parents);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, ids).await?;
     tx.commit().await.map_err(db)?;
+    taken.changes.extend(park::settle_parents(context, &parents).await);
     Ok(taken)
 }
 
@@ -239,8 +255,9 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBa
         let session = SessionId::from_uuid(*id);
         let Some(run) = runs::live_runs(&mut tx, session, 1).await?.pop() else { continue };
         let Fate::End(state, failure) = run.fate(locked.at, context.max_lost_attempts) else { continue };
-        let Attempted { run, steps } = Attempted::load(&mut tx, run).await?;
-        let over = Ended { run: &run, steps: &steps, state, failure: &failure, attempts: (0, 0) };
+        let Attempted { run, steps, ties } = Attempted::load(&mut tx, run, head.ties).await?;
+        let attempts = (0, 0);
+        let over = Ended { run: &run, steps: &steps, ties: &ties, state, failure: &failure, attempts };
         let events = writes.end(head, &over, locked.at)?;
         let events = writes.append(head, events)?;
         ended.ended += 1;
@@ -249,8 +266,10 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBa
     }
     // What is left is someone's, or another process ended it first: asking again at once would find it again.
     ended.more &= ended.ended > 0;
+    let parents = std::mem::take(&mut writes.parents);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, changed).await?;
     tx.commit().await.map_err(db)?;
+    ended.changes.extend(park::settle_parents(context, &parents).await);
     Ok(ended)
 }

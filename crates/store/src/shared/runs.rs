@@ -4,20 +4,21 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Code, Error, EventBody, Pool, Run, RunId, RunState, SessionId, StepId, TenantId,
+    Code, Error, Pool, Run, RunId, RunState, SessionId, StepId, TenantId,
     error::Result,
-    event::NewEvent,
     page::{Page, PageRequest},
     run::IfBusy,
     step::{self, Step},
 };
 use sqlx::{AssertSqlSafe, QueryBuilder, Row as _, query, query_as, query_scalar};
+use uuid::Uuid;
 
 use super::{
     cancel,
-    dialect::{self, Connection, Db, NOW},
+    dialect::{self, AMONG_1, Connection, Db, NOW, id_list},
     lock::lock,
-    recover,
+    park::Waiting,
+    recover, spending,
     store::{Context, SqlStore},
     submit,
     writes::{self, Writes},
@@ -29,8 +30,19 @@ use crate::{
     rows::{HeadRow, RunRow, WORKER_ACTIVE},
 };
 
-fn run_not_found() -> Error {
+pub(super) fn run_not_found() -> Error {
     Error::new(Code::RunNotFound, "there is no such run").at("run_id")
+}
+
+/// Fails with `run_not_found` unless the tenant has this run.
+pub(super) async fn check_exists(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<()> {
+    let found: Option<i64> = query_scalar("SELECT seq FROM runs WHERE id = $1 AND tenant_id = $2")
+        .bind(run.as_uuid())
+        .bind(tenant.as_uuid())
+        .fetch_optional(connection)
+        .await
+        .map_err(db)?;
+    found.map(|_| ()).ok_or_else(run_not_found)
 }
 
 async fn load_row(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<RunRow> {
@@ -48,7 +60,7 @@ async fn load_row(connection: &mut Connection, tenant: TenantId, run: RunId) -> 
 }
 
 /// The steps of a run in order: those committed with its end replace their earlier versions.
-async fn merged_steps(connection: &mut Connection, row: &RunRow) -> Result<Vec<Step>> {
+pub(super) async fn merged_steps(connection: &mut Connection, row: &RunRow) -> Result<Vec<Step>> {
     let mut steps: HashMap<StepId, Step> = HashMap::new();
     for stored in dialect::load_steps(connection, &[row.id]).await? {
         let step: Step = parse("step", &stored.step)?;
@@ -66,7 +78,16 @@ pub(super) async fn load(connection: &mut Connection, tenant: TenantId, run: Run
     let steps = merged_steps(connection, &row).await?;
     let answer = step::answer(&steps);
     let outcomes = steps.into_iter().filter_map(Step::into_call_outcome).collect();
-    Ok(Run { outcomes, answer, ..row.into_run()? })
+    let run = with_budgets(connection, vec![row]).await?.pop().ok_or_else(run_not_found)?;
+    Ok(Run { outcomes, answer, ..run })
+}
+
+/// Runs with the budgets that were made for them. Costs nothing where there are none.
+async fn with_budgets(connection: &mut Connection, rows: Vec<RunRow>) -> Result<Vec<Run>> {
+    let own: Vec<Uuid> = rows.iter().filter(|row| row.has_budget()).map(|row| row.id).collect();
+    let budgets = spending::load(connection, &own).await?;
+    let run = |row: RunRow| Ok(Run { budget: budgets.get(&row.id).copied(), ..row.into_run()? });
+    rows.into_iter().map(run).collect()
 }
 
 pub(super) async fn pool_of(connection: &mut Connection, session: SessionId) -> Result<Pool> {
@@ -96,6 +117,22 @@ pub(super) async fn live_runs(
     .await
     .map_err(db)?;
     rows.into_iter().map(RunRow::into_run).collect()
+}
+
+/// Those of these runs that are unfinished, in the same order as they came.
+pub(super) async fn live_among(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<Run>> {
+    let sql = format!(
+        concat!(
+            "SELECT ",
+            run_columns!(),
+            " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id {among} AND r.state + 0 < 10"
+        ),
+        among = AMONG_1
+    );
+    let rows: Vec<RunRow> =
+        query_as(AssertSqlSafe(sql)).bind(id_list(ids)?).fetch_all(connection).await.map_err(db)?;
+    let mut by_id: HashMap<Uuid, RunRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+    ids.iter().filter_map(|id| by_id.remove(id)).map(RunRow::into_run).collect()
 }
 
 /// A condition on the state that readers see; which run is running stands in its session.
@@ -154,24 +191,18 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
     })
 }
 
-/// Puts a parked run back into its place at the head of the line. Its time goes on where it stood.
+/// Lets a parked run go on because someone says so.
 async fn resume(context: &Context, tenant: TenantId, run: RunId) -> Result<SessionChange> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let session = load(&mut tx, tenant, run).await?.session.as_uuid();
+    let session = load_row(&mut tx, tenant, run).await?.session_id;
     let mut locked = lock(&mut tx, std::iter::once(session)).await?;
-    let Some(parked) = load(&mut tx, tenant, run).await?.parked else {
+    let Some(waiting) = Waiting::load(&mut tx, run.as_uuid()).await? else {
         return Err(Error::new(Code::NotParked, "the run is not parked").at("run_id"));
     };
     let at = locked.at;
-    query("UPDATE runs SET state = 0, parked = NULL, parked_at = NULL, paused_ms = paused_ms + $2 WHERE id = $1")
-        .bind(run.as_uuid())
-        .bind((at - parked.at).num_milliseconds().max(0))
-        .execute(&mut *tx)
-        .await
-        .map_err(db)?;
     let head = locked.heads.get_mut(&session).ok_or_else(|| Error::internal("a run has no session"))?;
     let mut writes = Writes::default();
-    let events = writes.append(head, vec![NewEvent { run: Some(run), at, body: EventBody::RunResumed }])?;
+    let events = waiting.end(&mut tx, head, run, at, &mut writes).await?;
     let change = recover::change(head, events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [session]).await?;
@@ -213,8 +244,9 @@ impl Runs for SqlStore {
             sql.push(" AND r.id < ").push_bind(after.as_uuid());
         }
         sql.push(" ORDER BY r.id DESC LIMIT ").push_bind(i64::from(page.size) + 1);
-        let rows: Vec<RunRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
-        let runs = rows.into_iter().map(RunRow::into_run).collect::<Result<Vec<_>>>()?;
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        let rows: Vec<RunRow> = sql.build_query_as().fetch_all(&mut *connection).await.map_err(db)?;
+        let runs = with_budgets(&mut connection, rows).await?;
         Ok(Page::from_rows(runs, page.size, |run| run.id.to_string()))
     }
 
@@ -225,6 +257,7 @@ impl Runs for SqlStore {
         page: &PageRequest,
     ) -> Result<Page<Run>> {
         let after = page.after::<i64>()?.unwrap_or(0);
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
         let rows: Vec<RunRow> = query_as(concat!(
             "SELECT ",
             run_columns!(),
@@ -235,10 +268,10 @@ impl Runs for SqlStore {
         .bind(tenant.as_uuid())
         .bind(after)
         .bind(i64::from(page.size) + 1)
-        .fetch_all(&self.context.reader)
+        .fetch_all(&mut *connection)
         .await
         .map_err(db)?;
-        let runs = rows.into_iter().map(RunRow::into_run).collect::<Result<Vec<_>>>()?;
+        let runs = with_budgets(&mut connection, rows).await?;
         Ok(Page::from_rows(runs, page.size, |run| run.seq.to_string()))
     }
 

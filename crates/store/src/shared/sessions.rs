@@ -3,18 +3,22 @@
 use async_trait::async_trait;
 use remuda_domain::{
     Code, Error, EventBody, SessionId, TenantId, WorkspaceId,
+    budget::Amount,
     content::ContentHash,
     error::Result,
     event::NewEvent,
     message::Message,
     page::{Page, PageRequest},
+    permission::SessionPermissions,
     session::{Session, SessionRef, SessionStatus, Workspace},
 };
 use sqlx::{QueryBuilder, query, query_as, query_scalar};
+use uuid::Uuid;
 
 use super::{
     dialect::{self, Connection, Db},
     lock::lock,
+    spending,
     store::{Context, SqlStore},
     submit::session_not_found,
     writes::{self, Writes},
@@ -24,9 +28,24 @@ use crate::{
     error::{db, is_duplicate, json, parse},
     rows::{MessageRow, SessionRow, WorkspaceRow},
     time::{DbTime, now},
+    written::BudgetInsert,
 };
 
 async fn load(connection: &mut Connection, tenant: TenantId, session: &SessionRef) -> Result<Session> {
+    let row = load_row(connection, tenant, session).await?;
+    with_budgets(connection, vec![row]).await?.pop().ok_or_else(session_not_found)
+}
+
+/// Sessions with the budgets that were made for them. Costs nothing where there are none.
+pub(super) async fn with_budgets(connection: &mut Connection, rows: Vec<SessionRow>) -> Result<Vec<Session>> {
+    let own: Vec<Uuid> = rows.iter().filter(|row| row.has_budget()).map(|row| row.id).collect();
+    let budgets = spending::load(connection, &own).await?;
+    let session =
+        |row: SessionRow| Ok(Session { budget: budgets.get(&row.id).copied(), ..row.into_session()? });
+    rows.into_iter().map(session).collect()
+}
+
+async fn load_row(connection: &mut Connection, tenant: TenantId, session: &SessionRef) -> Result<SessionRow> {
     let row: Option<SessionRow> = match session {
         SessionRef::Id(id) => query_as(concat!(
             "SELECT ",
@@ -35,7 +54,7 @@ async fn load(connection: &mut Connection, tenant: TenantId, session: &SessionRe
         ))
         .bind(id.as_uuid())
         .bind(tenant.as_uuid())
-        .fetch_optional(connection)
+        .fetch_optional(&mut *connection)
         .await
         .map_err(db)?,
         SessionRef::Name(name) => query_as(concat!(
@@ -49,7 +68,7 @@ async fn load(connection: &mut Connection, tenant: TenantId, session: &SessionRe
         .await
         .map_err(db)?,
     };
-    row.ok_or_else(session_not_found)?.into_session()
+    row.ok_or_else(session_not_found)
 }
 
 fn workspace_not_found() -> Error {
@@ -59,16 +78,31 @@ fn workspace_not_found() -> Error {
 async fn create(context: &Context, session: &NewSession) -> Result<Changed<Session>> {
     let mut tx = dialect::begin(&context.writer).await?;
     let at = now();
+    let (mut depth, mut budget_id) = (0, None);
     if let Some(parent) = session.parent {
-        let parent = load(&mut tx, session.tenant, &SessionRef::Id(parent)).await;
-        parent.map_err(
-            |error| if error.code() == Code::SessionNotFound { error.at("parent") } else { error },
-        )?;
+        // Its budget must not change before this one is below it.
+        lock(&mut tx, std::iter::once(parent.as_uuid())).await?;
+        let parent = load_row(&mut tx, session.tenant, &SessionRef::Id(parent)).await;
+        let not_found = |error: Error| match error.code() {
+            Code::SessionNotFound => error.at("parent"),
+            _ => error,
+        };
+        let parent = parent.map_err(not_found)?;
+        (depth, budget_id) = (parent.depth + 1, parent.budget_id);
     }
+    let budget = session.budget.map(|limit| BudgetInsert {
+        id: session.id.as_uuid(),
+        tenant: session.tenant.as_uuid(),
+        parent: budget_id,
+        limit,
+        spent: Amount::default(),
+    });
+    let permissions = said(&session.permissions)?;
     let execution = if session.execution.is_default() { None } else { Some(json(&session.execution)?) };
     let inserted = query(
         "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at, parent_id, execution, \
-         agent, model) SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7, $8, $9, $10, $11 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
+         agent, model, permissions, depth, budget_id) SELECT $1, w.tenant_id, w.id, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+         $13, $14 FROM workspaces w WHERE w.id = $3 AND w.tenant_id = $2",
     )
     .bind(session.id.as_uuid())
     .bind(session.tenant.as_uuid())
@@ -81,6 +115,9 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
     .bind(execution)
     .bind(session.agent.as_deref())
     .bind(session.model.as_deref())
+    .bind(permissions)
+    .bind(depth)
+    .bind(budget.as_ref().map(|budget| budget.id).or(budget_id))
     .execute(&mut *tx)
     .await;
     match inserted {
@@ -90,10 +127,18 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
         Ok(done) if done.rows_affected() == 0 => return Err(workspace_not_found()),
         other => other.map_err(db)?,
     };
+    if let Some(budget) = &budget {
+        spending::insert_budget(&mut tx, budget).await?;
+    }
     let body = EventBody::SessionCreated;
     let changed = record(&mut tx, session.tenant, session.id, body).await?;
     tx.commit().await.map_err(db)?;
     Ok(changed)
+}
+
+/// Permissions as they are stored: nothing, if nothing was said.
+pub(super) fn said(permissions: &SessionPermissions) -> Result<Option<String>> {
+    if permissions.is_default() { Ok(None) } else { json(permissions).map(Some) }
 }
 
 /// Appends one event of the session itself.
@@ -128,14 +173,16 @@ async fn update(
         return Err(Error::new(Code::SessionModelLocked, message).at("model"));
     }
     query(
-        "UPDATE sessions SET title = coalesce($3, title), agent = coalesce($4, agent), model = coalesce($5, model) \
-         WHERE id = $1 AND tenant_id = $2",
+        "UPDATE sessions SET title = coalesce($3, title), agent = coalesce($4, agent), model = coalesce($5, model), \
+         permissions = CASE WHEN $6 THEN $7 ELSE permissions END WHERE id = $1 AND tenant_id = $2",
     )
     .bind(session.as_uuid())
     .bind(tenant.as_uuid())
     .bind(update.title.as_deref())
     .bind(update.agent.as_deref())
     .bind(update.model.as_deref())
+    .bind(update.permissions.is_some())
+    .bind(update.permissions.as_ref().map(said).transpose()?.flatten())
     .execute(&mut *tx)
     .await
     .map_err(db)?;
@@ -237,8 +284,9 @@ impl Sessions for SqlStore {
             sql.push(" AND id < ").push_bind(after.as_uuid());
         }
         sql.push(" ORDER BY id DESC LIMIT ").push_bind(i64::from(page.size) + 1);
-        let rows: Vec<SessionRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
-        let sessions = rows.into_iter().map(SessionRow::into_session).collect::<Result<Vec<_>>>()?;
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        let rows: Vec<SessionRow> = sql.build_query_as().fetch_all(&mut *connection).await.map_err(db)?;
+        let sessions = with_budgets(&mut connection, rows).await?;
         Ok(Page::from_rows(sessions, page.size, |session| session.id.to_string()))
     }
 

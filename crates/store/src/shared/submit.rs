@@ -7,36 +7,34 @@ use std::{
 
 use chrono::TimeDelta;
 use remuda_domain::{
-    Code, Error, EventBody, Run, RunId, RunState, TenantId, Timestamp, budget::Total, error::Result, event::NewEvent,
-    run::IfBusy, session::Owner,
+    Code, Error, EventBody, Run, RunId, RunState, TenantId, Timestamp,
+    budget::{Amount, Budget, Total},
+    error::Result,
+    event::NewEvent,
+    run::IfBusy,
+    session::Owner,
 };
 use uuid::Uuid;
 
 use super::{
+    below,
     cancel::{self, Stopper},
     dialect::{self, Connection},
     lock::{Locked, lock, lock_with_leases},
-    runs,
+    park, runs,
     store::Context,
     writes::{self, Writes},
 };
 use crate::{
-    NewRun, Submitted,
+    CancelledRuns, NewRun, Submitted,
     error::{db, json, outrun},
     rows::KeyedRun,
     time::{DbTime, now},
-    written::RunInsert,
+    written::{BudgetInsert, RunInsert},
 };
 
 pub(super) fn session_not_found() -> Error {
     Error::new(Code::SessionNotFound, "there is no such session").at("session")
-}
-
-/// What a batch of submits adds.
-#[derive(Default)]
-struct Accepted {
-    runs: Vec<RunInsert>,
-    writes: Writes,
 }
 
 enum Answer {
@@ -51,7 +49,7 @@ pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<
     let mut tx = dialect::begin(&context.writer).await?;
     let mut locked = lock(&mut tx, batch.iter().map(|run| run.session.as_uuid())).await?;
     let mut keys = Keys::load(&mut tx, batch).await?;
-    let mut accepted = Accepted::default();
+    let mut accepted = Writes::default();
     let mut answers = Vec::with_capacity(batch.len());
     for run in batch {
         answers.push(accept(context, run, &mut locked, &mut keys, &mut accepted)?);
@@ -79,7 +77,7 @@ fn accept(
     request: &NewRun,
     locked: &mut Locked,
     keys: &mut Keys,
-    accepted: &mut Accepted,
+    accepted: &mut Writes,
 ) -> Result<Answer> {
     let at = locked.at;
     let locked =
@@ -97,9 +95,15 @@ fn accept(
     };
     keys.remember(request);
     let queued = EventBody::RunQueued { seq, kind: request.input.kind().to_owned() };
-    let events =
-        accepted.writes.append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
+    let events = accepted.append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
     accepted.runs.push(insert_row(request, seq, at)?);
+    accepted.budgets.extend(request.budget.map(|limit| BudgetInsert {
+        id: request.id.as_uuid(),
+        tenant: request.tenant.as_uuid(),
+        parent: None,
+        limit,
+        spent: Amount::default(),
+    }));
     Ok(Answer::Accepted(Box::new(Submitted {
         run: new_run(request, seq, at),
         pool: locked.head.pool.clone(),
@@ -108,6 +112,7 @@ fn accept(
         events,
         interrupted: Vec::new(),
         signal: None,
+        below: CancelledRuns::default(),
     })))
 }
 
@@ -120,9 +125,10 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     if let Some(Answer::Replay(run)) = keys.answer(request) {
         return replay(&mut tx, request.tenant, run).await;
     }
-    let mut accepted = Accepted::default();
+    let mut accepted = Writes::default();
     let (at, reason) = (locked.at, "interrupted by a newer run");
-    let mut stopper = Stopper { context, reason, at, writes: &mut accepted.writes };
+    let tied = locked.heads.values().any(|it| it.ties);
+    let mut stopper = Stopper { context, reason, at, writes: &mut accepted };
     let stopped =
         cancel::stop_all(&mut tx, &mut stopper, &mut locked, request.session, request.tenant).await?;
     let enqueue = NewRun { if_busy: IfBusy::Enqueue, ..request.clone() };
@@ -135,8 +141,17 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     submitted.events.extend(own);
     submitted.interrupted = stopped.runs;
     submitted.signal = stopped.signal;
+    let parents = std::mem::take(&mut accepted.parents);
     write(&mut tx, context, &locked, keys, accepted).await?;
     tx.commit().await.map_err(db)?;
+    if tied {
+        let roots: Vec<Uuid> = submitted.interrupted.iter().map(|run| run.as_uuid()).collect();
+        // The run is accepted: what fails here is only late, see `stop_orphans`.
+        if let Err(error) = below::cancel(context, &roots, reason, &mut submitted.below).await {
+            tracing::warn!(error = error.chain(), "runs below interrupted ones are left to the next round");
+        }
+        submitted.below.changes.extend(park::settle_parents(context, &parents).await);
+    }
     Ok(submitted)
 }
 
@@ -145,15 +160,15 @@ async fn write(
     context: &Context,
     locked: &Locked,
     keys: Keys,
-    accepted: Accepted,
+    accepted: Writes,
 ) -> Result<()> {
     if accepted.runs.is_empty() {
         return Ok(());
     }
     keys.write(connection, context.idempotency_ttl).await?;
-    dialect::insert_runs(connection, &accepted.runs).await?;
-    accepted.writes.write(connection).await?;
-    writes::save(connection, &locked.heads, accepted.runs.iter().map(|run| run.session)).await
+    let sessions: Vec<Uuid> = accepted.runs.iter().map(|run| run.session).collect();
+    accepted.write(connection).await?;
+    writes::save(connection, &locked.heads, sessions).await
 }
 
 /// The idempotency keys of a batch: what the store remembers of them, and what the batch adds.
@@ -229,6 +244,7 @@ async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Re
         events: Vec::new(),
         interrupted: Vec::new(),
         signal: None,
+        below: CancelledRuns::default(),
     })
 }
 
@@ -243,6 +259,8 @@ fn insert_row(request: &NewRun, seq: i64, at: Timestamp) -> Result<RunInsert> {
         created_at: DbTime(at),
         idempotency_key: request.idempotency.as_ref().map(|it| it.key.clone()),
         traceparent: request.traceparent.clone(),
+        parent: None,
+        budget: request.budget.map(|_| request.id.as_uuid()),
     })
 }
 
@@ -267,7 +285,7 @@ fn new_run(request: &NewRun, seq: i64, at: Timestamp) -> Run {
         parked: None,
         parent: None,
         spent: Total::default(),
-        budget: None,
+        budget: request.budget.map(|limit| Budget { limit, ..Budget::default() }),
         paused: Duration::ZERO,
         idempotency_key: request.idempotency.as_ref().map(|it| it.key.clone()),
         traceparent: request.traceparent.clone(),

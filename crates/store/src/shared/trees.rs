@@ -1,45 +1,125 @@
-//! Runs below runs.
+//! Runs below runs, and sessions below sessions.
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Code, Error, RunId, SessionId, TenantId,
+    RunId, SessionId, TenantId,
     budget::Total,
     error::Result,
     page::{Page, PageRequest},
-    session::Session,
+    session::{Session, SessionRef},
+    step::{self, Step},
+};
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, QueryBuilder, query_as};
+use uuid::Uuid;
+
+use super::{
+    below,
+    dialect::{self, AMONG_1, Connection, Db, id_list},
+    park, runs, sessions,
+    store::SqlStore,
+    totals,
+};
+use crate::{
+    CancelledRuns, ChildReport, SessionChange, Sessions, Trees,
+    error::db,
+    rows::{RunRow, SessionRow},
 };
 
-use super::store::SqlStore;
-use crate::{CancelledRuns, ChildReport, SessionChange, Trees};
+/// Of an answer, what a parent is told.
+const MAX_ANSWER_BYTES: usize = 256 * 1024;
+
+async fn look(connection: &mut Connection, tenant: TenantId, ids: &[Uuid]) -> Result<Vec<ChildReport>> {
+    let sql = format!(
+        concat!(
+            "SELECT ",
+            run_columns!(),
+            " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id {among}"
+        ),
+        among = AMONG_1
+    );
+    let rows: Vec<RunRow> =
+        query_as(AssertSqlSafe(sql)).bind(id_list(ids)?).fetch_all(&mut *connection).await.map_err(db)?;
+    let mut reports = Vec::with_capacity(rows.len());
+    for row in rows {
+        let run = row.clone().into_run()?;
+        if run.tenant != tenant {
+            continue;
+        }
+        let mut answer = None;
+        if run.state.is_terminal() {
+            answer = last_word(&runs::merged_steps(connection, &row).await?);
+        }
+        let (state, failure) = (run.state, run.failure);
+        reports.push(ChildReport { run: run.id, session: run.session, state, answer, failure });
+    }
+    Ok(reports)
+}
+
+/// What a run has to say: its agent's answer, else what its last tool gave.
+fn last_word(steps: &[Step]) -> Option<String> {
+    let from_tool = || {
+        let outcome = steps.iter().rev().find_map(Step::call_outcome)?;
+        match &outcome.output {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        }
+    };
+    let mut text = step::answer(steps).or_else(from_tool)?;
+    text.truncate(text.floor_char_boundary(MAX_ANSWER_BYTES));
+    Some(text)
+}
 
 #[async_trait]
 impl Trees for SqlStore {
-    async fn look_at_children(&self, _tenant: TenantId, _runs: &[RunId]) -> Result<Vec<ChildReport>> {
-        Err(Error::new(Code::Unimplemented, "look_at_children"))
+    async fn look_at_children(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<ChildReport>> {
+        let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        look(&mut connection, tenant, &ids).await
     }
 
-    async fn settle_parked(&self, _tenant: TenantId, _run: RunId) -> Result<Option<SessionChange>> {
-        Err(Error::new(Code::Unimplemented, "settle_parked"))
+    async fn settle_parked(&self, tenant: TenantId, run: RunId) -> Result<Option<SessionChange>> {
+        let context = self.context.clone();
+        self.to_the_end(async move { park::settle(&context, Some(tenant), run).await }).await
     }
 
-    async fn cancel_children(&self, _tenant: TenantId, _run: RunId, _reason: &str) -> Result<CancelledRuns> {
-        Err(Error::new(Code::Unimplemented, "cancel_children"))
+    async fn cancel_children(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<CancelledRuns> {
+        let (context, reason) = (self.context.clone(), reason.to_owned());
+        self.to_the_end(async move { below::cancel_children(&context, tenant, run, &reason).await }).await
     }
 
     async fn list_child_sessions(
         &self,
-        _tenant: TenantId,
-        _session: SessionId,
-        _page: &PageRequest,
+        tenant: TenantId,
+        session: SessionId,
+        page: &PageRequest,
     ) -> Result<Page<Session>> {
-        Err(Error::new(Code::Unimplemented, "list_child_sessions"))
+        self.get_session(tenant, &SessionRef::Id(session)).await?;
+        let mut sql: QueryBuilder<Db> =
+            QueryBuilder::new(concat!("SELECT ", session_columns!(), " FROM sessions WHERE parent_id = "));
+        sql.push_bind(session.as_uuid()).push(" AND tenant_id = ").push_bind(tenant.as_uuid());
+        if let Some(after) = page.after::<SessionId>()? {
+            sql.push(" AND id > ").push_bind(after.as_uuid());
+        }
+        sql.push(" ORDER BY id LIMIT ").push_bind(i64::from(page.size) + 1);
+        let mut connection = self.context.reader.acquire().await.map_err(db)?;
+        let rows: Vec<SessionRow> = sql.build_query_as().fetch_all(&mut *connection).await.map_err(db)?;
+        let children = sessions::with_budgets(&mut connection, rows).await?;
+        Ok(Page::from_rows(children, page.size, |session| session.id.to_string()))
     }
 
-    async fn session_totals(&self, _tenant: TenantId, _session: SessionId) -> Result<(Total, Total)> {
-        Err(Error::new(Code::Unimplemented, "session_totals"))
+    async fn session_totals(&self, tenant: TenantId, session: SessionId) -> Result<(Total, Total)> {
+        let mut connection = dialect::snapshot(&self.context.reader).await?;
+        let totals = totals::of_session(&mut connection, tenant, session).await?;
+        connection.rollback().await.map_err(db)?;
+        Ok(totals)
     }
 
-    async fn run_totals(&self, _tenant: TenantId, _run: RunId) -> Result<(Total, Total)> {
-        Err(Error::new(Code::Unimplemented, "run_totals"))
+    async fn run_totals(&self, tenant: TenantId, run: RunId) -> Result<(Total, Total)> {
+        let mut connection = dialect::snapshot(&self.context.reader).await?;
+        let totals = totals::of_run(&mut connection, tenant, run).await?;
+        connection.rollback().await.map_err(db)?;
+        Ok(totals)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Event, EventBody, Run, RunState, Timestamp,
+    Event, EventBody, Run, RunId, RunState, Timestamp,
     error::Result,
     event::NewEvent,
     run::Failure,
@@ -14,20 +14,31 @@ use sqlx::query;
 use uuid::Uuid;
 
 use super::{
+    approvals, children,
     dialect::{self, Connection},
+    spending,
     store::append,
+    ties::{self, Ties},
 };
 use crate::{
     error::{db, json},
-    rows::LockedHead,
+    rows::{LockedHead, amount_to_db},
     time::DbTime,
-    written::{CancelMark, Chunk, ContentWrite, MessageWrite, RunFinish, RunReturn, StepWrite},
+    written::{
+        ApprovalInsert, BudgetInsert, CancelMark, ChildInsert, Chunk, ContentWrite, MessageWrite, ParkWrite,
+        RunFinish, RunInsert, RunReturn, SpentWrite, StepWrite,
+    },
 };
 
 /// The rows that a batch adds and changes, the heads of its sessions apart.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     pub(super) cancels: Vec<CancelMark>,
+    pub(super) sessions: Vec<ChildInsert>,
+    pub(super) runs: Vec<RunInsert>,
+    pub(super) budgets: Vec<BudgetInsert>,
+    pub(super) approvals: Vec<ApprovalInsert>,
+    pub(super) spent: Vec<SpentWrite>,
     pub(super) finished: Vec<RunFinish>,
     pub(super) returned: Vec<RunReturn>,
     pub(super) steps: Vec<StepWrite>,
@@ -35,6 +46,12 @@ pub(super) struct Writes {
     pub(super) contents: Vec<ContentWrite>,
     /// Sessions with the agents that lead them from here on.
     pub(super) agents: Vec<(Uuid, String)>,
+    /// Parents of runs that ended: they may wait for it, see [`park::settle_parents`](super::park::settle_parents).
+    pub(super) parents: Vec<RunId>,
+    /// Runs that ended and may have held something.
+    pub(super) untied: Vec<Uuid>,
+    /// Sessions on whose runs something hangs from here on.
+    tied: Vec<Uuid>,
     chunks: Vec<Chunk>,
 }
 
@@ -43,6 +60,7 @@ pub(super) struct Ended<'a> {
     pub(super) run: &'a Run,
     /// What its owners, if it had any, have committed.
     pub(super) steps: &'a [Step],
+    pub(super) ties: &'a Ties,
     pub(super) state: RunState,
     pub(super) failure: &'a Failure,
     /// Attempts that ended with it, and how many of these were lost.
@@ -57,6 +75,14 @@ impl Writes {
         Ok(events)
     }
 
+    /// Notes that something hangs on a run of the session.
+    pub(super) fn tie(&mut self, locked: &mut LockedHead) {
+        if !locked.ties {
+            locked.ties = true;
+            self.tied.push(locked.head.session.as_uuid());
+        }
+    }
+
     /// Ends a run from outside and returns the events that say so, for [`Writes::append`].
     pub(super) fn end(
         &mut self,
@@ -64,13 +90,18 @@ impl Writes {
         ended: &Ended<'_>,
         at: Timestamp,
     ) -> Result<Vec<NewEvent>> {
-        let Ended { run, steps, state, failure, attempts } = *ended;
+        let Ended { run, steps, ties, state, failure, attempts } = *ended;
         // A run that never started has nothing to say of its calls.
         let settled = match run.started_at {
             Some(_) => step::settle(&run.input, steps, state, locked.head.epoch, at),
             None => Vec::new(),
         };
         locked.head.retire(run.id);
+        self.parents.extend(run.parent);
+        if locked.ties {
+            self.untied.push(run.id.as_uuid());
+        }
+        let parked = run.parked.map(|parked| (at - parked.at).num_milliseconds().max(0));
         self.finished.push(RunFinish {
             id: run.id.as_uuid(),
             state: state.to_db(),
@@ -81,12 +112,14 @@ impl Writes {
             attempts: attempts.0,
             lost_attempts: attempts.1,
             stopped_at: None,
+            paused_ms: parked.unwrap_or(0),
         });
         let outcomes = settled.iter().filter_map(Step::call_outcome).cloned();
         let interrupted = outcomes.filter(|outcome| outcome.status == CallStatus::Interrupted);
         let end = EventBody::for_end(state, Some(failure)).unwrap_or(EventBody::RunFailed(failure.clone()));
         let bodies = interrupted.map(EventBody::ToolFailed).chain([end]);
-        Ok(bodies.map(|body| NewEvent { run: Some(run.id), at, body }).collect())
+        let events = bodies.map(|body| NewEvent { run: Some(run.id), at, body });
+        Ok(ties.withdrawn(run.id, at).chain(events).collect())
     }
 
     pub(super) async fn write(mut self, connection: &mut Connection) -> Result<()> {
@@ -94,8 +127,27 @@ impl Writes {
         for mark in &self.cancels {
             mark_cancel(connection, mark).await?;
         }
+        for session in &self.sessions {
+            children::insert_session(connection, session).await?;
+        }
+        if !self.runs.is_empty() {
+            dialect::insert_runs(connection, &self.runs).await?;
+        }
+        for budget in &self.budgets {
+            spending::insert_budget(connection, budget).await?;
+        }
+        for approval in &self.approvals {
+            approvals::insert(connection, approval).await?;
+        }
+        // Before the ends, which forget what was counted.
+        if !self.spent.is_empty() {
+            spending::spend(connection, &self.spent).await?;
+        }
         if !self.finished.is_empty() {
             dialect::finish_runs(connection, &self.finished).await?;
+        }
+        if !self.untied.is_empty() {
+            ties::untie(connection, &self.untied).await?;
         }
         for run in &self.returned {
             return_run(connection, run).await?;
@@ -115,6 +167,9 @@ impl Writes {
         }
         for (session, agent) in &self.agents {
             set_agent(connection, *session, agent).await?;
+        }
+        for session in &self.tied {
+            set_ties(connection, *session).await?;
         }
         if !self.chunks.is_empty() {
             dialect::append_chunks(connection, &self.chunks).await?;
@@ -165,20 +220,52 @@ async fn set_agent(connection: &mut Connection, session: Uuid, agent: &str) -> R
     Ok(())
 }
 
+/// Once in the life of a session.
+async fn set_ties(connection: &mut Connection, session: Uuid) -> Result<()> {
+    query("UPDATE sessions SET ties = $2 WHERE id = $1")
+        .bind(session)
+        .bind(true)
+        .execute(connection)
+        .await
+        .map_err(db)?;
+    Ok(())
+}
+
 async fn return_run(connection: &mut Connection, run: &RunReturn) -> Result<()> {
+    let parked = run.parked.as_ref();
+    let amount = parked.and_then(|it| it.amount).map(amount_to_db);
     query(
         "UPDATE runs SET state = $2, attempts = attempts + 1, lost_attempts = lost_attempts + $3, \
-         started_at = coalesce(started_at, $4), parked = $5, parked_at = $6 WHERE id = $1 AND state < 10",
+         started_at = coalesce(started_at, $4), parked = $5, parked_at = $6, wait_needed = $7, wait_tokens = $8, \
+         wait_micros = $9 WHERE id = $1 AND state < 10",
     )
     .bind(run.id)
     .bind(run.state())
     .bind(run.lost_attempts)
     .bind(run.started_at)
-    .bind(run.parked.map(|(reason, _)| reason.as_str()))
-    .bind(run.parked.map(|(_, at)| at))
-    .execute(connection)
+    .bind(parked.map(|it| it.reason.as_str()))
+    .bind(parked.map(|it| it.at))
+    .bind(parked.and_then(|it| it.needed))
+    .bind(amount.map(|(tokens, _)| tokens))
+    .bind(amount.map(|(_, micros)| micros))
+    .execute(&mut *connection)
     .await
     .map_err(db)?;
+    match parked {
+        Some(parked) => insert_waits(connection, run.id, parked).await,
+        None => Ok(()),
+    }
+}
+
+async fn insert_waits(connection: &mut Connection, run: Uuid, parked: &ParkWrite) -> Result<()> {
+    for awaited in &parked.awaited {
+        query("INSERT INTO waits (run_id, awaited) VALUES ($1, $2)")
+            .bind(run)
+            .bind(awaited)
+            .execute(&mut *connection)
+            .await
+            .map_err(db)?;
+    }
     Ok(())
 }
 

@@ -28,10 +28,14 @@ pub(crate) const NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 pub(crate) const IN_MICROS_2: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) + $2";
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "lease_until - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+/// Microseconds until `expires_at`.
+pub(crate) const EXPIRY_LEFT: &str = "expires_at - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 pub(crate) const A_MINUTE_AGO: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000";
 /// The time of a run `r` that started is over.
 pub(crate) const OVERDUE: &str =
     "r.started_at + (r.timeout_ms + r.paused_ms) * 1000 <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+/// What follows a column that has to be among the ids of `$1`, which [`id_list`] makes.
+pub(crate) const AMONG_1: &str = "IN (SELECT unhex(value) FROM json_each($1))";
 pub(crate) const MAX_BATCH: usize = 1024;
 
 /// Opens a pool of one writer and a pool of readers: SQLite has room for one writer, and waiting for it in line is
@@ -69,8 +73,14 @@ fn hex(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-fn hex_list(ids: &[Uuid]) -> Result<String> {
+/// Many ids as one parameter, for [`AMONG_1`].
+pub(crate) fn id_list(ids: &[Uuid]) -> Result<String> {
     json(&ids.iter().copied().map(hex).collect::<Vec<_>>())
+}
+
+/// A transaction that writes has the database for itself.
+pub(crate) async fn lock_budgets(_: &mut Connection, _: &[Uuid]) -> Result<()> {
+    Ok(())
 }
 
 pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
@@ -79,7 +89,7 @@ pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Res
         head_columns!(),
         " FROM sessions WHERE id IN (SELECT unhex(value) FROM json_each($1))"
     ))
-    .bind(hex_list(ids)?)
+    .bind(id_list(ids)?)
     .fetch_all(connection)
     .await
     .map_err(db)
@@ -114,13 +124,14 @@ pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert])
     let row = |run: &RunInsert| {
         let ids = [run.id, run.tenant, run.session].map(hex);
         let numbers = [run.seq, run.timeout_ms, run.created_at.0.timestamp_micros()];
-        (ids, numbers, run.input.clone(), run.idempotency_key.clone(), run.traceparent.clone())
+        let above = [run.parent, run.budget].map(|id| id.map(hex));
+        (ids, numbers, run.input.clone(), run.idempotency_key.clone(), run.traceparent.clone(), above)
     };
     query(
         "INSERT INTO runs (id, tenant_id, session_id, seq, state, timeout_ms, created_at, input, idempotency_key, \
-         traceparent) SELECT unhex(value ->> '$[0][0]'), unhex(value ->> '$[0][1]'), unhex(value ->> '$[0][2]'), \
-         value ->> '$[1][0]', 0, value ->> '$[1][1]', value ->> '$[1][2]', value ->> 2, value ->> 3, value ->> 4 \
-         FROM json_each($1)",
+         traceparent, parent_run, budget_id) SELECT unhex(value ->> '$[0][0]'), unhex(value ->> '$[0][1]'), unhex(value ->> '$[0][2]'), \
+         value ->> '$[1][0]', 0, value ->> '$[1][1]', value ->> '$[1][2]', value ->> 2, value ->> 3, value ->> 4, \
+         unhex(value ->> '$[5][0]'), unhex(value ->> '$[5][1]') FROM json_each($1)",
     )
     .bind(json(&runs.iter().map(row).collect::<Vec<_>>())?)
     .execute(connection)
@@ -187,11 +198,11 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root, s.execution, s.agent, s.model FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
+        ", w.root, s.execution, s.agent, s.model, s.permissions, s.depth, s.budget_id AS session_budget FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
          CROSS JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN runs r ON r.id = \
          (SELECT id FROM runs WHERE session_id = s.id AND state < 10 ORDER BY seq LIMIT 1)"
     ))
-    .bind(hex_list(sessions)?)
+    .bind(id_list(sessions)?)
     .fetch_all(connection)
     .await
     .map_err(db)
@@ -201,14 +212,15 @@ pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish])
     let micros = |at: DbTime| at.0.timestamp_micros();
     let row = |run: &RunFinish| {
         let times = (run.started_at.map(micros), micros(run.finished_at), run.stopped_at.map(micros));
-        let attempts = (run.attempts, run.lost_attempts);
+        let attempts = (run.attempts, run.lost_attempts, run.paused_ms);
         (hex(run.id), run.state, times, attempts, run.failure.clone(), run.last_steps.clone())
     };
     query(
         "UPDATE runs SET state = n.value ->> 1, started_at = coalesce(n.value ->> '$[2][0]', started_at), \
          finished_at = n.value ->> '$[2][1]', cancel_stopped_at = n.value ->> '$[2][2]', \
          attempts = attempts + (n.value ->> '$[3][0]'), lost_attempts = lost_attempts + (n.value ->> '$[3][1]'), \
-         failure = n.value ->> 4, last_steps = n.value ->> 5, parked = NULL, parked_at = NULL \
+         paused_ms = paused_ms + (n.value ->> '$[3][2]'), failure = n.value ->> 4, last_steps = n.value ->> 5, \
+         parked = NULL, parked_at = NULL \
          FROM json_each($1) n WHERE runs.id = unhex(n.value ->> 0) AND +runs.state < 10",
     )
     .bind(json(&runs.iter().map(row).collect::<Vec<_>>())?)

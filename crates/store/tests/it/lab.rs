@@ -4,21 +4,22 @@ use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use remuda_domain::{
-    Code, CommitId, Cursor, Event, EventBody, MessageId, Pool, Run, RunId, RunInput, RunState, SessionId,
-    StepId, TenantId, ToolCallId, WorkerId, WorkspaceId,
+    Code, Cursor, Event, EventBody, MessageId, Pool, Run, RunId, RunInput, RunState, SessionId, StepId,
+    TenantId, ToolCallId, WorkerId, WorkspaceId,
     event::NewEvent,
     execution::ExecutionChoice,
     message::{Part, Role},
     page::PageRequest,
-    run::{IfBusy, MessageInput, RunEnd, ToolsInput},
+    permission::SessionPermissions,
+    run::{IfBusy, MessageInput, ParkReason, RunEnd, ToolsInput},
     session::{Session, SessionRef},
-    step::{Step, StepWork},
+    step::{CallLinks, Step, StepWork},
     tool::{CallStatus, ToolCall, ToolOutcome},
     worker::Registration,
 };
 use remuda_store::{
-    Claim, Commit, Finish, Grant, Idempotency, NewMessage, NewRun, NewSession, Options, RunFilter, Store,
-    Submitted, Then, connect, migrate,
+    Claim, Commit, Finish, Grant, Idempotency, NewMessage, NewRun, NewSession, Options, Parking, RunFilter,
+    Store, Submitted, Then, connect, migrate,
 };
 use remuda_testkit::{TestDatabase, wait_for};
 use tempfile::TempDir;
@@ -108,6 +109,8 @@ impl Lab {
             execution: ExecutionChoice::default(),
             agent: None,
             model: None,
+            permissions: SessionPermissions::default(),
+            budget: None,
         }
     }
 
@@ -129,6 +132,7 @@ impl Lab {
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
+            budget: None,
         }
     }
 
@@ -286,11 +290,16 @@ pub(crate) fn step(grant: &Grant, index: u32) -> Step {
     Step {
         id: StepId::new(),
         index,
-        work: StepWork::ToolCall { call: call(&format!("tool{index}")), outcome: None },
+        work: announced(call(&format!("tool{index}"))),
         started_at: chrono::Utc::now(),
         finished_at: None,
         epoch: grant.fence.epoch,
     }
+}
+
+/// The work of a step whose call has not come to an end.
+pub(crate) fn announced(call: ToolCall) -> StepWork {
+    StepWork::ToolCall { call, outcome: None, links: CallLinks::default() }
 }
 
 /// The tool call of a step that is one.
@@ -303,7 +312,8 @@ pub(crate) fn call_of(step: &Step) -> &ToolCall {
 
 pub(crate) fn done(step: &Step, output: &str) -> Step {
     let call = call_of(step).clone();
-    let work = StepWork::ToolCall { outcome: Some(outcome(&call, output)), call };
+    let outcome = Some(outcome(&call, output));
+    let work = StepWork::ToolCall { outcome, call, links: CallLinks::default() };
     Step { work, finished_at: Some(chrono::Utc::now()), ..step.clone() }
 }
 
@@ -315,16 +325,12 @@ pub(crate) fn progress(grant: &Grant, steps: Vec<Step>) -> Commit {
         body: EventBody::ToolStarted { call: call.id, tool: call.tool.clone() },
     };
     let events = steps.iter().filter_map(Step::call).map(started).collect();
-    Commit {
-        id: CommitId::new(),
-        fence: grant.fence,
-        run: grant.run.id,
-        steps,
-        messages: Vec::new(),
-        contents: Vec::new(),
-        events,
-        then: Then::Continue,
-    }
+    Commit { steps, events, ..Commit::new(grant.fence, grant.run.id, Then::Continue) }
+}
+
+/// Gives the run back to wait for what nobody but a caller says.
+pub(crate) fn parking(grant: &Grant, reason: ParkReason) -> Commit {
+    Commit::new(grant.fence, grant.run.id, Then::Park(Parking::on(reason)))
 }
 
 /// A message that enters the transcript.

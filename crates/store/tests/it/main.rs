@@ -3,11 +3,16 @@
 //! A case is an async function over a [`lab::Lab`], which holds an `Arc<dyn Store>` on a fresh database.
 //! [`store_suite!`] makes one test of it per backend. PostgreSQL is the server that `REMUDA_TEST_POSTGRES_URL` names.
 
+mod approvals;
+mod below;
+mod budgets;
 mod cancel;
+mod children;
 mod claim;
 mod commit;
 mod concurrency;
 mod events;
+mod family;
 mod fleet;
 mod identity;
 mod lab;
@@ -82,5 +87,18 @@ store_suite! {
         a_cancel_leaves_receipts, a_lost_workers_run_is_cancelled_at_once, a_handed_over_run_ends_when_cancelled,
         a_tree_is_cancelled_whole, runs_without_an_owner_run_out_of_time, tasks_show_their_last_round,
         sessions_with_work_are_counted, the_next_lease_end_is_known;
+    children: a_commit_makes_children_once, depth_counts_for_callers_too, a_task_is_gone_on_with,
+        a_parent_goes_on_when_its_children_have_ended, what_has_come_is_not_waited_for, nobody_has_to_tell,
+        no_wake_up_is_lost, a_cancelled_child_wakes_its_parent, parents_learn_what_became_of_children,
+        waiting_for_children_costs_what_they_work, a_parked_child_that_ends_did_not_work, one_worker_works_off_a_tree;
+    below: cancelling_the_root_reaches_all, cancelling_a_session_reaches_what_works_for_it,
+        interrupting_reaches_what_is_below, an_executing_root_is_asked_and_its_children_stopped, orphans_are_found,
+        what_is_made_with_the_last_breath_is_stopped_too, lost_children_wake_their_parent,
+        children_that_run_out_of_time_wake_their_parent, a_run_alone_has_nobody;
+    approvals: a_decision_lets_the_run_go_on, a_decision_is_made_once_and_by_the_right_one,
+        two_answers_at_once_make_one_decision, all_answers_are_waited_for, an_ended_run_withdraws_its_questions,
+        questions_expire, always_is_remembered, approvals_are_listed, waiting_for_people_costs_no_time;
+    budgets: what_is_held_is_counted, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
+        room_that_is_left_is_found, a_limit_can_be_made_later, totals_add_up;
     model: random_histories_keep_the_invariants;
 }

@@ -8,7 +8,7 @@ use remuda_domain::{
     model::{ModelParameters, ModelRef, Registry},
     page::PageRequest,
     run::MessageInput,
-    step::{ModelOutcome, ModelRequest, Sent, Step, StepWork},
+    step::{ModelOutcome, ModelRequest, Purpose, Sent, Step, StepWork},
     tool::CallStatus,
 };
 use remuda_store::{Commit, Grant, NewMessage, NewRun, Then};
@@ -149,7 +149,7 @@ pub(crate) async fn an_end_can_change_who_leads(lab: &Lab) -> Result<()> {
     lab.check(session).await
 }
 
-fn model_step(grant: &Grant, index: u32, outcome: Option<ModelOutcome>) -> Step {
+pub(crate) fn model_step(grant: &Grant, index: u32, outcome: Option<ModelOutcome>) -> Step {
     let message = MessageId::new();
     let request = ModelRequest {
         message,
@@ -162,6 +162,9 @@ fn model_step(grant: &Grant, index: u32, outcome: Option<ModelOutcome>) -> Step 
         tools: ContentHash::of("tools"),
         messages: vec![Sent::Stored { first: message, last: message, count: 1 }],
         concluding: false,
+        purpose: Purpose::Answer,
+        reported: Vec::new(),
+        cleared: None,
     };
     let finished_at = outcome.is_some().then(chrono::Utc::now);
     let work = StepWork::ModelCall { request: Box::new(request), outcome: outcome.map(Box::new) };
@@ -175,7 +178,7 @@ fn model_step(grant: &Grant, index: u32, outcome: Option<ModelOutcome>) -> Step 
     }
 }
 
-fn answered(text: &str) -> ModelOutcome {
+pub(crate) fn answered(text: &str) -> ModelOutcome {
     ModelOutcome {
         parts: vec![remuda_domain::message::Part::text(text)],
         ..ModelOutcome::without_answer(CallStatus::Completed, None)

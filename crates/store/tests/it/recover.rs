@@ -4,18 +4,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result};
 use remuda_domain::{
-    Code, EventBody, RunInput, RunState, SessionId,
-    limits::MAX_LOST_ATTEMPTS,
-    run::ParkReason,
-    step::{Step, StepWork},
-    task::TaskRound,
-    tool::CallStatus,
+    Code, EventBody, RunInput, RunState, SessionId, limits::MAX_LOST_ATTEMPTS, run::ParkReason, step::Step,
+    task::TaskRound, tool::CallStatus,
 };
 use remuda_store::{Claim, Commit, NewRun, NewSession, Reach, Then};
 use remuda_testkit::wait_for;
 
 use crate::lab::{
-    LONG_LEASE, Lab, PATIENCE, SHORT_LEASE, completed, done, ending, names, progress, refusal, step,
+    LONG_LEASE, Lab, PATIENCE, SHORT_LEASE, announced, completed, done, ending, names, parking, progress,
+    refusal, step,
 };
 
 pub(crate) async fn a_lost_workers_sessions_are_taken_back(lab: &Lab) -> Result<()> {
@@ -146,7 +143,7 @@ pub(crate) async fn a_parked_run_holds_no_worker_and_its_time_stands_still(lab: 
     let (run, behind) = (lab.submit(session).await?.run.id, lab.submit(session).await?.run.id);
     let worker = lab.worker(LONG_LEASE).await?;
     let grant = lab.granted(session, worker).await?;
-    let park = Commit { then: Then::Park(ParkReason::Approval), ..progress(&grant, Vec::new()) };
+    let park = parking(&grant, ParkReason::Approval);
     let committed = lab.store.commit(park).await?;
     assert_eq!((names(&committed.events), committed.released), (vec!["run.parked"], true));
     let parked = lab.run(run).await?;
@@ -177,7 +174,7 @@ pub(crate) async fn a_parked_run_is_cancelled_at_once(lab: &Lab) -> Result<()> {
     let (run, behind) = (lab.submit(session).await?.run.id, lab.submit(session).await?.run.id);
     let worker = lab.worker(LONG_LEASE).await?;
     let grant = lab.granted(session, worker).await?;
-    lab.store.commit(Commit { then: Then::Park(ParkReason::Budget), ..progress(&grant, Vec::new()) }).await?;
+    lab.store.commit(parking(&grant, ParkReason::Budget)).await?;
     let cancelled = lab.store.request_cancel(lab.tenant, run, "enough").await?;
     assert_eq!((cancelled.run.state, cancelled.signal), (RunState::Cancelled, None));
     assert!(cancelled.change.wake, "the run behind it can start");
@@ -228,8 +225,7 @@ pub(crate) async fn a_lost_workers_run_is_cancelled_at_once(lab: &Lab) -> Result
     let worker = lab.worker(LONG_LEASE).await?;
     let grant = lab.granted(session, worker).await?;
     let RunInput::Tools(input) = &grant.run.input else { panic!("not tools") };
-    let work = StepWork::ToolCall { call: input.calls[0].clone(), outcome: None };
-    let begun = Step { work, ..step(&grant, 0) };
+    let begun = Step { work: announced(input.calls[0].clone()), ..step(&grant, 0) };
     lab.store.commit(progress(&grant, vec![begun.clone()])).await?;
     lab.store.retire_worker(worker).await?;
     let cancelled = lab.store.request_cancel(lab.tenant, two, "late").await?;
@@ -354,9 +350,7 @@ pub(crate) async fn sessions_with_work_are_counted(lab: &Lab) -> Result<()> {
     lab.granted(owned, worker).await?;
     assert_eq!(lab.store.count_sessions_with_work().await?, 3);
     let grant = lab.granted(parked, worker).await?;
-    lab.store
-        .commit(Commit { then: Then::Park(ParkReason::External), ..progress(&grant, Vec::new()) })
-        .await?;
+    lab.store.commit(parking(&grant, ParkReason::External)).await?;
     assert_eq!(lab.store.count_sessions_with_work().await?, 2);
     Ok(())
 }

@@ -125,12 +125,8 @@ async fn what_happens_below_comes_live_and_before_the_end() {
 async fn delegate(lab: &Lab, parent: &Place, child: &Place) {
     let (tool, arguments) = ("SubAgent".to_owned(), serde_json::json!({}));
     let call = ToolCall { id: ToolCallId::new(), tool, arguments, parallel: false, timeout: None };
-    let child = Child {
-        session: child.session,
-        run: child.run(),
-        agent: "helper".to_owned(),
-        background: false,
-    };
+    let child =
+        Child { session: child.session, run: child.run(), agent: "helper".to_owned(), background: false };
     let step = Step {
         id: StepId::new(),
         index: 0,

@@ -230,9 +230,12 @@ mod unit {
         let picture = json!({ "kind": "image", "media_type": "image/png", "data": "AAAA" });
         let spilled = json!({ "stdout": "x".repeat(900), "artifacts": { "stdout": "state/1/stdout" } });
         for (output, expected) in [
-            (json!("x".repeat(900)), "[left out to save room: 900 characters; call the tool again if you need it]"),
+            (
+                json!("x".repeat(900)),
+                "[left out to save room: 900 characters; call the tool again if you need it]",
+            ),
             (picture, "[left out to save room: a picture; call the tool again if you need it]"),
-            (spilled, "[left out to save room: 965 characters; it is in state/1/stdout]"),
+            (spilled, "[left out to save room: 947 characters; it is in state/1/stdout]"),
         ] {
             let mut talk = talk();
             talk.call("Bash", json!({}), CallStatus::Completed, output);

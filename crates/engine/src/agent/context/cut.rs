@@ -44,7 +44,8 @@ pub(in crate::agent) fn cut(outgoing: &[Outgoing], gauge: &Gauge, forced: bool) 
     let limit = if forced { threshold.min(total / 2) } else { threshold };
     // A summary of nothing but a summary would gain nothing.
     let starts: Vec<usize> = groups(outgoing).into_iter().map(|group| group.start).collect();
-    let starts: Vec<usize> = starts.into_iter().filter(|start| !outgoing[*start].is_summary()).skip(1).collect();
+    let starts: Vec<usize> =
+        starts.into_iter().filter(|start| !outgoing[*start].is_summary()).skip(1).collect();
     let allowed = gauge.estimated(gauge.room.summary()).max(LEAST);
     let words = gauge.estimated(CARRIED).min(gauge.share(1.0) / 8).max(LEAST);
     let fits = |start: usize, limit: u64| {
@@ -115,13 +116,15 @@ mod unit {
             // It fits.
             ("ucccc", 20_000, None),
             // The newest three groups stay.
-            ("ucccccccccc", 5_500, Some(15)),
+            ("ucccccccccc", 7_300, Some(15)),
+            // There is room for one of them only, if something is to be done in what is left.
+            ("ucccccccccc", 5_500, Some(19)),
             // The newest message of the user, and what follows, fits: all of it stays.
             ("uCcccuccccccc", 10_000, Some(9)),
             // It does not.
-            ("uCcccuccccccccccccccccc", 10_000, Some(40)),
+            ("uCcccuccccccccccccccccc", 10_000, Some(38)),
             // It is the last one.
-            ("ucccccccu", 5_000, Some(11)),
+            ("ucccccccu", 5_000, Some(15)),
             // The newest are too long: fewer stay.
             ("ucccCCc", 10_000, Some(11)),
             ("ucccCCC", 10_000, Some(11)),

@@ -15,7 +15,18 @@ use crate::agent::transcript::Outgoing;
 const LINE: usize = 200;
 /// The arguments that say best what a call is about, the best first.
 const MAIN_ARGUMENTS: [&str; 12] = [
-    "file_path", "command", "pattern", "url", "query", "skill", "description", "agent", "subagent_type", "prompt", "path", "task_id",
+    "file_path",
+    "command",
+    "pattern",
+    "url",
+    "query",
+    "skill",
+    "description",
+    "agent",
+    "subagent_type",
+    "prompt",
+    "path",
+    "task_id",
 ];
 
 /// Tells what was said and done, from the words that are there: what the user said, by first and last lines, and which tools were
@@ -40,10 +51,12 @@ fn some(lines: &[String], room: u64) -> String {
     let room = room.saturating_sub(16);
     let count = |lines: &mut dyn Iterator<Item = &String>, room: u64| {
         let mut used = 0;
-        lines.take_while(|line| {
-            used += cost(line);
-            used <= room
-        }).count()
+        lines
+            .take_while(|line| {
+                used += cost(line);
+                used <= room
+            })
+            .count()
     };
     let first = count(&mut lines.iter(), room / 3);
     let last = lines.len() - count(&mut lines[first..].iter().rev(), room - room / 3);
@@ -92,7 +105,10 @@ mod unit {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::context::{cut, tests::{gauge, talk}};
+    use crate::agent::context::{
+        cut,
+        tests::{gauge, talk},
+    };
 
     #[test]
     fn it_tells_what_was_asked_and_done() {
@@ -107,7 +123,8 @@ mod unit {
         talk.call("None", json!({}), CallStatus::Completed, json!("")).user("thanks");
         let cut = cut(&talk.outgoing(), &gauge(5000), true).unwrap();
         let text = fallback(&cut);
-        let expected = "Before that:\nthere was a plan\n\n- user: build a boat … and quickly\n- Write boat.rs\n";
+        let expected =
+            "Before that:\nthere was a plan\n\n- user: build a boat … and quickly\n- Write boat.rs\n";
         assert!(text.contains(expected), "{text}");
         assert!(!text.contains("older") && !text.contains("xxx"));
     }

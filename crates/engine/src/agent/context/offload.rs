@@ -39,7 +39,8 @@ pub(crate) fn too_long(outcome: &ToolOutcome) -> Option<Overlong> {
 impl Overlong {
     /// What stays of the result. `artifact` is the path of the file that holds the whole text, if there is one.
     pub(crate) fn shorten(&self, outcome: ToolOutcome, artifact: Option<&str>) -> ToolOutcome {
-        let mut output = json!({ "truncated": true, "bytes": self.text.len(), "text": self.preview(artifact) });
+        let mut output =
+            json!({ "truncated": true, "bytes": self.text.len(), "text": self.preview(artifact) });
         if let Some(path) = artifact {
             output["artifacts"] = json!({ "output": path });
         }
@@ -83,7 +84,9 @@ fn tail(text: &str, bytes: usize, lines: usize) -> &str {
     while !text.is_char_boundary(start) {
         start += 1;
     }
-    if let Some((at, _)) = text[start..].trim_end_matches('\n').rmatch_indices('\n').nth(lines.saturating_sub(1)) {
+    if let Some((at, _)) =
+        text[start..].trim_end_matches('\n').rmatch_indices('\n').nth(lines.saturating_sub(1))
+    {
         return &text[start + at + 1..];
     }
     text[start..].find('\n').map_or(&text[start..], |at| &text[start + at + 1..])

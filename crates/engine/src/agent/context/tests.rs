@@ -50,7 +50,13 @@ impl Talk {
     }
 
     /// An answer with one call, and its result.
-    pub(super) fn call(&mut self, tool: &str, arguments: Value, status: CallStatus, output: Value) -> &mut Self {
+    pub(super) fn call(
+        &mut self,
+        tool: &str,
+        arguments: Value,
+        status: CallStatus,
+        output: Value,
+    ) -> &mut Self {
         let call = new_call(tool, arguments);
         let outcome = ToolOutcome { output, ..ToolOutcome::without_result(&call, status, None) };
         self.assistant(vec![Part::ToolUse { call }]);

@@ -69,7 +69,8 @@ pub(super) fn each(outgoing: &[Outgoing], model: &ModelRef) -> Vec<u64> {
 
 /// Of what goes with every question.
 pub(in crate::agent) fn fixed(system: &str, tools: &[ToolSpec]) -> u64 {
-    let tools = tools.iter().map(|tool| text(&tool.name) + text(&tool.description) + json(&tool.schema) + AROUND);
+    let tools =
+        tools.iter().map(|tool| text(&tool.name) + text(&tool.description) + json(&tool.schema) + AROUND);
     text(system) + tools.sum::<u64>()
 }
 
@@ -169,7 +170,8 @@ mod unit {
 
     #[test]
     fn what_the_provider_counted_mends_the_next_estimate() {
-        let lesson = |estimated, input_tokens| Lesson::of(estimated, &Usage { input_tokens, ..Usage::default() });
+        let lesson =
+            |estimated, input_tokens| Lesson::of(estimated, &Usage { input_tokens, ..Usage::default() });
         for (estimate, last, expected) in [
             (1000, None, 1000),
             (1000, lesson(2000, 3000), 1500),

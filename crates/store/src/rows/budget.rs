@@ -1,0 +1,75 @@
+//! What was spent, and what may be.
+
+use remuda_domain::{
+    budget::{Amount, Budget, Limit, Total},
+    model::Usage,
+};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+/// More than anybody spends, and little enough that sums of it fit into the database's numbers.
+const MAX: u64 = 1 << 53;
+
+/// A count as the databases keep it.
+pub(crate) fn count_to_db(count: u64) -> i64 {
+    i64::try_from(count.min(MAX)).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn amount_to_db(amount: Amount) -> (i64, i64) {
+    (count_to_db(amount.tokens), count_to_db(amount.micros))
+}
+
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// What a run, or many of them, spent.
+#[derive(Clone, Copy, Debug, FromRow)]
+pub(crate) struct TotalRow {
+    model_calls: Option<i64>,
+    input_tokens: Option<i64>,
+    output_tokens: Option<i64>,
+    cached_tokens: Option<i64>,
+    cache_write_tokens: Option<i64>,
+    reasoning_tokens: Option<i64>,
+    cost_micros: Option<i64>,
+}
+
+impl TotalRow {
+    pub(crate) fn into_total(self) -> Total {
+        let number = |number: Option<i64>| count(number.unwrap_or(0));
+        Total {
+            model_calls: number(self.model_calls),
+            usage: Usage {
+                input_tokens: number(self.input_tokens),
+                output_tokens: number(self.output_tokens),
+                cached_input_tokens: number(self.cached_tokens),
+                cache_write_tokens: number(self.cache_write_tokens),
+                reasoning_tokens: number(self.reasoning_tokens),
+            },
+            micros: number(self.cost_micros),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, FromRow)]
+pub(crate) struct BudgetRow {
+    pub(crate) id: Uuid,
+    limit_tokens: Option<i64>,
+    limit_micros: Option<i64>,
+    spent_tokens: i64,
+    spent_micros: i64,
+    reserved_tokens: i64,
+    reserved_micros: i64,
+}
+
+impl BudgetRow {
+    pub(crate) fn into_budget(self) -> Budget {
+        let amount = |tokens, micros| Amount { tokens: count(tokens), micros: count(micros) };
+        Budget {
+            limit: Limit { tokens: self.limit_tokens.map(count), micros: self.limit_micros.map(count) },
+            spent: amount(self.spent_tokens, self.spent_micros),
+            reserved: amount(self.reserved_tokens, self.reserved_micros),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Sessions and their heads.
+
+use std::time::Duration;
+
+use remuda_domain::{
+    CommitId, Pool, RunId, SessionId, TenantId, Timestamp, WorkerId, WorkspaceId,
+    error::Result,
+    execution::ExecutionChoice,
+    permission::SessionPermissions,
+    session::{Head, Owner, Session, SessionStatus},
+};
+use sqlx::FromRow;
+use uuid::Uuid;
+
+use crate::{
+    error::{corrupt, parse},
+    time::DbTime,
+};
+
+/// A session's head with what only the store needs to know.
+#[derive(Clone, Debug, FromRow)]
+pub(crate) struct HeadRow {
+    pub(crate) id: Uuid,
+    tenant_id: Uuid,
+    pool: String,
+    closed: bool,
+    epoch: i64,
+    pub(crate) owner: Option<Uuid>,
+    current_run: Option<Uuid>,
+    current_started_at: Option<DbTime>,
+    pending: i64,
+    last_seq: i64,
+    last_cursor: i64,
+    last_commit: Option<Uuid>,
+    ties: bool,
+    /// The database's clock when the row was locked.
+    #[sqlx(default)]
+    pub(crate) now: Option<DbTime>,
+}
+
+/// A loaded head and when its current run started.
+#[derive(Clone, Debug)]
+pub(crate) struct LockedHead {
+    pub(crate) head: Head,
+    pub(crate) current_started_at: Option<Timestamp>,
+    /// Something may hang on a run of the session: a parent, children, approvals, spending. Only then the end of one has to look.
+    pub(crate) ties: bool,
+}
+
+impl HeadRow {
+    /// `owner` says whether the recorded owner lives; who does not need to know says [`Owner::Alive`] without a lease.
+    pub(crate) fn into_head(self, owner: Owner) -> Result<LockedHead> {
+        let head = Head {
+            tenant: TenantId::from_uuid(self.tenant_id),
+            session: SessionId::from_uuid(self.id),
+            pool: pool(&self.pool)?,
+            closed: self.closed,
+            epoch: self.epoch,
+            owner,
+            current: self.current_run.map(RunId::from_uuid),
+            pending: self.pending,
+            last_seq: self.last_seq,
+            last_cursor: self.last_cursor,
+            last_commit: self.last_commit.map(CommitId::from_uuid),
+        };
+        let current_started_at = self.current_started_at.map(|at| at.0);
+        Ok(LockedHead { head, current_started_at, ties: self.ties })
+    }
+
+    /// The head for decisions that do not depend on the owner's lease.
+    pub(crate) fn into_head_with_owner(self) -> Result<LockedHead> {
+        let owner = match self.owner {
+            Some(worker) => Owner::Alive { worker: WorkerId::from_uuid(worker), lease_left: Duration::ZERO },
+            None => Owner::Nobody,
+        };
+        self.into_head(owner)
+    }
+}
+
+pub(super) fn pool(text: &str) -> Result<Pool> {
+    text.parse().map_err(|_| corrupt("pool"))
+}
+
+#[derive(Debug, FromRow)]
+pub(crate) struct SessionRow {
+    pub(crate) id: Uuid,
+    tenant_id: Uuid,
+    workspace_id: Uuid,
+    parent_id: Option<Uuid>,
+    name: Option<String>,
+    title: String,
+    pool: String,
+    closed: bool,
+    created_at: DbTime,
+    epoch: i64,
+    owner: Option<Uuid>,
+    current_run: Option<Uuid>,
+    pending: i64,
+    last_cursor: i64,
+    execution: Option<String>,
+    agent: Option<String>,
+    model: Option<String>,
+    permissions: Option<String>,
+    pub(crate) depth: i32,
+    pub(crate) budget_id: Option<Uuid>,
+}
+
+impl SessionRow {
+    /// A budget was made for it.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.budget_id == Some(self.id)
+    }
+
+    /// The session without its budget, which is in a row of its own.
+    pub(crate) fn into_session(self) -> Result<Session> {
+        Ok(Session {
+            id: SessionId::from_uuid(self.id),
+            tenant: TenantId::from_uuid(self.tenant_id),
+            workspace: WorkspaceId::from_uuid(self.workspace_id),
+            parent: self.parent_id.map(SessionId::from_uuid),
+            name: self.name,
+            title: self.title,
+            pool: pool(&self.pool)?,
+            status: if self.closed { SessionStatus::Closed } else { SessionStatus::Open },
+            pending: self.pending,
+            current: self.current_run.map(RunId::from_uuid),
+            owner: self.owner.map(WorkerId::from_uuid),
+            epoch: self.epoch,
+            last_cursor: self.last_cursor,
+            created_at: self.created_at.0,
+            execution: execution(self.execution.as_deref())?,
+            agent: self.agent,
+            model: self.model,
+            permissions: permissions(self.permissions.as_deref())?,
+            depth: u32::try_from(self.depth).unwrap_or(0),
+            budget: None,
+        })
+    }
+}
+
+/// What a session asked for; almost always nothing.
+pub(crate) fn execution(text: Option<&str>) -> Result<ExecutionChoice> {
+    text.map_or_else(|| Ok(ExecutionChoice::default()), |text| parse("execution", text))
+}
+
+/// What was said about a session's permissions; mostly nothing.
+pub(crate) fn permissions(text: Option<&str>) -> Result<SessionPermissions> {
+    text.map_or_else(|| Ok(SessionPermissions::default()), |text| parse("permissions", text))
+}

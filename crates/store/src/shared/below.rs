@@ -1,0 +1,119 @@
+//! Stopping the runs below a run.
+//!
+//! The runs of a tree are in sessions of their own, so they are stopped some at a time, from the top down: who waits for others ends
+//! before they do, and is not woken by it.
+
+use std::collections::HashSet;
+
+use remuda_domain::{RunId, TenantId, error::Result};
+use sqlx::{AssertSqlSafe, query_as};
+use uuid::Uuid;
+
+use super::{
+    cancel::{self, Family},
+    dialect::{self, AMONG_1, id_list},
+    lock::lock_with_leases,
+    park, runs,
+    store::Context,
+};
+use crate::{CancelledRuns, error::db};
+
+/// Runs that are stopped in one transaction.
+const RUNS_AT_ONCE: usize = 100;
+/// Why orphans are stopped.
+const ORPHANED: &str = "the run that it worked for has ended";
+
+/// A run, and its session.
+type Member = (Uuid, Uuid);
+
+/// Asks for every unfinished run below these to stop, and adds what came of it.
+pub(super) async fn cancel(
+    context: &Context,
+    roots: &[Uuid],
+    reason: &str,
+    all: &mut CancelledRuns,
+) -> Result<()> {
+    if roots.is_empty() {
+        return Ok(());
+    }
+    let sql = format!(
+        "WITH RECURSIVE tree (id, level) AS \
+         (SELECT id, 1 FROM runs WHERE parent_run {AMONG_1} AND parent_run IS NOT NULL \
+         UNION ALL SELECT r.id, t.level + 1 FROM tree t JOIN runs r ON r.parent_run = t.id) \
+         SELECT r.id, r.session_id FROM tree t JOIN runs r ON r.id = t.id WHERE r.state + 0 < 10 ORDER BY t.level, r.id"
+    );
+    let mut family = Family::default();
+    let mut asked: HashSet<Uuid> = HashSet::new();
+    loop {
+        let live: Vec<Member> = query_as(AssertSqlSafe(sql.clone()))
+            .bind(id_list(roots)?)
+            .fetch_all(&context.reader)
+            .await
+            .map_err(db)?;
+        // A run that still executes may have made more in the meantime. What it makes later is for whoever sees its end.
+        let new: Vec<Member> = live.into_iter().filter(|(run, _)| asked.insert(*run)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for some in new.chunks(RUNS_AT_ONCE) {
+            stop(context, some, reason, all, &mut family).await?;
+        }
+    }
+    let ended: HashSet<RunId> = all.ended.iter().copied().collect();
+    family.parents.retain(|parent| !ended.contains(parent));
+    all.changes.extend(park::settle_parents(context, &family.parents).await);
+    Ok(())
+}
+
+async fn stop(
+    context: &Context,
+    members: &[Member],
+    reason: &str,
+    all: &mut CancelledRuns,
+    family: &mut Family,
+) -> Result<()> {
+    let mut tx = dialect::begin(&context.writer).await?;
+    let sessions = members.iter().map(|(_, session)| *session);
+    let (mut locked, _) = lock_with_leases(&mut tx, sessions, std::iter::empty()).await?;
+    let ids: Vec<Uuid> = members.iter().map(|(run, _)| *run).collect();
+    let live = runs::live_among(&mut tx, &ids).await?;
+    let stopped = cancel::stop_runs(&mut tx, context, &mut locked, live, reason, family).await?;
+    tx.commit().await.map_err(db)?;
+    cancel::add(all, stopped);
+    Ok(())
+}
+
+/// The same for one run of a tenant.
+pub(super) async fn cancel_children(
+    context: &Context,
+    tenant: TenantId,
+    run: RunId,
+    reason: &str,
+) -> Result<CancelledRuns> {
+    let mut connection = context.reader.acquire().await.map_err(db)?;
+    runs::check_exists(&mut connection, tenant, run).await?;
+    drop(connection);
+    let mut all = CancelledRuns::default();
+    cancel(context, &[run.as_uuid()], reason, &mut all).await?;
+    Ok(all)
+}
+
+/// Stops runs whose parent is over, and what is below them. Who was asked before and still executes knows.
+pub(super) async fn stop_orphans(context: &Context, limit: u32) -> Result<CancelledRuns> {
+    let orphans: Vec<Member> = query_as(
+        "SELECT c.id, c.session_id FROM runs c JOIN runs p ON p.id = c.parent_run \
+         WHERE c.parent_run IS NOT NULL AND c.state < 10 AND c.cancel_at IS NULL AND p.state + 0 >= 10 LIMIT $1",
+    )
+    .bind(i64::from(limit))
+    .fetch_all(&context.reader)
+    .await
+    .map_err(db)?;
+    let mut all = CancelledRuns::default();
+    let mut family = Family::default();
+    for some in orphans.chunks(RUNS_AT_ONCE) {
+        stop(context, some, ORPHANED, &mut all, &mut family).await?;
+    }
+    let ids: Vec<Uuid> = orphans.iter().map(|(run, _)| *run).collect();
+    cancel(context, &ids, ORPHANED, &mut all).await?;
+    Ok(all)
+}

@@ -1,0 +1,202 @@
+//! Runs that a commit of their parent makes, in sessions of their own.
+
+use std::collections::{HashMap, HashSet};
+
+use remuda_domain::{
+    Code, Error, EventBody, Head, RunId, SessionId, Timestamp, error::Result, event::NewEvent, run::IfBusy,
+    session::Owner,
+};
+use sqlx::{AssertSqlSafe, query, query_as};
+use uuid::Uuid;
+
+use super::{
+    dialect::{AMONG_1, Connection, id_list},
+    store::Context,
+    writes::Writes,
+};
+use crate::{
+    Commit, NewChild, SessionChange,
+    error::{db, json},
+    rows::LockedHead,
+    time::DbTime,
+    written::{ChildInsert, RunInsert},
+};
+
+/// What making children needs to know beside the heads of sessions.
+#[derive(Debug, Default)]
+pub(super) struct Nursery {
+    /// The budgets of runs, by parent.
+    budgets: HashMap<Uuid, Option<Uuid>>,
+    /// Sessions that exist, with the sessions above them.
+    parents: HashMap<Uuid, Option<Uuid>>,
+}
+
+impl Nursery {
+    /// Loads what the commits of a batch need; mostly that is nothing.
+    pub(super) async fn load(connection: &mut Connection, batch: &[Commit]) -> Result<Self> {
+        let making: Vec<&Commit> = batch.iter().filter(|commit| !commit.children.is_empty()).collect();
+        if making.is_empty() {
+            return Ok(Self::default());
+        }
+        let runs: Vec<Uuid> = making.iter().map(|commit| commit.run.as_uuid()).collect();
+        let sql = format!("SELECT id, budget_id FROM runs WHERE id {AMONG_1}");
+        let budgets: Vec<(Uuid, Option<Uuid>)> = query_as(AssertSqlSafe(sql))
+            .bind(id_list(&runs)?)
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(db)?;
+        let sessions: Vec<Uuid> =
+            making.iter().flat_map(|commit| &commit.children).map(|child| child.session.as_uuid()).collect();
+        let sql = format!("SELECT id, parent_id FROM sessions WHERE id {AMONG_1}");
+        let parents: Vec<(Uuid, Option<Uuid>)> =
+            query_as(AssertSqlSafe(sql)).bind(id_list(&sessions)?).fetch_all(connection).await.map_err(db)?;
+        Ok(Self { budgets: budgets.into_iter().collect(), parents: parents.into_iter().collect() })
+    }
+
+    /// Fails unless every child can be made. The engine has looked before, so this is only about what happened since.
+    pub(super) fn check(&self, commit: &Commit, heads: &HashMap<Uuid, LockedHead>) -> Result<()> {
+        let mut seen = HashSet::new();
+        for child in &commit.children {
+            let id = child.session.as_uuid();
+            if child.new_session.is_some() {
+                continue;
+            }
+            let parent = Some(commit.fence.session.as_uuid());
+            let head = heads.get(&id).map(|it| &it.head).filter(|head| {
+                head.tenant == commit.fence.tenant
+                    && !head.closed
+                    && self.parents.get(&id).copied().flatten() == parent
+            });
+            let missing = || Error::new(Code::TaskNotFound, "there is no such task").at("task_id");
+            let head = head.ok_or_else(missing)?;
+            if head.pending > 0 || !seen.insert(id) {
+                return Err(Error::new(Code::SessionBusy, "the task is still being worked on").at("task_id"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the children of a commit. [`Nursery::check`] has found no fault with them.
+    pub(super) fn make(
+        &self,
+        context: &Context,
+        commit: &Commit,
+        heads: &mut HashMap<Uuid, LockedHead>,
+        at: Timestamp,
+        writes: &mut Writes,
+    ) -> Result<Vec<SessionChange>> {
+        let budget = self.budgets.get(&commit.run.as_uuid()).copied().flatten();
+        let mut changes = Vec::with_capacity(commit.children.len());
+        for child in &commit.children {
+            let mut bodies = Vec::with_capacity(2);
+            if let Some(row) = new_session(commit, child, at)? {
+                let parent = heads.get(&commit.fence.session.as_uuid());
+                let parent = parent.ok_or_else(|| Error::internal("a child without its parent"))?;
+                let head = first_head(&parent.head, child.session);
+                heads.insert(row.id, LockedHead { head, current_started_at: None, ties: true });
+                writes.sessions.push(row);
+                bodies.push((None, EventBody::SessionCreated));
+            }
+            let locked = heads.get_mut(&child.session.as_uuid());
+            let locked = locked.ok_or_else(|| Error::internal("a child without its session"))?;
+            writes.tie(locked);
+            let seq = locked.head.admit(IfBusy::Enqueue, context.max_pending)?;
+            let kind = child.input.kind().to_owned();
+            bodies.push((Some(child.run), EventBody::RunQueued { seq, kind }));
+            writes.runs.push(run_row(commit, child, budget, seq, at)?);
+            let event = |(run, body): (Option<RunId>, EventBody)| NewEvent { run, at, body };
+            let events = writes.append(locked, bodies.into_iter().map(event).collect())?;
+            changes.push(SessionChange { events, ..wake(&locked.head) });
+        }
+        Ok(changes)
+    }
+}
+
+/// The children of a commit that was done before: the wake-up may be what was lost with its answer.
+pub(super) fn again(commit: &Commit, heads: &HashMap<Uuid, LockedHead>) -> Vec<SessionChange> {
+    let heads = commit.children.iter().filter_map(|child| heads.get(&child.session.as_uuid()));
+    heads.map(|it| wake(&it.head)).collect()
+}
+
+fn wake(head: &Head) -> SessionChange {
+    SessionChange {
+        tenant: head.tenant,
+        session: head.session,
+        pool: head.pool.clone(),
+        wake: head.owner == Owner::Nobody && head.pending > 0,
+        events: Vec::new(),
+    }
+}
+
+fn first_head(parent: &Head, session: SessionId) -> Head {
+    Head {
+        tenant: parent.tenant,
+        session,
+        pool: parent.pool.clone(),
+        closed: false,
+        epoch: 0,
+        owner: Owner::Nobody,
+        current: None,
+        pending: 0,
+        last_seq: 0,
+        last_cursor: 0,
+        last_commit: None,
+    }
+}
+
+fn new_session(commit: &Commit, child: &NewChild, at: Timestamp) -> Result<Option<ChildInsert>> {
+    let Some(new) = &child.new_session else { return Ok(None) };
+    let permissions = if new.permissions.is_default() { None } else { Some(json(&new.permissions)?) };
+    Ok(Some(ChildInsert {
+        id: child.session.as_uuid(),
+        parent: commit.fence.session.as_uuid(),
+        title: new.title.clone(),
+        agent: new.agent.clone(),
+        model: new.model.clone(),
+        permissions,
+        created_at: DbTime(at),
+    }))
+}
+
+fn run_row(
+    commit: &Commit,
+    child: &NewChild,
+    budget: Option<Uuid>,
+    seq: i64,
+    at: Timestamp,
+) -> Result<RunInsert> {
+    Ok(RunInsert {
+        id: child.run.as_uuid(),
+        tenant: commit.fence.tenant.as_uuid(),
+        session: child.session.as_uuid(),
+        seq,
+        input: json(&child.input)?,
+        timeout_ms: i64::try_from(child.timeout.as_millis()).unwrap_or(i64::MAX),
+        created_at: DbTime(at),
+        idempotency_key: None,
+        traceparent: None,
+        parent: Some(commit.run.as_uuid()),
+        budget,
+    })
+}
+
+/// Inserts a session below its parent's, whose workspace, pool, execution and budget it has.
+pub(super) async fn insert_session(connection: &mut Connection, session: &ChildInsert) -> Result<()> {
+    query(
+        "INSERT INTO sessions (id, tenant_id, workspace_id, title, pool, created_at, parent_id, execution, agent, model, \
+         permissions, depth, budget_id, ties) SELECT $1, p.tenant_id, p.workspace_id, $3, p.pool, $4, p.id, p.execution, $5, \
+         $6, $7, p.depth + 1, p.budget_id, $8 FROM sessions p WHERE p.id = $2",
+    )
+    .bind(session.id)
+    .bind(session.parent)
+    .bind(session.title.as_str())
+    .bind(session.created_at)
+    .bind(session.agent.as_str())
+    .bind(session.model.as_deref())
+    .bind(session.permissions.as_deref())
+    .bind(true)
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}

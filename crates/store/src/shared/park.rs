@@ -1,0 +1,275 @@
+//! Runs that wait as data, and how they come to go on.
+//!
+//! No wake-up is lost. What a run waits for becomes true in a transaction that commits *before* somebody asks whether the run may
+//! go on ([`settle`]), and both that question and the parking itself are answered under the lock of the run's session. So either the
+//! parking sees that it has come, or the question sees that the run is parked. The same holds for money, with the lock of the budget.
+
+use std::collections::{BTreeSet, HashSet};
+
+use remuda_domain::{
+    Event, EventBody, RunId, TenantId, Timestamp,
+    budget::Amount,
+    error::Result,
+    event::NewEvent,
+    run::{self, ParkReason},
+};
+use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use uuid::Uuid;
+
+use super::{
+    dialect::{self, AMONG_1, Connection, id_list},
+    lock::lock,
+    recover, spending,
+    store::Context,
+    writes::{self, Writes},
+};
+use crate::{
+    Parking, SessionChange, TakenBack,
+    error::{corrupt, db},
+    rows::LockedHead,
+    time::DbTime,
+};
+
+/// The runs and approvals that a run is about to wait for, each once, and how many of them it needs.
+pub(super) fn awaited(parking: &Parking) -> (Vec<Uuid>, usize) {
+    let runs = parking.children.iter().map(|run| run.as_uuid());
+    let approvals = parking.approvals.iter().map(|approval| approval.as_uuid());
+    let awaited: BTreeSet<Uuid> = runs.chain(approvals).collect();
+    // Nobody waits for more than can come.
+    let needed = (parking.needed as usize).min(awaited.len());
+    (awaited.into_iter().collect(), needed)
+}
+
+/// Whether what a run is about to wait for has come already. `made` is what its own commit makes. For money, the caller has
+/// locked the budgets that cover the run.
+pub(super) async fn has_come(
+    connection: &mut Connection,
+    run: RunId,
+    parking: &Parking,
+    made: &HashSet<Uuid>,
+) -> Result<bool> {
+    if parking.reason == ParkReason::Budget {
+        return match parking.amount {
+            Some(amount) => spending::has_room(connection, run.as_uuid(), amount).await,
+            None => Ok(false),
+        };
+    }
+    if parking.needed == 0 {
+        return Ok(false);
+    }
+    let (awaited, needed) = awaited(parking);
+    let older: Vec<Uuid> = awaited.into_iter().filter(|id| !made.contains(id)).collect();
+    if older.len() < needed {
+        return Ok(false);
+    }
+    Ok(older.len() - outstanding(connection, &older).await? >= needed)
+}
+
+/// How many of these runs and approvals are still to come.
+async fn outstanding(connection: &mut Connection, ids: &[Uuid]) -> Result<usize> {
+    let mut count = 0;
+    for sql in [
+        format!("SELECT count(*) FROM runs WHERE id {AMONG_1} AND state + 0 < 10"),
+        format!("SELECT count(*) FROM approvals WHERE id {AMONG_1} AND state = 'pending'"),
+    ] {
+        let found: i64 = query_scalar(AssertSqlSafe(sql))
+            .bind(id_list(ids)?)
+            .fetch_one(&mut *connection)
+            .await
+            .map_err(db)?;
+        count += usize::try_from(found).unwrap_or(0);
+    }
+    Ok(count)
+}
+
+/// A wait `w` is over.
+const COME: &str = "NOT EXISTS (SELECT 1 FROM runs c WHERE c.id = w.awaited AND c.state + 0 < 10) \
+    AND NOT EXISTS (SELECT 1 FROM approvals a WHERE a.id = w.awaited AND a.state = 'pending')";
+
+/// How a parked run waits.
+#[derive(Debug, FromRow)]
+pub(super) struct Waiting {
+    parked: String,
+    parked_at: DbTime,
+    wait_needed: Option<i32>,
+    wait_tokens: Option<i64>,
+    wait_micros: Option<i64>,
+}
+
+impl Waiting {
+    /// None if the run is not parked. The lock of its session keeps it so.
+    pub(super) async fn load(connection: &mut Connection, run: Uuid) -> Result<Option<Self>> {
+        query_as(
+            "SELECT parked, parked_at, wait_needed, wait_tokens, wait_micros FROM runs WHERE id = $1 AND state + 0 = 2",
+        )
+        .bind(run)
+        .fetch_optional(connection)
+        .await
+        .map_err(db)
+    }
+
+    fn reason(&self) -> Result<ParkReason> {
+        ParkReason::parse(&self.parked).ok_or_else(|| corrupt("park reason"))
+    }
+
+    fn amount(&self) -> Option<Amount> {
+        let number = |number: i64| u64::try_from(number).unwrap_or(0);
+        Some(Amount { tokens: number(self.wait_tokens?), micros: number(self.wait_micros?) })
+    }
+
+    /// Whether the run may go on. A budget that was `raised` also lets those go on that did not say how much they want.
+    pub(super) async fn is_over(&self, connection: &mut Connection, run: Uuid, raised: bool) -> Result<bool> {
+        if self.reason()? == ParkReason::Budget {
+            return match self.amount().or(raised.then(Amount::default)) {
+                Some(amount) => spending::has_room(connection, run, amount).await,
+                None => Ok(false),
+            };
+        }
+        let Some(needed) = self.wait_needed.filter(|needed| *needed > 0) else { return Ok(false) };
+        let sql = format!("SELECT count(*) FROM waits w WHERE w.run_id = $1 AND {COME}");
+        let come: i64 = query_scalar(AssertSqlSafe(sql)).bind(run).fetch_one(connection).await.map_err(db)?;
+        Ok(come >= i64::from(needed))
+    }
+
+    /// Puts the run back into its place at the head of the line. Its time goes on where it stood.
+    pub(super) async fn end(
+        &self,
+        connection: &mut Connection,
+        locked: &mut LockedHead,
+        run: RunId,
+        at: Timestamp,
+        writes: &mut Writes,
+    ) -> Result<Vec<Event>> {
+        let reason = self.reason()?;
+        let waited = (at - self.parked_at.0).to_std().unwrap_or_default();
+        let worked = match reason {
+            ParkReason::Children => longest_work(connection, run.as_uuid(), at).await?,
+            ParkReason::Approval | ParkReason::Budget | ParkReason::External => std::time::Duration::ZERO,
+        };
+        let pause = run::pause(reason, waited, worked).as_millis();
+        query(
+            "UPDATE runs SET state = 0, parked = NULL, parked_at = NULL, wait_needed = NULL, wait_tokens = NULL, \
+             wait_micros = NULL, paused_ms = paused_ms + $2 WHERE id = $1",
+        )
+        .bind(run.as_uuid())
+        .bind(i64::try_from(pause).unwrap_or(i64::MAX))
+        .execute(&mut *connection)
+        .await
+        .map_err(db)?;
+        if locked.ties {
+            query("DELETE FROM waits WHERE run_id = $1")
+                .bind(run.as_uuid())
+                .execute(connection)
+                .await
+                .map_err(db)?;
+        }
+        writes.append(locked, vec![NewEvent { run: Some(run), at, body: EventBody::RunResumed }])
+    }
+}
+
+/// What the runs that a parked run waits for have worked so far: the longest of them.
+async fn longest_work(connection: &mut Connection, run: Uuid, now: Timestamp) -> Result<std::time::Duration> {
+    #[derive(FromRow)]
+    struct Child {
+        started_at: Option<DbTime>,
+        finished_at: Option<DbTime>,
+        parked_at: Option<DbTime>,
+        paused_ms: i64,
+    }
+    let children: Vec<Child> = query_as(
+        "SELECT coalesce(c.started_at, CASE WHEN s.current_run = c.id THEN s.current_started_at END) AS started_at, \
+         c.finished_at, c.parked_at, c.paused_ms FROM waits w JOIN runs c ON c.id = w.awaited \
+         JOIN sessions s ON s.id = c.session_id WHERE w.run_id = $1",
+    )
+    .bind(run)
+    .fetch_all(connection)
+    .await
+    .map_err(db)?;
+    let worked = children.into_iter().map(|child| {
+        let until = child.finished_at.or(child.parked_at).map_or(now, |at| at.0);
+        let paused = std::time::Duration::from_millis(u64::try_from(child.paused_ms).unwrap_or(0));
+        run::worked(child.started_at.map(|at| at.0), until, paused)
+    });
+    Ok(worked.max().unwrap_or_default())
+}
+
+/// Lets a run go on if it is parked and what it waits for has come. With a tenant, only a run of that tenant.
+pub(super) async fn settle(
+    context: &Context,
+    tenant: Option<TenantId>,
+    run: RunId,
+) -> Result<Option<SessionChange>> {
+    look_again(context, tenant, run, false).await
+}
+
+/// The same for a run that waits for money, after a budget that covers it was raised.
+pub(super) async fn settle_raised(context: &Context, run: RunId) -> Result<Option<SessionChange>> {
+    look_again(context, None, run, true).await
+}
+
+async fn look_again(
+    context: &Context,
+    tenant: Option<TenantId>,
+    run: RunId,
+    raised: bool,
+) -> Result<Option<SessionChange>> {
+    let found: Option<(Uuid, Uuid, i16)> =
+        query_as("SELECT session_id, tenant_id, state FROM runs WHERE id = $1")
+            .bind(run.as_uuid())
+            .fetch_optional(&context.reader)
+            .await
+            .map_err(db)?;
+    let Some((session, owner, state)) = found else { return Ok(None) };
+    // An end is final, so it can be seen without the lock. Whether a live run is parked cannot.
+    if state >= 10 || tenant.is_some_and(|tenant| tenant.as_uuid() != owner) {
+        return Ok(None);
+    }
+    let mut tx = dialect::begin(&context.writer).await?;
+    let mut locked = lock(&mut tx, std::iter::once(session)).await?;
+    let Some(waiting) = Waiting::load(&mut tx, run.as_uuid()).await? else { return Ok(None) };
+    if !waiting.is_over(&mut tx, run.as_uuid(), raised).await? {
+        return Ok(None);
+    }
+    let at = locked.at;
+    let Some(head) = locked.heads.get_mut(&session) else { return Ok(None) };
+    let mut writes = Writes::default();
+    let events = waiting.end(&mut tx, head, run, at, &mut writes).await?;
+    let change = recover::change(head, events);
+    writes.write(&mut tx).await?;
+    writes::save(&mut tx, &locked.heads, [session]).await?;
+    tx.commit().await.map_err(db)?;
+    Ok(Some(change))
+}
+
+/// Asks for every parent of runs that have ended. Those that cannot be asked now are found by [`resume_ready`].
+pub(super) async fn settle_parents(context: &Context, parents: &[RunId]) -> Vec<SessionChange> {
+    let mut changes = Vec::new();
+    for parent in parents.iter().map(|run| run.as_uuid()).collect::<BTreeSet<Uuid>>() {
+        match settle(context, None, RunId::from_uuid(parent)).await {
+            Ok(change) => changes.extend(change),
+            Err(error) => tracing::warn!(error = error.chain(), "a parent is left to the next round"),
+        }
+    }
+    changes
+}
+
+/// Finds parked runs whose wait is over, whoever should have said so, and lets them go on.
+pub(super) async fn resume_ready(context: &Context, limit: u32) -> Result<TakenBack> {
+    let sql = format!(
+        "SELECT w.run_id FROM waits w JOIN runs p ON p.id = w.run_id WHERE p.state + 0 = 2 AND {COME} \
+         GROUP BY w.run_id, p.wait_needed HAVING count(*) >= p.wait_needed LIMIT $1"
+    );
+    let mut ready: Vec<Uuid> = query_scalar(AssertSqlSafe(sql))
+        .bind(i64::from(limit))
+        .fetch_all(&context.reader)
+        .await
+        .map_err(db)?;
+    ready.extend(spending::runs_with_room(context, limit).await?);
+    let mut resumed = TakenBack::default();
+    for run in &ready {
+        resumed.changes.extend(settle(context, None, RunId::from_uuid(*run)).await?);
+    }
+    // What did not go on has changed in the meantime: asking again at once would find it again.
+    resumed.more = ready.len() >= limit as usize && !resumed.changes.is_empty();
+    Ok(resumed)
+}

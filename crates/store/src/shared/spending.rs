@@ -1,0 +1,176 @@
+//! What runs spend: the budgets that cover them, and what their questions cost.
+//!
+//! A run is covered by the budget of the run at the top of its part of the tree, by that of its session, and by all above these. What
+//! is reserved is not a number of the budget but the sum of its reservations, so giving back is to delete.
+
+use std::collections::{BTreeMap, HashMap};
+
+use remuda_domain::{
+    budget::{Amount, Budget, Total},
+    error::Result,
+};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
+use uuid::Uuid;
+
+use super::{
+    dialect::{AMONG_1, Connection, id_list},
+    store::Context,
+};
+use crate::{
+    error::db,
+    rows::{BudgetRow, amount_to_db, count_to_db},
+    written::{BudgetInsert, SpentWrite},
+};
+
+/// The columns of a [`BudgetRow`] of `budgets b`.
+macro_rules! budget_columns {
+    () => {
+        "b.id, b.limit_tokens, b.limit_micros, b.spent_tokens, b.spent_micros, \
+         CAST((SELECT coalesce(sum(v.tokens), 0) FROM reservations v WHERE v.budget_id = b.id) AS bigint) AS reserved_tokens, \
+         CAST((SELECT coalesce(sum(v.micros), 0) FROM reservations v WHERE v.budget_id = b.id) AS bigint) AS reserved_micros"
+    };
+}
+
+/// The budgets that cover these runs, in the order of their ids.
+pub(super) async fn covering(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<Uuid>> {
+    let sql = format!(
+        "WITH RECURSIVE cover (id) AS (SELECT b.id FROM runs r JOIN sessions s ON s.id = r.session_id \
+         JOIN budgets b ON b.id IN (r.budget_id, s.budget_id) WHERE r.id {AMONG_1} \
+         UNION SELECT b.parent_id FROM cover c JOIN budgets b ON b.id = c.id WHERE b.parent_id IS NOT NULL) \
+         SELECT id FROM cover ORDER BY id"
+    );
+    query_scalar(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)
+}
+
+pub(super) async fn load(connection: &mut Connection, ids: &[Uuid]) -> Result<HashMap<Uuid, Budget>> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let sql =
+        format!(concat!("SELECT ", budget_columns!(), " FROM budgets b WHERE b.id {among}"), among = AMONG_1);
+    let rows: Vec<BudgetRow> =
+        query_as(AssertSqlSafe(sql)).bind(id_list(ids)?).fetch_all(connection).await.map_err(db)?;
+    Ok(rows.into_iter().map(|row| (row.id, row.into_budget())).collect())
+}
+
+/// Whether every budget that covers the run has room for this much.
+pub(super) async fn has_room(connection: &mut Connection, run: Uuid, amount: Amount) -> Result<bool> {
+    let ids = covering(connection, &[run]).await?;
+    Ok(load(connection, &ids).await?.values().all(|budget| budget.has_room(amount)))
+}
+
+/// The parked runs that wait for money, as `cover (run_id, id)` with each budget that covers them.
+const COVERED: &str = "WITH RECURSIVE cover (run_id, id) AS (SELECT r.id, b.id FROM runs r \
+    JOIN sessions s ON s.id = r.session_id JOIN budgets b ON b.id IN (r.budget_id, s.budget_id) \
+    WHERE r.state = 2 AND r.parked = 'budget' \
+    UNION SELECT c.run_id, b.parent_id FROM cover c JOIN budgets b ON b.id = c.id WHERE b.parent_id IS NOT NULL)";
+
+/// Parked runs that wait for money and could have it.
+pub(super) async fn runs_with_room(context: &Context, limit: u32) -> Result<Vec<Uuid>> {
+    let full = |what: &str| {
+        format!(
+            "b.limit_{what} < b.spent_{what} + r.wait_{what} + \
+             (SELECT coalesce(sum(v.{what}), 0) FROM reservations v WHERE v.budget_id = b.id)"
+        )
+    };
+    let sql = format!(
+        "{COVERED} SELECT c.run_id FROM cover c JOIN budgets b ON b.id = c.id JOIN runs r ON r.id = c.run_id \
+         WHERE r.wait_tokens IS NOT NULL \
+         GROUP BY c.run_id HAVING max(CASE WHEN {} OR {} THEN 1 ELSE 0 END) = 0 LIMIT $1",
+        full("tokens"),
+        full("micros")
+    );
+    query_scalar(AssertSqlSafe(sql)).bind(i64::from(limit)).fetch_all(&context.reader).await.map_err(db)
+}
+
+/// Parked runs that wait for money and that this budget covers.
+pub(super) async fn runs_that_wait_for(context: &Context, budget: Uuid) -> Result<Vec<Uuid>> {
+    let sql = format!("{COVERED} SELECT run_id FROM cover WHERE id = $1 ORDER BY run_id");
+    query_scalar(AssertSqlSafe(sql)).bind(budget).fetch_all(&context.reader).await.map_err(db)
+}
+
+pub(super) async fn insert_budget(connection: &mut Connection, budget: &BudgetInsert) -> Result<()> {
+    let (spent_tokens, spent_micros) = amount_to_db(budget.spent);
+    query(
+        "INSERT INTO budgets (id, tenant_id, parent_id, limit_tokens, limit_micros, spent_tokens, spent_micros) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+    )
+    .bind(budget.id)
+    .bind(budget.tenant)
+    .bind(budget.parent)
+    .bind(budget.limit.tokens.map(count_to_db))
+    .bind(budget.limit.micros.map(count_to_db))
+    .bind(spent_tokens)
+    .bind(spent_micros)
+    .execute(connection)
+    .await
+    .map_err(db)?;
+    Ok(())
+}
+
+/// Counts what questions cost: for their runs, and in all budgets that cover these. The caller has locked the budgets.
+pub(super) async fn spend(connection: &mut Connection, all: &[SpentWrite]) -> Result<()> {
+    let mut by_run: BTreeMap<Uuid, (Total, Amount)> = BTreeMap::new();
+    for SpentWrite { run, spent } in all {
+        let counted =
+            query("INSERT INTO spent_steps (run_id, step_id) VALUES ($1, $2) ON CONFLICT DO NOTHING")
+                .bind(run)
+                .bind(spent.step.as_uuid())
+                .execute(&mut *connection)
+                .await
+                .map_err(db)?;
+        // A new owner told of it again.
+        if counted.rows_affected() == 0 {
+            continue;
+        }
+        let (total, amount) = by_run.entry(*run).or_default();
+        *total = *total + Total { model_calls: 1, usage: spent.usage, micros: spent.micros };
+        *amount = *amount + spent.amount();
+    }
+    let steps: Vec<Uuid> = all.iter().map(|it| it.spent.step.as_uuid()).collect();
+    let sql = format!("DELETE FROM reservations WHERE step_id {AMONG_1}");
+    query(AssertSqlSafe(sql)).bind(id_list(&steps)?).execute(&mut *connection).await.map_err(db)?;
+    let mut by_budget: BTreeMap<Uuid, Amount> = BTreeMap::new();
+    for (run, (total, amount)) in &by_run {
+        add_to_run(connection, *run, total).await?;
+        for budget in covering(connection, &[*run]).await? {
+            let sum = by_budget.entry(budget).or_default();
+            *sum = *sum + *amount;
+        }
+    }
+    for (budget, amount) in by_budget {
+        let (tokens, micros) = amount_to_db(amount);
+        query("UPDATE budgets SET spent_tokens = spent_tokens + $2, spent_micros = spent_micros + $3 WHERE id = $1")
+            .bind(budget)
+            .bind(tokens)
+            .bind(micros)
+            .execute(&mut *connection)
+            .await
+            .map_err(db)?;
+    }
+    Ok(())
+}
+
+async fn add_to_run(connection: &mut Connection, run: Uuid, total: &Total) -> Result<()> {
+    let columns = [
+        ("model_calls", total.model_calls),
+        ("input_tokens", total.usage.input_tokens),
+        ("output_tokens", total.usage.output_tokens),
+        ("cached_tokens", total.usage.cached_input_tokens),
+        ("cache_write_tokens", total.usage.cache_write_tokens),
+        ("reasoning_tokens", total.usage.reasoning_tokens),
+        ("cost_micros", total.micros),
+    ];
+    let sets: Vec<String> = columns
+        .iter()
+        .zip(2..)
+        .map(|((column, _), number)| format!("{column} = coalesce({column}, 0) + ${number}"))
+        .collect();
+    let sql = format!("UPDATE runs SET {} WHERE id = $1", sets.join(", "));
+    let mut update = query(AssertSqlSafe(sql)).bind(run);
+    for (_, number) in columns {
+        update = update.bind(count_to_db(number));
+    }
+    update.execute(connection).await.map_err(db)?;
+    Ok(())
+}
