@@ -17,7 +17,7 @@ use crate::{execution::policies, open::Mode};
 const OUR_VARIABLES: &str = "REMUDA_";
 
 pub(crate) fn runtime(config: &Config, mode: Mode) -> Result<AgentRuntime> {
-    let settings = settings(config, &policies(config)?);
+    let settings = settings(config, &*policies(config)?);
     Ok(AgentRuntime::new(loader(config, mode), models(config, mode)?, settings))
 }
 

@@ -238,16 +238,7 @@ impl AgentRun<'_> {
 
     /// Commits an answer and prepares its calls. The last answer is left to the run's end.
     async fn take_answer(&mut self, question: &Question, response: Response, concluding: bool) -> Result<()> {
-        let verdict = |call: &_| self.judge_call(call);
-        let judge = Judge {
-            tools: &self.scene.tools,
-            policy: &self.scene.agent.policy,
-            repeats: &self.repeats,
-            verdict: &verdict,
-            unattended: self.scene.unattended,
-            concluding,
-        };
-        let wanted = judge.wanted(response.tool_requests.clone());
+        let wanted = self.judge(&response, concluding);
         let nothing = wanted.is_empty() && response.text.trim().is_empty();
         let parts = answer::parts(&response, &wanted, &self.scene.model.reference.to_string());
         let message = question.request.message;
@@ -292,6 +283,19 @@ impl AgentRun<'_> {
         }
         let step = self.to_step(question, Some(outcome));
         self.commit_calls(step, wanted).await
+    }
+
+    /// Which of the calls that an answer wants are made.
+    fn judge(&self, response: &Response, concluding: bool) -> Vec<Wanted> {
+        let judge = Judge {
+            tools: &self.scene.tools,
+            policy: &self.scene.agent.policy,
+            repeats: &self.repeats,
+            verdict: &|call| self.judge_call(call),
+            unattended: self.scene.unattended,
+            concluding,
+        };
+        judge.wanted(response.tool_requests.clone())
     }
 
     /// A model that says nothing is asked once more, and told so.

@@ -78,7 +78,7 @@ impl Asker {
         // Opened anew: what is set here does not change the streams that the shell and other programs share.
         let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
         let terminal = File::options().read(true).custom_flags(flags).open(terminal)?;
-        let terminal = AsyncFd::with_interest(terminal, Interest::READABLE)?;
+        let terminal = AsyncFd::register_with_interest(terminal, Interest::READABLE)?;
         Ok(Self { terminal, typed: Vec::new(), questions: VecDeque::new(), shown: false })
     }
 
