@@ -220,7 +220,7 @@ impl Purpose {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sent {
-    /// All messages of the session's transcript from one to another. Summaries are named by themselves, and not part of it elsewhere.
+    /// All messages of the session's transcript from one to another. Summaries are only ever named by themselves.
     Stored { first: MessageId, last: MessageId, count: u32 },
     /// The same, with the results of tools left out.
     Cleared { first: MessageId, last: MessageId, count: u32 },

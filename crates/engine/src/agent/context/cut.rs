@@ -116,7 +116,7 @@ mod unit {
             // It fits.
             ("ucccc", 20_000, None),
             // The newest three groups stay.
-            ("ucccccccccc", 7_300, Some(15)),
+            ("ucccccccccccc", 8_000, Some(19)),
             // There is room for one of them only, if something is to be done in what is left.
             ("ucccccccccc", 5_500, Some(19)),
             // The newest message of the user, and what follows, fits: all of it stays.

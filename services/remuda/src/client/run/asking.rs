@@ -10,16 +10,20 @@ use std::{
     io::{self, IsTerminal as _, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::Path,
+    time::Duration,
 };
 
 use nix::fcntl::OFlag;
 use remuda_domain::limits;
 use remuda_proto::v1;
 use serde_json::Value;
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{net::unix::pipe, time::sleep};
 
 use crate::{
-    client::{json, talk::Line},
+    client::{
+        json,
+        talk::{Line, headline},
+    },
     output::{Output, Style, exactly, one_line, sanitize},
 };
 
@@ -30,13 +34,21 @@ const MAX_LINE_BYTES: usize = 16 * 1024;
 /// Lines of a call. Whoever wants more has to look at it elsewhere before deciding.
 const MAX_CALL_LINES: usize = 60;
 
+/// How often a program in the background looks whether it may read what was typed.
+const BACKGROUND_PACE: Duration = Duration::from_millis(500);
+
 /// Someone at a terminal.
 pub(super) struct Asker {
-    terminal: AsyncFd<File>,
+    /// Says when there is something to read. A terminal is waited for as a pipe is.
+    terminal: pipe::Receiver,
+    /// The same, for what is not waited for.
+    file: File,
     typed: Vec<u8>,
     questions: VecDeque<Question>,
     /// The first question was shown.
     shown: bool,
+    /// The line that is typed may have been begun as the answer to a question that is gone.
+    spoiled: bool,
 }
 
 /// A call that waits.
@@ -78,23 +90,31 @@ impl Asker {
         // Opened anew: what is set here does not change the streams that the shell and other programs share.
         let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
         let terminal = File::options().read(true).custom_flags(flags).open(terminal)?;
-        let terminal = AsyncFd::register_with_interest(terminal, Interest::READABLE)?;
-        Ok(Self { terminal, typed: Vec::new(), questions: VecDeque::new(), shown: false })
+        let file = terminal.try_clone()?;
+        let terminal = pipe::Receiver::from_file_unchecked(terminal)?;
+        Ok(Self { terminal, file, typed: Vec::new(), questions: VecDeque::new(), shown: false, spoiled: false })
     }
 
-    /// Notes calls that wait, and those that wait no longer.
-    pub(super) fn hear(&mut self, event: &v1::Event) {
+    /// Notes calls that wait, and those that wait no longer. True if the event will be told as a question.
+    pub(super) fn hear(&mut self, event: &v1::Event) -> bool {
+        let data = || json::embedded(&event.data);
         match event.r#type.as_str() {
             "approval.requested" if self.questions.len() < MAX_QUESTIONS => {
-                self.questions.extend(Question::of(&json::embedded(&event.data)));
+                let question = Question::of(&data());
+                let will_ask = question.is_some();
+                self.questions.extend(question);
+                will_ask
             }
             "approval.decided" => {
-                let data = json::embedded(&event.data);
+                let data = data();
                 let decided = data["approval"].as_str().unwrap_or_default();
-                self.shown &= self.questions.front().is_some_and(|question| question.approval != decided);
+                if self.shown && self.questions.front().is_some_and(|question| question.approval == decided) {
+                    (self.shown, self.spoiled) = (false, true);
+                }
                 self.questions.retain(|question| question.approval != decided);
+                false
             }
-            _ => {}
+            _ => false,
         }
     }
 
@@ -107,7 +127,7 @@ impl Asker {
         self.shown = true;
         self.typed.clear();
         let mut stale = [0; 1024];
-        while read(self.terminal.get_ref(), &mut stale).is_ok_and(|count| count > 0) {}
+        while self.may_read() && self.file.read(&mut stale).is_ok_and(|count| count > 0) {}
         Some(lines)
     }
 
@@ -126,12 +146,23 @@ impl Asker {
         loop {
             if let Some(end) = self.typed.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.typed.drain(..=end).collect();
+                if std::mem::take(&mut self.spoiled) {
+                    return Ok(Reply::Unclear);
+                }
                 let can_always = self.questions.front().is_some_and(|question| !question.always.is_empty());
                 return Ok(parse(&String::from_utf8_lossy(&line), can_always));
             }
             let mut bytes = [0; 1024];
-            let count = self.terminal.async_io(Interest::READABLE, |terminal| read(terminal, &mut bytes)).await?;
-            match bytes.get(..count) {
+            self.terminal.readable().await?;
+            if !self.may_read() {
+                sleep(BACKGROUND_PACE).await;
+                continue;
+            }
+            let read = match self.terminal.try_read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                read => read?,
+            };
+            match bytes.get(..read) {
                 None | Some([]) => return Ok(Reply::Later),
                 Some(more) if self.typed.len() + more.len() <= MAX_LINE_BYTES => self.typed.extend(more),
                 Some(_) => {
@@ -142,19 +173,21 @@ impl Asker {
         }
     }
 
+    /// Who reads a terminal in the background is stopped.
+    fn may_read(&self) -> bool {
+        !self.file.is_terminal() || in_foreground()
+    }
+
+    /// All that is left to decide, elsewhere.
+    pub(super) fn give_up(self) -> impl Iterator<Item = Question> {
+        self.questions.into_iter()
+    }
+
     /// The question is answered, or given up.
     pub(super) fn take(&mut self) -> Option<Question> {
         self.shown = false;
         self.questions.pop_front()
     }
-}
-
-/// Reads what there is. In the background there is nothing: who reads a terminal there is stopped.
-fn read(mut terminal: &File, bytes: &mut [u8]) -> io::Result<usize> {
-    if terminal.is_terminal() && !in_foreground() {
-        return Err(io::ErrorKind::WouldBlock.into());
-    }
-    terminal.read(bytes)
 }
 
 fn in_foreground() -> bool {
@@ -205,10 +238,12 @@ impl Question {
         lines
     }
 
-    /// How to decide elsewhere.
-    pub(super) fn hint(&self) -> String {
-        let id = one_line(&self.approval);
-        format!("    remuda approvals approve {id}   or: remuda approvals deny {id} --message '…'")
+    /// That it still waits, and how to decide elsewhere.
+    pub(super) fn hint(&self, why: &str) -> Vec<Line> {
+        let (id, tool) = (one_line(&self.approval), one_line(&self.tool));
+        let call = format!("● {why}: {tool}  {}", headline(&self.tool, &self.arguments));
+        let todo = format!("    remuda approvals approve {id}   or: remuda approvals deny {id} --message '…'");
+        vec![(Some(Style::Warn), call.trim_end().to_owned()), (None, todo)]
     }
 
     /// The request that decides so. Exactly this call is decided about.

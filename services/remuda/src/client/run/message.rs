@@ -23,6 +23,7 @@ use crate::{
 
 /// Of the line that shows what is waited for.
 const ACTIVITY_CHARS: usize = 60;
+const STILL_WAITS: &str = "still waits for approval";
 
 /// Shows an agent's run to its end. The first Ctrl-C asks for the run to be cancelled, the second leaves.
 pub(super) async fn see_through(
@@ -118,7 +119,7 @@ impl<'a> Conversation<'a> {
             };
             match self.progress.during(next).await {
                 Ok(Ok(Heard::More(followed))) => self.show(followed),
-                Ok(Ok(Heard::Reply(reply))) => self.replied(reply).await?,
+                Ok(Ok(Heard::Reply(reply))) => self.replied(reply).await,
                 Ok(Ok(Heard::End(run))) => break run,
                 Ok(Err(error)) => {
                     self.screen.close();
@@ -155,14 +156,9 @@ impl<'a> Conversation<'a> {
         let mut pieces = match followed {
             Followed::Event(event) => {
                 let pieces = self.live.event(&event);
-                match &mut self.asker {
-                    Some(asker) => {
-                        asker.hear(&event);
-                        // The question itself says more.
-                        if event.r#type == "approval.requested" { Vec::new() } else { pieces }
-                    }
-                    None => pieces,
-                }
+                // The question itself says more.
+                let asks = self.asker.as_mut().is_some_and(|asker| asker.hear(&event));
+                if asks { Vec::new() } else { pieces }
             }
             Followed::Delta(delta) => self.live.delta(delta),
         };
@@ -186,41 +182,34 @@ impl<'a> Conversation<'a> {
         self.progress.line_taken = self.screen.is_mid_line();
     }
 
-    async fn replied(&mut self, reply: io::Result<Reply>) -> Result<()> {
-        let Some(asker) = &mut self.asker else { return Ok(()) };
+    async fn replied(&mut self, reply: io::Result<Reply>) {
+        let Some(asker) = &mut self.asker else { return };
         let reply = match reply {
-            Ok(Reply::Unclear) => {
-                self.screen.answered();
-                return Ok(());
-            }
+            // It is asked again.
+            Ok(Reply::Unclear) => return self.screen.answered(),
             Ok(reply) => reply,
             // A terminal that cannot be read is not asked again.
             Err(_) => Reply::Later,
         };
-        let Some(question) = asker.take() else { return Ok(()) };
-        if reply == Reply::Later {
-            self.screen.close();
-            self.asker = None;
-        } else {
-            self.screen.answered();
-        }
-        let hint = |text: String| vec![(Some(Style::Warn), text), (None, question.hint())];
+        let Some(question) = asker.take() else { return };
         let Some(request) = question.decide(reply) else {
-            self.screen.show(Piece::Waits(hint("● still waits for approval".to_owned())));
-            return Ok(());
+            // Who does not want to be asked is told what others have to decide.
+            self.screen.close();
+            let left = self.asker.take().into_iter().flat_map(Asker::give_up);
+            for question in std::iter::once(question).chain(left) {
+                self.screen.show(Piece::Waits(question.hint(STILL_WAITS)));
+            }
+            return;
         };
-        match self.progress.during(self.stopping.client.decide_approval(request)).await {
-            Ok(Ok(_)) => {}
+        self.screen.answered();
+        self.progress.line_taken = false;
+        let why = match self.progress.during(self.stopping.client.decide_approval(request)).await {
+            Ok(Ok(_)) => return,
             // The run waits on, and others may be allowed what this one is not.
-            Ok(Err(error)) => {
-                let why = format!("! not decided: {} [{}]", one_line(&error.to_string()), error.code());
-                self.screen.show(Piece::Waits(hint(why)));
-            }
-            Err(Interrupted) => {
-                self.screen.show(Piece::Waits(hint("● still waits for approval".to_owned())));
-            }
-        }
-        Ok(())
+            Ok(Err(error)) => format!("not decided ({}) [{}]", one_line(&error.to_string()), error.code()),
+            Err(Interrupted) => STILL_WAITS.to_owned(),
+        };
+        self.screen.show(Piece::Waits(question.hint(&why)));
     }
 }
 
