@@ -18,6 +18,10 @@ WITH RECURSIVE tree (id, depth) AS (
 )
 UPDATE sessions s SET depth = t.depth FROM tree t WHERE t.id = s.id AND t.depth > 0;
 
+-- In order, to be listed.
+DROP INDEX sessions_by_parent;
+CREATE INDEX sessions_by_parent ON sessions (parent_id, id) WHERE parent_id IS NOT NULL;
+
 ALTER TABLE runs
     -- The run that it works for.
     ADD COLUMN parent_run         uuid,

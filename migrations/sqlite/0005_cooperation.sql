@@ -12,6 +12,9 @@ WITH RECURSIVE tree (id, depth) AS (
 )
 UPDATE sessions SET depth = t.depth FROM tree t WHERE t.id = sessions.id AND t.depth > 0;
 
+DROP INDEX sessions_by_parent;
+CREATE INDEX sessions_by_parent ON sessions (parent_id, id) WHERE parent_id IS NOT NULL;
+
 ALTER TABLE runs ADD COLUMN parent_run BLOB;
 ALTER TABLE runs ADD COLUMN budget_id BLOB;
 ALTER TABLE runs ADD COLUMN wait_needed INTEGER;

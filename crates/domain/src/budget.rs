@@ -39,7 +39,8 @@ impl Price {
             (written, self.cache_write.unwrap_or(self.input)),
             (usage.output_tokens, self.output),
         ];
-        let sum: u128 = millionths.iter().map(|(tokens, price)| u128::from(*tokens) * u128::from(*price)).sum();
+        let sum: u128 =
+            millionths.iter().map(|(tokens, price)| u128::from(*tokens) * u128::from(*price)).sum();
         Micros::try_from(sum.div_ceil(1_000_000)).unwrap_or(Micros::MAX)
     }
 }
@@ -159,7 +160,8 @@ mod tests {
 
     #[test]
     fn a_price_knows_the_cache_and_rounds_up() {
-        let price = Price { input: 3_000_000, output: 15_000_000, cached_input: Some(300_000), cache_write: None };
+        let price =
+            Price { input: 3_000_000, output: 15_000_000, cached_input: Some(300_000), cache_write: None };
         let usage = Usage {
             input_tokens: 1_000_000,
             cached_input_tokens: 900_000,
@@ -179,6 +181,9 @@ mod tests {
         let budget = Budget { limit, spent: amount(50), reserved: amount(30) };
         assert!(budget.has_room(amount(20)) && !budget.has_room(amount(21)));
         assert!(Limit::default().allows(amount(u64::MAX)));
-        assert_eq!(Limit { tokens: Some(0), micros: None }.check("budget").unwrap_err().field(), Some("budget.tokens"));
+        assert_eq!(
+            Limit { tokens: Some(0), micros: None }.check("budget").unwrap_err().field(),
+            Some("budget.tokens")
+        );
     }
 }

@@ -35,8 +35,8 @@ pub use distance::distance;
 pub use error::{Code, Error, Result};
 pub use event::{Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, ApprovalId, CommitId, EventId, MessageId, RunId, SandboxId, SessionId, StepId, TenantId, ToolCallId,
-    WorkerId, WorkspaceId,
+    ApiKeyId, ApprovalId, CommitId, EventId, MessageId, RunId, SandboxId, SessionId, StepId, TenantId,
+    ToolCallId, WorkerId, WorkspaceId,
 };
 pub use pool::Pool;
 pub use run::{Run, RunInput, RunState};

@@ -39,13 +39,26 @@ impl Role {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
-    Text { text: String },
-    Image { image: Image },
-    Reasoning { reasoning: Reasoning },
-    ToolUse { call: ToolCall },
-    ToolResult { outcome: ToolOutcome },
+    Text {
+        text: String,
+    },
+    Image {
+        image: Image,
+    },
+    Reasoning {
+        reasoning: Reasoning,
+    },
+    ToolUse {
+        call: ToolCall,
+    },
+    ToolResult {
+        outcome: ToolOutcome,
+    },
     /// What is sent to models in place of everything up to and with the message `through`.
-    Summary { text: String, through: MessageId },
+    Summary {
+        text: String,
+        through: MessageId,
+    },
 }
 
 impl Part {

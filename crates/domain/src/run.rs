@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
-    error::{Code, Error},
     budget::{Budget, Total},
+    error::{Code, Error},
     ids::{MessageId, RunId, SessionId, TenantId},
     message::Part,
     tool::{ToolCall, ToolOutcome},

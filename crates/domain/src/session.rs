@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
+    budget::Budget,
     error::{Code, Error, Result},
     event::Cursor,
-    budget::Budget,
     execution::ExecutionChoice,
     ids::{CommitId, RunId, SessionId, TenantId, WorkerId, WorkspaceId},
     permission::SessionPermissions,

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use crate::{
     Timestamp,
+    budget::Micros,
     content::ContentHash,
     error::Code,
-    budget::Micros,
     ids::{ApprovalId, MessageId, RunId, SessionId, StepId},
     message::{Part, Role, text_of},
     model::{FinishReason, ModelParameters, ModelRef, Usage},

@@ -38,6 +38,7 @@ use remuda_domain::{
 use remuda_permissions::{Asked, Verdict};
 use remuda_store::{Grant, NewMessage, Parking};
 
+pub(crate) use self::context::Overlong;
 use self::{
     asking::Place,
     delegation::Sent,
@@ -46,7 +47,6 @@ use self::{
     summing::Shortened,
     transcript::Said,
 };
-pub(crate) use self::context::Overlong;
 pub use self::{
     preview::tools_of_agent,
     runtime::AgentRuntime,
@@ -256,9 +256,10 @@ impl AgentRun<'_> {
 
 /// What whoever decided about a call has to say besides its result.
 fn decision_note(slot: &Slot) -> Option<String> {
-    let edited = slot.links.edited.as_ref().map(|arguments| {
-        format!("The call {} was approved with other arguments: {arguments}", slot.call.id)
-    });
+    let edited =
+        slot.links.edited.as_ref().map(|arguments| {
+            format!("The call {} was approved with other arguments: {arguments}", slot.call.id)
+        });
     let said = slot.links.note.as_ref().map(|note| format!("Whoever approved {} says: {note}", slot.call.id));
     match (edited, said) {
         (None, None) => None,

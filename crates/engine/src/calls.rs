@@ -55,14 +55,20 @@ impl CallContext {
         overlong.shorten(outcome, kept.as_deref())
     }
 
-    async fn keep(&self, sandbox: &LazySandbox, outcome: &ToolOutcome, overlong: &Overlong) -> Option<String> {
+    async fn keep(
+        &self,
+        sandbox: &LazySandbox,
+        outcome: &ToolOutcome,
+        overlong: &Overlong,
+    ) -> Option<String> {
         let keeping = async { artifacts::keep(&*sandbox.get().await?, outcome.id, &overlong.text).await };
         let kept = tokio::select! {
             biased;
             kept = keeping => kept,
             () = self.kill.cancelled() => return None,
         };
-        kept.inspect_err(|error| tracing::warn!(error = error.chain(), "a long result could not be kept")).ok()
+        kept.inspect_err(|error| tracing::warn!(error = error.chain(), "a long result could not be kept"))
+            .ok()
     }
 
     async fn make(&self, call: ToolCall) -> ToolOutcome {

@@ -23,6 +23,8 @@ mod fleet;
 mod identity;
 #[path = "shared/lock.rs"]
 mod lock;
+#[path = "shared/notes.rs"]
+mod notes;
 #[path = "shared/ownership.rs"]
 mod ownership;
 #[path = "shared/park.rs"]

@@ -11,9 +11,9 @@ mod workspaces;
 pub use meta::ServerInfo;
 use remuda_grpc::{Gate, limited};
 use remuda_proto::v1::{
-    approval_service_server::ApprovalServiceServer, fleet_service_server::FleetServiceServer, meta_service_server::MetaServiceServer,
-    run_service_server::RunServiceServer, session_service_server::SessionServiceServer,
-    workspace_service_server::WorkspaceServiceServer,
+    approval_service_server::ApprovalServiceServer, fleet_service_server::FleetServiceServer,
+    meta_service_server::MetaServiceServer, run_service_server::RunServiceServer,
+    session_service_server::SessionServiceServer, workspace_service_server::WorkspaceServiceServer,
 };
 use tonic::service::RoutesBuilder;
 

@@ -38,8 +38,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
-    expire_approvals::ExpireApprovals, heal_orphans::HealOrphans, leadership::Leadership, mend_transport::MendTransport, record::Recorder,
-    resume_ready::ResumeReady, stop_orphans::StopOrphans, take_back::TakeBack, task::BackgroundTask, wake_sessions::WakeSessions,
+    expire_approvals::ExpireApprovals, heal_orphans::HealOrphans, leadership::Leadership,
+    mend_transport::MendTransport, record::Recorder, resume_ready::ResumeReady, stop_orphans::StopOrphans,
+    take_back::TakeBack, task::BackgroundTask, wake_sessions::WakeSessions,
 };
 use crate::app::App;
 

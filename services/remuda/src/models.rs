@@ -99,7 +99,8 @@ pub(crate) fn table(definitions: &Definitions, output: Output) {
     if definitions.models.is_empty() {
         return;
     }
-    let mut table = Table::new(output.out, &["MODEL", "PROVIDER", "NAME", "ADDRESS", "KEY", "WINDOW", "PRICE"]);
+    let mut table =
+        Table::new(output.out, &["MODEL", "PROVIDER", "NAME", "ADDRESS", "KEY", "WINDOW", "PRICE"]);
     for model in definitions.models.values() {
         let (key, style) = match (model.provider, &model.key) {
             (ProviderKind::Scripted, _) => ("none needed", Some(Style::Dim)),

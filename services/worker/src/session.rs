@@ -2,9 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use remuda_domain::{
-    Code, Fence, RunState, SessionId, TenantId, WorkerId, error::Result, worker::Signal,
-};
+use remuda_domain::{Code, Fence, RunState, SessionId, TenantId, WorkerId, error::Result, worker::Signal};
 use remuda_engine::{Ending, Execution, HandOver, RunControl, patiently, wake_all};
 use remuda_store::{CancelSignal, Claim, Commit, Committed, Finish, Grant, SessionChange, Then};
 use remuda_transport::Token;

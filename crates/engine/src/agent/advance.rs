@@ -87,8 +87,7 @@ impl AgentRun<'_> {
             let slot = &self.slots[index];
             let Some(id) = slot.links.approval.filter(|_| slot.links.awaits_approval()) else { continue };
             let (store, tenant) = (&self.stand.engine.store, self.stand.grant.fence.tenant);
-            let approval =
-                patiently(&self.stand.control.abandon, || store.get_approval(tenant, id)).await?;
+            let approval = patiently(&self.stand.control.abandon, || store.get_approval(tenant, id)).await?;
             match approval.state {
                 ApprovalState::Pending => {}
                 ApprovalState::Approved => self.take_approval(index, approval, &mut entry),
@@ -116,8 +115,7 @@ impl AgentRun<'_> {
         let decision = approval.decision;
         slot.links.approved = true;
         slot.links.edited = decision.as_ref().and_then(|decision| decision.arguments.clone());
-        slot.links.note =
-            decision.map(|decision| decision.message).filter(|message| !message.is_empty());
+        slot.links.note = decision.map(|decision| decision.message).filter(|message| !message.is_empty());
         if approval.request.call_hash != approval::call_hash(&slot.call.tool, &slot.call.arguments) {
             let error = Error::new(Code::ApprovalChanged, "what was approved is another call");
             self.refuse_call(index, &error, entry);
@@ -156,9 +154,13 @@ impl AgentRun<'_> {
                 Ok(output) => {
                     let slot = &mut self.slots[index];
                     let call = slot.call.clone();
-                    self.stand.journal.note(EventBody::ToolStarted { call: call.id, tool: call.tool.clone() });
-                    let outcome =
-                        ToolOutcome { output, ..ToolOutcome::without_result(&call, CallStatus::Completed, None) };
+                    self.stand
+                        .journal
+                        .note(EventBody::ToolStarted { call: call.id, tool: call.tool.clone() });
+                    let outcome = ToolOutcome {
+                        output,
+                        ..ToolOutcome::without_result(&call, CallStatus::Completed, None)
+                    };
                     self.stand.note_outcome(&outcome);
                     slot.finish(outcome);
                     slot.stored = true;

@@ -70,7 +70,8 @@ impl AgentRun<'_> {
             index: self.take_index(),
         });
         let gauge = self.gauge();
-        if let Some(parking) = self.reserve(place.step, gauge.expected(&outgoing), gauge.room.reserve).await? {
+        if let Some(parking) = self.reserve(place.step, gauge.expected(&outgoing), gauge.room.reserve).await?
+        {
             return Ok(Some(parking));
         }
         if self.failure.is_some() {
@@ -350,7 +351,8 @@ impl AgentRun<'_> {
         let (id, request) =
             answer::approval_request(&slot.call, ask, &self.scene.agent.name, approvers.clone());
         let expires_in = settings.expire_after;
-        let expires_at = expires_in.and_then(|after| now().checked_add_signed(chrono::TimeDelta::from_std(after).ok()?));
+        let expires_at =
+            expires_in.and_then(|after| now().checked_add_signed(chrono::TimeDelta::from_std(after).ok()?));
         self.stand.journal.note(EventBody::ApprovalRequested {
             approval: id,
             request: Box::new(request.clone()),

@@ -3,8 +3,6 @@
 //! These tools are described to models like any other, but they are no work for a sandbox: the run itself makes these calls
 //! ([`super::advance`]).
 
-use std::fmt::Write as _;
-
 use async_trait::async_trait;
 use remuda_domain::{
     agent::AgentDefinition,
@@ -24,7 +22,6 @@ pub(super) const DELEGATE: &str = "SubAgent";
 pub(super) fn is_control(tool: &str) -> bool {
     matches!(tool, SWITCH | DELEGATE)
 }
-
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,8 +50,7 @@ pub(super) struct DelegateArguments {
 }
 
 pub(super) fn parse<T: DeserializeOwned>(arguments: &Value) -> Result<T> {
-    serde_json::from_value(arguments.clone())
-        .map_err(|error| Error::invalid("arguments", error.to_string()))
+    serde_json::from_value(arguments.clone()).map_err(|error| Error::invalid("arguments", error.to_string()))
 }
 
 /// An agent that another one may name.
@@ -65,23 +61,17 @@ struct Target {
 }
 
 fn targets(agents: Vec<&AgentDefinition>) -> Vec<Target> {
-    let target = |agent: &AgentDefinition| Target {
-        name: agent.name.clone(),
-        description: agent.description.clone(),
-    };
+    let target =
+        |agent: &AgentDefinition| Target { name: agent.name.clone(), description: agent.description.clone() };
     agents.into_iter().map(target).collect()
 }
 
 fn describe(what: &str, targets: &[Target]) -> String {
-    let mut text = what.to_owned();
-    for target in targets {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "\n- {}", target.name);
-        if !target.description.is_empty() {
-            let _ = write!(text, ": {}", target.description);
-        }
-    }
-    text
+    let line = |target: &Target| match target.description.as_str() {
+        "" => format!("\n- {}", target.name),
+        description => format!("\n- {}: {description}", target.name),
+    };
+    targets.iter().fold(what.to_owned(), |text, target| text + &line(target))
 }
 
 fn names(targets: &[Target]) -> Vec<&str> {

@@ -125,8 +125,7 @@ impl AgentRun<'_> {
         };
         let parts = vec![Part::text(task_text(&own.name, &arguments.prompt))];
         let input = MessageInput { id: MessageId::new(), parts, agent: None };
-        let child =
-            Child { session, run: RunId::new(), agent: target.name.clone(), background };
+        let child = Child { session, run: RunId::new(), agent: target.name.clone(), background };
         let new = NewChild {
             new_session,
             session,
@@ -134,17 +133,25 @@ impl AgentRun<'_> {
             input: RunInput::Message(input),
             timeout: left.max(LEAST_TIME),
         };
-        debug_assert!(grant.depth < engine.agents.settings.delegation.max_depth, "the tool is not offered there");
+        debug_assert!(
+            grant.depth < engine.agents.settings.delegation.max_depth,
+            "the tool is not offered there"
+        );
         Ok(Delegated { child, new, description: title(&arguments) })
     }
 
     /// The session of an earlier task and who works there.
-    async fn earlier_task(&self, session: SessionId, taken: &HashSet<SessionId>) -> Result<(SessionId, String)> {
+    async fn earlier_task(
+        &self,
+        session: SessionId,
+        taken: &HashSet<SessionId>,
+    ) -> Result<(SessionId, String)> {
         let (store, fence) = (&self.stand.engine.store, self.stand.grant.fence);
         let reference = SessionRef::Id(session);
         let unknown =
             || Error::new(Code::TaskNotFound, "this agent has no such task").at("arguments.task_id");
-        let found = patiently(&self.stand.control.abandon, || store.get_session(fence.tenant, &reference)).await;
+        let found =
+            patiently(&self.stand.control.abandon, || store.get_session(fence.tenant, &reference)).await;
         let found = match found {
             Err(error) if error.code() == Code::SessionNotFound => return Err(unknown()),
             found => found?,
@@ -239,7 +246,9 @@ impl AgentRun<'_> {
     pub(super) async fn hear_background(&mut self) -> Result<()> {
         let reports = self.look_at(self.background.iter().map(|sent| sent.child.run)).await?;
         for report in reports.iter().filter(|report| report.state.is_terminal()) {
-            let Some(at) = self.background.iter().position(|sent| sent.child.run == report.run) else { continue };
+            let Some(at) = self.background.iter().position(|sent| sent.child.run == report.run) else {
+                continue;
+            };
             let Sent { call, child } = self.background.remove(at);
             self.with_question.push(ended_event(call, &child, report.state));
             self.reported.push(child.run);
@@ -259,7 +268,13 @@ pub(super) struct Sent {
 }
 
 fn ended_event(call: remuda_domain::ToolCallId, child: &Child, state: RunState) -> EventBody {
-    EventBody::SubagentEnded { call, session: child.session, run: child.run, agent: child.agent.clone(), state }
+    EventBody::SubagentEnded {
+        call,
+        session: child.session,
+        run: child.run,
+        agent: child.agent.clone(),
+        state,
+    }
 }
 
 /// What fails the run, or its worker, rather than the call.

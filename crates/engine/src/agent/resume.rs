@@ -119,7 +119,9 @@ impl<'a> AgentRun<'a> {
         let (mut switches, mut children, mut background) = (0, 0, Vec::new());
         for step in &grant.steps {
             switches += u32::from(is_switch(step));
-            if let (Some(call), Some(child)) = (step.call(), step.links().and_then(|links| links.child.as_ref())) {
+            if let (Some(call), Some(child)) =
+                (step.call(), step.links().and_then(|links| links.child.as_ref()))
+            {
                 children += 1;
                 if child.background && !left.reported.contains(&child.run) {
                     background.push(Sent { call: call.id, child: child.clone() });
@@ -183,7 +185,9 @@ impl<'a> AgentRun<'a> {
 #[cfg(test)]
 mod tests {
     use remuda_domain::{
-        MessageId, StepId, Timestamp, ToolCallId, content::ContentHash, model::ModelParameters,
+        MessageId, StepId, Timestamp, ToolCallId,
+        content::ContentHash,
+        model::ModelParameters,
         step::{ModelRequest, Purpose},
         tool::CallStatus,
     };

@@ -63,7 +63,8 @@ impl AgentRun<'_> {
             if self.pending.iter().any(|message| message.id == cut.through) {
                 return Ok(Room::Made(fitted));
             }
-            let fits = gauge.expected(&fitted.outgoing) <= gauge.room.window.saturating_sub(gauge.room.reserve);
+            let fits =
+                gauge.expected(&fitted.outgoing) <= gauge.room.window.saturating_sub(gauge.room.reserve);
             let tired = self.shortened.failures >= self.stand.engine.agents.settings.context.max_failures;
             if tired && fits && !self.shortened.forced {
                 return Ok(Room::Made(fitted));
@@ -120,9 +121,9 @@ impl AgentRun<'_> {
                 Ok(Summed::Up(text))
             }
             Some(answer) => {
-                let error = answer
-                    .err()
-                    .unwrap_or_else(|| Error::new(Code::ModelAnswerInvalid, "the model answered with nothing"));
+                let error = answer.err().unwrap_or_else(|| {
+                    Error::new(Code::ModelAnswerInvalid, "the model answered with nothing")
+                });
                 tracing::warn!(run = %self.stand.grant.run.id, error = error.chain(), "a summary could not be made");
                 let failure = Failure::new(error.code(), error.to_string());
                 let outcome = ModelOutcome::without_answer(CallStatus::Failed, Some(failure));
@@ -160,7 +161,8 @@ impl AgentRun<'_> {
         self.said = context::view(std::mem::take(&mut self.said));
         let after = self.gauge().expected(&transcript::repair(&self.said, &self.earlier));
         // Results stand right after their calls. What is told of children belongs to the next question.
-        let notices: Vec<NewMessage> = self.pending.extract_if(.., |it| self.notices.contains(&it.id)).collect();
+        let notices: Vec<NewMessage> =
+            self.pending.extract_if(.., |it| self.notices.contains(&it.id)).collect();
         self.pending.push(message.clone());
         let messages = self.take_pending();
         self.pending = notices;

@@ -70,7 +70,12 @@ async fn a_call_that_needs_approval_parks_its_run_and_is_made_once_allowed() {
     lab.store.decide(&anna(lab.tenant), approval.id, &yes()).await.unwrap();
     assert_eq!(lab.drive().await, 1);
     let run = lab.run(id).await;
-    assert_eq!((run.state, verdicts(&run)), (RunState::Completed, vec!["completed".to_owned(); 2]), "{:?}", run.failure);
+    assert_eq!(
+        (run.state, verdicts(&run)),
+        (RunState::Completed, vec!["completed".to_owned(); 2]),
+        "{:?}",
+        run.failure
+    );
     assert_eq!(lab.read("deployed"), "deployed\n");
     assert_eq!(lab.read("looked"), "looked\n", "and not done again");
     let again = lab.store.decide(&anna(lab.tenant), approval.id, &yes()).await.unwrap_err();
@@ -88,7 +93,10 @@ async fn a_refusal_and_its_reason_reach_the_model() {
     lab.store.decide(&anna(lab.tenant), approval.id, &no).await.unwrap();
     lab.drive().await;
     let run = lab.run(id).await;
-    assert_eq!((run.state, verdicts(&run)), (RunState::Completed, vec!["completed".to_owned(), "failed call_rejected".to_owned()]));
+    assert_eq!(
+        (run.state, verdicts(&run)),
+        (RunState::Completed, vec!["completed".to_owned(), "failed call_rejected".to_owned()])
+    );
     assert!(run.answer.unwrap().contains("not on a friday"));
     assert_eq!(lab.read("deployed"), "");
 }
@@ -109,7 +117,12 @@ async fn whoever_approves_can_change_the_call() {
         lab.store.decide(&anna(lab.tenant), approval.id, &edited).await.unwrap();
         lab.drive().await;
         let run = lab.run(id).await;
-        assert_eq!((run.state, verdicts(&run)[1].as_str()), (RunState::Completed, verdict), "{:?}", run.failure);
+        assert_eq!(
+            (run.state, verdicts(&run)[1].as_str()),
+            (RunState::Completed, verdict),
+            "{:?}",
+            run.failure
+        );
         assert_eq!(lab.read("deployed"), deployed);
         let told = lab.transcript().await;
         assert!(told.iter().any(|line| line.contains("like this")), "{told:?}");
@@ -177,7 +190,12 @@ async fn nobody_in_time_is_no_refusal() {
         assert_eq!(late.code(), Code::ApprovalExpired);
         lab.drive().await;
         let run = lab.run(id).await;
-        assert_eq!((run.state, verdicts(&run)[1].as_str()), (state, "failed approval_expired"), "{:?}", run.failure);
+        assert_eq!(
+            (run.state, verdicts(&run)[1].as_str()),
+            (state, "failed approval_expired"),
+            "{:?}",
+            run.failure
+        );
         assert_eq!(lab.read("deployed"), "");
     }
 }

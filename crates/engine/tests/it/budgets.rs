@@ -30,7 +30,10 @@ async fn a_run_waits_when_its_budget_is_used_up_and_goes_on_when_it_is_raised() 
     let id = lab.submit("please").await;
     lab.drive().await;
     let run = lab.run(id).await;
-    assert_eq!((run.state, run.parked.map(|parked| parked.reason)), (RunState::Parked, Some(ParkReason::Budget)));
+    assert_eq!(
+        (run.state, run.parked.map(|parked| parked.reason)),
+        (RunState::Parked, Some(ParkReason::Budget))
+    );
     assert_eq!(lab.read("made"), "one\ntwo\n");
     let budget = run.budget.unwrap();
     assert_eq!((budget.spent.tokens, budget.reserved.tokens), (30_000, 0));
@@ -43,7 +46,12 @@ async fn a_run_waits_when_its_budget_is_used_up_and_goes_on_when_it_is_raised() 
     assert_eq!(enough.resumed, [id]);
     lab.drive().await;
     let run = lab.run(id).await;
-    assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("Three.")), "{:?}", run.failure);
+    assert_eq!(
+        (run.state, run.answer.as_deref()),
+        (RunState::Completed, Some("Three.")),
+        "{:?}",
+        run.failure
+    );
     assert_eq!(run.budget.unwrap().spent.tokens, 45_000);
     // A dollar for a million tokens of input, two for output.
     assert_eq!(run.spent.micros, 3 * (10_000 + 2 * 5_000));
@@ -56,7 +64,10 @@ async fn children_spend_from_the_same_purse() {
     let lead = "turns:\n  - { when: { turn: 1 }, usage: { input: 100, output: 100 }, call: [{ tool: SubAgent, arguments: { subagent_type: payer, prompt: pay } }] }\n\
                 otherwise: { say: done, usage: { input: 100, output: 100 } }";
     lab.write_other("lead", "max_tokens: 100\nsubagents: [payer]", lead);
-    lab.write(".openharness/agents/payer.md", "---\nmode: all\nmodel: workspace/payer\nmax_tokens: 500\n---\nYou are payer.\n");
+    lab.write(
+        ".openharness/agents/payer.md",
+        "---\nmode: all\nmodel: workspace/payer\nmax_tokens: 500\n---\nYou are payer.\n",
+    );
     lab.write(".openharness/settings.yaml", "default_agent: lead\n");
     lab.budget = Some(tokens(31_200));
     let id = lab.submit("please").await;

@@ -21,7 +21,9 @@ fn reader(sum_up: &str) -> String {
 
 async fn lab(window: u64, scenario: &str) -> Lab {
     let lab = Lab::new(scenario).await;
-    let page = |n| format!("page {n}: It was a dark and stormy night, and the rain fell on the roofs of the town.\n");
+    let page = |n| {
+        format!("page {n}: It was a dark and stormy night, and the rain fell on the roofs of the town.\n")
+    };
     lab.write("book", &(0..STEPS).map(page).collect::<String>());
     lab.write(
         ".openharness/models/m.yaml",
@@ -48,7 +50,12 @@ async fn five_hundred_steps_in_a_small_window_stay_bounded_and_lose_nothing() {
     let lab = lab(8_000, &reader("say: \"Pages were read, and none was surprising.\"")).await;
     lab.write_agent(&format!("policy: {{ max_steps: {} }}", STEPS + 1));
     let run = lab.ask("Read the book.").await;
-    assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("The end.")), "{:?}", run.failure);
+    assert_eq!(
+        (run.state, run.answer.as_deref()),
+        (RunState::Completed, Some("The end.")),
+        "{:?}",
+        run.failure
+    );
     assert_eq!(run.outcomes.len(), STEPS);
 
     let requests = lab.requests(run.id).await;
@@ -57,7 +64,9 @@ async fn five_hundred_steps_in_a_small_window_stay_bounded_and_lose_nothing() {
     assert_eq!(questions.len(), STEPS + 1);
     assert!(summaries.len() > 3, "{} summaries", summaries.len());
     let compacted = lab.events().await.into_iter().filter_map(|event| match event.body {
-        EventBody::ContextCompacted { tokens_before, tokens_after, .. } => Some((tokens_before, tokens_after)),
+        EventBody::ContextCompacted { tokens_before, tokens_after, .. } => {
+            Some((tokens_before, tokens_after))
+        }
         _ => None,
     });
     let compacted: Vec<_> = compacted.collect();
@@ -72,7 +81,9 @@ async fn five_hundred_steps_in_a_small_window_stay_bounded_and_lose_nothing() {
     let messages = lab.messages().await;
     assert_eq!(messages.len(), 1 + 2 * STEPS + summaries.len() + 1);
     let summed: Vec<_> = messages.iter().filter(|it| it.role == Role::System).collect();
-    assert!(summed.iter().all(|it| matches!(&it.parts[0], Part::Summary { text, .. } if text.contains("none was surprising"))));
+    assert!(summed.iter().all(
+        |it| matches!(&it.parts[0], Part::Summary { text, .. } if text.contains("none was surprising"))
+    ));
     lab.assert_complete().await;
     // And the next message goes on from the newest summary.
     lab.write_scenario("otherwise: { say: \"I remember: {{user}}\" }");
@@ -104,7 +115,12 @@ async fn a_question_that_the_provider_finds_too_long_is_shortened_once() {
     }
     lab.write_scenario(scenario);
     let run = lab.ask("six").await;
-    assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("Shorter now.")), "{:?}", run.failure);
+    assert_eq!(
+        (run.state, run.answer.as_deref()),
+        (RunState::Completed, Some("Shorter now.")),
+        "{:?}",
+        run.failure
+    );
     assert!(lab.transcript().await.iter().any(|line| line.contains("We talked.")));
 }
 
@@ -129,7 +145,11 @@ async fn dying_after_any_commit_while_it_is_summed_up_changes_nothing() {
         assert_eq!(run.state, RunState::Completed, "after commit {commit}: {:?}", run.failure);
         let told = lab.transcript().await;
         assert_eq!(results(&told), expected, "after commit {commit}");
-        assert_eq!(told.iter().filter(|line| line.starts_with("user:")).count(), 1, "after commit {commit}: {told:?}");
+        assert_eq!(
+            told.iter().filter(|line| line.starts_with("user:")).count(),
+            1,
+            "after commit {commit}: {told:?}"
+        );
         lab.assert_complete().await;
     }
 }

@@ -13,7 +13,9 @@ use crate::{lab::Lab, look::verdicts};
 /// Delegates `width` times in one answer.
 fn leader(width: usize, targets: &str, more: &str) -> String {
     let call = |index: usize| {
-        format!("{{ tool: SubAgent, arguments: {{ subagent_type: {targets}, description: part {index}, prompt: do part {index}{more} }} }}")
+        format!(
+            "{{ tool: SubAgent, arguments: {{ subagent_type: {targets}, description: part {index}, prompt: do part {index}{more} }} }}"
+        )
     };
     let calls: Vec<String> = (0..width).map(call).collect();
     format!(
@@ -42,11 +44,17 @@ async fn children(lab: &Lab, session: SessionId) -> Vec<remuda_domain::session::
 #[tokio::test]
 async fn a_child_works_in_a_session_of_its_own_and_its_answer_comes_back() {
     let lab = lab("subagents: [helper]", &leader(1, "helper", "")).await;
-    lab.write_other("helper", "mode: subagent\ntools: { native: [Read] }", "otherwise: { say: \"Found it.\" }");
+    lab.write_other(
+        "helper",
+        "mode: subagent\ntools: { native: [Read] }",
+        "otherwise: { say: \"Found it.\" }",
+    );
     let id = lab.submit("please").await;
     let grant = lab.claim().await;
     let execution = lab.engine.execute(&grant, &remuda_engine::RunControl::default()).await;
-    let remuda_engine::Execution::Parked(_, parking) = &execution else { panic!("not parked: {execution:?}") };
+    let remuda_engine::Execution::Parked(_, parking) = &execution else {
+        panic!("not parked: {execution:?}")
+    };
     assert_eq!((parking.reason, parking.children.len(), parking.needed), (ParkReason::Children, 1, 1));
     lab.leave(&grant, execution).await;
     assert_eq!(lab.run(id).await.state, RunState::Parked);
@@ -63,7 +71,8 @@ async fn a_child_works_in_a_session_of_its_own_and_its_answer_comes_back() {
     let below = runs.iter().find(|run| run.session == child.id).unwrap();
     assert_eq!(below.parent, Some(id));
     let names: Vec<&str> = lab.events().await.iter().map(|event| event.body.name()).collect();
-    let place = |name: &str| names.iter().position(|it| *it == name).unwrap_or_else(|| panic!("{name} in {names:?}"));
+    let place =
+        |name: &str| names.iter().position(|it| *it == name).unwrap_or_else(|| panic!("{name} in {names:?}"));
     let order = ["subagent.started", "run.parked", "run.resumed", "subagent.ended", "run.completed"];
     assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{names:?}");
     lab.assert_complete().await;
@@ -90,7 +99,11 @@ async fn one_slot_completes_a_tree_of_depth_3_and_width_10() {
 
 #[tokio::test]
 async fn more_than_may_work_at_once_wait_for_their_turn() {
-    let lab = lab("subagents: [helper]\npolicy: { max_concurrent_subagents: 2, max_subagents: 5 }", &leader(7, "helper", "")).await;
+    let lab = lab(
+        "subagents: [helper]\npolicy: { max_concurrent_subagents: 2, max_subagents: 5 }",
+        &leader(7, "helper", ""),
+    )
+    .await;
     lab.write_other("helper", "mode: subagent", "otherwise: { say: ok }");
     let id = lab.submit("please").await;
     lab.drive().await;
@@ -205,7 +218,11 @@ async fn the_result_of_a_child_in_the_background_reaches_its_parent() {
     assert!(run.answer.as_ref().unwrap().contains("gold"), "{:?}", run.answer);
     let told = lab.transcript().await;
     assert!(told.iter().any(|line| line.contains("Meanwhile I wait.")), "{told:?}");
-    assert_eq!(told.iter().filter(|line| line.contains("<task_notification>")).count(), 2, "said once, and quoted once: {told:?}");
+    assert_eq!(
+        told.iter().filter(|line| line.contains("<task_notification>")).count(),
+        2,
+        "said once, and quoted once: {told:?}"
+    );
     let ended = lab.events().await.iter().filter(|event| event.body.name() == "subagent.ended").count();
     assert_eq!(ended, 1);
 }
@@ -226,7 +243,8 @@ async fn dying_after_any_commit_makes_no_second_child() {
         assert_eq!(run.state, RunState::Completed, "after commit {commit}: {:?}", run.failure);
         assert_eq!(verdicts(&run), ["completed"; 3], "after commit {commit}");
         assert_eq!(children(&lab, lab.session).await.len(), 3, "after commit {commit}");
-        let started = lab.events().await.into_iter().filter(|it| matches!(it.body, EventBody::SubagentStarted { .. }));
+        let started =
+            lab.events().await.into_iter().filter(|it| matches!(it.body, EventBody::SubagentStarted { .. }));
         assert_eq!(started.count(), 3, "after commit {commit}");
         lab.assert_complete().await;
     }

@@ -103,7 +103,8 @@ impl Lab {
             )),
         };
         let directory = Arc::new(directory);
-        let mut lab = Self { store, transport, engine, tenant, session: SessionId::new(), directory, budget: None };
+        let mut lab =
+            Self { store, transport, engine, tenant, session: SessionId::new(), directory, budget: None };
         lab.session = lab.new_session(None).await;
         lab
     }
@@ -165,7 +166,9 @@ impl Lab {
     pub(crate) fn write_other(&self, name: &str, frontmatter: &str, turns: &str) {
         let text = format!("---\nmodel: workspace/{name}\n{frontmatter}\n---\nYou are {name}.\n");
         self.write(&format!(".openharness/agents/{name}.md"), &text);
-        let model = format!("{name}: {{ provider: scripted, name: ../{name}.yaml, price: {{ input: 1, output: 2 }} }}\n");
+        let model = format!(
+            "{name}: {{ provider: scripted, name: ../{name}.yaml, price: {{ input: 1, output: 2 }} }}\n"
+        );
         self.write(&format!(".openharness/models/{name}.yaml"), &model);
         self.write(&format!(".openharness/{name}.yaml"), turns);
     }
@@ -254,9 +257,14 @@ impl Lab {
             ("approvals", &["created_at", "expires_at"]),
             ("workers", &["started_at", "lease_until"]),
         ] {
-            let older: Vec<String> = columns.iter().map(|column| format!("{column} = {column} - $1")).collect();
+            let older: Vec<String> =
+                columns.iter().map(|column| format!("{column} = {column} - $1")).collect();
             let sql = format!("UPDATE {table} SET {}", older.join(", "));
-            sqlx::query(AssertSqlSafe(sql)).bind(time.num_microseconds()).execute(&mut database).await.unwrap();
+            sqlx::query(AssertSqlSafe(sql))
+                .bind(time.num_microseconds())
+                .execute(&mut database)
+                .await
+                .unwrap();
         }
         database.close().await.unwrap();
     }

@@ -6,9 +6,17 @@ use crate::lab::Lab;
 
 #[tokio::test]
 async fn an_empty_answer_is_asked_for_once_more() {
-    let lab = Lab::new("turns:\n  - { when: { user_contains: was empty }, say: \"Sorry: here I am.\" }\n  - { think: hm }\n").await;
+    let lab = Lab::new(
+        "turns:\n  - { when: { user_contains: was empty }, say: \"Sorry: here I am.\" }\n  - { think: hm }\n",
+    )
+    .await;
     let run = lab.ask("hello").await;
-    assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("Sorry: here I am.")), "{:?}", run.failure);
+    assert_eq!(
+        (run.state, run.answer.as_deref()),
+        (RunState::Completed, Some("Sorry: here I am.")),
+        "{:?}",
+        run.failure
+    );
     assert_eq!(lab.questions(), 2);
     let told = lab.transcript().await;
     assert_eq!(told, ["user: hello", "assistant: Sorry: here I am."]);

@@ -40,7 +40,12 @@ async fn lab() -> Lab {
 async fn another_agent_goes_on_with_everything_that_was_said() {
     let lab = lab().await;
     let run = lab.ask("please").await;
-    assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("Built.")), "{:?}", run.failure);
+    assert_eq!(
+        (run.state, run.answer.as_deref()),
+        (RunState::Completed, Some("Built.")),
+        "{:?}",
+        run.failure
+    );
     assert_eq!(lab.read("built"), "built\n");
     let agents: Vec<String> = lab.requests(run.id).await.into_iter().map(|request| request.agent).collect();
     assert_eq!(agents, ["planner", "planner", "builder", "builder"]);
@@ -127,6 +132,11 @@ async fn only_the_first_of_two_switches_counts_and_two_agents_end_their_dance() 
     dance.write_other("planner", "switch: [builder]\npolicy: { max_switches: 6 }", &to("builder"));
     dance.write_other("builder", "switch: [planner]\npolicy: { max_switches: 6 }", &to("planner"));
     let run = dance.ask("dance").await;
-    assert_eq!((run.state, run.answer.as_deref()), (RunState::Completed, Some("Enough.")), "{:?}", run.failure);
+    assert_eq!(
+        (run.state, run.answer.as_deref()),
+        (RunState::Completed, Some("Enough.")),
+        "{:?}",
+        run.failure
+    );
     assert_eq!(run.outcomes.len(), 7);
 }

@@ -105,6 +105,12 @@ impl TryFrom<v1::DecideApprovalRequest> for Answer {
             "" => None,
             text => Some(text.parse().map_err(|error: Error| error.at("call_hash"))?),
         };
-        Ok(Self { approve: request.approve, message: request.message, arguments, always: request.always, call_hash })
+        Ok(Self {
+            approve: request.approve,
+            message: request.message,
+            arguments,
+            always: request.always,
+            call_hash,
+        })
     }
 }

@@ -172,8 +172,8 @@ async fn allow_always(connection: &mut Connection, session: Uuid, always: &[Perm
 /// Closes questions that nobody answered in time. That is no refusal: their runs are told what happened.
 pub(super) async fn expire(context: &Context, limit: u32) -> Result<TakenBack> {
     let sql = format!(
-        "SELECT id, session_id FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL AND expires_at <= {NOW} \
-         ORDER BY expires_at LIMIT $1"
+        "SELECT id, session_id FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL \
+         AND expires_at <= (SELECT {NOW}) ORDER BY expires_at LIMIT $1"
     );
     let due: Vec<(Uuid, Uuid)> =
         query_as(AssertSqlSafe(sql)).bind(i64::from(limit)).fetch_all(&context.reader).await.map_err(db)?;
@@ -185,11 +185,7 @@ pub(super) async fn expire(context: &Context, limit: u32) -> Result<TakenBack> {
     let mut locked = lock(&mut tx, due.iter().map(|(_, session)| *session)).await?;
     let ids: Vec<Uuid> = due.iter().map(|(approval, _)| *approval).collect();
     let sql = format!(
-        concat!(
-            "SELECT ",
-            approval_columns!(),
-            " FROM approvals WHERE id {among} AND state = 'pending' ORDER BY id"
-        ),
+        concat!("SELECT ", approval_columns!(), " FROM approvals WHERE id {among} ORDER BY id"),
         among = AMONG_1
     );
     let rows: Vec<ApprovalRow> =
@@ -197,9 +193,11 @@ pub(super) async fn expire(context: &Context, limit: u32) -> Result<TakenBack> {
     let (at, mut writes) = (locked.at, Writes::default());
     let mut changed: BTreeMap<Uuid, (Vec<Event>, bool)> = BTreeMap::new();
     for row in rows {
-        let Some(head) = locked.heads.get_mut(&row.session_id) else { continue };
         let session = row.session_id;
-        let approval = Approval { state: ApprovalState::Expired, ..row.into_approval()? };
+        let (approval, head) = (row.into_approval()?, locked.heads.get_mut(&session));
+        // Someone may have been quicker.
+        let Some(head) = head.filter(|_| approval.state == ApprovalState::Pending) else { continue };
+        let approval = Approval { state: ApprovalState::Expired, ..approval };
         let closed = close(&mut tx, &approval, at).await?;
         let (events, goes_on) = changed.entry(session).or_default();
         events.extend(writes.append(head, vec![closed])?);

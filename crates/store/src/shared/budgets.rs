@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{self, Connection},
+    dialect::{self, AMONG_1, Connection, id_list},
     lock::lock,
     park, recover,
     runs::run_not_found,
@@ -177,20 +177,25 @@ impl Subject {
                 (total, SESSIONS_BELOW, "sessions")
             }
         };
+        let members: Vec<Uuid> = query_scalar(AssertSqlSafe(format!("{tree} SELECT id FROM tree")))
+            .bind(self.id)
+            .bind(self.tenant.as_uuid())
+            .fetch_all(&mut *connection)
+            .await
+            .map_err(db)?;
         let unfinished = if table == "runs" { "AND state + 0 < 10" } else { "" };
         for sql in [
             format!(
-                "{tree} UPDATE {table} SET budget_id = $1 \
-                 WHERE id IN (SELECT id FROM tree) AND budget_id IS NOT DISTINCT FROM $3 {unfinished}"
+                "UPDATE {table} SET budget_id = $2 \
+                 WHERE id {AMONG_1} AND budget_id IS NOT DISTINCT FROM $3 {unfinished}"
             ),
             format!(
-                "{tree} UPDATE budgets SET parent_id = $1 \
-                 WHERE id IN (SELECT id FROM tree) AND parent_id IS NOT DISTINCT FROM $3"
+                "UPDATE budgets SET parent_id = $2 WHERE id {AMONG_1} AND parent_id IS NOT DISTINCT FROM $3"
             ),
         ] {
             query(AssertSqlSafe(sql))
+                .bind(id_list(&members)?)
                 .bind(self.id)
-                .bind(self.tenant.as_uuid())
                 .bind(self.covered_by)
                 .execute(&mut *connection)
                 .await

@@ -2,10 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use chrono::TimeDelta;
 use remuda_domain::{
-    Code, Cursor, Error, Event, EventBody, RunId, RunState, SessionId, Timestamp, error::Result,
-    event::NewEvent, run::ParkReason, session::Write,
+    Code, Error, Event, RunId, RunState, SessionId, error::Result, run::ParkReason, session::Write,
 };
 use uuid::Uuid;
 
@@ -14,20 +12,14 @@ use super::{
     claim::{by_session, grant, load_budgets, load_earlier_steps},
     dialect::{self, Connection},
     lock::{Locked, lock},
-    park,
+    notes, park,
     recover::{self, Attempted, Parting},
     spending,
     store::Context,
     ties::{self, Ties},
     writes::{self, Writes},
 };
-use crate::{
-    Commit, Committed, Finish, SessionChange, Then,
-    error::{db, json},
-    rows::{HeadRunRow, LockedHead},
-    time::DbTime,
-    written::{ApprovalInsert, ContentWrite, MessageWrite, RunFinish, SpentWrite, StepWrite},
-};
+use crate::{Commit, Committed, SessionChange, Then, error::db, rows::HeadRunRow};
 
 /// A commit that passed its checks.
 struct Planned {
@@ -203,22 +195,22 @@ fn plan(
     };
     let fault = || Error::internal("an accepted commit without its session");
     let head = locked.heads.get_mut(&session).ok_or_else(fault)?;
-    note_messages(commit, head.head.last_cursor, at, writes)?;
-    note_contents(commit, writes)?;
-    note_ties(commit, head, at, writes)?;
+    notes::messages(commit, head.head.last_cursor, at, writes)?;
+    notes::contents(commit, writes)?;
+    notes::ties(commit, head, at, writes)?;
     let mut events = commit.events.clone();
     match &commit.then {
-        Then::Continue => note_steps(commit, writes)?,
+        Then::Continue => notes::steps(commit, writes)?,
         Then::End(finish) => {
             let mut ties = background.ties.remove(&commit.run.as_uuid()).unwrap_or_default();
             ties.ask(&commit.approvals);
             events.extend(ties.withdrawn(commit.run, at));
-            events.push(note_end(commit, finish, head, at, writes)?);
+            events.push(notes::end(commit, finish, head, at, writes)?);
             planned.moves = if finish.give_up { Move::Gone } else { Move::Next };
             (planned.ended, planned.parent) = (true, ties.parent);
         }
         Then::HandOver | Then::Park(_) => {
-            note_steps(commit, writes)?;
+            notes::steps(commit, writes)?;
             let parting = match &commit.then {
                 Then::Park(_) if background.need_not_wait.contains(&commit.run) => Parting::NeedNotWait,
                 Then::Park(parking) => Parting::Parked(parking),
@@ -285,105 +277,6 @@ fn check(commit: &Commit) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn note_steps(commit: &Commit, writes: &mut Writes) -> Result<()> {
-    for step in &commit.steps {
-        writes.steps.push(StepWrite {
-            run: commit.run.as_uuid(),
-            id: step.id.as_uuid(),
-            position: i32::try_from(step.index).unwrap_or(i32::MAX),
-            json: json(step)?,
-        });
-    }
-    Ok(())
-}
-
-/// Children apart, which have sessions of their own.
-fn note_ties(commit: &Commit, locked: &mut LockedHead, at: Timestamp, writes: &mut Writes) -> Result<()> {
-    if commit.children.is_empty() && commit.approvals.is_empty() && commit.spent.is_empty() {
-        return Ok(());
-    }
-    writes.tie(locked);
-    let run = commit.run.as_uuid();
-    writes.spent.extend(commit.spent.iter().map(|spent| SpentWrite { run, spent: *spent }));
-    for approval in &commit.approvals {
-        let expires_in = approval.expires_in.and_then(|span| TimeDelta::from_std(span).ok());
-        let expires_at = expires_in.and_then(|span| at.checked_add_signed(span));
-        writes.approvals.push(ApprovalInsert {
-            id: approval.id.as_uuid(),
-            tenant: commit.fence.tenant.as_uuid(),
-            session: commit.fence.session.as_uuid(),
-            run,
-            request: json(&approval.request)?,
-            created_at: DbTime(at),
-            expires_at: expires_at.map(DbTime),
-        });
-    }
-    Ok(())
-}
-
-fn note_messages(commit: &Commit, position: Cursor, at: Timestamp, writes: &mut Writes) -> Result<()> {
-    for (message, ordinal) in commit.messages.iter().zip(0..) {
-        writes.messages.push(MessageWrite {
-            id: message.id.as_uuid(),
-            session: commit.fence.session.as_uuid(),
-            run: commit.run.as_uuid(),
-            role: message.role.as_str(),
-            agent: message.agent.clone(),
-            parts: json(&message.parts)?,
-            created_at: DbTime(at),
-            position,
-            ordinal,
-        });
-    }
-    Ok(())
-}
-
-fn note_contents(commit: &Commit, writes: &mut Writes) -> Result<()> {
-    for content in &commit.contents {
-        writes.contents.push(ContentWrite {
-            tenant: commit.fence.tenant.as_uuid(),
-            hash: *content.hash.as_bytes(),
-            // As JSON, because PostgreSQL's texts cannot hold every character.
-            body: json(&content.text)?,
-        });
-    }
-    Ok(())
-}
-
-/// The one place that makes terminal events of executed runs: exactly one per run.
-fn note_end(
-    commit: &Commit,
-    finish: &Finish,
-    locked: &mut LockedHead,
-    at: Timestamp,
-    writes: &mut Writes,
-) -> Result<NewEvent> {
-    let Finish { end, started_at, stopped_ago, agent, .. } = finish;
-    writes.agents.extend(agent.clone().map(|agent| (commit.fence.session.as_uuid(), agent)));
-    let stopped_at =
-        stopped_ago.map(|ago| at.checked_sub_signed(chrono::TimeDelta::from_std(ago).unwrap_or_default()));
-    writes.finished.push(RunFinish {
-        id: commit.run.as_uuid(),
-        state: end.state.to_db(),
-        started_at: Some(DbTime(*started_at)),
-        finished_at: DbTime(at),
-        failure: end.failure.as_ref().map(json).transpose()?,
-        last_steps: if commit.steps.is_empty() { None } else { Some(json(&commit.steps)?) },
-        attempts: 1,
-        lost_attempts: 0,
-        stopped_at: stopped_at.flatten().map(DbTime),
-        paused_ms: 0,
-    });
-    if locked.ties {
-        writes.untied.push(commit.run.as_uuid());
-    }
-    locked.head.retire(commit.run);
-    locked.current_started_at = None;
-    let body = EventBody::for_end(end.state, end.failure.as_ref());
-    let body = body.ok_or_else(|| Error::internal("an end without an event"))?;
-    Ok(NewEvent { run: Some(commit.run), at, body })
 }
 
 /// Moves an owner on to the next run, or takes the session from it when there is none.

@@ -19,6 +19,9 @@ use crate::{
     error::{db, parse},
 };
 
+/// An approval is pending. `|| ''` keeps the planner from walking the index of all pending ones instead of looking a run's up.
+const OPEN: &str = "state || '' = 'pending'";
+
 /// What the end of a run has to see to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ties {
@@ -59,9 +62,8 @@ pub(super) async fn load(connection: &mut Connection, runs: &[Uuid]) -> Result<H
     for (run, parent) in parents {
         ties.entry(run).or_default().parent = parent.map(RunId::from_uuid);
     }
-    let sql = format!(
-        "SELECT id, run_id, request FROM approvals WHERE run_id {AMONG_1} AND state = 'pending' ORDER BY id"
-    );
+    let sql =
+        format!("SELECT id, run_id, request FROM approvals WHERE run_id {AMONG_1} AND {OPEN} ORDER BY id");
     let open: Vec<(Uuid, Uuid, String)> =
         query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)?;
     for (approval, run, request) in open {
@@ -74,7 +76,7 @@ pub(super) async fn load(connection: &mut Connection, runs: &[Uuid]) -> Result<H
 /// Lets go of what these runs held when they ended.
 pub(super) async fn untie(connection: &mut Connection, runs: &[Uuid]) -> Result<()> {
     for sql in [
-        format!("UPDATE approvals SET state = 'withdrawn' WHERE run_id {AMONG_1} AND state = 'pending'"),
+        format!("UPDATE approvals SET state = 'withdrawn' WHERE run_id {AMONG_1} AND {OPEN}"),
         format!("DELETE FROM waits WHERE run_id {AMONG_1}"),
         format!("DELETE FROM reservations WHERE run_id {AMONG_1}"),
         format!("DELETE FROM spent_steps WHERE run_id {AMONG_1}"),
@@ -90,7 +92,7 @@ pub(super) async fn with_live_children(connection: &mut Connection, runs: &[Uuid
         return Ok(HashSet::new());
     }
     let sql = format!(
-        "SELECT DISTINCT parent_run FROM runs WHERE parent_run {AMONG_1} AND parent_run IS NOT NULL AND state < 10"
+        "SELECT DISTINCT parent_run FROM runs WHERE parent_run {AMONG_1} AND parent_run IS NOT NULL AND state + 0 < 10"
     );
     let parents: Vec<Uuid> =
         query_scalar(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)?;

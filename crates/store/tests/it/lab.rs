@@ -22,6 +22,7 @@ use remuda_store::{
     Store, Submitted, Then, connect, migrate,
 };
 use remuda_testkit::{TestDatabase, wait_for};
+use sqlx::Connection as _;
 use tempfile::TempDir;
 
 /// Long enough for a loaded machine; a case that waits this long has failed.
@@ -81,6 +82,23 @@ impl Lab {
 
     pub(crate) fn options(&self) -> Options {
         self.place.options()
+    }
+
+    /// The same on PostgreSQL with other connections: those that there were have ended, and have told what they did.
+    pub(crate) async fn reopened(self) -> Result<Self> {
+        let Self { store, tenant, workspace, place } = self;
+        drop(store);
+        let url = place.options().url;
+        wait_for("the end of connections", PATIENCE, || async {
+            let mut connection = sqlx::PgConnection::connect(&url).await.ok()?;
+            let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                          AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+            let others: i64 = sqlx::query_scalar(others).fetch_one(&mut connection).await.ok()?;
+            (others == 0).then_some(())
+        })
+        .await;
+        let store = connect(&place.options()).await?;
+        Ok(Self { store, tenant, workspace, place })
     }
 
     pub(crate) fn is_postgres(&self) -> bool {

@@ -25,6 +25,7 @@ mod sandboxes;
 mod schema;
 mod sessions;
 mod submit;
+mod trees;
 mod workspaces;
 
 /// Instantiates every case for every backend.
@@ -100,5 +101,6 @@ store_suite! {
         questions_expire, always_is_remembered, approvals_are_listed, waiting_for_people_costs_no_time;
     budgets: what_is_held_is_counted, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
         room_that_is_left_is_found, a_limit_can_be_made_later, totals_add_up;
+    trees: random_trees_come_to_an_end;
     model: random_histories_keep_the_invariants;
 }

@@ -1,11 +1,20 @@
 //! Looking at the database past the store: what is open, and how statements are executed.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
-use remuda_store::connect;
+use remuda_domain::{
+    budget::{Amount, Limit},
+    run::ParkReason,
+};
+use remuda_store::{Commit, NewRun, Parking, Then, connect};
 use remuda_testkit::wait_for;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::lab::{LONG_LEASE, Lab, PATIENCE, completed, progress, step};
+use crate::{
+    family::{asking, awaiting, child, making, question, yes},
+    lab::{LONG_LEASE, Lab, PATIENCE, completed, progress, step},
+};
 
 /// Executes one statement behind the store's back.
 pub(crate) async fn execute(lab: &Lab, sql: &'static str) -> Result<()> {
@@ -16,6 +25,16 @@ pub(crate) async fn execute(lab: &Lab, sql: &'static str) -> Result<()> {
         sqlx::query(sql).execute(&mut sqlx::SqliteConnection::connect(&url).await?).await?;
     }
     Ok(())
+}
+
+/// A number that only the database knows.
+pub(crate) async fn count(lab: &Lab, sql: &'static str) -> Result<i64> {
+    let url = lab.options().url;
+    Ok(if lab.is_postgres() {
+        sqlx::query_scalar(sql).fetch_one(&mut sqlx::PgConnection::connect(&url).await?).await?
+    } else {
+        sqlx::query_scalar(sql).fetch_one(&mut sqlx::SqliteConnection::connect(&url).await?).await?
+    })
 }
 
 /// Connections that sit inside a transaction.
@@ -75,5 +94,71 @@ async fn hot_statements_scan_no_table() -> Result<()> {
     .fetch_all(&mut connection)
     .await?;
     ensure!(scans.is_empty(), "scanned: {scans:?}");
+    Ok(())
+}
+
+/// How many rows were read of each index, and of each table past its indexes, as far as backends have told.
+async fn rows_read(lab: &Lab) -> Result<BTreeMap<String, i64>> {
+    let mut connection = PgConnection::connect(&lab.options().url).await?;
+    let read: Vec<(String, i64)> = sqlx::query_as(
+        "SELECT indexrelname::text, idx_tup_read FROM pg_stat_user_indexes \
+         UNION ALL SELECT relname::text, coalesce(seq_tup_read, 0) FROM pg_stat_user_tables",
+    )
+    .fetch_all(&mut connection)
+    .await?;
+    Ok(read.into_iter().collect())
+}
+
+/// The reconciler looks often, and mostly there is nothing to find. What is over and done must not make it slower.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looking_for_what_waits_reads_little() -> Result<()> {
+    const ROUNDS: i64 = 50;
+    const PAST: i64 = 100;
+    let lab = Lab::postgres().await?;
+    let worker = lab.worker(LONG_LEASE).await?;
+    // A past: trees that ended, questions that were answered.
+    for _ in 0..PAST {
+        let grant = lab.executing().await?;
+        let children = [child()];
+        let asked = question(None);
+        let commit = Commit { approvals: vec![asked.clone()], ..making(&grant, &children) };
+        lab.store.commit(commit).await?;
+        lab.store.decide(&lab.anna(), asked.id, &yes()).await?;
+        lab.work_off(children[0].session).await?;
+        lab.store.commit(completed(&grant)).await?;
+    }
+    // A present: one that waits for a child, one for a person, one for money.
+    let (one, two) = (lab.executing().await?, lab.executing().await?);
+    let children = [child()];
+    lab.store.commit(Commit { children: children.to_vec(), ..awaiting(&one, &children, 1) }).await?;
+    lab.store.commit(asking(&two, &[question(Some(LONG_LEASE))])).await?;
+    let session = lab.session().await?;
+    let limit = Limit { tokens: Some(1), micros: None };
+    lab.store.submit(NewRun { budget: Some(limit), ..lab.new_run(session) }).await?;
+    let three = lab.granted(session, worker).await?;
+    let amount = Some(Amount { tokens: 2, micros: 0 });
+    let parking = Parking { amount, ..Parking::on(ParkReason::Budget) };
+    lab.store.commit(Commit::new(three.fence, three.run.id, Then::Park(parking))).await?;
+    // What ended is still in the indexes until it is swept up, which a busy database does by itself.
+    execute(&lab, "VACUUM").await?;
+    let lab = lab.reopened().await?;
+    let before = rows_read(&lab).await?;
+    for _ in 0..ROUNDS {
+        assert!(lab.store.resume_ready(10).await?.changes.is_empty());
+        assert!(lab.store.stop_orphans(10).await?.ended.is_empty());
+        assert!(lab.store.expire_approvals(10).await?.changes.is_empty());
+        assert!(lab.store.next_approval_end().await?.is_some());
+    }
+    let lab = lab.reopened().await?;
+    let mut read = rows_read(&lab).await?;
+    for (name, rows) in &mut read {
+        *rows -= before.get(name).copied().unwrap_or(0);
+    }
+    ensure!(
+        read.get("approvals_by_expiry").is_some_and(|rows| *rows >= ROUNDS),
+        "nothing was looked at: {read:?}"
+    );
+    read.retain(|_, rows| *rows >= ROUNDS * PAST);
+    ensure!(read.is_empty(), "much was read in {ROUNDS} rounds: {read:?}");
     Ok(())
 }

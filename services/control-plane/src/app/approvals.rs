@@ -35,12 +35,7 @@ impl App {
     }
 
     /// Approves or denies a call, once, and lets its run go on.
-    pub async fn decide(
-        &self,
-        caller: &Principal,
-        approval: ApprovalId,
-        answer: Answer,
-    ) -> Result<Approval> {
+    pub async fn decide(&self, caller: &Principal, approval: ApprovalId, answer: Answer) -> Result<Approval> {
         if let Some(arguments) = &answer.arguments {
             let asked = self.store.get_approval(caller.tenant, approval).await?;
             self.check_edited(&asked, arguments)?;

@@ -28,6 +28,7 @@ impl App {
             if let Some(worker) = cancelled.signal {
                 app.tell(CancelSignal { worker, session: cancelled.run.session, run }).await;
             }
+            app.tell_all(&cancelled.below).await;
             Ok(cancelled)
         })
         .await

@@ -146,6 +146,7 @@ impl App {
         if let Some((worker, run)) = submitted.signal {
             self.signal(worker, Signal::Cancel { session, run }).await;
         }
+        self.tell_all(&submitted.below).await;
         Ok(SubmitReceipt {
             run: submitted.run,
             deduplicated: submitted.deduplicated,

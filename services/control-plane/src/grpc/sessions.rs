@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
-use remuda_domain::{Error, identity::Scope, page::PageRequest, permission::SessionPermissions, session::SessionStatus};
+use remuda_domain::{
+    Error, identity::Scope, page::PageRequest, permission::SessionPermissions, session::SessionStatus,
+};
 use remuda_proto::{
     convert,
     v1::{self, session_service_server::SessionService},

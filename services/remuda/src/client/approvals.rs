@@ -156,7 +156,9 @@ fn expiry(at: Option<Timestamp>, state: &str) -> String {
         return String::new();
     }
     match (at - chrono::Utc::now()).to_std() {
-        Ok(left) if left.as_secs() > 0 => format!("in {}", elapsed(std::time::Duration::from_secs(left.as_secs()))),
+        Ok(left) if left.as_secs() > 0 => {
+            format!("in {}", elapsed(std::time::Duration::from_secs(left.as_secs())))
+        }
         _ => "now".to_owned(),
     }
 }

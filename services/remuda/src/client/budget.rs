@@ -133,7 +133,11 @@ fn show(account: &Account, resumed: &[String], output: Output) -> Result<Exit> {
     let spent = spending::words(spent.as_ref());
     field("spent", if spent.is_empty() { "nothing yet" } else { &spent });
     if !resumed.is_empty() {
-        output.note(&format!("{} had waited for it and {} on:", counted(resumed.len(), "run"), if resumed.len() == 1 { "goes" } else { "go" }));
+        output.note(&format!(
+            "{} had waited for it and {} on:",
+            counted(resumed.len(), "run"),
+            if resumed.len() == 1 { "goes" } else { "go" }
+        ));
         resumed.iter().for_each(|run| output.note(&format!("  {}", one_line(run))));
     }
     Ok(Exit::Ok)

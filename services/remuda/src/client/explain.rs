@@ -49,7 +49,8 @@ pub(super) async fn explain(run_id: String, client: &Client, output: Output) -> 
 /// One thing that a parked run waits for, and what to type about it.
 fn waiting(wait: &v1::Wait, output: Output) {
     let sink = output.out;
-    let (kind, message) = (sink.paint(Style::Warn, &format!("{:9}", one_line(&wait.kind))), one_line(&wait.message));
+    let (kind, message) =
+        (sink.paint(Style::Warn, &format!("{:9}", one_line(&wait.kind))), one_line(&wait.message));
     sink.line(&format!("  {kind} {message}"));
     let detail = |name: &str, value: &str| {
         if !value.is_empty() {

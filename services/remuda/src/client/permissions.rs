@@ -46,7 +46,9 @@ fn rule(action: PermissionAction, text: &str) -> Result<v1::PermissionRule, Stri
         None => (text.trim(), "*"),
     };
     if permission.is_empty() || pattern.is_empty() {
-        return Err("expected PERMISSION or PERMISSION:PATTERN, such as edit or \"bash:git push *\"".to_owned());
+        return Err(
+            "expected PERMISSION or PERMISSION:PATTERN, such as edit or \"bash:git push *\"".to_owned()
+        );
     }
     if permission.contains(char::is_whitespace) {
         return Err(format!("{permission:?} is no permission: did you mean \"bash:{text}\"?"));
@@ -179,11 +181,25 @@ mod tests {
     #[test]
     fn rules_keep_the_order_in_which_they_were_written() {
         let said = parse(&[
-            "--deny", "bash", "--allow", "bash:git *", "--ask=bash:git push *", "--deny", "webfetch:https://a/*",
-            "--mode", "plan", "--unattended", "text", "--approver", "anna", "--approver", "ben",
+            "--deny",
+            "bash",
+            "--allow",
+            "bash:git *",
+            "--ask=bash:git push *",
+            "--deny",
+            "webfetch:https://a/*",
+            "--mode",
+            "plan",
+            "--unattended",
+            "text",
+            "--approver",
+            "anna",
+            "--approver",
+            "ben",
         ])
         .unwrap();
-        let expected = ["deny bash *", "allow bash git *", "ask bash git push *", "deny webfetch https://a/*"];
+        let expected =
+            ["deny bash *", "allow bash git *", "ask bash git push *", "deny webfetch https://a/*"];
         assert_eq!(words(&said), expected);
         assert_eq!((said.mode.as_str(), said.unattended.as_str()), ("plan", "refuse"));
         assert_eq!(said.approvers, ["anna", "ben"]);
@@ -202,7 +218,8 @@ mod tests {
 
     #[test]
     fn a_change_keeps_what_is_not_said() {
-        let args = |arguments: &[&str]| Line::try_parse_from([&["x"], arguments].concat()).unwrap().permissions;
+        let args =
+            |arguments: &[&str]| Line::try_parse_from([&["x"], arguments].concat()).unwrap().permissions;
         let before = parse(&["--mode", "plan", "--deny", "bash", "--approver", "anna"]).unwrap();
         let after = args(&["--allow", "bash:ls *"]).change(before.clone(), false);
         assert_eq!(words(&after), ["deny bash *", "allow bash ls *"]);

@@ -134,7 +134,8 @@ fn show_below(event: &v1::Event, helpers: &mut Helpers, output: Output) {
 fn tell(event: &v1::Event, lines: &[Line], output: Output) {
     let sink = output.out;
     for (index, line) in lines.iter().enumerate() {
-        let lead = if index == 0 { render::event_prefix(sink, event) } else { format!("{:1$}", "", INDENT - 2) };
+        let lead =
+            if index == 0 { render::event_prefix(sink, event) } else { format!("{:1$}", "", INDENT - 2) };
         sink.line(&format!("{lead}  {}", painted(sink, line)));
     }
 }

@@ -51,7 +51,11 @@ pub(crate) async fn answers(model: &ModelDefinition, config: &Config, output: Ou
 }
 
 /// Once: whoever tests wants to know what is wrong, not whether it passes with patience.
-async fn ask(model: &ModelDefinition, config: &Config, hear: &(dyn Fn(Delta) + Send + Sync)) -> Result<Response> {
+async fn ask(
+    model: &ModelDefinition,
+    config: &Config,
+    hear: &(dyn Fn(Delta) + Send + Sync),
+) -> Result<Response> {
     let mut config = config.clone();
     config.models.max_attempts = 1;
     let request = Request {

@@ -92,7 +92,9 @@ async fn a_call_is_shown_exactly_approved_once_and_made() {
     assert!(!stage.made(), "nobody has decided yet");
 
     let shown = stage.cli.run(&["approvals", "show", &approval]).await.stdout;
-    for text in ["pending", "helper", "Bash", "touch made.txt", "every key with the scope approve", "hash", &run] {
+    for text in
+        ["pending", "helper", "Bash", "touch made.txt", "every key with the scope approve", "hash", &run]
+    {
         assert!(shown.contains(text), "{text} is missing in\n{shown}");
     }
     let document = stage.cli.one(&["approvals", "show", &approval]).await;
@@ -101,11 +103,18 @@ async fn a_call_is_shown_exactly_approved_once_and_made() {
     assert_eq!((hash.len(), &document["permission"]), (64, &"bash".into()));
 
     let explained = stage.cli.one(&["explain", &run]).await;
-    assert_eq!((&explained["reason"], &explained["waits_for"]), (&"parked".into(), &approval.as_str().into()));
-    assert_eq!((&explained["waits"][0]["kind"], &explained["waits"][0]["tool"]), (&"approval".into(), &"Bash".into()));
+    assert_eq!(
+        (&explained["reason"], &explained["waits_for"]),
+        (&"parked".into(), &approval.as_str().into())
+    );
+    assert_eq!(
+        (&explained["waits"][0]["kind"], &explained["waits"][0]["tool"]),
+        (&"approval".into(), &"Bash".into())
+    );
     assert!(explained["hint"].as_str().unwrap().contains("remuda approvals show"), "{explained}");
 
-    let other = stage.cli.run(&["approvals", "approve", &approval, "--hash", &"0".repeat(64), "--json"]).await;
+    let other =
+        stage.cli.run(&["approvals", "approve", &approval, "--hash", &"0".repeat(64), "--json"]).await;
     assert_eq!((other.code, other.error().0.as_str()), (8, "approval_changed"));
     let approved = stage.cli.run(&["approvals", "approve", &approval, "--hash", &hash[..12]]).await;
     assert!(approved.code == 0 && approved.stdout.contains("touch made.txt"), "{approved:?}");
@@ -118,7 +127,10 @@ async fn a_call_is_shown_exactly_approved_once_and_made() {
     }
     assert!(stage.cli.json(&["approvals", "list"]).await.is_empty());
     let all = stage.cli.json(&["approvals", "list", "--all"]).await;
-    assert_eq!((all.len(), &all[0]["state"], &all[0]["decision"]["by"]), (1, &"approved".into(), &"local".into()));
+    assert_eq!(
+        (all.len(), &all[0]["state"], &all[0]["decision"]["by"]),
+        (1, &"approved".into(), &"local".into())
+    );
 }
 
 #[tokio::test]
@@ -126,7 +138,10 @@ async fn a_denied_call_is_not_made_and_the_model_is_told_why() {
     let stage = Stage::new().await;
     let (run, approval) = stage.asks("s1").await;
     let denied = stage.cli.one(&["approvals", "deny", &approval, "--message", "use a pencil"]).await;
-    assert_eq!((&denied["state"], &denied["decision"]["message"]), (&"denied".into(), &"use a pencil".into()));
+    assert_eq!(
+        (&denied["state"], &denied["decision"]["message"]),
+        (&"denied".into(), &"use a pencil".into())
+    );
     stage.ends(&run).await;
     assert!(!stage.made());
     let steps = stage.cli.json(&["runs", "steps", &run]).await;
@@ -159,7 +174,10 @@ async fn a_call_can_be_edited_and_the_like_need_not_be_asked_again() {
     let more = stage.cli.run(&[&more, &ASK[..]].concat()).await;
     assert_eq!(more.code, 0, "{}", more.stderr);
     let other = ["run", "x", "--dir", dir, "--session", "s1", "--deny", "bash", "--json"];
-    assert_eq!(stage.cli.run(&other).await.error(), ("invalid_argument".to_owned(), "permissions".to_owned()));
+    assert_eq!(
+        stage.cli.run(&other).await.error(),
+        ("invalid_argument".to_owned(), "permissions".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -199,7 +217,11 @@ async fn only_who_may_decide_decides() {
     assert_eq!(anna.run(&["approvals", "approve", &approval]).await.code, 0);
     assert_eq!(plain.run(&["runs", "wait", &run]).await.code, 0);
     assert!(stage.made());
-    assert_eq!(anna.run(&["run", "x", "--json"]).await.error().0, "permission_denied", "approve is not write");
+    assert_eq!(
+        anna.run(&["run", "x", "--json"]).await.error().0,
+        "permission_denied",
+        "approve is not write"
+    );
 }
 
 #[tokio::test]
@@ -219,7 +241,11 @@ async fn bad_decisions_and_bad_permissions_are_refused_by_name() {
     let long = |request: &mut v1::DecideApprovalRequest| request.message = "x".repeat(100_000);
     let table = [
         ("no id", decide(|it| it.approval_id.clear()), invalid("approval_id")),
-        ("an id of something else", decide(|it| it.approval_id = RunId::new().to_string()), invalid("approval_id")),
+        (
+            "an id of something else",
+            decide(|it| it.approval_id = RunId::new().to_string()),
+            invalid("approval_id"),
+        ),
         ("a long message", decide(long), invalid("message")),
         ("no JSON", decide(|it| it.arguments = "{".into()), invalid("arguments")),
         ("no object", decide(|it| it.arguments = "[]".into()), invalid("arguments")),
@@ -255,14 +281,22 @@ async fn bad_decisions_and_bad_permissions_are_refused_by_name() {
     let rules = |rules: Vec<v1::PermissionRule>| v1::Permissions { rules, ..Default::default() };
     let long = "x".repeat(100_000);
     let table = [
-        ("a bad mode", v1::Permissions { mode: "yolo".into(), ..Default::default() }, invalid("permissions.mode")),
+        (
+            "a bad mode",
+            v1::Permissions { mode: "yolo".into(), ..Default::default() },
+            invalid("permissions.mode"),
+        ),
         (
             "a bad policy",
             v1::Permissions { unattended: "maybe".into(), ..Default::default() },
             invalid("permissions.unattended"),
         ),
         ("no permission", rules(vec![rule("", "*", "allow")]), invalid("permissions.rules[0].permission")),
-        ("a long pattern", rules(vec![rule("bash", &long, "allow")]), invalid("permissions.rules[0].pattern")),
+        (
+            "a long pattern",
+            rules(vec![rule("bash", &long, "allow")]),
+            invalid("permissions.rules[0].pattern"),
+        ),
         ("NUL", rules(vec![rule("bash", "a\0b", "allow")]), invalid("permissions.rules[0].pattern")),
         (
             "no action",
@@ -276,13 +310,17 @@ async fn bad_decisions_and_bad_permissions_are_refused_by_name() {
             invalid("permissions.approvers[0]"),
         ),
     ];
-    client.create_session(v1::CreateSessionRequest { name: "s1".into(), ..Default::default() }).await.unwrap();
+    client
+        .create_session(v1::CreateSessionRequest { name: "s1".into(), ..Default::default() })
+        .await
+        .unwrap();
     for (what, permissions, expected) in table {
         let permissions = Some(permissions);
         let request = v1::CreateSessionRequest { permissions: permissions.clone(), ..Default::default() };
         refused(what, client.create_session(request).await, expected);
         let session = "s1".to_owned();
-        let request = v1::UpdateSessionRequest { session, permissions: permissions.clone(), ..Default::default() };
+        let request =
+            v1::UpdateSessionRequest { session, permissions: permissions.clone(), ..Default::default() };
         refused(what, client.update_session(request).await, expected);
         let mut request = crate::api::submission("s2", vec![crate::api::noop(0)]);
         request.permissions = permissions;

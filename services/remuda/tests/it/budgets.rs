@@ -102,11 +102,19 @@ async fn a_session_has_a_budget_too_and_money_needs_a_price() {
     let create = ["sessions", "create", "s1", "--budget-cost", "0.000001"];
     let session = stage.dev.cli.one(&create).await;
     assert_eq!(session["budget"]["limit"]["micros"], 1, "{session}");
-    assert_eq!(stage.dev.cli.run(&["run", "--tool", "noop", "--session", "s1"]).await.code, 0, "tools cost nothing");
+    assert_eq!(
+        stage.dev.cli.run(&["run", "--tool", "noop", "--session", "s1"]).await.code,
+        0,
+        "tools cost nothing"
+    );
     let shown = stage.dev.cli.run(&["budget", "show", "s1"]).await.stdout;
     assert!(shown.contains("$0.00 of $0.000001") && shown.contains("nothing yet"), "{shown}");
     let more = stage.dev.cli.one(&["budget", "set", "s1", "--tokens", "5k"]).await;
-    assert_eq!(more["budget"]["limit"], serde_json::json!({ "tokens": 5000, "micros": 1 }), "the other one stays");
+    assert_eq!(
+        more["budget"]["limit"],
+        serde_json::json!({ "tokens": 5000, "micros": 1 }),
+        "the other one stays"
+    );
     let none = stage.dev.cli.one(&["budget", "set", "s1", "--tokens", "none"]).await;
     assert_eq!(none["budget"]["limit"], serde_json::json!({ "tokens": null, "micros": 1 }));
 }
@@ -115,7 +123,9 @@ async fn a_session_has_a_budget_too_and_money_needs_a_price() {
 async fn a_tree_shows_the_sessions_below() {
     let dev = Dev::start().await;
     for (name, parent) in [("root", ""), ("left", "root"), ("right", "root"), ("leaf", "left")] {
-        dev.cli.one(&["sessions", "create", name, "--parent", parent, "--agent", &format!("agent-{name}")]).await;
+        dev.cli
+            .one(&["sessions", "create", name, "--parent", parent, "--agent", &format!("agent-{name}")])
+            .await;
     }
     dev.cli.run(&["run", "--tool", "noop", "--session", "leaf"]).await;
     let tree = dev.cli.run(&["sessions", "tree", "root"]).await.stdout;
@@ -129,7 +139,10 @@ async fn a_tree_shows_the_sessions_below() {
     assert_eq!(lines, expected);
     let documents = dev.cli.json(&["sessions", "tree", "left"]).await;
     assert_eq!(documents.len(), 2);
-    assert_eq!((&documents[1]["newest_run"]["state"], &documents[1]["depth"]), (&"completed".into(), &2.into()));
+    assert_eq!(
+        (&documents[1]["newest_run"]["state"], &documents[1]["depth"]),
+        (&"completed".into(), &2.into())
+    );
     assert_eq!(dev.cli.run(&["sessions", "tree", "nothing"]).await.code, 4);
 }
 
@@ -154,7 +167,12 @@ async fn bad_budgets_are_refused_by_name() {
         ("a limit of nothing", Some(Of::RunId(unknown)), limit(Some(0), None), invalid("limit.tokens")),
         ("half an id", Some(Of::RunId("run_x".into())), limit(Some(1), None), invalid("run_id")),
         ("a bad name", Some(Of::Session("a\nb".into())), limit(Some(1), None), invalid("session")),
-        ("no such session", Some(Of::Session("nope".into())), limit(Some(1), None), (Code::SessionNotFound, "session")),
+        (
+            "no such session",
+            Some(Of::Session("nope".into())),
+            limit(Some(1), None),
+            (Code::SessionNotFound, "session"),
+        ),
     ] {
         refused(what, client.set_budget(v1::SetBudgetRequest { of, limit }).await, expected);
     }

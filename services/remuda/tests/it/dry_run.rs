@@ -53,33 +53,63 @@ async fn it_says_what_would_happen_without_a_server() {
     let directory = temporary_directory();
     let root = workspace(directory.path());
     let dir = root.to_str().unwrap();
-    let run = async |more: &[&str]| Done::run(&[&["run", "hi", "--dry-run", "--dir", dir], more].concat(), &nowhere()).await;
+    let run = async |more: &[&str]| {
+        Done::run(&[&["run", "hi", "--dry-run", "--dir", dir], more].concat(), &nowhere()).await
+    };
     let done = run(&["--json", "--ask", "bash:make *", "--deny", "webfetch", "--mode", "plan"]).await;
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
     let document = done.documents().remove(0);
     assert_eq!(document["would_run"], true);
-    assert_eq!((&document["agent"]["name"], &document["agent"]["why"]), (&"helper".into(), &"it is the default agent here".into()));
-    assert_eq!((&document["model"]["reference"], &document["model"]["answers"]), (&"workspace/rehearsed".into(), &true.into()));
+    assert_eq!(
+        (&document["agent"]["name"], &document["agent"]["why"]),
+        (&"helper".into(), &"it is the default agent here".into())
+    );
+    assert_eq!(
+        (&document["model"]["reference"], &document["model"]["answers"]),
+        (&"workspace/rehearsed".into(), &true.into())
+    );
     assert_eq!(document["execution"]["backend"], "local");
     assert!(texts(&document["tools"]["offered"]).contains("Bash"));
     assert!(texts(&document["tools"]["hidden"]).contains("WebFetch"), "{document}");
     assert_eq!(texts(&document["skills"]), ["knots"].into());
-    assert_eq!((&document["permissions"]["mode"], &document["permissions"]["mode_of"]), (&"plan".into(), &"the session".into()));
+    assert_eq!(
+        (&document["permissions"]["mode"], &document["permissions"]["mode_of"]),
+        (&"plan".into(), &"the session".into())
+    );
     let rules = document["permissions"]["rules"].as_array().unwrap();
     let last = rules.last().unwrap();
-    assert_eq!((&last["layer"], &last["permission"], &last["action"]), (&"session".into(), &"webfetch".into(), &"deny".into()));
-    assert_eq!((texts(&document["switches_to"]), texts(&document["delegates_to"])), (["plan"].into(), ["explore"].into()));
+    assert_eq!(
+        (&last["layer"], &last["permission"], &last["action"]),
+        (&"session".into(), &"webfetch".into(), &"deny".into())
+    );
+    assert_eq!(
+        (texts(&document["switches_to"]), texts(&document["delegates_to"])),
+        (["plan"].into(), ["explore"].into())
+    );
     let problems = document["problems"].to_string();
     assert!(problems.contains("nobody") && !problems.contains("\"blocks\":true"), "{problems}");
     let prompt = &document["prompt"];
-    assert!(prompt["system_bytes"].as_u64().unwrap() > 10 && prompt["estimated_tokens"].as_u64().unwrap() > 100, "{prompt}");
+    assert!(
+        prompt["system_bytes"].as_u64().unwrap() > 10 && prompt["estimated_tokens"].as_u64().unwrap() > 100,
+        "{prompt}"
+    );
     assert!(document["budget"]["first_question"]["tokens"].as_u64().unwrap() > 4096, "{document}");
 
     let words = run(&["--ask", "bash:make *"]).await;
     let told = [
-        "helper: it is the default agent", "it answers", "executes     local", "hidden", "mode default",
-        "session:   ask bash make *", "switches to  plan", "delegates to explore", "about", "of the window", "no limit",
-        "mend:", "✓ it would run; nothing was executed",
+        "helper: it is the default agent",
+        "it answers",
+        "executes     local",
+        "hidden",
+        "mode default",
+        "session:   ask bash make *",
+        "switches to  plan",
+        "delegates to explore",
+        "about",
+        "of the window",
+        "no limit",
+        "mend:",
+        "✓ it would run; nothing was executed",
     ];
     for text in told.iter().filter(|text| **text != "hidden") {
         assert!(words.stdout.contains(text), "{text:?} is missing in\n{}", words.stdout);
@@ -98,7 +128,9 @@ async fn what_keeps_a_run_from_working_is_told_with_how_to_mend_it() {
     );
     fs::write(root.join(".openharness/models/more.yaml"), models).unwrap();
     let run = async |more: &[&str]| {
-        let done = Done::run(&[&["run", "hi", "--dry-run", "--json", "--dir", dir], more].concat(), &nowhere()).await;
+        let done =
+            Done::run(&[&["run", "hi", "--dry-run", "--json", "--dir", dir], more].concat(), &nowhere())
+                .await;
         let document = done.documents().remove(0);
         assert!(!done.stdout.contains("sk-hidden") && !done.stderr.contains("sk-hidden"));
         let problems = document["problems"].as_array().unwrap().clone();
@@ -153,7 +185,11 @@ async fn it_foretells_the_tools_of_the_real_run_and_does_nothing_itself() {
     // A session that exists is looked at as it is.
     dev.cli.one(&["sessions", "set", "s1", "--mode", "plan"]).await;
     let again = dev.cli.one(&["run", "hi", "--dry-run", "--session", "s1"]).await;
-    assert_eq!((&again["permissions"]["mode"], &again["workspace"]), (&"plan".into(), &dir.into()), "{again}");
+    assert_eq!(
+        (&again["permissions"]["mode"], &again["workspace"]),
+        (&"plan".into(), &dir.into()),
+        "{again}"
+    );
     assert!(texts(&again["tools"]["hidden"]).contains("WebFetch"), "{again}");
 
     dev.cli.one(&["workspace", "add", "far", "/does/not/exist/here"]).await;

@@ -48,7 +48,14 @@ async fn check_the_story(cli: &Cli) {
     let place = |name: &str| {
         names.iter().position(|it| *it == name).unwrap_or_else(|| panic!("there is no {name} in {names:?}"))
     };
-    let order = ["agent.switched", "subagent.started", "run.parked", "run.resumed", "subagent.ended", "run.completed"];
+    let order = [
+        "agent.switched",
+        "subagent.started",
+        "run.parked",
+        "run.resumed",
+        "subagent.ended",
+        "run.completed",
+    ];
     assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{names:?}");
     let run = cli.json(&["runs", "list", "--session", "team"]).await.remove(0);
     assert_eq!(run["state"], "completed", "{run}");
@@ -91,7 +98,9 @@ fn slow_team(directory: &Path) -> PathBuf {
     agent("helper", "mode: subagent");
     write(".openharness/settings.yaml", "default_agent: lead\n");
     let delegate = |to: &str| {
-        format!("turns:\n  - {{ when: {{ turn: 1 }}, call: [{{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}, {{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}] }}\notherwise: {{ say: dug }}\n")
+        format!(
+            "turns:\n  - {{ when: {{ turn: 1 }}, call: [{{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}, {{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}] }}\notherwise: {{ say: dug }}\n"
+        )
     };
     write(".openharness/lead.yaml", &delegate("digger"));
     write(".openharness/digger.yaml", &delegate("helper"));
@@ -108,7 +117,8 @@ async fn cancelling_the_root_leaves_no_run_alive_and_no_process_behind() {
     let place = temporary_directory();
     let root = slow_team(place.path());
     let dev = Dev::start().await;
-    let submitted = dev.cli.run(&["run", "dig", "--session", "dig", "--dir", root.to_str().unwrap(), "--detach"]).await;
+    let submitted =
+        dev.cli.run(&["run", "dig", "--session", "dig", "--dir", root.to_str().unwrap(), "--detach"]).await;
     let run = submitted.stdout.trim().to_owned();
     let file = root.join("pids").to_str().unwrap().to_owned();
     // Both diggers delegate twice: four commands.

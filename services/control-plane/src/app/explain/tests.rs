@@ -122,12 +122,8 @@ fn a_parked_run_says_what_it_waits_for() {
 fn what_a_person_can_do_about_a_parked_run_comes_first() {
     let mut parked = situation(RunState::Parked, Owner::Nobody);
     parked.run.parked = Some(Parked { reason: ParkReason::Children, at: at(1) });
-    let wait = |kind, id: &str| Wait {
-        kind,
-        id: id.to_owned(),
-        hint: format!("type {id}"),
-        ..Wait::default()
-    };
+    let wait =
+        |kind, id: &str| Wait { kind, id: id.to_owned(), hint: format!("type {id}"), ..Wait::default() };
     let waits = vec![wait("child", "run_2"), wait("approval", "apr_1")];
     let answer = super::explain(&parked, waits);
     assert_eq!((answer.waits_for.as_str(), answer.hint.as_str()), ("apr_1", "type apr_1"));

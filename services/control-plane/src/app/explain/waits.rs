@@ -56,8 +56,11 @@ impl App {
     }
 
     async fn approval_waits(&self, tenant: TenantId, run: RunId) -> Result<Vec<Wait>> {
-        let filter =
-            ApprovalFilter { state: Some(ApprovalState::Pending), run: Some(run), ..ApprovalFilter::default() };
+        let filter = ApprovalFilter {
+            state: Some(ApprovalState::Pending),
+            run: Some(run),
+            ..ApprovalFilter::default()
+        };
         let page = PageRequest { size: PageRequest::DEFAULT_SIZE, token: None };
         let found = self.store.list_approvals(tenant, &filter, &page).await?.items;
         // Oldest first: that is the order in which they were asked.

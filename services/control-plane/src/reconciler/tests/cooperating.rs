@@ -102,8 +102,7 @@ async fn a_run_goes_on_whose_child_ended_while_nobody_told_it() {
     let commit =
         Commit { children: vec![child], ..Commit::new(grant.fence, grant.run.id, Then::Park(parking)) };
     lab.store.commit(commit).await.unwrap();
-    let mut task =
-        ResumeReady { store: Arc::clone(&lab.store), waker: lab.app.waker().clone(), pace: NEVER };
+    let mut task = ResumeReady { store: Arc::clone(&lab.store), waker: lab.app.waker().clone(), pace: NEVER };
     assert_eq!(task.round().await.unwrap(), Round::default(), "the child has not ended");
     let worker = lab.worker(NEVER).await;
     let fence = lab.claim(below, worker).await.fence;

@@ -111,7 +111,10 @@ fn check_hash(said: &str, found: &str) -> Result<()> {
         return Ok(());
     }
     if said.len() < SHORTEST_HASH {
-        return Err(Error::invalid("hash", format!("expected at least {SHORTEST_HASH} characters of the hash")));
+        return Err(Error::invalid(
+            "hash",
+            format!("expected at least {SHORTEST_HASH} characters of the hash"),
+        ));
     }
     if found.starts_with(&said.to_lowercase()) {
         return Ok(());

@@ -40,7 +40,9 @@ pub(super) fn show(approval: &v1::Approval, output: Output) {
     for rule in &approval.always {
         field("--always", &format!("adds to the session: {}", rule_words(rule)));
     }
-    output.note(&format!("  approve:   remuda approvals approve {id}\n  deny:      remuda approvals deny {id} --message '…'"));
+    output.note(&format!(
+        "  approve:   remuda approvals approve {id}\n  deny:      remuda approvals deny {id} --message '…'"
+    ));
 }
 
 /// The tool and its arguments. A command is a text; everything else is shown as the JSON it is.
@@ -106,7 +108,9 @@ fn expires(approval: &v1::Approval) -> String {
     let left = expiry(at, &approval.state);
     match at {
         Some(at) if left.is_empty() => at.to_rfc3339(),
-        Some(at) => format!("{left} ({}); that nobody decides is no refusal", at.format("%Y-%m-%d %H:%M UTC")),
+        Some(at) => {
+            format!("{left} ({}); that nobody decides is no refusal", at.format("%Y-%m-%d %H:%M UTC"))
+        }
         None => left,
     }
 }

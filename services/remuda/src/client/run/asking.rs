@@ -92,7 +92,14 @@ impl Asker {
         let terminal = File::options().read(true).custom_flags(flags).open(terminal)?;
         let file = terminal.try_clone()?;
         let terminal = pipe::Receiver::from_file_unchecked(terminal)?;
-        Ok(Self { terminal, file, typed: Vec::new(), questions: VecDeque::new(), shown: false, spoiled: false })
+        Ok(Self {
+            terminal,
+            file,
+            typed: Vec::new(),
+            questions: VecDeque::new(),
+            shown: false,
+            spoiled: false,
+        })
     }
 
     /// Notes calls that wait, and those that wait no longer. True if the event will be told as a question.
@@ -242,7 +249,8 @@ impl Question {
     pub(super) fn hint(&self, why: &str) -> Vec<Line> {
         let (id, tool) = (one_line(&self.approval), one_line(&self.tool));
         let call = format!("● {why}: {tool}  {}", headline(&self.tool, &self.arguments));
-        let todo = format!("    remuda approvals approve {id}   or: remuda approvals deny {id} --message '…'");
+        let todo =
+            format!("    remuda approvals approve {id}   or: remuda approvals deny {id} --message '…'");
         vec![(Some(Style::Warn), call.trim_end().to_owned()), (None, todo)]
     }
 
@@ -268,7 +276,8 @@ impl Question {
 /// A command as it is typed if nothing of it is hidden by that, everything else as the JSON that it is.
 fn call_lines(tool: &str, arguments: &Value) -> Vec<String> {
     let alone = arguments.as_object().is_some_and(|all| all.len() == 1);
-    let command = arguments["command"].as_str().filter(|text| alone && tool == "Bash" && sanitize(text) == **text);
+    let command =
+        arguments["command"].as_str().filter(|text| alone && tool == "Bash" && sanitize(text) == **text);
     match command {
         Some(command) => command.lines().map(str::to_owned).collect(),
         None => vec![exactly(arguments)],

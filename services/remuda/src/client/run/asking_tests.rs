@@ -52,7 +52,9 @@ fn answers_are_understood() {
 
 #[test]
 fn what_is_decided_about_is_shown_exactly() {
-    let data = json::embedded(&asked("apr_1", &json!([{ "permission": "bash", "pattern": "rm *", "action": "allow" }])).data);
+    let data = json::embedded(
+        &asked("apr_1", &json!([{ "permission": "bash", "pattern": "rm *", "action": "allow" }])).data,
+    );
     let question = Question::of(&data).unwrap();
     let shown: Vec<String> = question.lines().into_iter().map(|(_, text)| text).collect();
     let expected =
@@ -63,7 +65,10 @@ fn what_is_decided_about_is_shown_exactly() {
     assert!(question.decide(Reply::Always).unwrap().always);
     assert_eq!(question.decide(Reply::Later), None);
     // What a terminal would hide, and what is not the command, is not left out.
-    assert_eq!(call_lines("Bash", &json!({ "command": "a", "timeout": 9 })), [r#"{"command":"a","timeout":9}"#]);
+    assert_eq!(
+        call_lines("Bash", &json!({ "command": "a", "timeout": 9 })),
+        [r#"{"command":"a","timeout":9}"#]
+    );
     let hidden = call_lines("Bash", &json!({ "command": "ls\u{1b}[8m; rm x" }));
     assert!(hidden[0].contains("rm x") && !hidden[0].contains('\u{1b}'), "{hidden:?}");
     let long = Question { arguments: json!({ "command": "x\n".repeat(100) }), ..question };

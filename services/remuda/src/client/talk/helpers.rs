@@ -133,7 +133,10 @@ impl Helpers {
         let agent = one_line(agent);
         let name = if agent.is_empty() {
             let run = one_line(run);
-            format!("{NAMELESS}{}", run.chars().skip(run.chars().count().saturating_sub(6)).collect::<String>())
+            format!(
+                "{NAMELESS}{}",
+                run.chars().skip(run.chars().count().saturating_sub(6)).collect::<String>()
+            )
         } else {
             let number = self.numbers.entry(agent.clone()).or_default();
             *number += 1;

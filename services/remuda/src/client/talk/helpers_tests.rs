@@ -7,8 +7,9 @@ fn event(run: &str, name: &str, data: &Value) -> v1::Event {
 }
 
 fn started(helpers: &mut Helpers, above: &str, run: &str, agent: &str) -> Vec<String> {
-    let data = json!({ "call": "t", "session": "ses_1", "run": run, "agent": agent, "description": "look\nhere" });
-    texts(helpers.event(&event(above, "subagent.started", &data))
+    let data =
+        json!({ "call": "t", "session": "ses_1", "run": run, "agent": agent, "description": "look\nhere" });
+    texts(helpers.event(&event(above, "subagent.started", &data)))
 }
 
 fn texts(told: Told) -> Vec<String> {
@@ -17,13 +18,15 @@ fn texts(told: Told) -> Vec<String> {
 
 fn called(helpers: &mut Helpers, run: &str, id: &str, command: &str) -> Vec<String> {
     let call = json!({ "id": id, "tool": "Bash", "arguments": { "command": command } });
-    let said = json!({ "message": "m", "role": "assistant", "parts": [{ "type": "tool_use", "call": call }] });
-    assert_eq!(texts(helpers.event(&event(run, "message.completed", &said)), [""; 0]);
+    let said =
+        json!({ "message": "m", "role": "assistant", "parts": [{ "type": "tool_use", "call": call }] });
+    assert_eq!(texts(helpers.event(&event(run, "message.completed", &said))), [""; 0]);
     let begun = json!({ "call": id, "tool": "Bash" });
-    assert_eq!(texts(helpers.event(&event(run, "tool.started", &begun)), [""; 0]);
+    assert_eq!(texts(helpers.event(&event(run, "tool.started", &begun))), [""; 0]);
     let output = json!({ "exit_code": 1, "stdout": "long\noutput" });
-    let outcome = json!({ "id": id, "tool": "Bash", "status": "completed", "output": output, "duration_ms": 3 });
-    texts(helpers.event(&event(run, "tool.completed", &outcome))
+    let outcome =
+        json!({ "id": id, "tool": "Bash", "status": "completed", "output": output, "duration_ms": 3 });
+    texts(helpers.event(&event(run, "tool.completed", &outcome)))
 }
 
 #[test]
@@ -52,14 +55,15 @@ fn helpers_of_the_same_kind_are_told_apart() {
 #[test]
 fn an_end_is_told_once() {
     let mut helpers = Helpers::default();
-    let over = |run: &str| json!({ "call": "t", "session": "s", "run": run, "agent": "review", "state": "failed" });
+    let over =
+        |run: &str| json!({ "call": "t", "session": "s", "run": run, "agent": "review", "state": "failed" });
     for run in ["run_a", "run_b"] {
         started(&mut helpers, "root", run, "review");
     }
     let failed = json!({ "code": "tool_failed", "message": "no" });
     let told = helpers.event(&event("run_a", "run.failed", &failed));
     assert_eq!(texts(told), ["  │ review  ✗ failed: no"]);
-    assert_eq!(texts(helpers.event(&event("root", "subagent.ended", &over("run_a"))), [""; 0]);
+    assert_eq!(texts(helpers.event(&event("root", "subagent.ended", &over("run_a")))), [""; 0]);
     // Its own end was never heard of.
     let told = helpers.event(&event("root", "subagent.ended", &over("run_b")));
     assert_eq!(texts(told), ["  │ review 2  ✗ failed"]);

@@ -139,8 +139,7 @@ fn what_models_say_is_harmless_also_in_pieces() {
 #[test]
 fn tokens_are_counted() {
     let mut live = Live::default();
-    let data =
-        json!({ "message": "m", "finish": "stop", "usage": { "input_tokens": 10, "output_tokens": 5 }, "cost": 7 });
+    let data = json!({ "message": "m", "finish": "stop", "usage": { "input_tokens": 10, "output_tokens": 5 }, "cost": 7 });
     live.event(&event("model.completed", &data));
     live.event(&event("model.completed", &data));
     assert_eq!(live.tally(), Tally { steps: 2, input_tokens: 20, output_tokens: 10, micros: 14 });
@@ -150,7 +149,8 @@ fn tokens_are_counted() {
 fn helpers_stand_between_what_the_agent_says() {
     let mut live = Live::of("root");
     let of = |run: &str, name: &str, data: &Value| v1::Event { run_id: run.into(), ..event(name, data) };
-    let begun = json!({ "call": "t1", "session": "ses_1", "run": "run_a", "agent": "review", "description": "look" });
+    let begun =
+        json!({ "call": "t1", "session": "ses_1", "run": "run_a", "agent": "review", "description": "look" });
     let facts = |text: &str| [Piece::Facts(vec![(Some(Style::Dim), text.to_owned())])];
     assert_eq!(live.event(&of("root", "subagent.started", &begun)), facts("  ▸ review: look"));
     assert_eq!(live.event(&of("root", "run.parked", &json!({ "reason": "children" }))), []);
@@ -160,7 +160,8 @@ fn helpers_stand_between_what_the_agent_says() {
     let piece = v1::Delta { run_id: "run_a".into(), ..delta("m1", "text", 0, "Hm") };
     assert_eq!(live.delta(piece), []);
     assert_eq!(live.event(&of("run_a", "run.completed", &Value::Null)), facts("  │ review  ✓ completed"));
-    let over = json!({ "call": "t1", "session": "ses_1", "run": "run_a", "agent": "review", "state": "completed" });
+    let over =
+        json!({ "call": "t1", "session": "ses_1", "run": "run_a", "agent": "review", "state": "completed" });
     assert_eq!(live.event(&of("root", "subagent.ended", &over)), []);
     assert_eq!(live.event(&of("root", "run.resumed", &Value::Null)), []);
     assert_eq!(live.tally(), Tally::default());

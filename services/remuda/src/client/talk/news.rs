@@ -44,7 +44,10 @@ pub(crate) fn news(event: &v1::Event, data: &Value, payer: &str) -> Option<News>
         "approval.decided" => Some(decided(&text("state"), &text("by"), &text("message"))),
         "run.parked" if data["reason"] == "budget" => Some(News::waits(
             "● waits for budget".to_owned(),
-            format!("remuda budget set {0} --tokens N   or: --cost DOLLARS   (see: remuda explain {0})", one_line(payer)),
+            format!(
+                "remuda budget set {0} --tokens N   or: --cost DOLLARS   (see: remuda explain {0})",
+                one_line(payer)
+            ),
         )),
         "context.compacted" => {
             let (before, after) = (number(&data["tokens_before"]), number(&data["tokens_after"]));
@@ -115,7 +118,10 @@ mod tests {
 
     #[test]
     fn changes_take_one_line() {
-        assert_eq!(told("agent.switched", &json!({ "from": "plan", "to": "build" })).unwrap(), ["⇄ plan → build"]);
+        assert_eq!(
+            told("agent.switched", &json!({ "from": "plan", "to": "build" })).unwrap(),
+            ["⇄ plan → build"]
+        );
         let data = json!({ "tokens_before": 120_000, "tokens_after": 8000 });
         assert_eq!(
             told("context.compacted", &data).unwrap(),

@@ -214,7 +214,8 @@ mod tests {
         assert_eq!(told("Glob", &glob), ["2 files", "a", "b"]);
         let todos = json!({ "todos": [{ "content": "one", "status": "completed" }, { "content": "two" }] });
         assert_eq!(told("TodoWrite", &todos), ["done", "☒ one", "☐ two"]);
-        let helped = json!({ "task_id": "ses_1", "agent": "review", "state": "completed", "result": "All good.\n" });
+        let helped =
+            json!({ "task_id": "ses_1", "agent": "review", "state": "completed", "result": "All good.\n" });
         assert_eq!(told("SubAgent", &helped), ["review · ses_1", "All good."]);
         let begun = json!({ "task_id": "ses_1", "agent": "review", "state": "started", "note": "it comes" });
         assert_eq!(told("SubAgent", &begun), ["review · started · ses_1"]);

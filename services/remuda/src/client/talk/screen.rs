@@ -258,7 +258,9 @@ fn footer(sink: Sink, run: &v1::Run, tally: Tally) -> Vec<String> {
     let spent = run.spent.filter(|spent| spent.model_calls > 0).unwrap_or_else(|| tally.into());
     words.extend(cost(&spent));
     // What those below it have spent is no small thing.
-    if let Some(tree) = run.tree_spent.filter(|tree| tree.micros > spent.micros || tokens(tree) > tokens(&spent)) {
+    if let Some(tree) =
+        run.tree_spent.filter(|tree| tree.micros > spent.micros || tokens(tree) > tokens(&spent))
+    {
         words.push(format!("with those below {}", cost(&tree).join(", ")));
     }
     words.push(sink.paint(Style::Dim, &one_line(&run.id)));

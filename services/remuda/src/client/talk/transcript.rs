@@ -148,7 +148,9 @@ impl Transcript {
             }
             Some("summary") => {
                 self.begin(lines);
-                lines.push(sink.paint(Style::Dim, "↻ summary, sent to models instead of what was said before"));
+                lines.push(
+                    sink.paint(Style::Dim, "↻ summary, sent to models instead of what was said before"),
+                );
                 let text = sanitize(part["text"].as_str().unwrap_or_default());
                 let text: Vec<Line> = text.lines().map(|line| (None, line.to_owned())).collect();
                 let shown = bounded(text, SUMMARY_LINES, self.length).into_iter();

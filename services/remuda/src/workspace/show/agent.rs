@@ -3,13 +3,15 @@
 use std::{path::Path, process::ExitCode};
 
 use remuda_config::Config;
-use remuda_domain::{agent::AgentDefinition, error::Result, model::ModelDefinition, permission::SessionPermissions};
+use remuda_domain::{
+    agent::AgentDefinition, error::Result, model::ModelDefinition, permission::SessionPermissions,
+};
 use remuda_workspace::{Audience, Definitions};
 use serde_json::json;
 
 use super::{load, model_of, origin, tools};
-use crate::workspace::rules::Rules;
 use crate::output::{Output, Style, elapsed, one_line, sanitize};
+use crate::workspace::rules::Rules;
 
 pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: Output) -> Result<ExitCode> {
     let (_, current) = load(dir, config).await?;

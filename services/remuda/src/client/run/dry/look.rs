@@ -14,10 +14,7 @@ use remuda_domain::{
 };
 use remuda_models::ToolSpec;
 use remuda_node::DEFAULT_TENANT;
-use remuda_proto::{
-    convert,
-    v1::submit_run_request::Input,
-};
+use remuda_proto::{convert, v1::submit_run_request::Input};
 use remuda_workspace::{Audience, Choice, Definitions, Severity, WorkspaceKind};
 
 use super::{
@@ -129,7 +126,8 @@ pub(super) async fn look(wanted: &Wanted, config: &Config, output: Output) -> Re
             report.agent = Some(Chosen { what: agent.clone(), why });
         }
         Err(error) => {
-            let mend = format!("`remuda workspace show {}` shows which agents there are", report.root.display());
+            let mend =
+                format!("`remuda workspace show {}` shows which agents there are", report.root.display());
             report.problems.push(blocking(format!("no agent would answer: {}", error.message()), mend));
         }
     }
@@ -156,14 +154,16 @@ fn execution(definitions: &Definitions, wanted: &Wanted, config: &Config, report
     }
     let said = &wanted.execution;
     let choice = if said.is_default() { &definitions.settings.execution } else { said };
-    let decided = remuda_node::policies(config).and_then(|policies| policies.of(DEFAULT_TENANT).decide(choice));
+    let decided =
+        remuda_node::policies(config).and_then(|policies| policies.of(DEFAULT_TENANT).decide(choice));
     match decided {
         Ok(policy) if policy.backend == BackendKind::None => {
             report.execution = Some(Executes::Nowhere("the session only talks (backend none)"));
         }
         Ok(policy) => report.execution = Some(Executes::Here(Box::new(policy))),
         Err(error) => {
-            let mend = "choose another --backend or --image, or have the operator allow it (sandbox.policy_file)";
+            let mend =
+                "choose another --backend or --image, or have the operator allow it (sandbox.policy_file)";
             report.problems.push(blocking(format!("tools have nowhere to execute: {error}"), mend));
         }
     }
@@ -209,7 +209,8 @@ fn rules_and_tools(
     let may_execute = !matches!(report.execution, Some(Executes::Nowhere(_)));
     let given = remuda_engine::tools_of_agent(&all, agent, definitions, may_execute)?;
     let hides = |tool: &ToolSpec| rules.rules.hides(&tool.name);
-    let names = |hidden: bool| given.iter().filter(move |tool| hides(tool) == hidden).map(|tool| tool.name.clone());
+    let names =
+        |hidden: bool| given.iter().filter(move |tool| hides(tool) == hidden).map(|tool| tool.name.clone());
     report.tools = Tools {
         offered: names(false).collect(),
         hidden: names(true).collect(),
@@ -310,7 +311,9 @@ async fn question(
     let window = model.context_window.unwrap_or(config.context.window.into());
     if tokens >= window {
         let what = format!("the prompt has about {tokens} tokens, and the model's window only {window}");
-        report.problems.push(blocking(what, "shorten AGENTS.md and the agent's prompt, or use another model"));
+        report
+            .problems
+            .push(blocking(what, "shorten AGENTS.md and the agent's prompt, or use another model"));
     }
     let max_tokens = parameters.or(model.parameters).max_tokens.map(u64::from);
     let usage = Usage {
@@ -358,8 +361,14 @@ async fn ask(model: &ModelDefinition, config: &Config, output: Output, report: &
         Ok(took) => Answer::Answered(took),
         Err(error) => {
             let mend = match error.code() {
-                Code::ModelKeyRefused => "is the variable that holds its key set, on this machine and on the workers?".to_owned(),
-                _ => format!("`remuda models test {} --dir {}` shows more", model.reference, report.root.display()),
+                Code::ModelKeyRefused => {
+                    "is the variable that holds its key set, on this machine and on the workers?".to_owned()
+                }
+                _ => format!(
+                    "`remuda models test {} --dir {}` shows more",
+                    model.reference,
+                    report.root.display()
+                ),
             };
             report.problems.push(blocking(format!("{} does not answer: {error}", model.reference), mend));
             Answer::Silent

@@ -39,7 +39,8 @@ pub(super) async fn find(args: &RunArgs, client: &Client, config: &Config) -> Re
 }
 
 fn existing(directory: &Path) -> Result<PathBuf> {
-    let refused = |why: &str| Error::new(Code::FileNotFound, format!("{} {why}", directory.display())).at("dir");
+    let refused =
+        |why: &str| Error::new(Code::FileNotFound, format!("{} {why}", directory.display())).at("dir");
     let root = directory.canonicalize().map_err(|error| refused("does not exist").with_source(error))?;
     if root.is_dir() { Ok(root) } else { Err(refused("is no directory")) }
 }
@@ -98,10 +99,13 @@ async fn default_workspace(client: &Client, config: &Config, notes: &mut Vec<Str
         Err(error) if error.code() == Code::Unavailable => {
             let root = remuda_node::workspace_root(config, DEFAULT_TENANT)?;
             if !root.is_dir() {
-                let message = "the server cannot be asked for the default workspace: name a directory with --dir";
+                let message =
+                    "the server cannot be asked for the default workspace: name a directory with --dir";
                 return Err(Error::new(Code::Unavailable, message).at("dir").with_source(error));
             }
-            notes.push("the server cannot be reached: this is the default workspace of the configuration".to_owned());
+            notes.push(
+                "the server cannot be reached: this is the default workspace of the configuration".to_owned(),
+            );
             Ok(root)
         }
         other => other,

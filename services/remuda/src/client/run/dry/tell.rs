@@ -14,7 +14,10 @@ pub(super) fn tell(report: &Report, output: Output) {
         return output.json_line(&to_json(report));
     }
     let sink = output.out;
-    report.notes.iter().for_each(|note| output.note(&format!("{} {}", output.err.paint(Style::Warn, "●"), one_line(note))));
+    report
+        .notes
+        .iter()
+        .for_each(|note| output.note(&format!("{} {}", output.err.paint(Style::Warn, "●"), one_line(note))));
     let field = |name: &str, value: &str| field(sink, name, value);
     field("workspace", &format!("{} (version {})", report.root.display(), report.version));
     if let Some(agent) = &report.agent {
@@ -37,7 +40,8 @@ pub(super) fn tell(report: &Report, output: Output) {
     field("memory", report.memory.as_deref().unwrap_or("off"));
     if let Some(prompt) = &report.prompt {
         field("prompt", &prompt_words(prompt, report.model.as_ref().map(|model| model.window)));
-        let parts: Vec<String> = prompt.segments.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
+        let parts: Vec<String> =
+            prompt.segments.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
         field("", &parts.join(", "));
     }
     field("budget", &budget_words(report));
@@ -100,7 +104,11 @@ fn tools(report: &Report, sink: Sink) {
 fn rules(report: &Report, sink: Sink) {
     let Some(rules) = &report.rules else { return };
     field(sink, "permissions", &format!("mode {}, as {} says", rules.mode.as_str(), rules.mode_of));
-    let who = if rules.approvers.is_empty() { "any key with the scope approve".to_owned() } else { rules.approvers.join(", ") };
+    let who = if rules.approvers.is_empty() {
+        "any key with the scope approve".to_owned()
+    } else {
+        rules.approvers.join(", ")
+    };
     field(sink, "", &format!("questions: {}; {who} may answer", unattended(rules.unattended.as_str())));
     let mut layer = "";
     for (of, words) in rules.in_words() {
@@ -177,7 +185,11 @@ fn verdict(report: &Report, sink: Sink) -> String {
         return format!("{} it would run; nothing was executed", sink.paint(Style::Good, "✓"));
     }
     let verb = if blocking == 1 { "keeps" } else { "keep" };
-    format!("{} it would not run: {} {verb} it from working", sink.paint(Style::Bad, "✗"), counted(blocking, "problem"))
+    format!(
+        "{} it would not run: {} {verb} it from working",
+        sink.paint(Style::Bad, "✗"),
+        counted(blocking, "problem")
+    )
 }
 
 fn to_json(report: &Report) -> Value {
@@ -186,7 +198,9 @@ fn to_json(report: &Report) -> Value {
         model["why"] = look.why.into();
         model["window"] = look.window.into();
         (model["answers"], model["answered_in_ms"]) = match look.answer {
-            Answer::Answered(took) => (true.into(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX).into()),
+            Answer::Answered(took) => {
+                (true.into(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX).into())
+            }
             Answer::Silent => (false.into(), Value::Null),
             Answer::NotAsked => (Value::Null, Value::Null),
         };

@@ -1,0 +1,117 @@
+//! What a commit of an owner writes, noted row by row.
+
+use chrono::TimeDelta;
+use remuda_domain::{Cursor, Error, EventBody, Timestamp, error::Result, event::NewEvent};
+
+use super::writes::Writes;
+use crate::{
+    Commit, Finish,
+    error::json,
+    rows::LockedHead,
+    time::DbTime,
+    written::{ApprovalInsert, ContentWrite, MessageWrite, RunFinish, SpentWrite, StepWrite},
+};
+
+pub(super) fn steps(commit: &Commit, writes: &mut Writes) -> Result<()> {
+    for step in &commit.steps {
+        writes.steps.push(StepWrite {
+            run: commit.run.as_uuid(),
+            id: step.id.as_uuid(),
+            position: i32::try_from(step.index).unwrap_or(i32::MAX),
+            json: json(step)?,
+        });
+    }
+    Ok(())
+}
+
+/// Children apart, which have sessions of their own.
+pub(super) fn ties(
+    commit: &Commit,
+    locked: &mut LockedHead,
+    at: Timestamp,
+    writes: &mut Writes,
+) -> Result<()> {
+    if commit.children.is_empty() && commit.approvals.is_empty() && commit.spent.is_empty() {
+        return Ok(());
+    }
+    writes.tie(locked);
+    let run = commit.run.as_uuid();
+    writes.spent.extend(commit.spent.iter().map(|spent| SpentWrite { run, spent: *spent }));
+    for approval in &commit.approvals {
+        let expires_in = approval.expires_in.and_then(|span| TimeDelta::from_std(span).ok());
+        let expires_at = expires_in.and_then(|span| at.checked_add_signed(span));
+        writes.approvals.push(ApprovalInsert {
+            id: approval.id.as_uuid(),
+            tenant: commit.fence.tenant.as_uuid(),
+            session: commit.fence.session.as_uuid(),
+            run,
+            request: json(&approval.request)?,
+            created_at: DbTime(at),
+            expires_at: expires_at.map(DbTime),
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn messages(commit: &Commit, position: Cursor, at: Timestamp, writes: &mut Writes) -> Result<()> {
+    for (message, ordinal) in commit.messages.iter().zip(0..) {
+        writes.messages.push(MessageWrite {
+            id: message.id.as_uuid(),
+            session: commit.fence.session.as_uuid(),
+            run: commit.run.as_uuid(),
+            role: message.role.as_str(),
+            agent: message.agent.clone(),
+            parts: json(&message.parts)?,
+            created_at: DbTime(at),
+            position,
+            ordinal,
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn contents(commit: &Commit, writes: &mut Writes) -> Result<()> {
+    for content in &commit.contents {
+        writes.contents.push(ContentWrite {
+            tenant: commit.fence.tenant.as_uuid(),
+            hash: *content.hash.as_bytes(),
+            // As JSON, because PostgreSQL's texts cannot hold every character.
+            body: json(&content.text)?,
+        });
+    }
+    Ok(())
+}
+
+/// The one place that makes terminal events of executed runs: exactly one per run.
+pub(super) fn end(
+    commit: &Commit,
+    finish: &Finish,
+    locked: &mut LockedHead,
+    at: Timestamp,
+    writes: &mut Writes,
+) -> Result<NewEvent> {
+    let Finish { end, started_at, stopped_ago, agent, .. } = finish;
+    writes.agents.extend(agent.clone().map(|agent| (commit.fence.session.as_uuid(), agent)));
+    let stopped_at =
+        stopped_ago.map(|ago| at.checked_sub_signed(chrono::TimeDelta::from_std(ago).unwrap_or_default()));
+    writes.finished.push(RunFinish {
+        id: commit.run.as_uuid(),
+        state: end.state.to_db(),
+        started_at: Some(DbTime(*started_at)),
+        finished_at: DbTime(at),
+        failure: end.failure.as_ref().map(json).transpose()?,
+        last_steps: if commit.steps.is_empty() { None } else { Some(json(&commit.steps)?) },
+        attempts: 1,
+        lost_attempts: 0,
+        stopped_at: stopped_at.flatten().map(DbTime),
+        paused_ms: 0,
+    });
+    if locked.ties {
+        writes.untied.push(commit.run.as_uuid());
+    }
+    locked.head.retire(commit.run);
+    locked.current_started_at = None;
+    let body = EventBody::for_end(end.state, end.failure.as_ref());
+    let body = body.ok_or_else(|| Error::internal("an end without an event"))?;
+    Ok(NewEvent { run: Some(commit.run), at, body })
+}

@@ -1,0 +1,33 @@
+//! Tenants and their keys.
+
+use async_trait::async_trait;
+use remuda_domain::{
+    ApiKeyId, TenantId, Timestamp,
+    error::Result,
+    identity::{ApiKey, Scope, Tenant},
+};
+
+/// Tenants and their keys.
+#[async_trait]
+pub trait Identity {
+    /// Creates the tenant, or returns the one of that name, with its default workspace rooted at `root`.
+    async fn ensure_tenant(&self, name: &str, root: &str) -> Result<Tenant>;
+    async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>>;
+    /// Fails with `tenant_not_found`.
+    async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant>;
+    async fn create_key(&self, key: &NewKey) -> Result<ApiKey>;
+    /// Finds a key that is neither revoked nor expired by the hash of its secret.
+    async fn find_key(&self, secret_hash: &[u8; 32]) -> Result<Option<ApiKey>>;
+    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>>;
+    /// Fails with `key_not_found` unless the tenant has such a key. Revoking twice is fine.
+    async fn revoke_key(&self, tenant: TenantId, key: ApiKeyId) -> Result<ApiKey>;
+}
+
+#[derive(Clone, Debug)]
+pub struct NewKey {
+    pub tenant: TenantId,
+    pub name: String,
+    pub secret_hash: [u8; 32],
+    pub scopes: Vec<Scope>,
+    pub expires_at: Option<Timestamp>,
+}
