@@ -87,11 +87,13 @@ impl AgentRun<'_> {
                 let model = self.scene.model.reference.clone();
                 self.shortened.lesson = lesson.map(|lesson| (model, lesson));
                 self.shortened.forced = false;
+                self.shortened.retried = false;
                 self.take_answer(&question, response, concluding).await?;
             }
             Some(Err(error)) if error.code() == Code::ContextTooLong && self.can_be_shorter() => {
                 tracing::info!(run = %self.stand.grant.run.id, "the question was too long for its model");
                 self.shortened.forced = true;
+                self.shortened.retried = true;
                 self.announced = Some(place);
             }
             Some(Err(error)) => self.take_failure(&question, &error, &utterance),

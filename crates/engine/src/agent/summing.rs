@@ -31,6 +31,8 @@ pub(super) struct Shortened {
     pub(super) failures: u32,
     /// The provider found the question too long, whatever was estimated.
     pub(super) forced: bool,
+    /// It was shortened for that once.
+    pub(super) retried: bool,
 }
 
 /// What came of making room.
@@ -78,11 +80,13 @@ impl AgentRun<'_> {
                 }
                 Summed::Waits(parking) => return Ok(Room::Waits(parking)),
                 Summed::Stopped => return Ok(Room::Stopped),
-                Summed::Not if fits && !self.shortened.forced => {
+                Summed::Not => {
                     self.shortened.failures += 1;
-                    return Ok(Room::Made(fitted));
+                    if fits && !self.shortened.forced {
+                        return Ok(Room::Made(fitted));
+                    }
+                    context::fallback(cut)
                 }
-                Summed::Not => context::fallback(cut),
             };
             self.take_summary(&text, cut, before).await?;
         }
@@ -92,7 +96,7 @@ impl AgentRun<'_> {
     pub(super) fn can_be_shorter(&self) -> bool {
         let repaired = transcript::repair(&self.said, &self.earlier);
         let fitted = context::fit(repaired, self.shortened.cleared, &self.gauge(), true);
-        !self.shortened.forced && (fitted.cut.is_some() || fitted.cleared != self.shortened.cleared)
+        !self.shortened.retried && (fitted.cut.is_some() || fitted.cleared != self.shortened.cleared)
     }
 
     async fn ask_for_summary(&mut self, cut: &Cut, gauge: &Gauge) -> Result<Summed> {

@@ -20,7 +20,7 @@ impl News {
         Self { lines: vec![(Some(style), text)], waits: false }
     }
 
-    fn waits(what: String, todo: String) -> Self {
+    fn waits(what: String, todo: &str) -> Self {
         Self { lines: vec![(Some(Style::Warn), what), (None, format!("    {todo}"))], waits: true }
     }
 }
@@ -38,13 +38,13 @@ pub(crate) fn news(event: &v1::Event, data: &Value, payer: &str) -> Option<News>
             let id = text("approval");
             Some(News::waits(
                 format!("● waits for approval: {tool}  {call}").trim_end().to_owned(),
-                format!("remuda approvals approve {id}   or: remuda approvals deny {id} --message '…'"),
+                &format!("remuda approvals approve {id}   or: remuda approvals deny {id} --message '…'"),
             ))
         }
         "approval.decided" => Some(decided(&text("state"), &text("by"), &text("message"))),
         "run.parked" if data["reason"] == "budget" => Some(News::waits(
             "● waits for budget".to_owned(),
-            format!(
+            &format!(
                 "remuda budget set {0} --tokens N   or: --cost DOLLARS   (see: remuda explain {0})",
                 one_line(payer)
             ),
