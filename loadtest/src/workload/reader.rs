@@ -76,7 +76,8 @@ impl Subscriber {
     ) -> Result<Streaming<v1::SubscribeResponse>, Status> {
         let mut service = self.services[turn % self.services.len()].clone();
         let target = Some(v1::subscribe_request::Target::Session(session.to_owned()));
-        let mut request = Request::new(v1::SubscribeRequest { target, after_cursor, ..v1::SubscribeRequest::default() });
+        let mut request =
+            Request::new(v1::SubscribeRequest { target, after_cursor, ..v1::SubscribeRequest::default() });
         if let Some(value) = &self.authorization {
             request.metadata_mut().insert("authorization", value.clone());
         }

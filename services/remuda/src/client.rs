@@ -99,7 +99,7 @@ pub(crate) enum ClientCommand {
     /// A session is a serial line of runs with one stream of events. Runs of one session execute strictly one after
     /// another; sessions execute in parallel.
     #[command(subcommand, after_help = sessions::EXAMPLES)]
-    Sessions(sessions::SessionsCommand),
+    Sessions(Box<sessions::SessionsCommand>),
     /// List and inspect runs.
     ///
     /// Finished runs keep their results. `runs wait` exits with the same codes as `run`.
@@ -155,8 +155,8 @@ pub(crate) enum ClientCommand {
     },
     /// Show the control plane's background tasks and what they last did.
     ///
-    /// They take sessions back from dead workers, wake sessions whose wake-up was lost, end runs whose time is over, and
-    /// clean up. One control plane at a time runs them. Needs an API key with the scope admin where keys are required.
+    /// They take sessions back from dead workers, wake sessions whose wake-up was lost, end runs whose time is over, let parked
+    /// runs go on whose wait is over, stop what a finished run left behind, close approvals that expired, and clean up. One control plane at a time runs them. Needs an API key with the scope admin where keys are required.
     #[command(after_help = tasks::EXAMPLES)]
     Tasks,
 }
@@ -172,7 +172,7 @@ pub(crate) async fn execute(
     let client = connection.client()?;
     let exit = match command {
         ClientCommand::Run(args) => run::run(*args, &client, config, output).await?,
-        ClientCommand::Sessions(command) => sessions::execute(command, &client, output).await?,
+        ClientCommand::Sessions(command) => sessions::execute(*command, &client, output).await?,
         ClientCommand::Runs(command) => runs::execute(command, &client, output).await?,
         ClientCommand::Watch(args) => watch::watch(args, &client, output).await?,
         ClientCommand::Cancel(args) => cancel::cancel(args, &client, output).await?,

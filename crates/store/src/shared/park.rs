@@ -112,7 +112,8 @@ impl Waiting {
         ParkReason::parse(&self.parked).ok_or_else(|| corrupt("park reason"))
     }
 
-    fn amount(&self) -> Option<Amount> {
+    /// What a run that waits for its budget could not reserve.
+    pub(super) fn amount(&self) -> Option<Amount> {
         let number = |number: i64| u64::try_from(number).unwrap_or(0);
         Some(Amount { tokens: number(self.wait_tokens?), micros: number(self.wait_micros?) })
     }

@@ -179,6 +179,10 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
     );
     let workers =
         query(AssertSqlSafe(sql)).bind(head.pool.as_str()).fetch_one(&mut *connection).await.map_err(db)?;
+    let waiting = match run.parked {
+        Some(_) => Waiting::load(&mut connection, run.id.as_uuid()).await?,
+        None => None,
+    };
     connection.rollback().await.map_err(db)?;
     let count = |column: &str| -> Result<i64> { workers.try_get(column).map_err(db) };
     Ok(Situation {
@@ -186,6 +190,7 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
         blocked_by: blocked_by.map(RunId::from_uuid),
         workers: u32::try_from(count("workers")?).unwrap_or(0),
         free_slots: u32::try_from(count("free")?).unwrap_or(0),
+        needed: waiting.and_then(|waiting| waiting.amount()),
         run,
         head,
     })

@@ -140,4 +140,6 @@ pub struct Situation {
     pub workers: u32,
     /// Their free slots at the last heartbeats.
     pub free_slots: u32,
+    /// What a run that waits for its budget could not reserve.
+    pub needed: Option<Amount>,
 }

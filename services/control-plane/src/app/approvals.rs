@@ -62,12 +62,8 @@ impl App {
             parallel: false,
             timeout: None,
         };
-        (self.check_call)(&call).map_err(|error: Error| {
-            let field = match error.field() {
-                None | Some("arguments") => "arguments".to_owned(),
-                Some(field) => format!("arguments.{field}"),
-            };
-            error.at(field)
-        })
+        // Tools name the field below `arguments` themselves.
+        (self.check_call)(&call)
+            .map_err(|error: Error| if error.field().is_some() { error } else { error.at("arguments") })
     }
 }

@@ -40,7 +40,7 @@ pub struct Receipt {
 impl App {
     pub async fn explain(&self, caller: &Principal, run: RunId) -> Result<Explanation> {
         let situation = self.store.situation(caller.tenant, run).await?;
-        let waits = self.waits(&situation.run).await?;
+        let waits = self.waits(&situation).await?;
         Ok(explain(&situation, waits))
     }
 }

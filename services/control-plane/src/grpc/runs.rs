@@ -73,6 +73,8 @@ fn wait(wait: Wait) -> v1::Wait {
         since: wait.since.map(convert::timestamp),
         expires_at: wait.expires_at.map(convert::timestamp),
         budget: wait.budget.map(Into::into),
+        needed_tokens: wait.needed.tokens,
+        needed_micros: wait.needed.micros,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Keys, tenants and schemas: who may see what, and when a server refuses to start.
 
 use remuda_domain::{Code, Error};
-use remuda_proto::v1;
+use remuda_proto::v1::{self, set_budget_request::Of};
 use remuda_testkit::{nats_binaries, wait_for};
 
 use crate::{
@@ -88,6 +88,20 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     same!(create_session, CreateSessionRequest, parent, "secret", "nothing");
     same!(list_messages, ListMessagesRequest, session, session, no_session);
     same!(list_queue, ListQueueRequest, session, session, no_session);
+    same!(list_child_sessions, ListChildSessionsRequest, session, session, no_session);
+    same!(list_approvals, ListApprovalsRequest, session, session, no_session);
+    let budget = |of| v1::SetBudgetRequest {
+        of: Some(of),
+        limit: Some(v1::Limit { tokens: Some(1), micros: None }),
+    };
+    for (foreign, unknown) in [
+        (Of::RunId(run.clone()), Of::RunId(no_run.clone())),
+        (Of::Session(session.clone()), Of::Session(no_session.clone())),
+    ] {
+        let foreign = rival.set_budget(budget(foreign)).await.unwrap_err();
+        let unknown = rival.set_budget(budget(unknown)).await.unwrap_err();
+        assert_eq!(learned(&foreign), learned(&unknown), "set_budget");
+    }
     same!(list_runs, ListRunsRequest, session, session, no_session);
     same!(get_run, GetRunRequest, run_id, run, no_run);
     same!(list_steps, ListStepsRequest, run_id, run, no_run);

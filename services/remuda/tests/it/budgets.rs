@@ -73,6 +73,9 @@ async fn a_run_without_room_waits_and_goes_on_when_the_budget_is_raised() {
     let wait = &explained["waits"][0];
     assert_eq!((&wait["kind"], &wait["id"]), (&"budget".into(), &run.into()), "{explained}");
     assert_eq!(wait["budget"]["limit"]["tokens"], 100);
+    let needed = wait["needed"]["tokens"].as_u64().unwrap();
+    let hint = explained["hint"].as_str().unwrap();
+    assert!(needed > 4096 && hint.ends_with(&format!(" --tokens {needed}")), "{explained}");
     assert!(explained["hint"].as_str().unwrap().starts_with("remuda budget set run_"), "{explained}");
     let words = stage.dev.cli.run(&["explain", run]).await.stdout;
     assert!(words.contains("0 of 100 tokens") && words.contains("remuda budget set"), "{words}");

@@ -130,7 +130,7 @@ async fn background_tasks_show_what_they_did() {
     let dev = dev.crash_and_restart().await;
     let all = || async {
         let tasks = dev.cli.json(&["tasks"]).await;
-        (tasks.len() == 6).then_some(tasks)
+        (tasks.len() == 9).then_some(tasks)
     };
     let tasks = wait_for("every task to have run", PATIENCE, all).await;
     let names: Vec<&str> = tasks.iter().filter_map(|task| task["name"].as_str()).collect();
@@ -139,8 +139,11 @@ async fn background_tasks_show_what_they_did() {
         [
             "delete_expired_keys",
             "end_overdue",
+            "expire_approvals",
             "heal_orphans",
             "mend_transport",
+            "resume_ready",
+            "stop_orphans",
             "take_back",
             "wake_sessions"
         ]

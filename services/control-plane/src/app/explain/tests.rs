@@ -51,7 +51,7 @@ fn situation(state: RunState, owner: Owner) -> Situation {
         last_cursor: 1,
         last_commit: None,
     };
-    Situation { run, head, ahead: 0, blocked_by: None, workers: 1, free_slots: 1 }
+    Situation { run, head, ahead: 0, blocked_by: None, workers: 1, free_slots: 1, needed: None }
 }
 
 fn explain(situation: &Situation) -> Explanation {

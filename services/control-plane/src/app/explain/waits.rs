@@ -3,7 +3,7 @@
 use remuda_domain::{
     Run, RunId, RunState, SessionId, TenantId, Timestamp,
     approval::{Approval, ApprovalState},
-    budget::Budget,
+    budget::{Amount, Budget},
     error::Result,
     money::dollars,
     page::PageRequest,
@@ -11,7 +11,7 @@ use remuda_domain::{
     session::SessionRef,
     step::{Child, Step},
 };
-use remuda_store::{ApprovalFilter, ChildReport};
+use remuda_store::{ApprovalFilter, ChildReport, Situation};
 
 use crate::app::App;
 
@@ -36,11 +36,14 @@ pub struct Wait {
     pub since: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub budget: Option<Budget>,
+    /// What the next question may take of the budget.
+    pub needed: Amount,
 }
 
 impl App {
     /// Empty unless the run is parked.
-    pub(super) async fn waits(&self, run: &Run) -> Result<Vec<Wait>> {
+    pub(super) async fn waits(&self, situation: &Situation) -> Result<Vec<Wait>> {
+        let run = &situation.run;
         let mut waits = match run.parked.map(|parked| parked.reason) {
             // A run can wait for both at once.
             Some(ParkReason::Approval | ParkReason::Children) => {
@@ -48,7 +51,7 @@ impl App {
                 waits.extend(self.child_waits(run).await?);
                 waits
             }
-            Some(ParkReason::Budget) => self.budget_waits(run).await?,
+            Some(ParkReason::Budget) => self.budget_waits(run, situation.needed.unwrap_or_default()).await?,
             Some(ParkReason::External) | None => Vec::new(),
         };
         waits.truncate(MAX_WAITS);
@@ -91,13 +94,14 @@ impl App {
         Ok(waits)
     }
 
-    /// The budgets that cover the run: its own or that of a run above it, and that of its session or of one above it.
-    async fn budget_waits(&self, run: &Run) -> Result<Vec<Wait>> {
+    /// Of the budgets that cover the run (its own or that of a run above it, and that of its session or of one above it) those
+    /// without room.
+    async fn budget_waits(&self, run: &Run, needed: Amount) -> Result<Vec<Wait>> {
         let mut waits = Vec::new();
         let (mut id, mut budget, mut above) = (run.id, run.budget, run.parent);
         for _ in 0..MAX_LEVELS {
             if let Some(budget) = budget {
-                waits.push(budget_wait("run", &id.to_string(), budget));
+                waits.push(budget_wait("run", &id.to_string(), budget, needed));
                 break;
             }
             let Some(parent) = above else { break };
@@ -109,10 +113,14 @@ impl App {
             let Some(session) = next else { break };
             let found = self.store.get_session(run.tenant, &SessionRef::Id(session)).await?;
             if let Some(budget) = found.budget {
-                waits.push(budget_wait("session", &found.id.to_string(), budget));
+                waits.push(budget_wait("session", &found.id.to_string(), budget, needed));
                 break;
             }
             next = found.parent;
+        }
+        // One that was raised a moment ago has room, and its runs are about to go on.
+        if waits.iter().any(|wait| wait.budget.is_some_and(|budget| !budget.has_room(needed))) {
+            waits.retain(|wait| wait.budget.is_some_and(|budget| !budget.has_room(needed)));
         }
         Ok(waits)
     }
@@ -152,35 +160,42 @@ fn child_wait(child: &Child, report: &ChildReport) -> Wait {
     }
 }
 
-fn budget_wait(of: &str, id: &str, budget: Budget) -> Wait {
+fn budget_wait(of: &str, id: &str, budget: Budget, needed: Amount) -> Wait {
     let Budget { limit, spent, reserved } = budget;
     let mut parts = Vec::new();
     let mut flags = String::new();
-    let held = |held: Option<String>| held.map(|held| format!(" and {held} held")).unwrap_or_default();
+    // At least what fits, and twice as much as before, so that the next question does not wait again.
+    let enough = |limit: u64, Amount { tokens, micros }: Amount, is_money: bool| {
+        limit.saturating_mul(2).max(if is_money { micros } else { tokens })
+    };
+    let all = spent + reserved + needed;
+    let held = |held: Option<String>| held.map(|held| format!(", {held} are held")).unwrap_or_default();
     if let Some(tokens) = limit.tokens {
         let more = held((reserved.tokens > 0).then(|| reserved.tokens.to_string()));
-        parts.push(format!("{} of {tokens} tokens are spent{more}", spent.tokens));
-        flags.push_str(&format!(" --tokens {}", tokens.saturating_mul(2)));
+        parts.push(format!("{} of {tokens} tokens are spent{more}, it may take {}", spent.tokens, needed.tokens));
+        flags.push_str(&format!(" --tokens {}", enough(tokens, all, false)));
     }
     if let Some(micros) = limit.micros {
         let more = held((reserved.micros > 0).then(|| dollars(reserved.micros)));
-        parts.push(format!("{} of {} are spent{more}", dollars(spent.micros), dollars(micros)));
-        let twice = dollars(micros.saturating_mul(2));
-        flags.push_str(&format!(" --cost {}", twice.trim_start_matches('$')));
+        let (has, may) = (dollars(micros), dollars(needed.micros));
+        parts.push(format!("{} of {has} are spent{more}, it may take {may}", dollars(spent.micros)));
+        let money = dollars(enough(micros, all, true));
+        flags.push_str(&format!(" --cost {}", money.trim_start_matches('$')));
     }
     Wait {
         kind: "budget",
-        message: format!("the next question does not fit into the budget of the {of}: {}", parts.join(", ")),
+        message: format!("the next question does not fit into the budget of the {of}: {}", parts.join("; ")),
         hint: format!("remuda budget set {id}{flags}"),
         id: id.to_owned(),
         budget: Some(budget),
+        needed,
         ..Wait::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use remuda_domain::budget::{Amount, Limit};
+    use remuda_domain::budget::Limit;
 
     use super::*;
 
@@ -191,12 +206,13 @@ mod tests {
             spent: Amount { tokens: 900, micros: 10 },
             reserved: Amount { tokens: 50, micros: 0 },
         };
-        let wait = budget_wait("run", "run_1", budget);
+        let needed = Amount { tokens: 5000, micros: 40 };
+        let wait = budget_wait("run", "run_1", budget, needed);
         assert_eq!(
             wait.message,
-            "the next question does not fit into the budget of the run: 900 of 1000 tokens are spent and 50 held, \
-             $0.00001 of $2.50 are spent"
+            "the next question does not fit into the budget of the run: 900 of 1000 tokens are spent, 50 are held, it may take \
+             5000; $0.00001 of $2.50 are spent, it may take $0.00004"
         );
-        assert_eq!(wait.hint, "remuda budget set run_1 --tokens 2000 --cost 5.00");
+        assert_eq!(wait.hint, "remuda budget set run_1 --tokens 5950 --cost 5.00");
     }
 }

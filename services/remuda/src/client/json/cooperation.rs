@@ -49,6 +49,10 @@ pub(super) fn permissions(permissions: &v1::Permissions) -> Value {
     ])
 }
 
+fn needed(wait: &v1::Wait) -> Value {
+    json!({ "tokens": wait.needed_tokens, "micros": wait.needed_micros })
+}
+
 pub(super) fn wait(wait: &v1::Wait) -> Value {
     object([
         ("kind", wait.kind.as_str().into()),
@@ -62,5 +66,6 @@ pub(super) fn wait(wait: &v1::Wait) -> Value {
         ("since", time(wait.since.as_ref().and_then(from_timestamp))),
         ("expires_at", time(wait.expires_at.as_ref().and_then(from_timestamp))),
         ("budget", budget_json(wait.budget.as_ref())),
+        ("needed", if wait.budget.is_some() { needed(wait) } else { Value::Null }),
     ])
 }
