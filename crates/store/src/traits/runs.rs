@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use remuda_domain::{
     Event, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, WorkerId,
-    budget::Limit,
+    budget::{Amount, Limit},
     error::Result,
     page::{Page, PageRequest},
     run::IfBusy,

@@ -90,10 +90,8 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     same!(list_queue, ListQueueRequest, session, session, no_session);
     same!(list_child_sessions, ListChildSessionsRequest, session, session, no_session);
     same!(list_approvals, ListApprovalsRequest, session, session, no_session);
-    let budget = |of| v1::SetBudgetRequest {
-        of: Some(of),
-        limit: Some(v1::Limit { tokens: Some(1), micros: None }),
-    };
+    let budget =
+        |of| v1::SetBudgetRequest { of: Some(of), limit: Some(v1::Limit { tokens: Some(1), micros: None }) };
     for (foreign, unknown) in [
         (Of::RunId(run.clone()), Of::RunId(no_run.clone())),
         (Of::Session(session.clone()), Of::Session(no_session.clone())),

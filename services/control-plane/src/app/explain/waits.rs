@@ -172,7 +172,10 @@ fn budget_wait(of: &str, id: &str, budget: Budget, needed: Amount) -> Wait {
     let held = |held: Option<String>| held.map(|held| format!(", {held} are held")).unwrap_or_default();
     if let Some(tokens) = limit.tokens {
         let more = held((reserved.tokens > 0).then(|| reserved.tokens.to_string()));
-        parts.push(format!("{} of {tokens} tokens are spent{more}, it may take {}", spent.tokens, needed.tokens));
+        parts.push(format!(
+            "{} of {tokens} tokens are spent{more}, it may take {}",
+            spent.tokens, needed.tokens
+        ));
         flags.push_str(&format!(" --tokens {}", enough(tokens, all, false)));
     }
     if let Some(micros) = limit.micros {
