@@ -138,4 +138,18 @@ impl SessionPermissions {
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The same for a session below one with these: it goes no farther, and what was said there in the meantime counts here too.
+    #[must_use]
+    pub fn within(&self, above: &Self) -> Self {
+        let wider = self.mode == Some(PermissionMode::FullAuto) && above.mode != self.mode;
+        let mode = if wider || above.mode == Some(PermissionMode::Plan) { above.mode } else { self.mode };
+        let new = above.rules.iter().filter(|rule| !self.rules.contains(rule));
+        Self {
+            mode,
+            rules: self.rules.iter().chain(new).cloned().collect(),
+            unattended: above.unattended.or(self.unattended),
+            approvers: if above.approvers.is_empty() { &self.approvers } else { &above.approvers }.clone(),
+        }
+    }
 }

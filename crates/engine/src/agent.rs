@@ -22,7 +22,9 @@ mod runtime;
 mod scene;
 mod settings;
 mod skill;
+mod spending;
 mod summing;
+mod targets;
 mod toolset;
 mod transcript;
 
@@ -188,7 +190,8 @@ impl AgentRun<'_> {
     /// The results of the newest answer's calls, which are over with this.
     fn collect_results(&mut self) -> Vec<Part> {
         let switched = |slot: &Slot| Some((advance::switched_to(slot)?.to_owned(), slot.call.id));
-        self.successor = self.slots.iter().find_map(switched);
+        // Results that were told before have left the slots, and their switch is remembered.
+        self.successor = self.slots.iter().find_map(switched).or_else(|| self.successor.take());
         let mut parts = Vec::with_capacity(self.slots.len());
         let mut notes = Vec::new();
         for slot in std::mem::take(&mut self.slots) {

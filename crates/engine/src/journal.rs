@@ -6,7 +6,7 @@ use remuda_domain::{
     Code, Error, EventBody, Fence, RunId, Timestamp, budget::Spent, content::Content, error::Result,
     event::NewEvent, step::Step,
 };
-use remuda_store::{Commit, NewApproval, NewChild, NewMessage, SessionChange, Store, Then};
+use remuda_store::{Budgeted, Commit, NewApproval, NewChild, NewMessage, SessionChange, Store, Then};
 use remuda_transport::Transport;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,8 @@ pub struct Journal {
     abandon: CancellationToken,
     /// Events that the next commit will carry.
     noted: Vec<NewEvent>,
+    /// What limits the spending of the run, as far as is known.
+    budgeted: Option<Budgeted>,
 }
 
 impl std::fmt::Debug for Journal {
@@ -77,7 +79,19 @@ impl Journal {
         run: RunId,
         abandon: CancellationToken,
     ) -> Self {
-        Self { store, transport, fence, run, abandon, noted: Vec::new() }
+        Self { store, transport, fence, run, abandon, noted: Vec::new(), budgeted: None }
+    }
+
+    /// The same for a run that was found to be limited.
+    #[must_use]
+    pub fn limited(self, budgeted: Option<Budgeted>) -> Self {
+        Self { budgeted, ..self }
+    }
+
+    /// What limits the spending of the run. Commits that tell of costs learn what was decided meanwhile.
+    #[must_use]
+    pub fn budgeted(&self) -> Option<Budgeted> {
+        self.budgeted
     }
 
     /// Notes an event for the next commit. A small run needs no commit but its last.
@@ -90,6 +104,17 @@ impl Journal {
         !self.noted.is_empty()
     }
 
+    /// How many events are noted, for [`forget_after`](Self::forget_after).
+    #[must_use]
+    pub fn notes(&self) -> usize {
+        self.noted.len()
+    }
+
+    /// Forgets what was noted since there were so many: it did not come to that.
+    pub fn forget_after(&mut self, notes: usize) {
+        self.noted.truncate(notes);
+    }
+
     /// The notes that were not committed yet, for the last commit.
     #[must_use]
     pub fn take_notes(&mut self) -> Vec<NewEvent> {
@@ -97,10 +122,20 @@ impl Journal {
     }
 
     /// Commits an entry with the noted events, and publishes these. Waits for a store that does not answer until the session
-    /// must be abandoned: without the commit nothing may go on.
+    /// must be abandoned: without the commit nothing may go on. Events of a refused commit stay noted.
     pub async fn commit(&mut self, entry: Entry) -> Result<()> {
+        let has_spent = !entry.spent.is_empty();
         let commit = entry.into_commit(self.fence, self.run, self.take_notes(), Then::Continue);
-        let committed = patiently(&self.abandon, || self.store.commit(commit.clone())).await?;
+        let committed = match patiently(&self.abandon, || self.store.commit(commit.clone())).await {
+            Ok(committed) => committed,
+            Err(refusal) => {
+                self.noted = commit.events;
+                return Err(refusal);
+            }
+        };
+        if has_spent {
+            self.budgeted = committed.budgeted;
+        }
         self.transport.publish_events(self.fence.tenant, self.fence.session, &committed.events).await;
         wake_all(&*self.transport, &committed.children).await;
         Ok(())

@@ -26,7 +26,12 @@ pub use agent::{
 };
 pub use journal::{Entry, Journal, patiently, wake_all};
 pub use placement::Placement;
-use remuda_domain::{RunInput, Timestamp, event::NewEvent, run::RunEnd};
+use remuda_domain::{
+    Code, Error, RunInput, RunState, Timestamp,
+    event::NewEvent,
+    run::{Failure, RunEnd},
+    step,
+};
 use remuda_sandbox::Backends;
 use remuda_store::{Grant, Parking, Store};
 use remuda_tools::Registry;
@@ -104,9 +109,31 @@ impl Engine {
             RunInput::Tools(input) => self.tools_run(input, grant, control).await,
             RunInput::Message(input) => Box::pin(self.agent_run(input, grant, control)).await,
         };
-        executed.unwrap_or_else(|error| {
-            tracing::warn!(run = %grant.run.id, error = error.chain(), "the run was given up");
-            Execution::Abandoned
-        })
+        match executed {
+            Ok(execution) => execution,
+            Err(error) if matches!(error.code(), Code::OwnershipLost | Code::Unavailable) => {
+                tracing::warn!(run = %grant.run.id, error = error.chain(), "the run was given up");
+                Execution::Abandoned
+            }
+            Err(error) => self.fail(grant, control, &error).await,
+        }
+    }
+
+    /// Ends a run that the store does not let go on. To give it up would only make the next owner find the same.
+    async fn fail(&self, grant: &Grant, control: &RunControl, error: &Error) -> Execution {
+        tracing::error!(run = %grant.run.id, error = error.chain(), "the run cannot go on");
+        let (fence, run) = (grant.fence, &grant.run);
+        let load = || self.store.list_steps(fence.tenant, run.id);
+        let Ok(steps) = patiently(&control.abandon, load).await else { return Execution::Abandoned };
+        let (state, at) = (RunState::Failed, journal::now());
+        let failure = Failure::new(error.code(), format!("the run cannot go on: {error}"));
+        Execution::Ended(Box::new(Ending {
+            end: RunEnd { state, outcomes: Vec::new(), failure: Some(failure) },
+            started_at: run.started_at.unwrap_or(at),
+            stopped_at: None,
+            entry: Entry::steps(step::settle(&run.input, &steps, state, fence.epoch, at)),
+            events: Vec::new(),
+            agent: None,
+        }))
     }
 }

@@ -93,7 +93,8 @@ impl<'a> Stand<'a> {
             fence,
             run.id,
             control.abandon.clone(),
-        );
+        )
+        .limited(grant.budgeted);
         journal.note(EventBody::RunStarted { attempt: run.attempt, worker: fence.worker });
         let killed = run.cancel.is_some().then_some(Killed::Cancelled);
         Self { engine, grant, control, journal, calls, killed, limit: run.timeout }

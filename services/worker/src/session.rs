@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use remuda_domain::{Code, Fence, RunState, SessionId, TenantId, WorkerId, error::Result, worker::Signal};
+use remuda_domain::{
+    Code, Error, Fence, RunState, SessionId, TenantId, Timestamp, WorkerId,
+    error::Result,
+    run::{Failure, RunEnd},
+    worker::Signal,
+};
 use remuda_engine::{Ending, Execution, HandOver, RunControl, patiently, wake_all};
 use remuda_store::{CancelSignal, Claim, Commit, Committed, Finish, Grant, SessionChange, Then};
 use remuda_transport::Token;
@@ -218,7 +223,13 @@ impl SessionServer {
         let stopped_ago = ending.stopped_at.map(|at| at.elapsed());
         let Ending { end, started_at, agent, entry, events, .. } = ending;
         let then = Then::End(Finish { end, started_at, stopped_ago, give_up, agent });
-        let committed = self.commit(&entry.into_commit(grant.fence, grant.run.id, events, then)).await?;
+        let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
+        let committed = match self.commit(&commit).await {
+            Err(error) if !matches!(error.code(), Code::OwnershipLost | Code::Unavailable) => {
+                self.commit(&bare_failure(grant, started_at, give_up, &error)).await?
+            }
+            committed => committed?,
+        };
         self.tell_relatives(grant, &committed).await;
         Ok(committed)
     }
@@ -296,4 +307,13 @@ impl SessionServer {
         }
         Left::Lost
     }
+}
+
+/// The end of a run whose real end the store refuses: whoever took it over would come to the same.
+fn bare_failure(grant: &Grant, started_at: Timestamp, give_up: bool, error: &Error) -> Commit {
+    tracing::error!(run = %grant.run.id, error = error.chain(), "the store does not take how the run ended");
+    let failure = Failure::new(Code::Internal, format!("how the run ended could not be stored: {error}"));
+    let end = RunEnd { state: RunState::Failed, outcomes: Vec::new(), failure: Some(failure) };
+    let then = Then::End(Finish { end, started_at, stopped_ago: None, give_up, agent: None });
+    Commit::new(grant.fence, grant.run.id, then)
 }

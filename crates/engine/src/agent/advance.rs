@@ -6,6 +6,7 @@ use remuda_domain::{
     Code, Error, EventBody, RunId,
     approval::{self, Approval, ApprovalState},
     error::Result,
+    permission::Unattended,
     run::{Failure, ParkReason},
     tool::{CallStatus, ToolOutcome},
 };
@@ -34,9 +35,14 @@ impl AgentRun<'_> {
             return Ok(Some(Walked::HandOver));
         }
         self.hear_decisions(&open).await?;
+        if self.failure.is_some() {
+            return Ok(Some(self.stand.walked()));
+        }
         self.hear_children(&open).await?;
         self.switch(&open).await?;
-        self.delegate(&open).await?;
+        if let Some(walked) = self.delegate(&open).await? {
+            return Ok(Some(walked));
+        }
         let ready = |index: &usize| {
             let slot = &self.slots[*index];
             !slot.is_done() && !slot.links.is_harmless() && !control::is_control(&slot.call.tool)
@@ -68,7 +74,7 @@ impl AgentRun<'_> {
         let in_line = open.len() > approvals.len() + children.len();
         if in_line {
             // The next one begins when any of those at work has ended.
-            children.extend(self.background.iter().map(|sent| sent.child.run));
+            children.extend(self.background_at_work());
         }
         let all = u32::try_from(children.len()).unwrap_or(u32::MAX);
         Some(Parking {
@@ -99,14 +105,28 @@ impl AgentRun<'_> {
                     let message = "nobody decided about this call in time. This is not a refusal: find another way, or say \
                                    what is needed";
                     let error = Error::new(Code::ApprovalExpired, message);
-                    if self.stand.engine.agents.settings.permissions.on_expiry == OnExpiry::Fail {
-                        self.failure = Some(Failure::new(error.code(), error.to_string()));
-                    }
                     self.refuse_call(index, &error, &mut entry);
                 }
             }
         }
-        if entry.steps.is_empty() { Ok(()) } else { self.stand.journal.commit(entry).await }
+        if entry.steps.is_empty() {
+            return Ok(());
+        }
+        self.stand.journal.commit(entry).await?;
+        self.failure = self.fatal_refusal();
+        Ok(())
+    }
+
+    /// A call of the newest answer that nobody could allow, where that is to end the run.
+    pub(super) fn fatal_refusal(&self) -> Option<Failure> {
+        let on_expiry = self.stand.engine.agents.settings.permissions.on_expiry;
+        let is_fatal = |failure: &&Failure| {
+            let is = |code: Code| failure.code == code.as_str();
+            (self.scene.unattended == Unattended::Fail && is(Code::ApprovalUnattended))
+                || (on_expiry == OnExpiry::Fail && is(Code::ApprovalExpired))
+        };
+        let failures = self.slots.iter().filter_map(|slot| slot.outcome.as_ref()?.failure.as_ref());
+        failures.filter(is_fatal).next().cloned()
     }
 
     /// Lets an approved call begin, unless what was approved is something else.

@@ -35,15 +35,6 @@ pub(super) enum Fate {
     Refused(ToolOutcome),
 }
 
-impl Wanted {
-    pub(super) fn refusal(&self) -> Option<&ToolOutcome> {
-        match &self.fate {
-            Fate::Refused(outcome) => Some(outcome),
-            Fate::Made | Fate::Asked(_) => None,
-        }
-    }
-}
-
 /// Decides about wanted calls. Whatever is wrong with one is a result that the model sees.
 pub(super) struct Judge<'a> {
     pub(super) tools: &'a Registry,
@@ -161,6 +152,13 @@ mod tests {
 
     use super::*;
 
+    fn refusal(wanted: &Wanted) -> Option<&ToolOutcome> {
+        match &wanted.fate {
+            Fate::Refused(outcome) => Some(outcome),
+            Fate::Made | Fate::Asked(_) => None,
+        }
+    }
+
     #[test]
     fn what_is_wrong_with_a_call_is_a_result() {
         let tools = Registry::native(&ToolOptions::default());
@@ -182,13 +180,13 @@ mod tests {
             request("Launch", Ok(Map::new())),
         ]);
         let code = |wanted: &Wanted| {
-            let outcome = wanted.refusal()?;
+            let outcome = refusal(wanted)?;
             outcome.failure.as_ref().map(|failure| failure.code.clone())
         };
         let codes: Vec<Option<String>> = wanted.iter().map(code).collect();
         let invalid = Some("invalid_argument".to_owned());
         assert_eq!(codes, [None, invalid.clone(), invalid, Some("unknown_tool".to_owned())]);
         let last = Judge { concluding: true, ..judge };
-        assert!(last.wanted(vec![request("Bash", Ok(good))])[0].refusal().is_some());
+        assert!(refusal(&last.wanted(vec![request("Bash", Ok(good))])[0]).is_some());
     }
 }

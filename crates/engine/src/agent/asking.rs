@@ -2,31 +2,29 @@
 
 use remuda_domain::{
     Code, EventBody, MessageId, StepId, Timestamp,
-    budget::{Amount, Micros, Spent},
     error::{Error, Result},
     message::{Part, Role},
-    model::Usage,
-    permission::Unattended,
-    run::{Failure, ParkReason},
+    model::ModelParameters,
+    run::Failure,
     step::{ModelOutcome, ModelRequest, Purpose, Sent, Step, StepWork},
     tool::CallStatus,
 };
 use remuda_models::{Request, Response, ToolChoice};
-use remuda_store::{NewApproval, Parking, Reserved};
+use remuda_store::{NewApproval, Parking};
 use tokio::time::Instant;
 
 use super::{
     AgentRun,
     answer::{self, Fate, Judge, Wanted},
-    context::tokens::Lesson,
+    context::{self, tokens::Lesson},
     deltas::Utterance,
     request,
     summing::Room,
+    targets::Tasks,
     transcript::{self, Outgoing},
 };
 use crate::{
     journal::{Entry, now},
-    patiently,
     plan::Slot,
     stand::Killed,
 };
@@ -49,6 +47,10 @@ pub(super) struct Question {
 }
 
 impl Question {
+    pub(super) fn step(&self) -> StepId {
+        self.step
+    }
+
     pub(super) fn duration_ms(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -63,31 +65,34 @@ impl AgentRun<'_> {
             Room::Waits(parking) => return Ok(Some(parking)),
             Room::Stopped => return Ok(None),
         };
-        let outgoing = self.outgoing(fitted.outgoing, concluding);
+        let mut outgoing = fitted.outgoing;
+        context::squeeze(&mut outgoing, &self.gauge(), self.shortened.forced);
+        let outgoing = self.outgoing(outgoing, concluding);
         let place = self.announced.take().unwrap_or_else(|| Place {
             step: StepId::new(),
             message: MessageId::new(),
             index: self.take_index(),
         });
         let gauge = self.gauge();
-        if let Some(parking) = self.reserve(place.step, gauge.expected(&outgoing), gauge.room.reserve).await?
-        {
+        let (model, expected) = (self.scene.model.clone(), gauge.expected(&outgoing));
+        if let Some(parking) = self.reserve(place.step, &model, expected, gauge.room.reserve).await? {
             return Ok(Some(parking));
         }
         if self.failure.is_some() {
             return Ok(None);
         }
         self.concluded = false;
-        let question = self.announce(place, &outgoing, concluding).await?;
+        let parameters = self.parameters(&gauge);
+        let question = self.announce(place, &outgoing, parameters, concluding).await?;
         let utterance = Utterance::new(self.stand.grant.run.id, place.message);
-        let asked = self.put(&outgoing, concluding, &utterance).await;
+        let asked = self.put(&outgoing, parameters, concluding, &utterance).await;
         match asked {
             Some(Ok(response)) => {
                 let lesson = Lesson::of(gauge.estimate(&outgoing), &response.usage);
-                let model = self.scene.model.reference.clone();
-                self.shortened.lesson = lesson.map(|lesson| (model, lesson));
+                self.shortened.lesson = lesson.map(|lesson| (model.reference.clone(), lesson));
                 self.shortened.forced = false;
                 self.shortened.retried = false;
+                self.note_spent(&question, &model, &response, expected);
                 self.take_answer(&question, response, concluding).await?;
             }
             Some(Err(error)) if error.code() == Code::ContextTooLong && self.can_be_shorter() => {
@@ -95,6 +100,7 @@ impl AgentRun<'_> {
                 self.shortened.forced = true;
                 self.shortened.retried = true;
                 self.announced = Some(place);
+                self.reported = question.request.reported;
             }
             Some(Err(error)) => self.take_failure(&question, &error, &utterance),
             None => self.cut_short(&question, &utterance),
@@ -128,33 +134,6 @@ impl AgentRun<'_> {
         index
     }
 
-    /// Holds what a question may cost in the budgets that cover the run.
-    pub(super) async fn reserve(&mut self, step: StepId, input: u64, output: u64) -> Result<Option<Parking>> {
-        let (grant, engine) = (self.stand.grant, self.stand.engine);
-        let Some(budgeted) = grant.budgeted else { return Ok(None) };
-        let model = &self.scene.model;
-        if budgeted.money && model.price.is_none() {
-            let message = format!("{} has no price, and the run has a budget in money", model.reference);
-            self.failure = Some(Failure::new(Code::ModelUnpriced, message));
-            return Ok(None);
-        }
-        let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
-        let micros = model.price.map_or(0, |price| price.of(&usage));
-        let amount = Amount { tokens: input + output, micros };
-        let reserve = || engine.store.reserve(grant.fence, grant.run.id, step, amount);
-        match patiently(&self.stand.control.abandon, reserve).await? {
-            Reserved::Held => Ok(None),
-            Reserved::Refused(budget) => {
-                tracing::info!(run = %grant.run.id, ?budget, ?amount, "the run waits for its budget");
-                Ok(Some(Parking { amount: Some(amount), ..Parking::on(ParkReason::Budget) }))
-            }
-        }
-    }
-
-    pub(super) fn note_spent(&mut self, question: &Question, usage: Usage, cost: Option<Micros>) {
-        self.spent.push(Spent { step: question.step, usage, micros: cost.unwrap_or_default() });
-    }
-
     /// A question that the acting agent has.
     pub(super) fn question(&self, place: Place, messages: Vec<Sent>, concluding: bool) -> Question {
         let scene = &self.scene;
@@ -177,8 +156,15 @@ impl AgentRun<'_> {
     }
 
     /// Commits what will be asked, with the messages that are new to the transcript.
-    async fn announce(&mut self, place: Place, outgoing: &[Outgoing], concluding: bool) -> Result<Question> {
+    async fn announce(
+        &mut self,
+        place: Place,
+        outgoing: &[Outgoing],
+        parameters: ModelParameters,
+        concluding: bool,
+    ) -> Result<Question> {
         let mut question = self.question(place, transcript::record(outgoing), concluding);
+        question.request.parameters = parameters;
         question.request.reported = std::mem::take(&mut self.reported);
         let (scene, message) = (&self.scene, place.message);
         let tenant = self.stand.grant.fence.tenant;
@@ -220,6 +206,7 @@ impl AgentRun<'_> {
     async fn put(
         &mut self,
         outgoing: &[Outgoing],
+        parameters: ModelParameters,
         concluding: bool,
         utterance: &Utterance,
     ) -> Option<Result<Response>> {
@@ -230,7 +217,7 @@ impl AgentRun<'_> {
             tools: scene.specs.clone(),
             tool_choice: if concluding { ToolChoice::None } else { ToolChoice::Auto },
             parallel_tool_calls: scene.agent.policy.parallel_tool_calls,
-            parameters: scene.parameters,
+            parameters,
         };
         let (engine, fence) = (self.stand.engine, self.stand.grant.fence);
         let hear = |piece| utterance.hear(piece);
@@ -241,7 +228,8 @@ impl AgentRun<'_> {
 
     /// Commits an answer and prepares its calls. The last answer is left to the run's end.
     async fn take_answer(&mut self, question: &Question, response: Response, concluding: bool) -> Result<()> {
-        let wanted = self.judge(&response, concluding);
+        let tasks = self.agents_of_tasks(&response.tool_requests).await?;
+        let wanted = self.judge(&response, &tasks, concluding);
         let nothing = wanted.is_empty() && response.text.trim().is_empty();
         let parts = answer::parts(&response, &wanted, &self.scene.model.reference.to_string());
         let message = question.request.message;
@@ -256,7 +244,6 @@ impl AgentRun<'_> {
             attempts: response.attempts,
             response_id: response.id,
         };
-        self.note_spent(question, outcome.usage, outcome.cost);
         self.stand.journal.note(EventBody::ModelCompleted {
             message,
             finish: response.finish,
@@ -277,24 +264,19 @@ impl AgentRun<'_> {
             self.close(question, outcome);
             return Ok(());
         }
-        if self.scene.unattended == Unattended::Fail {
-            let unattended = |wanted: &Wanted| {
-                let failure = wanted.refusal()?.failure.clone()?;
-                (failure.code == Code::ApprovalUnattended.as_str()).then_some(failure)
-            };
-            self.failure = wanted.iter().find_map(unattended);
-        }
         let step = self.to_step(question, Some(outcome));
-        self.commit_calls(step, wanted).await
+        self.commit_calls(step, wanted).await?;
+        self.failure = self.fatal_refusal();
+        Ok(())
     }
 
     /// Which of the calls that an answer wants are made.
-    fn judge(&self, response: &Response, concluding: bool) -> Vec<Wanted> {
+    fn judge(&self, response: &Response, tasks: &Tasks, concluding: bool) -> Vec<Wanted> {
         let judge = Judge {
             tools: &self.scene.tools,
             policy: &self.scene.agent.policy,
             repeats: &self.repeats,
-            verdict: &|call| self.judge_call(call),
+            verdict: &|call| self.judge_call(&self.with_target(call, tasks)),
             unattended: self.scene.unattended,
             concluding,
         };

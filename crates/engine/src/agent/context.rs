@@ -1,11 +1,12 @@
 //! How long a conversation grows, and what is left out before it is too long for its model.
 //!
-//! The transcript keeps everything; here is decided what of it a model sees. Three things happen, one after the other:
+//! The transcript keeps everything; here is decided what of it a model sees. Four things happen, one after the other:
 //!
 //! 1. [`view`]: what was summed up is replaced by its summary.
 //! 2. [`clear`]: from a share of the room on, old results of tools are replaced by a note.
 //! 3. [`cut`]: from a higher share on, the older part is to be summed up: by a model ([`summary_request`]), or if none can
 //!    ([`fallback`]) by what can be told without one.
+//! 4. [`squeeze`]: what is left and still too long are results of the newest answer, whose longest are cut.
 //!
 //! A call is never parted from its result, and what the user said last is never lost: when its message is summed up, its words go
 //! along with the summary. Nothing here reads or writes anything but what it is given. [`fit`] does the steps 2 and 3 at once.
@@ -17,6 +18,7 @@ mod fallback;
 mod groups;
 mod offload;
 mod room;
+mod squeeze;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -33,6 +35,7 @@ pub(super) use self::{
     cut::{Cut, cut},
     fallback::fallback,
     room::Gauge,
+    squeeze::squeeze,
     summary::{SummaryRequest, introduce, summary_message, summary_request},
     view::view,
 };

@@ -3,15 +3,16 @@
 use std::{collections::HashSet, time::Duration};
 
 use remuda_domain::{
-    Code, Error, EventBody, MessageId, RunId, RunInput, RunState, SessionId,
+    Code, Error, EventBody, MessageId, RunId, RunInput, RunState, SessionId, ToolCallId,
     error::Result,
     message::{Part, Role},
     permission::{PermissionMode, SessionPermissions},
     run::{Failure, MessageInput},
-    session::SessionRef,
+    session::{SessionRef, SessionStatus},
     step::Child,
     tool::{CallStatus, ToolOutcome},
 };
+use remuda_permissions::Verdict;
 use remuda_store::{ChildReport, ChildSession, NewChild};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -19,8 +20,9 @@ use tokio::time::Instant;
 use super::{
     AgentRun,
     control::{self, DELEGATE, DelegateArguments},
+    render, targets, transcript,
 };
-use crate::{journal::Entry, patiently, plan::Slot};
+use crate::{journal::Entry, patiently, plan::Slot, stand::Walked};
 
 /// Time that a child has at least: a run of no time is none.
 const LEAST_TIME: Duration = Duration::from_millis(1);
@@ -40,8 +42,9 @@ struct Delegated {
 }
 
 impl AgentRun<'_> {
-    /// Begins those of the calls that delegate and have not begun, as far as there is room for them.
-    pub(super) async fn delegate(&mut self, indices: &[usize]) -> Result<()> {
+    /// Begins those of the calls that delegate and have not begun, as far as there is room for them. Says how the run is left
+    /// if a task has meanwhile become something that cannot be gone on with.
+    pub(super) async fn delegate(&mut self, indices: &[usize]) -> Result<Option<Walked>> {
         let waiting = |slot: &Slot| {
             slot.call.tool == DELEGATE
                 && !slot.is_done()
@@ -49,6 +52,11 @@ impl AgentRun<'_> {
                 && slot.links.child.is_none()
         };
         let todo: Vec<usize> = indices.iter().copied().filter(|index| waiting(&self.slots[*index])).collect();
+        if todo.is_empty() {
+            return Ok(None);
+        }
+        self.count_background().await?;
+        let notes = self.stand.journal.notes();
         let mut entry = Entry::default();
         let mut sessions = HashSet::new();
         for index in todo {
@@ -73,15 +81,38 @@ impl AgentRun<'_> {
             self.begin(index, delegated, &mut entry);
         }
         if entry.steps.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        self.stand.journal.commit(entry).await
+        match self.stand.journal.commit(entry).await {
+            // Somebody closed a task, or gave it other work, since we looked. Whoever goes on looks again.
+            Err(error) if matches!(error.code(), Code::TaskNotFound | Code::SessionBusy) => {
+                self.stand.journal.forget_after(notes);
+                Ok(Some(Walked::HandOver))
+            }
+            committed => committed.map(|()| None),
+        }
     }
 
     /// Children that are, or may be, at work.
     fn living(&self) -> usize {
         let waiting = self.slots.iter().filter(|slot| !slot.is_done() && slot.links.child.is_some());
-        waiting.count() + self.background.len()
+        waiting.count() + self.background_at_work().count()
+    }
+
+    /// Children in the background that had not ended when they were last looked at.
+    pub(super) fn background_at_work(&self) -> impl Iterator<Item = RunId> {
+        self.background.iter().filter(|sent| !sent.ended).map(|sent| sent.child.run)
+    }
+
+    /// Looks which children in the background have ended. What they say is heard later, with the next question.
+    async fn count_background(&mut self) -> Result<()> {
+        let reports = self.look_at(self.background_at_work()).await?;
+        let ended: HashSet<RunId> =
+            reports.iter().filter(|report| report.state.is_terminal()).map(|report| report.run).collect();
+        for sent in &mut self.background {
+            sent.ended |= ended.contains(&sent.child.run);
+        }
+        Ok(())
     }
 
     /// Decides who does it and where. Fails with what the model is told. `taken` are sessions that calls of the same answer use.
@@ -97,11 +128,11 @@ impl AgentRun<'_> {
         };
         let named = arguments.subagent_type.as_deref();
         let name = match (&resumed, named, own.subagents.as_slice()) {
-            (Some((_, agent)), Some(named), _) if agent != named => {
-                let message = format!("the task is {agent}'s: leave subagent_type out");
+            (Some(task), Some(named), _) if task.agent != named => {
+                let message = format!("the task is {}'s: leave subagent_type out", task.agent);
                 return Err(Error::new(Code::AgentNotAllowed, message).at("arguments.subagent_type"));
             }
-            (Some((_, agent)), _, _) => agent.as_str(),
+            (Some(task), _, _) => task.agent.as_str(),
             (None, Some(named), _) => named,
             (None, None, [only]) => only,
             (None, None, all) => {
@@ -110,9 +141,13 @@ impl AgentRun<'_> {
             }
         };
         let target = definitions.delegate(own, name)?;
+        let named = targets::naming(&slot.effective(), "subagent_type", target.name.clone());
+        if let Verdict::Deny(denial) = self.judge_call(&named) {
+            return Err(Error::new(Code::CallDenied, denial.why));
+        }
         let background = arguments.run_in_background.unwrap_or(target.background);
         let left = self.stand.calls.deadline.saturating_duration_since(Instant::now());
-        let session = resumed.as_ref().map_or_else(SessionId::new, |(session, _)| *session);
+        let session = resumed.as_ref().map_or_else(SessionId::new, |task| task.session);
         let new_session = match &resumed {
             Some(_) => None,
             None => Some(ChildSession {
@@ -128,6 +163,7 @@ impl AgentRun<'_> {
         let child = Child { session, run: RunId::new(), agent: target.name.clone(), background };
         let new = NewChild {
             new_session,
+            permissions: resumed.and_then(|task| task.narrowed),
             session,
             run: child.run,
             input: RunInput::Message(input),
@@ -141,11 +177,7 @@ impl AgentRun<'_> {
     }
 
     /// The session of an earlier task and who works there.
-    async fn earlier_task(
-        &self,
-        session: SessionId,
-        taken: &HashSet<SessionId>,
-    ) -> Result<(SessionId, String)> {
+    async fn earlier_task(&self, session: SessionId, taken: &HashSet<SessionId>) -> Result<EarlierTask> {
         let (store, fence) = (&self.stand.engine.store, self.stand.grant.fence);
         let reference = SessionRef::Id(session);
         let unknown =
@@ -159,11 +191,17 @@ impl AgentRun<'_> {
         if found.parent != Some(fence.session) {
             return Err(unknown());
         }
+        if found.status == SessionStatus::Closed {
+            let message = "the task was closed: begin a new one";
+            return Err(Error::new(Code::TaskNotFound, message).at("arguments.task_id"));
+        }
         if found.pending > 0 || taken.contains(&session) {
             let message = "the task is still being worked on: wait for its result";
             return Err(Error::new(Code::SessionBusy, message).at("arguments.task_id"));
         }
-        Ok((session, found.agent.ok_or_else(unknown)?))
+        let narrowed = found.permissions.within(&self.inherited());
+        let narrowed = (narrowed != found.permissions).then_some(narrowed);
+        Ok(EarlierTask { session, agent: found.agent.ok_or_else(unknown)?, narrowed })
     }
 
     /// A child may do no more than its parent's session may.
@@ -202,7 +240,7 @@ impl AgentRun<'_> {
             });
             self.stand.note_outcome(&outcome);
             slot.finish(outcome);
-            self.background.push(Sent { call, child });
+            self.background.push(Sent { call, child, ended: false });
         }
         slot.stored = true;
         entry.steps.push(slot.to_step());
@@ -249,25 +287,51 @@ impl AgentRun<'_> {
             let Some(at) = self.background.iter().position(|sent| sent.child.run == report.run) else {
                 continue;
             };
-            let Sent { call, child } = self.background.remove(at);
+            let Sent { call, child, .. } = self.background.remove(at);
+            let text = self.told(call, &child, report).await;
             self.with_question.push(ended_event(call, &child, report.state));
             self.reported.push(child.run);
             let id = MessageId::new();
             self.notices.push(id);
-            self.say(id, Role::User, vec![Part::text(notice(&child, report))]);
+            self.say(id, Role::User, vec![Part::text(text)]);
         }
         Ok(())
+    }
+
+    /// What the model is told of a child's end. A long answer is kept in a file, as that of a tool would be.
+    async fn told(&self, call: ToolCallId, child: &Child, report: &ChildReport) -> String {
+        let answer = report.answer.as_deref().unwrap_or("(it said nothing)");
+        let outcome = ToolOutcome {
+            id: call,
+            tool: DELEGATE.to_owned(),
+            status: CallStatus::Completed,
+            output: answer.into(),
+            failure: None,
+            duration_ms: 0,
+            place: None,
+        };
+        notice(child, report, &render::result_text(&self.stand.calls.shorten(outcome).await))
     }
 }
 
 /// A child in the background, of which the model has not heard yet.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
-    pub(super) call: remuda_domain::ToolCallId,
+    pub(super) call: ToolCallId,
     pub(super) child: Child,
+    /// It was seen to be over.
+    pub(super) ended: bool,
 }
 
-fn ended_event(call: remuda_domain::ToolCallId, child: &Child, state: RunState) -> EventBody {
+/// A task that was given to an agent before.
+struct EarlierTask {
+    session: SessionId,
+    agent: String,
+    /// What its session may do from now on, if that is less than before.
+    narrowed: Option<SessionPermissions>,
+}
+
+fn ended_event(call: ToolCallId, child: &Child, state: RunState) -> EventBody {
     EventBody::SubagentEnded {
         call,
         session: child.session,
@@ -287,7 +351,7 @@ fn title(arguments: &DelegateArguments) -> String {
         "" => arguments.prompt.trim().lines().next().unwrap_or_default(),
         description => description,
     };
-    line.chars().take(80).collect()
+    line.chars().filter(|character| !character.is_control()).take(80).collect()
 }
 
 fn task_text(from: &str, prompt: &str) -> String {
@@ -325,14 +389,14 @@ fn answer(child: &Child, report: &ChildReport) -> Value {
     })
 }
 
-fn notice(child: &Child, report: &ChildReport) -> String {
+fn notice(child: &Child, report: &ChildReport, answer: &str) -> String {
     let failure = report.failure.as_ref().map(|failure| format!("\nerror: {}", failure.message));
     format!(
-        "<task_notification>\ntask_id: {}\nagent: {}\nstate: {}{}\n\n{}\n</task_notification>",
+        "{}\ntask_id: {}\nagent: {}\nstate: {}{}\n\n{answer}\n</task_notification>",
+        transcript::NOTICE,
         child.session,
         child.agent,
         report.state,
         failure.unwrap_or_default(),
-        report.answer.as_deref().unwrap_or("(it said nothing)")
     )
 }

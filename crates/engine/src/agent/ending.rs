@@ -8,10 +8,11 @@ use remuda_domain::{
 use remuda_store::{Grant, NewMessage};
 use tokio::time::Instant;
 
-use super::{AgentRun, scene};
+use super::{AgentRun, scene, transcript};
 use crate::{
     Ending, Engine, Entry, Execution, HandOver, RunControl,
     journal::now,
+    patiently,
     plan::Slot,
     stand::{Killed, Stand, close_slots},
 };
@@ -19,14 +20,26 @@ use crate::{
 impl AgentRun<'_> {
     /// What the commit holds that hands the run over. Messages that wait for their commit are made again from the steps.
     pub(super) fn hand_over(mut self) -> HandOver {
-        let mut entry = Entry { spent: std::mem::take(&mut self.spent), ..Entry::default() };
-        // What an agent said is not made again from steps; results of calls, and what is told of children, are.
-        self.pending.retain(|message| message.role == Role::Assistant);
-        entry.messages = self.take_pending();
-        entry.steps = std::mem::take(&mut self.unsaved);
+        let mut entry = self.take_unsaved();
         let unsaved = self.slots.iter().filter(|slot| slot.is_done() && !slot.stored);
         entry.steps.extend(unsaved.map(Slot::to_step));
         HandOver { entry, events: self.stand.journal.take_notes() }
+    }
+
+    /// Takes what whoever goes on could not find out: what an agent said is not made again from steps, as are results of calls
+    /// and what is told of children.
+    pub(super) fn take_unsaved(&mut self) -> Entry {
+        let spoken = |message: &mut NewMessage| message.role == Role::Assistant;
+        let spoken: Vec<NewMessage> = self.pending.extract_if(.., spoken).collect();
+        let others = std::mem::replace(&mut self.pending, spoken);
+        let messages = self.take_pending();
+        self.pending = others;
+        Entry {
+            steps: std::mem::take(&mut self.unsaved),
+            messages,
+            spent: std::mem::take(&mut self.spent),
+            ..Entry::default()
+        }
     }
 
     /// What the run's last commit holds.
@@ -46,12 +59,18 @@ impl AgentRun<'_> {
             self.say(MessageId::new(), Role::Tool, results);
         }
         self.take_turns();
+        let switches = |event: &mut EventBody| matches!(event, EventBody::AgentSwitched { .. });
+        for event in self.with_question.extract_if(.., switches) {
+            self.stand.journal.note(event);
+        }
         let messages = self.take_pending();
         let stopped_at = (state == RunState::Cancelled).then(|| {
             self.stand.journal.note(EventBody::RunStopped);
             Instant::now()
         });
-        let leads = self.stand.grant.agent.as_deref() == Some(self.scene.agent.name.as_str());
+        // A task stays with whom it was given to, whoever had a hand in it.
+        let is_task = self.stand.grant.depth > 0;
+        let leads = is_task || self.stand.grant.agent.as_deref() == Some(self.scene.agent.name.as_str());
         Ending {
             end: RunEnd { state, outcomes: self.outcomes, failure },
             started_at: self.stand.grant.run.started_at.unwrap_or_else(now),
@@ -85,7 +104,7 @@ impl Engine {
         };
         tracing::info!(run = %grant.run.id, error = error.chain(), "the run cannot begin");
         let mut messages = Vec::new();
-        if scene::last_request(&grant.steps).is_none() {
+        if scene::last_request(&grant.steps).is_none() && !self.was_said(grant, control, input.id).await {
             let message = NewMessage {
                 id: input.id,
                 role: Role::User,
@@ -105,6 +124,16 @@ impl Engine {
             events: stand.journal.take_notes(),
             agent: None,
         }))
+    }
+}
+
+impl Engine {
+    /// Whether a message is in the transcript. Without a question that can only have come with a summary.
+    async fn was_said(&self, grant: &Grant, control: &RunControl, message: MessageId) -> bool {
+        let fence = grant.fence;
+        let load = || transcript::ids_of(&*self.store, fence.tenant, fence.session);
+        !grant.steps.is_empty()
+            && patiently(&control.abandon, load).await.is_ok_and(|ids| ids.contains(&message))
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) const SPEECHLESS: &str =
 pub(super) fn chat(outgoing: &[Outgoing], model: &ModelRef) -> Vec<ChatMessage> {
     let model = model.to_string();
     // Only what was thought since the newest message of the user still matters to what is thought next.
-    let newest = outgoing.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
+    let newest = outgoing.iter().rposition(Outgoing::is_from_user).unwrap_or(0);
     let messages = outgoing.iter().enumerate();
     let messages = messages.map(|(index, message)| one(message, (index > newest).then_some(&model)));
     messages.filter(|message| !message.content.is_empty()).collect()

@@ -103,12 +103,17 @@ impl<'a> AgentRun<'a> {
             }
         }
         let left = left(&grant.steps);
-        let announced = left.unanswered.and_then(|step| match &step.work {
-            StepWork::ModelCall { request, .. } => {
-                Some(Place { step: step.id, message: request.message, index: step.index })
-            }
+        let unanswered = left.unanswered.and_then(|step| match &step.work {
+            StepWork::ModelCall { request, .. } => Some((step, request)),
             StepWork::ToolCall { .. } => None,
         });
+        let announced = unanswered.map(|(step, request)| Place {
+            step: step.id,
+            message: request.message,
+            index: step.index,
+        });
+        // The question tells of them however often it is asked.
+        let reported = unanswered.map(|(_, request)| request.reported.clone()).unwrap_or_default();
         let calls = calls_of(left.answer);
         let steps = u32::try_from(grant.steps.len()).unwrap_or(u32::MAX);
         let last = grant.steps.iter().map(|step| step.index + 1).max().unwrap_or(0).max(steps);
@@ -124,7 +129,7 @@ impl<'a> AgentRun<'a> {
             {
                 children += 1;
                 if child.background && !left.reported.contains(&child.run) {
-                    background.push(Sent { call: call.id, child: child.clone() });
+                    background.push(Sent { call: call.id, child: child.clone(), ended: false });
                 }
             }
             let current = step.call().is_some_and(|call| calls.iter().any(|it| it.id == call.id));
@@ -141,8 +146,11 @@ impl<'a> AgentRun<'a> {
             || (left.answer.is_some() && calls.is_empty() && !speechless);
         let begun =
             left.answer.is_some() || announced.is_some() || said.iter().any(|message| message.id == input.id);
-        // They may have been said with a summary, before the next question.
-        let told = calls.first().is_some_and(|call| said.iter().rev().any(|it| it.answers(call.id)));
+        // They may have been said with a summary, before the next question; or be summed up themselves, together with their calls.
+        let told = calls.first().is_some_and(|call| {
+            let answered = said.iter().rev().any(|it| it.answers(call.id));
+            answered || !said.iter().any(|it| it.uses().any(|it| it.id == call.id))
+        });
         let mut run = Self {
             stand,
             stage,
@@ -162,7 +170,7 @@ impl<'a> AgentRun<'a> {
             successor: None,
             children,
             background,
-            reported: Vec::new(),
+            reported,
             notices: Vec::new(),
             with_question: Vec::new(),
             outcomes,
@@ -171,6 +179,7 @@ impl<'a> AgentRun<'a> {
             concluded,
             failure: None,
         };
+        run.failure = run.fatal_refusal();
         if told {
             run.collect_results();
         }

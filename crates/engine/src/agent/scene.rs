@@ -8,7 +8,7 @@ use remuda_domain::{
     content::{Content, ContentHash},
     error::Result,
     execution::ExecutionChoice,
-    model::{ModelDefinition, ModelParameters},
+    model::{ModelDefinition, ModelParameters, ModelRef},
     permission::{PermissionMode, Unattended},
     run::MessageInput,
     step::{ModelRequest, Step, StepWork},
@@ -46,6 +46,11 @@ impl Stage {
         self.kept.as_deref().unwrap_or(&self.current.definitions)
     }
 
+    /// A model as it can be asked: its key is not part of any version.
+    pub(super) fn model(&self, reference: &ModelRef) -> Result<&ModelDefinition> {
+        self.current.definitions.model(&reference.to_string())
+    }
+
     /// How long the run may take in all.
     pub(super) fn limit(&self, grant: &Grant) -> Duration {
         self.run_timeout.unwrap_or(Duration::MAX).min(grant.run.timeout)
@@ -53,7 +58,8 @@ impl Stage {
 
     /// How long the run may go on, given what is left of its own time.
     pub(super) fn time(&self, grant: &Grant) -> Duration {
-        let gone = (grant.run.timeout + grant.run.paused).saturating_sub(grant.time_left);
+        // Pauses are not part of it: what is left of a run's time grows by them.
+        let gone = grant.run.timeout.saturating_sub(grant.time_left);
         let allowed = self.run_timeout.map(|timeout| timeout.saturating_sub(gone));
         allowed.unwrap_or(Duration::MAX).min(grant.time_left)
     }
@@ -144,7 +150,7 @@ impl Engine {
                 (chosen.model.reference.clone(), chosen.parameters)
             }
         };
-        let model = stage.current.definitions.model(&reference.to_string())?.clone();
+        let model = stage.model(&reference)?.clone();
         let rules = stage
             .rules
             .clone()

@@ -2,9 +2,10 @@
 
 use remuda_domain::{
     Code, EventBody, MessageId, StepId,
+    budget::Micros,
     error::{Error, Result},
     message::{Part, Role},
-    model::FinishReason,
+    model::{FinishReason, ModelDefinition, ModelParameters},
     run::Failure,
     step::{ModelOutcome, Purpose},
     tool::CallStatus,
@@ -67,7 +68,9 @@ impl AgentRun<'_> {
             }
             let fits =
                 gauge.expected(&fitted.outgoing) <= gauge.room.window.saturating_sub(gauge.room.reserve);
-            let tired = self.shortened.failures >= self.stand.engine.agents.settings.context.max_failures;
+            let summarize = self.stage.definitions().settings.context.summarize.unwrap_or(true);
+            let most = self.stand.engine.agents.settings.context.max_failures;
+            let tired = !summarize || self.shortened.failures >= most;
             if tired && fits && !self.shortened.forced {
                 return Ok(Room::Made(fitted));
             }
@@ -81,7 +84,7 @@ impl AgentRun<'_> {
                 Summed::Waits(parking) => return Ok(Room::Waits(parking)),
                 Summed::Stopped => return Ok(Room::Stopped),
                 Summed::Not => {
-                    self.shortened.failures += 1;
+                    self.shortened.failures += u32::from(!tired);
                     if fits && !self.shortened.forced {
                         return Ok(Room::Made(fitted));
                     }
@@ -96,13 +99,38 @@ impl AgentRun<'_> {
     pub(super) fn can_be_shorter(&self) -> bool {
         let repaired = transcript::repair(&self.said, &self.earlier);
         let fitted = context::fit(repaired, self.shortened.cleared, &self.gauge(), true);
-        !self.shortened.retried && (fitted.cut.is_some() || fitted.cleared != self.shortened.cleared)
+        let mut outgoing = fitted.outgoing;
+        !self.shortened.retried
+            && (fitted.cut.is_some()
+                || fitted.cleared != self.shortened.cleared
+                || context::squeeze(&mut outgoing, &self.gauge(), true))
+    }
+
+    /// The model that sums up: the workspace's choice, or else that of the acting agent.
+    fn summarizer(&self) -> Summarizer {
+        let definitions = self.stage.definitions();
+        let chosen = definitions.settings.context.model.as_deref().map(|name| definitions.named_model(name));
+        let chosen = chosen.and_then(|choice| {
+            let choice = choice.ok()?;
+            let model = self.stage.model(&choice.model.reference).ok()?.clone();
+            Some(Summarizer { parameters: choice.parameters.or(model.parameters), model })
+        });
+        chosen.unwrap_or_else(|| Summarizer {
+            model: self.scene.model.clone(),
+            parameters: self.scene.parameters,
+        })
     }
 
     async fn ask_for_summary(&mut self, cut: &Cut, gauge: &Gauge) -> Result<Summed> {
-        let wanted = context::summary_request(cut, gauge);
+        let Summarizer { model, parameters } = self.summarizer();
+        let other = (model.reference != self.scene.model.reference).then(|| {
+            let settings = &self.stand.engine.agents.settings.context;
+            Gauge::new(&model, &parameters, settings, 0, None)
+        });
+        let wanted = context::summary_request(cut, other.as_ref().unwrap_or(gauge));
+        let (asked, most) = (size(&wanted), u64::from(wanted.max_tokens));
         let place = Place { step: StepId::new(), message: MessageId::new(), index: self.take_index() };
-        if let Some(parking) = self.reserve(place.step, size(&wanted), u64::from(wanted.max_tokens)).await? {
+        if let Some(parking) = self.reserve(place.step, &model, asked, most).await? {
             return Ok(Summed::Waits(parking));
         }
         if self.failure.is_some() {
@@ -110,18 +138,23 @@ impl AgentRun<'_> {
         }
         let mut question = self.question(place, transcript::record(&cut.to_sum_up), false);
         question.request.purpose = Purpose::Summary;
+        question.request.model = model.reference.clone();
+        question.request.model_name.clone_from(&model.name);
+        question.request.parameters = parameters;
         let contents = vec![remuda_domain::content::Content::new(wanted.system.clone())];
         question.request.system = contents[0].hash;
         let steps = vec![self.to_step(&question, None)];
         self.stand.journal.commit(Entry { steps, contents, ..Entry::default() }).await?;
-        let request = wanted.to_request(&self.scene.parameters);
+        let request = wanted.to_request(&parameters);
         let engine = self.stand.engine;
-        let asking = engine.agents.models.generate(&self.scene.model, &request, &|_| {});
+        let asking = engine.agents.models.generate(&model, &request, &|_| {});
         match self.stand.unless_killed(asking).await {
             None => Ok(Summed::Stopped),
             Some(Ok(response)) if !response.text.trim().is_empty() => {
+                self.note_spent(&question, &model, &response, asked);
+                let cost = model.price.map(|price| price.of(&response.usage));
                 let text = response.text.clone();
-                self.close_summary(&question, &response);
+                self.close_summary(&question, &response, cost);
                 Ok(Summed::Up(text))
             }
             Some(answer) => {
@@ -137,9 +170,7 @@ impl AgentRun<'_> {
         }
     }
 
-    fn close_summary(&mut self, question: &Question, response: &Response) {
-        let cost = self.scene.model.price.map(|price| price.of(&response.usage));
-        self.note_spent(question, response.usage, cost);
+    fn close_summary(&mut self, question: &Question, response: &Response, cost: Option<Micros>) {
         let outcome = ModelOutcome {
             parts: vec![Part::text(response.text.clone())],
             finish: Some(FinishReason::Stop),
@@ -185,6 +216,12 @@ impl AgentRun<'_> {
         };
         self.stand.journal.commit(entry).await
     }
+}
+
+/// Who sums up, and how it is asked.
+struct Summarizer {
+    model: ModelDefinition,
+    parameters: ModelParameters,
 }
 
 enum Summed {

@@ -18,6 +18,9 @@ use super::context;
 const PAGE: u32 = 500;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
+/// What a model is told of children in the background begins with this. It stands where the user speaks, who did not say it.
+pub(super) const NOTICE: &str = "<task_notification>";
+
 /// One message as far as a model is concerned.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Said {
@@ -89,6 +92,24 @@ pub(super) async fn load(store: &dyn Store, tenant: TenantId, session: SessionId
     }
 }
 
+/// The ids of all messages of a session.
+pub(super) async fn ids_of(
+    store: &dyn Store,
+    tenant: TenantId,
+    session: SessionId,
+) -> Result<HashSet<MessageId>> {
+    let mut ids = HashSet::new();
+    let mut page = PageRequest { size: PAGE, token: None };
+    loop {
+        let messages = store.list_messages(tenant, session, &page).await?;
+        ids.extend(messages.items.iter().map(|message| message.id));
+        match messages.next {
+            Some(token) => page.token = Some(token),
+            None => return Ok(ids),
+        }
+    }
+}
+
 fn size(message: &Said) -> usize {
     serde_json::to_string(&message.parts).map_or(0, |text| text.len())
 }
@@ -144,6 +165,12 @@ impl Outgoing {
     /// Whether it stands in place of what was said before.
     pub(super) fn is_summary(&self) -> bool {
         is_summary(&self.parts)
+    }
+
+    /// Whether the user said it, or what was added to that.
+    pub(super) fn is_from_user(&self) -> bool {
+        let is_notice = |part: &Part| matches!(part, Part::Text { text } if text.starts_with(NOTICE));
+        self.role == Role::User && !self.is_summary() && !self.parts.first().is_some_and(is_notice)
     }
 }
 

@@ -11,7 +11,7 @@ use remuda_store::RunFilter;
 use crate::{lab::Lab, look::verdicts};
 
 /// Delegates `width` times in one answer.
-fn leader(width: usize, targets: &str, more: &str) -> String {
+pub(crate) fn leader(width: usize, targets: &str, more: &str) -> String {
     let call = |index: usize| {
         format!(
             "{{ tool: SubAgent, arguments: {{ subagent_type: {targets}, description: part {index}, prompt: do part {index}{more} }} }}"
@@ -24,19 +24,19 @@ fn leader(width: usize, targets: &str, more: &str) -> String {
     )
 }
 
-async fn lab(frontmatter: &str, turns: &str) -> Lab {
+pub(crate) async fn lab(frontmatter: &str, turns: &str) -> Lab {
     let lab = Lab::new("turns: []").await;
     lab.write_other("lead", frontmatter, turns);
     lab.write(".openharness/settings.yaml", "default_agent: lead\n");
     lab
 }
 
-async fn all_runs(lab: &Lab) -> Vec<Run> {
+pub(crate) async fn all_runs(lab: &Lab) -> Vec<Run> {
     let page = PageRequest { size: 500, token: None };
     lab.store.list_runs(lab.tenant, &RunFilter::default(), &page).await.unwrap().items
 }
 
-async fn children(lab: &Lab, session: SessionId) -> Vec<remuda_domain::session::Session> {
+pub(crate) async fn children(lab: &Lab, session: SessionId) -> Vec<remuda_domain::session::Session> {
     let page = PageRequest { size: 100, token: None };
     lab.store.list_child_sessions(lab.tenant, session, &page).await.unwrap().items
 }
@@ -182,52 +182,6 @@ async fn a_child_that_fails_or_is_cancelled_is_a_result() {
 }
 
 #[tokio::test]
-async fn a_task_goes_on_where_it_ended() {
-    let turns = "turns:\n  - { when: { turn: 1 }, call: [{ tool: SubAgent, arguments: { prompt: begin } }] }\n\
-                 otherwise: { say: \"{{last_tool_result}}\" }";
-    let lab = lab("subagents: [helper]", turns).await;
-    lab.write_other("helper", "mode: subagent", "conversations:\n  - { on: { question: 2 }, turns: [{ say: I remember. }] }\notherwise: { say: begun }");
-    let id = lab.submit("please").await;
-    lab.drive().await;
-    assert_eq!(lab.run(id).await.state, RunState::Completed);
-    let task = children(&lab, lab.session).await[0].id;
-    let again = format!(
-        "turns:\n  - {{ when: {{ turn: 1 }}, call: [{{ tool: SubAgent, arguments: {{ prompt: go on, task_id: {task} }} }}] }}\n\
-         otherwise: {{ say: \"{{{{last_tool_result}}}}\" }}"
-    );
-    lab.write(".openharness/lead.yaml", &again);
-    let id = lab.submit("more").await;
-    lab.drive().await;
-    let run = lab.run(id).await;
-    assert_eq!(run.state, RunState::Completed, "{:?}", run.failure);
-    assert!(run.answer.unwrap().contains("I remember."));
-    assert_eq!(children(&lab, lab.session).await.len(), 1);
-}
-
-#[tokio::test]
-async fn the_result_of_a_child_in_the_background_reaches_its_parent() {
-    let turns = "turns:\n  - when: { turn: 1 }\n    say: Go.\n    call: [{ tool: SubAgent, arguments: { prompt: dig, run_in_background: true } }]\n\
-                 \x20 - when: { turn: 2 }\n    say: Meanwhile I wait.\n\
-                 conversations:\n  - { on: { user_contains: task_notification }, turns: [{ say: \"I heard: {{user}}\" }] }\n";
-    let lab = lab("subagents: [helper]", turns).await;
-    lab.write_other("helper", "mode: subagent", "otherwise: { say: gold }");
-    let id = lab.submit("please").await;
-    lab.drive().await;
-    let run = lab.run(id).await;
-    assert_eq!(run.state, RunState::Completed, "{:?}", run.failure);
-    assert!(run.answer.as_ref().unwrap().contains("gold"), "{:?}", run.answer);
-    let told = lab.transcript().await;
-    assert!(told.iter().any(|line| line.contains("Meanwhile I wait.")), "{told:?}");
-    assert_eq!(
-        told.iter().filter(|line| line.contains("<task_notification>")).count(),
-        2,
-        "said once, and quoted once: {told:?}"
-    );
-    let ended = lab.events().await.iter().filter(|event| event.body.name() == "subagent.ended").count();
-    assert_eq!(ended, 1);
-}
-
-#[tokio::test]
 async fn dying_after_any_commit_makes_no_second_child() {
     async fn start() -> (Lab, remuda_domain::RunId) {
         let lab = lab("subagents: [helper]", &leader(3, "helper", "")).await;
@@ -281,4 +235,40 @@ async fn a_child_may_do_no_more_than_its_parents_session() {
     let child = lab.run(child.id).await;
     assert_eq!(verdicts(&child), ["failed call_denied"]);
     assert_eq!(lab.read("made"), "");
+}
+
+#[tokio::test]
+async fn a_child_brings_its_model_or_takes_that_of_its_parent() {
+    let lab = lab("subagents: [helper, plain]", "turns:\n  - { when: { turn: 1 }, call: [{ tool: SubAgent, arguments: { subagent_type: helper, prompt: a } }, { tool: SubAgent, arguments: { subagent_type: plain, prompt: b } }] }\notherwise: { say: done }").await;
+    lab.write_other("helper", "mode: subagent", "otherwise: { say: helped }");
+    lab.write(".openharness/agents/plain.md", "---\nmode: subagent\n---\nYou are plain.\n");
+    let id = lab.submit("please").await;
+    lab.drive().await;
+    assert_eq!(lab.run(id).await.state, RunState::Completed);
+    let mut models = Vec::new();
+    for child in all_runs(&lab).await.into_iter().filter(|run| run.parent == Some(id)) {
+        let request = lab.requests(child.id).await.remove(0);
+        models.push((request.agent, request.model.to_string()));
+    }
+    models.sort();
+    let expected = [("helper", "workspace/helper"), ("plain", "workspace/lead")];
+    assert_eq!(models, expected.map(|(agent, model)| (agent.to_owned(), model.to_owned())));
+}
+
+/// A child that never ends has no more time than its parent.
+#[tokio::test]
+async fn the_time_of_a_parent_ends_that_of_its_children() {
+    let lab = lab("subagents: [helper]", &leader(1, "helper", "")).await;
+    lab.write_other(
+        "helper",
+        "mode: subagent",
+        "turns:\n  - { when: { turn: 1 }, call: [{ tool: Bash, arguments: { command: \"sleep 600\" } }] }",
+    );
+    let id = lab.submit_for(std::time::Duration::from_secs(2), "please").await;
+    lab.drive().await;
+    let runs = all_runs(&lab).await;
+    let states: Vec<RunState> = runs.iter().map(|run| run.state).collect();
+    assert_eq!(states, [RunState::TimedOut; 2], "{runs:?}");
+    let child = runs.iter().find(|run| run.parent == Some(id)).unwrap();
+    assert!(child.timeout < std::time::Duration::from_secs(2), "{:?}", child.timeout);
 }

@@ -24,7 +24,9 @@ use remuda_store::{Claim, Finish, Grant, NewRun, NewSession, Store, Then};
 use remuda_tools::{Registry, ToolOptions};
 use remuda_transport::Transport;
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, sqlite::SqliteConnectOptions};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, SqliteConnection, sqlite::SqliteConnectOptions,
+};
 use tempfile::TempDir;
 
 use crate::stopping::Stopping;
@@ -249,9 +251,7 @@ impl Lab {
 
     /// Everything in the store becomes so much older: its clock is the only one that counts.
     pub(crate) async fn let_time_pass(&self, time: TimeDelta) {
-        let path = self.directory.path().join(".data/remuda.db");
-        let options = SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE);
-        let mut database = options.connect().await.unwrap();
+        let mut database = self.database().await;
         for (table, columns) in [
             ("runs", ["created_at", "started_at", "parked_at"].as_slice()),
             ("approvals", &["created_at", "expires_at"]),
@@ -267,6 +267,18 @@ impl Lab {
                 .unwrap();
         }
         database.close().await.unwrap();
+    }
+
+    /// Changes something in the store behind its back.
+    pub(crate) async fn tamper(&self, sql: &'static str) {
+        let mut database = self.database().await;
+        sqlx::query(sql).execute(&mut database).await.unwrap();
+        database.close().await.unwrap();
+    }
+
+    async fn database(&self) -> SqliteConnection {
+        let path = self.directory.path().join(".data/remuda.db");
+        SqliteConnectOptions::new().filename(path).busy_timeout(PATIENCE).connect().await.unwrap()
     }
 
     /// The worker is gone, as after SIGKILL.

@@ -4,6 +4,7 @@
 
 mod agents;
 mod approvals;
+mod background;
 mod budgets;
 mod calls;
 mod choosing;
@@ -28,4 +29,5 @@ mod skills;
 mod stopping;
 mod stops;
 mod switching;
+mod tasks;
 mod toolsets;

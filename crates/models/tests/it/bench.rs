@@ -120,6 +120,9 @@ pub(crate) fn model(wire: Wire, server: &Server) -> ModelDefinition {
         headers: Default::default(),
         parameters: Default::default(),
         metadata: Default::default(),
+        context_window: None,
+        max_output_tokens: None,
+        price: None,
     }
 }
 

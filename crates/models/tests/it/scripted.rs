@@ -62,6 +62,9 @@ fn definition(file: &Path) -> ModelDefinition {
         headers: Default::default(),
         parameters: Default::default(),
         metadata: Default::default(),
+        context_window: None,
+        max_output_tokens: None,
+        price: None,
     }
 }
 

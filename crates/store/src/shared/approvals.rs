@@ -160,13 +160,7 @@ async fn allow_always(connection: &mut Connection, session: Uuid, always: &[Perm
             format!("the session would have more than {} rules: approve it this once", limits::MAX_RULES);
         return Err(Error::new(Code::TooLarge, message).at("always"));
     }
-    query("UPDATE sessions SET permissions = $2 WHERE id = $1")
-        .bind(session)
-        .bind(sessions::said(&permissions)?)
-        .execute(connection)
-        .await
-        .map_err(db)?;
-    Ok(())
+    sessions::set_permissions(connection, session, sessions::said(&permissions)?.as_deref()).await
 }
 
 /// Closes questions that nobody answered in time. That is no refusal: their runs are told what happened.

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{
     dialect::{AMONG_1, Connection, id_list},
+    sessions,
     store::Context,
     writes::Writes,
 };
@@ -97,6 +98,9 @@ impl Nursery {
                 writes.sessions.push(row);
                 bodies.push((None, EventBody::SessionCreated));
             }
+            if let Some(permissions) = &child.permissions {
+                writes.permissions.push((child.session.as_uuid(), sessions::said(permissions)?));
+            }
             let locked = heads.get_mut(&child.session.as_uuid());
             let locked = locked.ok_or_else(|| Error::internal("a child without its session"))?;
             writes.tie(locked);
@@ -146,7 +150,7 @@ fn first_head(parent: &Head, session: SessionId) -> Head {
 
 fn new_session(commit: &Commit, child: &NewChild, at: Timestamp) -> Result<Option<ChildInsert>> {
     let Some(new) = &child.new_session else { return Ok(None) };
-    let permissions = if new.permissions.is_default() { None } else { Some(json(&new.permissions)?) };
+    let permissions = sessions::said(&new.permissions)?;
     Ok(Some(ChildInsert {
         id: child.session.as_uuid(),
         parent: commit.fence.session.as_uuid(),

@@ -166,8 +166,7 @@ pub(super) async fn load_budgets(connection: &mut Connection, grant: &mut Grant)
     let run = grant.run.id.as_uuid();
     let ids = spending::covering(connection, &[run]).await?;
     let budgets = spending::load(connection, &ids).await?;
-    budgeted.tokens = budgets.values().any(|budget| budget.limit.tokens.is_some());
-    budgeted.money = budgets.values().any(|budget| budget.limit.micros.is_some());
+    *budgeted = spending::budgeted(&budgets).unwrap_or_default();
     grant.run.budget = budgets.get(&run).copied();
     Ok(())
 }

@@ -19,7 +19,7 @@ use super::{
     ties::{self, Ties},
     writes::{self, Writes},
 };
-use crate::{Commit, Committed, SessionChange, Then, error::db, rows::HeadRunRow};
+use crate::{Budgeted, Commit, Committed, SessionChange, Then, error::db, rows::HeadRunRow};
 
 /// A commit that passed its checks.
 struct Planned {
@@ -61,6 +61,8 @@ struct Background {
     nursery: Nursery,
     /// Runs that want to wait for what has come.
     need_not_wait: HashSet<RunId>,
+    /// Budgets limit some of those that spend.
+    limited: bool,
 }
 
 impl Background {
@@ -70,7 +72,7 @@ impl Background {
         let is_tied = |session: SessionId| locked.heads.get(&session.as_uuid()).is_some_and(|it| it.ties);
         let ending = batch.iter().filter(|it| matches!(it.then, Then::End(_)) && is_tied(it.fence.session));
         let ending: Vec<Uuid> = ending.map(|commit| commit.run.as_uuid()).collect();
-        lock_budgets(connection, batch).await?;
+        let limited = lock_budgets(connection, batch).await?;
         let mut need_not_wait = HashSet::new();
         for commit in batch {
             let Then::Park(parking) = &commit.then else { continue };
@@ -85,21 +87,35 @@ impl Background {
             ties: ties::load(connection, &ending).await?,
             nursery: Nursery::load(connection, batch).await?,
             need_not_wait,
+            limited,
         })
     }
 }
 
 /// Locks the budgets that the batch looks at or changes, all at once, so that two batches never wait for each other in a circle.
-async fn lock_budgets(connection: &mut Connection, batch: &[Commit]) -> Result<()> {
+/// Whether there are any.
+async fn lock_budgets(connection: &mut Connection, batch: &[Commit]) -> Result<bool> {
     let wants_money =
         |then: &Then| matches!(then, Then::Park(parking) if parking.reason == ParkReason::Budget);
     let spending = batch.iter().filter(|commit| !commit.spent.is_empty() || wants_money(&commit.then));
     let spending: Vec<Uuid> = spending.map(|commit| commit.run.as_uuid()).collect();
     if spending.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let budgets = spending::covering(connection, &spending).await?;
-    if budgets.is_empty() { Ok(()) } else { dialect::lock_budgets(connection, &budgets).await }
+    if !budgets.is_empty() {
+        dialect::lock_budgets(connection, &budgets).await?;
+    }
+    Ok(!budgets.is_empty())
+}
+
+/// What limits a run that goes on and told of costs.
+async fn budgeted(connection: &mut Connection, commit: &Commit) -> Result<Option<Budgeted>> {
+    if commit.spent.is_empty() || !matches!(commit.then, Then::Continue) {
+        return Ok(None);
+    }
+    let budgets = spending::covering(connection, &[commit.run.as_uuid()]).await?;
+    Ok(spending::budgeted(&spending::load(connection, &budgets).await?))
 }
 
 /// Writes the progress and the ends of many runs in one transaction, each answered for itself.
@@ -145,8 +161,14 @@ pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<
     writes::save(&mut tx, &locked.heads, changed).await?;
     let next = results.iter_mut().flatten().filter_map(|committed| committed.next.as_deref_mut());
     load_earlier_steps(&mut tx, next, &[]).await?;
-    for next in results.iter_mut().flatten().filter_map(|committed| committed.next.as_deref_mut()) {
-        load_budgets(&mut tx, next).await?;
+    for (result, commit) in results.iter_mut().zip(batch) {
+        let Ok(committed) = result else { continue };
+        if let Some(next) = committed.next.as_deref_mut() {
+            load_budgets(&mut tx, next).await?;
+        }
+        if background.limited {
+            committed.budgeted = budgeted(&mut tx, commit).await?;
+        }
     }
     tx.commit().await.map_err(db)?;
     Ok(results)
@@ -293,6 +315,7 @@ fn conclude(
         children: plan.children,
         parent: plan.parent,
         has_children: false,
+        budgeted: None,
     };
     if plan.moves == Move::Stay {
         return Ok(committed);

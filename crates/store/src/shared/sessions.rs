@@ -141,6 +141,20 @@ pub(super) fn said(permissions: &SessionPermissions) -> Result<Option<String>> {
     if permissions.is_default() { Ok(None) } else { json(permissions).map(Some) }
 }
 
+pub(super) async fn set_permissions(
+    connection: &mut Connection,
+    session: Uuid,
+    said: Option<&str>,
+) -> Result<()> {
+    query("UPDATE sessions SET permissions = $2 WHERE id = $1")
+        .bind(session)
+        .bind(said)
+        .execute(connection)
+        .await
+        .map_err(db)?;
+    Ok(())
+}
+
 /// Appends one event of the session itself.
 async fn record(
     connection: &mut Connection,

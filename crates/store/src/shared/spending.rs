@@ -17,6 +17,7 @@ use super::{
     store::Context,
 };
 use crate::{
+    Budgeted,
     error::db,
     rows::{BudgetRow, amount_to_db, count_to_db},
     written::{BudgetInsert, SpentWrite},
@@ -51,6 +52,15 @@ pub(super) async fn load(connection: &mut Connection, ids: &[Uuid]) -> Result<Ha
     let rows: Vec<BudgetRow> =
         query_as(AssertSqlSafe(sql)).bind(id_list(ids)?).fetch_all(connection).await.map_err(db)?;
     Ok(rows.into_iter().map(|row| (row.id, row.into_budget())).collect())
+}
+
+/// What these budgets limit; nothing if there are none.
+pub(super) fn budgeted(budgets: &HashMap<Uuid, Budget>) -> Option<Budgeted> {
+    let limits = |limited: fn(&Budget) -> bool| budgets.values().any(limited);
+    (!budgets.is_empty()).then(|| Budgeted {
+        tokens: limits(|budget| budget.limit.tokens.is_some()),
+        money: limits(|budget| budget.limit.micros.is_some()),
+    })
 }
 
 /// Whether every budget that covers the run has room for this much.

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::{
     approvals, children,
     dialect::{self, Connection},
-    spending,
+    sessions, spending,
     store::append,
     ties::{self, Ties},
 };
@@ -46,6 +46,8 @@ pub(super) struct Writes {
     pub(super) contents: Vec<ContentWrite>,
     /// Sessions with the agents that lead them from here on.
     pub(super) agents: Vec<(Uuid, String)>,
+    /// Sessions with what they may do from here on.
+    pub(super) permissions: Vec<(Uuid, Option<String>)>,
     /// Parents of runs that ended: they may wait for it, see [`park::settle_parents`](super::park::settle_parents).
     pub(super) parents: Vec<RunId>,
     /// Runs that ended and may have held something.
@@ -167,6 +169,9 @@ impl Writes {
         }
         for (session, agent) in &self.agents {
             set_agent(connection, *session, agent).await?;
+        }
+        for (session, permissions) in &self.permissions {
+            sessions::set_permissions(connection, *session, permissions.as_deref()).await?;
         }
         for session in &self.tied {
             set_ties(connection, *session).await?;

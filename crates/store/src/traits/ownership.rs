@@ -193,4 +193,6 @@ pub struct Committed {
     pub parent: Option<RunId>,
     /// After an end: there are unfinished runs below it, see [`Trees::cancel_children`](crate::Trees::cancel_children).
     pub has_children: bool,
+    /// Of a run that goes on and told of costs: what limits it now. Budgets may be made while it works.
+    pub budgeted: Option<Budgeted>,
 }

@@ -55,6 +55,8 @@ pub struct ChildReport {
 pub struct NewChild {
     /// The session to make, or, without one, `session` exists and is a child of the parent's session.
     pub new_session: Option<ChildSession>,
+    /// What a session that exists may do from now on, if that has changed.
+    pub permissions: Option<SessionPermissions>,
     pub session: SessionId,
     pub run: RunId,
     pub input: RunInput,

@@ -32,6 +32,7 @@ pub(crate) fn child() -> NewChild {
 pub(crate) fn child_of(session: SessionId) -> NewChild {
     NewChild {
         new_session: None,
+        permissions: None,
         session,
         run: RunId::new(),
         input: input("noop"),

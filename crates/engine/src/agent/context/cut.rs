@@ -2,7 +2,7 @@
 
 use remuda_domain::{
     MessageId,
-    message::{Part, Role, text_of},
+    message::{Part, text_of},
 };
 
 use super::{excerpt::within, groups::groups, room::Gauge};
@@ -55,7 +55,8 @@ pub(in crate::agent) fn cut(outgoing: &[Outgoing], gauge: &Gauge, forced: bool) 
     let short = limit.min(gauge.share(ROOM_TO_WORK));
     let some = starts.iter().rev().take(KEEP_GROUPS).copied().take_while(|start| fits(*start, short)).last();
     let mut start = some.unwrap_or(newest);
-    let asked = outgoing.iter().rposition(is_from_user);
+    // What is not in the transcript was not said by the user.
+    let asked = outgoing.iter().rposition(|message| message.is_from_user() && message.form.id().is_some());
     if let Some(asked) = asked
         && starts.contains(&asked)
         && fits(asked, limit)
@@ -74,11 +75,6 @@ pub(in crate::agent) fn cut(outgoing: &[Outgoing], gauge: &Gauge, forced: bool) 
     Some(Cut { through, to_sum_up: to_sum_up.to_vec(), carried, allowed })
 }
 
-/// What is not in the transcript was not said by the user.
-fn is_from_user(message: &Outgoing) -> bool {
-    message.role == Role::User && message.form.id().is_some() && !message.is_summary()
-}
-
 /// The user's words that go along with a summary.
 fn carried(summary: &Outgoing) -> Option<String> {
     summary.parts.iter().find_map(|part| match part {
@@ -89,7 +85,7 @@ fn carried(summary: &Outgoing) -> Option<String> {
 
 #[cfg(test)]
 mod unit {
-    use remuda_domain::tool::CallStatus;
+    use remuda_domain::{message::Role, tool::CallStatus};
     use serde_json::json;
 
     use super::*;

@@ -3,10 +3,7 @@
 //! Tokenizers differ, and most are not public. An estimate that is wrong by a constant factor is good enough, because what the
 //! provider counted for the last question mends the next one ([`correct`]).
 
-use remuda_domain::{
-    message::Role,
-    model::{ModelRef, Usage},
-};
+use remuda_domain::model::{ModelRef, Usage};
 use remuda_models::{ChatMessage, Content, ToolSpec};
 use serde_json::Value;
 
@@ -39,7 +36,7 @@ pub(super) const fn weight(character: char) -> u64 {
     }
 }
 
-fn json(value: &Value) -> u64 {
+pub(in crate::agent) fn json(value: &Value) -> u64 {
     text(&value.to_string())
 }
 
@@ -62,7 +59,7 @@ pub(in crate::agent) fn message(message: &ChatMessage) -> u64 {
 /// Of each message that is to be sent.
 pub(super) fn each(outgoing: &[Outgoing], model: &ModelRef) -> Vec<u64> {
     let model = model.to_string();
-    let newest = outgoing.iter().rposition(|message| message.role == Role::User).unwrap_or(0);
+    let newest = outgoing.iter().rposition(Outgoing::is_from_user).unwrap_or(0);
     let each = outgoing.iter().enumerate();
     each.map(|(index, it)| message(&request::one(it, (index > newest).then_some(&model)))).collect()
 }

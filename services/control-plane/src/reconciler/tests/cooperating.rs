@@ -47,6 +47,7 @@ fn child() -> NewChild {
             model: None,
             permissions: Default::default(),
         }),
+        permissions: None,
         session: SessionId::new(),
         run: RunId::new(),
         input: RunInput::Message(MessageInput { id: MessageId::new(), parts, agent: None }),
