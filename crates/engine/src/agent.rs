@@ -50,7 +50,7 @@ use self::{
     transcript::Said,
 };
 pub use self::{
-    preview::tools_of_agent,
+    preview::{FirstQuestion, first_question, tools_of_agent},
     runtime::AgentRuntime,
     settings::{AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings},
 };

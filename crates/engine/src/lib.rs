@@ -21,8 +21,8 @@ mod tools_run;
 use std::sync::Arc;
 
 pub use agent::{
-    AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings,
-    tools_of_agent,
+    AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, FirstQuestion, OnExpiry,
+    PermissionSettings, first_question, tools_of_agent,
 };
 pub use journal::{Entry, Journal, patiently, wake_all};
 pub use placement::Placement;

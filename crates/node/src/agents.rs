@@ -23,19 +23,25 @@ pub(crate) fn runtime(config: &Config, mode: Mode) -> Result<AgentRuntime> {
 
 /// What the operator decides about agents, as this process read it when it started.
 fn settings(config: &Config, policies: &Policies) -> AgentSettings {
-    let context = &config.context;
     AgentSettings {
         default_model: Some(config.platform.default_model.clone()).filter(|model| !model.is_empty()),
         permissions: permissions(&config.permissions, policies),
         delegation: DelegationSettings { max_depth: config.delegation.max_depth },
-        context: ContextSettings {
-            window: context.window.into(),
-            clear_at: context.clear_at,
-            summarize_at: context.summarize_at,
-            keep_results: usize::try_from(context.keep_results).unwrap_or(usize::MAX),
-            max_failures: context.max_failures,
-        },
+        context: context(config),
         run_budget: config.budget.limit(),
+    }
+}
+
+/// How long conversations may grow.
+#[must_use]
+pub fn context(config: &Config) -> ContextSettings {
+    let context = &config.context;
+    ContextSettings {
+        window: context.window.into(),
+        clear_at: context.clear_at,
+        summarize_at: context.summarize_at,
+        keep_results: usize::try_from(context.keep_results).unwrap_or(usize::MAX),
+        max_failures: context.max_failures,
     }
 }
 

@@ -9,7 +9,7 @@ mod execution;
 mod node;
 mod open;
 
-pub use agents::{loader, models, templates};
+pub use agents::{context, loader, models, templates};
 pub use execution::{backends, docker_host, hardening, policies, tools};
 pub use node::{Node, Options, Roles};
 pub use open::{DEFAULT_TENANT, Mode, Parts, nats_options, store_options, workspace_root};

@@ -204,6 +204,7 @@ async fn nobody_in_time_is_no_refusal() {
 #[tokio::test]
 async fn an_approval_three_hours_later_goes_on_elsewhere() {
     let lab = lab().await;
+    lab.write_agent("policy: { run_timeout_seconds: 30 }");
     let id = lab.submit("please").await;
     lab.drive().await;
     lab.lose_workers().await;
@@ -251,4 +252,37 @@ async fn dying_after_any_commit_asks_once_and_deploys_once() {
         assert_eq!(run.state, RunState::Completed, "after commit {commit}: {:?}", run.failure);
         assert_eq!(lab.read("deployed"), "deployed\n", "after commit {commit}");
     }
+}
+
+/// What is to end a run ends it, whoever is left to see that.
+#[tokio::test]
+async fn a_policy_to_fail_survives_its_worker() {
+    for commit in 1..=4 {
+        let permissions = SessionPermissions { unattended: Some(Unattended::Fail), ..asks() };
+        let lab = Lab::new(TURNS).await.with_permissions(permissions).await;
+        let id = lab.submit("please").await;
+        lab.die_or_leave_after(commit).await;
+        lab.drive().await;
+        let run = lab.run(id).await;
+        assert_eq!(run.state, RunState::Failed, "after commit {commit}");
+        assert_eq!(run.failure.unwrap().code, "approval_unattended", "after commit {commit}");
+        assert_eq!((lab.read("looked"), lab.read("deployed")), (String::new(), String::new()));
+    }
+}
+
+#[tokio::test]
+async fn what_was_approved_is_what_is_called() {
+    let lab = lab().await;
+    let id = lab.submit("please").await;
+    lab.drive().await;
+    let approval = pending(&lab).await.pop().unwrap();
+    lab.store.decide(&anna(lab.tenant), approval.id, &yes()).await.unwrap();
+    lab.tamper(
+        "UPDATE approvals SET request = json_set(request, '$.call_hash', \
+         replace(replace(request ->> '$.call_hash', 'a', 'b'), '1', '2'))",
+    )
+    .await;
+    lab.drive().await;
+    assert_eq!(verdicts(&lab.run(id).await)[1], "failed approval_changed");
+    assert_eq!(lab.read("deployed"), "");
 }

@@ -13,6 +13,9 @@ const PATIENT: &str = "turns:\n  - when: { turn: 1 }\n    say: Go.\n    call: [{
                        \x20 - when: { turn: 2 }\n    say: Meanwhile I wait.\n\
                        conversations:\n  - { on: { user_contains: task_notification }, turns: [{ say: \"I heard: {{user}}\" }] }\n";
 
+/// To what is told of children, which is the beginning of a conversation of its own.
+const HEARD: &str = "conversations:\n  - { on: { user_contains: task_notification }, turns: [], otherwise: { say: heard } }\n";
+
 /// How often the model was told that a child has ended, and how often readers were.
 async fn told(lab: &Lab) -> (usize, usize) {
     let said = lab.transcript().await;
@@ -50,7 +53,8 @@ async fn the_result_of_a_child_in_the_background_reaches_its_parent() {
 async fn more_than_may_work_at_once_wait_for_their_turn() {
     for (limit, width) in [(4, 5), (1, 3)] {
         let policy = format!("subagents: [helper]\npolicy: {{ max_concurrent_subagents: {limit} }}");
-        let lab = lab(&policy, &leader(width, "helper", ", run_in_background: true")).await;
+        let turns = leader(width, "helper", ", run_in_background: true");
+        let lab = lab(&policy, &format!("{turns}\n{HEARD}")).await;
         lab.write_other("helper", "mode: subagent", "otherwise: { say: ok }");
         let id = lab.submit("please").await;
         let turns = lab.drive().await;
@@ -65,7 +69,9 @@ async fn more_than_may_work_at_once_wait_for_their_turn() {
 #[tokio::test]
 async fn one_that_is_waited_for_takes_the_place_of_one_that_is_not() {
     let turns = "turns:\n  - when: { turn: 1 }\n    call:\n      - { tool: SubAgent, arguments: { prompt: dig, run_in_background: true } }\n      - { tool: SubAgent, arguments: { prompt: dig } }\notherwise: { say: done }";
-    let lab = lab("subagents: [helper]\npolicy: { max_concurrent_subagents: 1 }", turns).await;
+    let lab =
+        lab("subagents: [helper]\npolicy: { max_concurrent_subagents: 1 }", &format!("{turns}\n{HEARD}"))
+            .await;
     lab.write_other("helper", "mode: subagent", "otherwise: { say: ok }");
     let id = lab.submit("please").await;
     let turns = lab.drive().await;

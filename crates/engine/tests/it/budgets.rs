@@ -1,6 +1,7 @@
 //! Runs that may spend only so much.
 
 use remuda_domain::{RunState, budget::Limit, run::ParkReason};
+use remuda_engine::RunControl;
 use remuda_store::BudgetOf;
 
 use crate::lab::Lab;
@@ -92,4 +93,53 @@ async fn a_budget_in_money_needs_a_price() {
     assert_eq!(run.state, RunState::Failed);
     assert_eq!(run.failure.unwrap().code, "model_unpriced");
     assert_eq!(lab.questions(), 0);
+}
+
+/// Whoever sees a run spend too much can stop it with a budget, although it began without one.
+#[tokio::test]
+async fn a_budget_that_is_made_while_a_run_works_holds() {
+    let lab = lab("").await;
+    lab.write(".openharness/payer.yaml", "turns:\n  - { when: { turn: 1 }, usage: { input: 10000, output: 5000 }, call: [{ tool: Bash, arguments: { command: \"touch begun; until [ -e go ]; do sleep 0.01; done\" } }] }\notherwise: { say: Two., usage: { input: 1, output: 1 }, call: [{ tool: Bash, arguments: { command: \"echo two >> made\" } }] }");
+    let id = lab.submit("please").await;
+    let begun = async {
+        while lab.read("begun").is_empty() && !lab.directory.path().join("begun").try_exists().unwrap() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let limit = async || {
+        lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(15_100)).await.unwrap();
+        lab.write("go", "");
+    };
+    let (grant, execution) = lab.execute_until(&RunControl::default(), begun, limit).await;
+    lab.leave(&grant, execution).await;
+    lab.drive().await;
+    // The question that follows the first answer was answered before anyone knew; the next one waits.
+    let run = lab.run(id).await;
+    assert_eq!(run.parked.map(|parked| parked.reason), Some(ParkReason::Budget), "{:?}", run.failure);
+    assert!(run.spent.model_calls <= 2, "{:?}", run.spent);
+}
+
+/// A provider that does not count is no reason to spend without end.
+#[tokio::test]
+async fn what_a_provider_does_not_count_is_estimated() {
+    let mut lab = lab("").await;
+    lab.write(".openharness/payer.yaml", "otherwise: { say: Again., usage: { input: 0, output: 0 }, call: [{ tool: Bash, arguments: { command: \"echo {{turn}}\" } }] }");
+    lab.budget = Some(tokens(4_000));
+    let id = lab.submit("please").await;
+    lab.drive().await;
+    let run = lab.run(id).await;
+    assert_eq!(run.parked.map(|parked| parked.reason), Some(ParkReason::Budget), "{:?}", run.failure);
+    let spent = run.budget.unwrap().spent.tokens;
+    assert!(spent > 1000 && spent == run.spent.usage.input_tokens + run.spent.usage.output_tokens, "{spent}");
+}
+
+/// Where something limits a run, an answer may be no longer than what was set aside for it.
+#[tokio::test]
+async fn answers_are_limited_to_what_is_held_for_them() {
+    let mut lab = Lab::new("otherwise: { say: hello }").await;
+    let free = lab.ask("please").await;
+    assert_eq!(lab.requests(free.id).await[0].parameters.max_tokens, None);
+    lab.budget = Some(tokens(100_000));
+    let limited = lab.ask("please").await;
+    assert!(lab.requests(limited.id).await[0].parameters.max_tokens.is_some());
 }

@@ -170,3 +170,62 @@ async fn a_long_result_is_kept_in_a_file() {
     assert!(lab.read(path).lines().count() > 2000);
     assert!(run.answer.unwrap().contains(path));
 }
+
+/// What one answer asks for can be more than the whole window.
+#[tokio::test]
+async fn results_that_are_longer_than_the_window_are_shortened() {
+    let calls: Vec<String> =
+        (0..4).map(|n| format!("{{ tool: Read, arguments: {{ file_path: long{n} }} }}")).collect();
+    let scenario = format!(
+        "turns:\n  - {{ when: {{ turn: 1 }}, call: [{}] }}\notherwise: {{ say: \"Read all.\" }}",
+        calls.join(", ")
+    );
+    let lab = lab(16_000, &scenario).await;
+    for n in 0..4 {
+        lab.write(&format!("long{n}"), &"A line of a long file.\n".repeat(1900));
+    }
+    let run = lab.ask("Read them.").await;
+    assert_eq!(
+        (run.state, run.answer.as_deref()),
+        (RunState::Completed, Some("Read all.")),
+        "{:?}",
+        run.failure
+    );
+    let last = lab.requests(run.id).await.pop().unwrap();
+    let size = size(&lab, &last).await;
+    assert!(size < 4 * 16_000, "{size} characters were sent");
+    let given = last.messages.iter().any(|sent| matches!(sent, Sent::Given { .. }));
+    assert!(given, "what was sent is recorded word for word");
+    let kept = lab
+        .transcript()
+        .await
+        .iter()
+        .filter(|line| line.starts_with("Read completed"))
+        .map(String::len)
+        .sum::<usize>();
+    assert!(kept > 4 * 35_000, "the transcript keeps it all");
+}
+
+#[tokio::test]
+async fn a_workspace_says_who_sums_up_and_whether() {
+    for (settings, model, fallback) in [
+        ("context: { model: fast }", Some("workspace/fast"), false),
+        ("context: { summarize: false }", None, true),
+    ] {
+        let lab = lab(6_000, &reader("say: \"I sum up myself.\"")).await;
+        lab.write_agent("policy: { max_steps: 60 }");
+        lab.write(".openharness/settings.yaml", &format!("default_agent: tested\n{settings}\n"));
+        lab.write_other("fast", "mode: subagent", "otherwise: { say: \"Quickly summed up.\" }");
+        let run = lab.ask("Read the book.").await;
+        assert_eq!(run.state, RunState::Completed, "{settings}: {:?}", run.failure);
+        let requests = lab.requests(run.id).await;
+        let summaries = requests.iter().filter(|it| it.purpose == Purpose::Summary);
+        let models: Vec<String> = summaries.map(|it| it.model.to_string()).collect();
+        assert_eq!(models.first().map(String::as_str), model, "{settings}");
+        assert!(models.iter().all(|it| Some(it.as_str()) == model), "{settings}: {models:?}");
+        let told = lab.transcript().await;
+        let has = |text: &str| told.iter().any(|line| line.contains(text));
+        assert_eq!(has("No model could sum this up"), fallback, "{settings}");
+        assert_eq!(has("Quickly summed up."), !fallback, "{settings}");
+    }
+}

@@ -140,3 +140,42 @@ async fn only_the_first_of_two_switches_counts_and_two_agents_end_their_dance() 
     );
     assert_eq!(run.outcomes.len(), 7);
 }
+
+/// The one who takes over has a smaller window, so what was said is summed up first. Whoever dies in between, it is the new one who goes on.
+#[tokio::test]
+async fn a_switch_is_not_forgotten_when_room_has_to_be_made() {
+    async fn start() -> Lab {
+        let lab = lab().await;
+        lab.write("program", &"A long line of an old program.\n".repeat(400));
+        lab.write(".openharness/builder.yaml", "conversations:\n  - { on: { system_contains: You sum up }, turns: [], otherwise: { say: So far so good. } }\notherwise: { say: Built. }");
+        lab.write(
+            ".openharness/models/builder.yaml",
+            "builder: { provider: scripted, name: ../builder.yaml, context_window: 3000, max_output_tokens: 200 }\n",
+        );
+        lab.write(
+            ".openharness/agents/builder.md",
+            "---\nmodel: workspace/builder\ntools: { native: [Read] }\n---\nYou build.\n",
+        );
+        lab
+    }
+    let whole = start().await;
+    let run = whole.ask("please").await;
+    assert_eq!(
+        (run.state, run.answer.as_deref()),
+        (RunState::Completed, Some("Built.")),
+        "{:?}",
+        run.failure
+    );
+    assert!(whole.transcript().await.iter().any(|line| line.contains("So far so good.")), "it was summed up");
+    let commits = whole.transport.published();
+    for commit in 1..=commits {
+        let lab = start().await;
+        let id = lab.submit("please").await;
+        assert!(lab.die_after(commit).await, "it was to die after commit {commit}");
+        let run = lab.execute().await;
+        assert_eq!(run.answer.as_deref(), Some("Built."), "after commit {commit}: {:?}", run.failure);
+        let agents: Vec<String> = lab.requests(id).await.into_iter().map(|request| request.agent).collect();
+        let first = agents.iter().position(|agent| agent == "builder").unwrap();
+        assert!(agents[first..].iter().all(|agent| agent == "builder"), "after commit {commit}: {agents:?}");
+    }
+}

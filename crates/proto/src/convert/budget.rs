@@ -1,7 +1,7 @@
 //! What runs cost, and how much they may.
 
 use remuda_domain::{
-    budget::{Budget, Limit, Total},
+    budget::{Amount, Budget, Limit, Total},
     error::Result,
 };
 
@@ -18,6 +18,17 @@ pub fn limit(field: &str, said: v1::Limit) -> Result<Limit> {
     let limit = Limit { tokens: said.tokens, micros: said.micros };
     limit.check(field)?;
     Ok(limit)
+}
+
+impl From<v1::Budget> for Budget {
+    fn from(budget: v1::Budget) -> Self {
+        let limit = budget.limit.unwrap_or_default();
+        Self {
+            limit: Limit { tokens: limit.tokens, micros: limit.micros },
+            spent: Amount { tokens: budget.spent_tokens, micros: budget.spent_micros },
+            reserved: Amount { tokens: budget.reserved_tokens, micros: budget.reserved_micros },
+        }
+    }
 }
 
 impl From<Budget> for v1::Budget {

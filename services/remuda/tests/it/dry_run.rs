@@ -7,10 +7,10 @@ use std::{
 };
 
 use remuda_proto::v1;
-use remuda_testkit::free_port;
+use remuda_testkit::{free_port, wait_for};
 use serde_json::Value;
 
-use crate::harness::{Dev, Done, temporary_directory, variables};
+use crate::harness::{Dev, Done, PATIENCE, temporary_directory, variables};
 
 const SCENARIO: &str = "otherwise: { say: \"You said: {{user}}\" }\n";
 
@@ -142,7 +142,7 @@ async fn what_keeps_a_run_from_working_is_told_with_how_to_mend_it() {
         (&["--agent", "nobody"][..], "no agent"),
         (&["--model", "nothing"], "no model"),
         (&["--model", "away"], "does not answer"),
-        (&["--model", "tiny"], "window only 16"),
+        (&["--model", "tiny"], "window of 16"),
         (&["--budget-cost", "1"], "no price"),
         (&["--budget-tokens", "10"], "more than the budget has"),
         (&["--backend", "local", "--image", "busybox:1"], "nowhere to execute"),
@@ -181,6 +181,21 @@ async fn it_foretells_the_tools_of_the_real_run_and_does_nothing_itself() {
     let offered: Vec<Value> = serde_json::from_str(&text).unwrap();
     let offered: BTreeSet<&str> = offered.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(texts(&dry["tools"]["offered"]), offered);
+
+    // What it says of the cost is what a run wants to have held.
+    let tokens = dry["budget"]["first_question"]["tokens"].as_u64().unwrap();
+    for (budget, state) in [(tokens, "completed"), (tokens - 1, "parked")] {
+        let budget = budget.to_string();
+        let flags = ["--deny", "webfetch", "--budget-tokens", &budget, "--json"];
+        let id = dev.cli.run(&[&["run", "hi", "--dir", dir, "--detach"], &flags[..]].concat()).await;
+        let id = id.documents().remove(0)["id"].as_str().unwrap().to_owned();
+        let settled = || async {
+            let run = dev.cli.one(&["runs", "show", &id]).await;
+            ["completed", "parked", "failed"].contains(&run["state"].as_str().unwrap()).then_some(run)
+        };
+        let run = wait_for("the run to come so far", PATIENCE, settled).await;
+        assert_eq!(run["state"], state, "{budget}: {run}");
+    }
 
     // A session that exists is looked at as it is.
     dev.cli.one(&["sessions", "set", "s1", "--mode", "plan"]).await;

@@ -75,9 +75,25 @@ async fn a_team_builds_what_was_asked_for_on_one_slot_and_on_a_cluster() {
     assert_eq!(split, embedded);
 }
 
-/// A workspace in which a lead delegates to workers who run a long command each.
-fn slow_team(directory: &Path) -> PathBuf {
-    let root = directory.join("slow");
+/// One worker process with one slot, on PostgreSQL and NATS: whoever waits for others holds nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_worker_with_one_slot_completes_a_tree_of_depth_3_and_width_10() {
+    let place = temporary_directory();
+    let last = "otherwise: { say: grown }\n";
+    let root = team(place.path(), 10, "policy: { max_concurrent_subagents: 10 }\n", last);
+    let mut cluster = Cluster::start(&nats_binaries().remove(0), 0).await;
+    cluster.workers.push(cluster.services.serve(&["worker"], &[("REMUDA_WORKER__SLOTS", "1")]).await);
+    let done = cluster.cli.run(&["run", "grow", "--session", "tree", "--dir", root.to_str().unwrap()]).await;
+    assert_eq!(done.code, 0, "{}", done.stderr);
+    assert_eq!(done.stdout.trim(), "done");
+    let runs = cluster.cli.json(&["runs", "list", "--limit", "500"]).await;
+    assert_eq!(runs.len(), 111);
+    assert!(runs.iter().all(|run| run["state"] == "completed"), "{runs:?}");
+}
+
+/// A workspace in which a lead delegates to diggers, and these to helpers, who play `last`.
+fn team(directory: &Path, width: usize, policy: &str, last: &str) -> PathBuf {
+    let root = directory.join("team");
     let write = |path: &str, text: &str| {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -93,21 +109,18 @@ fn slow_team(directory: &Path) -> PathBuf {
             &format!("{name}: {{ provider: scripted, name: ../{name}.yaml }}\n"),
         );
     };
-    agent("lead", "subagents: [digger]");
-    agent("digger", "mode: subagent\nsubagents: [helper]");
+    agent("lead", &format!("subagents: [digger]\n{policy}"));
+    agent("digger", &format!("mode: subagent\nsubagents: [helper]\n{policy}"));
     agent("helper", "mode: subagent");
     write(".openharness/settings.yaml", "default_agent: lead\n");
     let delegate = |to: &str| {
-        format!(
-            "turns:\n  - {{ when: {{ turn: 1 }}, call: [{{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}, {{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}] }}\notherwise: {{ say: dug }}\n"
-        )
+        let call = format!("{{ tool: SubAgent, arguments: {{ subagent_type: {to}, prompt: dig }} }}");
+        let calls = vec![call; width].join(", ");
+        format!("turns:\n  - {{ when: {{ turn: 1 }}, call: [{calls}] }}\notherwise: {{ say: done }}\n")
     };
     write(".openharness/lead.yaml", &delegate("digger"));
     write(".openharness/digger.yaml", &delegate("helper"));
-    write(
-        ".openharness/helper.yaml",
-        "turns:\n  - { when: { turn: 1 }, call: [{ tool: Bash, arguments: { command: \"sleep 600 & echo $! >> pids; wait\" } }] }\n",
-    );
+    write(".openharness/helper.yaml", last);
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     root
 }
@@ -115,7 +128,8 @@ fn slow_team(directory: &Path) -> PathBuf {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelling_the_root_leaves_no_run_alive_and_no_process_behind() {
     let place = temporary_directory();
-    let root = slow_team(place.path());
+    let last = "turns:\n  - { when: { turn: 1 }, call: [{ tool: Bash, arguments: { command: \"sleep 600 & echo $! >> pids; wait\" } }] }\n";
+    let root = team(place.path(), 2, "", last);
     let dev = Dev::start().await;
     let submitted =
         dev.cli.run(&["run", "dig", "--session", "dig", "--dir", root.to_str().unwrap(), "--detach"]).await;

@@ -5,6 +5,7 @@
 
 mod look;
 mod place;
+mod question;
 mod report;
 mod tell;
 

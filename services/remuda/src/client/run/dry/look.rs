@@ -4,48 +4,47 @@ use std::path::{Path, PathBuf};
 
 use remuda_config::Config;
 use remuda_domain::{
-    Code, Error,
     agent::AgentDefinition,
-    budget::{Amount, Limit},
+    budget::{Budget, Limit},
     error::Result,
     execution::{BackendKind, ExecutionChoice},
-    model::{ModelDefinition, Usage},
+    message::Part,
     permission::SessionPermissions,
 };
 use remuda_models::ToolSpec;
 use remuda_node::DEFAULT_TENANT;
 use remuda_proto::{convert, v1::submit_run_request::Input};
-use remuda_workspace::{Audience, Choice, Definitions, Severity, WorkspaceKind};
+use remuda_workspace::{Definitions, Severity, WorkspaceKind};
 
 use super::{
     place::Place,
-    report::{Answer, Budgeted, Chosen, Executes, ModelLook, Prompt, Report, Tools, Trouble},
+    question,
+    report::{Budgeted, Chosen, Executes, Report, Tools, Trouble},
 };
 use crate::{
     client::run::RunArgs,
-    models,
     output::Output,
     workspace::{self, check, rules::Rules},
 };
 
 /// The tool that reads skills.
-const SKILL: &str = "Skill";
-/// What a model is expected to say at most when nobody limits it.
-const EXPECTED_OUTPUT: u64 = 4096;
-const CHARS_PER_TOKEN: usize = 4;
+pub(super) const SKILL: &str = "Skill";
 
 /// What the command line, and the session if it exists, ask for.
 pub(super) struct Wanted {
     root: PathBuf,
     notes: Vec<String>,
     agent: Option<Chosen<String>>,
-    model: Option<Chosen<String>>,
+    pub(super) model: Option<Chosen<String>>,
     execution: ExecutionChoice,
     permissions: SessionPermissions,
-    budget: Option<Chosen<Limit>>,
-    message_chars: usize,
-    message_bytes: usize,
-    test_model: bool,
+    /// Of the run alone.
+    limit: Option<Limit>,
+    /// Of the session, which the run would spend from as well.
+    session_budget: Option<Budget>,
+    pub(super) message: Vec<Part>,
+    pub(super) message_bytes: usize,
+    pub(super) test_model: bool,
 }
 
 impl Wanted {
@@ -53,12 +52,12 @@ impl Wanted {
         let Place { root, session, mut notes } = place;
         let exists = session.is_some();
         let session = session.unwrap_or_default();
-        let (said_agent, text, bytes) = match input {
+        let (said_agent, message, message_bytes) = match input {
             Input::Message(message) => {
-                let images: usize = message.images.iter().map(|image| image.data.len()).sum();
-                (message.agent.clone(), message.text.chars().count(), message.text.len() + images)
+                let bytes = convert::message_bytes(message);
+                (message.agent.clone(), convert::message_input(message.clone())?.parts, bytes)
             }
-            Input::Tools(_) => (String::new(), 0, 0),
+            Input::Tools(_) => (String::new(), Vec::new(), 0),
         };
         if exists {
             notes.push("the session exists: what was said in it before is not counted here".to_owned());
@@ -67,13 +66,8 @@ impl Wanted {
             Some(said) => convert::session_permissions(said)?,
             None => convert::session_permissions(session.permissions.unwrap_or_default())?,
         };
-        let said = args.budget.into_request().map(|limit| Chosen { what: limit, why: "of this run" });
-        let has = session.budget.and_then(|budget| budget.limit);
-        let has = has.map(|limit| Chosen { what: limit, why: "of the session" });
-        let budget = match said.or(has) {
-            Some(Chosen { what, why }) => Some(Chosen { what: convert::limit("budget", what)?, why }),
-            None => None,
-        };
+        let limit = args.budget.into_request().map(|limit| convert::limit("budget", limit)).transpose()?;
+        let session_budget = session.budget.map(Budget::from);
         Ok(Self {
             root,
             notes,
@@ -82,9 +76,10 @@ impl Wanted {
                 .or(named(session.model, "the session was made with it")),
             execution: convert::execution_choice(args.execution.into_request().or(session.execution))?,
             permissions,
-            budget,
-            message_chars: text,
-            message_bytes: bytes,
+            limit,
+            session_budget,
+            message,
+            message_bytes,
             test_model: !args.no_model_test,
         })
     }
@@ -94,7 +89,7 @@ fn named(name: String, why: &'static str) -> Option<Chosen<String>> {
     (!name.is_empty()).then_some(Chosen { what: name, why })
 }
 
-fn blocking(what: impl Into<String>, mend: impl Into<String>) -> Trouble {
+pub(super) fn blocking(what: impl Into<String>, mend: impl Into<String>) -> Trouble {
     Trouble { blocks: true, what: what.into(), mend: mend.into() }
 }
 
@@ -133,7 +128,7 @@ pub(super) async fn look(wanted: &Wanted, config: &Config, output: Output) -> Re
     }
     problems(definitions, config, &mut report).await;
     if report.agent.is_some() {
-        question(definitions, wanted, config, output, &mut report).await?;
+        question::ask(definitions, wanted, config, output, &mut report).await;
     }
     // What keeps the run from working comes first.
     report.problems.sort_by_key(|problem| !problem.blocks);
@@ -170,10 +165,11 @@ fn execution(definitions: &Definitions, wanted: &Wanted, config: &Config, report
 }
 
 fn links(definitions: &Definitions, agent: &AgentDefinition, report: &mut Report) {
-    let mut usable = |names: &[String], what: &str| {
+    type Find<'a> = dyn Fn(&str) -> Result<&'a AgentDefinition> + 'a;
+    let mut usable = |names: &[String], what: &str, find: &Find<'_>| {
         let mut found = Vec::new();
         for name in names {
-            match definitions.agent(name) {
+            match find(name) {
                 Ok(target) => found.push(target.name.clone()),
                 Err(error) => report.problems.push(Trouble {
                     blocks: false,
@@ -184,8 +180,8 @@ fn links(definitions: &Definitions, agent: &AgentDefinition, report: &mut Report
         }
         found
     };
-    let switches = usable(&agent.switch, "switch to");
-    let delegates = usable(&agent.subagents, "delegate to");
+    let switches = usable(&agent.switch, "switch to", &|name| definitions.switch_target(agent, name));
+    let delegates = usable(&agent.subagents, "delegate to", &|name| definitions.delegate(agent, name));
     (report.switches, report.delegates) = (switches, delegates);
 }
 
@@ -219,25 +215,15 @@ fn rules_and_tools(
             .filter(|name| *name != "noop" && may_execute && !agent.has_tool(name))
             .map(str::to_owned)
             .collect(),
+        specs: Vec::new(),
     };
     if report.tools.offered.iter().any(|name| name == SKILL) {
         let skills = definitions.skills.keys().filter(|name| agent.has_skill(name));
         report.skills = skills.cloned().collect();
     }
-    let bytes = given.iter().filter(|tool| !hides(tool)).map(spec_bytes).sum();
-    report.prompt = Some(Prompt {
-        segments: Vec::new(),
-        system_bytes: 0,
-        tools_bytes: bytes,
-        message_bytes: wanted.message_bytes,
-        tokens: 0,
-    });
+    report.tools.specs = given.iter().filter(|tool| !hides(tool)).cloned().collect();
     report.rules = Some(rules);
     Ok(())
-}
-
-fn spec_bytes(tool: &ToolSpec) -> usize {
-    serde_json::to_string(tool).unwrap_or_default().len()
 }
 
 fn memory(definitions: &Definitions, root: &Path) -> Option<String> {
@@ -267,118 +253,10 @@ async fn problems(definitions: &Definitions, config: &Config, report: &mut Repor
     }
 }
 
-/// The model, the prompt, and what asking it may cost.
-async fn question(
-    definitions: &Definitions,
-    wanted: &Wanted,
-    config: &Config,
-    output: Output,
-    report: &mut Report,
-) -> Result<()> {
-    let Some(Chosen { what: agent, .. }) = &report.agent else { return Ok(()) };
-    let default = Some(config.platform.default_model.as_str()).filter(|model| !model.is_empty());
-    let named = wanted.model.as_ref().map(|model| model.what.as_str());
-    let Choice { model, parameters } = match definitions.choose_model(agent, named, default) {
-        Ok(choice) => choice,
-        Err(error) => {
-            let mend = model_mend(&error);
-            report.problems.push(blocking(format!("no model would be asked: {}", error.message()), mend));
-            return Ok(());
-        }
-    };
-    let why = match (&wanted.model, &agent.model, default) {
-        (Some(model), ..) => model.why,
-        (None, Some(_), _) => "the agent wants it",
-        (None, None, Some(_)) => "it is platform.default_model",
-        (None, None, None) => "there is no other",
-    };
-    let reads_skills = report.tools.offered.iter().any(|name| name == SKILL);
-    let audience = Audience { agent, model, reads_skills, today: chrono::Utc::now() };
-    let segments = definitions.prompt_segments(&audience);
-    let system = definitions.system_prompt(&audience);
-    let prompt = report.prompt.get_or_insert(Prompt {
-        segments: Vec::new(),
-        system_bytes: 0,
-        tools_bytes: 0,
-        message_bytes: wanted.message_bytes,
-        tokens: 0,
-    });
-    prompt.segments = segments.iter().map(|(segment, text)| (segment.as_str(), text.len())).collect();
-    prompt.system_bytes = system.len();
-    let chars = system.chars().count() + prompt.tools_bytes + wanted.message_chars;
-    prompt.tokens = u64::try_from(chars.div_ceil(CHARS_PER_TOKEN)).unwrap_or(u64::MAX);
-    let tokens = prompt.tokens;
-    let window = model.context_window.unwrap_or(config.context.window.into());
-    if tokens >= window {
-        let what = format!("the prompt has about {tokens} tokens, and the model's window only {window}");
-        report
-            .problems
-            .push(blocking(what, "shorten AGENTS.md and the agent's prompt, or use another model"));
-    }
-    let max_tokens = parameters.or(model.parameters).max_tokens.map(u64::from);
-    let usage = Usage {
-        input_tokens: tokens,
-        output_tokens: max_tokens.or(model.max_output_tokens).unwrap_or(EXPECTED_OUTPUT),
-        ..Usage::default()
-    };
-    let amount = Amount {
-        tokens: usage.input_tokens + usage.output_tokens,
-        micros: model.price.map_or(0, |price| price.of(&usage)),
-    };
-    report.budget.first = Some((amount, model.price.is_some()));
-    affordable(amount, model, report);
-    let answer = if wanted.test_model { ask(model, config, output, report).await } else { Answer::NotAsked };
-    report.model = Some(ModelLook { model: model.clone(), why, answer, window });
-    Ok(())
-}
-
-fn model_mend(error: &Error) -> String {
-    match error.code() {
-        Code::MissingModel => {
-            "describe one in .openharness/models/*.yaml (see `remuda models --help`), or name one with --model".to_owned()
-        }
-        _ => "`remuda models list` shows which there are".to_owned(),
-    }
-}
-
-fn affordable(amount: Amount, model: &ModelDefinition, report: &mut Report) {
-    let limit = report.budget.limit;
-    if limit.micros.is_some() && model.price.is_none() {
-        let what = format!("the budget is in money, and {} has no price", model.reference);
-        let mend = "give the model a price (`price: {input: 3, output: 15}`, dollars for a million tokens), or limit tokens";
-        report.problems.push(blocking(what, mend));
-    } else if !limit.allows(amount) {
-        let what = format!(
-            "the first question may need {} tokens, more than the budget has: the run would wait for it at once",
-            amount.tokens
-        );
-        report.problems.push(blocking(what, "raise the budget, or give the model a smaller max_tokens"));
-    }
-}
-
-async fn ask(model: &ModelDefinition, config: &Config, output: Output, report: &mut Report) -> Answer {
-    match models::answers(model, config, output).await {
-        Ok(took) => Answer::Answered(took),
-        Err(error) => {
-            let mend = match error.code() {
-                Code::ModelKeyRefused => {
-                    "is the variable that holds its key set, on this machine and on the workers?".to_owned()
-                }
-                _ => format!(
-                    "`remuda models test {} --dir {}` shows more",
-                    model.reference,
-                    report.root.display()
-                ),
-            };
-            report.problems.push(blocking(format!("{} does not answer: {error}", model.reference), mend));
-            Answer::Silent
-        }
-    }
-}
-
 fn budget(wanted: &Wanted, config: &Config) -> Budgeted {
-    match &wanted.budget {
-        Some(Chosen { what, why }) => Budgeted { limit: *what, of: why, first: None },
-        None => Budgeted { limit: config.budget.limit(), of: "of every run that says nothing", first: None },
-    }
+    let (limit, of) = match wanted.limit {
+        Some(limit) => (limit, "of this run"),
+        None => (config.budget.limit(), "of every run that says nothing"),
+    };
+    Budgeted { limit, of, session: wanted.session_budget, first: None }
 }

@@ -4,10 +4,11 @@ use std::{path::PathBuf, time::Duration};
 
 use remuda_domain::{
     agent::AgentDefinition,
-    budget::{Amount, Limit},
+    budget::{Amount, Budget, Limit},
     execution::ExecutionPolicy,
     model::ModelDefinition,
 };
+use remuda_models::ToolSpec;
 
 use crate::workspace::rules::Rules;
 
@@ -71,6 +72,8 @@ pub(super) struct Tools {
     pub(super) hidden: Vec<String>,
     /// The agent does not have them.
     pub(super) disallowed: Vec<String>,
+    /// What models are told of those that are offered.
+    pub(super) specs: Vec<ToolSpec>,
 }
 
 /// How long the first question is.
@@ -87,6 +90,8 @@ pub(super) struct Prompt {
 pub(super) struct Budgeted {
     pub(super) limit: Limit,
     pub(super) of: &'static str,
+    /// What the session has besides.
+    pub(super) session: Option<Budget>,
     /// What the first question may cost at most; money only if the model has a price.
     pub(super) first: Option<(Amount, bool)>,
 }

@@ -151,6 +151,16 @@ fn budget_words(report: &Report) -> String {
         Some(limit) => format!("{limit}, {}", budget.of),
         None => "no limit".to_owned(),
     };
+    if let Some(session) = budget.session
+        && let Some(limit) = limit_words(session.limit)
+    {
+        let spent = Limit {
+            tokens: Some(session.spent.tokens),
+            micros: session.limit.micros.map(|_| session.spent.micros),
+        };
+        let spent = limit_words(spent).unwrap_or_default();
+        words.push_str(&format!("; the session has {limit} and spent {spent}"));
+    }
     if let Some((amount, priced)) = budget.first {
         words.push_str(&format!("; the first question may take {} tokens", count(amount.tokens)));
         if priced {
@@ -249,6 +259,7 @@ fn to_json(report: &Report) -> Value {
         "budget": {
             "limit": report.budget.limit,
             "of": report.budget.of,
+            "session": report.budget.session,
             "first_question": report.budget.first.map(|(amount, priced)| json!({
                 "tokens": amount.tokens,
                 "micros": priced.then_some(amount.micros),
