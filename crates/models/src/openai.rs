@@ -109,6 +109,9 @@ mod tests {
             headers: Default::default(),
             parameters: Default::default(),
             metadata: Default::default(),
+            context_window: None,
+            max_output_tokens: None,
+            price: None,
         }
     }
 

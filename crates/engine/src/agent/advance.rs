@@ -125,8 +125,8 @@ impl AgentRun<'_> {
             (self.scene.unattended == Unattended::Fail && is(Code::ApprovalUnattended))
                 || (on_expiry == OnExpiry::Fail && is(Code::ApprovalExpired))
         };
-        let failures = self.slots.iter().filter_map(|slot| slot.outcome.as_ref()?.failure.as_ref());
-        failures.filter(is_fatal).next().cloned()
+        let mut failures = self.slots.iter().filter_map(|slot| slot.outcome.as_ref()?.failure.as_ref());
+        failures.find(is_fatal).cloned()
     }
 
     /// Lets an approved call begin, unless what was approved is something else.

@@ -94,8 +94,12 @@ impl From<Usage> for v1::Usage {
 #[cfg(test)]
 mod tests {
     use remuda_domain::{
-        MessageId, StepId, Timestamp, content::ContentHash, message::Part, model::ModelParameters,
-        step::Sent, tool::CallStatus,
+        MessageId, StepId, Timestamp,
+        content::ContentHash,
+        message::Part,
+        model::ModelParameters,
+        step::{Purpose, Sent},
+        tool::CallStatus,
     };
 
     use super::*;
@@ -113,6 +117,9 @@ mod tests {
             tools: ContentHash::of("tools"),
             messages: vec![Sent::Stored { first: message, last: message, count: 1 }],
             concluding: false,
+            purpose: Purpose::Answer,
+            reported: Vec::new(),
+            cleared: None,
         };
         let work = StepWork::ModelCall { request: Box::new(request), outcome: outcome.map(Box::new) };
         let at = Timestamp::UNIX_EPOCH;
