@@ -6,17 +6,17 @@ trap 'rm -f "$sample"' EXIT
 printf 'one two three\nfour five\n' > "$sample"
 
 check() {
-    expected=$1
-    shift
-    found=$(sh count.sh "$@" 2>/dev/null)
+    what=$1 expected=$2
+    shift 2
+    found=$(sh count.sh "$@" "$sample" 2>/dev/null)
     if [ "$found" = "$expected" ]; then
-        echo "ok: count.sh $1"
+        echo "ok: $what"
     else
-        echo "FAILED: count.sh $1: expected $expected, found $found"
+        echo "FAILED: $what: expected $expected, found $found"
         failed=$((failed + 1))
     fi
 }
 
-check 5 "$sample"
-check 2 -l "$sample"
+check words 5
+check lines 2 -l
 echo "$failed failed"

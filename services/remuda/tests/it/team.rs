@@ -137,7 +137,7 @@ async fn cancelling_the_root_leaves_no_run_alive_and_no_process_behind() {
     let file = root.join("pids").to_str().unwrap().to_owned();
     // Both diggers delegate twice: four commands.
     wait_for("the commands", PATIENCE, || std::future::ready(pids(&file).len() == 4)).await;
-    let cancelled = dev.cli.run(&["runs", "cancel", &run]).await;
+    let cancelled = dev.cli.run(&["cancel", &run]).await;
     assert_eq!(cancelled.code, 0, "{}", cancelled.stderr);
     let client = dev.client();
     assert_eq!(state(&finished(&client, &run).await), RunState::Cancelled);
