@@ -16,6 +16,8 @@ use crate::{
 
 /// Pieces that overtook the news that their message is being said.
 const MAX_EARLY: usize = 1024;
+/// The tool that sends helpers.
+const DELEGATE: &str = "SubAgent";
 
 /// Something to show.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,11 +101,11 @@ impl Live {
     pub(crate) fn event(&mut self, event: &v1::Event) -> Vec<Piece> {
         if event.run_id != self.run {
             let told = self.helpers.event(event);
-            return self.others(told.lines, told.waits);
+            return self.helpers_say(told.lines, told.waits);
         }
         let data = json::embedded(&event.data);
         if let Some(told) = self.helpers.about(event, &data) {
-            return self.others(told.lines, told.waits);
+            return self.helpers_say(told.lines, told.waits);
         }
         if let Some(news) = news(event, &data, &self.run) {
             self.resumes = news.waits && event.r#type == "run.parked";
@@ -132,6 +134,15 @@ impl Live {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// What helpers do stands beneath the call that sent them, and above its result.
+    fn helpers_say(&mut self, lines: Vec<Line>, waits: bool) -> Vec<Piece> {
+        let sends = |call: &String| self.calls.get(call).is_some_and(|(tool, _)| tool == DELEGATE);
+        let sender = self.last_call.clone().filter(sends);
+        let pieces = self.others(lines, waits);
+        self.last_call = self.last_call.take().or(sender);
+        pieces
     }
 
     /// Lines about what others do, or have to.
@@ -221,8 +232,12 @@ impl Live {
         let id = data["call"].as_str().unwrap_or_default();
         let (tool, detail) = self.known(id, data);
         self.activity = format!("{tool} {detail}").trim_end().to_owned();
-        self.last_call = Some(id.to_owned());
         self.calls.insert(id.to_owned(), (tool.clone(), detail.clone()));
+        // Of several at once each is shown with its result.
+        if self.calls.len() > 1 {
+            return Vec::new();
+        }
+        self.last_call = Some(id.to_owned());
         vec![Piece::Call { tool, detail }]
     }
 

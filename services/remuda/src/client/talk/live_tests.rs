@@ -109,9 +109,9 @@ fn results_name_their_call_unless_they_stand_beneath_it() {
     let started = |live: &mut Live, id: &str| {
         live.event(&event("tool.started", &json!({ "call": id, "tool": "Bash" })))
     };
-    assert_eq!(started(&mut live, "t1"), [Piece::Call { tool: "Bash".into(), detail: "make".into() }]);
+    assert_eq!(started(&mut live, "t1"), [], "of several each is shown with its result");
     assert_eq!(live.activity(), "Bash make");
-    started(&mut live, "t2");
+    assert_eq!(started(&mut live, "t2"), []);
     let ended = |live: &mut Live, id: &str| {
         let outcome = json!({ "id": id, "tool": "Bash", "status": "completed", "output": { "exit_code": 0 }, "duration_ms": 1 });
         match live.event(&event("tool.completed", &outcome)).remove(0) {
@@ -122,7 +122,7 @@ fn results_name_their_call_unless_they_stand_beneath_it() {
     let named = |detail: &str| (Some(("Bash".to_owned(), detail.to_owned())), "exit code 0".to_owned());
     assert_eq!(ended(&mut live, "t1"), named("make"));
     assert_eq!(ended(&mut live, "t2"), named("make test"));
-    started(&mut live, "t3");
+    assert_eq!(started(&mut live, "t3"), [Piece::Call { tool: "Bash".into(), detail: String::new() }]);
     assert_eq!(ended(&mut live, "t3").0, None);
     assert_eq!(live.tally().steps, 3);
 }
@@ -148,10 +148,17 @@ fn tokens_are_counted() {
 #[test]
 fn helpers_stand_between_what_the_agent_says() {
     let mut live = Live::of("root");
+    let parts = json!([{ "type": "tool_use", "call": { "id": "t1", "tool": "SubAgent", "arguments": {} } }]);
+    live.event(&v1::Event {
+        run_id: "root".into(),
+        ..event("message.completed", &json!({ "message": "m0", "role": "assistant", "parts": parts }))
+    });
     let of = |run: &str, name: &str, data: &Value| v1::Event { run_id: run.into(), ..event(name, data) };
     let begun =
         json!({ "call": "t1", "session": "ses_1", "run": "run_a", "agent": "review", "description": "look" });
     let facts = |text: &str| [Piece::Facts(vec![(Some(Style::Dim), text.to_owned())])];
+    let call = Piece::Call { tool: "SubAgent".into(), detail: String::new() };
+    assert_eq!(live.event(&of("root", "tool.started", &json!({ "call": "t1", "tool": "SubAgent" }))), [call]);
     assert_eq!(live.event(&of("root", "subagent.started", &begun)), facts("  ▸ review: look"));
     assert_eq!(live.event(&of("root", "run.parked", &json!({ "reason": "children" }))), []);
     let asked = json!({ "message": "m1", "agent": "review", "model": "platform/m" });
@@ -165,6 +172,9 @@ fn helpers_stand_between_what_the_agent_says() {
     assert_eq!(live.event(&of("root", "subagent.ended", &over)), []);
     assert_eq!(live.event(&of("root", "run.resumed", &Value::Null)), []);
     assert_eq!(live.tally(), Tally::default());
+    let outcome = json!({ "id": "t1", "tool": "SubAgent", "status": "completed", "output": { "result": "fine" }, "duration_ms": 1 });
+    let result = live.event(&of("root", "tool.completed", &outcome));
+    assert!(matches!(&result[..], [Piece::Result { call: None, .. }]), "beneath the call: {result:?}");
 }
 
 #[test]
