@@ -29,6 +29,10 @@ pub(crate) struct Script {
     /// Where relative paths begin is not known.
     pub(crate) changes_directory: bool,
     overflow: bool,
+    /// A number is computed, which may run what a variable holds.
+    computes: bool,
+    /// There is a text that runs commands when it is computed.
+    loaded: bool,
     /// How often something was read twice.
     rewinds: usize,
     /// How often the reader went on after it was lost.
@@ -52,6 +56,15 @@ impl Word {
     /// Written without quotes or anything else that the shell acts on, as only such a word can be one of its own.
     fn plain(&self) -> bool {
         self.text == self.raw
+    }
+
+    /// Certainly one word when it is run: what is not quoted may become none or several.
+    fn single(&self) -> bool {
+        let quotes = self.raw.matches('"').count() == 2 && self.raw.ends_with('"');
+        let before = self.raw.split_once('"').map_or("", |(before, _)| before);
+        // `"$@"` and `"${a[@]}"` are as many words as there are.
+        self.literal()
+            || (quotes && !before.contains(['$', '`', '*', '?', '[', '{']) && !self.raw.contains('@'))
     }
 }
 
@@ -139,6 +152,9 @@ pub(crate) fn read(script: &str) -> Script {
     run::scan(script, 0, false, &mut found);
     if found.overflow {
         found.commands.push(Command::whole(script, "it has too many commands to be judged"));
+    }
+    if found.computes && found.loaded {
+        found.commands.push(Command::whole(script, "it computes with a text that may hold commands"));
     }
     if found.commands.is_empty() {
         // Only variables, tests or comments.

@@ -8,13 +8,13 @@ use remuda_domain::permission::PermissionAction;
 
 use crate::{bash, of_workspace};
 
-const NO_RM: &str = "deny rm *";
+pub(crate) const NO_RM: &str = "deny rm *";
 /// Only what is listed.
 const ONLY_GIT: &str = "deny *, allow git *, allow ls *";
 
-type Row = (&'static str, &'static str, PermissionAction);
+pub(crate) type Row = (&'static str, &'static str, PermissionAction);
 
-fn check(rows: &[Row]) {
+pub(crate) fn check(rows: &[Row]) {
     let mut wrong = Vec::new();
     for (command, rules, expected) in rows {
         let verdict = bash(&of_workspace(rules), command);
