@@ -56,9 +56,9 @@ pub(crate) fn like(command: &Command) -> Option<PermissionRule> {
     rule("bash", format!("{} *", prefix.join(" ")))
 }
 
-/// Allows just this.
+/// Allows just this. There is no way to write a pattern that means a `*` and nothing else.
 pub(crate) fn exact(permission: &str, text: &str) -> Option<PermissionRule> {
-    rule(permission, text.to_owned())
+    rule(permission, text.to_owned()).filter(|_| !text.contains(['*', '?']))
 }
 
 /// Allows the other pages of a site.

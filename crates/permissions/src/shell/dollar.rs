@@ -81,7 +81,7 @@ impl Reader<'_> {
         if written.ends_with("@P") {
             // Runs the substitutions in a value.
             let script = format!("${{{written}}}");
-            self.found.push(Command::whole(&script, "it runs what a variable holds"));
+            self.found.push(Command::whole(&script, run::VARIABLE));
         }
         self.push_value(&written, text);
         Ok(())

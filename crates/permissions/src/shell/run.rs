@@ -12,9 +12,10 @@ use crate::wildcard::ANY;
 
 const NESTED: &str = "it is nested too deeply to be judged";
 const UNREADABLE: &str = "it cannot be read";
-const PROGRAM: &str = "what it runs cannot be told";
-const CHANGES_OTHERS: &str = "it changes what other commands do";
-const PARTLY: &str = "a part of what it runs cannot be told";
+pub(super) const PROGRAM: &str = "what it runs cannot be told";
+pub(super) const CHANGES_OTHERS: &str = "it changes what other commands do";
+pub(super) const VARIABLE: &str = "it runs what a variable holds";
+pub(super) const PARTLY: &str = "a part of what it runs cannot be told";
 
 /// How often the reader goes on after it was lost, in all of a script.
 const MAX_RESUMED: usize = 50;

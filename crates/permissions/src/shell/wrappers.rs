@@ -32,8 +32,8 @@ pub(super) enum Part {
 }
 
 const UNSURE: &str = "where the command in it begins cannot be told";
-const SHELL: &str = "it starts a shell";
-const FROM_INPUT: &str = "it runs what it reads";
+pub(super) const SHELL: &str = "it starts a shell";
+pub(super) const FROM_INPUT: &str = "it runs what it reads";
 const ELSEWHERE: &str = "it runs what stands elsewhere";
 const FOREIGN: &str = "it is read by a shell of another kind";
 const CHANGES_OTHERS: &str = "it changes what other commands do";
