@@ -89,6 +89,12 @@ impl Reader<'_> {
 
     /// An index and a place in a value are computed, and so is what a name stands for.
     fn computes(&mut self, written: &str, inside: &str) -> Found {
+        // `${name:=value}` sets a variable.
+        let name = written.split(|next: char| !(next.is_ascii_alphanumeric() || next == '_')).next();
+        let matters = written.starts_with('!') || name.is_some_and(known::computes_others);
+        if matters && written.contains('=') {
+            return Err(Lost);
+        }
         let index = written.find('[').map(|at| &written[at..]);
         let place = written.find(':').map(|at| &written[at..]);
         let place = place.filter(|place| !place[1..].starts_with(['-', '=', '+', '?']));

@@ -4,6 +4,7 @@ use super::{
     Found, Lost, MAX_COMMANDS, Redirection, Word, assignment,
     cursor::{Input, Reader, Simple},
 };
+use crate::wildcard::ANY;
 
 /// Where a list ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +174,7 @@ impl Reader<'_> {
             return Ok(());
         }
         // Bash expands such a target twice.
-        if operator.contains('&') && target.text.contains(['$', '`']) {
+        if operator == ">&" && target.text.contains(['$', '`', ANY]) {
             return Err(Lost);
         }
         if is_input {

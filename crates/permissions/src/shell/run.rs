@@ -83,7 +83,10 @@ fn take(simple: Simple, bodies: &[String], place: Place, found: &mut Script) {
     for word in assignments.iter().filter(|word| !(reads && word.raw.starts_with("IFS="))) {
         set(word, place.depth, found);
         found.loaded |= known::substitutes(&word.text);
-        found.computes |= word.raw.split('=').next().is_some_and(|target| target.contains('['));
+        // Some of the shell's own variables, such as `RANDOM`, are numbers.
+        let computed =
+            |target: &str| target.contains('[') || !target.contains(|next: char| next.is_lowercase());
+        found.computes |= word.raw.split('=').next().is_some_and(computed);
     }
     if words.is_empty() {
         return;

@@ -51,6 +51,9 @@ fn variables_that_are_set_in_other_ways() {
             "echo $((PATH=1)) $[ 1 ]; ls",
             "echo $[PATH=1]; ls",
             "echo ${a[PATH=1]}; ls",
+            ": ${BASH_CMDS[ls]:=/bin/rm}; ls x",
+            ": ${PATH=/tmp}; ls x",
+            "y=BASH_CMDS[ls]; : ${!y:=/bin/rm}; ls x",
             "read PATH <<< /tmp; ls",
             "read -r \"$X\" <<< /tmp; ls",
             "mapfile -t PATH <<< /tmp; ls",
@@ -168,6 +171,8 @@ fn texts_that_are_computed() {
             "f() { (( $1 )); }; f 'a[$(rm x)]'",
             "b=('a[$(rm x)]'); echo $((b))",
             "declare -i y; y='a[$(rm x)]'",
+            "y='a[$(rm x)]'; RANDOM=$y",
+            "y='a[$(rm x)]'; OPTIND=y",
             "echo ${a['$(rm x)']}",
             "echo ${a[\"\\$(rm x)\"]}",
             "echo ${a[\\$(rm x)]}",
@@ -204,11 +209,23 @@ fn other_readings() {
             "a[ <<E ]\necho x\nE",
             "ls >&'$(rm x)'",
             "ls >&'`rm x`'",
+            "y='$(rm x)'; ls >&\"$y\"",
+            "ls >&1${y:-'`rm x`'}",
             "sh -c 'ls &> f'",
             "sh -c 'eval \"[[ a || $(echo rm x) ]]\"'",
             "sh -c \"echo \\$'\\\\'; echo x #'\"",
         ],
         Ask,
     );
-    all(&["bash -c 'ls &> f'", "ls >&2 2>&1", "echo $'a\\tb'", "[[ $# -gt 1 ]]", "echo a[0] b[$i]"], Allow);
+    all(
+        &[
+            "ls &> \"$log\"",
+            "bash -c 'ls &> f'",
+            "ls >&2 2>&1",
+            "echo $'a\\tb'",
+            "[[ $# -gt 1 ]]",
+            "echo a[0] b[$i]",
+        ],
+        Allow,
+    );
 }
