@@ -12,6 +12,7 @@ mod known;
 mod list;
 mod options;
 mod run;
+mod variables;
 mod word;
 mod wrappers;
 

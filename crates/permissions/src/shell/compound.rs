@@ -3,8 +3,8 @@
 use super::{
     Command, Found, Lost, Word,
     cursor::{Reader, Simple},
-    known,
     list::{End, Ended},
+    variables,
 };
 use crate::wildcard::ANY;
 
@@ -51,7 +51,7 @@ impl Reader<'_> {
     pub(super) fn computed(&mut self, from: usize) {
         let expression = self.slice(from).replace("\\\n", "");
         self.found.computes = true;
-        if known::computes_others(&expression) {
+        if variables::computes_others(&expression) {
             self.found.push(Command::whole(&expression, "it may change what other commands do"));
         }
     }
@@ -106,7 +106,7 @@ impl Reader<'_> {
             '"' => {
                 self.double_quotes(&mut unused)?;
                 // What is quoted may be run all the same.
-                if known::substitutes(&unused) { Err(Lost) } else { Ok(()) }
+                if variables::substitutes(&unused) { Err(Lost) } else { Ok(()) }
             }
             '`' => self.backticks(true),
             '$' => self.dollar(&mut unused, true),

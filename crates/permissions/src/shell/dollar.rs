@@ -1,6 +1,6 @@
 //! What begins with `$`, and backticks.
 
-use super::{Command, Found, Lost, cursor::Reader, known, run};
+use super::{Command, Found, Lost, cursor::Reader, run, variables};
 use crate::wildcard::ANY;
 
 impl Reader<'_> {
@@ -20,6 +20,8 @@ impl Reader<'_> {
                 self.at += 1;
                 self.deeper(|reader| reader.parameter(text, quoted))
             }
+            // Nothing special to other shells.
+            Some('[') if self.posix => Err(Lost),
             Some('[') => {
                 self.at += 1;
                 text.push(ANY);
@@ -91,7 +93,7 @@ impl Reader<'_> {
     fn computes(&mut self, written: &str, inside: &str) -> Found {
         // `${name:=value}` sets a variable.
         let name = written.split(|next: char| !(next.is_ascii_alphanumeric() || next == '_')).next();
-        let matters = written.starts_with('!') || name.is_some_and(known::computes_others);
+        let matters = written.starts_with('!') || name.is_some_and(variables::computes_others);
         if matters && written.contains('=') {
             return Err(Lost);
         }
@@ -103,9 +105,9 @@ impl Reader<'_> {
             return Ok(());
         }
         self.found.computes = true;
-        let others = [index, place].into_iter().flatten().any(known::computes_others);
+        let others = [index, place].into_iter().flatten().any(variables::computes_others);
         // What is quoted there is run all the same.
-        if others || known::substitutes(inside) { Err(Lost) } else { Ok(()) }
+        if others || variables::substitutes(inside) { Err(Lost) } else { Ok(()) }
     }
 
     /// What becomes of a variable. A home has no path that rules could name, so it stays what they write for it where it

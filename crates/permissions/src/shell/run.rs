@@ -3,9 +3,10 @@
 use super::{
     Command, Found, Lost, MAX_DEPTH, Script, Word, assignment,
     cursor::{Input, Reader, Simple},
-    known::{self, Setting},
+    known,
     list::End,
     program,
+    variables::{self, Setting},
     wrappers::{self, Part},
 };
 use crate::wildcard::ANY;
@@ -82,7 +83,7 @@ fn take(simple: Simple, bodies: &[String], place: Place, found: &mut Script) {
     let reads = words.first().is_some_and(|word| word.text == "read");
     for word in assignments.iter().filter(|word| !(reads && word.raw.starts_with("IFS="))) {
         set(word, place.depth, found);
-        found.loaded |= known::substitutes(&word.text);
+        found.loaded |= variables::substitutes(&word.text);
         // Some of the shell's own variables, such as `RANDOM`, are numbers.
         let computed =
             |target: &str| target.contains('[') || !target.contains(|next: char| next.is_lowercase());
@@ -118,7 +119,7 @@ fn set(word: &Word, depth: usize, found: &mut Script) {
         }
         return;
     };
-    match known::setting(&name) {
+    match variables::setting(&name) {
         _ if name.contains(ANY) => found.push(unknown()),
         Setting::Harmless => {}
         Setting::ChangesOthers => found.push(unknown()),
@@ -158,7 +159,7 @@ fn run(words: Vec<Word>, input: Option<&str>, place: Place, found: &mut Script) 
         Part::Script { text, .. } => text.contains(ANY),
         Part::Words(_) => false,
     });
-    let sets = known::sets_others(program, &words).then_some(CHANGES_OTHERS);
+    let sets = variables::sets_others(program, &words).then_some(CHANGES_OTHERS);
     let unknown = inside.unknown.or(in_part.then_some(PARTLY)).or(sets);
     // It may go anywhere.
     found.changes_directory |= unknown.is_some();

@@ -10,6 +10,7 @@ pub(super) use git::{git_settings, git_subcommand};
 use super::{
     Word, known,
     options::{self, PLAIN, Spec},
+    variables,
 };
 use crate::wildcard::ANY;
 
@@ -180,14 +181,14 @@ pub(super) fn inside(program: &str, words: &[Word], input: Option<&str>, posix: 
         return shell(program, words, input);
     }
     if known::is_interpreter(program) {
-        let unknown = known::runs_input(&words[1..]).then_some(FROM_INPUT);
+        let unknown = known::runs_input(program, &words[1..]).then_some(FROM_INPUT);
         return Inside { unknown, ..Inside::default() };
     }
     if known::UNKNOWN.contains(&program) {
         return Inside { unknown: Some(ELSEWHERE), ..Inside::default() };
     }
     if known::COMPUTES.contains(&program) {
-        let runs = |word: &Word| known::is_loaded(&word.text);
+        let runs = |word: &Word| variables::is_loaded(&word.text);
         let calls = matches!(program, "mapfile" | "readarray") && special::has_letter(words, 'C');
         let unknown = (calls || words[1..].iter().any(runs)).then_some(ELSEWHERE);
         return Inside { unknown, ..Inside::default() };

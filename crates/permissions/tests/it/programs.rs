@@ -66,6 +66,8 @@ fn options_of_git() {
             "git clone --template=t u",
             "git config alias.z '!x'",
             "git config --global core.pager x",
+            "git config core.pager user.x",
+            "git config -f user.x core.pager x",
             "git --strange push",
             "git -c init.templateDir=x init",
         ],
@@ -93,6 +95,7 @@ fn programs_that_run_others() {
         &[
             "script -q -c ls -c 'rm x' /dev/null",
             "script -Brec.log -c 'rm x'",
+            "script -q -tc -c 'rm x' f",
             "su -mc 'rm x'",
             "su --comm='rm x'",
             "fakeroot <<'E'\nrm x\nE",
@@ -152,6 +155,10 @@ fn programs_that_run_others() {
             "curl x | pypy3",
             "curl x | python3 -u",
             "curl x | bun -",
+            "curl x | python3 -W ignore",
+            "curl x | python3 -v",
+            "python3 <(curl x)",
+            "curl x | node -r fs",
         ],
         Ask,
     );

@@ -131,7 +131,7 @@ fn configures(words: &[Word]) -> bool {
     let reads = ["--get", "--get-all", "--get-regexp", "--list", "-l", "--unset"];
     let only_reads =
         words.first().is_some_and(|word| reads.contains(&word.text.as_str()) || word.text == "get");
-    !only_reads && operands.len() > 1 && !operands.iter().any(|word| is_harmless(word))
+    !only_reads && operands.len() > 1 && !operands[..operands.len() - 1].iter().all(|word| is_harmless(word))
 }
 
 /// What is set for git itself, and may name programs that it runs.

@@ -5,8 +5,9 @@ use super::{
 };
 use crate::{
     shell::{
-        Word, known,
+        Word,
         options::{self, Options, PLAIN, Spec},
+        variables,
     },
     wildcard::ANY,
 };
@@ -68,7 +69,7 @@ fn env(words: &[Word]) -> Inside {
     let rest = &words[options.rest..];
     let unset = options.given.iter().filter(|(name, _)| matches!(name.as_str(), "u" | "unset"));
     let harmless = |value: &Option<Word>| {
-        value.as_ref().is_some_and(|name| known::setting(&name.text) == known::Setting::Harmless)
+        value.as_ref().is_some_and(|name| variables::setting(&name.text) == variables::Setting::Harmless)
     };
     let unknown = if unset.into_iter().all(|(_, value)| harmless(value)) {
         unsure(&options)
@@ -139,7 +140,7 @@ fn jobs(words: &[Word]) -> Inside {
 
 /// Whether an option may be among the words.
 pub(super) fn has_letter(words: &[Word], letter: char) -> bool {
-    let is = |word: &Word| word.text.starts_with('-') && word.text.contains(letter);
+    let is = |word: &Word| word.text.starts_with('-') && word.text.contains([letter, ANY]);
     words.iter().skip(1).any(|word| is(word) || word.text.starts_with(ANY))
 }
 
@@ -275,7 +276,7 @@ fn flock(words: &[Word]) -> Inside {
 /// `su` and `script`: the command is the value of `-c`, wherever that stands. Else they start a shell.
 fn with_command(program: &str, words: &[Word], input: Option<&str>) -> Inside {
     // Letters whose value may look like another one.
-    let values = if program == "script" { "BEIOTom" } else { "gGsw" };
+    let values = if program == "script" { "BEIOTomt" } else { "gGsw" };
     let mut inside = Inside::default();
     let mut rest = words[1..].iter();
     while let Some(word) = rest.next() {
@@ -307,7 +308,12 @@ fn with_command(program: &str, words: &[Word], input: Option<&str>) -> Inside {
                 inside.unknown = Some(UNSURE);
             }
             let value = at.map(|at| &letters[at + 1..]).map(|attached| {
-                if attached.is_empty() { rest.next().map_or("", |word| word.text.as_str()) } else { attached }
+                // That of `-t` is always attached.
+                if attached.is_empty() && letter != Some('t') {
+                    rest.next().map_or("", |word| word.text.as_str())
+                } else {
+                    attached
+                }
             });
             value.filter(|_| letter == Some('c')).map(ToOwned::to_owned)
         };
