@@ -30,6 +30,7 @@ fn always_makes_the_question_unnecessary() {
         (everything, "Bash", json!({ "command": "ls > out" }), vec!["bash:ls *", "edit:out"]),
         (everything, "Bash", json!({ "command": "ls > $OUT" }), vec!["bash:ls *", "edit:$OUT"]),
         (everything, "Bash", json!({ "command": "$X y" }), vec![]),
+        (everything, "Bash", json!({ "command": "npx tsc" }), vec!["bash:npx tsc", "bash:tsc *"]),
         (everything, "Bash", json!({ "command": "ls *" }), vec!["bash:ls *"]),
         (everything, "Bash", json!({ "command": "ls > *" }), vec![]),
         (everything, "Write", json!({ "file_path": "a*" }), vec![]),

@@ -37,6 +37,7 @@ fn other_machines() {
             "rsync -av a b",
             "scp -P 22 a host:b",
             "scp -o StrictHostKeyChecking=no a host:b",
+            "scp -oIdentityFile=DSrm a host:b",
         ],
         Allow,
     );

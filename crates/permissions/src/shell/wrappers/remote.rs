@@ -54,9 +54,9 @@ pub(super) fn copy(program: &str, words: &[Word]) -> Inside {
         return Inside { parts: shells.chain(there.map(|path| script(path.text))).collect(), unknown: None };
     }
     let mut inside = settings(options_with_values(rest, "o", &[]).iter());
-    let programs = options_with_values(rest, if program == "sftp" { "SD" } else { "SDo" }, &[]);
-    let programs = programs.into_iter().filter(|value| !value.text.contains('='));
-    inside.parts.extend(programs.map(|program| script(program.text)));
+    let others: Vec<Word> = rest.iter().filter(|word| !word.text.starts_with("-o")).cloned().collect();
+    let programs = options_with_values(&others, "SD", &[]);
+    inside.parts.extend(programs.into_iter().map(|program| script(program.text)));
     inside
 }
 
