@@ -265,6 +265,11 @@ fn shell(program: &str, words: &[Word], input: Option<&str>) -> Inside {
     match (operand, input) {
         (Some(operand), _) if command => {
             inside.parts.push(script(&operand.text));
+            // Some shells go on with their input.
+            if from_input {
+                inside.parts.extend(input.map(script));
+                inside.unknown = Some(FROM_INPUT);
+            }
             if known::FOREIGN.contains(&program) {
                 inside.unknown = Some(FOREIGN);
             }

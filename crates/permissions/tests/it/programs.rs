@@ -138,6 +138,7 @@ fn programs_that_run_others() {
     all(
         &[
             "su -s /bin/x root",
+            "su root -c -p x",
             "fakeroot",
             "npx -c 'x'",
             "docker run --entrypoint x i y",

@@ -145,6 +145,7 @@ fn what_a_shell_reads() {
         &[
             "echo rm x | sh 3<<E\nls\nE",
             "echo rm x | sh 3<<< ls",
+            "echo rm x | sh -s -c ls",
             "echo rm x | sh <<E 0<&3\nls\nE",
             "sh /dev/fd/3 3< <(echo rm x) <<E\nls\nE",
             "echo rm x | bash //dev/stdin",
@@ -153,7 +154,15 @@ fn what_a_shell_reads() {
         ],
         Ask,
     );
-    all(&["sh 0<<E\nrm x\nE", "sh 3<<A 0<<< 'rm x'\nls\nA", "bash /dev/fd/0 <<< 'rm x'"], Deny);
+    all(
+        &[
+            "sh -s -c ls <<< 'rm x'",
+            "sh 0<<E\nrm x\nE",
+            "sh 3<<A 0<<< 'rm x'\nls\nA",
+            "bash /dev/fd/0 <<< 'rm x'",
+        ],
+        Deny,
+    );
     all(&["bash <<'E'\nls\nE", "cat 3<<E\nrm x\nE", "sh dev/x; sh ./proc"], Allow);
 }
 

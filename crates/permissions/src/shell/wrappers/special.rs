@@ -317,6 +317,10 @@ fn with_command(program: &str, words: &[Word], input: Option<&str>) -> Inside {
             });
             value.filter(|_| letter == Some('c')).map(ToOwned::to_owned)
         };
+        // The shell takes such a command as an option, and the next word as the command.
+        if found.as_ref().is_some_and(|found| found.starts_with(['-', '+'])) {
+            inside.unknown = Some(UNSURE);
+        }
         inside.parts.extend(found.map(|found| script(found, true)));
     }
     match input {
