@@ -32,10 +32,70 @@ const ARITY: [(&[&str], usize); 20] = [
 ];
 
 /// Their first word says nothing about what is done.
-const SAYS_NOTHING: [&str; 34] = [
-    "sudo", "doas", "su", "env", "bash", "sh", "dash", "zsh", "ksh", "eval", "exec", "xargs", "find", "ssh",
-    "python", "python3", "perl", "ruby", "node", "nohup", "nice", "timeout", "time", "watch", "parallel",
-    "command", "busybox", "chroot", "flock", "strace", "script", "trap", "alias", "setsid",
+const SAYS_NOTHING: [&str; 63] = [
+    "sudo",
+    "doas",
+    "su",
+    "env",
+    "bash",
+    "sh",
+    "dash",
+    "zsh",
+    "ksh",
+    "eval",
+    "exec",
+    "xargs",
+    "find",
+    "ssh",
+    "python",
+    "python3",
+    "perl",
+    "ruby",
+    "node",
+    "nohup",
+    "nice",
+    "timeout",
+    "time",
+    "watch",
+    "parallel",
+    "command",
+    "busybox",
+    "chroot",
+    "flock",
+    "strace",
+    "script",
+    "trap",
+    "alias",
+    "setsid",
+    "npx",
+    "bunx",
+    "pnpx",
+    "uvx",
+    "fakeroot",
+    "unshare",
+    "nsenter",
+    "setarch",
+    "linux32",
+    "linux64",
+    "prlimit",
+    "choom",
+    "sg",
+    "systemd-run",
+    "chronic",
+    "unbuffer",
+    "hyperfine",
+    "tmux",
+    "screen",
+    "fish",
+    "csh",
+    "tcsh",
+    "yash",
+    "pwsh",
+    "ionice",
+    "taskset",
+    "stdbuf",
+    "builtin",
+    "hash",
 ];
 
 /// Allows a command with other arguments.
@@ -56,9 +116,9 @@ pub(crate) fn like(command: &Command) -> Option<PermissionRule> {
     rule("bash", format!("{} *", prefix.join(" ")))
 }
 
-/// Allows just this.
+/// Allows just this. There is no way to write a pattern that means a `*` and nothing else.
 pub(crate) fn exact(permission: &str, text: &str) -> Option<PermissionRule> {
-    rule(permission, text.to_owned())
+    rule(permission, text.to_owned()).filter(|_| !text.contains(['*', '?']))
 }
 
 /// Allows the other pages of a site.

@@ -13,17 +13,18 @@ const CREDENTIAL_DIRECTORIES: [&str; 8] = [
     ".password-store",
     ".local/share/keyrings",
 ];
-const CREDENTIAL_FILES: [&str; 9] = [
+const CREDENTIAL_FILES: [&str; 8] = [
     ".kube/config",
     ".docker/config.json",
     ".netrc",
     ".pgpass",
     ".git-credentials",
-    ".npmrc",
     ".pypirc",
     ".cargo/credentials.toml",
     ".config/containers/auth.json",
 ];
+/// Credentials beneath a home, and settings elsewhere.
+const OF_PROJECTS: &str = ".npmrc";
 const CREDENTIALS_OF_SYSTEM: [&str; 4] = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private"];
 
 pub(crate) fn rules() -> Vec<PermissionRule> {
@@ -46,8 +47,14 @@ pub(crate) fn rules() -> Vec<PermissionRule> {
             rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)));
         }
     }
+    // Projects have one too, mostly without secrets.
+    let homes = ["~", "/root", "/home/*", "/Users/*"].map(|home| (format!("{home}/{OF_PROJECTS}"), Deny));
+    let asked = (format!("*/{OF_PROJECTS}"), Ask);
+    for (pattern, action) in [asked].into_iter().chain(homes).chain([(OF_PROJECTS.to_owned(), Ask)]) {
+        rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), action)));
+    }
     // What a command does with a path is not known, so it is only asked about.
-    for place in CREDENTIAL_DIRECTORIES.iter().chain(&CREDENTIAL_FILES) {
+    for place in CREDENTIAL_DIRECTORIES.iter().chain(&CREDENTIAL_FILES).chain([&OF_PROJECTS]) {
         for pattern in [format!("* {place}"), format!("*/{place}")] {
             let patterns = [format!("{pattern}/*"), format!("{pattern} *")];
             rules.extend(patterns.map(|pattern| PermissionRule::new("bash", pattern, Ask)));

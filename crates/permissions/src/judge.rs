@@ -32,7 +32,7 @@ pub(crate) fn judge(rules: &Ruleset, mode: PermissionMode, root: &str, call: &As
         let pattern = shortened(&pattern);
         return Verdict::Deny(Denial { permission: permission_of(call.tool).to_owned(), pattern, why });
     }
-    let findings: Vec<_> = subjects.iter().map(|subject| (subject, decide(rules, subject))).collect();
+    let findings: Vec<_> = subjects.iter().map(|subject| (subject, decide(rules, mode, subject))).collect();
     if let Some((subject, finding)) = findings.iter().find(|(_, it)| it.action == PermissionAction::Deny) {
         return Verdict::Deny(Denial {
             permission: subject.permission.to_owned(),
@@ -41,9 +41,7 @@ pub(crate) fn judge(rules: &Ruleset, mode: PermissionMode, root: &str, call: &As
         });
     }
     let asked: Vec<_> = findings.iter().filter(|(_, it)| it.action == PermissionAction::Ask).collect();
-    let Some((first, finding)) = asked.first().filter(|_| mode != PermissionMode::FullAuto) else {
-        return Verdict::Allow;
-    };
+    let Some((first, finding)) = asked.first() else { return Verdict::Allow };
     let mut patterns: Vec<String> = Vec::new();
     for (subject, _) in &asked {
         let shown = shortened(&subject.shown);
@@ -52,17 +50,38 @@ pub(crate) fn judge(rules: &Ruleset, mode: PermissionMode, root: &str, call: &As
         }
     }
     let permission = permission_of(call.tool).to_owned();
-    let always = always(rules, &asked, &subjects);
+    let always = always(rules, mode, &asked, &subjects);
     Verdict::Ask(Ask { permission, patterns, always, why: why(first, finding) })
 }
 
 /// The strictest of what all rules say and what the locked ones say on their own.
-fn decide<'a>(rules: &'a Ruleset, subject: &Subject<'_>) -> Finding<'a> {
+fn decide<'a>(rules: &'a Ruleset, mode: PermissionMode, subject: &Subject<'_>) -> Finding<'a> {
     let nothing = Finding { action: PermissionAction::Ask, rule: None, doubtful: false };
     let mut parts = rules.parts();
     let whole = parts.next().and_then(|all| last_that_fits(all, subject)).unwrap_or(nothing);
-    let locked = parts.filter_map(|locked| last_that_fits(locked, subject));
+    let whole = if mode == PermissionMode::FullAuto { unasked(whole) } else { whole };
+    let locked = parts.filter_map(|locked| last_that_fits(locked, subject)).map(|finding| match mode {
+        // Nothing makes that milder, and a mode is no exception.
+        PermissionMode::FullAuto if !denies_maybe(&finding) => finding,
+        PermissionMode::FullAuto => unasked(finding),
+        PermissionMode::Default | PermissionMode::Plan => finding,
+    });
     locked.fold(whole, |strictest, next| if next.action > strictest.action { next } else { strictest })
+}
+
+/// It may be something that a rule denies.
+fn denies_maybe(finding: &Finding<'_>) -> bool {
+    finding.doubtful && finding.rule.is_some_and(|(_, rule)| rule.action == PermissionAction::Deny)
+}
+
+/// What becomes of a finding where nobody is asked: it is allowed, unless it may be denied.
+fn unasked<'a>(finding: Finding<'a>) -> Finding<'a> {
+    let action = match finding.action {
+        PermissionAction::Ask if denies_maybe(&finding) => PermissionAction::Deny,
+        PermissionAction::Ask => PermissionAction::Allow,
+        action => action,
+    };
+    Finding { action, ..finding }
 }
 
 fn last_that_fits<'a>(
@@ -72,7 +91,7 @@ fn last_that_fits<'a>(
     let mut doubt: Option<(Layer, &PermissionRule)> = None;
     let doubtful = |doubt| Finding { action: PermissionAction::Ask, rule: Some(doubt), doubtful: true };
     for (layer, rule) in rules.rev().filter(|(_, rule)| concerns(rule, subject.permission, subject.tool)) {
-        if subject.fits(rule) {
+        if subject.fits(layer, rule) {
             let stricter = doubt.filter(|(_, doubt)| doubt.action > rule.action);
             let certain = Finding { action: rule.action, rule: Some((layer, rule)), doubtful: false };
             return Some(stricter.map_or(certain, doubtful));
@@ -80,7 +99,7 @@ fn last_that_fits<'a>(
         // The built-in rules are about what is named, not about what may be meant.
         let counts = layer != Layer::Default
             && rule.action > doubt.map_or(PermissionAction::Allow, |(_, doubt)| doubt.action);
-        if counts && subject.may_fit(rule) {
+        if counts && subject.may_fit(layer, rule) {
             doubt = Some((layer, rule));
         }
     }
@@ -95,6 +114,7 @@ pub(crate) fn concerns(rule: &PermissionRule, permission: &str, tool: Option<&st
 /// The rules that would allow what is asked about, if rules of a session can.
 fn always(
     rules: &Ruleset,
+    mode: PermissionMode,
     asked: &[&(&Subject<'_>, Finding<'_>)],
     subjects: &[Subject<'_>],
 ) -> Vec<PermissionRule> {
@@ -103,7 +123,7 @@ fn always(
         let [like, only] = &subject.always;
         // One credential or one doubt should not open the way to all others.
         let careful = finding.doubtful || finding.rule.is_some_and(|(layer, _)| layer == Layer::Default);
-        let rule = if careful { only.as_ref().or(like.as_ref()) } else { like.as_ref().or(only.as_ref()) };
+        let rule = if careful { only.as_ref() } else { like.as_ref().or(only.as_ref()) };
         match rule {
             Some(rule) if offered.contains(rule) => {}
             Some(rule) if offered.len() < MAX_PATTERNS => offered.push(rule.clone()),
@@ -111,7 +131,7 @@ fn always(
         }
     }
     let then = rules.clone().with(Layer::Session, offered.iter().cloned());
-    let helps = subjects.iter().all(|subject| decide(&then, subject).action == PermissionAction::Allow);
+    let helps = subjects.iter().all(|subject| decide(&then, mode, subject).action == PermissionAction::Allow);
     if helps { offered } else { Vec::new() }
 }
 

@@ -63,7 +63,7 @@ fn relative_to(root: &[&str], path: &[&str]) -> String {
 }
 
 /// A relative path whose root is not known.
-fn lexical(path: &str) -> String {
+pub(crate) fn lexical(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {

@@ -28,7 +28,8 @@ pub(crate) fn forbids(call: &Asked<'_>, script: Option<&Script>) -> Option<(Stri
 }
 
 /// Programs that change nothing whatever they are given.
-const READ: [&str; 40] = [
+const READ: [&str; 41] = [
+    ":",
     "ls",
     "cat",
     "head",
@@ -75,8 +76,8 @@ const READ: [&str; 40] = [
 const RUN: [&str; 4] = ["xargs", "timeout", "nice", "command"];
 
 /// Sub-commands of git that change nothing in a workspace.
-const GIT: [&str; 9] =
-    ["status", "log", "diff", "show", "blame", "ls-files", "ls-tree", "rev-parse", "describe"];
+const GIT: [&str; 10] =
+    ["status", "log", "diff", "show", "blame", "grep", "ls-files", "ls-tree", "rev-parse", "describe"];
 
 fn only_reads(command: &Command) -> bool {
     let Some(program) = command.program() else { return false };
@@ -113,12 +114,56 @@ fn only_reads(command: &Command) -> bool {
             };
             certain && !options.iter().any(writes)
         }
-        "git" => {
-            let writes =
-                |option: &&str| ["--ou", "--ext", "--textc"].iter().any(|begin| option.starts_with(begin));
-            let at = options.iter().position(|option| *option != "--no-pager").unwrap_or(options.len());
-            certain && options.get(at).is_some_and(|name| GIT.contains(name)) && !options.iter().any(writes)
+        "uniq" => {
+            // A second one is written to.
+            let files = options.iter().filter(|option| !option.starts_with('-')).count();
+            certain && files <= 1 && !options.contains(&"-") && !options.contains(&"--")
         }
+        "date" => certain && only_tells_date(&options),
+        "file" => certain && !has_option(&options, 'C', "--c"),
+        "tree" => certain && !has_option(&options, 'o', "--o") && !has_option(&options, 'R', "--o"),
+        "git" => certain && git_reads(&options),
         _ => false,
     }
+}
+
+/// Whether an option is given by its letter or by how its name begins.
+fn has_option(options: &[&str], letter: char, long: &str) -> bool {
+    options.iter().any(|option| {
+        let short = option.starts_with('-') && !option.starts_with("--") && option.contains(letter);
+        short || option.starts_with(long)
+    })
+}
+
+/// A word that is neither an option nor a format sets the clock.
+fn only_tells_date(options: &[&str]) -> bool {
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        match *option {
+            "-u" | "-R" | "--utc" => {}
+            "-d" => drop(rest.next()),
+            option
+                if ["+", "-I", "--date=", "--iso-8601", "--rfc-"]
+                    .iter()
+                    .any(|begin| option.starts_with(begin)) => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn git_reads(options: &[&str]) -> bool {
+    let mut at = 0;
+    while let Some(option) = options.get(at) {
+        at += match *option {
+            "--no-pager" => 1,
+            "-C" => 2,
+            _ => break,
+        };
+    }
+    let Some((name, rest)) = options.get(at..).and_then(<[_]>::split_first) else { return false };
+    let writes = |option: &&str| ["--ou", "--ext", "--textc"].iter().any(|begin| option.starts_with(begin));
+    // It opens what it finds in a program.
+    let opens = *name == "grep" && (has_option(rest, 'O', "--op") || rest.contains(&"--o"));
+    GIT.contains(name) && !opens && !rest.iter().any(writes)
 }

@@ -12,10 +12,11 @@ mod known;
 mod list;
 mod options;
 mod run;
+mod variables;
 mod word;
 mod wrappers;
 
-use crate::wildcard::ANY;
+use crate::{path, wildcard::ANY};
 
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_DEPTH: usize = 32;
@@ -29,6 +30,10 @@ pub(crate) struct Script {
     /// Where relative paths begin is not known.
     pub(crate) changes_directory: bool,
     overflow: bool,
+    /// A number is computed, which may run what a variable holds.
+    computes: bool,
+    /// There is a text that runs commands when it is computed.
+    loaded: bool,
     /// How often something was read twice.
     rewinds: usize,
     /// How often the reader went on after it was lost.
@@ -52,6 +57,15 @@ impl Word {
     /// Written without quotes or anything else that the shell acts on, as only such a word can be one of its own.
     fn plain(&self) -> bool {
         self.text == self.raw
+    }
+
+    /// Certainly one word when it is run: what is not quoted may become none or several.
+    fn single(&self) -> bool {
+        let quotes = self.raw.matches('"').count() == 2 && self.raw.ends_with('"');
+        let before = self.raw.split_once('"').map_or("", |(before, _)| before);
+        // `"$@"` and `"${a[@]}"` are as many words as there are.
+        self.literal()
+            || (quotes && !before.contains(['$', '`', '*', '?', '[', '{']) && !self.raw.contains('@'))
     }
 }
 
@@ -102,7 +116,30 @@ impl Command {
         if at > 1 {
             also.push((join(&self.words[at..]), false));
         }
+        let normal: Vec<String> = self.words.iter().map(normal).collect();
+        if normal.iter().zip(&self.words).any(|(normal, word)| *normal != word.text) {
+            also.push((normal.join(" "), false));
+        }
         also
+    }
+
+    /// The text for rules about paths: those are words of their own, and mean nothing to commands that only print.
+    pub(crate) fn named(&self) -> String {
+        if let Some(program @ ("echo" | "printf")) = self.program() {
+            return program.to_owned();
+        }
+        // A blank within a word ends no path.
+        let words = self.words.iter().map(|word| normal(word).replace([' ', '\t', '\n'], "\u{a0}"));
+        if self.words.is_empty() { self.text.clone() } else { words.collect::<Vec<_>>().join(" ") }
+    }
+
+    /// Whether its text will mean the same the next time: it neither runs what it reads nor what a variable holds.
+    pub(crate) fn says_what_it_does(&self) -> bool {
+        let Some(reason) = self.unknown else { return true };
+        let literal = self.words.iter().all(Word::literal);
+        let opens = [run::PROGRAM, run::PARTLY, run::VARIABLE, wrappers::FROM_INPUT, wrappers::SHELL]
+            .contains(&reason);
+        !opens && (literal || reason == run::CHANGES_OTHERS)
     }
 
     /// The program without its directory, if that can be told.
@@ -114,6 +151,17 @@ impl Command {
 fn program(words: &[Word]) -> Option<&str> {
     let first = words.first().filter(|word| word.literal())?;
     Some(first.text.rsplit_once('/').map_or(first.text.as_str(), |(_, name)| name))
+}
+
+/// A word that may be a path, without what says nothing in it.
+fn normal(word: &Word) -> String {
+    let text = word.text.as_str();
+    let strange = ["//", "/./", "/../"].iter().any(|part| text.contains(part)) && !text.contains("://");
+    if !strange || !word.literal() {
+        return text.to_owned();
+    }
+    let path = path::lexical(text);
+    if text.starts_with('/') { format!("/{}", path.trim_start_matches("../")) } else { path }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +187,9 @@ pub(crate) fn read(script: &str) -> Script {
     run::scan(script, 0, false, &mut found);
     if found.overflow {
         found.commands.push(Command::whole(script, "it has too many commands to be judged"));
+    }
+    if found.computes && found.loaded {
+        found.commands.push(Command::whole(script, "it computes with a text that may hold commands"));
     }
     if found.commands.is_empty() {
         // Only variables, tests or comments.

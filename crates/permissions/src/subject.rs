@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     always,
+    layer::Layer,
     names::permission_of,
     path,
     shell::{self, Redirection, Script},
@@ -32,6 +33,15 @@ pub(crate) struct Subject<'a> {
 struct Form {
     text: String,
     allows: Allows,
+    by: By,
+}
+
+/// Whose rules look at a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Everyone,
+    Builtin,
+    Others,
 }
 
 /// How well a rule that allows something must know a text. Others only have to fit.
@@ -45,12 +55,16 @@ enum Allows {
 
 impl From<String> for Form {
     fn from(text: String) -> Self {
-        Self { text, allows: Allows::ByPattern }
+        Self { text, allows: Allows::ByPattern, by: By::Everyone }
     }
 }
 
 impl Form {
-    fn counts(&self, rule: &PermissionRule) -> bool {
+    fn counts(&self, layer: Layer, rule: &PermissionRule) -> bool {
+        let other = if layer == Layer::Default { By::Others } else { By::Builtin };
+        if self.by == other {
+            return false;
+        }
         let enough = match self.allows {
             Allows::ByPattern => true,
             Allows::AsAWhole => rule.pattern == self.text,
@@ -88,20 +102,20 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether a rule certainly fits.
-    pub(crate) fn fits(&self, rule: &PermissionRule) -> bool {
-        self.any(rule, fits)
+    pub(crate) fn fits(&self, layer: Layer, rule: &PermissionRule) -> bool {
+        self.any(layer, rule, fits)
     }
 
     /// Whether a rule may fit, for all that can be told.
-    pub(crate) fn may_fit(&self, rule: &PermissionRule) -> bool {
-        self.unknown.is_some() || self.any(rule, may_fit)
+    pub(crate) fn may_fit(&self, layer: Layer, rule: &PermissionRule) -> bool {
+        self.unknown.is_some() || self.any(layer, rule, may_fit)
     }
 
-    fn any(&self, rule: &PermissionRule, fits: fn(&str, &str) -> bool) -> bool {
+    fn any(&self, layer: Layer, rule: &PermissionRule, fits: fn(&str, &str) -> bool) -> bool {
         let pattern = if self.is_path { path::pattern(&rule.pattern) } else { &rule.pattern };
         let home = (pattern.contains("$HOME") || pattern.contains("${HOME}"))
             .then(|| pattern.replace("${HOME}", "~").replace("$HOME", "~"));
-        self.forms.iter().filter(|form| form.counts(rule)).any(|form| {
+        self.forms.iter().filter(|form| form.counts(layer, rule)).any(|form| {
             fits(pattern, &form.text) || home.as_ref().is_some_and(|pattern| fits(pattern, &form.text))
         })
     }
@@ -119,12 +133,26 @@ pub(crate) fn of<'a>(root: &str, call: &Asked<'a>) -> (Vec<Subject<'a>>, Option<
         "Read" | "Write" | "Edit" => {
             Subject::path(permission, Some(tool), root, argument(&["file_path"]).unwrap_or(unknown))
         }
-        "Grep" | "Glob" => Subject::path(permission, Some(tool), root, argument(&["path"]).unwrap_or(".")),
+        "Grep" | "Glob" => {
+            let path = argument(&["path"]).unwrap_or(".");
+            let mut subject = Subject::path(permission, Some(tool), root, path);
+            // Where it looks may be said there as well, which can be forbidden but allows nothing: it only narrows.
+            let filter = if tool == "Grep" { argument(&["glob"]) } else { argument(&["pattern"]) };
+            if let Some(filter) = filter.filter(|filter| !filter.starts_with('!')) {
+                let forms = path::forms(root, &format!("{path}/{filter}")).into_iter();
+                subject.forms.extend(forms.map(|text| Form {
+                    text,
+                    allows: Allows::Never,
+                    by: By::Everyone,
+                }));
+            }
+            subject
+        }
         "WebFetch" => text(&["url"]),
         "WebSearch" => text(&["query"]),
         "Skill" => text(&["skill", "name"]),
-        "SubAgent" => text(&["subagent_type"]),
-        "AgentSwitch" => text(&["agent"]),
+        "SubAgent" => text(&["subagent_type", "agent"]),
+        "AgentSwitch" => text(&["agent", "to"]),
         "Bash" => {
             let script = shell::read(argument(&["command"]).unwrap_or(unknown));
             return (of_script(root, &script), Some(script));
@@ -145,19 +173,22 @@ pub(crate) fn of<'a>(root: &str, call: &Asked<'a>) -> (Vec<Subject<'a>>, Option<
 fn of_script<'a>(root: &str, script: &Script) -> Vec<Subject<'a>> {
     let mut subjects = Vec::new();
     for command in &script.commands {
-        let mut forms = vec![Form::from(command.text.clone())];
+        let mut forms = vec![Form { by: By::Others, ..Form::from(command.text.clone()) }];
         if command.raw != command.text {
             let allows = if command.words.is_empty() { Allows::AsAWhole } else { Allows::ByPattern };
-            forms.push(Form { text: command.raw.clone(), allows });
+            forms.push(Form { text: command.raw.clone(), allows, by: By::Others });
         }
         forms.extend(command.also().into_iter().map(|(text, same)| {
             let allows = if same { Allows::ByPattern } else { Allows::Never };
-            Form { text, allows }
+            Form { text, allows, by: By::Others }
         }));
+        // The built-in rules are about paths, which are words.
+        forms.push(Form { by: By::Builtin, ..Form::from(command.named()) });
         let tool = Some("Bash");
         let mut subject = Subject::new("bash", tool, command.raw.clone(), forms);
         subject.unknown = command.unknown;
-        subject.always = [always::like(command), always::exact("bash", &command.raw)];
+        let only = always::exact("bash", &command.raw).filter(|_| command.says_what_it_does());
+        subject.always = [always::like(command), only];
         subjects.push(subject);
     }
     for Redirection { target, reads, writes } in &script.redirections {

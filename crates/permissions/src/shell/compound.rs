@@ -1,10 +1,12 @@
 //! What is larger than a simple command: groups, loops, choices, functions, tests, arithmetic.
 
 use super::{
-    Found, Lost,
+    Command, Found, Lost, Word,
     cursor::{Reader, Simple},
     list::{End, Ended},
+    variables,
 };
+use crate::wildcard::ANY;
 
 impl Reader<'_> {
     /// A subshell, arithmetic, or the definition of a function.
@@ -35,6 +37,7 @@ impl Reader<'_> {
         }
         let ended = self.deeper(|reader| reader.arithmetic(in_word));
         if matches!(ended, Ok(true)) {
+            self.computed(start.at);
             return Ok(true);
         }
         // Lost in what may be no arithmetic: what is in it is judged as commands as well. And bash takes the text of a
@@ -42,6 +45,15 @@ impl Reader<'_> {
         self.doubtful |= ended.is_err() || self.slice(start.at).contains("<<");
         self.rewind(&start)?;
         Ok(false)
+    }
+
+    /// Notes what an expression does beside its substitutions.
+    pub(super) fn computed(&mut self, from: usize) {
+        let expression = self.slice(from).replace("\\\n", "");
+        self.found.computes = true;
+        if variables::computes_others(&expression) {
+            self.found.push(Command::whole(&expression, "it may change what other commands do"));
+        }
     }
 
     /// Up to `))`. Commands are only in its substitutions.
@@ -71,11 +83,12 @@ impl Reader<'_> {
 
     /// `$[…]`, the older form.
     pub(super) fn bracket_arithmetic(&mut self) -> Found {
-        let mut open = 0_usize;
+        let (mut open, start) = (0_usize, self.at);
         loop {
             match self.peek().ok_or(Lost)? {
                 '[' => open += 1,
                 ']' if open == 0 => {
+                    self.computed(start);
                     self.at += 1;
                     return Ok(());
                 }
@@ -90,13 +103,16 @@ impl Reader<'_> {
     fn in_expression(&mut self) -> Found {
         let mut unused = String::new();
         match self.peek().ok_or(Lost)? {
-            '"' => self.double_quotes(&mut unused),
+            '"' => {
+                self.double_quotes(&mut unused)?;
+                // What is quoted may be run all the same.
+                if variables::substitutes(&unused) { Err(Lost) } else { Ok(()) }
+            }
             '`' => self.backticks(true),
             '$' => self.dollar(&mut unused, true),
             '\\' => {
                 self.at += 1;
-                self.take_raw();
-                Ok(())
+                if matches!(self.take_raw(), Some('$' | '`')) { Err(Lost) } else { Ok(()) }
             }
             _ => {
                 self.at += 1;
@@ -111,7 +127,9 @@ impl Reader<'_> {
         if self.ahead("((") {
             return if self.arithmetic_if(false)? { Ok(()) } else { Err(Lost) };
         }
-        self.word()?;
+        let name = self.word()?.raw;
+        let sets = Word { text: format!("{name}={ANY}"), raw: format!("{name}=…") };
+        self.finish(&mut Simple { assignments: vec![sets], ..Simple::default() })?;
         loop {
             self.skip_blanks();
             let before = self.at;
@@ -194,7 +212,7 @@ impl Reader<'_> {
 
     /// Drops the name that may stand before something larger than a simple command.
     pub(super) fn coproc(&mut self) -> Found {
-        const BEGINS: [&str; 9] = ["{", "if", "for", "while", "until", "case", "select", "[[", "time"];
+        const BEGINS: [&str; 8] = ["{", "if", "for", "while", "until", "case", "select", "[["];
         self.skip_blanks();
         if matches!(self.peek(), None | Some('\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')')) {
             return Ok(());
@@ -217,17 +235,21 @@ impl Reader<'_> {
 
     /// `[[` up to `]]`. Commands are only in its substitutions.
     pub(super) fn test(&mut self) -> Found {
+        const COMPUTES: [&str; 8] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"];
         loop {
             self.skip_blanks();
             match self.peek().ok_or(Lost)? {
                 '\n' => self.line_break()?,
-                ';' => return Err(Lost),
+                // A comment, unless it is a part of an expression.
+                ';' | '#' => return Err(Lost),
                 '(' | ')' | '&' | '|' => self.at += 1,
                 '<' | '>' if !self.at_process() => self.at += 1,
                 _ => {
-                    if self.word()?.raw == "]]" {
+                    let word = self.word()?;
+                    if word.raw == "]]" {
                         return Ok(());
                     }
+                    self.found.computes |= COMPUTES.contains(&word.raw.as_str());
                 }
             }
         }

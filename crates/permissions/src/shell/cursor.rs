@@ -35,6 +35,8 @@ pub(super) struct Simple {
     pub(super) assignments: Vec<Word>,
     pub(super) words: Vec<Word>,
     pub(super) input: Option<Input>,
+    /// The one that stands before a redirection.
+    pub(super) descriptor: Option<String>,
     /// A redirection stood before its words, which then are no words of the shell.
     pub(super) redirected: bool,
 }
@@ -109,13 +111,12 @@ impl<'a> Reader<'a> {
         self.chars.get(from..self.at).unwrap_or_default().iter().collect()
     }
 
-    /// Whether an index of an array begins here that holds what elsewhere ends a word.
+    /// Whether an index of an array begins here that holds what elsewhere ends a word. Bash takes it as one word where a
+    /// command may begin.
     pub(super) fn at_strange_index(&self) -> bool {
         let rest = self.chars.get(self.at..).unwrap_or_default();
-        let end = rest.iter().position(|next| *next == ']').unwrap_or(rest.len());
-        let strange = rest[..end].iter().any(|next| " \t\n;&|<>()".contains(*next));
-        let set = |pair: &[char]| pair[0] == ']' && matches!(pair[1], '=' | '+' | '\\');
-        strange && rest.windows(2).any(set)
+        let next = rest.iter().find(|next| "] \t\n;&|<>()".contains(**next));
+        next.is_some_and(|next| *next != ']')
     }
 
     pub(super) fn rest(&self) -> String {

@@ -1,6 +1,6 @@
 //! What begins with `$`, and backticks.
 
-use super::{Command, Found, Lost, cursor::Reader, run};
+use super::{Command, Found, Lost, cursor::Reader, run, variables};
 use crate::wildcard::ANY;
 
 impl Reader<'_> {
@@ -8,6 +8,8 @@ impl Reader<'_> {
     pub(super) fn dollar(&mut self, text: &mut String, quoted: bool) -> Found {
         self.at += 1;
         match self.peek() {
+            // Some shells read it as a `$` and other quotes.
+            Some('\'') if !quoted && self.posix => Err(Lost),
             Some('\'') if !quoted => self.escaped_quotes(text),
             Some('"') if !quoted => self.double_quotes(text),
             Some('(') => {
@@ -18,6 +20,8 @@ impl Reader<'_> {
                 self.at += 1;
                 self.deeper(|reader| reader.parameter(text, quoted))
             }
+            // Nothing special to other shells.
+            Some('[') if self.posix => Err(Lost),
             Some('[') => {
                 self.at += 1;
                 text.push(ANY);
@@ -30,7 +34,7 @@ impl Reader<'_> {
                     self.at += 1;
                     name.push(next);
                 }
-                text.push(value_of(&name));
+                self.push_value(&name, text);
                 Ok(())
             }
             Some('0'..='9' | '@' | '*' | '#' | '?' | '-' | '$' | '!') => {
@@ -58,7 +62,7 @@ impl Reader<'_> {
                 '}' => break,
                 '\\' => {
                     self.at += 1;
-                    self.take_raw();
+                    unused.extend(self.take_raw());
                 }
                 // Whether it quotes depends on what stands before it.
                 '\'' if quoted => return Err(Lost),
@@ -67,18 +71,56 @@ impl Reader<'_> {
                 '`' => self.backticks(quoted)?,
                 '$' => self.dollar(&mut unused, quoted)?,
                 '<' | '>' if !quoted && self.at_process() => self.process()?,
-                _ => self.at += 1,
+                next => {
+                    self.at += 1;
+                    unused.push(next);
+                }
             }
         }
-        let written = self.slice(start);
+        let written = self.slice(start).replace("\\\n", "");
         self.at += 1;
+        self.computes(&written, &unused)?;
         if written.ends_with("@P") {
             // Runs the substitutions in a value.
             let script = format!("${{{written}}}");
-            self.found.push(Command::whole(&script, "it runs what a variable holds"));
+            self.found.push(Command::whole(&script, run::VARIABLE));
         }
-        text.push(value_of(&written));
+        self.push_value(&written, text);
         Ok(())
+    }
+
+    /// An index and a place in a value are computed, and so is what a name stands for.
+    fn computes(&mut self, written: &str, inside: &str) -> Found {
+        // `${name:=value}` sets a variable.
+        let name = written.split(|next: char| !(next.is_ascii_alphanumeric() || next == '_')).next();
+        let matters = written.starts_with('!') || name.is_some_and(variables::computes_others);
+        if matters && written.contains('=') {
+            return Err(Lost);
+        }
+        let index = written.find('[').map(|at| &written[at..]);
+        let place = written.find(':').map(|at| &written[at..]);
+        let place = place.filter(|place| !place[1..].starts_with(['-', '=', '+', '?']));
+        if index.is_none() && place.is_none() {
+            self.found.computes |= written.starts_with('!');
+            return Ok(());
+        }
+        self.found.computes = true;
+        let others = [index, place].into_iter().flatten().any(variables::computes_others);
+        // What is quoted there is run all the same.
+        if others || variables::substitutes(inside) { Err(Lost) } else { Ok(()) }
+    }
+
+    /// What becomes of a variable. A home has no path that rules could name, so it stays what they write for it where it
+    /// can only be one: at the start of a path.
+    fn push_value(&mut self, name: &str, text: &mut String) {
+        let start = self.at;
+        let closed = self.eat("\"");
+        let next = self.peek();
+        self.at = start;
+        let ends = next.is_none_or(|next| " \t\n;&|<>)".contains(next)) && (closed || text.is_empty());
+        let begins = text.is_empty() || next == Some('/') && text.ends_with([' ', '\t', '\n', '"', '\'']);
+        let home = name == "HOME" && begins && (next == Some('/') || ends);
+        text.push(if home { '~' } else { ANY });
     }
 
     /// `` `…` ``, whose text is a script once its own escapes are removed.
@@ -136,7 +178,8 @@ impl Reader<'_> {
             'x' => self.code(16, 2, 0),
             'u' => self.code(16, 4, 0),
             'U' => self.code(16, 8, 0),
-            'c' => self.take_raw().and_then(|next| control(u32::from(next) & 31)),
+            // What it takes may be the end.
+            'c' => None,
             '0'..='7' => self.code(8, 2, escape.to_digit(8).unwrap_or_default()),
             '\\' | '\'' | '"' | '?' => Some(escape),
             other => {
@@ -158,9 +201,4 @@ impl Reader<'_> {
         let is_byte = digits == 2;
         char::from_u32(code).filter(|made| *made != ANY && (!is_byte || made.is_ascii()))
     }
-}
-
-/// A home has no path that rules could name, so it stays what they write for it.
-fn value_of(name: &str) -> char {
-    if name == "HOME" { '~' } else { ANY }
 }

@@ -1,6 +1,6 @@
 //! Here-documents: text in a script that is not a part of it, unless it is given to a shell.
 
-use super::{Found, Lost, cursor::Reader, run};
+use super::{Found, Lost, cursor::Reader, run, variables};
 use crate::wildcard::ANY;
 
 /// A here-document that begins at the next line.
@@ -43,6 +43,7 @@ impl Reader<'_> {
             if !pending.quoted {
                 body = run::expand(&body, self.depth + 1, self.posix, self.found)?;
             }
+            self.found.loaded |= variables::is_loaded(&body);
             if let Some(place) = self.bodies.get_mut(pending.index) {
                 *place = body;
             }

@@ -4,6 +4,7 @@ use super::{
     Found, Lost, MAX_COMMANDS, Redirection, Word, assignment,
     cursor::{Input, Reader, Simple},
 };
+use crate::wildcard::ANY;
 
 /// Where a list ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ impl Reader<'_> {
                 }
                 self.at += 1;
             }
+            // To some shells it is a `&`, and a command that is only a redirection.
+            Some('&') if self.ahead("&>") && self.posix => return Err(Lost),
             Some('&') if self.ahead("&>") => self.redirect(command)?,
             Some('&' | '|') => {
                 self.finish(command)?;
@@ -75,6 +78,7 @@ impl Reader<'_> {
             Some(_) => {
                 let word = self.word()?;
                 if matches!(self.peek(), Some('<' | '>')) && is_descriptor(&word) {
+                    command.descriptor = Some(word.raw);
                     return Ok(None);
                 }
                 return self.place(word, command, end);
@@ -150,17 +154,30 @@ impl Reader<'_> {
         ];
         let operator = OPERATORS.iter().find(|(text, ..)| self.eat(text));
         let (operator, reads, writes) = *operator.ok_or(Lost)?;
+        let is_input = match command.descriptor.take() {
+            Some(descriptor) => descriptor.parse() == Ok(0),
+            None => operator.starts_with('<'),
+        };
         if operator == "<<" {
-            command.input = Some(Input::Body(self.begin_heredoc()?));
+            let body = self.begin_heredoc()?;
+            if is_input {
+                command.input = Some(Input::Body(body));
+            }
             return Ok(());
         }
         self.skip_blanks();
         let target = self.word()?;
         if operator == "<<<" {
-            command.input = Some(Input::Text(target.text));
+            if is_input {
+                command.input = Some(Input::Text(target.text));
+            }
             return Ok(());
         }
-        if reads {
+        // Bash expands such a target twice.
+        if operator == ">&" && target.text.contains(['$', '`', ANY]) {
+            return Err(Lost);
+        }
+        if is_input {
             command.input = None;
         }
         let copies = operator.ends_with('&') && is_copied_descriptor(&target.text);

@@ -1,6 +1,6 @@
 //! The options of programs that run another one: where the other one begins.
 
-use super::{Word, assignment};
+use super::Word;
 use crate::wildcard::ANY;
 
 /// The options of a program, as far as they matter.
@@ -50,6 +50,9 @@ pub(super) fn skip(spec: &Spec, words: &[Word], at: usize) -> Options {
     let mut only_operands = false;
     while let Some(word) = words.get(options.rest) {
         options.unsure |= word.text.starts_with(ANY);
+        let sets = spec.assignments && word.text.contains('=');
+        // A path with `=` is the command to some of them.
+        options.unsure |= sets && word.text.starts_with('/');
         let is_option = !only_operands && word.text.len() > 1 && word.text.starts_with('-');
         if is_option && word.text == "--" {
             only_operands = true;
@@ -61,17 +64,21 @@ pub(super) fn skip(spec: &Spec, words: &[Word], at: usize) -> Options {
             }
         } else if word.text == "-" && !only_operands && spec.flags.contains('-') {
             options.given.push(("-".to_owned(), None));
-        } else if spec.assignments && assignment(&word.raw).is_some() {
+        } else if sets {
             // They are looked at elsewhere.
         } else if operands > 0 {
             operands -= 1;
             // Options are not expected behind it.
             only_operands = true;
         } else {
+            // It may turn out to set a variable.
+            options.unsure |= spec.assignments && !word.literal();
             break;
         }
         options.rest += 1;
     }
+    let passed = words.get(at..options.rest.min(words.len())).unwrap_or_default();
+    options.unsure |= !passed.iter().all(Word::single);
     options.rest = options.rest.min(words.len());
     options
 }
@@ -79,6 +86,8 @@ pub(super) fn skip(spec: &Spec, words: &[Word], at: usize) -> Options {
 fn take_long(spec: &Spec, long: &str, words: &[Word], options: &mut Options) {
     if let Some((name, value)) = long.split_once('=') {
         let value = Word { text: value.to_owned(), raw: value.to_owned() };
+        // Long names may be shortened.
+        options.unsure |= !spec.long_values.contains(&name) && !spec.long_flags.contains(&name);
         options.given.push((name.to_owned(), Some(value)));
     } else if spec.long_values.contains(&long) {
         options.rest += 1;

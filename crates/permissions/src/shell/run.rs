@@ -3,18 +3,20 @@
 use super::{
     Command, Found, Lost, MAX_DEPTH, Script, Word, assignment,
     cursor::{Input, Reader, Simple},
-    known::{self, Setting},
+    known,
     list::End,
     program,
+    variables::{self, Setting},
     wrappers::{self, Part},
 };
 use crate::wildcard::ANY;
 
 const NESTED: &str = "it is nested too deeply to be judged";
 const UNREADABLE: &str = "it cannot be read";
-const PROGRAM: &str = "what it runs cannot be told";
-const CHANGES_OTHERS: &str = "it changes what other commands do";
-const PARTLY: &str = "a part of what it runs cannot be told";
+pub(super) const PROGRAM: &str = "what it runs cannot be told";
+pub(super) const CHANGES_OTHERS: &str = "it changes what other commands do";
+pub(super) const VARIABLE: &str = "it runs what a variable holds";
+pub(super) const PARTLY: &str = "a part of what it runs cannot be told";
 
 /// How often the reader goes on after it was lost, in all of a script.
 const MAX_RESUMED: usize = 50;
@@ -22,10 +24,12 @@ const MAX_RESUMED: usize = 50;
 /// Adds the commands of a script.
 pub(super) fn scan(script: &str, depth: usize, posix: bool, found: &mut Script) {
     if depth >= MAX_DEPTH {
+        found.changes_directory = true;
         return found.push(Command::whole(script, NESTED));
     }
     let (certain, mut rest) = scan_once(script, depth, posix, found);
     if !certain {
+        found.changes_directory = true;
         found.push(Command::whole(script, UNREADABLE));
     }
     // It is unknown now, but a denied command that stands further on is denied all the same.
@@ -55,20 +59,35 @@ pub(super) fn expand(text: &str, depth: usize, posix: bool, found: &mut Script) 
 }
 
 fn finish(reader: Reader<'_>) {
-    let Reader { simples, bodies, found, depth, .. } = reader;
+    let Reader { simples, bodies, found, depth, posix, .. } = reader;
     for simple in simples {
-        take(simple, &bodies, depth, found);
+        take(simple, &bodies, Place { depth, posix }, found);
     }
 }
 
-fn take(simple: Simple, bodies: &[String], depth: usize, found: &mut Script) {
+/// Where a command stands.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    depth: usize,
+    /// Read by a shell that may not be bash.
+    posix: bool,
+}
+
+fn take(simple: Simple, bodies: &[String], place: Place, found: &mut Script) {
     let Simple { timed, assignments, words, input, .. } = simple;
     let input = input.and_then(|input| match input {
         Input::Body(index) => bodies.get(index).cloned(),
         Input::Text(text) => Some(text),
     });
-    for word in &assignments {
-        set(word, depth, found);
+    // What separates words matters to nobody else.
+    let reads = words.first().is_some_and(|word| word.text == "read");
+    for word in assignments.iter().filter(|word| !(reads && word.raw.starts_with("IFS="))) {
+        set(word, place.depth, found);
+        found.loaded |= variables::substitutes(&word.text);
+        // Some of the shell's own variables, such as `RANDOM`, are numbers.
+        let computed =
+            |target: &str| target.contains('[') || !target.contains(|next: char| next.is_lowercase());
+        found.computes |= word.raw.split('=').next().is_some_and(computed);
     }
     if words.is_empty() {
         return;
@@ -78,7 +97,7 @@ fn take(simple: Simple, bodies: &[String], depth: usize, found: &mut Script) {
         let time = Word { text: "time".to_owned(), raw: "time".to_owned() };
         found.push(Command::new([&[time], words.as_slice()].concat(), None));
     }
-    run(words, input.as_deref(), depth, found);
+    run(words, input.as_deref(), place, found);
     if !assignments.is_empty() {
         found.commands[before..].iter_mut().for_each(|command| command.assigned = true);
     }
@@ -86,9 +105,22 @@ fn take(simple: Simple, bodies: &[String], depth: usize, found: &mut Script) {
 
 /// A variable that is set. Most are nobody's business.
 fn set(word: &Word, depth: usize, found: &mut Script) {
-    let Some((name, _)) = assignment(&word.raw) else { return };
+    // An array's index ends what its text tells.
+    let written = assignment(&word.raw).map(|(name, _)| name.to_owned());
+    let name = written.or_else(|| {
+        let (target, _) = word.text.split_once('=')?;
+        let name = target.strip_suffix('+').unwrap_or(target);
+        Some(name.split_once('[').map_or(name, |(name, _)| name).to_owned())
+    });
     let unknown = || Command::new(vec![word.clone()], Some(CHANGES_OTHERS));
-    match known::setting(name) {
+    let Some(name) = name else {
+        if word.text.starts_with(ANY) {
+            found.push(unknown());
+        }
+        return;
+    };
+    match variables::setting(&name) {
+        _ if name.contains(ANY) => found.push(unknown()),
         Setting::Harmless => {}
         Setting::ChangesOthers => found.push(unknown()),
         Setting::Command => match assignment(&word.text) {
@@ -99,11 +131,14 @@ fn set(word: &Word, depth: usize, found: &mut Script) {
 }
 
 /// Adds a command and what it runs in turn.
-fn run(words: Vec<Word>, input: Option<&str>, depth: usize, found: &mut Script) {
+fn run(words: Vec<Word>, input: Option<&str>, place: Place, found: &mut Script) {
     if words.is_empty() {
         return;
     }
-    let Some(program) = program(&words) else {
+    let depth = place.depth;
+    // A home is nothing to run, but without one the next word is.
+    let Some(program) = program(&words).filter(|program| *program != "~") else {
+        found.changes_directory = true;
         return found.push(Command::new(words, Some(PROGRAM)));
     };
     if depth >= MAX_DEPTH {
@@ -118,16 +153,20 @@ fn run(words: Vec<Word>, input: Option<&str>, depth: usize, found: &mut Script) 
             found.push(Command::new(vec![word], Some(CHANGES_OTHERS)));
         }
     }
-    let inside = wrappers::inside(program, &words, input);
+    found.computes |= known::COMPUTES.contains(&program);
+    let inside = wrappers::inside(program, &words, input, place.posix);
     let in_part = inside.parts.iter().any(|part| match part {
         Part::Script { text, .. } => text.contains(ANY),
         Part::Words(_) => false,
     });
-    let unknown = inside.unknown.or(in_part.then_some(PARTLY));
+    let sets = variables::sets_others(program, &words).then_some(CHANGES_OTHERS);
+    let unknown = inside.unknown.or(in_part.then_some(PARTLY)).or(sets);
+    // It may go anywhere.
+    found.changes_directory |= unknown.is_some();
     found.push(Command::new(words, unknown));
     for part in inside.parts {
         match part {
-            Part::Words(words) => run(words, input, depth + 1, found),
+            Part::Words(words) => run(words, input, Place { depth: depth + 1, ..place }, found),
             Part::Script { text, posix } => scan(&text, depth + 1, posix, found),
         }
     }

@@ -1,6 +1,6 @@
 //! Words: quotes, and what the shell makes of what is not quoted.
 
-use super::{Found, Lost, Word, assignment, cursor::Reader, list::End};
+use super::{Found, Lost, Word, assignment, cursor::Reader, list::End, variables};
 use crate::wildcard::ANY;
 
 /// A word in the making, with the places where it stops being what is written.
@@ -109,6 +109,7 @@ impl Reader<'_> {
             return Err(Lost);
         }
         let raw = self.slice(start).replace("\\\n", "");
+        self.found.loaded |= variables::is_loaded(&text.text);
         Ok(Word { text: text.finish(), raw })
     }
 
@@ -143,7 +144,10 @@ impl Reader<'_> {
                 }
                 '\n' if self.pending.is_empty() => self.at += 1,
                 '#' => self.skip_comment(),
-                _ => drop(self.word()?),
+                _ => {
+                    let word = self.word()?;
+                    self.found.computes |= word.raw.starts_with('[');
+                }
             }
         }
     }

@@ -19,8 +19,9 @@ fn too_much_is_unknown() {
     let many = "ls;".repeat(2000);
     let long = "a".repeat(70_000);
     let braces = "${a:-".repeat(5000);
+    let indexes = "a[ ".repeat(21_000);
     let cases = "case $(".repeat(2000);
-    for command in [nested, groups, arithmetic, halves, quotes, wrapped, many, long, braces, cases] {
+    for command in [nested, groups, arithmetic, halves, quotes, wrapped, many, long, braces, indexes, cases] {
         assert_eq!(bash(&of_workspace(NO_RM), &command).action(), Ask, "{}", &command[..30]);
         assert_eq!(bash(&of_workspace(""), &command).action(), Allow);
     }

@@ -59,12 +59,37 @@ fn locked_rules_are_never_made_milder() {
 }
 
 #[test]
-fn full_auto_asks_nothing_and_denies_as_before() {
+fn full_auto_asks_nothing_and_denies_what_may_be_denied() {
     let set = of_workspace("ask git push *, deny rm *");
     let judged = |command: &str| call(&set, PermissionMode::FullAuto, "Bash", &json!({ "command": command }));
     assert_eq!(judged("git push"), Verdict::Allow);
-    assert_eq!(judged("$X"), Verdict::Allow);
+    assert_eq!(judged("cat ~/.ssh/config"), Verdict::Allow);
     assert_eq!(judged("git push; rm x").action(), Deny);
+    for command in ["$X", "curl x | sh", "rm$X"] {
+        assert_eq!(judged(command).action(), Deny, "{command}");
+    }
+    let set = of_workspace("ask git push *");
+    let judged = |command: &str| call(&set, PermissionMode::FullAuto, "Bash", &json!({ "command": command }));
+    assert_eq!(judged("git $X; $X"), Verdict::Allow);
+}
+
+/// No mode makes milder what an operator locked.
+#[test]
+fn full_auto_asks_what_an_operator_locked() {
+    for (lock, own, command, expected) in [
+        ("ask git push *", "", "git push", Ask),
+        ("ask git push *", "allow *", "git push", Ask),
+        ("ask git push *", "ask git push *", "git push", Ask),
+        ("ask git push *", "", "git $X", Ask),
+        ("ask git push *", "deny rm *", "$X", Deny),
+        ("ask git push *", "", "ls", Allow),
+        ("deny rm *", "ask *, allow *", "$X", Deny),
+        ("deny rm *", "ask *", "ls", Allow),
+    ] {
+        let set = Ruleset::new().with(Tenant, locked(lock)).with(Session, rules(own));
+        let verdict = call(&set, PermissionMode::FullAuto, "Bash", &json!({ "command": command }));
+        assert_eq!(verdict.action(), expected, "{lock} then {own}: {command}: {verdict:?}");
+    }
 }
 
 #[test]
@@ -87,6 +112,10 @@ fn plan_only_reads() {
         "X=1; echo $X",
         "cd src && ls",
         "timeout 5 ls",
+        "sort a | uniq -c",
+        "date; date +%s; date -u -Iseconds; date -d yesterday +%F",
+        "file a; tree -L 2; : x",
+        "git grep -n x; git -C sub status; git -C sub --no-pager log",
     ] {
         let expected = if command.starts_with("bash") { Deny } else { Allow };
         assert_eq!(judged(command), expected, "{command}");
@@ -124,6 +153,27 @@ fn plan_only_reads() {
         "\\time -o x ls",
         "ls 'open",
         "",
+        "uniq a b",
+        "uniq -- -a b",
+        "date -s now",
+        "date -us now",
+        "date 01010101",
+        "file -C -m x",
+        "tree -o x",
+        "git grep -Ox y",
+        "git grep --open-files-in-pager=x y",
+        "git -C sub commit",
+        "git -C $X status commit",
+        "BASH_CMDS[ls]=/usr/bin/touch; ls f",
+        "printf -v PATH %s .; ls",
+        "for PATH in .; do ls; done",
+        "((PATH=1)); ls",
+        "y='a[$(touch f)]'; echo $((y))",
+        "echo ${a['$(touch f)']}",
+        "[[ -v 'a[$(touch f)]' ]]; ls",
+        "ls >&'$(touch f)'",
+        "a[ #]; touch f",
+        "coproc touch time f; ls",
     ] {
         assert_eq!(judged(command), Deny, "{command}");
     }

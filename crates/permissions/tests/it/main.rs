@@ -5,8 +5,10 @@ mod bounds;
 mod contradictions;
 mod files;
 mod layers;
+mod programs;
 mod properties;
 mod shell;
+mod tricks;
 mod wildcards;
 
 use remuda_domain::{

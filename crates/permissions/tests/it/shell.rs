@@ -8,13 +8,13 @@ use remuda_domain::permission::PermissionAction;
 
 use crate::{bash, of_workspace};
 
-const NO_RM: &str = "deny rm *";
+pub(crate) const NO_RM: &str = "deny rm *";
 /// Only what is listed.
 const ONLY_GIT: &str = "deny *, allow git *, allow ls *";
 
-type Row = (&'static str, &'static str, PermissionAction);
+pub(crate) type Row = (&'static str, &'static str, PermissionAction);
 
-fn check(rows: &[Row]) {
+pub(crate) fn check(rows: &[Row]) {
     let mut wrong = Vec::new();
     for (command, rules, expected) in rows {
         let verdict = bash(&of_workspace(rules), command);
@@ -359,6 +359,9 @@ fn redirections_are_edits_and_reads() {
         ("echo x > $F", "deny edit:*, allow edit:docs/*", Deny),
         ("echo x > $F", "deny edit:.git/*", Ask),
         ("cd .git && echo x > config", "deny edit:.git/*", Ask),
+        ("X=cd; $X .git; echo x > config", "deny edit:.git/*", Ask),
+        ("eval \"$X\"; echo x > config", "deny edit:.git/*", Ask),
+        ("source f; echo x > config", "deny edit:.git/*", Ask),
         ("ls > /dev/null 2>&1 < /dev/null", "deny edit:*, deny read:*", Allow),
         ("ls 2>&1 >&- 3<&0 1>/dev/stderr", "deny edit:*, deny read:*", Allow),
         ("wc < secret.txt", "deny read:secret*", Deny),
@@ -386,5 +389,17 @@ fn credentials_are_asked_about() {
         ("cat $HOME/notes", "deny cat ~/notes", Deny),
         ("cat ~/notes", "deny cat $HOME/*", Deny),
         ("cat $F", "", Allow),
+        ("cat //etc/shadow", "", Ask),
+        ("cat /etc/../etc/shadow", "", Ask),
+        ("cat ~/.config/./gh/hosts.yml", "", Ask),
+        ("cat /etc//passwd", "deny cat /etc/passwd", Deny),
+        ("cat 'my home/.ssh/id'", "", Ask),
+        ("cat --file=$HOME/.ssh/id", "", Ask),
+        ("cat .npmrc", "", Ask),
+        // Words that only speak of them.
+        ("git commit -m \"handle .npmrc properly\"", "", Allow),
+        ("echo see .aws docs", "", Allow),
+        ("echo see .aws docs", "deny echo *.aws*", Deny),
+        ("git commit -m \"handle .npmrc properly\"", "deny * .npmrc *", Deny),
     ]);
 }

@@ -1,31 +1,45 @@
 //! Programs that run what they are given, each in its own way.
 
-use super::{ELSEWHERE, Inside, Part, SHELL, UNSURE, anything, filled, joined};
-use crate::shell::{
-    Word,
-    options::{self, Options, PLAIN, Spec},
+use super::{
+    CHANGES_OTHERS, ELSEWHERE, Inside, Part, SHELL, UNSURE, anything, filled, git, joined, remote, tools,
+};
+use crate::{
+    shell::{
+        Word,
+        options::{self, Options, PLAIN, Spec},
+        variables,
+    },
+    wildcard::ANY,
 };
 
-pub(super) fn inside(program: &str, words: &[Word], input: Option<&str>) -> Option<Inside> {
+pub(super) fn inside(program: &str, words: &[Word], input: Option<&str>, posix: bool) -> Option<Inside> {
     Some(match program {
         "env" => env(words),
         "command" => command(words),
-        "eval" => Inside { parts: vec![script(joined(&words[1..]), false)], unknown: None },
-        "trap" => trap(words),
-        "alias" => alias(words),
+        "eval" => {
+            let marked = words.get(1).is_some_and(|word| word.text == "--");
+            Inside { parts: vec![script(joined(&words[1 + usize::from(marked)..]), posix)], unknown: None }
+        }
+        "trap" => trap(words, posix),
+        "alias" => alias(words, posix),
+        "hash" => Inside { unknown: has_letter(words, 'p').then_some(CHANGES_OTHERS), ..Inside::default() },
+        "jobs" => jobs(words),
         "xargs" => xargs(words),
         "find" => find(words),
         "parallel" => parallel(words),
         "watch" => watch(words),
         "flock" => flock(words),
-        "su" | "script" => with_command(words, input),
-        "runuser" if words.iter().any(|word| word.text == "-u") => {
+        "su" | "script" => with_command(program, words, input),
+        "sg" => sg(words),
+        "setarch" => setarch(words),
+        "runuser" if words.get(1).is_some_and(|word| word.text == "-u") => {
             wrapper(&Spec { values: "ugGw", flags: "lmpP", ..PLAIN }, words)
         }
-        "runuser" => with_command(words, input),
-        "ssh" => ssh(words),
-        "git" => git(words),
-        _ => return None,
+        "runuser" => with_command(program, words, input),
+        "ssh" => remote::ssh(words, input),
+        "scp" | "sftp" | "rsync" => remote::copy(program, words),
+        "git" => git::inside(words),
+        program => return tools::inside(program, words),
     })
 }
 
@@ -53,11 +67,39 @@ fn env(words: &[Word]) -> Inside {
     };
     let options = options::skip(&spec, words, 1);
     let rest = &words[options.rest..];
-    let part = match options.value(&["S", "split-string"]) {
-        Some(split) => script(format!("{} {}", split.text, joined(rest)), false),
-        None => Part::Words(rest.to_vec()),
+    let unset = options.given.iter().filter(|(name, _)| matches!(name.as_str(), "u" | "unset"));
+    let harmless = |value: &Option<Word>| {
+        value.as_ref().is_some_and(|name| variables::setting(&name.text) == variables::Setting::Harmless)
     };
-    Inside { parts: vec![part], unknown: unsure(&options) }
+    let unknown = if unset.into_iter().all(|(_, value)| harmless(value)) {
+        unsure(&options)
+    } else {
+        Some(CHANGES_OTHERS)
+    };
+    match options.value(&["S", "split-string"]) {
+        Some(split) => {
+            let inside = env_split(split, &options, rest);
+            Inside { unknown: unknown.or(inside.unknown), ..inside }
+        }
+        None => Inside { parts: vec![Part::Words(rest.to_vec())], unknown },
+    }
+}
+
+/// `env -S text`: the text becomes words of env, by rules of its own.
+fn env_split(split: &Word, options: &Options, rest: &[Word]) -> Inside {
+    let plain = |next: char| next.is_ascii_alphanumeric() || " \t_-./=:,+@%".contains(next);
+    let is_last = options.given.last().is_some_and(|(name, _)| matches!(name.as_str(), "S" | "split-string"));
+    let only =
+        options.given.iter().filter(|(name, _)| matches!(name.as_str(), "S" | "split-string")).count() == 1;
+    if !(is_last && only && split.text.chars().all(plain)) {
+        return Inside {
+            parts: vec![script(format!("env {} {}", split.text, joined(rest)), false)],
+            unknown: Some(UNSURE),
+        };
+    }
+    let word = |text: &str| Word { text: text.to_owned(), raw: text.to_owned() };
+    let words = std::iter::once("env").chain(split.text.split_whitespace()).map(word);
+    Inside { parts: vec![Part::Words(words.chain(rest.iter().cloned()).collect())], unknown: None }
 }
 
 fn command(words: &[Word]) -> Inside {
@@ -68,21 +110,38 @@ fn command(words: &[Word]) -> Inside {
     Inside { parts: vec![Part::Words(words[options.rest..].to_vec())], unknown: unsure(&options) }
 }
 
-fn trap(words: &[Word]) -> Inside {
+fn trap(words: &[Word], posix: bool) -> Inside {
     let rest = if words.get(1).is_some_and(|word| word.text == "--") { &words[2..] } else { &words[1..] };
     match rest {
         [action, _, ..] if !matches!(action.text.as_str(), "-" | "-l" | "-p" | "") => {
-            Inside { parts: vec![script(action.text.clone(), false)], unknown: None }
+            Inside { parts: vec![script(action.text.clone(), posix)], unknown: None }
         }
         _ => Inside::default(),
     }
 }
 
-/// What an alias stands for is judged where it is defined.
-fn alias(words: &[Word]) -> Inside {
-    let value = |word: &Word| word.text.split_once('=').map(|(_, value)| script(value.to_owned(), false));
-    let unknown = words[1..].iter().any(|word| word.text.starts_with('\0')).then_some(ELSEWHERE);
+/// What an alias stands for is judged where it is defined, but it may also change how the rest is read.
+fn alias(words: &[Word], posix: bool) -> Inside {
+    let value = |word: &Word| word.text.split_once('=').map(|(_, value)| script(value.to_owned(), posix));
+    let defines = |word: &Word| word.text.contains('=') || !word.literal();
+    let unknown = words[1..].iter().any(defines).then_some(CHANGES_OTHERS);
     Inside { parts: words[1..].iter().filter_map(value).collect(), unknown }
+}
+
+/// `jobs -x command`
+fn jobs(words: &[Word]) -> Inside {
+    if !has_letter(words, 'x') {
+        return Inside::default();
+    }
+    let begin =
+        words.iter().skip(1).position(|word| !word.text.starts_with('-')).map_or(words.len(), |at| at + 1);
+    Inside { parts: vec![Part::Words(words[begin..].to_vec())], unknown: Some(UNSURE) }
+}
+
+/// Whether an option may be among the words.
+pub(super) fn has_letter(words: &[Word], letter: char) -> bool {
+    let is = |word: &Word| word.text.starts_with('-') && word.text.contains([letter, ANY]);
+    words.iter().skip(1).any(|word| is(word) || word.text.starts_with(ANY))
 }
 
 fn xargs(words: &[Word]) -> Inside {
@@ -215,103 +274,79 @@ fn flock(words: &[Word]) -> Inside {
 }
 
 /// `su` and `script`: the command is the value of `-c`, wherever that stands. Else they start a shell.
-fn with_command(words: &[Word], input: Option<&str>) -> Inside {
+fn with_command(program: &str, words: &[Word], input: Option<&str>) -> Inside {
+    // Letters whose value may look like another one.
+    let values = if program == "script" { "BEIOTomt" } else { "gGsw" };
+    let mut inside = Inside::default();
     let mut rest = words[1..].iter();
     while let Some(word) = rest.next() {
         let text = word.text.as_str();
-        let long = text.strip_prefix("--command=").or_else(|| text.strip_prefix("--session-command="));
-        let short = text.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
-        let found = if matches!(text, "--command" | "--session-command") {
-            rest.next().map(|word| word.text.clone())
-        } else if let Some((_, attached)) = short.and_then(|letters| letters.split_once('c')) {
-            if attached.is_empty() {
-                rest.next().map(|word| word.text.clone())
-            } else {
-                Some(attached.to_owned())
-            }
-        } else {
-            long.map(ToOwned::to_owned)
-        };
-        if let Some(found) = found {
-            return Inside { parts: vec![script(found, true)], unknown: None };
+        if text == "--" && program == "script" {
+            inside.parts.push(Part::Words(rest.by_ref().cloned().collect()));
+            inside.unknown = Some(UNSURE);
+            break;
         }
+        // Another shell may be any program.
+        if text.starts_with("--sh") || text.starts_with('\0') || !word.single() {
+            inside.unknown = Some(UNSURE);
+        }
+        let found = if let Some(long) = text.strip_prefix("--") {
+            let (name, attached) =
+                long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+            let is_command =
+                !name.is_empty() && ["command", "session-command"].iter().any(|of| of.starts_with(name));
+            let next = if is_command && attached.is_none() { rest.next() } else { None };
+            attached
+                .filter(|_| is_command)
+                .map(ToOwned::to_owned)
+                .or_else(|| next.map(|word| word.text.clone()))
+        } else {
+            let letters = text.strip_prefix('-').unwrap_or_default();
+            let at = letters.find(|letter| letter == 'c' || values.contains(letter));
+            let letter = at.and_then(|at| letters[at..].chars().next());
+            if letter == Some('s') {
+                inside.unknown = Some(UNSURE);
+            }
+            let value = at.map(|at| &letters[at + 1..]).map(|attached| {
+                // That of `-t` is always attached.
+                if attached.is_empty() && letter != Some('t') {
+                    rest.next().map_or("", |word| word.text.as_str())
+                } else {
+                    attached
+                }
+            });
+            value.filter(|_| letter == Some('c')).map(ToOwned::to_owned)
+        };
+        // The shell takes such a command as an option, and the next word as the command.
+        if found.as_ref().is_some_and(|found| found.starts_with(['-', '+'])) {
+            inside.unknown = Some(UNSURE);
+        }
+        inside.parts.extend(found.map(|found| script(found, true)));
     }
     match input {
-        Some(input) => Inside { parts: vec![script(input.to_owned(), true)], unknown: None },
-        None => Inside { parts: Vec::new(), unknown: Some(SHELL) },
-    }
-}
-
-/// What is run there is judged as if it were run here, and what is run here to get there as well.
-fn ssh(words: &[Word]) -> Inside {
-    let spec =
-        Spec { values: "BbcDEeFIiJLlmOoPpQRSWw", flags: "46AaCfGgKkMNnqsTtVvXxYy", operands: 1, ..PLAIN };
-    let options = options::skip(&spec, words, 1);
-    let behind = options::skip(&Spec { operands: 0, ..spec }, words, options.rest);
-    let given = options.given.iter().chain(&behind.given);
-    let local = given.filter_map(|(name, value)| {
-        let value = value.as_ref().filter(|_| name == "o")?;
-        let (key, command) = value.text.split_once(['=', ' '])?;
-        let runs = ["proxycommand", "localcommand", "knownhostscommand"];
-        runs.contains(&key.to_ascii_lowercase().as_str()).then(|| script(command.to_owned(), true))
-    });
-    let mut parts: Vec<Part> = local.collect();
-    let rest = &words[behind.rest..];
-    if !rest.is_empty() {
-        parts.push(script(joined(rest), true));
-    }
-    Inside { parts, unknown: (options.unsure || behind.unsure).then_some(UNSURE) }
-}
-
-/// The few ways in which git runs other programs.
-fn git(words: &[Word]) -> Inside {
-    let at = git_subcommand(words);
-    let mut inside = Inside::default();
-    let rest = &words[at..];
-    let name = |index: usize| rest.get(index).map_or("", |word| word.text.as_str());
-    match (name(0), name(1)) {
-        ("submodule", "foreach") => {
-            let begin = rest[2..].iter().position(|word| !word.text.starts_with('-')).unwrap_or_default();
-            inside.parts.push(script(joined(rest.get(2 + begin..).unwrap_or_default()), true));
-        }
-        ("bisect", "run") => inside.parts.push(Part::Words(rest[2..].to_vec())),
-        ("rebase", _) => {
-            for (index, word) in rest.iter().enumerate() {
-                let value = match word.text.as_str() {
-                    "-x" | "--exec" => rest.get(index + 1).map(|word| word.text.clone()),
-                    text => text.strip_prefix("--exec=").map(ToOwned::to_owned),
-                };
-                inside.parts.extend(value.map(|text| script(text, true)));
-            }
-        }
-        _ => {}
+        _ if !inside.parts.is_empty() => {}
+        Some(input) => inside.parts.push(script(input.to_owned(), true)),
+        None => inside.unknown = Some(SHELL),
     }
     inside
 }
 
-/// What is set for git itself, and may name programs that it runs.
-pub(in crate::shell) fn git_settings(words: &[Word]) -> Vec<Word> {
-    const HARMLESS: [&str; 7] =
-        ["user.", "color.", "advice.", "core.quotepath", "commit.gpgsign", "init.", "safe."];
-    let harmless = |word: &Word| {
-        let key = word.text.to_ascii_lowercase();
-        HARMLESS.iter().any(|begin| key.starts_with(begin))
-    };
-    let pairs = words[..git_subcommand(words)].windows(2);
-    let set = pairs.filter(|pair| {
-        let attached = ["--config-env", "--exec-path="].iter().any(|begin| pair[1].text.starts_with(begin));
-        attached || (pair[0].text == "-c" && !harmless(&pair[1]))
-    });
-    set.map(|pair| pair[1].clone()).collect()
+/// `sg group command`: its words become one line for a shell.
+fn sg(words: &[Word]) -> Inside {
+    let rest: Vec<Word> =
+        words[1..].iter().filter(|word| !matches!(word.text.as_str(), "-" | "-c")).cloned().collect();
+    match rest.get(1..) {
+        Some(rest) if !rest.is_empty() => Inside { parts: vec![script(joined(rest), true)], unknown: None },
+        _ => Inside { parts: Vec::new(), unknown: Some(SHELL) },
+    }
 }
 
-/// Where the sub-command stands, behind options for git itself.
-pub(in crate::shell) fn git_subcommand(words: &[Word]) -> usize {
-    let mut at = 1;
-    while let Some(word) = words.get(at).filter(|word| word.text.starts_with('-')) {
-        let takes_next =
-            matches!(word.text.as_str(), "-C" | "-c" | "--git-dir" | "--work-tree" | "--namespace");
-        at += if takes_next { 2 } else { 1 };
-    }
-    at.min(words.len())
+/// `setarch [architecture] [options] command`
+fn setarch(words: &[Word]) -> Inside {
+    let spec = Spec { flags: "BFILRSTXZv3", long_flags: &["addr-no-randomize", "verbose", "32bit"], ..PLAIN };
+    let named = words.get(1).is_some_and(|word| !word.text.starts_with('-'));
+    let options = options::skip(&spec, words, if named { 2 } else { 1 });
+    let rest = &words[options.rest..];
+    let unknown = unsure(&options).or(rest.is_empty().then_some(SHELL));
+    Inside { parts: vec![Part::Words(rest.to_vec())], unknown }
 }
