@@ -55,7 +55,7 @@ pub enum PermissionMode {
     Default,
     /// Nothing is changed: only tools that read are allowed, and the rules may forbid these too.
     Plan,
-    /// What would be asked is allowed. What is denied stays denied.
+    /// What would be asked is allowed, unless an operator locked the question. What is denied, or may be, stays denied.
     FullAuto,
 }
 

@@ -81,7 +81,7 @@ impl clap::Args for PermissionArgs {
                     .help("How far agents go without asking")
                     .long_help(
                         "How far agents go without asking: default (as the rules say), plan (nothing is changed, they only \
-                         look) or full_auto (what would be asked is allowed; what is denied stays denied). \
+                         look) or full_auto (what would be asked is allowed, unless an operator locked the question; what is denied, or may be, stays denied). \
                          The agent's own mode when missing",
                     ),
             )
