@@ -128,7 +128,8 @@ pub struct Spent {
 impl Spent {
     #[must_use]
     pub const fn amount(&self) -> Amount {
-        Amount { tokens: self.usage.input_tokens + self.usage.output_tokens, micros: self.micros }
+        let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
+        Amount { tokens, micros: self.micros }
     }
 }
 
@@ -147,7 +148,7 @@ impl Add for Total {
 
     fn add(self, other: Self) -> Self {
         Self {
-            model_calls: self.model_calls + other.model_calls,
+            model_calls: self.model_calls.saturating_add(other.model_calls),
             usage: self.usage + other.usage,
             micros: self.micros.saturating_add(other.micros),
         }
@@ -185,5 +186,24 @@ mod tests {
             Limit { tokens: Some(0), micros: None }.check("budget").unwrap_err().field(),
             Some("budget.tokens")
         );
+    }
+
+    /// These numbers are a provider's, which may say anything.
+    #[test]
+    fn no_sum_is_too_large() {
+        let usage = Usage {
+            input_tokens: u64::MAX,
+            output_tokens: u64::MAX,
+            cached_input_tokens: u64::MAX,
+            cache_write_tokens: u64::MAX,
+            reasoning_tokens: u64::MAX,
+        };
+        let most = Amount { tokens: u64::MAX, micros: u64::MAX };
+        assert_eq!((usage + usage, most + most), (usage, most));
+        assert_eq!(Spent { step: StepId::new(), usage, micros: u64::MAX }.amount(), most);
+        let total = Total { model_calls: u64::MAX, usage, micros: u64::MAX };
+        assert_eq!(total + total, total);
+        let budget = Budget { spent: most, reserved: most, limit: Limit { tokens: Some(1), micros: None } };
+        assert!(!budget.has_room(most));
     }
 }

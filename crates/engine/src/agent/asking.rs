@@ -140,7 +140,7 @@ impl AgentRun<'_> {
         }
         let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
         let micros = model.price.map_or(0, |price| price.of(&usage));
-        let amount = Amount { tokens: input + output, micros };
+        let amount = Amount { tokens: input.saturating_add(output), micros };
         let reserve = || engine.store.reserve(grant.fence, grant.run.id, step, amount);
         match patiently(&self.stand.control.abandon, reserve).await? {
             Reserved::Held => Ok(None),
