@@ -46,8 +46,10 @@ CREATE INDEX runs_parked_for_budget ON runs (id) WHERE state = 2 AND parked = 'b
 
 -- What a parked run waits for: ids of runs and of approvals. Deleted when it goes on, and when it ends.
 CREATE TABLE waits (
-    run_id  uuid NOT NULL,
-    awaited uuid NOT NULL,
+    run_id    uuid NOT NULL,
+    awaited   uuid NOT NULL,
+    -- What a run had worked when the wait for it began: only what it works from then on is time of the one that waits.
+    worked_ms bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, awaited)
 );
 

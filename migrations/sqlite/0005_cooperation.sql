@@ -32,8 +32,9 @@ CREATE INDEX runs_live_children ON runs (parent_run) WHERE parent_run IS NOT NUL
 CREATE INDEX runs_parked_for_budget ON runs (id) WHERE state = 2 AND parked = 'budget';
 
 CREATE TABLE waits (
-    run_id  BLOB NOT NULL,
-    awaited BLOB NOT NULL,
+    run_id    BLOB NOT NULL,
+    awaited   BLOB NOT NULL,
+    worked_ms INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, awaited)
 ) STRICT, WITHOUT ROWID;
 

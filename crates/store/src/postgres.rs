@@ -51,6 +51,8 @@ mod ties;
 mod totals;
 #[path = "shared/trees.rs"]
 mod trees;
+#[path = "shared/work.rs"]
+mod work;
 #[path = "shared/writes.rs"]
 mod writes;
 

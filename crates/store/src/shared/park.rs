@@ -21,6 +21,7 @@ use super::{
     lock::lock,
     recover, spending,
     store::Context,
+    work,
     writes::{self, Writes},
 };
 use crate::{
@@ -144,7 +145,7 @@ impl Waiting {
         let reason = self.reason()?;
         let waited = (at - self.parked_at.0).to_std().unwrap_or_default();
         let worked = match reason {
-            ParkReason::Children => longest_work(connection, run.as_uuid(), at).await?,
+            ParkReason::Children => work::during_wait(connection, run.as_uuid(), at).await?,
             ParkReason::Approval | ParkReason::Budget | ParkReason::External => std::time::Duration::ZERO,
         };
         let pause = run::pause(reason, waited, worked).as_millis();
@@ -166,32 +167,6 @@ impl Waiting {
         }
         writes.append(locked, vec![NewEvent { run: Some(run), at, body: EventBody::RunResumed }])
     }
-}
-
-/// What the runs that a parked run waits for have worked so far: the longest of them.
-async fn longest_work(connection: &mut Connection, run: Uuid, now: Timestamp) -> Result<std::time::Duration> {
-    #[derive(FromRow)]
-    struct Child {
-        started_at: Option<DbTime>,
-        finished_at: Option<DbTime>,
-        parked_at: Option<DbTime>,
-        paused_ms: i64,
-    }
-    let children: Vec<Child> = query_as(
-        "SELECT coalesce(c.started_at, CASE WHEN s.current_run = c.id THEN s.current_started_at END) AS started_at, \
-         c.finished_at, c.parked_at, c.paused_ms FROM waits w JOIN runs c ON c.id = w.awaited \
-         JOIN sessions s ON s.id = c.session_id WHERE w.run_id = $1",
-    )
-    .bind(run)
-    .fetch_all(connection)
-    .await
-    .map_err(db)?;
-    let worked = children.into_iter().map(|child| {
-        let until = child.finished_at.or(child.parked_at).map_or(now, |at| at.0);
-        let paused = std::time::Duration::from_millis(u64::try_from(child.paused_ms).unwrap_or(0));
-        run::worked(child.started_at.map(|at| at.0), until, paused)
-    });
-    Ok(worked.max().unwrap_or_default())
 }
 
 /// Lets a run go on if it is parked and what it waits for has come. With a tenant, only a run of that tenant.

@@ -1,12 +1,15 @@
 //! What a transaction on some sessions writes, collected while it decides.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use remuda_domain::{
     Event, EventBody, Run, RunId, RunState, Timestamp,
     error::Result,
     event::NewEvent,
-    run::Failure,
+    run::{Failure, ParkReason},
     step::{self, Step},
     tool::CallStatus,
 };
@@ -19,6 +22,7 @@ use super::{
     spending,
     store::append,
     ties::{self, Ties},
+    work,
 };
 use crate::{
     error::{db, json},
@@ -258,10 +262,17 @@ async fn return_run(connection: &mut Connection, run: &RunReturn) -> Result<()> 
 }
 
 async fn insert_waits(connection: &mut Connection, run: Uuid, parked: &ParkWrite) -> Result<()> {
+    // What has been worked until here is not part of this wait.
+    let worked = match parked.reason {
+        ParkReason::Children => work::of(connection, &parked.awaited, parked.at.0).await?,
+        ParkReason::Approval | ParkReason::Budget | ParkReason::External => HashMap::new(),
+    };
     for awaited in &parked.awaited {
-        query("INSERT INTO waits (run_id, awaited) VALUES ($1, $2)")
+        let worked_ms = worked.get(awaited).map_or(0, Duration::as_millis);
+        query("INSERT INTO waits (run_id, awaited, worked_ms) VALUES ($1, $2, $3)")
             .bind(run)
             .bind(awaited)
+            .bind(i64::try_from(worked_ms).unwrap_or(i64::MAX))
             .execute(&mut *connection)
             .await
             .map_err(db)?;

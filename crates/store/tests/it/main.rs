@@ -25,6 +25,7 @@ mod sandboxes;
 mod schema;
 mod sessions;
 mod submit;
+mod time;
 mod trees;
 mod workspaces;
 
@@ -91,7 +92,9 @@ store_suite! {
     children: a_commit_makes_children_once, depth_counts_for_callers_too, a_task_is_gone_on_with,
         a_parent_goes_on_when_its_children_have_ended, what_has_come_is_not_waited_for, nobody_has_to_tell,
         no_wake_up_is_lost, a_cancelled_child_wakes_its_parent, parents_learn_what_became_of_children,
-        waiting_for_children_costs_what_they_work, a_parked_child_that_ends_did_not_work, one_worker_works_off_a_tree;
+        one_worker_works_off_a_tree;
+    time: waiting_for_children_costs_what_they_work, a_parked_child_that_ends_did_not_work,
+        work_beside_a_parent_is_no_wait, work_is_paid_for_once, work_below_a_child_is_work_of_the_child;
     below: cancelling_the_root_reaches_all, cancelling_a_session_reaches_what_works_for_it,
         interrupting_reaches_what_is_below, an_executing_root_is_asked_and_its_children_stopped, orphans_are_found,
         what_is_made_with_the_last_breath_is_stopped_too, lost_children_wake_their_parent,
