@@ -114,6 +114,14 @@ impl Budget {
     pub fn has_room(&self, amount: Amount) -> bool {
         self.limit.allows(self.spent + self.reserved + amount)
     }
+
+    /// The same if this much of what is held were given back.
+    #[must_use]
+    pub const fn without(self, held: Amount) -> Self {
+        let tokens = self.reserved.tokens.saturating_sub(held.tokens);
+        let micros = self.reserved.micros.saturating_sub(held.micros);
+        Self { reserved: Amount { tokens, micros }, ..self }
+    }
 }
 
 /// What one question to a model cost.
@@ -181,6 +189,9 @@ mod tests {
         let amount = |tokens| Amount { tokens, micros: 5 };
         let budget = Budget { limit, spent: amount(50), reserved: amount(30) };
         assert!(budget.has_room(amount(20)) && !budget.has_room(amount(21)));
+        let without = budget.without(amount(10));
+        assert!(without.has_room(amount(30)) && !without.has_room(amount(31)));
+        assert_eq!(budget.without(amount(31)).reserved, Amount::default());
         assert!(Limit::default().allows(amount(u64::MAX)));
         assert_eq!(
             Limit { tokens: Some(0), micros: None }.check("budget").unwrap_err().field(),

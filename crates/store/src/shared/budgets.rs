@@ -52,14 +52,15 @@ async fn reserve(
         return Ok(Reserved::Held);
     }
     dialect::lock_budgets(&mut tx, &ids).await?;
-    query("DELETE FROM reservations WHERE step_id = $1")
-        .bind(step.as_uuid())
+    // A run has one question at a time: what it holds for another one is dead, also if this one does not fit.
+    query("DELETE FROM reservations WHERE run_id = $1")
+        .bind(run.as_uuid())
         .execute(&mut *tx)
         .await
         .map_err(db)?;
     let budgets = spending::load(&mut tx, &ids).await?;
     if let Some(full) = ids.iter().filter_map(|id| budgets.get(id)).find(|budget| !budget.has_room(amount)) {
-        tx.rollback().await.map_err(db)?;
+        tx.commit().await.map_err(db)?;
         return Ok(Reserved::Refused(*full));
     }
     let (tokens, micros) = amount_to_db(amount);

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     Parking, SessionChange, TakenBack,
     error::{corrupt, db},
-    rows::LockedHead,
+    rows::{LockedHead, amount_from_db},
     time::DbTime,
 };
 
@@ -115,8 +115,7 @@ impl Waiting {
 
     /// What a run that waits for its budget could not reserve.
     pub(super) fn amount(&self) -> Option<Amount> {
-        let number = |number: i64| u64::try_from(number).unwrap_or(0);
-        Some(Amount { tokens: number(self.wait_tokens?), micros: number(self.wait_micros?) })
+        Some(amount_from_db(self.wait_tokens?, self.wait_micros?))
     }
 
     /// Whether the run may go on. A budget that was `raised` also lets those go on that did not say how much they want.

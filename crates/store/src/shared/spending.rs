@@ -3,7 +3,7 @@
 //! A run is covered by the budget of the run at the top of its part of the tree, by that of its session, and by all above these. What
 //! is reserved is not a number of the budget but the sum of its reservations, so giving back is to delete.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use remuda_domain::{
     budget::{Amount, Budget, Total},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::db,
-    rows::{BudgetRow, amount_to_db, count_to_db},
+    rows::{BudgetRow, amount_from_db, amount_to_db, count_to_db},
     written::{BudgetInsert, SpentWrite},
 };
 
@@ -55,8 +55,55 @@ pub(super) async fn load(connection: &mut Connection, ids: &[Uuid]) -> Result<Ha
 
 /// Whether every budget that covers the run has room for this much.
 pub(super) async fn has_room(connection: &mut Connection, run: Uuid, amount: Amount) -> Result<bool> {
-    let ids = covering(connection, &[run]).await?;
-    Ok(load(connection, &ids).await?.values().all(|budget| budget.has_room(amount)))
+    Ok(with_room(connection, &[(run, amount)]).await?.contains(&run))
+}
+
+/// Of runs that want to ask their next question, those with room for it in every budget that covers them. What such a run still
+/// holds is for a question that is over, and would be given up for the next: it takes no room.
+pub(super) async fn with_room(
+    connection: &mut Connection,
+    wanted: &[(Uuid, Amount)],
+) -> Result<HashSet<Uuid>> {
+    let runs: Vec<Uuid> = wanted.iter().map(|(run, _)| *run).collect();
+    let mut covers: HashMap<Uuid, Vec<Uuid>> = HashMap::new();
+    for (run, budget) in covers_of(connection, &runs).await? {
+        covers.entry(run).or_default().push(budget);
+    }
+    let ids: HashSet<Uuid> = covers.values().flatten().copied().collect();
+    let budgets = load(connection, &ids.into_iter().collect::<Vec<_>>()).await?;
+    let own = held_by(connection, &runs).await?;
+    let fits = |(run, amount): &&(Uuid, Amount)| {
+        let mut covering = covers.get(run).into_iter().flatten();
+        covering.all(|id| {
+            let held = own.get(&(*run, *id)).copied().unwrap_or_default();
+            budgets.get(id).is_none_or(|budget| budget.without(held).has_room(*amount))
+        })
+    };
+    Ok(wanted.iter().filter(fits).map(|(run, _)| *run).collect())
+}
+
+/// Each of these runs with each budget that covers it.
+async fn covers_of(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<(Uuid, Uuid)>> {
+    let sql = format!(
+        "WITH RECURSIVE cover (run_id, id) AS (SELECT r.id, b.id FROM runs r JOIN sessions s ON s.id = r.session_id \
+         JOIN budgets b ON b.id IN (r.budget_id, s.budget_id) WHERE r.id {AMONG_1} \
+         UNION SELECT c.run_id, b.parent_id FROM cover c JOIN budgets b ON b.id = c.id WHERE b.parent_id IS NOT NULL) \
+         SELECT run_id, id FROM cover"
+    );
+    query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)
+}
+
+/// What these runs hold, by run and budget.
+async fn held_by(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<(Uuid, Uuid), Amount>> {
+    let sql = format!("SELECT run_id, budget_id, tokens, micros FROM reservations WHERE run_id {AMONG_1}");
+    let rows: Vec<(Uuid, Uuid, i64, i64)> =
+        query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)?;
+    let mut held: HashMap<(Uuid, Uuid), Amount> = HashMap::new();
+    for (run, budget, tokens, micros) in rows {
+        let sum = held.entry((run, budget)).or_default();
+        *sum = *sum + amount_from_db(tokens, micros);
+    }
+    Ok(held)
 }
 
 /// The parked runs that wait for money, as `cover (run_id, id)` with each budget that covers them.
@@ -70,7 +117,7 @@ pub(super) async fn runs_with_room(context: &Context, limit: u32) -> Result<Vec<
     let full = |what: &str| {
         format!(
             "b.limit_{what} < b.spent_{what} + r.wait_{what} + \
-             (SELECT coalesce(sum(v.{what}), 0) FROM reservations v WHERE v.budget_id = b.id)"
+             (SELECT coalesce(sum(v.{what}), 0) FROM reservations v WHERE v.budget_id = b.id AND v.run_id <> r.id)"
         )
     };
     let sql = format!(

@@ -102,7 +102,7 @@ store_suite! {
     approvals: a_decision_lets_the_run_go_on, a_decision_is_made_once_and_by_the_right_one,
         two_answers_at_once_make_one_decision, all_answers_are_waited_for, an_ended_run_withdraws_its_questions,
         questions_expire, always_is_remembered, approvals_are_listed, waiting_for_people_costs_no_time;
-    budgets: what_is_held_is_counted, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
+    budgets: what_is_held_is_counted, a_dead_hold_is_not_waited_for, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
         room_that_is_left_is_found, a_limit_can_be_made_later, totals_add_up;
     trees: random_trees_come_to_an_end;
     model: random_histories_keep_the_invariants;
