@@ -26,7 +26,7 @@ const ORPHANED: &str = "the run that it worked for has ended";
 /// A run, and its session.
 type Member = (Uuid, Uuid);
 
-/// Asks for every unfinished run below these to stop, and adds what came of it.
+/// Asks for every unfinished run below these to stop, and adds what came of it, also if it fails midway.
 pub(super) async fn cancel(
     context: &Context,
     roots: &[Uuid],
@@ -36,13 +36,40 @@ pub(super) async fn cancel(
     if roots.is_empty() {
         return Ok(());
     }
+    let mut family = Family::default();
+    let done = stop_below(context, roots, reason, all, &mut family).await;
+    let ended: HashSet<RunId> = all.ended.iter().copied().collect();
+    family.parents.retain(|parent| !ended.contains(parent));
+    all.changes.extend(park::settle_all(context, &family.parents).await);
+    done
+}
+
+/// The same for runs that were stopped before: that stands, and whoever asked for it has to hear of it. What fails here is only
+/// late: whoever sees the end of a run stops those below it, and so does [`stop_orphans`].
+pub(super) async fn cancel_or_leave(
+    context: &Context,
+    roots: &[Uuid],
+    reason: &str,
+    all: &mut CancelledRuns,
+) {
+    if let Err(error) = cancel(context, roots, reason, all).await {
+        tracing::warn!(error = error.chain(), "runs below stopped ones are left to the next round");
+    }
+}
+
+async fn stop_below(
+    context: &Context,
+    roots: &[Uuid],
+    reason: &str,
+    all: &mut CancelledRuns,
+    family: &mut Family,
+) -> Result<()> {
     let sql = format!(
         "WITH RECURSIVE tree (id, level) AS \
          (SELECT id, 1 FROM runs WHERE parent_run {AMONG_1} AND parent_run IS NOT NULL \
          UNION ALL SELECT r.id, t.level + 1 FROM tree t JOIN runs r ON r.parent_run = t.id) \
          SELECT r.id, r.session_id FROM tree t JOIN runs r ON r.id = t.id WHERE r.state + 0 < 10 ORDER BY t.level, r.id"
     );
-    let mut family = Family::default();
     let mut asked: HashSet<Uuid> = HashSet::new();
     loop {
         let live: Vec<Member> = query_as(AssertSqlSafe(sql.clone()))
@@ -53,16 +80,12 @@ pub(super) async fn cancel(
         // A run that still executes may have made more in the meantime. What it makes later is for whoever sees its end.
         let new: Vec<Member> = live.into_iter().filter(|(run, _)| asked.insert(*run)).collect();
         if new.is_empty() {
-            break;
+            return Ok(());
         }
         for some in new.chunks(RUNS_AT_ONCE) {
-            stop(context, some, reason, all, &mut family).await?;
+            stop(context, some, reason, all, family).await?;
         }
     }
-    let ended: HashSet<RunId> = all.ended.iter().copied().collect();
-    family.parents.retain(|parent| !ended.contains(parent));
-    all.changes.extend(park::settle_parents(context, &family.parents).await);
-    Ok(())
 }
 
 async fn stop(

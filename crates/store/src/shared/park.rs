@@ -216,13 +216,15 @@ async fn look_again(
     Ok(Some(change))
 }
 
-/// Asks for every parent of runs that have ended. Those that cannot be asked now are found by [`resume_ready`].
-pub(super) async fn settle_parents(context: &Context, parents: &[RunId]) -> Vec<SessionChange> {
+/// Asks for every one of these runs, mostly parents of runs that have ended. Those that cannot be asked now are found by the next
+/// [`resume_ready`], and keep nobody else waiting.
+pub(super) async fn settle_all(context: &Context, runs: &[RunId]) -> Vec<SessionChange> {
     let mut changes = Vec::new();
-    for parent in parents.iter().map(|run| run.as_uuid()).collect::<BTreeSet<Uuid>>() {
-        match settle(context, None, RunId::from_uuid(parent)).await {
+    for run in runs.iter().map(|run| run.as_uuid()).collect::<BTreeSet<Uuid>>() {
+        let run = RunId::from_uuid(run);
+        match settle(context, None, run).await {
             Ok(change) => changes.extend(change),
-            Err(error) => tracing::warn!(error = error.chain(), "a parent is left to the next round"),
+            Err(error) => tracing::warn!(%run, error = error.chain(), "a run is left to the next round"),
         }
     }
     changes
@@ -240,10 +242,8 @@ pub(super) async fn resume_ready(context: &Context, limit: u32) -> Result<TakenB
         .await
         .map_err(db)?;
     ready.extend(spending::runs_with_room(context, limit).await?);
-    let mut resumed = TakenBack::default();
-    for run in &ready {
-        resumed.changes.extend(settle(context, None, RunId::from_uuid(*run)).await?);
-    }
+    let runs: Vec<RunId> = ready.iter().copied().map(RunId::from_uuid).collect();
+    let mut resumed = TakenBack { changes: settle_all(context, &runs).await, ..TakenBack::default() };
     // What did not go on has changed in the meantime: asking again at once would find it again.
     resumed.more = ready.len() >= limit as usize && !resumed.changes.is_empty();
     Ok(resumed)

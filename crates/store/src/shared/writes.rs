@@ -50,7 +50,7 @@ pub(super) struct Writes {
     pub(super) contents: Vec<ContentWrite>,
     /// Sessions with the agents that lead them from here on.
     pub(super) agents: Vec<(Uuid, String)>,
-    /// Parents of runs that ended: they may wait for it, see [`park::settle_parents`](super::park::settle_parents).
+    /// Parents of runs that ended: they may wait for it, see [`park::settle_all`](super::park::settle_all).
     pub(super) parents: Vec<RunId>,
     /// Runs that ended and may have held something.
     pub(super) untied: Vec<Uuid>,
