@@ -29,6 +29,8 @@ mod notes;
 mod ownership;
 #[path = "shared/park.rs"]
 mod park;
+#[path = "shared/ready.rs"]
+mod ready;
 #[path = "shared/recover.rs"]
 mod recover;
 #[path = "shared/runs.rs"]

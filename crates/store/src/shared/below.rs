@@ -16,7 +16,7 @@ use super::{
     park, runs,
     store::Context,
 };
-use crate::{CancelledRuns, error::db};
+use crate::{CancelledRuns, Swept, error::db};
 
 /// Runs that are stopped in one transaction.
 const RUNS_AT_ONCE: usize = 100;
@@ -121,22 +121,33 @@ pub(super) async fn cancel_children(
     Ok(all)
 }
 
-/// Stops runs whose parent is over, and what is below them. Who was asked before and still executes knows.
-pub(super) async fn stop_orphans(context: &Context, limit: u32) -> Result<CancelledRuns> {
-    let orphans: Vec<Member> = query_as(
-        "SELECT c.id, c.session_id FROM runs c JOIN runs p ON p.id = c.parent_run \
-         WHERE c.parent_run IS NOT NULL AND c.state < 10 AND c.cancel_at IS NULL AND p.state + 0 >= 10 LIMIT $1",
+/// Looks at some runs that work for another one, and stops those whose parent is over, and what is below them. Who was asked before
+/// and still executes knows.
+pub(super) async fn stop_orphans(
+    context: &Context,
+    after: Option<RunId>,
+    limit: u32,
+) -> Result<Swept<CancelledRuns>> {
+    let page: Vec<(Uuid, Uuid, bool)> = query_as(
+        "SELECT c.id, c.session_id, c.cancel_at IS NULL AND coalesce(p.state, 0) >= 10 FROM \
+         (SELECT id, session_id, parent_run, cancel_at FROM runs \
+         WHERE parent_run IS NOT NULL AND state < 10 AND id > $1 ORDER BY id LIMIT $2) c \
+         LEFT JOIN runs p ON p.id = c.parent_run ORDER BY c.id",
     )
+    .bind(after.map_or(Uuid::nil(), RunId::as_uuid))
     .bind(i64::from(limit))
     .fetch_all(&context.reader)
     .await
     .map_err(db)?;
-    let mut all = CancelledRuns::default();
-    let mut family = Family::default();
+    let orphans = page.iter().filter(|(.., is_orphan)| *is_orphan);
+    let orphans: Vec<Member> = orphans.map(|(run, session, _)| (*run, *session)).collect();
+    let (mut all, mut family) = (CancelledRuns::default(), Family::default());
     for some in orphans.chunks(RUNS_AT_ONCE) {
-        stop(context, some, ORPHANED, &mut all, &mut family).await?;
+        if let Err(error) = stop(context, some, ORPHANED, &mut all, &mut family).await {
+            tracing::warn!(error = error.chain(), "orphans are left to the next round");
+        }
     }
     let ids: Vec<Uuid> = orphans.iter().map(|(run, _)| *run).collect();
-    cancel(context, &ids, ORPHANED, &mut all).await?;
-    Ok(all)
+    cancel_or_leave(context, &ids, ORPHANED, &mut all).await;
+    Ok(Swept::page(all, page.iter().map(|(run, ..)| *run), limit))
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     dialect::{self, AMONG_1, Connection, id_list},
     lock::lock,
-    park, recover,
+    ready, recover,
     runs::run_not_found,
     spending,
     store::{Context, SqlStore},
@@ -244,20 +244,9 @@ async fn write_limit(
 
 async fn set(context: &Context, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange> {
     let (mut changed, id) = retrying(|| write_limit(context, tenant, of, limit)).await?;
-    // The limit is set: what fails here is only late, see `resume_ready`.
-    let waiting = spending::runs_that_wait_for(context, id).await.unwrap_or_else(|error| {
-        tracing::warn!(error = error.chain(), "runs that wait for a budget are left to the next round");
-        Vec::new()
-    });
-    for run in waiting.into_iter().map(RunId::from_uuid) {
-        match park::settle_raised(context, run).await {
-            Ok(Some(change)) => {
-                changed.resumed.push(run);
-                changed.changes.push(change);
-            }
-            Ok(None) => {}
-            Err(error) => tracing::warn!(%run, error = error.chain(), "a run is left to the next round"),
-        }
+    for (run, change) in ready::raised(context, id).await {
+        changed.resumed.push(run);
+        changed.changes.push(change);
     }
     Ok(changed)
 }

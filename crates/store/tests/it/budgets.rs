@@ -38,7 +38,7 @@ fn broke(grant: &Grant, wanted: Amount) -> Commit {
 }
 
 impl Lab {
-    async fn budgeted(&self, limit: Limit) -> Result<Grant> {
+    pub(crate) async fn budgeted(&self, limit: Limit) -> Result<Grant> {
         let session = self.session().await?;
         let run = NewRun { budget: Some(limit), ..self.new_run(session) };
         let submitted = self.store.submit(run).await?;
@@ -110,7 +110,7 @@ pub(crate) async fn a_dead_hold_is_not_waited_for(lab: &Lab) -> Result<()> {
     lab.store.commit(broke(&grant, amount(61))).await?;
     assert_eq!(lab.state(run).await?, RunState::Parked);
     lab.store.commit(completed(&child)).await?;
-    assert_eq!(lab.store.resume_ready(10).await?.changes.len(), 1);
+    assert_eq!(lab.store.resume_ready(None, 10).await?.done.len(), 1);
     assert_eq!(lab.state(run).await?, RunState::Queued);
     Ok(())
 }
@@ -212,7 +212,7 @@ pub(crate) async fn a_run_waits_for_money(lab: &Lab) -> Result<()> {
     let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
     let committed = lab.store.commit(broke(&grant, amount(20))).await?;
     assert_eq!(names(&committed.events), ["run.parked"]);
-    assert!(lab.store.resume_ready(10).await?.changes.is_empty());
+    assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
     let raised = lab.store.set_budget(lab.tenant, BudgetOf::Run(run), tokens(109)).await?;
     assert_eq!((raised.resumed.len(), raised.changes.len()), (0, 1));
     assert_eq!((names(&raised.changes[0].events), raised.changes[0].wake), (vec!["budget.changed"], false));
@@ -224,7 +224,7 @@ pub(crate) async fn a_run_waits_for_money(lab: &Lab) -> Result<()> {
     // One that did not say how much waits for any raise.
     let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
     lab.store.commit(crate::lab::parking(&grant, ParkReason::Budget)).await?;
-    assert!(lab.store.resume_ready(10).await?.changes.is_empty());
+    assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
     assert_eq!(lab.store.set_budget(lab.tenant, BudgetOf::Run(run), tokens(500)).await?.resumed, [run]);
     lab.check(session).await
 }
@@ -242,11 +242,11 @@ pub(crate) async fn room_that_is_left_is_found(lab: &Lab) -> Result<()> {
     assert_eq!(lab.reserve(&grant, StepId::new(), 80).await?, Reserved::Held);
     lab.store.commit(broke(&child, amount(30))).await?;
     assert_eq!(lab.state(child.run.id).await?, RunState::Parked);
-    assert!(lab.store.resume_ready(10).await?.changes.is_empty());
+    assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
     // The end of its parent leaves room.
     lab.store.commit(Commit { spent: vec![spent(StepId::new(), 5)], ..completed(&grant) }).await?;
-    let resumed = lab.store.resume_ready(10).await?;
-    assert_eq!(resumed.changes.iter().map(|it| it.session).collect::<Vec<_>>(), [below[0].session]);
+    let resumed = lab.store.resume_ready(None, 10).await?.done;
+    assert_eq!(resumed.iter().map(|it| it.session).collect::<Vec<_>>(), [below[0].session]);
     // So does a question that does not fit, for which another one's room was given up.
     let other = lab.session().await?;
     lab.store.set_budget(lab.tenant, BudgetOf::Session(other), tokens(100)).await?;
@@ -258,7 +258,7 @@ pub(crate) async fn room_that_is_left_is_found(lab: &Lab) -> Result<()> {
     assert_eq!(lab.reserve(&grant, StepId::new(), 80).await?, Reserved::Held);
     lab.store.commit(broke(&child, amount(30))).await?;
     assert!(matches!(lab.reserve(&grant, StepId::new(), 101).await?, Reserved::Refused(_)));
-    assert_eq!(lab.store.resume_ready(10).await?.changes.len(), 1);
+    assert_eq!(lab.store.resume_ready(None, 10).await?.done.len(), 1);
     assert_eq!(lab.state(child.run.id).await?, RunState::Queued);
     Ok(())
 }

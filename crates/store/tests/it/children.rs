@@ -120,7 +120,7 @@ pub(crate) async fn a_parent_goes_on_when_its_children_have_ended(lab: &Lab) -> 
     let first = lab.work_off(children[0].session).await?;
     assert_eq!((first.parent, first.has_children), (Some(parent), false));
     assert!(lab.tell_parent(&first).await?.is_none(), "one of two");
-    assert!(lab.store.resume_ready(10).await?.changes.is_empty());
+    assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
     let second = lab.work_off(children[1].session).await?;
     let stranger = lab.stranger().await?;
     assert!(lab.store.settle_parked(stranger, parent).await?.is_none());
@@ -164,10 +164,12 @@ pub(crate) async fn nobody_has_to_tell(lab: &Lab) -> Result<()> {
         lab.work_off(children[1].session).await?;
         parents.push(grant);
     }
-    let resumed = lab.store.resume_ready(2).await?;
-    assert_eq!((resumed.changes.len(), resumed.more), (2, true));
-    assert_eq!(lab.store.resume_ready(2).await?.changes.len(), 1);
-    assert!(lab.store.resume_ready(2).await?.changes.is_empty());
+    // Some at a time, and each look goes on where the last one ended.
+    let resumed = lab.store.resume_ready(None, 2).await?;
+    assert_eq!((resumed.done.len(), resumed.next), (2, Some(parents[1].run.id)));
+    let resumed = lab.store.resume_ready(resumed.next, 2).await?;
+    assert_eq!((resumed.done.len(), resumed.next), (1, None));
+    assert!(lab.store.resume_ready(None, 2).await?.done.is_empty());
     for grant in parents {
         assert_eq!(lab.state(grant.run.id).await?, RunState::Queued);
         lab.check(grant.fence.session).await?;

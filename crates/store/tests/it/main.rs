@@ -98,6 +98,7 @@ store_suite! {
         work_beside_a_parent_is_no_wait, work_is_paid_for_once, work_below_a_child_is_work_of_the_child;
     below: cancelling_the_root_reaches_all, cancelling_a_session_reaches_what_works_for_it,
         interrupting_reaches_what_is_below, an_executing_root_is_asked_and_its_children_stopped, orphans_are_found,
+        orphans_are_found_some_at_a_time,
         what_is_made_with_the_last_breath_is_stopped_too, lost_children_wake_their_parent,
         children_that_run_out_of_time_wake_their_parent, a_run_alone_has_nobody;
     approvals: a_decision_lets_the_run_go_on, a_decision_is_made_once_and_by_the_right_one,
@@ -105,7 +106,7 @@ store_suite! {
         questions_expire, always_is_remembered, approvals_are_listed, waiting_for_people_costs_no_time;
     budgets: what_is_held_is_counted, a_dead_hold_is_not_waited_for, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
         room_that_is_left_is_found, a_limit_can_be_made_later, totals_add_up;
-    stubborn: others_go_on, a_cancel_is_told, a_raise_reaches_the_others;
+    stubborn: others_go_on, other_orphans_are_stopped, a_cancel_is_told, a_raise_reaches_the_others;
     trees: random_trees_come_to_an_end;
     model: random_histories_keep_the_invariants;
 }

@@ -53,10 +53,10 @@ pub(crate) async fn others_go_on(lab: &Lab) -> Result<()> {
         parents.push(grant.run.id);
     }
     spoil(lab).await?;
-    assert_eq!(lab.store.resume_ready(10).await?.changes.len(), 2);
+    assert_eq!(lab.store.resume_ready(None, 10).await?.done.len(), 2);
     mend(lab).await?;
     assert_eq!(lab.state(parents[0]).await?, RunState::Parked);
-    assert_eq!(lab.store.resume_ready(10).await?.changes.len(), 1);
+    assert_eq!(lab.store.resume_ready(None, 10).await?.done.len(), 1);
     for run in parents {
         assert_eq!(lab.state(run).await?, RunState::Queued);
     }
@@ -89,6 +89,20 @@ pub(crate) async fn a_cancel_is_told(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+pub(crate) async fn other_orphans_are_stopped(lab: &Lab) -> Result<()> {
+    let grant = lab.executing().await?;
+    let children = [stubborn_child(), child()];
+    lab.store.commit(making(&grant, &children)).await?;
+    lab.store.commit(completed(&grant)).await?;
+    spoil(lab).await?;
+    let first = lab.store.stop_orphans(None, 1).await?;
+    assert_eq!((first.done.ended.len(), first.next), (0, Some(children[0].run)));
+    assert_eq!(lab.store.stop_orphans(first.next, 1).await?.done.ended, [children[1].run]);
+    mend(lab).await?;
+    assert_eq!(lab.store.stop_orphans(None, 1).await?.done.ended, [children[0].run]);
+    Ok(())
+}
+
 pub(crate) async fn a_raise_reaches_the_others(lab: &Lab) -> Result<()> {
     let session = lab.session().await?;
     let limit = |tokens| Limit { tokens: Some(tokens), micros: None };
@@ -109,7 +123,7 @@ pub(crate) async fn a_raise_reaches_the_others(lab: &Lab) -> Result<()> {
     assert_eq!((raised.budget.limit, raised.resumed.as_slice()), (limit(1000), expected.as_slice()));
     assert_eq!(raised.changes.len(), 3);
     mend(lab).await?;
-    assert_eq!(lab.store.resume_ready(10).await?.changes.len(), 1);
+    assert_eq!(lab.store.resume_ready(None, 10).await?.done.len(), 1);
     lab.store.commit(completed(&root)).await?;
     Ok(())
 }
