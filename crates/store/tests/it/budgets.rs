@@ -229,6 +229,40 @@ pub(crate) async fn a_run_waits_for_money(lab: &Lab) -> Result<()> {
     lab.check(session).await
 }
 
+/// Whichever budget was in the way, a raise finds all that wait for it, however far below they are, and nobody else.
+pub(crate) async fn a_raise_reaches_down(lab: &Lab) -> Result<()> {
+    let worker = lab.worker(LONG_LEASE).await?;
+    let top = NewSession { budget: Some(tokens(10)), ..lab.new_session(None) };
+    lab.store.create_session(&top).await?;
+    let middle = NewSession { parent: Some(top.id), budget: Some(tokens(1000)), ..lab.new_session(None) };
+    lab.store.create_session(&middle).await?;
+    lab.store.submit(NewRun { budget: Some(tokens(10)), ..lab.new_run(middle.id) }).await?;
+    let grant = lab.granted(middle.id, worker).await?;
+    let below = [child()];
+    lab.store.commit(making(&grant, &below)).await?;
+    let child = lab.granted(below[0].session, worker).await?;
+    // A budget within that of its parent.
+    lab.store.set_budget(lab.tenant, BudgetOf::Run(child.run.id), tokens(1000)).await?;
+    for grant in [&child, &grant] {
+        lab.store.commit(broke(grant, amount(20))).await?;
+    }
+    let other = lab.budgeted(tokens(10)).await?;
+    lab.store.commit(broke(&other, amount(20))).await?;
+    let (of_run, of_top) = (BudgetOf::Run(grant.run.id), BudgetOf::Session(top.id));
+    assert_eq!(lab.store.set_budget(lab.tenant, of_run, tokens(20)).await?.resumed, []);
+    let raised = lab.store.set_budget(lab.tenant, of_top, tokens(20)).await?;
+    assert_eq!(raised.resumed, [grant.run.id, child.run.id]);
+    for run in [&child, &grant] {
+        let run = lab.granted(run.fence.session, worker).await?;
+        lab.store.commit(broke(&run, amount(30))).await?;
+    }
+    assert_eq!(lab.store.set_budget(lab.tenant, of_top, tokens(30)).await?.resumed, []);
+    let raised = lab.store.set_budget(lab.tenant, of_run, tokens(30)).await?;
+    assert_eq!(raised.resumed, [grant.run.id, child.run.id]);
+    assert_eq!(lab.state(other.run.id).await?, RunState::Parked);
+    Ok(())
+}
+
 /// Room that others leave is found by whoever looks.
 pub(crate) async fn room_that_is_left_is_found(lab: &Lab) -> Result<()> {
     let new = NewSession { budget: Some(tokens(100)), ..lab.new_session(None) };

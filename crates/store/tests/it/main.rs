@@ -105,6 +105,7 @@ store_suite! {
         two_answers_at_once_make_one_decision, all_answers_are_waited_for, an_ended_run_withdraws_its_questions,
         questions_expire, always_is_remembered, approvals_are_listed, waiting_for_people_costs_no_time;
     budgets: what_is_held_is_counted, a_dead_hold_is_not_waited_for, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
+        a_raise_reaches_down,
         room_that_is_left_is_found, a_limit_can_be_made_later, totals_add_up;
     stubborn: others_go_on, other_orphans_are_stopped, a_cancel_is_told, a_raise_reaches_the_others;
     trees: random_trees_come_to_an_end;
