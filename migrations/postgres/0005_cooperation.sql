@@ -40,14 +40,19 @@ ALTER TABLE runs
     ADD COLUMN reasoning_tokens   bigint,
     ADD COLUMN cost_micros        bigint;
 CREATE INDEX runs_by_parent ON runs (parent_run) WHERE parent_run IS NOT NULL;
--- Orphans are found here: few, and most of them have a parent that lives.
-CREATE INDEX runs_live_children ON runs (parent_run) WHERE parent_run IS NOT NULL AND state < 10;
-CREATE INDEX runs_parked_for_budget ON runs (id) WHERE state = 2 AND parked = 'budget';
+-- Gone through some at a time: for orphans, which are few among many with a parent that lives, and for waits that are over.
+CREATE INDEX runs_live_children ON runs (id) WHERE parent_run IS NOT NULL AND state < 10;
+CREATE INDEX runs_parked ON runs (id) WHERE state = 2;
+-- From a budget that was raised to those that wait for it.
+CREATE INDEX runs_parked_for_budget ON runs (budget_id) WHERE state = 2 AND parked = 'budget';
+CREATE INDEX sessions_by_budget ON sessions (budget_id) WHERE budget_id IS NOT NULL;
 
 -- What a parked run waits for: ids of runs and of approvals. Deleted when it goes on, and when it ends.
 CREATE TABLE waits (
-    run_id  uuid NOT NULL,
-    awaited uuid NOT NULL,
+    run_id    uuid NOT NULL,
+    awaited   uuid NOT NULL,
+    -- What a run had worked when the wait for it began: only what it works from then on is time of the one that waits.
+    worked_ms bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, awaited)
 );
 

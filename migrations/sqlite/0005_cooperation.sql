@@ -28,12 +28,15 @@ ALTER TABLE runs ADD COLUMN cache_write_tokens INTEGER;
 ALTER TABLE runs ADD COLUMN reasoning_tokens INTEGER;
 ALTER TABLE runs ADD COLUMN cost_micros INTEGER;
 CREATE INDEX runs_by_parent ON runs (parent_run) WHERE parent_run IS NOT NULL;
-CREATE INDEX runs_live_children ON runs (parent_run) WHERE parent_run IS NOT NULL AND state < 10;
-CREATE INDEX runs_parked_for_budget ON runs (id) WHERE state = 2 AND parked = 'budget';
+CREATE INDEX runs_live_children ON runs (id) WHERE parent_run IS NOT NULL AND state < 10;
+CREATE INDEX runs_parked ON runs (id) WHERE state = 2;
+CREATE INDEX runs_parked_for_budget ON runs (budget_id) WHERE state = 2 AND parked = 'budget';
+CREATE INDEX sessions_by_budget ON sessions (budget_id) WHERE budget_id IS NOT NULL;
 
 CREATE TABLE waits (
-    run_id  BLOB NOT NULL,
-    awaited BLOB NOT NULL,
+    run_id    BLOB NOT NULL,
+    awaited   BLOB NOT NULL,
+    worked_ms INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, awaited)
 ) STRICT, WITHOUT ROWID;
 

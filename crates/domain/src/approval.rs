@@ -259,4 +259,16 @@ mod tests {
         let edited_no = Answer { approve: false, arguments: Some(json!({})), ..yes() };
         assert_eq!(approval().check(&anna, &edited_no, now).unwrap_err().field(), Some("arguments"));
     }
+
+    /// A call is stored as JSON while somebody decides, and it has to be the same call afterwards.
+    #[test]
+    fn a_call_is_the_same_after_it_was_stored() {
+        for text in
+            ["90.298282016985425", "0.1", "5e-324", "1.7976931348623157e308", "-0.0", "18446744073709551615"]
+        {
+            let arguments: Value = serde_json::from_str(&format!("{{\"x\": {text}}}")).unwrap();
+            let stored: Value = serde_json::from_str(&arguments.to_string()).unwrap();
+            assert_eq!(call_hash("Move", &stored), call_hash("Move", &arguments), "{text}");
+        }
+    }
 }

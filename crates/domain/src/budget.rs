@@ -114,6 +114,14 @@ impl Budget {
     pub fn has_room(&self, amount: Amount) -> bool {
         self.limit.allows(self.spent + self.reserved + amount)
     }
+
+    /// The same if this much of what is held were given back.
+    #[must_use]
+    pub const fn without(self, held: Amount) -> Self {
+        let tokens = self.reserved.tokens.saturating_sub(held.tokens);
+        let micros = self.reserved.micros.saturating_sub(held.micros);
+        Self { reserved: Amount { tokens, micros }, ..self }
+    }
 }
 
 /// What one question to a model cost.
@@ -128,7 +136,8 @@ pub struct Spent {
 impl Spent {
     #[must_use]
     pub const fn amount(&self) -> Amount {
-        Amount { tokens: self.usage.input_tokens + self.usage.output_tokens, micros: self.micros }
+        let tokens = self.usage.input_tokens.saturating_add(self.usage.output_tokens);
+        Amount { tokens, micros: self.micros }
     }
 }
 
@@ -147,7 +156,7 @@ impl Add for Total {
 
     fn add(self, other: Self) -> Self {
         Self {
-            model_calls: self.model_calls + other.model_calls,
+            model_calls: self.model_calls.saturating_add(other.model_calls),
             usage: self.usage + other.usage,
             micros: self.micros.saturating_add(other.micros),
         }
@@ -180,10 +189,32 @@ mod tests {
         let amount = |tokens| Amount { tokens, micros: 5 };
         let budget = Budget { limit, spent: amount(50), reserved: amount(30) };
         assert!(budget.has_room(amount(20)) && !budget.has_room(amount(21)));
+        let without = budget.without(amount(10));
+        assert!(without.has_room(amount(30)) && !without.has_room(amount(31)));
+        assert_eq!(budget.without(amount(31)).reserved, Amount::default());
         assert!(Limit::default().allows(amount(u64::MAX)));
         assert_eq!(
             Limit { tokens: Some(0), micros: None }.check("budget").unwrap_err().field(),
             Some("budget.tokens")
         );
+    }
+
+    /// These numbers are a provider's, which may say anything.
+    #[test]
+    fn no_sum_is_too_large() {
+        let usage = Usage {
+            input_tokens: u64::MAX,
+            output_tokens: u64::MAX,
+            cached_input_tokens: u64::MAX,
+            cache_write_tokens: u64::MAX,
+            reasoning_tokens: u64::MAX,
+        };
+        let most = Amount { tokens: u64::MAX, micros: u64::MAX };
+        assert_eq!((usage + usage, most + most), (usage, most));
+        assert_eq!(Spent { step: StepId::new(), usage, micros: u64::MAX }.amount(), most);
+        let total = Total { model_calls: u64::MAX, usage, micros: u64::MAX };
+        assert_eq!(total + total, total);
+        let budget = Budget { spent: most, reserved: most, limit: Limit { tokens: Some(1), micros: None } };
+        assert!(!budget.has_room(most));
     }
 }

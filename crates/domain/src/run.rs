@@ -322,7 +322,7 @@ pub fn worked(started_at: Option<Timestamp>, until: Timestamp, paused: Duration)
 }
 
 /// How much of a wait is a pause, in which the run's time stands still. Whoever waits for children works through them: what the
-/// longest of them `worked` is time of the run too, what they only waited is not.
+/// longest of them `worked` during the wait is time of the run too, what they only waited is not, nor what they worked before.
 #[must_use]
 pub const fn pause(reason: ParkReason, waited: Duration, worked: Duration) -> Duration {
     match reason {

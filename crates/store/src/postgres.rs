@@ -29,6 +29,8 @@ mod notes;
 mod ownership;
 #[path = "shared/park.rs"]
 mod park;
+#[path = "shared/ready.rs"]
+mod ready;
 #[path = "shared/recover.rs"]
 mod recover;
 #[path = "shared/runs.rs"]
@@ -51,6 +53,8 @@ mod ties;
 mod totals;
 #[path = "shared/trees.rs"]
 mod trees;
+#[path = "shared/work.rs"]
+mod work;
 #[path = "shared/writes.rs"]
 mod writes;
 

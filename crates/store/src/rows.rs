@@ -21,7 +21,7 @@ use uuid::Uuid;
 use self::session::pool;
 pub(crate) use self::{
     approval::ApprovalRow,
-    budget::{BudgetRow, TotalRow, amount_to_db, count_to_db},
+    budget::{BudgetRow, TotalRow, amount_from_db, amount_to_db, count_to_db},
     run::{HeadRunRow, RunRow, StepRow},
     session::{HeadRow, LockedHead, SessionRow, execution, permissions},
 };

@@ -30,6 +30,7 @@ mod sweep;
 mod take_back;
 mod task;
 mod wake_sessions;
+mod walk;
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,7 +41,7 @@ use self::{
     delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
     expire_approvals::ExpireApprovals, heal_orphans::HealOrphans, leadership::Leadership,
     mend_transport::MendTransport, record::Recorder, resume_ready::ResumeReady, stop_orphans::StopOrphans,
-    take_back::TakeBack, task::BackgroundTask, wake_sessions::WakeSessions,
+    take_back::TakeBack, task::BackgroundTask, wake_sessions::WakeSessions, walk::Walk,
 };
 use crate::app::App;
 
@@ -75,9 +76,19 @@ impl Reconciler {
         vec![
             Box::new(TakeBack::new(Arc::clone(store), waker.clone(), pace)),
             Box::new(EndOverdue { store: Arc::clone(store), waker: waker.clone(), pace }),
-            Box::new(ResumeReady { store: Arc::clone(store), waker: waker.clone(), pace }),
+            Box::new(ResumeReady {
+                store: Arc::clone(store),
+                waker: waker.clone(),
+                pace,
+                walk: Walk::default(),
+            }),
             Box::new(ExpireApprovals { store: Arc::clone(store), waker: waker.clone(), pace }),
-            Box::new(StopOrphans { store: Arc::clone(store), app: self.app.clone(), pace }),
+            Box::new(StopOrphans {
+                store: Arc::clone(store),
+                app: self.app.clone(),
+                pace,
+                walk: Walk::default(),
+            }),
             Box::new(WakeSessions::new(
                 Arc::clone(store),
                 Arc::clone(transport),

@@ -236,7 +236,10 @@ impl SessionServer {
 
     async fn give_back(&self, grant: &Grant, hand_over: HandOver, then: Then) -> Result<Committed> {
         let HandOver { entry, events } = hand_over;
-        self.commit(&entry.into_commit(grant.fence, grant.run.id, events, then)).await
+        let committed = self.commit(&entry.into_commit(grant.fence, grant.run.id, events, then)).await?;
+        // It may have ended instead: someone asked it to, or its time was over.
+        self.tell_relatives(grant, &committed).await;
+        Ok(committed)
     }
 
     /// A run that ended may be what its parent waits for, and nothing below it may live longer. What fails here is only late:
@@ -317,3 +320,6 @@ fn bare_failure(grant: &Grant, started_at: Timestamp, give_up: bool, error: &Err
     let then = Then::End(Finish { end, started_at, stopped_ago: None, give_up, agent: None });
     Commit::new(grant.fence, grant.run.id, then)
 }
+
+#[cfg(test)]
+mod tests;

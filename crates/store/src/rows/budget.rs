@@ -19,6 +19,10 @@ pub(crate) fn amount_to_db(amount: Amount) -> (i64, i64) {
     (count_to_db(amount.tokens), count_to_db(amount.micros))
 }
 
+pub(crate) fn amount_from_db(tokens: i64, micros: i64) -> Amount {
+    Amount { tokens: count(tokens), micros: count(micros) }
+}
+
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -65,11 +69,10 @@ pub(crate) struct BudgetRow {
 
 impl BudgetRow {
     pub(crate) fn into_budget(self) -> Budget {
-        let amount = |tokens, micros| Amount { tokens: count(tokens), micros: count(micros) };
         Budget {
             limit: Limit { tokens: self.limit_tokens.map(count), micros: self.limit_micros.map(count) },
-            spent: amount(self.spent_tokens, self.spent_micros),
-            reserved: amount(self.reserved_tokens, self.reserved_micros),
+            spent: amount_from_db(self.spent_tokens, self.spent_micros),
+            reserved: amount_from_db(self.reserved_tokens, self.reserved_micros),
         }
     }
 }

@@ -103,10 +103,10 @@ async fn resume(
     writes: &mut Writes,
 ) -> Result<Vec<Event>> {
     let Some(waiting) = Waiting::load(connection, run.as_uuid()).await? else { return Ok(Vec::new()) };
-    if !waiting.is_over(connection, run.as_uuid(), false).await? {
+    if !waiting.is_over(connection, false).await? {
         return Ok(Vec::new());
     }
-    waiting.end(connection, locked, run, at, writes).await
+    waiting.end(connection, locked, at, writes).await
 }
 
 async fn decide(context: &Context, caller: &Principal, id: ApprovalId, answer: &Answer) -> Result<Decided> {

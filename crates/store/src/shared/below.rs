@@ -16,7 +16,7 @@ use super::{
     park, runs,
     store::Context,
 };
-use crate::{CancelledRuns, error::db};
+use crate::{CancelledRuns, Swept, error::db};
 
 /// Runs that are stopped in one transaction.
 const RUNS_AT_ONCE: usize = 100;
@@ -26,7 +26,7 @@ const ORPHANED: &str = "the run that it worked for has ended";
 /// A run, and its session.
 type Member = (Uuid, Uuid);
 
-/// Asks for every unfinished run below these to stop, and adds what came of it.
+/// Asks for every unfinished run below these to stop, and adds what came of it, also if it fails midway.
 pub(super) async fn cancel(
     context: &Context,
     roots: &[Uuid],
@@ -36,13 +36,40 @@ pub(super) async fn cancel(
     if roots.is_empty() {
         return Ok(());
     }
+    let mut family = Family::default();
+    let done = stop_below(context, roots, reason, all, &mut family).await;
+    let ended: HashSet<RunId> = all.ended.iter().copied().collect();
+    family.parents.retain(|parent| !ended.contains(parent));
+    all.changes.extend(park::settle_all(context, &family.parents).await);
+    done
+}
+
+/// The same for runs that were stopped before: that stands, and whoever asked for it has to hear of it. What fails here is only
+/// late: whoever sees the end of a run stops those below it, and so does [`stop_orphans`].
+pub(super) async fn cancel_or_leave(
+    context: &Context,
+    roots: &[Uuid],
+    reason: &str,
+    all: &mut CancelledRuns,
+) {
+    if let Err(error) = cancel(context, roots, reason, all).await {
+        tracing::warn!(error = error.chain(), "runs below stopped ones are left to the next round");
+    }
+}
+
+async fn stop_below(
+    context: &Context,
+    roots: &[Uuid],
+    reason: &str,
+    all: &mut CancelledRuns,
+    family: &mut Family,
+) -> Result<()> {
     let sql = format!(
         "WITH RECURSIVE tree (id, level) AS \
          (SELECT id, 1 FROM runs WHERE parent_run {AMONG_1} AND parent_run IS NOT NULL \
          UNION ALL SELECT r.id, t.level + 1 FROM tree t JOIN runs r ON r.parent_run = t.id) \
          SELECT r.id, r.session_id FROM tree t JOIN runs r ON r.id = t.id WHERE r.state + 0 < 10 ORDER BY t.level, r.id"
     );
-    let mut family = Family::default();
     let mut asked: HashSet<Uuid> = HashSet::new();
     loop {
         let live: Vec<Member> = query_as(AssertSqlSafe(sql.clone()))
@@ -53,16 +80,12 @@ pub(super) async fn cancel(
         // A run that still executes may have made more in the meantime. What it makes later is for whoever sees its end.
         let new: Vec<Member> = live.into_iter().filter(|(run, _)| asked.insert(*run)).collect();
         if new.is_empty() {
-            break;
+            return Ok(());
         }
         for some in new.chunks(RUNS_AT_ONCE) {
-            stop(context, some, reason, all, &mut family).await?;
+            stop(context, some, reason, all, family).await?;
         }
     }
-    let ended: HashSet<RunId> = all.ended.iter().copied().collect();
-    family.parents.retain(|parent| !ended.contains(parent));
-    all.changes.extend(park::settle_parents(context, &family.parents).await);
-    Ok(())
 }
 
 async fn stop(
@@ -98,22 +121,33 @@ pub(super) async fn cancel_children(
     Ok(all)
 }
 
-/// Stops runs whose parent is over, and what is below them. Who was asked before and still executes knows.
-pub(super) async fn stop_orphans(context: &Context, limit: u32) -> Result<CancelledRuns> {
-    let orphans: Vec<Member> = query_as(
-        "SELECT c.id, c.session_id FROM runs c JOIN runs p ON p.id = c.parent_run \
-         WHERE c.parent_run IS NOT NULL AND c.state < 10 AND c.cancel_at IS NULL AND p.state + 0 >= 10 LIMIT $1",
+/// Looks at some runs that work for another one, and stops those whose parent is over, and what is below them. Who was asked before
+/// and still executes knows.
+pub(super) async fn stop_orphans(
+    context: &Context,
+    after: Option<RunId>,
+    limit: u32,
+) -> Result<Swept<CancelledRuns>> {
+    let page: Vec<(Uuid, Uuid, bool)> = query_as(
+        "SELECT c.id, c.session_id, c.cancel_at IS NULL AND coalesce(p.state, 0) >= 10 FROM \
+         (SELECT id, session_id, parent_run, cancel_at FROM runs \
+         WHERE parent_run IS NOT NULL AND state < 10 AND id > $1 ORDER BY id LIMIT $2) c \
+         LEFT JOIN runs p ON p.id = c.parent_run ORDER BY c.id",
     )
+    .bind(after.map_or(Uuid::nil(), RunId::as_uuid))
     .bind(i64::from(limit))
     .fetch_all(&context.reader)
     .await
     .map_err(db)?;
-    let mut all = CancelledRuns::default();
-    let mut family = Family::default();
+    let orphans = page.iter().filter(|(.., is_orphan)| *is_orphan);
+    let orphans: Vec<Member> = orphans.map(|(run, session, _)| (*run, *session)).collect();
+    let (mut all, mut family) = (CancelledRuns::default(), Family::default());
     for some in orphans.chunks(RUNS_AT_ONCE) {
-        stop(context, some, ORPHANED, &mut all, &mut family).await?;
+        if let Err(error) = stop(context, some, ORPHANED, &mut all, &mut family).await {
+            tracing::warn!(error = error.chain(), "orphans are left to the next round");
+        }
     }
     let ids: Vec<Uuid> = orphans.iter().map(|(run, _)| *run).collect();
-    cancel(context, &ids, ORPHANED, &mut all).await?;
-    Ok(all)
+    cancel_or_leave(context, &ids, ORPHANED, &mut all).await;
+    Ok(Swept::page(all, page.iter().map(|(run, ..)| *run), limit))
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     dialect::{self, AMONG_1, Connection, id_list},
     lock::lock,
-    park, recover,
+    ready, recover,
     runs::run_not_found,
     spending,
     store::{Context, SqlStore},
@@ -52,14 +52,15 @@ async fn reserve(
         return Ok(Reserved::Held);
     }
     dialect::lock_budgets(&mut tx, &ids).await?;
-    query("DELETE FROM reservations WHERE step_id = $1")
-        .bind(step.as_uuid())
+    // A run has one question at a time: what it holds for another one is dead, also if this one does not fit.
+    query("DELETE FROM reservations WHERE run_id = $1")
+        .bind(run.as_uuid())
         .execute(&mut *tx)
         .await
         .map_err(db)?;
     let budgets = spending::load(&mut tx, &ids).await?;
     if let Some(full) = ids.iter().filter_map(|id| budgets.get(id)).find(|budget| !budget.has_room(amount)) {
-        tx.rollback().await.map_err(db)?;
+        tx.commit().await.map_err(db)?;
         return Ok(Reserved::Refused(*full));
     }
     let (tokens, micros) = amount_to_db(amount);
@@ -243,12 +244,9 @@ async fn write_limit(
 
 async fn set(context: &Context, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange> {
     let (mut changed, id) = retrying(|| write_limit(context, tenant, of, limit)).await?;
-    for run in spending::runs_that_wait_for(context, id).await? {
-        let run = RunId::from_uuid(run);
-        if let Some(change) = park::settle_raised(context, run).await? {
-            changed.resumed.push(run);
-            changed.changes.push(change);
-        }
+    for (run, change) in ready::raised(context, id).await {
+        changed.resumed.push(run);
+        changed.changes.push(change);
     }
     Ok(changed)
 }

@@ -141,8 +141,8 @@ pub(super) async fn request(
     tx.commit().await.map_err(db)?;
     let mut below = CancelledRuns::default();
     if tied {
-        below::cancel(context, &[run.as_uuid()], reason, &mut below).await?;
-        below.changes.extend(park::settle_parents(context, &parents).await);
+        below::cancel_or_leave(context, &[run.as_uuid()], reason, &mut below).await;
+        below.changes.extend(park::settle_all(context, &parents).await);
     }
     Ok(Cancelled { run: found, already_finished, change, signal, below })
 }
@@ -174,8 +174,8 @@ pub(super) async fn session(
             more = stop_some(context, some, reason, &mut all, &mut family).await?;
         }
     }
-    below::cancel(context, &family.tied, reason, &mut all).await?;
-    all.changes.extend(park::settle_parents(context, &family.parents).await);
+    below::cancel_or_leave(context, &family.tied, reason, &mut all).await;
+    all.changes.extend(park::settle_all(context, &family.parents).await);
     Ok(all)
 }
 

@@ -15,12 +15,12 @@ use uuid::Uuid;
 use super::{
     approvals, below,
     dialect::{self, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NOW},
-    park, recover,
+    ready, recover,
     store::{Context, SqlStore},
     tasks,
 };
 use crate::{
-    CancelledRuns, Fleet, Heartbeat, Orders, PoolStats, Runnable, TakenBack,
+    CancelledRuns, Fleet, Heartbeat, Orders, PoolStats, Runnable, SessionChange, Swept, TakenBack,
     error::{corrupt, db},
     rows::{WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE, WorkerRow},
     time::{DbTime, now},
@@ -181,14 +181,14 @@ impl Fleet for SqlStore {
         self.to_the_end(async move { recover::end_overdue(&context, limit).await }).await
     }
 
-    async fn resume_ready(&self, limit: u32) -> Result<TakenBack> {
+    async fn resume_ready(&self, after: Option<RunId>, limit: u32) -> Result<Swept<Vec<SessionChange>>> {
         let context = self.context.clone();
-        self.to_the_end(async move { park::resume_ready(&context, limit).await }).await
+        self.to_the_end(async move { ready::resume_ready(&context, after, limit).await }).await
     }
 
-    async fn stop_orphans(&self, limit: u32) -> Result<CancelledRuns> {
+    async fn stop_orphans(&self, after: Option<RunId>, limit: u32) -> Result<Swept<CancelledRuns>> {
         let context = self.context.clone();
-        self.to_the_end(async move { below::stop_orphans(&context, limit).await }).await
+        self.to_the_end(async move { below::stop_orphans(&context, after, limit).await }).await
     }
 
     async fn expire_approvals(&self, limit: u32) -> Result<TakenBack> {

@@ -4,7 +4,7 @@
 //! go on ([`settle`]), and both that question and the parking itself are answered under the lock of the run's session. So either the
 //! parking sees that it has come, or the question sees that the run is parked. The same holds for money, with the lock of the budget.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use remuda_domain::{
     Event, EventBody, RunId, TenantId, Timestamp,
@@ -21,12 +21,13 @@ use super::{
     lock::lock,
     recover, spending,
     store::Context,
+    work,
     writes::{self, Writes},
 };
 use crate::{
-    Parking, SessionChange, TakenBack,
+    Parking, SessionChange,
     error::{corrupt, db},
-    rows::LockedHead,
+    rows::{LockedHead, amount_from_db},
     time::DbTime,
 };
 
@@ -86,9 +87,18 @@ async fn outstanding(connection: &mut Connection, ids: &[Uuid]) -> Result<usize>
 const COME: &str = "coalesce((SELECT c.state FROM runs c WHERE c.id = w.awaited), 10) >= 10 \
     AND coalesce((SELECT a.state FROM approvals a WHERE a.id = w.awaited), '') <> 'pending'";
 
+/// The columns of a [`Waiting`].
+macro_rules! waiting_columns {
+    () => {
+        "id, parked, parked_at, wait_needed, wait_tokens, wait_micros"
+    };
+}
+pub(super) use waiting_columns;
+
 /// How a parked run waits.
 #[derive(Debug, FromRow)]
 pub(super) struct Waiting {
+    pub(super) id: Uuid,
     parked: String,
     parked_at: DbTime,
     wait_needed: Option<i32>,
@@ -99,37 +109,34 @@ pub(super) struct Waiting {
 impl Waiting {
     /// None if the run is not parked. The lock of its session keeps it so.
     pub(super) async fn load(connection: &mut Connection, run: Uuid) -> Result<Option<Self>> {
-        query_as(
-            "SELECT parked, parked_at, wait_needed, wait_tokens, wait_micros FROM runs WHERE id = $1 AND state + 0 = 2",
-        )
-        .bind(run)
-        .fetch_optional(connection)
-        .await
-        .map_err(db)
+        query_as(concat!("SELECT ", waiting_columns!(), " FROM runs WHERE id = $1 AND state + 0 = 2"))
+            .bind(run)
+            .fetch_optional(connection)
+            .await
+            .map_err(db)
     }
 
     fn reason(&self) -> Result<ParkReason> {
         ParkReason::parse(&self.parked).ok_or_else(|| corrupt("park reason"))
     }
 
-    /// What a run that waits for its budget could not reserve.
-    pub(super) fn amount(&self) -> Option<Amount> {
-        let number = |number: i64| u64::try_from(number).unwrap_or(0);
-        Some(Amount { tokens: number(self.wait_tokens?), micros: number(self.wait_micros?) })
+    fn wants_money(&self) -> bool {
+        self.parked == ParkReason::Budget.as_str()
     }
 
-    /// Whether the run may go on. A budget that was `raised` also lets those go on that did not say how much they want.
-    pub(super) async fn is_over(&self, connection: &mut Connection, run: Uuid, raised: bool) -> Result<bool> {
-        if self.reason()? == ParkReason::Budget {
-            return match self.amount().or(raised.then(Amount::default)) {
-                Some(amount) => spending::has_room(connection, run, amount).await,
-                None => Ok(false),
-            };
-        }
-        let Some(needed) = self.wait_needed.filter(|needed| *needed > 0) else { return Ok(false) };
-        let sql = format!("SELECT count(*) FROM waits w WHERE w.run_id = $1 AND {COME}");
-        let come: i64 = query_scalar(AssertSqlSafe(sql)).bind(run).fetch_one(connection).await.map_err(db)?;
-        Ok(come >= i64::from(needed))
+    /// What a run that waits for its budget could not reserve.
+    pub(super) fn amount(&self) -> Option<Amount> {
+        Some(amount_from_db(self.wait_tokens?, self.wait_micros?))
+    }
+
+    /// How many of its waits have to come; nothing for a run that goes on when someone says so.
+    fn needed(&self) -> Option<i64> {
+        self.wait_needed.map(i64::from).filter(|needed| *needed > 0)
+    }
+
+    /// Whether the run may go on, see [`over`].
+    pub(super) async fn is_over(&self, connection: &mut Connection, raised: bool) -> Result<bool> {
+        Ok(!over(connection, std::slice::from_ref(self), raised).await?.is_empty())
     }
 
     /// Puts the run back into its place at the head of the line. Its time goes on where it stood.
@@ -137,14 +144,13 @@ impl Waiting {
         &self,
         connection: &mut Connection,
         locked: &mut LockedHead,
-        run: RunId,
         at: Timestamp,
         writes: &mut Writes,
     ) -> Result<Vec<Event>> {
-        let reason = self.reason()?;
+        let (run, reason) = (RunId::from_uuid(self.id), self.reason()?);
         let waited = (at - self.parked_at.0).to_std().unwrap_or_default();
         let worked = match reason {
-            ParkReason::Children => longest_work(connection, run.as_uuid(), at).await?,
+            ParkReason::Children => work::during_wait(connection, self.id, at).await?,
             ParkReason::Approval | ParkReason::Budget | ParkReason::External => std::time::Duration::ZERO,
         };
         let pause = run::pause(reason, waited, worked).as_millis();
@@ -152,14 +158,14 @@ impl Waiting {
             "UPDATE runs SET state = 0, parked = NULL, parked_at = NULL, wait_needed = NULL, wait_tokens = NULL, \
              wait_micros = NULL, paused_ms = paused_ms + $2 WHERE id = $1",
         )
-        .bind(run.as_uuid())
+        .bind(self.id)
         .bind(i64::try_from(pause).unwrap_or(i64::MAX))
         .execute(&mut *connection)
         .await
         .map_err(db)?;
         if locked.ties {
             query("DELETE FROM waits WHERE run_id = $1")
-                .bind(run.as_uuid())
+                .bind(self.id)
                 .execute(connection)
                 .await
                 .map_err(db)?;
@@ -168,30 +174,33 @@ impl Waiting {
     }
 }
 
-/// What the runs that a parked run waits for have worked so far: the longest of them.
-async fn longest_work(connection: &mut Connection, run: Uuid, now: Timestamp) -> Result<std::time::Duration> {
-    #[derive(FromRow)]
-    struct Child {
-        started_at: Option<DbTime>,
-        finished_at: Option<DbTime>,
-        parked_at: Option<DbTime>,
-        paused_ms: i64,
+/// Of these parked runs, those that may go on. A budget that was `raised` also lets those go on that did not say how much they want.
+pub(super) async fn over(
+    connection: &mut Connection,
+    parked: &[Waiting],
+    raised: bool,
+) -> Result<Vec<RunId>> {
+    let (for_money, for_others): (Vec<&Waiting>, Vec<&Waiting>) =
+        parked.iter().partition(|waiting| waiting.wants_money());
+    let wanted = |waiting: &&Waiting| Some((waiting.id, waiting.amount().or(raised.then(Amount::default))?));
+    let wanted: Vec<(Uuid, Amount)> = for_money.iter().filter_map(wanted).collect();
+    let mut over = match wanted.is_empty() {
+        true => HashSet::new(),
+        false => spending::with_room(connection, &wanted).await?,
+    };
+    let needed: HashMap<Uuid, i64> =
+        for_others.iter().filter_map(|waiting| Some((waiting.id, waiting.needed()?))).collect();
+    if !needed.is_empty() {
+        let ids: Vec<Uuid> = needed.keys().copied().collect();
+        let sql = format!(
+            "SELECT w.run_id, count(*) FROM waits w WHERE w.run_id {AMONG_1} AND {COME} GROUP BY w.run_id"
+        );
+        let come: Vec<(Uuid, i64)> =
+            query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(connection).await.map_err(db)?;
+        let enough = |(run, come): &(Uuid, i64)| needed.get(run).is_some_and(|needed| come >= needed);
+        over.extend(come.iter().filter(|it| enough(it)).map(|(run, _)| *run));
     }
-    let children: Vec<Child> = query_as(
-        "SELECT coalesce(c.started_at, CASE WHEN s.current_run = c.id THEN s.current_started_at END) AS started_at, \
-         c.finished_at, c.parked_at, c.paused_ms FROM waits w JOIN runs c ON c.id = w.awaited \
-         JOIN sessions s ON s.id = c.session_id WHERE w.run_id = $1",
-    )
-    .bind(run)
-    .fetch_all(connection)
-    .await
-    .map_err(db)?;
-    let worked = children.into_iter().map(|child| {
-        let until = child.finished_at.or(child.parked_at).map_or(now, |at| at.0);
-        let paused = std::time::Duration::from_millis(u64::try_from(child.paused_ms).unwrap_or(0));
-        run::worked(child.started_at.map(|at| at.0), until, paused)
-    });
-    Ok(worked.max().unwrap_or_default())
+    Ok(over.into_iter().map(RunId::from_uuid).collect())
 }
 
 /// Lets a run go on if it is parked and what it waits for has come. With a tenant, only a run of that tenant.
@@ -228,13 +237,13 @@ async fn look_again(
     let mut tx = dialect::begin(&context.writer).await?;
     let mut locked = lock(&mut tx, std::iter::once(session)).await?;
     let Some(waiting) = Waiting::load(&mut tx, run.as_uuid()).await? else { return Ok(None) };
-    if !waiting.is_over(&mut tx, run.as_uuid(), raised).await? {
+    if !waiting.is_over(&mut tx, raised).await? {
         return Ok(None);
     }
     let at = locked.at;
     let Some(head) = locked.heads.get_mut(&session) else { return Ok(None) };
     let mut writes = Writes::default();
-    let events = waiting.end(&mut tx, head, run, at, &mut writes).await?;
+    let events = waiting.end(&mut tx, head, at, &mut writes).await?;
     let change = recover::change(head, events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [session]).await?;
@@ -242,35 +251,16 @@ async fn look_again(
     Ok(Some(change))
 }
 
-/// Asks for every parent of runs that have ended. Those that cannot be asked now are found by [`resume_ready`].
-pub(super) async fn settle_parents(context: &Context, parents: &[RunId]) -> Vec<SessionChange> {
+/// Asks for every one of these runs, mostly parents of runs that have ended. Those that cannot be asked now are found by the next
+/// [`resume_ready`](super::ready::resume_ready), and keep nobody else waiting.
+pub(super) async fn settle_all(context: &Context, runs: &[RunId]) -> Vec<SessionChange> {
     let mut changes = Vec::new();
-    for parent in parents.iter().map(|run| run.as_uuid()).collect::<BTreeSet<Uuid>>() {
-        match settle(context, None, RunId::from_uuid(parent)).await {
+    for run in runs.iter().map(|run| run.as_uuid()).collect::<BTreeSet<Uuid>>() {
+        let run = RunId::from_uuid(run);
+        match settle(context, None, run).await {
             Ok(change) => changes.extend(change),
-            Err(error) => tracing::warn!(error = error.chain(), "a parent is left to the next round"),
+            Err(error) => tracing::warn!(%run, error = error.chain(), "a run is left to the next round"),
         }
     }
     changes
-}
-
-/// Finds parked runs whose wait is over, whoever should have said so, and lets them go on.
-pub(super) async fn resume_ready(context: &Context, limit: u32) -> Result<TakenBack> {
-    let sql = format!(
-        "SELECT w.run_id FROM waits w WHERE {COME} GROUP BY w.run_id \
-         HAVING count(*) >= (SELECT p.wait_needed FROM runs p WHERE p.id = w.run_id AND p.state + 0 = 2) LIMIT $1"
-    );
-    let mut ready: Vec<Uuid> = query_scalar(AssertSqlSafe(sql))
-        .bind(i64::from(limit))
-        .fetch_all(&context.reader)
-        .await
-        .map_err(db)?;
-    ready.extend(spending::runs_with_room(context, limit).await?);
-    let mut resumed = TakenBack::default();
-    for run in &ready {
-        resumed.changes.extend(settle(context, None, RunId::from_uuid(*run)).await?);
-    }
-    // What did not go on has changed in the meantime: asking again at once would find it again.
-    resumed.more = ready.len() >= limit as usize && !resumed.changes.is_empty();
-    Ok(resumed)
 }

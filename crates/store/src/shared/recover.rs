@@ -207,7 +207,7 @@ pub(super) async fn take_back(context: &Context, limit: u32) -> Result<TakenBack
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, ids).await?;
     tx.commit().await.map_err(db)?;
-    taken.changes.extend(park::settle_parents(context, &parents).await);
+    taken.changes.extend(park::settle_all(context, &parents).await);
     Ok(taken)
 }
 
@@ -270,6 +270,6 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBa
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, changed).await?;
     tx.commit().await.map_err(db)?;
-    ended.changes.extend(park::settle_parents(context, &parents).await);
+    ended.changes.extend(park::settle_all(context, &parents).await);
     Ok(ended)
 }

@@ -207,7 +207,7 @@ async fn resume(context: &Context, tenant: TenantId, run: RunId) -> Result<Sessi
     let at = locked.at;
     let head = locked.heads.get_mut(&session).ok_or_else(|| Error::internal("a run has no session"))?;
     let mut writes = Writes::default();
-    let events = waiting.end(&mut tx, head, run, at, &mut writes).await?;
+    let events = waiting.end(&mut tx, head, at, &mut writes).await?;
     let change = recover::change(head, events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [session]).await?;

@@ -3,7 +3,7 @@
 //! A run is covered by the budget of the run at the top of its part of the tree, by that of its session, and by all above these. What
 //! is reserved is not a number of the budget but the sum of its reservations, so giving back is to delete.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use remuda_domain::{
     budget::{Amount, Budget, Total},
@@ -12,16 +12,16 @@ use remuda_domain::{
 use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
 use uuid::Uuid;
 
-use super::{
-    dialect::{AMONG_1, Connection, id_list},
-    store::Context,
-};
+use super::dialect::{AMONG_1, Connection, id_list};
 use crate::{
     Budgeted,
     error::db,
-    rows::{BudgetRow, amount_to_db, count_to_db},
+    rows::{BudgetRow, amount_from_db, amount_to_db, count_to_db},
     written::{BudgetInsert, SpentWrite},
 };
+
+/// Ids that a statement is given at once.
+const IDS_AT_ONCE: usize = 500;
 
 /// The columns of a [`BudgetRow`] of `budgets b`.
 macro_rules! budget_columns {
@@ -32,14 +32,20 @@ macro_rules! budget_columns {
     };
 }
 
+/// The runs `$1` with each budget that covers them, as `cover (run_id, id)`. Each part looks up keys, whatever a planner makes of it.
+fn cover() -> String {
+    format!(
+        "WITH RECURSIVE cover (run_id, id) AS \
+         (SELECT r.id, r.budget_id FROM runs r WHERE r.id {AMONG_1} AND r.budget_id IS NOT NULL \
+         UNION SELECT r.id, s.budget_id FROM runs r JOIN sessions s ON s.id = r.session_id \
+         WHERE r.id {AMONG_1} AND s.budget_id IS NOT NULL \
+         UNION SELECT c.run_id, b.parent_id FROM cover c JOIN budgets b ON b.id = c.id WHERE b.parent_id IS NOT NULL)"
+    )
+}
+
 /// The budgets that cover these runs, in the order of their ids.
 pub(super) async fn covering(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<Uuid>> {
-    let sql = format!(
-        "WITH RECURSIVE cover (id) AS (SELECT b.id FROM runs r JOIN sessions s ON s.id = r.session_id \
-         JOIN budgets b ON b.id IN (r.budget_id, s.budget_id) WHERE r.id {AMONG_1} \
-         UNION SELECT b.parent_id FROM cover c JOIN budgets b ON b.id = c.id WHERE b.parent_id IS NOT NULL) \
-         SELECT id FROM cover ORDER BY id"
-    );
+    let sql = format!("{} SELECT DISTINCT id FROM cover ORDER BY id", cover());
     query_scalar(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)
 }
 
@@ -65,38 +71,94 @@ pub(super) fn budgeted(budgets: &HashMap<Uuid, Budget>) -> Option<Budgeted> {
 
 /// Whether every budget that covers the run has room for this much.
 pub(super) async fn has_room(connection: &mut Connection, run: Uuid, amount: Amount) -> Result<bool> {
-    let ids = covering(connection, &[run]).await?;
-    Ok(load(connection, &ids).await?.values().all(|budget| budget.has_room(amount)))
+    Ok(with_room(connection, &[(run, amount)]).await?.contains(&run))
 }
 
-/// The parked runs that wait for money, as `cover (run_id, id)` with each budget that covers them.
-const COVERED: &str = "WITH RECURSIVE cover (run_id, id) AS (SELECT r.id, b.id FROM runs r \
-    JOIN sessions s ON s.id = r.session_id JOIN budgets b ON b.id IN (r.budget_id, s.budget_id) \
-    WHERE r.state = 2 AND r.parked = 'budget' \
-    UNION SELECT c.run_id, b.parent_id FROM cover c JOIN budgets b ON b.id = c.id WHERE b.parent_id IS NOT NULL)";
-
-/// Parked runs that wait for money and could have it.
-pub(super) async fn runs_with_room(context: &Context, limit: u32) -> Result<Vec<Uuid>> {
-    let full = |what: &str| {
-        format!(
-            "b.limit_{what} < b.spent_{what} + r.wait_{what} + \
-             (SELECT coalesce(sum(v.{what}), 0) FROM reservations v WHERE v.budget_id = b.id)"
-        )
+/// Of runs that want to ask their next question, those with room for it in every budget that covers them. What such a run still
+/// holds is for a question that is over, and would be given up for the next: it takes no room.
+pub(super) async fn with_room(
+    connection: &mut Connection,
+    wanted: &[(Uuid, Amount)],
+) -> Result<HashSet<Uuid>> {
+    let runs: Vec<Uuid> = wanted.iter().map(|(run, _)| *run).collect();
+    let mut covers: HashMap<Uuid, Vec<Uuid>> = HashMap::new();
+    for (run, budget) in covers_of(connection, &runs).await? {
+        covers.entry(run).or_default().push(budget);
+    }
+    let ids: HashSet<Uuid> = covers.values().flatten().copied().collect();
+    let budgets = load(connection, &ids.into_iter().collect::<Vec<_>>()).await?;
+    let own = held_by(connection, &runs).await?;
+    let fits = |(run, amount): &&(Uuid, Amount)| {
+        let mut covering = covers.get(run).into_iter().flatten();
+        covering.all(|id| {
+            let held = own.get(&(*run, *id)).copied().unwrap_or_default();
+            budgets.get(id).is_none_or(|budget| budget.without(held).has_room(*amount))
+        })
     };
-    let sql = format!(
-        "{COVERED} SELECT c.run_id FROM cover c JOIN budgets b ON b.id = c.id JOIN runs r ON r.id = c.run_id \
-         WHERE r.wait_tokens IS NOT NULL \
-         GROUP BY c.run_id HAVING max(CASE WHEN {} OR {} THEN 1 ELSE 0 END) = 0 LIMIT $1",
-        full("tokens"),
-        full("micros")
-    );
-    query_scalar(AssertSqlSafe(sql)).bind(i64::from(limit)).fetch_all(&context.reader).await.map_err(db)
+    Ok(wanted.iter().filter(fits).map(|(run, _)| *run).collect())
 }
 
-/// Parked runs that wait for money and that this budget covers.
-pub(super) async fn runs_that_wait_for(context: &Context, budget: Uuid) -> Result<Vec<Uuid>> {
-    let sql = format!("{COVERED} SELECT run_id FROM cover WHERE id = $1 ORDER BY run_id");
-    query_scalar(AssertSqlSafe(sql)).bind(budget).fetch_all(&context.reader).await.map_err(db)
+/// Each of these runs with each budget that covers it.
+async fn covers_of(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<(Uuid, Uuid)>> {
+    let sql = format!("{} SELECT run_id, id FROM cover", cover());
+    query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)
+}
+
+/// What these runs hold, by run and budget.
+async fn held_by(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<(Uuid, Uuid), Amount>> {
+    let sql = format!("SELECT run_id, budget_id, tokens, micros FROM reservations WHERE run_id {AMONG_1}");
+    let rows: Vec<(Uuid, Uuid, i64, i64)> =
+        query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)?;
+    let mut held: HashMap<(Uuid, Uuid), Amount> = HashMap::new();
+    for (run, budget, tokens, micros) in rows {
+        let sum = held.entry((run, budget)).or_default();
+        *sum = *sum + amount_from_db(tokens, micros);
+    }
+    Ok(held)
+}
+
+/// Parked runs that wait for money and that this budget covers, found from it downwards: by the budgets below it, those that belong
+/// to these, and the sessions that do. One by one, because a planner that knows little would begin at the other end. `+ 0` keeps it
+/// from walking the index of all that wait instead of looking up the runs of a session.
+pub(super) async fn runs_that_wait_for(connection: &mut Connection, budget: Uuid) -> Result<Vec<Uuid>> {
+    let budgets: Vec<Uuid> = query_scalar(
+        "WITH RECURSIVE below (id) AS (SELECT id FROM budgets WHERE id = $1 \
+         UNION ALL SELECT b.id FROM below t JOIN budgets b ON b.parent_id = t.id WHERE b.parent_id IS NOT NULL) \
+         SELECT id FROM below",
+    )
+    .bind(budget)
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(db)?;
+    let runs_of_budgets =
+        format!("SELECT id FROM runs WHERE budget_id {AMONG_1} AND state = 2 AND parked = 'budget'");
+    let sessions_of_budgets =
+        format!("SELECT id FROM sessions WHERE budget_id {AMONG_1} AND budget_id IS NOT NULL");
+    let runs_of_sessions = format!(
+        "SELECT id FROM runs WHERE session_id {AMONG_1} AND state < 10 AND state + 0 = 2 AND parked = 'budget'"
+    );
+    let mut runs = among(connection, runs_of_budgets, &budgets).await?;
+    let sessions = among(connection, sessions_of_budgets, &budgets).await?;
+    runs.extend(among(connection, runs_of_sessions, &sessions).await?);
+    runs.sort_unstable();
+    runs.dedup();
+    Ok(runs)
+}
+
+/// The ids that a statement finds with these, some at a time.
+async fn among(connection: &mut Connection, sql: String, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+    let mut found = Vec::new();
+    for some in ids.chunks(IDS_AT_ONCE) {
+        let sql = AssertSqlSafe(sql.clone());
+        found.extend(
+            query_scalar::<_, Uuid>(sql)
+                .bind(id_list(some)?)
+                .fetch_all(&mut *connection)
+                .await
+                .map_err(db)?,
+        );
+    }
+    Ok(found)
 }
 
 pub(super) async fn insert_budget(connection: &mut Connection, budget: &BudgetInsert) -> Result<()> {

@@ -146,11 +146,8 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     tx.commit().await.map_err(db)?;
     if tied {
         let roots: Vec<Uuid> = submitted.interrupted.iter().map(|run| run.as_uuid()).collect();
-        // The run is accepted: what fails here is only late, see `stop_orphans`.
-        if let Err(error) = below::cancel(context, &roots, reason, &mut submitted.below).await {
-            tracing::warn!(error = error.chain(), "runs below interrupted ones are left to the next round");
-        }
-        submitted.below.changes.extend(park::settle_parents(context, &parents).await);
+        below::cancel_or_leave(context, &roots, reason, &mut submitted.below).await;
+        submitted.below.changes.extend(park::settle_all(context, &parents).await);
     }
     Ok(submitted)
 }

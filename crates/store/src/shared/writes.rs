@@ -1,12 +1,15 @@
 //! What a transaction on some sessions writes, collected while it decides.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use remuda_domain::{
     Event, EventBody, Run, RunId, RunState, Timestamp,
     error::Result,
     event::NewEvent,
-    run::Failure,
+    run::{Failure, ParkReason},
     step::{self, Step},
     tool::CallStatus,
 };
@@ -19,6 +22,7 @@ use super::{
     sessions, spending,
     store::append,
     ties::{self, Ties},
+    work,
 };
 use crate::{
     error::{db, json},
@@ -48,7 +52,7 @@ pub(super) struct Writes {
     pub(super) agents: Vec<(Uuid, String)>,
     /// Sessions with what they may do from here on.
     pub(super) permissions: Vec<(Uuid, Option<String>)>,
-    /// Parents of runs that ended: they may wait for it, see [`park::settle_parents`](super::park::settle_parents).
+    /// Parents of runs that ended: they may wait for it, see [`park::settle_all`](super::park::settle_all).
     pub(super) parents: Vec<RunId>,
     /// Runs that ended and may have held something.
     pub(super) untied: Vec<Uuid>,
@@ -263,10 +267,17 @@ async fn return_run(connection: &mut Connection, run: &RunReturn) -> Result<()> 
 }
 
 async fn insert_waits(connection: &mut Connection, run: Uuid, parked: &ParkWrite) -> Result<()> {
+    // What has been worked until here is not part of this wait.
+    let worked = match parked.reason {
+        ParkReason::Children => work::of(connection, &parked.awaited, parked.at.0).await?,
+        ParkReason::Approval | ParkReason::Budget | ParkReason::External => HashMap::new(),
+    };
     for awaited in &parked.awaited {
-        query("INSERT INTO waits (run_id, awaited) VALUES ($1, $2)")
+        let worked_ms = worked.get(awaited).map_or(0, Duration::as_millis);
+        query("INSERT INTO waits (run_id, awaited, worked_ms) VALUES ($1, $2, $3)")
             .bind(run)
             .bind(awaited)
+            .bind(i64::try_from(worked_ms).unwrap_or(i64::MAX))
             .execute(&mut *connection)
             .await
             .map_err(db)?;

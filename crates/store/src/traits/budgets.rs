@@ -12,8 +12,9 @@ use crate::SessionChange;
 /// What may be spent.
 #[async_trait]
 pub trait Budgets {
-    /// Holds an amount for a question before it is asked, in every budget that covers the run. Asked again for the same step,
-    /// the amount replaces the earlier one. It is given back with what the step [spent](Commit::spent), or with the run's end.
+    /// Holds an amount for a question before it is asked, in every budget that covers the run. A run has one question at a time:
+    /// the amount replaces what the run held before, and a refusal leaves it with nothing. It is given back with what the step
+    /// [spent](Commit::spent), or with the run's end.
     async fn reserve(&self, fence: Fence, run: RunId, step: StepId, amount: Amount) -> Result<Reserved>;
     /// Changes a limit, or makes one, and lets runs go on that wait for it and now have room. Fails with `run_not_found` or
     /// `session_not_found`, and with `not_parked` for a run that is over.

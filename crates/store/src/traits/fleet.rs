@@ -9,6 +9,7 @@ use remuda_domain::{
     task::{TaskRound, TaskStatus},
     worker::{Registration, Worker},
 };
+use uuid::Uuid;
 
 use crate::{CancelledRuns, SessionChange};
 
@@ -28,10 +29,10 @@ pub trait Fleet {
     async fn take_back(&self, limit: u32) -> Result<TakenBack>;
     /// Ends runs that started, that nobody executes now, and whose time is over.
     async fn end_overdue(&self, limit: u32) -> Result<TakenBack>;
-    /// Lets parked runs go on whose wait is over and whom nobody told, at most `limit` at once.
-    async fn resume_ready(&self, limit: u32) -> Result<TakenBack>;
-    /// Asks for runs to stop whose parent is over.
-    async fn stop_orphans(&self, limit: u32) -> Result<CancelledRuns>;
+    /// Lets parked runs go on whose wait is over and whom nobody told. Looks at `limit` parked ones, after `after` in id order.
+    async fn resume_ready(&self, after: Option<RunId>, limit: u32) -> Result<Swept<Vec<SessionChange>>>;
+    /// Asks for runs to stop whose parent is over. Looks at `limit` unfinished ones with a parent, after `after` in id order.
+    async fn stop_orphans(&self, after: Option<RunId>, limit: u32) -> Result<Swept<CancelledRuns>>;
     /// Closes approvals that nobody decided in time, and lets their runs go on.
     async fn expire_approvals(&self, limit: u32) -> Result<TakenBack>;
     /// How long until the next approval expires.
@@ -66,6 +67,22 @@ pub struct TakenBack {
     pub ended: u64,
     /// There may be more to do at once.
     pub more: bool,
+}
+
+/// What a look at some of many did.
+#[derive(Clone, Debug)]
+pub struct Swept<T> {
+    pub done: T,
+    /// The last one that was looked at, to go on after. Nothing when there was none behind it.
+    pub next: Option<RunId>,
+}
+
+impl<T> Swept<T> {
+    /// After a look at these, in order, of which there could have been `limit`.
+    pub(crate) fn page(done: T, looked_at: impl ExactSizeIterator<Item = Uuid>, limit: u32) -> Self {
+        let is_full = looked_at.len() >= limit as usize;
+        Self { done, next: looked_at.last().filter(|_| is_full).map(RunId::from_uuid) }
+    }
 }
 
 #[derive(Clone, Debug)]

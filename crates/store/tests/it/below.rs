@@ -128,10 +128,10 @@ pub(crate) async fn orphans_are_found(lab: &Lab) -> Result<()> {
     let worker = lab.worker(LONG_LEASE).await?;
     let below = lab.granted(executing.session, worker).await?;
     lab.store.commit(making(&below, std::slice::from_ref(&lower))).await?;
-    assert!(lab.store.stop_orphans(10).await?.ended.is_empty());
+    assert!(lab.store.stop_orphans(None, 10).await?.done.ended.is_empty());
     // Whoever ended the parent did not get to tell anybody.
     assert!(lab.store.commit(completed(&grant)).await?.has_children);
-    let stopped = lab.store.stop_orphans(10).await?;
+    let stopped = lab.store.stop_orphans(None, 10).await?.done;
     let mut ended = stopped.ended.clone();
     let mut expected = vec![mine.run, lower.run];
     ended.sort();
@@ -141,10 +141,27 @@ pub(crate) async fn orphans_are_found(lab: &Lab) -> Result<()> {
     let failure = lab.run(mine.run).await?.failure.map(|failure| failure.message);
     assert_eq!(failure.as_deref(), Some("the run that it worked for has ended"));
     // The one that executes knows, and is not found again and again.
-    let again = lab.store.stop_orphans(10).await?;
+    let again = lab.store.stop_orphans(None, 10).await?.done;
     assert!(again.ended.is_empty() && again.requested.is_empty());
     lab.store.commit(ending(&below, RunState::Cancelled)).await?;
     lab.check(lower.session).await
+}
+
+/// Each look goes on where the last one ended, past those that are no orphans.
+pub(crate) async fn orphans_are_found_some_at_a_time(lab: &Lab) -> Result<()> {
+    let (cared_for, grant) = (lab.executing().await?, lab.executing().await?);
+    let children = [child(), child(), child(), child()];
+    lab.store.commit(making(&cared_for, &children[..1])).await?;
+    lab.store.commit(making(&grant, &children[1..])).await?;
+    lab.store.commit(completed(&grant)).await?;
+    let first = lab.store.stop_orphans(None, 2).await?;
+    assert_eq!((first.done.ended, first.next), (vec![children[1].run], Some(children[1].run)));
+    let second = lab.store.stop_orphans(first.next, 2).await?;
+    assert_eq!((second.done.ended.len(), second.next), (2, Some(children[3].run)));
+    let third = lab.store.stop_orphans(second.next, 2).await?;
+    assert_eq!((third.done.ended.len(), third.next), (0, None));
+    assert_eq!(lab.state(children[0].run).await?, RunState::Queued);
+    Ok(())
 }
 
 /// A run that is asked to stop while it hands over, or parks, ends with what it just began.
@@ -162,7 +179,7 @@ pub(crate) async fn what_is_made_with_the_last_breath_is_stopped_too(lab: &Lab) 
         let expected: &[&str] =
             if park { &["approval.decided", "run.cancelled"] } else { &["run.handed_over", "run.cancelled"] };
         assert_eq!(names(&committed.events), expected);
-        assert_eq!(lab.store.stop_orphans(10).await?.ended, [children[0].run]);
+        assert_eq!(lab.store.stop_orphans(None, 10).await?.done.ended, [children[0].run]);
     }
     Ok(())
 }
@@ -195,8 +212,11 @@ pub(crate) async fn children_that_run_out_of_time_wake_their_parent(lab: &Lab) -
         let ended = lab.store.end_overdue(10).await.ok()?;
         // On a machine that stood still it is over with its release, and then nobody tells.
         let by_others = lab.state(children[0].run).await.ok()?.is_terminal() && ended.ended == 0;
-        let found = if by_others { lab.store.resume_ready(10).await.ok()? } else { ended };
-        found.changes.iter().any(|change| change.session == grant.fence.session).then_some(())
+        let changes = match by_others {
+            true => lab.store.resume_ready(None, 10).await.ok()?.done,
+            false => ended.changes,
+        };
+        changes.iter().any(|change| change.session == grant.fence.session).then_some(())
     })
     .await;
     assert_eq!(lab.state(grant.run.id).await?, RunState::Queued);

@@ -38,7 +38,7 @@ fn broke(grant: &Grant, wanted: Amount) -> Commit {
 }
 
 impl Lab {
-    async fn budgeted(&self, limit: Limit) -> Result<Grant> {
+    pub(crate) async fn budgeted(&self, limit: Limit) -> Result<Grant> {
         let session = self.session().await?;
         let run = NewRun { budget: Some(limit), ..self.new_run(session) };
         let submitted = self.store.submit(run).await?;
@@ -61,14 +61,15 @@ pub(crate) async fn what_is_held_is_counted(lab: &Lab) -> Result<()> {
     assert_eq!(grant.run.budget.map(|budget| budget.limit), Some(tokens(100)));
     let steps = [StepId::new(), StepId::new(), StepId::new()];
     assert_eq!(lab.reserve(&grant, steps[0], 60).await?, Reserved::Held);
-    let full = Budget { limit: tokens(100), spent: Amount::default(), reserved: amount(60) };
-    assert_eq!(lab.reserve(&grant, steps[1], 41).await?, Reserved::Refused(full));
-    assert_eq!(lab.budget(&grant).await?, full, "a refusal writes nothing");
-    // Asked again for the same step, the amount replaces the earlier one.
+    assert_eq!(lab.budget(&grant).await?.reserved, amount(60));
+    // A run has one question at a time: what it holds for the next takes the place of the last, whatever step that was.
+    assert_eq!(lab.reserve(&grant, steps[1], 41).await?, Reserved::Held);
     assert_eq!(lab.reserve(&grant, steps[0], 70).await?, Reserved::Held);
     assert_eq!(lab.budget(&grant).await?.reserved, amount(70));
-    assert!(matches!(lab.reserve(&grant, steps[0], 101).await?, Reserved::Refused(_)));
-    assert_eq!(lab.budget(&grant).await?.reserved, amount(70));
+    let full = Budget { limit: tokens(100), ..Budget::default() };
+    assert_eq!(lab.reserve(&grant, steps[0], 101).await?, Reserved::Refused(full));
+    assert_eq!(lab.budget(&grant).await?, full, "a refusal holds nothing");
+    assert_eq!(lab.reserve(&grant, steps[0], 70).await?, Reserved::Held);
     lab.store.commit(telling(&grant, &[spent(steps[0], 20)])).await?;
     let now = lab.budget(&grant).await?;
     assert_eq!((now.spent, now.reserved), (amount(20), Amount::default()));
@@ -85,6 +86,33 @@ pub(crate) async fn what_is_held_is_counted(lab: &Lab) -> Result<()> {
     assert_eq!(lab.budget(&grant).await?.spent, amount(130));
     assert!(matches!(lab.reserve(&grant, StepId::new(), 1).await?, Reserved::Refused(_)));
     lab.check(grant.fence.session).await
+}
+
+/// What was held for a question that never was answered keeps nobody waiting, least of all the run that held it.
+pub(crate) async fn a_dead_hold_is_not_waited_for(lab: &Lab) -> Result<()> {
+    let grant = lab.budgeted(tokens(100)).await?;
+    let (run, worker) = (grant.run.id, grant.fence.worker);
+    assert_eq!(lab.reserve(&grant, StepId::new(), 60).await?, Reserved::Held);
+    assert!(matches!(lab.reserve(&grant, StepId::new(), 110).await?, Reserved::Refused(_)));
+    lab.store.commit(broke(&grant, amount(110))).await?;
+    assert_eq!(lab.state(run).await?, RunState::Parked);
+    assert_eq!(lab.store.set_budget(lab.tenant, BudgetOf::Run(run), tokens(110)).await?.resumed, [run]);
+    // Also if it is still there, for whoever decides whether the run has to wait, or may go on.
+    let grant = lab.granted(grant.fence.session, worker).await?;
+    assert_eq!(lab.reserve(&grant, StepId::new(), 60).await?, Reserved::Held);
+    assert!(lab.store.commit(broke(&grant, amount(110))).await?.events.is_empty(), "it fits");
+    let grant = lab.granted(grant.fence.session, worker).await?;
+    let below = [child()];
+    lab.store.commit(making(&grant, &below)).await?;
+    let child = lab.granted(below[0].session, worker).await?;
+    assert_eq!(lab.reserve(&child, StepId::new(), 50).await?, Reserved::Held);
+    assert_eq!(lab.reserve(&grant, StepId::new(), 60).await?, Reserved::Held);
+    lab.store.commit(broke(&grant, amount(61))).await?;
+    assert_eq!(lab.state(run).await?, RunState::Parked);
+    lab.store.commit(completed(&child)).await?;
+    assert_eq!(lab.store.resume_ready(None, 10).await?.done.len(), 1);
+    assert_eq!(lab.state(run).await?, RunState::Queued);
+    Ok(())
 }
 
 pub(crate) async fn only_an_owner_reserves(lab: &Lab) -> Result<()> {
@@ -159,15 +187,15 @@ pub(crate) async fn children_share(lab: &Lab) -> Result<()> {
     ];
     assert!(budgets.iter().all(|it| (it.spent, it.reserved) == (amount(100), amount(150))), "{budgets:?}");
     assert_eq!(lab.look(below.session).await?.budget, None);
-    // Money is a limit too: 4000 of 5000 are spent or held by now.
+    // Money is a limit too: 2500 of 5000 are spent or held by now.
     lab.store.set_budget(lab.tenant, BudgetOf::Run(grant.run.id), tokens(100_000)).await?;
     assert_eq!(lab.reserve(&grant, StepId::new(), 240).await?, Reserved::Held);
-    let Reserved::Refused(full) = lab.reserve(&grant, StepId::new(), 20).await? else { panic!("held") };
-    assert_eq!(full.limit, money);
+    let Reserved::Refused(full) = lab.reserve(&grant, StepId::new(), 260).await? else { panic!("held") };
+    assert_eq!((full.limit, full.reserved), (money, amount(150)));
     // Two at once, and room for one of them.
     lab.store.set_budget(lab.tenant, BudgetOf::Session(middle.id), tokens(10_000)).await?;
-    let free = lab.look(top.id).await?.budget.map(|it| 1000 - it.spent.tokens - it.reserved.tokens);
-    let each = free.context("no budget")? / 2 + 1;
+    let unspent = lab.look(top.id).await?.budget.map(|it| 1000 - it.spent.tokens);
+    let each = unspent.context("no budget")? / 2 + 1;
     let (one, two) =
         tokio::join!(lab.reserve(&grant, StepId::new(), each), lab.reserve(&child, StepId::new(), each));
     assert!((one? == Reserved::Held) != (two? == Reserved::Held));
@@ -184,7 +212,7 @@ pub(crate) async fn a_run_waits_for_money(lab: &Lab) -> Result<()> {
     let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
     let committed = lab.store.commit(broke(&grant, amount(20))).await?;
     assert_eq!(names(&committed.events), ["run.parked"]);
-    assert!(lab.store.resume_ready(10).await?.changes.is_empty());
+    assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
     let raised = lab.store.set_budget(lab.tenant, BudgetOf::Run(run), tokens(109)).await?;
     assert_eq!((raised.resumed.len(), raised.changes.len()), (0, 1));
     assert_eq!((names(&raised.changes[0].events), raised.changes[0].wake), (vec!["budget.changed"], false));
@@ -196,9 +224,43 @@ pub(crate) async fn a_run_waits_for_money(lab: &Lab) -> Result<()> {
     // One that did not say how much waits for any raise.
     let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
     lab.store.commit(crate::lab::parking(&grant, ParkReason::Budget)).await?;
-    assert!(lab.store.resume_ready(10).await?.changes.is_empty());
+    assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
     assert_eq!(lab.store.set_budget(lab.tenant, BudgetOf::Run(run), tokens(500)).await?.resumed, [run]);
     lab.check(session).await
+}
+
+/// Whichever budget was in the way, a raise finds all that wait for it, however far below they are, and nobody else.
+pub(crate) async fn a_raise_reaches_down(lab: &Lab) -> Result<()> {
+    let worker = lab.worker(LONG_LEASE).await?;
+    let top = NewSession { budget: Some(tokens(10)), ..lab.new_session(None) };
+    lab.store.create_session(&top).await?;
+    let middle = NewSession { parent: Some(top.id), budget: Some(tokens(1000)), ..lab.new_session(None) };
+    lab.store.create_session(&middle).await?;
+    lab.store.submit(NewRun { budget: Some(tokens(10)), ..lab.new_run(middle.id) }).await?;
+    let grant = lab.granted(middle.id, worker).await?;
+    let below = [child()];
+    lab.store.commit(making(&grant, &below)).await?;
+    let child = lab.granted(below[0].session, worker).await?;
+    // A budget within that of its parent.
+    lab.store.set_budget(lab.tenant, BudgetOf::Run(child.run.id), tokens(1000)).await?;
+    for grant in [&child, &grant] {
+        lab.store.commit(broke(grant, amount(20))).await?;
+    }
+    let other = lab.budgeted(tokens(10)).await?;
+    lab.store.commit(broke(&other, amount(20))).await?;
+    let (of_run, of_top) = (BudgetOf::Run(grant.run.id), BudgetOf::Session(top.id));
+    assert_eq!(lab.store.set_budget(lab.tenant, of_run, tokens(20)).await?.resumed, []);
+    let raised = lab.store.set_budget(lab.tenant, of_top, tokens(20)).await?;
+    assert_eq!(raised.resumed, [grant.run.id, child.run.id]);
+    for run in [&child, &grant] {
+        let run = lab.granted(run.fence.session, worker).await?;
+        lab.store.commit(broke(&run, amount(30))).await?;
+    }
+    assert_eq!(lab.store.set_budget(lab.tenant, of_top, tokens(30)).await?.resumed, []);
+    let raised = lab.store.set_budget(lab.tenant, of_run, tokens(30)).await?;
+    assert_eq!(raised.resumed, [grant.run.id, child.run.id]);
+    assert_eq!(lab.state(other.run.id).await?, RunState::Parked);
+    Ok(())
 }
 
 /// Room that others leave is found by whoever looks.
@@ -214,13 +276,24 @@ pub(crate) async fn room_that_is_left_is_found(lab: &Lab) -> Result<()> {
     assert_eq!(lab.reserve(&grant, StepId::new(), 80).await?, Reserved::Held);
     lab.store.commit(broke(&child, amount(30))).await?;
     assert_eq!(lab.state(child.run.id).await?, RunState::Parked);
-    assert!(lab.store.resume_ready(10).await?.changes.is_empty());
-    // The parent waits for its child, but holds nothing any more.
-    let step = StepId::new();
-    assert!(matches!(lab.reserve(&grant, step, 30).await?, Reserved::Refused(_)));
+    assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
+    // The end of its parent leaves room.
     lab.store.commit(Commit { spent: vec![spent(StepId::new(), 5)], ..completed(&grant) }).await?;
-    let resumed = lab.store.resume_ready(10).await?;
-    assert_eq!(resumed.changes.iter().map(|it| it.session).collect::<Vec<_>>(), [below[0].session]);
+    let resumed = lab.store.resume_ready(None, 10).await?.done;
+    assert_eq!(resumed.iter().map(|it| it.session).collect::<Vec<_>>(), [below[0].session]);
+    // So does a question that does not fit, for which another one's room was given up.
+    let other = lab.session().await?;
+    lab.store.set_budget(lab.tenant, BudgetOf::Session(other), tokens(100)).await?;
+    lab.submit(other).await?;
+    let grant = lab.granted(other, worker).await?;
+    let below = [crate::family::child()];
+    lab.store.commit(making(&grant, &below)).await?;
+    let child = lab.granted(below[0].session, worker).await?;
+    assert_eq!(lab.reserve(&grant, StepId::new(), 80).await?, Reserved::Held);
+    lab.store.commit(broke(&child, amount(30))).await?;
+    assert!(matches!(lab.reserve(&grant, StepId::new(), 101).await?, Reserved::Refused(_)));
+    assert_eq!(lab.store.resume_ready(None, 10).await?.done.len(), 1);
+    assert_eq!(lab.state(child.run.id).await?, RunState::Queued);
     Ok(())
 }
 

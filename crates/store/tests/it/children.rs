@@ -1,7 +1,5 @@
 //! Runs that commits of their parents make, and parents that wait for them.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
 use remuda_domain::{
@@ -122,7 +120,7 @@ pub(crate) async fn a_parent_goes_on_when_its_children_have_ended(lab: &Lab) -> 
     let first = lab.work_off(children[0].session).await?;
     assert_eq!((first.parent, first.has_children), (Some(parent), false));
     assert!(lab.tell_parent(&first).await?.is_none(), "one of two");
-    assert!(lab.store.resume_ready(10).await?.changes.is_empty());
+    assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
     let second = lab.work_off(children[1].session).await?;
     let stranger = lab.stranger().await?;
     assert!(lab.store.settle_parked(stranger, parent).await?.is_none());
@@ -166,10 +164,12 @@ pub(crate) async fn nobody_has_to_tell(lab: &Lab) -> Result<()> {
         lab.work_off(children[1].session).await?;
         parents.push(grant);
     }
-    let resumed = lab.store.resume_ready(2).await?;
-    assert_eq!((resumed.changes.len(), resumed.more), (2, true));
-    assert_eq!(lab.store.resume_ready(2).await?.changes.len(), 1);
-    assert!(lab.store.resume_ready(2).await?.changes.is_empty());
+    // Some at a time, and each look goes on where the last one ended.
+    let resumed = lab.store.resume_ready(None, 2).await?;
+    assert_eq!((resumed.done.len(), resumed.next), (2, Some(parents[1].run.id)));
+    let resumed = lab.store.resume_ready(resumed.next, 2).await?;
+    assert_eq!((resumed.done.len(), resumed.next), (1, None));
+    assert!(lab.store.resume_ready(None, 2).await?.done.is_empty());
     for grant in parents {
         assert_eq!(lab.state(grant.run.id).await?, RunState::Queued);
         lab.check(grant.fence.session).await?;
@@ -250,56 +250,6 @@ pub(crate) async fn parents_learn_what_became_of_children(lab: &Lab) -> Result<(
     assert_eq!((reports[2].state, reports[2].answer.as_deref()), (RunState::Failed, None));
     assert_eq!((reports[3].state, reports[3].session), (RunState::Queued, children[3].session));
     assert_eq!(lab.store.look_at_children(lab.stranger().await?, &runs).await?, []);
-    Ok(())
-}
-
-/// What children only waited for costs their parent no time, what they worked does.
-pub(crate) async fn waiting_for_children_costs_what_they_work(lab: &Lab) -> Result<()> {
-    let worked = Duration::from_millis(60);
-    let grant = lab.executing().await?;
-    let children = [child()];
-    lab.store.commit(Commit { children: children.to_vec(), ..awaiting(&grant, &children, 1) }).await?;
-    let parked = lab.run(grant.run.id).await?.parked.context("not parked")?;
-    // A pause before the child starts, and one while it is parked itself.
-    tokio::time::sleep(worked).await;
-    let worker = lab.worker(LONG_LEASE).await?;
-    let below = lab.granted(children[0].session, worker).await?;
-    lab.store.commit(crate::lab::parking(&below, ParkReason::Approval)).await?;
-    tokio::time::sleep(worked).await;
-    lab.store.resume_run(lab.tenant, children[0].run).await?;
-    let below = lab.granted(children[0].session, worker).await?;
-    tokio::time::sleep(worked).await;
-    let ended = lab.store.commit(completed(&below)).await?;
-    lab.tell_parent(&ended).await?.context("the parent waits on")?;
-    let (parent, child) = (lab.run(grant.run.id).await?, lab.run(children[0].run).await?);
-    let active = (child.finished_at.context("no end")? - child.started_at.context("no start")?).to_std()?
-        - child.paused;
-    assert!(child.paused >= worked && active >= worked, "{child:?}");
-    let events = lab.events_of(grant.fence.session).await?;
-    let resumed = events.last().context("no event")?.at;
-    let expected = (resumed - parked.at).to_std()?.saturating_sub(active);
-    assert!(
-        parent.paused.abs_diff(expected) <= Duration::from_millis(3),
-        "{:?} for {expected:?}",
-        parent.paused
-    );
-    assert!(parent.paused >= worked * 2);
-    Ok(())
-}
-
-/// A child that is cancelled while it waits for a person has not worked all that time.
-pub(crate) async fn a_parked_child_that_ends_did_not_work(lab: &Lab) -> Result<()> {
-    let waited = Duration::from_millis(80);
-    let grant = lab.executing().await?;
-    let children = [child()];
-    lab.store.commit(Commit { children: children.to_vec(), ..awaiting(&grant, &children, 1) }).await?;
-    let below = lab.granted(children[0].session, lab.worker(LONG_LEASE).await?).await?;
-    lab.store.commit(crate::lab::parking(&below, ParkReason::Approval)).await?;
-    tokio::time::sleep(waited).await;
-    lab.store.request_cancel(lab.tenant, children[0].run, "enough").await?;
-    let parent = lab.run(grant.run.id).await?;
-    assert!(lab.run(children[0].run).await?.paused >= waited);
-    assert!(parent.paused >= waited && parent.state == RunState::Queued, "{parent:?}");
     Ok(())
 }
 

@@ -24,7 +24,9 @@ mod recover;
 mod sandboxes;
 mod schema;
 mod sessions;
+mod stubborn;
 mod submit;
+mod time;
 mod trees;
 mod workspaces;
 
@@ -91,16 +93,21 @@ store_suite! {
     children: a_commit_makes_children_once, depth_counts_for_callers_too, a_task_is_gone_on_with,
         a_parent_goes_on_when_its_children_have_ended, what_has_come_is_not_waited_for, nobody_has_to_tell,
         no_wake_up_is_lost, a_cancelled_child_wakes_its_parent, parents_learn_what_became_of_children,
-        waiting_for_children_costs_what_they_work, a_parked_child_that_ends_did_not_work, one_worker_works_off_a_tree;
+        one_worker_works_off_a_tree;
+    time: waiting_for_children_costs_what_they_work, a_parked_child_that_ends_did_not_work,
+        work_beside_a_parent_is_no_wait, work_is_paid_for_once, work_below_a_child_is_work_of_the_child;
     below: cancelling_the_root_reaches_all, cancelling_a_session_reaches_what_works_for_it,
         interrupting_reaches_what_is_below, an_executing_root_is_asked_and_its_children_stopped, orphans_are_found,
+        orphans_are_found_some_at_a_time,
         what_is_made_with_the_last_breath_is_stopped_too, lost_children_wake_their_parent,
         children_that_run_out_of_time_wake_their_parent, a_run_alone_has_nobody;
     approvals: a_decision_lets_the_run_go_on, a_decision_is_made_once_and_by_the_right_one,
         two_answers_at_once_make_one_decision, all_answers_are_waited_for, an_ended_run_withdraws_its_questions,
         questions_expire, always_is_remembered, approvals_are_listed, waiting_for_people_costs_no_time;
-    budgets: what_is_held_is_counted, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
+    budgets: what_is_held_is_counted, a_dead_hold_is_not_waited_for, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
+        a_raise_reaches_down,
         room_that_is_left_is_found, a_limit_can_be_made_later, totals_add_up;
+    stubborn: others_go_on, other_orphans_are_stopped, a_cancel_is_told, a_raise_reaches_the_others;
     trees: random_trees_come_to_an_end;
     model: random_histories_keep_the_invariants;
 }

@@ -7,7 +7,7 @@ use remuda_domain::{
     budget::{Amount, Limit},
     run::ParkReason,
 };
-use remuda_store::{Commit, NewRun, Parking, Then, connect};
+use remuda_store::{BudgetOf, Commit, Parking, Then, connect};
 use remuda_testkit::wait_for;
 use sqlx::{Connection as _, PgConnection};
 
@@ -109,13 +109,33 @@ async fn rows_read(lab: &Lab) -> Result<BTreeMap<String, i64>> {
     Ok(read.into_iter().collect())
 }
 
+async fn rows_read_since(lab: &Lab, before: &BTreeMap<String, i64>) -> Result<BTreeMap<String, i64>> {
+    let mut read = rows_read(lab).await?;
+    for (name, rows) in &mut read {
+        *rows -= before.get(name).copied().unwrap_or(0);
+    }
+    Ok(read)
+}
+
+/// One that waits for a child, which is still to begin, one for a person, one for money.
+async fn waiting_for_all_kinds(lab: &Lab) -> Result<()> {
+    let (one, two) = (lab.executing().await?, lab.executing().await?);
+    let children = [child()];
+    lab.store.commit(Commit { children: children.to_vec(), ..awaiting(&one, &children, 1) }).await?;
+    lab.store.commit(asking(&two, &[question(Some(LONG_LEASE))])).await?;
+    let three = lab.budgeted(Limit { tokens: Some(1), micros: None }).await?;
+    let amount = Some(Amount { tokens: 2, micros: 0 });
+    let parking = Parking { amount, ..Parking::on(ParkReason::Budget) };
+    lab.store.commit(Commit::new(three.fence, three.run.id, Then::Park(parking))).await?;
+    Ok(())
+}
+
 /// The reconciler looks often, and mostly there is nothing to find. What is over and done must not make it slower.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn looking_for_what_waits_reads_little() -> Result<()> {
     const ROUNDS: i64 = 50;
     const PAST: i64 = 100;
     let lab = Lab::postgres().await?;
-    let worker = lab.worker(LONG_LEASE).await?;
     // A past: trees that ended, questions that were answered.
     for _ in 0..PAST {
         let grant = lab.executing().await?;
@@ -127,38 +147,77 @@ async fn looking_for_what_waits_reads_little() -> Result<()> {
         lab.work_off(children[0].session).await?;
         lab.store.commit(completed(&grant)).await?;
     }
-    // A present: one that waits for a child, one for a person, one for money.
-    let (one, two) = (lab.executing().await?, lab.executing().await?);
-    let children = [child()];
-    lab.store.commit(Commit { children: children.to_vec(), ..awaiting(&one, &children, 1) }).await?;
-    lab.store.commit(asking(&two, &[question(Some(LONG_LEASE))])).await?;
-    let session = lab.session().await?;
-    let limit = Limit { tokens: Some(1), micros: None };
-    lab.store.submit(NewRun { budget: Some(limit), ..lab.new_run(session) }).await?;
-    let three = lab.granted(session, worker).await?;
-    let amount = Some(Amount { tokens: 2, micros: 0 });
-    let parking = Parking { amount, ..Parking::on(ParkReason::Budget) };
-    lab.store.commit(Commit::new(three.fence, three.run.id, Then::Park(parking))).await?;
+    // And a present.
+    waiting_for_all_kinds(&lab).await?;
     // What ended is still in the indexes until it is swept up, which a busy database does by itself.
     execute(&lab, "VACUUM").await?;
     let lab = lab.reopened().await?;
     let before = rows_read(&lab).await?;
     for _ in 0..ROUNDS {
-        assert!(lab.store.resume_ready(10).await?.changes.is_empty());
-        assert!(lab.store.stop_orphans(10).await?.ended.is_empty());
+        assert!(lab.store.resume_ready(None, 10).await?.done.is_empty());
+        assert!(lab.store.stop_orphans(None, 10).await?.done.ended.is_empty());
         assert!(lab.store.expire_approvals(10).await?.changes.is_empty());
         assert!(lab.store.next_approval_end().await?.is_some());
     }
     let lab = lab.reopened().await?;
-    let mut read = rows_read(&lab).await?;
-    for (name, rows) in &mut read {
-        *rows -= before.get(name).copied().unwrap_or(0);
-    }
+    let mut read = rows_read_since(&lab, &before).await?;
     ensure!(
         read.get("approvals_by_expiry").is_some_and(|rows| *rows >= ROUNDS),
         "nothing was looked at: {read:?}"
     );
     read.retain(|_, rows| *rows >= ROUNDS * PAST);
     ensure!(read.is_empty(), "much was read in {ROUNDS} rounds: {read:?}");
+    Ok(())
+}
+
+/// However much waits, a look at some of it reads little, and so does a change of a budget that nobody waits for. Whether somebody
+/// has analysed the database or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looking_at_some_of_much_that_waits_reads_little() -> Result<()> {
+    const ROUNDS: i64 = 20;
+    const LOOK: u32 = 10;
+    const MOST: i64 = ROUNDS * 20 * LOOK as i64;
+    let mut lab = Lab::postgres().await?;
+    waiting_for_all_kinds(&lab).await?;
+    // Each of them two thousand times over, and as many children of a parent that lives.
+    execute(
+        &lab,
+        "INSERT INTO runs SELECT n.* FROM runs r, generate_series(1, 2000) g, LATERAL jsonb_populate_record(r, \
+         jsonb_build_object('id', gen_random_uuid(), 'seq', r.seq + g)) n WHERE r.state < 10",
+    )
+    .await?;
+    execute(
+        &lab,
+        "INSERT INTO waits (run_id, awaited) SELECT r.id, w.awaited FROM waits w JOIN runs o ON o.id = w.run_id \
+         JOIN runs r ON r.session_id = o.session_id AND r.id <> o.id",
+    )
+    .await?;
+    let rich = lab.budgeted(Limit { tokens: Some(1), micros: None }).await?;
+    let of = BudgetOf::Run(rich.run.id);
+    for analysed in [false, true] {
+        if analysed {
+            execute(&lab, "VACUUM ANALYZE").await?;
+        }
+        lab = lab.reopened().await?;
+        let before = rows_read(&lab).await?;
+        let (mut parked, mut child) = (None, None);
+        for round in 0..ROUNDS {
+            let resumed = lab.store.resume_ready(parked, LOOK).await?;
+            let stopped = lab.store.stop_orphans(child, LOOK).await?;
+            ensure!(resumed.done.is_empty() && stopped.done.ended.is_empty(), "something is over");
+            ensure!(resumed.next > parked && stopped.next > child, "no way forward");
+            (parked, child) = (resumed.next, stopped.next);
+            let limit = Limit { tokens: Some(2 + round.unsigned_abs()), micros: None };
+            ensure!(lab.store.set_budget(lab.tenant, of, limit).await?.resumed.is_empty());
+        }
+        lab = lab.reopened().await?;
+        let mut read = rows_read_since(&lab, &before).await?;
+        ensure!(
+            read.get("runs_parked").is_some_and(|rows| *rows >= ROUNDS),
+            "nothing was looked at: {read:?}"
+        );
+        read.retain(|_, rows| *rows >= MOST);
+        ensure!(read.is_empty(), "much was read in {ROUNDS} rounds (analysed: {analysed}): {read:?}");
+    }
     Ok(())
 }

@@ -176,8 +176,8 @@ impl World<'_> {
         let store = &self.lab.store;
         store.take_back(100).await?;
         store.expire_approvals(100).await?;
-        store.stop_orphans(100).await?;
-        store.resume_ready(100).await?;
+        store.stop_orphans(None, 100).await?;
+        store.resume_ready(None, 100).await?;
         Ok(())
     }
 

@@ -6,15 +6,17 @@ use async_trait::async_trait;
 use remuda_domain::error::Result;
 use remuda_store::Store;
 
-use super::task::{BackgroundTask, Round};
+use super::{
+    task::{BackgroundTask, Round},
+    walk::Walk,
+};
 use crate::waker::Waker;
-
-const BATCH: u32 = 200;
 
 pub(super) struct ResumeReady {
     pub(super) store: Arc<dyn Store>,
     pub(super) waker: Waker,
     pub(super) pace: Duration,
+    pub(super) walk: Walk,
 }
 
 #[async_trait]
@@ -29,15 +31,17 @@ impl BackgroundTask for ResumeReady {
 
     async fn round(&mut self) -> Result<Round> {
         let mut resumed = 0;
-        loop {
-            let batch = self.store.resume_ready(BATCH).await?;
-            resumed += batch.changes.len() as u64;
-            for change in batch.changes {
+        for _ in 0..self.walk.pages {
+            let swept = self.store.resume_ready(self.walk.after, self.walk.page).await?;
+            self.walk.after = swept.next;
+            resumed += swept.done.len() as u64;
+            for change in swept.done {
                 self.waker.announce_change(change);
             }
-            if !batch.more {
-                return Ok(Round::of([("resumed", resumed)]));
+            if self.walk.after.is_none() {
+                break;
             }
         }
+        Ok(Round::of([("resumed", resumed)]))
     }
 }

@@ -6,15 +6,17 @@ use async_trait::async_trait;
 use remuda_domain::error::Result;
 use remuda_store::Store;
 
-use super::task::{BackgroundTask, Round};
+use super::{
+    task::{BackgroundTask, Round},
+    walk::Walk,
+};
 use crate::app::App;
-
-const BATCH: u32 = 200;
 
 pub(super) struct StopOrphans {
     pub(super) store: Arc<dyn Store>,
     pub(super) app: App,
     pub(super) pace: Duration,
+    pub(super) walk: Walk,
 }
 
 #[async_trait]
@@ -27,12 +29,18 @@ impl BackgroundTask for StopOrphans {
         self.pace
     }
 
-    /// One batch at a time: a run that executes stays an orphan until its worker has stopped it, and asking again at once
-    /// would not end it sooner.
     async fn round(&mut self) -> Result<Round> {
-        let stopped = self.store.stop_orphans(BATCH).await?;
-        let (ended, told) = (stopped.ended.len() as u64, stopped.requested.len() as u64);
-        self.app.tell_all(&stopped).await;
+        let (mut ended, mut told) = (0, 0);
+        for _ in 0..self.walk.pages {
+            let swept = self.store.stop_orphans(self.walk.after, self.walk.page).await?;
+            self.walk.after = swept.next;
+            ended += swept.done.ended.len() as u64;
+            told += swept.done.requested.len() as u64;
+            self.app.tell_all(&swept.done).await;
+            if self.walk.after.is_none() {
+                break;
+            }
+        }
         Ok(Round::of([("ended_runs", ended), ("told", told)]))
     }
 }

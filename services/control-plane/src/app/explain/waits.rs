@@ -94,16 +94,13 @@ impl App {
         Ok(waits)
     }
 
-    /// Of the budgets that cover the run (its own or that of a run above it, and that of its session or of one above it) those
-    /// without room.
+    /// Of the budgets that cover the run (its own and those of all runs above it, that of its session and those of all sessions above
+    /// it) those without room, the nearest first.
     async fn budget_waits(&self, run: &Run, needed: Amount) -> Result<Vec<Wait>> {
         let mut waits = Vec::new();
         let (mut id, mut budget, mut above) = (run.id, run.budget, run.parent);
         for _ in 0..MAX_LEVELS {
-            if let Some(budget) = budget {
-                waits.push(budget_wait("run", &id.to_string(), budget, needed));
-                break;
-            }
+            waits.extend(budget.map(|budget| budget_wait("run", &id.to_string(), budget, needed)));
             let Some(parent) = above else { break };
             let parent = self.store.get_run(run.tenant, parent).await?;
             (id, budget, above) = (parent.id, parent.budget, parent.parent);
@@ -112,10 +109,8 @@ impl App {
         for _ in 0..MAX_LEVELS {
             let Some(session) = next else { break };
             let found = self.store.get_session(run.tenant, &SessionRef::Id(session)).await?;
-            if let Some(budget) = found.budget {
-                waits.push(budget_wait("session", &found.id.to_string(), budget, needed));
-                break;
-            }
+            let wait = |budget| budget_wait("session", &found.id.to_string(), budget, needed);
+            waits.extend(found.budget.map(wait));
             next = found.parent;
         }
         // One that was raised a moment ago has room, and its runs are about to go on.
@@ -197,25 +192,4 @@ fn budget_wait(of: &str, id: &str, budget: Budget, needed: Amount) -> Wait {
 }
 
 #[cfg(test)]
-mod tests {
-    use remuda_domain::budget::Limit;
-
-    use super::*;
-
-    #[test]
-    fn a_budget_says_what_is_left_and_what_to_type() {
-        let budget = Budget {
-            limit: Limit { tokens: Some(1000), micros: Some(2_500_000) },
-            spent: Amount { tokens: 900, micros: 10 },
-            reserved: Amount { tokens: 50, micros: 0 },
-        };
-        let needed = Amount { tokens: 5000, micros: 40 };
-        let wait = budget_wait("run", "run_1", budget, needed);
-        assert_eq!(
-            wait.message,
-            "the next question does not fit into the budget of the run: 900 of 1000 tokens are spent, 50 are held, it may take \
-             5000; $0.00001 of $2.50 are spent, it may take $0.00004"
-        );
-        assert_eq!(wait.hint, "remuda budget set run_1 --tokens 5950 --cost 5.00");
-    }
-}
+mod tests;

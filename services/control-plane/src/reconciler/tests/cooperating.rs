@@ -17,6 +17,7 @@ use super::{
         resume_ready::ResumeReady,
         stop_orphans::StopOrphans,
         task::{BackgroundTask as _, Round},
+        walk::Walk,
     },
     lab::{Lab, NEVER, PATIENCE},
 };
@@ -36,6 +37,14 @@ async fn begun(lab: &Lab) -> (SessionId, Grant) {
     let session = lab.runnable().await;
     let worker = lab.worker(NEVER).await;
     (session, lab.claim(session, worker).await)
+}
+
+fn resume_ready(lab: &Lab, walk: Walk) -> ResumeReady {
+    ResumeReady { store: Arc::clone(&lab.store), waker: lab.app.waker().clone(), pace: NEVER, walk }
+}
+
+fn stop_orphans(lab: &Lab, walk: Walk) -> StopOrphans {
+    StopOrphans { store: Arc::clone(&lab.store), app: lab.app.clone(), pace: NEVER, walk }
 }
 
 fn child() -> NewChild {
@@ -103,7 +112,7 @@ async fn a_run_goes_on_whose_child_ended_while_nobody_told_it() {
     let commit =
         Commit { children: vec![child], ..Commit::new(grant.fence, grant.run.id, Then::Park(parking)) };
     lab.store.commit(commit).await.unwrap();
-    let mut task = ResumeReady { store: Arc::clone(&lab.store), waker: lab.app.waker().clone(), pace: NEVER };
+    let mut task = resume_ready(&lab, Walk::default());
     assert_eq!(task.round().await.unwrap(), Round::default(), "the child has not ended");
     let worker = lab.worker(NEVER).await;
     let fence = lab.claim(below, worker).await.fence;
@@ -113,6 +122,51 @@ async fn a_run_goes_on_whose_child_ended_while_nobody_told_it() {
     let parent = lab.store.get_run(lab.tenant, grant.run.id).await.unwrap();
     assert_eq!((parent.state, parent.session), (RunState::Queued, session));
     assert_eq!(task.round().await.unwrap(), Round::default());
+    drop(task);
+    lab.end().await;
+}
+
+/// However many wait, a round looks at some of them, and the next one goes on there.
+#[tokio::test]
+async fn rounds_go_on_where_the_last_one_ended() {
+    let lab = Lab::new().await;
+    let mut parents = Vec::new();
+    for _ in 0..3 {
+        let (_, grant) = begun(&lab).await;
+        let child = child();
+        let (below, run) = (child.session, child.run);
+        let parking = Parking { children: vec![run], needed: 1, ..Parking::on(ParkReason::Children) };
+        let park = Commit::new(grant.fence, grant.run.id, Then::Park(parking));
+        lab.store.commit(Commit { children: vec![child], ..park }).await.unwrap();
+        parents.push((grant.run.id, below, run));
+    }
+    let some = Walk { page: 1, pages: 2, after: None };
+    let mut task = resume_ready(&lab, some);
+    assert_eq!(task.round().await.unwrap(), Round::default());
+    assert_eq!(task.walk.after, Some(parents[1].0));
+    // The first one has to wait until the others were looked at.
+    let worker = lab.worker(NEVER).await;
+    for (_, below, run) in [parents[0], parents[2]] {
+        let fence = lab.claim(below, worker).await.fence;
+        lab.store.commit(Commit::new(fence, run, completed())).await.unwrap();
+    }
+    assert_eq!(task.round().await.unwrap(), Round::of([("resumed", 1)]));
+    assert_eq!(lab.store.get_run(lab.tenant, parents[2].0).await.unwrap().state, RunState::Queued);
+    assert_eq!(task.walk.after, None);
+    assert_eq!(task.round().await.unwrap(), Round::of([("resumed", 1)]));
+    drop(task);
+    // The second child, whose parent lives, stands before the orphan.
+    let (_, grant) = begun(&lab).await;
+    let orphan = child();
+    let run = orphan.run;
+    let make = Commit::new(grant.fence, grant.run.id, Then::Continue);
+    lab.store.commit(Commit { children: vec![orphan], ..make }).await.unwrap();
+    lab.store.commit(Commit::new(grant.fence, grant.run.id, completed())).await.unwrap();
+    let mut task = stop_orphans(&lab, Walk { page: 1, pages: 1, after: None });
+    assert_eq!(task.round().await.unwrap(), Round::default());
+    assert_eq!(task.walk.after, Some(parents[1].2));
+    assert_eq!(task.round().await.unwrap(), Round::of([("ended_runs", 1)]));
+    assert_eq!(lab.store.get_run(lab.tenant, run).await.unwrap().state, RunState::Cancelled);
     drop(task);
     lab.end().await;
 }
@@ -132,7 +186,7 @@ async fn what_a_finished_run_left_behind_is_stopped() {
     assert_eq!(made.len(), 2);
     let worker = lab.worker(NEVER).await;
     lab.claim(executes_in, worker).await;
-    let mut task = StopOrphans { store: Arc::clone(&lab.store), app: lab.app.clone(), pace: NEVER };
+    let mut task = stop_orphans(&lab, Walk::default());
     assert_eq!(task.round().await.unwrap(), Round::default(), "their parent still works");
     let mut signals = lab.transport.inner.subscribe_signals(worker).await.unwrap();
     lab.store.commit(Commit::new(grant.fence, grant.run.id, completed())).await.unwrap();

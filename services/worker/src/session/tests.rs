@@ -1,0 +1,177 @@
+use remuda_domain::{
+    MessageId, Pool, RunId, RunInput, WorkspaceId,
+    execution::Policies,
+    message::Part,
+    run::{IfBusy, MessageInput, ParkReason},
+    worker::Registration,
+};
+use remuda_engine::{AgentRuntime, AgentSettings, Engine, Entry, Placement};
+use remuda_models::{ModelOptions, Models};
+use remuda_sandbox::Backends;
+use remuda_store::{ChildSession, NewChild, NewRun, NewSession, Options, Parking};
+use remuda_tools::{Registry, ToolOptions};
+use remuda_transport::{Memory, Transport as _};
+use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
+use tempfile::TempDir;
+
+use super::*;
+use crate::WorkerOptions;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What one life of a worker has, without a loop that takes tokens.
+struct Lab {
+    server: SessionServer,
+    transport: Arc<Memory>,
+    tenant: TenantId,
+    workspace: WorkspaceId,
+    // After the store: fields are dropped in this order.
+    _directory: TempDir,
+}
+
+fn input() -> RunInput {
+    let parts = vec![Part::text("look")];
+    RunInput::Message(MessageInput { id: MessageId::new(), parts, agent: None })
+}
+
+fn child() -> NewChild {
+    let new_session = ChildSession {
+        title: String::new(),
+        agent: "explore".to_owned(),
+        model: None,
+        permissions: Default::default(),
+    };
+    NewChild {
+        new_session: Some(new_session),
+        permissions: None,
+        session: SessionId::new(),
+        run: RunId::new(),
+        input: input(),
+        timeout: MINUTE,
+    }
+}
+
+fn waiting_for(child: RunId) -> Then {
+    Then::Park(Parking { children: vec![child], needed: 1, ..Parking::on(ParkReason::Children) })
+}
+
+impl Lab {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options::new(format!("sqlite:{}", directory.path().join("remuda.db").display()));
+        remuda_store::migrate(&options).await.unwrap();
+        let store = remuda_store::connect(&options).await.unwrap();
+        let tenant = store.ensure_tenant("acme", "/nonexistent").await.unwrap().id;
+        let workspace = store.find_workspace(tenant, "default").await.unwrap().unwrap().id;
+        let transport = Arc::new(Memory::new());
+        let loader = Loader::new(PlatformDirectories::default(), EnvironmentAccess::default());
+        let models = Models::new(ModelOptions::default());
+        let engine = Engine {
+            store: Arc::clone(&store),
+            transport: transport.clone(),
+            tools: Registry::native(&ToolOptions::default()),
+            backends: Backends::default(),
+            placement: Arc::new(Placement::new(Arc::new(Policies::default()))),
+            agents: Arc::new(AgentRuntime::new(loader, models, AgentSettings::default())),
+        };
+        let id = WorkerId::new();
+        let (host, version) = ("lab".to_owned(), "0".to_owned());
+        let options = WorkerOptions {
+            host: host.clone(),
+            version: version.clone(),
+            pool: Pool::default(),
+            slots: 4,
+            lease: MINUTE,
+            heartbeat: MINUTE,
+            drain_deadline: MINUTE,
+            turn: 1,
+        };
+        let registration = Registration { id, host, version, pool: Pool::default(), slots: 4 };
+        store.register_worker(&registration, MINUTE).await.unwrap();
+        let server = SessionServer {
+            worker: Arc::new(Worker::new(options, engine, None)),
+            id,
+            held: Held::default(),
+            drain: CancellationToken::new(),
+            interrupt: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+            lost: CancellationToken::new(),
+        };
+        Self { server, transport, tenant, workspace, _directory: directory }
+    }
+
+    fn store(&self) -> &dyn remuda_store::Store {
+        &*self.server.worker.engine.store
+    }
+
+    /// A run that this worker executes, in a session of its own.
+    async fn begun(&self) -> Grant {
+        let session = NewSession {
+            id: SessionId::new(),
+            tenant: self.tenant,
+            workspace: self.workspace,
+            parent: None,
+            name: None,
+            title: String::new(),
+            pool: Pool::default(),
+            execution: Default::default(),
+            agent: None,
+            model: None,
+            permissions: Default::default(),
+            budget: None,
+        };
+        self.store().create_session(&session).await.unwrap();
+        let run = NewRun {
+            id: RunId::new(),
+            tenant: self.tenant,
+            session: session.id,
+            input: input(),
+            timeout: MINUTE,
+            if_busy: IfBusy::Enqueue,
+            idempotency: None,
+            traceparent: None,
+            budget: None,
+        };
+        self.store().submit(run).await.unwrap();
+        self.claim(session.id).await
+    }
+
+    async fn claim(&self, session: SessionId) -> Grant {
+        match self.server.claim(self.tenant, session).await.unwrap() {
+            Claim::Granted(grant) => *grant,
+            other => panic!("expected a grant, got {other:?}"),
+        }
+    }
+
+    async fn state(&self, run: RunId) -> RunState {
+        self.store().get_run(self.tenant, run).await.unwrap().state
+    }
+}
+
+/// Somebody asked for it to stop while it was about to hand over, or to wait: it ends instead, and nobody waits for a reconciler.
+#[tokio::test]
+async fn a_run_that_ends_by_being_given_back_tells_its_relatives() {
+    for parks in [false, true] {
+        let lab = Lab::new().await;
+        let parent = lab.begun().await;
+        let made = child();
+        let (session, run) = (made.session, made.run);
+        let park = Commit::new(parent.fence, parent.run.id, waiting_for(run));
+        lab.store().commit(Commit { children: vec![made], ..park }).await.unwrap();
+        let grant = lab.claim(session).await;
+        lab.store().request_cancel(lab.tenant, run, "enough").await.unwrap();
+        assert_eq!(lab.state(parent.run.id).await, RunState::Parked);
+        // It has not heard of it yet, and makes another one.
+        let late = child();
+        let below = late.run;
+        let entry = Entry { children: vec![late], ..Entry::default() };
+        let then = if parks { waiting_for(below) } else { Then::HandOver };
+        let hand_over = HandOver { entry, events: Vec::new() };
+        lab.server.give_back(&grant, hand_over, then).await.unwrap();
+        assert_eq!(lab.state(run).await, RunState::Cancelled);
+        assert_eq!(lab.state(below).await, RunState::Cancelled, "parks: {parks}");
+        assert_eq!(lab.state(parent.run.id).await, RunState::Queued, "parks: {parks}");
+        let woken = lab.transport.token_counts(&Pool::default()).await.unwrap().waiting;
+        assert_eq!(woken, 2, "one for the late child, one for the parent");
+    }
+}
