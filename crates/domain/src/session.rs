@@ -99,6 +99,24 @@ pub enum ClaimDecision {
 }
 
 impl Head {
+    /// Of a session in which nothing has happened yet.
+    #[must_use]
+    pub const fn new(tenant: TenantId, session: SessionId, pool: Pool) -> Self {
+        Self {
+            tenant,
+            session,
+            pool,
+            closed: false,
+            epoch: 0,
+            owner: Owner::Nobody,
+            current: None,
+            pending: 0,
+            last_seq: 0,
+            last_cursor: 0,
+            last_commit: None,
+        }
+    }
+
     /// Takes a new run into the line and gives it its place.
     pub fn admit(&mut self, if_busy: IfBusy, max_pending: i64) -> Result<i64> {
         if self.closed {
@@ -260,19 +278,7 @@ mod tests {
     use super::*;
 
     fn head() -> Head {
-        Head {
-            tenant: TenantId::new(),
-            session: SessionId::new(),
-            pool: Pool::default(),
-            closed: false,
-            epoch: 0,
-            owner: Owner::Nobody,
-            current: None,
-            pending: 0,
-            last_seq: 0,
-            last_cursor: 0,
-            last_commit: None,
-        }
+        Head::new(TenantId::new(), SessionId::new(), Pool::default())
     }
 
     fn granted(decision: ClaimDecision) -> Fence {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Code, Error, EventBody, Head, RunId, SessionId, Timestamp, error::Result, event::NewEvent, run::IfBusy,
+    Code, Error, EventBody, Head, RunId, Timestamp, error::Result, event::NewEvent, run::IfBusy,
     session::Owner,
 };
 use sqlx::{AssertSqlSafe, query, query_as};
@@ -93,7 +93,7 @@ impl Nursery {
             if let Some(row) = new_session(commit, child, at)? {
                 let parent = heads.get(&commit.fence.session.as_uuid());
                 let parent = parent.ok_or_else(|| Error::internal("a child without its parent"))?;
-                let head = first_head(&parent.head, child.session);
+                let head = Head::new(parent.head.tenant, child.session, parent.head.pool.clone());
                 heads.insert(row.id, LockedHead { head, current_started_at: None, ties: true });
                 writes.sessions.push(row);
                 bodies.push((None, EventBody::SessionCreated));
@@ -129,22 +129,6 @@ fn wake(head: &Head) -> SessionChange {
         pool: head.pool.clone(),
         wake: head.owner == Owner::Nobody && head.pending > 0,
         events: Vec::new(),
-    }
-}
-
-fn first_head(parent: &Head, session: SessionId) -> Head {
-    Head {
-        tenant: parent.tenant,
-        session,
-        pool: parent.pool.clone(),
-        closed: false,
-        epoch: 0,
-        owner: Owner::Nobody,
-        current: None,
-        pending: 0,
-        last_seq: 0,
-        last_cursor: 0,
-        last_commit: None,
     }
 }
 
