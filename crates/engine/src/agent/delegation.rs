@@ -400,3 +400,19 @@ fn notice(child: &Child, report: &ChildReport, answer: &str) -> String {
         failure.unwrap_or_default(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_one_line_that_every_store_takes() {
+        let title = |description: &str, prompt: &str| {
+            let arguments = json!({ "description": description, "prompt": prompt });
+            title(&control::parse(&arguments).unwrap())
+        };
+        assert_eq!(title(" look \u{0}around ", "x"), "look around");
+        assert_eq!(title("", "\u{0}dig\ndeeper"), "dig");
+        assert_eq!(title("", &"x".repeat(500)).len(), 80);
+    }
+}

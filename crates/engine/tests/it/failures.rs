@@ -116,3 +116,22 @@ async fn a_failure_after_calls_keeps_what_was_done() {
     assert_eq!(lab.ask("next").await.state, RunState::Completed);
     assert_eq!(lab.read("made"), "done\n");
 }
+
+/// A store that refuses what a run wants to write would refuse it from every worker.
+#[tokio::test]
+async fn a_run_whose_commits_are_refused_ends() {
+    let lab = Lab::new("turns:\n  - { when: { turn: 1 }, say: Look., call: [{ tool: Glob, arguments: { pattern: \"*\" } }] }\notherwise: { say: done }").await;
+    lab.tamper(
+        "CREATE TRIGGER refuse BEFORE INSERT ON messages WHEN NEW.role = 'assistant' \
+         BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+    )
+    .await;
+    let run = lab.ask("please").await;
+    assert_eq!(run.state, RunState::Failed);
+    let failure = run.failure.unwrap();
+    assert_eq!(failure.code, "internal");
+    assert!(failure.message.starts_with("the run cannot go on"), "{failure:?}");
+    assert!(lab.steps(run.id).await.iter().all(|step| step.is_finished()));
+    lab.tamper("DROP TRIGGER refuse").await;
+    assert_eq!(lab.ask("again").await.state, RunState::Completed, "the session goes on");
+}

@@ -1,14 +1,14 @@
 use remuda_domain::{
     MessageId, Pool, RunId, RunInput, WorkspaceId,
     execution::Policies,
-    message::Part,
+    message::{Part, Role},
     run::{IfBusy, MessageInput, ParkReason},
     worker::Registration,
 };
 use remuda_engine::{AgentRuntime, AgentSettings, Engine, Entry, Placement};
 use remuda_models::{ModelOptions, Models};
 use remuda_sandbox::Backends;
-use remuda_store::{ChildSession, NewChild, NewRun, NewSession, Options, Parking};
+use remuda_store::{ChildSession, NewChild, NewMessage, NewRun, NewSession, Options, Parking};
 use remuda_tools::{Registry, ToolOptions};
 use remuda_transport::{Memory, Transport as _};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
@@ -174,4 +174,26 @@ async fn a_run_that_ends_by_being_given_back_tells_its_relatives() {
         let woken = lab.transport.token_counts(&Pool::default()).await.unwrap().waiting;
         assert_eq!(woken, 2, "one for the late child, one for the parent");
     }
+}
+
+/// An end that cannot be stored as it is would be tried for ever, by one worker after the other.
+#[tokio::test]
+async fn a_run_whose_end_is_refused_ends_all_the_same() {
+    let lab = Lab::new().await;
+    let grant = lab.begun().await;
+    let (id, parts) = (MessageId::new(), vec![Part::text("done")]);
+    let message = NewMessage { id, role: Role::Assistant, agent: None, parts };
+    let entry = Entry { messages: vec![message.clone(), message], ..Entry::default() };
+    let ending = Ending {
+        end: RunEnd { state: RunState::Completed, outcomes: Vec::new(), failure: None },
+        started_at: grant.run.created_at,
+        stopped_at: None,
+        entry,
+        events: Vec::new(),
+        agent: None,
+    };
+    let committed = lab.server.end(&grant, ending, false).await.unwrap();
+    assert!(committed.released, "the session goes on with its next run, of which there is none");
+    let run = lab.store().get_run(lab.tenant, grant.run.id).await.unwrap();
+    assert_eq!((run.state, run.failure.unwrap().code.as_str()), (RunState::Failed, "internal"));
 }
