@@ -28,7 +28,7 @@ struct Way<'a> {
 }
 
 impl Engine {
-    /// Fails only when the journal cannot be written, that is when the session is lost.
+    /// Fails only when the journal cannot be written: the session is lost, or the store refuses what the run wants to write.
     pub(crate) async fn tools_run(
         &self,
         input: &ToolsInput,

@@ -3,8 +3,9 @@
 use remuda_domain::{RunState, budget::Limit, run::ParkReason};
 use remuda_engine::RunControl;
 use remuda_store::BudgetOf;
+use remuda_testkit::wait_for;
 
-use crate::lab::Lab;
+use crate::lab::{Lab, PATIENCE};
 
 const TURNS: &str = r#"
 turns:
@@ -101,11 +102,9 @@ async fn a_budget_that_is_made_while_a_run_works_holds() {
     let lab = lab("").await;
     lab.write(".openharness/payer.yaml", "turns:\n  - { when: { turn: 1 }, usage: { input: 10000, output: 5000 }, call: [{ tool: Bash, arguments: { command: \"touch begun; until [ -e go ]; do sleep 0.01; done\" } }] }\notherwise: { say: Two., usage: { input: 1, output: 1 }, call: [{ tool: Bash, arguments: { command: \"echo two >> made\" } }] }");
     let id = lab.submit("please").await;
-    let begun = async {
-        while lab.read("begun").is_empty() && !lab.directory.path().join("begun").try_exists().unwrap() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
+    let begun = wait_for("the call", PATIENCE, || {
+        std::future::ready(lab.directory.path().join("begun").try_exists().unwrap())
+    });
     let limit = async || {
         lab.store.set_budget(lab.tenant, BudgetOf::Run(id), tokens(15_100)).await.unwrap();
         lab.write("go", "");

@@ -127,22 +127,29 @@ fn team(directory: &Path, width: usize, policy: &str, last: &str) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelling_the_root_leaves_no_run_alive_and_no_process_behind() {
+    let dev = Dev::start().await;
+    cancel_a_tree(&dev.cli).await;
+    // The same with two workers, who share the runs of the tree as it comes.
+    let cluster = Cluster::start(&nats_binaries().remove(0), 2).await;
+    cancel_a_tree(&cluster.cli).await;
+}
+
+async fn cancel_a_tree(cli: &Cli) {
     let place = temporary_directory();
     let last = "turns:\n  - { when: { turn: 1 }, call: [{ tool: Bash, arguments: { command: \"sleep 600 & echo $! >> pids; wait\" } }] }\n";
     let root = team(place.path(), 2, "", last);
-    let dev = Dev::start().await;
     let submitted =
-        dev.cli.run(&["run", "dig", "--session", "dig", "--dir", root.to_str().unwrap(), "--detach"]).await;
+        cli.run(&["run", "dig", "--session", "dig", "--dir", root.to_str().unwrap(), "--detach"]).await;
     let run = submitted.stdout.trim().to_owned();
     let file = root.join("pids").to_str().unwrap().to_owned();
     // Both diggers delegate twice: four commands.
     wait_for("the commands", PATIENCE, || std::future::ready(pids(&file).len() == 4)).await;
-    let cancelled = dev.cli.run(&["cancel", &run]).await;
+    let cancelled = cli.run(&["cancel", &run]).await;
     assert_eq!(cancelled.code, 0, "{}", cancelled.stderr);
-    let client = dev.client();
+    let client = cli.client();
     assert_eq!(state(&finished(&client, &run).await), RunState::Cancelled);
     wait_until_gone(&pids(&file)).await;
-    let runs = dev.cli.json(&["runs", "list"]).await;
+    let runs = cli.json(&["runs", "list"]).await;
     assert_eq!(runs.len(), 7, "{runs:?}");
     for below in &runs {
         let id = below["id"].as_str().unwrap();

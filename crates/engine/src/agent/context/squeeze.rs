@@ -68,16 +68,14 @@ fn cap(lengths: &[u64], excess: u64) -> Option<u64> {
 }
 
 fn shorten(outcome: &mut ToolOutcome, most: u64) {
-    let is_picture = render::result_image(outcome).is_some();
+    if render::result_image(outcome).is_some() {
+        return;
+    }
     let text = within(&render::result_text(outcome), most);
-    let note = "[there is no room for all of it: ask for less at once]";
-    // The reason of a failure is part of the text, and is told with it.
-    if !is_picture {
-        outcome.output = format!("{text}\n{note}").into();
-        outcome.failure = outcome.failure.take().map(|mut failure| {
-            failure.message = within(&failure.message, LEAST);
-            failure
-        });
+    outcome.output = format!("{text}\n[there is no room for all of it: ask for less at once]").into();
+    // The reason of a failure is in the text.
+    if let Some(failure) = &mut outcome.failure {
+        failure.message = within(&failure.message, LEAST);
     }
 }
 
