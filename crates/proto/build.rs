@@ -6,13 +6,29 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../../proto");
-    let names = ["meta", "types", "sessions", "runs", "fleet", "stream", "workspaces", "approvals"];
+    let names = [
+        "meta",
+        "types",
+        "events",
+        "sessions",
+        "runs",
+        "fleet",
+        "stream",
+        "workspaces",
+        "approvals",
+        "webhooks",
+    ];
     let files: Vec<_> = names.iter().map(|name| root.join(format!("remuda/v1/{name}.proto"))).collect();
     println!("cargo:rerun-if-changed={}", root.display());
 
     let descriptors = protox::compile(&files, [&root])?;
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("remuda.v1.bin"), descriptors.encode_to_vec())?;
     // In order, so that what is printed from a message is the same every time.
-    tonic_prost_build::configure().btree_map(".").compile_fds(descriptors)?;
+    let mut configuration = tonic_prost_build::configure().btree_map(".");
+    // An event is as large as the largest of its bodies: these are apart from it.
+    for body in ["tool_completed", "tool_failed", "approval_requested"] {
+        configuration = configuration.boxed(format!(".remuda.v1.Event.body.{body}"));
+    }
+    configuration.compile_fds(descriptors)?;
     Ok(())
 }

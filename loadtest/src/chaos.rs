@@ -95,14 +95,21 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         }
     }
     test.faults.sort_by_key(|fault| fault.began);
-    let deaths = cluster.unexpected_deaths();
-    test.troubles.extend(deaths.iter().map(|death| format!("{} died: {}", death.member, death.status)));
-    test.troubles.extend(cluster.panics().iter().map(|panic| format!("{}: {}", panic.member, panic.line)));
+    test.troubles.extend(troubles(&cluster));
     let code = test.report(&args.report)?;
     if code != ExitCode::SUCCESS {
         cluster.mark_failed();
     }
     Ok(code)
+}
+
+/// What went wrong in a cluster although no fault ordered it.
+pub(crate) fn troubles(cluster: &Cluster) -> Vec<String> {
+    let deaths = cluster.unexpected_deaths();
+    let deaths = deaths.iter().map(|death| format!("{} died: {}", death.member, death.status));
+    let panics = cluster.panics();
+    let panics = panics.iter().map(|panic| format!("{}: {}", panic.member, panic.line));
+    deaths.chain(panics).collect()
 }
 
 fn duration(text: &str) -> Result<Duration, humantime::DurationError> {

@@ -1,30 +1,21 @@
 //! `loadtest crash`: kills the embedded server again and again in the middle of its work.
 
-use std::{
-    fs::{self, File},
-    path::{Path, PathBuf},
-    process::{ExitCode, Stdio},
-    time::Duration,
-};
+use std::{process::ExitCode, time::Duration};
 
-use anyhow::Context as _;
 use clap::Args;
-use nix::sys::signal::Signal;
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use remuda_cluster::find_or_build_remuda;
-use remuda_testkit::{Child, stable_port};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     history::now,
     processes::{ToolProcess, tool_processes},
     recovery::Fault,
     report::{ReportArgs, Test},
-    workload::{Addresses, LoadArgs, Workload},
+    server::Server,
+    workload::{LoadArgs, Workload},
 };
 
-/// How long a start may take. It replays what the last life left.
-const START: Duration = Duration::from_secs(60);
 /// Load before the first kill and after the last, to compare.
 const QUIET: Duration = Duration::from_secs(6);
 /// How long the last runs may take to end.
@@ -52,14 +43,11 @@ pub(crate) async fn run(args: CrashArgs) -> anyhow::Result<ExitCode> {
     let release = args.load.release;
     let program = tokio::task::spawn_blocking(move || find_or_build_remuda(release)).await??;
     let directory = tempfile::Builder::new().prefix("remuda-crash-").tempdir()?;
-    let mut server = Server::new(program, directory.path())?;
+    let mut server = Server::new(program, directory.path(), Vec::new())?;
     server.start()?;
     server.wait_until_ready().await?;
 
-    let endpoint = format!("http://127.0.0.1:{}", server.port);
-    let addresses =
-        Addresses { control_planes: vec![endpoint.clone()], streams: vec![endpoint], api_key: None };
-    let options = args.load.options(addresses, args.seed, directory.path().join("journal"));
+    let options = args.load.options(server.addresses(), args.seed, directory.path().join("journal"));
     let workload = Workload::start(options).await?;
     let load_began = now();
     sleep(QUIET).await;
@@ -119,87 +107,5 @@ impl Killer {
         for ToolProcess { pid, key } in tools {
             self.troubles.push(format!("process {pid} of {key} outlived its server by {DEAD_WITHIN:?}"));
         }
-    }
-}
-
-/// `remuda dev` on a fixed port, in one life after the other.
-struct Server {
-    program: PathBuf,
-    directory: PathBuf,
-    port: u16,
-    life: u32,
-    child: Option<Child>,
-}
-
-impl Server {
-    fn new(program: PathBuf, directory: &Path) -> anyhow::Result<Self> {
-        let port = stable_port().context("no free port")?;
-        Ok(Self { program, directory: directory.to_owned(), port, life: 0, child: None })
-    }
-
-    fn log(&self, life: u32, name: &str) -> PathBuf {
-        self.directory.join(format!("life-{life}.{name}"))
-    }
-
-    fn start(&mut self) -> anyhow::Result<()> {
-        self.life += 1;
-        let output = |name: &str| File::create(self.log(self.life, name));
-        let (stdout, stderr) = (output("stdout")?, output("stderr")?);
-        let child = Child::start(&self.program, None, |command| {
-            command.args(["dev", "--json", "--listen", &format!("127.0.0.1:{}", self.port), "--data-dir"]);
-            command.arg(self.directory.join("data")).env_clear();
-            command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-            command.env("HOME", &self.directory).env("REMUDA_TELEMETRY__LOG", "warn");
-            command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-        })?;
-        self.child = Some(child);
-        Ok(())
-    }
-
-    /// Waits until this life serves.
-    async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
-        let ready = async {
-            loop {
-                let said = fs::read_to_string(self.log(self.life, "stdout")).unwrap_or_default();
-                if said.contains("\"ready\"") {
-                    return Ok(());
-                }
-                self.ensure_alive()?;
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(START, ready).await.with_context(|| format!("the server is not ready after {START:?}"))?
-    }
-
-    /// An end that nobody asked for is a fault of the server.
-    fn ensure_alive(&mut self) -> anyhow::Result<()> {
-        let Some(status) = self.child.as_mut().and_then(Child::ended) else { return Ok(()) };
-        let words = fs::read_to_string(self.log(self.life, "stderr")).unwrap_or_default();
-        let last: Vec<&str> = words.lines().rev().take(20).collect();
-        let last: Vec<&str> = last.into_iter().rev().collect();
-        anyhow::bail!("the server ended by itself in life {} ({status}):\n{}", self.life, last.join("\n"))
-    }
-
-    /// SIGKILL. Returns when the process is gone.
-    async fn kill(&mut self) -> anyhow::Result<()> {
-        self.ensure_alive()?;
-        let Some(mut child) = self.child.take() else { return Ok(()) };
-        child.signal(Signal::SIGKILL)?;
-        while child.ended().is_none() {
-            sleep(Duration::from_millis(1)).await;
-        }
-        Ok(())
-    }
-
-    /// Panics, in any life.
-    fn troubles(&mut self) -> anyhow::Result<Vec<String>> {
-        self.ensure_alive()?;
-        let mut troubles = Vec::new();
-        for life in 1..=self.life {
-            let words = fs::read_to_string(self.log(life, "stderr"))?;
-            let panics = words.lines().filter(|line| line.contains("panicked"));
-            troubles.extend(panics.map(|line| format!("life {life} of the server: {line}")));
-        }
-        Ok(troubles)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `loadtest bench` runs a closed loop: each client submits a run, waits for its end and goes on. It reports rates and
 //! latencies. `loadtest crash` kills an embedded server again and again under a mixed load, `loadtest chaos` does all kinds of
-//! bad things to a whole cluster.
+//! bad things to a whole cluster. `loadtest fanout` follows events with thousands of readers over HTTP.
 //!
 //! All of them fail when a promise is broken, as seen from outside: by clients, by readers of events, and by the tools,
 //! which keep a journal of their own. Speed without the promises counts for nothing.
@@ -11,12 +11,14 @@ mod bench;
 mod chaos;
 mod check;
 mod crash;
+mod fanout;
 mod history;
 mod journal;
 mod processes;
 mod recovery;
 mod report;
 mod sandbox;
+mod server;
 mod target;
 mod timeline;
 mod workload;
@@ -77,6 +79,19 @@ Examples:
   cargo run --release -p loadtest -- sandbox
   cargo run --release -p loadtest -- sandbox --calls 500 --json --docker-host unix:///run/docker.sock")]
     Sandbox(sandbox::SandboxArgs),
+    /// Measure streams over HTTP with thousands of readers, and check that none misses or repeats an event.
+    #[command(after_help = "\
+Starts a server for each part, and readers that follow sessions over server-sent events:
+latency from commit to reader, the same while one reader does not read, memory of idle readers,
+one that reconnects all the time, and two stream services that are killed in turn. What every
+reader got is compared with the store's own list. Fails (exit code 1) when an event was missed,
+repeated or out of order; a figure beyond its goal is told, and is no failure.
+
+Examples:
+  cargo run --release -p loadtest -- fanout --release
+  cargo run --release -p loadtest -- fanout --release --parts latency,stall --split --seconds 60
+  cargo run -p loadtest -- fanout --parts reconnect,replicas --reconnects 100 --kills 2 --json")]
+    Fanout(fanout::FanoutArgs),
 }
 
 #[tokio::main]
@@ -89,6 +104,7 @@ async fn main() -> ExitCode {
             Command::Crash(args) => crash::run(args).await,
             Command::Chaos(args) => chaos::run(args).await,
             Command::Sandbox(args) => sandbox::run(args).await,
+            Command::Fanout(args) => fanout::run(args).await,
         }
     };
     let done = tokio::select! {

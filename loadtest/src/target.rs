@@ -19,7 +19,7 @@ pub(crate) struct Target {
 
 struct Embedded {
     stop: CancellationToken,
-    running: JoinHandle<remuda_domain::Result<()>>,
+    running: JoinHandle<()>,
     /// Removed when the server has stopped.
     _directory: TempDir,
 }
@@ -69,7 +69,7 @@ impl Target {
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         if let Some(embedded) = self.embedded {
             embedded.stop.cancel();
-            embedded.running.await??;
+            embedded.running.await?;
         }
         Ok(())
     }

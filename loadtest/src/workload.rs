@@ -32,9 +32,9 @@ use self::{
     room::Rooms,
 };
 pub(crate) use self::{
-    fleet::{Addresses, Fleet},
-    reader::Subscriber,
-    settle::{found_run, replay},
+    fleet::{Addresses, CallError, Fleet},
+    reader::{Goal, Subscriber, seen},
+    settle::{found_run, quiet, replay},
 };
 use crate::{
     history::{Cancel, History, Micros, Reading, Submit},
@@ -127,7 +127,7 @@ impl Workload {
     /// Creates the sessions, starts their readers, and begins to submit.
     pub(crate) async fn start(options: Options) -> anyhow::Result<Self> {
         let fleet = Fleet::connect(&options.addresses)?;
-        let sessions = create_sessions(&fleet, options.sessions, options.seed).await?;
+        let sessions = create_sessions(&fleet, options.sessions, &format!("load-{:x}", options.seed)).await?;
         let interrupting = (options.sessions / INTERRUPTING_SHARE).max(1);
         let driver = Arc::new(Driver {
             addresses: options.addresses.clone(),
@@ -197,9 +197,14 @@ impl Driver {
     }
 }
 
-async fn create_sessions(fleet: &Fleet, count: usize, seed: u64) -> anyhow::Result<Vec<Arc<str>>> {
+/// Their names are this prefix and a number.
+pub(crate) async fn create_sessions(
+    fleet: &Fleet,
+    count: usize,
+    prefix: &str,
+) -> anyhow::Result<Vec<Arc<str>>> {
     let created = stream::iter(0..count).map(|number| async move {
-        let name = format!("load-{seed:x}-{number}");
+        let name = format!("{prefix}-{number}");
         let request = v1::CreateSessionRequest { name: name.clone(), ..v1::CreateSessionRequest::default() };
         let create = fleet.call(START, |client| {
             let request = request.clone();

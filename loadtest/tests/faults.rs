@@ -19,15 +19,15 @@ const VIOLATIONS: [&str; 9] = [
     "troubles",
 ];
 
-/// Runs `loadtest`, which must find everything in order, and gives its report and its picture.
-fn passes(arguments: &[&str]) -> (Value, String) {
+/// Runs `loadtest`, which must find everything in order, and gives its report.
+fn passes(arguments: &[&str]) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let output = |name: &str| std::fs::File::create(path(name)).unwrap();
     let (stdout, stderr) = (output("stdout"), output("stderr"));
     // As a child that dies with this test.
     let mut loadtest = Child::start(Path::new(env!("CARGO_BIN_EXE_loadtest")), None, |command| {
-        command.args(arguments).args(["--json", "--svg"]).arg(path("timeline.svg"));
+        command.args(arguments).arg("--json");
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     })
     .unwrap();
@@ -39,17 +39,25 @@ fn passes(arguments: &[&str]) -> (Value, String) {
     for violation in VIOLATIONS {
         assert_eq!(report[violation], 0, "{violation} in {report}");
     }
+    report
+}
+
+/// The same for those that drive runs of every kind. Gives the picture too.
+fn passes_with_picture(arguments: &[&str]) -> (Value, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let picture = directory.path().join("timeline.svg");
+    let report = passes(&[arguments, &["--svg", picture.to_str().unwrap()]].concat());
     // It was a test: runs of every end, tools that were at work, and a picture.
     for end in ["completed", "failed", "cancelled"] {
         assert!(report["ends"][end].as_u64().is_some(), "{end} in {report}");
     }
-    (report, read("timeline.svg"))
+    (report, std::fs::read_to_string(picture).unwrap())
 }
 
 #[test]
 fn an_embedded_server_that_is_killed_loses_and_repeats_nothing() {
     let (report, picture) =
-        passes(&["crash", "--times", "4", "--seed", "11", "--sessions", "8", "--rate", "12"]);
+        passes_with_picture(&["crash", "--times", "4", "--seed", "11", "--sessions", "8", "--rate", "12"]);
     assert_eq!(report["faults"]["kill"], 4, "{report}");
     assert!(report["terminal"].as_u64().unwrap() > 40, "{report}");
     assert!(report["recovery_ms"].is_object() && report["throughput"]["before"].is_number(), "{report}");
@@ -60,11 +68,53 @@ fn an_embedded_server_that_is_killed_loses_and_repeats_nothing() {
 fn a_cluster_in_trouble_loses_and_repeats_nothing() {
     let kinds = ["worker-kill", "worker-stall", "nats-wipe"];
     let faults = kinds.join(",");
-    let (report, picture) =
-        passes(&["chaos", "--seconds", "60", "--seed", "3", "--rate", "15", "--faults", &faults]);
+    let (report, picture) = passes_with_picture(&[
+        "chaos",
+        "--seconds",
+        "60",
+        "--seed",
+        "3",
+        "--rate",
+        "15",
+        "--faults",
+        &faults,
+    ]);
     for kind in kinds {
         assert!(report["faults"][kind].as_u64().unwrap_or_default() > 0, "{kind} in {report}");
         assert!(picture.contains(&format!(">{kind}</text>")), "{kind}");
     }
     assert!(report["terminal"].as_u64().unwrap() > 200, "{report}");
+}
+
+#[test]
+fn readers_that_come_and_go_and_lose_their_server_miss_nothing() {
+    let sizes = [
+        ("--reconnects", "150"),
+        ("--kills", "3"),
+        ("--replica-readers", "40"),
+        ("--replica-sessions", "10"),
+    ];
+    let sizes = sizes.iter().flat_map(|(name, value)| [*name, *value]);
+    let arguments: Vec<&str> = ["fanout", "--parts", "reconnect,replicas"].into_iter().chain(sizes).collect();
+    let report = passes(&arguments);
+    assert_eq!(report["reconnect"]["reconnects"], 150, "{report}");
+    assert!(report["reconnect"]["events"].as_u64().unwrap() > 100, "{report}");
+    // Everybody had to find the other replica at least once.
+    let replicas = &report["replicas"];
+    assert_eq!(replicas["kills"], 3, "{report}");
+    assert!(replicas["connections"].as_u64().unwrap() >= 80, "{report}");
+    assert!(replicas["deliveries"].as_u64().unwrap() > 1000, "{report}");
+}
+
+#[test]
+fn a_reader_that_stops_reading_misses_nothing_either() {
+    let arguments =
+        "fanout --parts stall,idle --readers 20 --sessions 4 --rate 200 --seconds 2 --idle-readers 100";
+    let arguments: Vec<&str> = arguments.split(' ').chain(["--idle-sessions", "20"]).collect();
+    let report = passes(&arguments);
+    assert!(report["stall"]["late_events"].as_u64().unwrap() > 10, "{report}");
+    assert!(report["latency"]["latency_ms"]["count"].as_u64().unwrap() > 100, "{report}");
+    // How fast and how small is not for a test to say.
+    assert!(report["stall"]["goals"]["p99_ratio"]["measured"].is_number(), "{report}");
+    assert!(report["idle"]["goals"]["kib_per_reader"]["measured"].is_number(), "{report}");
 }

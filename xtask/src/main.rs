@@ -5,6 +5,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
+mod clients;
 mod docker;
 mod interrupt;
 mod packages;
@@ -22,9 +23,13 @@ const HELP: &str = "\
 Development tasks of Remuda.
 
 cargo xtask test [--filter NAME] [-- ARGS]
-    Start PostgreSQL, find nats-server and a Docker engine, run the tests of the workspace.
-    --filter NAME   only tests whose name contains NAME
+    Start PostgreSQL, find nats-server, a Docker engine and a browser, run the tests of the workspace, then those of the
+    Python client.
+    --filter NAME   only tests of the workspace whose name contains NAME
     ARGS            more arguments for `cargo test`, such as -p remuda-transport
+
+cargo xtask clients
+    Run the tests of the Python client against the server that was built last.
 
 cargo xtask services
     Start the same services, print the environment that tests need, and wait for Ctrl-C.
@@ -52,6 +57,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         arguments.split_first().map_or(("help", &[][..]), |(task, rest)| (task.as_str(), rest));
     match task {
         "test" => test::run(&test::Options::parse(rest)?, &Interrupt::install()?),
+        "clients" if rest.is_empty() => clients::run(&Interrupt::install()?),
         "services" if rest.is_empty() => services::serve(&Interrupt::install()?),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

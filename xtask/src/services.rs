@@ -47,6 +47,9 @@ impl Services {
         if let Err(error) = packages::require("bwrap", &["bubblewrap"], || find_program("bwrap")) {
             warnings.push(format!("no bubblewrap, tests that confine commands by it will fail: {error:#}"));
         }
+        if let Err(error) = packages::require("chromium", &["chromium"], || find_program("chromium")) {
+            warnings.push(format!("no browser, tests that need one will fail: {error:#}"));
+        }
         if let Err(error) = packages::require("libfaketime", &["faketime"], faketime_library) {
             warnings.push(format!("no libfaketime, tests that let a clock jump will fail: {error:#}"));
         }

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{interrupt::Interrupt, report::Report, services::Services};
+use crate::{clients, interrupt::Interrupt, report::Report, services::Services};
 
 /// As shells say of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
@@ -67,6 +67,11 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> 
     services.warn();
     let started = start.elapsed();
     let (report, status) = cargo_test(options, &services, interrupt)?;
+    // With a filter or arguments someone works on one thing, and does not wait for this.
+    let clients = match options.server()?.filter(|_| options.filter.is_none() && status.success()) {
+        Some(server) => clients::python(&server, interrupt)?,
+        None => true,
+    };
     println!("\nservices (started in {:.1}s)", started.as_secs_f64());
     for line in &services.summary {
         println!("  {line}");
@@ -80,7 +85,11 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> 
     if interrupt.happened() {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    Ok(if status.success() && report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if !clients {
+        println!("FAILED clients/python/check");
+    }
+    let well = status.success() && report.failed() == 0 && clients;
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs cargo in a process group of its own, shows what it prints and reads along.
@@ -88,6 +97,14 @@ fn cargo_test(options: &Options, services: &Services, interrupt: &Interrupt) -> 
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
+    // What cargo tells the programs that it runs. Build scripts look at some of it: with it they, and all that stands on them,
+    // would be built anew whenever `cargo xtask test` follows a plain `cargo build`.
+    for (name, _) in env::vars_os() {
+        let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+        if name.to_str().is_some_and(|name| told.iter().any(|prefix| name.starts_with(prefix))) {
+            command.env_remove(&name);
+        }
+    }
     command
         .args(options.cargo())
         .envs(services.environment.iter().map(|(name, value)| (*name, value.as_str())))

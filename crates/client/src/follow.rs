@@ -210,6 +210,7 @@ impl Follow {
             deltas: self.following.deltas,
             tree: self.following.tree,
             tree_cursors: self.places.below().clone(),
+            typed: false,
         };
         let mut service = self.client.stream_client(&peer);
         // A deadline in the request would end the stream itself: only its beginning is bounded.

@@ -6,7 +6,8 @@ use remuda_domain::{Code, error::Result, limits};
 use remuda_proto::v1::{
     self, approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
     meta_service_client::MetaServiceClient, run_service_client::RunServiceClient,
-    session_service_client::SessionServiceClient, workspace_service_client::WorkspaceServiceClient,
+    session_service_client::SessionServiceClient, webhook_service_client::WebhookServiceClient,
+    workspace_service_client::WorkspaceServiceClient,
 };
 use tonic::Request;
 
@@ -36,6 +37,7 @@ calls! {
     SessionServiceClient::update_session(UpdateSessionRequest) -> UpdateSessionResponse;
     /// Makes a session take no more runs.
     SessionServiceClient::close_session(CloseSessionRequest) -> CloseSessionResponse;
+    SessionServiceClient::delete_session(DeleteSessionRequest) -> DeleteSessionResponse;
     /// Asks for every unfinished run of a session, or of a whole tree of sessions, to stop.
     SessionServiceClient::cancel_session(CancelSessionRequest) -> CancelSessionResponse;
     SessionServiceClient::list_messages(ListMessagesRequest) -> ListMessagesResponse;
@@ -58,6 +60,21 @@ calls! {
     ApprovalServiceClient::list_approvals(ListApprovalsRequest) -> ListApprovalsResponse;
     /// Approves or denies a call, once.
     ApprovalServiceClient::decide_approval(DecideApprovalRequest) -> DecideApprovalResponse;
+    /// Makes a webhook of a session or a run. The answer is the only one that holds its secret.
+    WebhookServiceClient::create_webhook(CreateWebhookRequest) -> CreateWebhookResponse;
+    WebhookServiceClient::get_webhook(GetWebhookRequest) -> GetWebhookResponse;
+    WebhookServiceClient::list_webhooks(ListWebhooksRequest) -> ListWebhooksResponse;
+    WebhookServiceClient::delete_webhook(DeleteWebhookRequest) -> DeleteWebhookResponse;
+    /// Stops deliveries, or lets them go on where they stopped.
+    WebhookServiceClient::enable_webhook(EnableWebhookRequest) -> EnableWebhookResponse;
+    /// Makes another secret. Deliveries are signed with both for a day.
+    WebhookServiceClient::rotate_webhook_secret(RotateWebhookSecretRequest) -> RotateWebhookSecretResponse;
+    /// Sends a test and says what the receiver answered.
+    WebhookServiceClient::test_webhook(TestWebhookRequest) -> TestWebhookResponse;
+    /// Events that were given up.
+    WebhookServiceClient::list_dead_letters(ListDeadLettersRequest) -> ListDeadLettersResponse;
+    /// Has dead letters delivered again.
+    WebhookServiceClient::redeliver(RedeliverRequest) -> RedeliverResponse;
     /// Registers a directory that the workers have.
     WorkspaceServiceClient::create_workspace(CreateWorkspaceRequest) -> CreateWorkspaceResponse;
     WorkspaceServiceClient::get_workspace(GetWorkspaceRequest) -> GetWorkspaceResponse;

@@ -26,6 +26,7 @@ pub struct Config {
     pub sandbox: Sandbox,
     pub docker: Docker,
     pub tools: Tools,
+    pub webhooks: Webhooks,
     pub platform: Platform,
     pub models: Models,
     pub permissions: Permissions,
@@ -56,7 +57,7 @@ impl Config {
     }
 }
 
-/// The control plane's gRPC server.
+/// The control plane's server: gRPC and HTTP on one port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
@@ -66,6 +67,9 @@ pub struct Server {
     /// What clients are told; empty means the control plane itself.
     pub stream_endpoint: String,
     pub max_concurrent_streams: u32,
+    pub max_connections: u32,
+    /// Web pages that may call.
+    pub cors_origins: Vec<String>,
     #[serde(with = "duration")]
     pub request_deadline: Duration,
     #[serde(with = "duration")]
@@ -79,6 +83,8 @@ impl Default for Server {
             require_keys: RequireKeys::Auto,
             stream_endpoint: String::new(),
             max_concurrent_streams: 1024,
+            max_connections: 20_000,
+            cors_origins: Vec::new(),
             request_deadline: Duration::from_secs(60),
             keepalive: Duration::from_secs(20),
         }
@@ -306,6 +312,33 @@ pub struct Tools {
     pub search_key: SecretUrl,
 }
 
+/// How events are delivered to webhooks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Webhooks {
+    /// Hosts that may be reached though they are not public.
+    pub allowed: Vec<String>,
+    /// For one attempt.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+    /// Before an event is given up.
+    pub max_attempts: u32,
+    /// Before the second attempt; it doubles from there.
+    #[serde(with = "duration")]
+    pub retry_delay: Duration,
+}
+
+impl Default for Webhooks {
+    fn default() -> Self {
+        Self {
+            allowed: Vec::new(),
+            timeout: Duration::from_secs(10),
+            max_attempts: 12,
+            retry_delay: Duration::from_secs(5),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -315,6 +348,9 @@ pub struct Limits {
     pub idempotency_ttl: Duration,
     /// Workers a run may lose before it ends.
     pub max_lost_attempts: u32,
+    /// How long events of finished runs are kept. Zero: for ever.
+    #[serde(with = "duration")]
+    pub events_kept: Duration,
 }
 
 impl Default for Limits {
@@ -323,6 +359,7 @@ impl Default for Limits {
             max_pending_runs_per_session: 100_000,
             idempotency_ttl: Duration::from_secs(24 * 60 * 60),
             max_lost_attempts: 5,
+            events_kept: Duration::ZERO,
         }
     }
 }

@@ -36,8 +36,13 @@ pub(crate) fn rules(config: &Config) -> Vec<Broken> {
     );
     broken.duration("limits.idempotency_ttl", config.limits.idempotency_ttl, SECOND..=365 * DAY);
     broken.number("limits.max_lost_attempts", config.limits.max_lost_attempts, 1..=1000);
+    broken.duration("limits.events_kept", config.limits.events_kept, Duration::ZERO..=3650 * DAY);
     broken.docker(&config.docker);
     broken.endpoint("tools.search_url", &config.tools.search_url);
+    let webhooks = &config.webhooks;
+    broken.duration("webhooks.timeout", webhooks.timeout, 100 * MILLISECOND..=60 * SECOND);
+    broken.number("webhooks.max_attempts", webhooks.max_attempts, 1..=100);
+    broken.duration("webhooks.retry_delay", webhooks.retry_delay, MILLISECOND..=HOUR);
     let models = &config.models;
     broken.duration("models.connect_timeout", models.connect_timeout, 100 * MILLISECOND..=HOUR);
     broken.duration("models.first_byte_timeout", models.first_byte_timeout, 100 * MILLISECOND..=HOUR);
@@ -96,6 +101,7 @@ impl Rules {
     fn server(&mut self, server: &Server) {
         self.endpoint("server.stream_endpoint", &server.stream_endpoint);
         self.number("server.max_concurrent_streams", server.max_concurrent_streams, 1..=1_000_000);
+        self.number("server.max_connections", server.max_connections, 1..=1_000_000);
         self.duration("server.request_deadline", server.request_deadline, 100 * MILLISECOND..=DAY);
         self.duration("server.keepalive", server.keepalive, SECOND..=HOUR);
     }

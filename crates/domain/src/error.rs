@@ -70,6 +70,14 @@ codes! {
     InvalidArgument => "invalid_argument", InvalidArgument, 400;
     /// A field is larger than its limit.
     TooLarge => "too_large", InvalidArgument, 413;
+    /// The server has no such path.
+    RouteNotFound => "not_found", NotFound, 404;
+    /// The path does not take this method.
+    MethodNotAllowed => "method_not_allowed", Unimplemented, 405;
+    /// The body is not in a form that is read here.
+    UnsupportedMediaType => "unsupported_media_type", InvalidArgument, 415;
+    /// What should be changed is no longer what the caller has seen.
+    PreconditionFailed => "precondition_failed", Aborted, 412;
     /// The named tool does not exist.
     UnknownTool => "unknown_tool", InvalidArgument, 400;
     /// The session does not exist, or belongs to another tenant.
@@ -194,7 +202,15 @@ codes! {
     NeedsInput => "needs_input", FailedPrecondition, 422;
     /// The background task does not exist, or ended with its run.
     TaskNotFound => "task_not_found", NotFound, 404;
-    /// The address is not one that tools may reach.
+    /// The webhook does not exist, or belongs to another tenant.
+    WebhookNotFound => "webhook_not_found", NotFound, 404;
+    /// The session has as many webhooks as it may.
+    WebhookLimit => "webhook_limit", FailedPrecondition, 409;
+    /// The webhook is disabled, so nothing is delivered to it.
+    WebhookDisabled => "webhook_disabled", FailedPrecondition, 409;
+    /// The webhook has no such dead letter.
+    DeadLetterNotFound => "dead_letter_not_found", NotFound, 404;
+    /// The address is not one that tools and webhooks may reach.
     AddressNotAllowed => "address_not_allowed", PermissionDenied, 403;
     /// The operator has not set this up.
     NotConfigured => "not_configured", FailedPrecondition, 501;

@@ -1,17 +1,25 @@
 //! Events: what clients see of a session, in one order.
 
+mod delta;
+#[cfg(test)]
+mod documented;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
     approval::{ApprovalRequest, ApprovalState},
     budget::{Budget, Micros},
+    execution::Place,
     ids::{ApprovalId, EventId, MessageId, RunId, SessionId, ToolCallId, WorkerId},
     message::{Part, Role},
     model::{FinishReason, ModelRef, Usage},
     run::{Failure, ParkReason, RunState},
+    snapshot::Snapshot,
     tool::ToolOutcome,
 };
+
+pub use self::delta::{Delta, DeltaKind, DeltaOf};
 
 /// Position in a session's event stream: 1, 2, 3 … without a hole. 0 stands before the first event.
 pub type Cursor = i64;
@@ -33,6 +41,10 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum EventBody {
+    /// What the reader asked for is no longer kept: this is where things stand, and what is kept follows. Made by the stream, with
+    /// the cursor just before the oldest event that is kept.
+    #[serde(rename = "snapshot")]
+    Snapshot(Box<Snapshot>),
     #[serde(rename = "session.created")]
     SessionCreated,
     #[serde(rename = "session.updated")]
@@ -40,7 +52,13 @@ pub enum EventBody {
     #[serde(rename = "session.closed")]
     SessionClosed,
     #[serde(rename = "run.queued")]
-    RunQueued { seq: i64, kind: String },
+    RunQueued {
+        seq: i64,
+        kind: String,
+        /// Runs of the session without an end, this one included. 0 in events of versions that did not say it.
+        #[serde(default)]
+        pending: i64,
+    },
     #[serde(rename = "run.started")]
     RunStarted { attempt: u32, worker: WorkerId },
     /// The worker gave the run up at a step boundary; another one goes on.
@@ -68,6 +86,12 @@ pub enum EventBody {
     /// Any end of a call other than a result: failed, timed out, cancelled, interrupted.
     #[serde(rename = "tool.failed")]
     ToolFailed(ToolOutcome),
+    /// The run's tools are executed there. Nothing is told of the worker's own machine.
+    #[serde(rename = "sandbox.ready")]
+    SandboxReady(Place),
+    /// A hook has something to say.
+    #[serde(rename = "hook.notice")]
+    HookNotice { hook: String, event: String, message: String },
     /// A model is being asked. Pieces of its answer follow live, then `message.completed`.
     #[serde(rename = "model.started")]
     ModelStarted { message: MessageId, agent: String, model: ModelRef },
@@ -152,42 +176,57 @@ pub enum EventBody {
     RunTimedOut(Failure),
 }
 
-impl EventBody {
-    /// The stable name of the event type.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::SessionCreated => "session.created",
-            Self::SessionUpdated => "session.updated",
-            Self::SessionClosed => "session.closed",
-            Self::RunQueued { .. } => "run.queued",
-            Self::RunStarted { .. } => "run.started",
-            Self::RunHandedOver { .. } => "run.handed_over",
-            Self::RunAttemptLost { .. } => "run.attempt_lost",
-            Self::RunParked { .. } => "run.parked",
-            Self::RunResumed => "run.resumed",
-            Self::RunCancelRequested { .. } => "run.cancel_requested",
-            Self::RunCancelDelivered { .. } => "run.cancel_delivered",
-            Self::RunStopped => "run.stopped",
-            Self::ToolStarted { .. } => "tool.started",
-            Self::ToolCompleted(_) => "tool.completed",
-            Self::ToolFailed(_) => "tool.failed",
-            Self::ModelStarted { .. } => "model.started",
-            Self::ModelCompleted { .. } => "model.completed",
-            Self::ModelFailed { .. } => "model.failed",
-            Self::MessageCompleted { .. } => "message.completed",
-            Self::AgentSwitched { .. } => "agent.switched",
-            Self::SubagentStarted { .. } => "subagent.started",
-            Self::SubagentEnded { .. } => "subagent.ended",
-            Self::ApprovalRequested { .. } => "approval.requested",
-            Self::ApprovalDecided { .. } => "approval.decided",
-            Self::ContextCompacted { .. } => "context.compacted",
-            Self::BudgetChanged { .. } => "budget.changed",
-            Self::RunCompleted => "run.completed",
-            Self::RunFailed(_) => "run.failed",
-            Self::RunCancelled { .. } => "run.cancelled",
-            Self::RunTimedOut(_) => "run.timed_out",
+/// Makes the list of all names from the match that gives each variant its own: none can be missing.
+macro_rules! names {
+    ($($variant:pat => $name:literal,)*) => {
+        /// The names of all types.
+        pub const NAMES: &[&str] = &[$($name),*];
+
+        /// The stable name of the event type.
+        #[must_use]
+        pub const fn name(&self) -> &'static str {
+            match self {
+                $($variant => $name,)*
+            }
         }
+    };
+}
+
+impl EventBody {
+    names! {
+        Self::Snapshot(_) => "snapshot",
+        Self::SessionCreated => "session.created",
+        Self::SessionUpdated => "session.updated",
+        Self::SessionClosed => "session.closed",
+        Self::RunQueued { .. } => "run.queued",
+        Self::RunStarted { .. } => "run.started",
+        Self::RunHandedOver { .. } => "run.handed_over",
+        Self::RunAttemptLost { .. } => "run.attempt_lost",
+        Self::RunParked { .. } => "run.parked",
+        Self::RunResumed => "run.resumed",
+        Self::RunCancelRequested { .. } => "run.cancel_requested",
+        Self::RunCancelDelivered { .. } => "run.cancel_delivered",
+        Self::RunStopped => "run.stopped",
+        Self::ToolStarted { .. } => "tool.started",
+        Self::ToolCompleted(_) => "tool.completed",
+        Self::ToolFailed(_) => "tool.failed",
+        Self::SandboxReady(_) => "sandbox.ready",
+        Self::HookNotice { .. } => "hook.notice",
+        Self::ModelStarted { .. } => "model.started",
+        Self::ModelCompleted { .. } => "model.completed",
+        Self::ModelFailed { .. } => "model.failed",
+        Self::MessageCompleted { .. } => "message.completed",
+        Self::AgentSwitched { .. } => "agent.switched",
+        Self::SubagentStarted { .. } => "subagent.started",
+        Self::SubagentEnded { .. } => "subagent.ended",
+        Self::ApprovalRequested { .. } => "approval.requested",
+        Self::ApprovalDecided { .. } => "approval.decided",
+        Self::ContextCompacted { .. } => "context.compacted",
+        Self::BudgetChanged { .. } => "budget.changed",
+        Self::RunCompleted => "run.completed",
+        Self::RunFailed(_) => "run.failed",
+        Self::RunCancelled { .. } => "run.cancelled",
+        Self::RunTimedOut(_) => "run.timed_out",
     }
 
     /// The terminal state this event reports, if it does.
@@ -220,35 +259,6 @@ impl EventBody {
     }
 }
 
-/// A piece of a message that is still being said. It is sent to whoever listens and kept nowhere: the message follows whole, as
-/// an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delta {
-    pub run: RunId,
-    pub message: MessageId,
-    pub kind: DeltaKind,
-    /// Bytes of this kind that were said before. Smaller than what a reader has means that the model began anew.
-    pub offset: u64,
-    pub text: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeltaKind {
-    Text,
-    Reasoning,
-}
-
-impl DeltaKind {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Reasoning => "reasoning",
-        }
-    }
-}
-
 /// An event before it has a place in the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
@@ -273,7 +283,7 @@ mod tests {
     fn serialised_type_equals_name() {
         let bodies = [
             EventBody::SessionCreated,
-            EventBody::RunQueued { seq: 1, kind: "tools".into() },
+            EventBody::RunQueued { seq: 1, kind: "tools".into(), pending: 1 },
             EventBody::RunFailed(Failure { code: "tool_failed".into(), message: "x".into() }),
             EventBody::RunAttemptLost { attempts: 2, worker: WorkerId::new() },
             EventBody::RunParked { reason: ParkReason::Approval },

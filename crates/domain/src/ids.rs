@@ -130,6 +130,10 @@ typed_id! {
     CommitId, "cmt", "commit_id";
     /// A call that waits for a person.
     ApprovalId, "apr", "approval_id";
+    /// Someone who is told what happens in a session.
+    WebhookId, "whk", "webhook_id";
+    /// One event on its way to one webhook, however often it is tried.
+    DeliveryId, "dlv", "delivery_id";
 }
 
 #[cfg(test)]

@@ -26,17 +26,19 @@ pub mod permission;
 pub mod pool;
 pub mod run;
 pub mod session;
+pub mod snapshot;
 pub mod step;
 pub mod task;
 pub mod tool;
+pub mod webhook;
 pub mod worker;
 
 pub use distance::distance;
 pub use error::{Code, Error, Result};
 pub use event::{Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, ApprovalId, CommitId, EventId, MessageId, RunId, SandboxId, SessionId, StepId, TenantId,
-    ToolCallId, WorkerId, WorkspaceId,
+    ApiKeyId, ApprovalId, CommitId, DeliveryId, EventId, MessageId, RunId, SandboxId, SessionId, StepId,
+    TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,
 };
 pub use pool::Pool;
 pub use run::{Run, RunInput, RunState};

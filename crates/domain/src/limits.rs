@@ -38,6 +38,11 @@ pub const MAX_LOST_ATTEMPTS: u32 = 5;
 pub const MAX_RULES: usize = 200;
 pub const MAX_PATTERN_CHARS: usize = 512;
 pub const MAX_APPROVERS: usize = 100;
+/// Webhooks of one session that are not over, and what each of them says.
+pub const MAX_WEBHOOKS: usize = 16;
+pub const MAX_WEBHOOK_TYPES: usize = 64;
+/// Dead letters of one webhook; the oldest make room.
+pub const MAX_DEAD_LETTERS: u32 = 1000;
 /// Names and keys.
 pub const MAX_NAME_CHARS: usize = 128;
 pub const MAX_TITLE_CHARS: usize = 256;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Timestamp,
     budget::Budget,
+    content::ContentHash,
     error::{Code, Error, Result},
     event::Cursor,
     execution::ExecutionChoice,
@@ -236,6 +237,17 @@ pub struct Session {
     pub depth: u32,
     /// How much it and the sessions below it may spend, if that was said.
     pub budget: Option<Budget>,
+}
+
+impl Session {
+    /// Names what can be edited of it as it is now: it changes with an edit, not with work.
+    #[must_use]
+    pub fn revision(&self) -> String {
+        let Self { title, agent, model, permissions, .. } = self;
+        // Texts and rules always have a form in JSON.
+        let editable = serde_json::to_string(&(title, agent, model, permissions)).unwrap_or_default();
+        ContentHash::of(&editable).short()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -51,11 +51,18 @@ impl WorkerState {
     }
 }
 
-/// A message to one worker. Signals may be lost: the same wish stands in the store, where the worker looks with
+/// A message to one worker. Signals may be lost: what matters stands in the store too, where the worker looks with
 /// every heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "signal", rename_all = "snake_case")]
 pub enum Signal {
-    Cancel { session: SessionId, run: RunId },
+    Cancel {
+        session: SessionId,
+        run: RunId,
+    },
     Drain,
+    /// Tell again what is being said in the session: someone began to listen in the middle. Stands in no store: it is asked again.
+    TellAgain {
+        session: SessionId,
+    },
 }

@@ -10,12 +10,15 @@ use remuda_domain::{
     run::Failure,
     tool::{CallStatus, ToolCall, ToolOutcome},
 };
-use remuda_sandbox::{LazySandbox, NoOutput};
+use remuda_sandbox::{LazySandbox, NoOutput, OutputSink};
 use remuda_tools::{BackgroundTasks, CallError, CallResult, Registry, ToolContext, artifacts};
 use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::Overlong;
+use crate::{
+    agent::Overlong,
+    live_output::{Audience, LiveOutput},
+};
 
 /// Says what of a result is too long to be recorded, and what stays of it once the whole is kept somewhere.
 pub(crate) type Shorten = fn(&ToolOutcome) -> Option<Overlong>;
@@ -34,6 +37,8 @@ pub(crate) struct CallContext {
     pub(crate) kill: CancellationToken,
     /// How many calls of the run go on at once.
     pub(crate) room: Arc<Semaphore>,
+    /// Who sees what calls print, while they do.
+    pub(crate) audience: Audience,
     /// What is done to a result before it is recorded.
     pub(crate) shorten: Option<Shorten>,
 }
@@ -94,9 +99,25 @@ impl CallContext {
 
     /// Where the call was executed, if a sandbox had to do with it.
     fn place(&self, call: &ToolCall) -> Option<Place> {
-        let needed = self.tools.get(&call.tool).is_some_and(|tool| tool.needs_sandbox());
+        let needed = self.needs_sandbox(&call.tool);
         let acquired = self.sandbox.as_ref().and_then(|sandbox| sandbox.acquired());
         acquired.filter(|_| needed).and_then(|sandbox| sandbox.place())
+    }
+
+    pub(crate) fn needs_sandbox(&self, tool: &str) -> bool {
+        self.tools.get(tool).is_some_and(|tool| tool.needs_sandbox())
+    }
+
+    /// Waits until calls are executed somewhere else than on the worker itself. Cancel-safe.
+    pub(crate) async fn placed(&self) -> Place {
+        let place = match &self.sandbox {
+            Some(sandbox) => sandbox.ready().await.place(),
+            None => None,
+        };
+        match place {
+            Some(place) => place,
+            None => std::future::pending().await,
+        }
     }
 
     async fn call(&self, call: &ToolCall) -> CallResult {
@@ -112,7 +133,7 @@ impl CallContext {
         let wanted = call.timeout.unwrap_or(limits::DEFAULT_TOOL_TIMEOUT);
         let left = self.deadline.saturating_duration_since(Instant::now());
         let nowhere = || Error::new(Code::ToolsDisabled, "this run can execute nowhere");
-        let context = ToolContext {
+        let mut context = ToolContext {
             session: self.session,
             call: call.id,
             sandbox: Arc::clone(self.sandbox.as_ref().ok_or_else(nowhere)?),
@@ -122,7 +143,13 @@ impl CallContext {
             cancel: self.kill.clone(),
             output: Arc::new(NoOutput),
         };
-        tool.call(&call.arguments, &context).await
+        // Without a sandbox there is no command that could print something.
+        if !tool.needs_sandbox() {
+            return tool.call(&call.arguments, &context).await;
+        }
+        let output = Arc::new(LiveOutput::new(call.id));
+        context.output = Arc::clone(&output) as Arc<dyn OutputSink>;
+        output.tell_while(tool.call(&call.arguments, &context), &self.audience).await
     }
 }
 

@@ -13,6 +13,7 @@
 mod agent;
 mod calls;
 mod journal;
+mod live_output;
 mod placement;
 mod plan;
 mod stand;
@@ -36,7 +37,7 @@ use remuda_sandbox::Backends;
 use remuda_store::{Grant, Parking, Store};
 use remuda_tools::Registry;
 use remuda_transport::Transport;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Executes runs. Cheap to clone.
@@ -67,6 +68,8 @@ pub struct RunControl {
     pub interrupt: CancellationToken,
     /// The session is, or will be, someone else's: kill what runs and write nothing more.
     pub abandon: CancellationToken,
+    /// Someone began to listen in the middle of a message: tell it again from its beginning.
+    pub tell_again: Arc<Notify>,
 }
 
 /// How an execution ended.

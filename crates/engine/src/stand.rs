@@ -6,6 +6,7 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use remuda_domain::{
     Code, EventBody, RunState,
     error::Result,
+    execution::Place,
     run::Failure,
     step::Step,
     tool::{CallStatus, Effects, ToolOutcome},
@@ -23,6 +24,7 @@ use crate::{
     Engine, RunControl,
     calls::CallContext,
     journal::{Entry, Journal},
+    live_output::Audience,
     plan::Slot,
 };
 
@@ -32,6 +34,8 @@ const SOON: Duration = Duration::from_millis(25);
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Calls of one run that go on at once; more wait for room.
 const MAX_AT_ONCE: usize = 32;
+/// A call that goes on for so long in a new place is worth a commit that says where. Others say it with their results.
+const SETTLED: Duration = Duration::from_millis(250);
 const NEVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Why everything that runs has to die.
@@ -42,6 +46,15 @@ pub(crate) enum Killed {
     /// The worker must stop before the calls have: another worker goes on after them.
     Interrupted,
     Abandoned,
+}
+
+/// Whether it was told where calls are executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PlaceTold {
+    No,
+    /// At the latest then.
+    Soon(Place, Instant),
+    Yes,
 }
 
 /// How far a run got on this worker.
@@ -64,6 +77,7 @@ pub(crate) struct Stand<'a> {
     pub(crate) killed: Option<Killed>,
     /// How long the run may take in all, for the message that says that it took longer.
     pub(crate) limit: Duration,
+    place: PlaceTold,
 }
 
 impl<'a> Stand<'a> {
@@ -85,6 +99,7 @@ impl<'a> Stand<'a> {
             deadline,
             kill: CancellationToken::new(),
             room: Arc::new(Semaphore::new(MAX_AT_ONCE)),
+            audience: Audience { transport: Arc::clone(&engine.transport), fence, run: run.id },
             shorten: None,
         };
         let mut journal = Journal::new(
@@ -97,7 +112,7 @@ impl<'a> Stand<'a> {
         .limited(grant.budgeted);
         journal.note(EventBody::RunStarted { attempt: run.attempt, worker: fence.worker });
         let killed = run.cancel.is_some().then_some(Killed::Cancelled);
-        Self { engine, grant, control, journal, calls, killed, limit: run.timeout }
+        Self { engine, grant, control, journal, calls, killed, limit: run.timeout, place: PlaceTold::No }
     }
 
     pub(crate) fn tools(&self) -> &Registry {
@@ -186,8 +201,13 @@ impl<'a> Stand<'a> {
             .collect();
         let soon = Instant::now() + SOON;
         let mut patience = Instant::now() + NEVER;
+        let placed = todo.iter().any(|index| self.calls.needs_sandbox(&slots[*index].call.tool));
         loop {
             let watching = self.killed.is_none();
+            let tell_place = match &self.place {
+                PlaceTold::Soon(_, due) if watching => Some(*due),
+                _ => None,
+            };
             tokio::select! {
                 biased;
                 ended = running.next() => {
@@ -201,6 +221,13 @@ impl<'a> Stand<'a> {
                     patience = Instant::now() + KILL_PATIENCE;
                 }
                 () = sleep_until(soon), if self.journal.has_notes() && watching => self.flush().await?,
+                place = self.calls.placed(), if placed && self.place == PlaceTold::No => {
+                    self.place = PlaceTold::Soon(place, Instant::now() + SETTLED);
+                }
+                () = sleep_until(tell_place.unwrap_or(patience)), if tell_place.is_some() => {
+                    self.tell_place();
+                    self.flush().await?;
+                }
                 () = sleep_until(patience) => return Ok(()),
             }
         }
@@ -231,6 +258,10 @@ impl<'a> Stand<'a> {
             }
             _ => {}
         }
+        if let (PlaceTold::No, Some(place)) = (&self.place, &outcome.place) {
+            self.place = PlaceTold::Soon(place.clone(), Instant::now());
+        }
+        self.tell_place();
         self.note_outcome(&outcome);
         slot.finish(outcome);
         if keep {
@@ -238,6 +269,14 @@ impl<'a> Stand<'a> {
         }
         slot.stored = true;
         self.journal.commit(Entry::steps(vec![slot.to_step()])).await
+    }
+
+    fn tell_place(&mut self) {
+        match std::mem::replace(&mut self.place, PlaceTold::Yes) {
+            PlaceTold::No => self.place = PlaceTold::No,
+            PlaceTold::Soon(place, _) => self.journal.note(EventBody::SandboxReady(place)),
+            PlaceTold::Yes => {}
+        }
     }
 
     pub(crate) fn note_outcome(&mut self, outcome: &ToolOutcome) {

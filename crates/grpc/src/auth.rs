@@ -1,4 +1,4 @@
-//! From request metadata to a [`Principal`].
+//! From the headers of a request to a [`Principal`].
 
 use std::{
     collections::HashMap,
@@ -13,9 +13,12 @@ use remuda_domain::{
 };
 use remuda_store::Store;
 use tokio::time::Instant;
-use tonic::metadata::MetadataMap;
+use tonic::codegen::http::{HeaderMap, header::AUTHORIZATION};
 
-use crate::keys;
+use crate::{
+    keys,
+    standing::{Standing, Standings},
+};
 
 /// How long a key is believed without asking the store: a revoked key works no longer than this.
 const CACHE_TTL: Duration = Duration::from_secs(5);
@@ -40,6 +43,8 @@ pub struct Authenticator {
     store: Arc<dyn Store>,
     policy: KeyPolicy,
     cache: Arc<Mutex<Cache>>,
+    /// Callers whose calls last.
+    standings: Arc<Standings>,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -54,7 +59,7 @@ fn refused(message: &str) -> Error {
 
 impl Authenticator {
     pub fn new(store: Arc<dyn Store>, policy: KeyPolicy) -> Self {
-        Self { store, policy, cache: Arc::default() }
+        Self { store, policy, cache: Arc::default(), standings: Arc::default() }
     }
 
     #[must_use]
@@ -63,8 +68,45 @@ impl Authenticator {
     }
 
     /// The caller behind a request. A key that is given must be good even where none is needed.
-    pub async fn authenticate(&self, metadata: &MetadataMap) -> Result<Principal> {
-        let mut values = metadata.get_all("authorization").iter();
+    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Principal> {
+        Ok(self.identify(headers).await?.0)
+    }
+
+    /// The same with what tells when the key is no longer good, as long as [`Authenticator::watch`] goes on.
+    pub async fn authenticate_for_long(&self, headers: &HeaderMap) -> Result<(Principal, Standing)> {
+        let (principal, key) = self.identify(headers).await?;
+        Ok((principal, key.map(|key| self.standings.of(key)).unwrap_or_default()))
+    }
+
+    /// Looks at the keys of all whose calls last, each once in the time that a key is believed. Never ends.
+    pub async fn watch(&self) {
+        loop {
+            tokio::time::sleep(CACHE_TTL).await;
+            self.look_again().await;
+        }
+    }
+
+    /// Looks once, a key after the other.
+    pub async fn look_again(&self) {
+        for key in self.standings.keys() {
+            match self.store.find_key(&key).await {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    self.cache.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+                    self.standings.end(&key);
+                }
+                // Whoever was admitted stays until the store says otherwise.
+                Err(error) => {
+                    tracing::warn!(error = error.chain(), "keys cannot be looked at at the moment");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The caller, and the hash of the key if one was given.
+    async fn identify(&self, headers: &HeaderMap) -> Result<(Principal, Option<[u8; 32]>)> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
         let (value, more) = (values.next(), values.next());
         if more.is_some() {
             return Err(refused("expected one authorization header"));
@@ -72,11 +114,10 @@ impl Authenticator {
         let Some(value) = value else {
             return match &self.policy {
                 KeyPolicy::Required => Err(refused("expected an API key: authorization: Bearer rmd_…")),
-                KeyPolicy::Optional { tenant } => Ok(Principal {
-                    tenant: *tenant,
-                    subject: "local".to_owned(),
-                    scopes: Scope::ALL.to_vec(),
-                }),
+                KeyPolicy::Optional { tenant } => {
+                    let (tenant, subject) = (*tenant, "local".to_owned());
+                    Ok((Principal { tenant, subject, scopes: Scope::ALL.to_vec() }, None))
+                }
             };
         };
         let secret = value
@@ -84,7 +125,8 @@ impl Authenticator {
             .ok()
             .and_then(bearer)
             .ok_or_else(|| refused("expected `Bearer` and an API key"))?;
-        self.look_up(keys::hash(secret)).await
+        let key = keys::hash(secret);
+        Ok((self.look_up(key).await?, Some(key)))
     }
 
     async fn look_up(&self, hash: [u8; 32]) -> Result<Principal> {

@@ -8,9 +8,9 @@ use remuda_domain::{
     identity::{Principal, Scope},
 };
 use remuda_proto::status::to_status;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, codegen::http::HeaderMap};
 
-use crate::auth::Authenticator;
+use crate::{auth::Authenticator, standing::Standing};
 
 /// What every handler goes through.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Gate {
         Answer: Future<Output = Result<Resp>>,
     {
         let work = async {
-            let principal = self.admit(&request, scope).await?;
+            let principal = self.admit(request.metadata().as_ref(), scope).await?;
             handle(principal, request.into_inner()).await
         };
         let late = || Error::new(Code::DeadlineExceeded, format!("no answer within {deadline:?}"));
@@ -61,10 +61,28 @@ impl Gate {
     }
 
     /// Who is calling, if they may.
-    pub async fn admit<Req>(&self, request: &Request<Req>, scope: Scope) -> Result<Principal> {
-        let principal = self.auth.authenticate(request.metadata()).await?;
+    pub async fn admit(&self, headers: &HeaderMap, scope: Scope) -> Result<Principal> {
+        let principal = self.auth.authenticate(headers).await?;
         principal.require(scope)?;
         Ok(principal)
+    }
+
+    /// How long a call may take.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Who is calling, if they may, and whether that stays so: for calls that last.
+    pub async fn admit_for_long(&self, headers: &HeaderMap, scope: Scope) -> Result<(Principal, Standing)> {
+        let (principal, standing) = self.auth.authenticate_for_long(headers).await?;
+        principal.require(scope)?;
+        Ok((principal, standing))
+    }
+
+    /// Looks again and again at the keys of callers that were admitted for long. Never ends.
+    pub async fn watch_callers(&self) {
+        self.auth.watch().await;
     }
 
     #[must_use]
@@ -73,13 +91,26 @@ impl Gate {
     }
 }
 
-/// Turns an error into a status. What is our fault goes to the log with its causes, which callers never see.
+/// The caller's trace, if it looks like one.
+#[must_use]
+pub fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let text = headers.get("traceparent")?.to_str().ok()?;
+    let plain = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    (text.len() == 55 && plain).then(|| text.to_owned())
+}
+
+/// Turns an error into a status.
 #[must_use]
 pub fn log_and_convert(error: &Error) -> Status {
+    log(error);
+    to_status(error)
+}
+
+/// What is our fault goes to the log with its causes, which callers never see.
+pub fn log(error: &Error) {
     match error.code() {
         Code::Internal | Code::SchemaMismatch => tracing::error!(error = error.chain(), "a call failed"),
         Code::Unavailable => tracing::warn!(error = error.chain(), "a call could not be served"),
         code => tracing::debug!(%code, error = error.chain(), "a call was refused"),
     }
-    to_status(error)
 }

@@ -1,14 +1,15 @@
-//! What every gRPC server of ours shares: who is calling, how long a call may take, how large it may be, and how
-//! a server starts and stops.
+//! What every gRPC server of ours shares: who is calling, how long a call may take, how large it may be.
 
 mod auth;
 mod call;
 pub mod keys;
-mod serve;
+mod services;
+mod standing;
 
 pub use auth::{Authenticator, KeyPolicy};
-pub use call::{Gate, log_and_convert};
-pub use serve::{ServeOptions, basics, bind, serve};
+pub use call::{Gate, log, log_and_convert, traceparent};
+pub use services::{basics, router};
+pub use standing::Standing;
 
 /// Limits on both directions of a generated server: `limited!(RunServiceServer::new(service))`.
 #[macro_export]

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use remuda_config::Config;
 use remuda_domain::{error::Result, execution::Policies};
+use remuda_egress::{Allowed, may_connect};
 use remuda_engine::{
     AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings,
 };
 use remuda_models::{AddressRule, ModelOptions, Models};
-use remuda_tools::web::{Allowed, may_connect};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
 
 use crate::{execution::policies, open::Mode};

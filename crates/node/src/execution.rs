@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use remuda_config::Config;
+use remuda_control_plane::WebhookOptions;
 use remuda_domain::{
     Code, Error, WorkerId,
     error::Result,
     execution::{Policies, TenantPolicy},
 };
+use remuda_egress::Allowed;
 use remuda_sandbox::{
     Backend, Backends, Guard, LocalBackend, LocalOptions,
     docker::{ContainerUser, DEFAULT_DOCKER_HOST, DockerBackend, DockerOptions, WarmTarget},
@@ -16,7 +18,7 @@ use remuda_sandbox::{
 use remuda_store::Store;
 use remuda_tools::{
     Registry, ToolOptions,
-    web::{Allowed, SearchProvider, SearxNg, WebOptions},
+    web::{SearchProvider, SearxNg, WebOptions},
 };
 
 use crate::book::StoreBook;
@@ -27,6 +29,19 @@ pub fn policies(config: &Config) -> Result<Arc<Policies>> {
         .policies()
         .map_err(|error| Error::new(Code::InvalidArgument, error.to_string()).at("sandbox.policy_file"))?;
     Ok(Arc::new(policies))
+}
+
+/// How events are delivered to webhooks.
+pub(crate) fn webhooks(config: &Config) -> Result<WebhookOptions> {
+    let settings = &config.webhooks;
+    let allowed = settings.allowed.iter().map(|entry| Allowed::parse("webhooks.allowed", entry));
+    Ok(WebhookOptions {
+        allowed: allowed.collect::<Result<_>>()?,
+        timeout: settings.timeout,
+        max_attempts: settings.max_attempts,
+        retry_delay: settings.retry_delay,
+        ..WebhookOptions::default()
+    })
 }
 
 /// The native tools with what the configuration lets them do.

@@ -3,20 +3,24 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use remuda_config::Config;
-use remuda_control_plane::{App, AppOptions, Reconciler, ReconcilerOptions, ServerInfo};
+use remuda_control_plane::{
+    App, AppOptions, Health, PREFIX, Reconciler, ReconcilerOptions, ServerInfo, Services,
+};
 use remuda_domain::{
     error::Result,
     execution::{BackendKind, Policies},
     tool::ToolCall,
 };
 use remuda_engine::{Engine, Placement};
-use remuda_grpc::{Authenticator, Gate, KeyPolicy, ServeOptions};
+use remuda_grpc::{Authenticator, Gate, KeyPolicy};
+use remuda_http::ServeOptions;
 use remuda_sandbox::{Backends, FeatureState, Guard};
-use remuda_stream::StreamOptions;
+use remuda_stream::{StreamOptions, StreamParts, Streams};
 use remuda_tools::Registry;
 use remuda_worker::{Worker, WorkerOptions};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use utoipa_axum::router::OpenApiRouter;
 
 use crate::open::{DEFAULT_TENANT, Mode, Parts, workspace_root};
 
@@ -57,8 +61,6 @@ pub struct Node {
     tasks: TaskTracker,
     stop: CancellationToken,
     parts: Parts,
-    /// The first role that failed, if one did.
-    failed: tokio::sync::mpsc::Receiver<remuda_domain::Error>,
 }
 
 impl Node {
@@ -70,7 +72,6 @@ impl Node {
             None => None,
         };
         let parts = Parts::open(&options.config, options.mode).await?;
-        let (failure, failed) = tokio::sync::mpsc::channel(1);
         let starter = Starter {
             options: &options,
             parts: &parts,
@@ -78,7 +79,6 @@ impl Node {
             policies: crate::execution::policies(&options.config)?,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            failure,
         };
         if let Some(listener) = listener {
             starter.start_server(listener).await?;
@@ -87,7 +87,7 @@ impl Node {
             starter.start_worker().await?;
         }
         let Starter { tasks, stop, .. } = starter;
-        Ok(Self { address, tasks, stop, parts, failed })
+        Ok(Self { address, tasks, stop, parts })
     }
 
     /// Where this process answers, if it does.
@@ -101,13 +101,9 @@ impl Node {
         &self.parts
     }
 
-    /// Runs until `stop` or until a role fails, then drains. Fails if a role did.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<()> {
-        let outcome = tokio::select! {
-            () = stop.cancelled() => Ok(()),
-            // Without a server nobody can report a failure, and the channel is closed from the start.
-            Some(error) = self.failed.recv() => Err(error),
-        };
+    /// Runs until `stop`, then drains.
+    pub async fn run(self, stop: CancellationToken) {
+        stop.cancelled().await;
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
@@ -115,7 +111,6 @@ impl Node {
             // Nothing depends on it: what is lost comes back by itself.
             drop(tokio::time::timeout(GOODBYE, nats.close()).await);
         }
-        outcome
     }
 }
 
@@ -130,7 +125,7 @@ async fn bind(options: &Options) -> Result<Option<TcpListener>> {
         Roles { stream: true, .. } => options.config.stream.listen,
         Roles { .. } => return Ok(None),
     };
-    remuda_grpc::bind(address).await.map(Some)
+    remuda_http::bind(address).await.map(Some)
 }
 
 struct Starter<'a> {
@@ -140,22 +135,25 @@ struct Starter<'a> {
     policies: Arc<Policies>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    failure: tokio::sync::mpsc::Sender<remuda_domain::Error>,
 }
 
 impl Starter<'_> {
     async fn start_server(&self, listener: TcpListener) -> Result<()> {
         let Options { config, mode, roles, version, .. } = self.options;
         let gate = self.gate(listener.local_addr().map_err(no_address)?).await?;
-        let (mut routes, reporter) = remuda_grpc::basics()?;
+        let (mut grpc, reporter) = remuda_grpc::basics()?;
+        let mut http = OpenApiRouter::new();
         if roles.control_plane {
-            let app = App::new(self.app_options(), self.tasks.clone());
+            let app = App::new(self.app_options()?, self.tasks.clone());
             let info = ServerInfo {
                 version: version.clone(),
                 mode: mode.as_str(),
                 stream_endpoint: config.server.stream_endpoint.clone(),
+                keys_required: gate.keys_required(),
             };
-            remuda_control_plane::add_services(&mut routes, &app, &gate, info);
+            let services = Services::new(&app, &gate, info);
+            services.add_to(&mut grpc);
+            http = http.merge(services.routes());
             self.start_reconciler(&app);
         }
         let stream = StreamOptions {
@@ -165,32 +163,39 @@ impl Starter<'_> {
         };
         // A control plane streams too, so that a small installation needs no stream service of its own.
         let Parts { store, transport, .. } = self.parts;
-        remuda_stream::add_service(
-            &mut routes,
-            Arc::clone(store),
-            Arc::clone(transport),
+        let parts = StreamParts {
+            store: Arc::clone(store),
+            transport: Arc::clone(transport),
             gate,
-            stream,
-            self.stop.clone(),
-        );
+            tasks: self.tasks.clone(),
+            stop: self.stop.clone(),
+        };
+        let streams = Streams::new(parts, &stream);
+        streams.add_to(&mut grpc);
+        http = http.merge(streams.routes());
+        let (health, healthy) = watch::channel(Health::default());
         self.tasks.spawn(remuda_control_plane::report_health(
             reporter,
+            health,
             Arc::clone(store),
             Arc::clone(transport),
             self.stop.clone(),
         ));
+        let http = OpenApiRouter::with_openapi(remuda_control_plane::description())
+            .nest(PREFIX, http)
+            .merge(remuda_control_plane::health_routes(healthy));
+        let (http, mut api) = http.split_for_parts();
+        api.info.version.clone_from(version);
+        let cors = remuda_http::cors(&config.server.cors_origins)?;
+        let http = remuda_http::edge(http.merge(remuda_http::docs(api)), cors);
         let serving = ServeOptions {
             keepalive: config.server.keepalive,
             max_concurrent_streams: config.server.max_concurrent_streams,
+            max_connections: config.server.max_connections as usize,
             drain: SERVER_DRAIN,
         };
-        let (stop, failure) = (self.stop.clone(), self.failure.clone());
-        self.tasks.spawn(async move {
-            if let Err(error) = remuda_grpc::serve(listener, routes, serving, stop).await {
-                // A second failure has nobody left to hear it.
-                drop(failure.try_send(error));
-            }
-        });
+        let grpc = remuda_grpc::router(grpc);
+        self.tasks.spawn(remuda_http::serve(listener, grpc, http, serving, self.stop.clone()));
         Ok(())
     }
 
@@ -208,9 +213,9 @@ impl Starter<'_> {
         Ok(Gate::new(Authenticator::new(Arc::clone(store), policy), config.server.request_deadline))
     }
 
-    fn app_options(&self) -> AppOptions {
+    fn app_options(&self) -> Result<AppOptions> {
         let tools = self.tools.clone();
-        AppOptions {
+        Ok(AppOptions {
             store: Arc::clone(&self.parts.store),
             transport: Arc::clone(&self.parts.transport),
             tools: self.tools.names().map(str::to_owned).collect(),
@@ -219,13 +224,18 @@ impl Starter<'_> {
                 None => Ok(()),
             }),
             policies: Arc::clone(&self.policies),
-        }
+            webhooks: crate::execution::webhooks(&self.options.config)?,
+        })
     }
 
     fn start_reconciler(&self, app: &App) {
         let settings = &self.options.config.reconciler;
-        let options =
-            ReconcilerOptions { host: host_name(), interval: settings.interval, lease: settings.lease };
+        let options = ReconcilerOptions {
+            host: host_name(),
+            interval: settings.interval,
+            lease: settings.lease,
+            events_kept: self.options.config.limits.events_kept,
+        };
         self.tasks.spawn(Reconciler::new(app, options).run(self.stop.clone()));
     }
 

@@ -2,16 +2,18 @@
 
 mod approval;
 mod budget;
+mod event;
 mod execution;
 mod fleet;
 mod message;
 mod session;
 mod step;
+mod webhook;
 
 use std::time::{Duration, SystemTime};
 
 use remuda_domain::{
-    Error, Event, Run, RunInput, RunState, Timestamp, ToolCallId,
+    Error, Run, RunInput, RunState, Timestamp, ToolCallId,
     error::Result,
     limits,
     run::{CancelRequest, Failure, IfBusy, ToolsInput},
@@ -22,6 +24,7 @@ use serde_json::Value;
 pub use self::{
     approval::session_permissions,
     budget::limit,
+    event::typed_event,
     execution::{execution_choice, sandbox},
     message::{message_bytes, message_input},
 };
@@ -208,27 +211,6 @@ impl From<Run> for v1::Run {
             spent: (run.spent.model_calls > 0).then(|| run.spent.into()),
             budget: run.budget.map(Into::into),
             tree_spent: None,
-        }
-    }
-}
-
-impl From<Event> for v1::Event {
-    fn from(event: Event) -> Self {
-        // The body serialises as {"type": …, "data": …}; the type is a field of its own on the wire.
-        let data = match serde_json::to_value(&event.body) {
-            Ok(Value::Object(mut body)) => {
-                body.remove("data").map(|data| data.to_string()).unwrap_or_default()
-            }
-            _ => String::new(),
-        };
-        Self {
-            id: event.id.to_string(),
-            cursor: event.cursor,
-            session_id: event.session.to_string(),
-            run_id: event.run.map(|run| run.to_string()).unwrap_or_default(),
-            r#type: event.body.name().to_owned(),
-            data,
-            at: Some(timestamp(event.at)),
         }
     }
 }

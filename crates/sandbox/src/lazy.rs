@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use remuda_domain::error::Result;
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 
 use crate::traits::{Backend, Sandbox, SandboxRequest};
 
@@ -13,17 +13,34 @@ pub struct LazySandbox {
     backend: Arc<dyn Backend>,
     request: SandboxRequest,
     sandbox: OnceCell<Arc<dyn Sandbox>>,
+    acquired: Notify,
 }
 
 impl LazySandbox {
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, request: SandboxRequest) -> Self {
-        Self { backend, request, sandbox: OnceCell::new() }
+        Self { backend, request, sandbox: OnceCell::new(), acquired: Notify::new() }
     }
 
     /// The sandbox. Concurrent callers share one acquisition; a failed one is tried again by the next call.
     pub async fn get(&self) -> Result<Arc<dyn Sandbox>> {
-        self.sandbox.get_or_try_init(|| self.backend.acquire(&self.request)).await.cloned()
+        let sandbox = self.sandbox.get_or_try_init(|| self.backend.acquire(&self.request)).await?;
+        self.acquired.notify_waiters();
+        Ok(Arc::clone(sandbox))
+    }
+
+    /// Waits until someone else has acquired it. Cancel-safe.
+    pub async fn ready(&self) -> &Arc<dyn Sandbox> {
+        loop {
+            let acquired = self.acquired.notified();
+            tokio::pin!(acquired);
+            // Registers before the look, so that an acquisition in between is not missed.
+            acquired.as_mut().enable();
+            if let Some(sandbox) = self.sandbox.get() {
+                return sandbox;
+            }
+            acquired.await;
+        }
     }
 
     /// The sandbox, if anyone has asked for it.

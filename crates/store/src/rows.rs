@@ -4,6 +4,7 @@ mod approval;
 mod budget;
 mod run;
 mod session;
+mod webhook;
 
 use std::time::Duration;
 
@@ -24,11 +25,28 @@ pub(crate) use self::{
     budget::{BudgetRow, TotalRow, amount_from_db, amount_to_db, count_to_db},
     run::{HeadRunRow, RunRow, StepRow},
     session::{HeadRow, LockedHead, SessionRow, execution, permissions},
+    webhook::{ActiveRow, DeadLetterRow, SecretRow, WebhookRow},
 };
 use crate::{
     error::{corrupt, parse},
     time::DbTime,
 };
+
+/// The columns of a [`WebhookRow`], for statements that name `webhooks w`.
+macro_rules! webhook_columns {
+    () => {
+        "w.id, w.tenant_id, w.session_id, w.run_id, w.url, w.types, w.state, w.cursor, w.attempts, w.next_attempt_at, \
+         w.failure, w.failure_status, w.delivered_at, w.dropped, w.previous_until, w.created_at, \
+         (SELECT count(*) FROM dead_letters d WHERE d.webhook_id = w.id) AS dead_letters"
+    };
+}
+
+/// The columns of a [`DeadLetterRow`].
+macro_rules! dead_letter_columns {
+    () => {
+        "webhook_id, id, event, attempts, failure, failure_status, died_at, next_attempt_at"
+    };
+}
 
 /// The columns of a [`RunRow`], for statements that name `runs r` and `sessions s`.
 macro_rules! run_columns {

@@ -14,6 +14,10 @@ mod children;
 mod claim;
 #[path = "shared/commit.rs"]
 mod commit;
+#[path = "shared/delete.rs"]
+mod delete;
+#[path = "shared/deliveries.rs"]
+mod deliveries;
 mod dialect;
 #[path = "shared/events.rs"]
 mod events;
@@ -53,6 +57,10 @@ mod ties;
 mod totals;
 #[path = "shared/trees.rs"]
 mod trees;
+#[path = "shared/trim.rs"]
+mod trim;
+#[path = "shared/webhooks.rs"]
+mod webhooks;
 #[path = "shared/work.rs"]
 mod work;
 #[path = "shared/writes.rs"]

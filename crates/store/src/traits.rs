@@ -10,10 +10,11 @@ mod runs;
 mod sandboxes;
 mod sessions;
 mod trees;
+mod webhooks;
 
 pub use self::{
     approvals::*, budgets::*, events::*, fleet::*, identity::*, ownership::*, runs::*, sandboxes::*,
-    sessions::*, trees::*,
+    sessions::*, trees::*, webhooks::*,
 };
 
 /// Everything a process needs from the truth.
@@ -28,6 +29,8 @@ pub trait Store:
     + Events
     + Fleet
     + Sandboxes
+    + Webhooks
+    + Deliveries
     + Send
     + Sync
     + 'static
@@ -45,6 +48,8 @@ impl<T> Store for T where
         + Events
         + Fleet
         + Sandboxes
+        + Webhooks
+        + Deliveries
         + Send
         + Sync
         + 'static

@@ -1,37 +1,23 @@
-//! The way out: what tools may fetch, and how.
-//!
-//! A fetch goes to public addresses only, unless the operator allows more. Names are resolved here, all their addresses
-//! are checked, and the connection is made to the checked ones: what a name means cannot change in between. Redirects
-//! are followed within a host, each checked like the first request.
+//! What tools may fetch, and how: within the rules of [`remuda_egress`]. Redirects are followed within a host, each checked like
+//! the first request.
 
-mod address;
-mod allowed;
 mod client;
 mod html;
-mod resolve;
 mod search;
 mod text;
-mod url;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-pub use self::{
-    allowed::Allowed,
-    resolve::{Resolve, SystemResolver},
-    search::{SearchHit, SearchProvider, SearchQuery, SearxNg},
-};
+pub use remuda_egress::{Allowed, Resolve, SystemResolver};
+
+pub use self::search::{SearchHit, SearchProvider, SearchQuery, SearxNg};
 pub(crate) use self::{
-    allowed::{is_host_name, normal},
     client::{Content, Fetched, Fetcher},
     text::{Document, shortened},
-    url::check_url,
 };
 
-/// Whether a connection to this address, found under this host name, may be made: it is on the public web, or allowed.
-#[must_use]
-pub fn may_connect(allowed: &[Allowed], host: &str, address: IpAddr, port: u16) -> bool {
-    allowed::may_connect(allowed, host, address, port)
-}
+/// The argument that says what to fetch.
+pub(crate) const URL_FIELD: &str = "arguments.url";
 
 /// What `WebFetch` may do.
 #[derive(Clone, Debug)]

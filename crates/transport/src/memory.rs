@@ -25,7 +25,7 @@ use crate::traits::{
 };
 
 /// Batches of events, and of deltas, a reader may lag behind before its source ends.
-const EVENT_BUFFER: usize = 256;
+const EVENT_BUFFER: usize = 64;
 const DELTA_BUFFER: usize = 256;
 const SIGNAL_BUFFER: usize = 64;
 /// How long `take` waits before it comes back empty-handed, as over NATS.

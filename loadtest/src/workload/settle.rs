@@ -61,7 +61,7 @@ pub(super) async fn settle(driver: &Driver, patience: Duration) -> anyhow::Resul
 }
 
 /// Waits until a session has no unfinished run, or the time is over, and gives its last cursor.
-async fn quiet(fleet: &Fleet, session: &str, deadline: Instant) -> anyhow::Result<i64> {
+pub(crate) async fn quiet(fleet: &Fleet, session: &str, deadline: Instant) -> anyhow::Result<i64> {
     loop {
         let request = v1::GetSessionRequest { session: session.to_owned() };
         let answer = call(fleet, |client| {

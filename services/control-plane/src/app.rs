@@ -1,6 +1,7 @@
 //! The application layer: what callers can do, whatever protocol they speak.
 
 mod approvals;
+mod artifacts;
 mod budgets;
 mod cancel;
 mod execution;
@@ -9,10 +10,12 @@ mod fleet;
 mod runs;
 mod sessions;
 mod wait;
+mod webhooks;
 mod workspaces;
 
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
+pub use artifacts::Artifact;
 pub use budgets::Spender;
 pub use explain::{Explanation, Receipt, Wait};
 use remuda_domain::{Error, error::Result, execution::Policies};
@@ -23,7 +26,12 @@ pub use sessions::{Making, SessionSpec};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use crate::{alarm::Alarm, waker::Waker};
+pub use self::webhooks::{TestDelivery, WebhookSpec, WithSecret};
+use crate::{
+    alarm::Alarm,
+    waker::Waker,
+    webhooks::{Bell, Courier, WebhookOptions},
+};
 
 const INPUT_ROOM_KIB: usize = 128 * 1024;
 
@@ -40,6 +48,7 @@ pub struct AppOptions {
     pub check_call: CheckCall,
     /// Where the sessions of which tenant may execute.
     pub policies: Arc<Policies>,
+    pub webhooks: WebhookOptions,
 }
 
 impl std::fmt::Debug for AppOptions {
@@ -59,6 +68,12 @@ pub struct App {
     waker: Waker,
     /// Rings when a wake-up may have been lost.
     alarm: Alarm,
+    /// Delivers to webhooks.
+    courier: Arc<Courier>,
+    /// Rings when a webhook may have something to be told.
+    bell: Bell,
+    /// Tests of webhooks at once.
+    test_room: Arc<Semaphore>,
     tasks: TaskTracker,
     /// Kibibytes of input that may be on their way to the store at once: what bounds memory under a flood of submits.
     input_room: Arc<Semaphore>,
@@ -84,6 +99,9 @@ impl App {
             policies: options.policies,
             waker,
             alarm,
+            courier: Arc::new(Courier::new(options.webhooks)),
+            bell: Bell::default(),
+            test_room: Arc::new(Semaphore::new(webhooks::MAX_TESTS)),
             tasks,
             input_room: Arc::new(Semaphore::new(INPUT_ROOM_KIB)),
         }
@@ -103,6 +121,14 @@ impl App {
 
     pub(crate) fn alarm(&self) -> &Alarm {
         &self.alarm
+    }
+
+    pub(crate) fn courier(&self) -> &Arc<Courier> {
+        &self.courier
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     #[must_use]

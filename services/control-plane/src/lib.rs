@@ -1,19 +1,27 @@
 //! The control plane: accepts, orders, cancels and explains runs.
 //!
 //! [`App`] is the application layer: every rule about what a caller may do is there, once, whatever protocol the caller
-//! speaks. [`grpc`] translates. [`Reconciler`] mends what crashes and losses left behind.
+//! speaks. `grpc` and `http` translate; what they both offer is in `calls`. [`Reconciler`] mends what crashes and losses left behind,
+//! and delivers events to webhooks.
 
 mod alarm;
 mod app;
+mod calls;
 mod grpc;
 mod health;
+mod http;
 mod reconciler;
+mod services;
 mod waker;
+mod webhooks;
 
 pub use app::{
-    App, AppOptions, CheckCall, Explanation, Making, Receipt, SessionSpec, Spender, Submission,
-    SubmitReceipt, Wait,
+    App, AppOptions, Artifact, CheckCall, Explanation, Making, Receipt, SessionSpec, Spender, Submission,
+    SubmitReceipt, TestDelivery, Wait, WebhookSpec, WithSecret,
 };
-pub use grpc::{ServerInfo, add_services};
-pub use health::report_health;
+pub use calls::ServerInfo;
+pub use health::{Health, report_health};
+pub use http::{PREFIX, description, health_routes};
 pub use reconciler::{Reconciler, ReconcilerOptions};
+pub use services::Services;
+pub use webhooks::WebhookOptions;

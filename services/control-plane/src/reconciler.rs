@@ -14,6 +14,9 @@
 //! | `heal_orphans` | every interval | |
 //! | `mend_transport` | every interval | |
 //! | `delete_expired_keys` | every minute | |
+//! | `trim_events` | every minute | a round left some for the next one |
+//!
+//! The process that leads also delivers to [webhooks](crate::webhooks).
 
 mod delete_expired_keys;
 mod driver;
@@ -29,6 +32,7 @@ mod stop_orphans;
 mod sweep;
 mod take_back;
 mod task;
+mod trim_events;
 mod wake_sessions;
 mod walk;
 
@@ -37,13 +41,15 @@ use std::{sync::Arc, time::Duration};
 use remuda_domain::WorkerId;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::leadership::Term;
 use self::{
     delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
     expire_approvals::ExpireApprovals, heal_orphans::HealOrphans, leadership::Leadership,
     mend_transport::MendTransport, record::Recorder, resume_ready::ResumeReady, stop_orphans::StopOrphans,
-    take_back::TakeBack, task::BackgroundTask, wake_sessions::WakeSessions, walk::Walk,
+    take_back::TakeBack, task::BackgroundTask, trim_events::TrimEvents, wake_sessions::WakeSessions,
+    walk::Walk,
 };
-use crate::app::App;
+use crate::{app::App, webhooks::Deliverer};
 
 #[derive(Clone, Debug)]
 pub struct ReconcilerOptions {
@@ -53,6 +59,8 @@ pub struct ReconcilerOptions {
     pub interval: Duration,
     /// How long a leader that vanished keeps others waiting.
     pub lease: Duration,
+    /// How long events of finished runs are kept. Zero: for ever.
+    pub events_kept: Duration,
 }
 
 /// Runs the background tasks while this process leads.
@@ -98,6 +106,7 @@ impl Reconciler {
             Box::new(HealOrphans::new(Arc::clone(store), Arc::clone(transport), pace)),
             Box::new(MendTransport { transport: Arc::clone(transport), pace }),
             Box::new(DeleteExpiredKeys { store: Arc::clone(store) }),
+            Box::new(TrimEvents { store: Arc::clone(store), kept: self.options.events_kept, after: None }),
         ]
     }
 
@@ -111,6 +120,7 @@ impl Reconciler {
             let recorder = Recorder::new(Arc::clone(store), self.holder.clone());
             tracker.spawn(Driver { term: term.clone(), recorder }.run(task, stop.clone()));
         }
+        tracker.spawn(Deliverer::new(&self.app, term, interval).run(stop.clone()));
         let (transport, alarm) = (Arc::clone(self.app.transport()), self.app.alarm().clone());
         tracker.spawn(link::watch(transport, alarm, stop.clone()));
         leadership.keep(&stop).await;

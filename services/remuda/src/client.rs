@@ -22,6 +22,7 @@ mod spending;
 mod talk;
 mod tasks;
 mod watch;
+mod webhooks;
 mod workspaces;
 
 use std::process::ExitCode;
@@ -123,6 +124,12 @@ pub(crate) enum ClientCommand {
     /// the call that was shown: its tool and its arguments have a hash.
     #[command(subcommand, after_help = approvals::EXAMPLES)]
     Approvals(approvals::ApprovalsCommand),
+    /// Send events to a URL as they happen, signed and in order.
+    ///
+    /// A webhook tells of a session from now on, or of one run from its beginning to its end. What a receiver does not accept is
+    /// tried again for hours, then kept as a dead letter that can be delivered again.
+    #[command(subcommand, after_help = webhooks::EXAMPLES)]
+    Webhooks(webhooks::WebhooksCommand),
     /// Show and set how much runs and sessions may spend.
     ///
     /// A budget limits tokens, money, or both. Reaching it ends nothing: the run waits, and goes on when the limit is raised.
@@ -177,6 +184,7 @@ pub(crate) async fn execute(
         ClientCommand::Watch(args) => watch::watch(args, &client, output).await?,
         ClientCommand::Cancel(args) => cancel::cancel(args, &client, output).await?,
         ClientCommand::Approvals(command) => approvals::execute(command, &client, output).await?,
+        ClientCommand::Webhooks(command) => webhooks::execute(command, &client, output).await?,
         ClientCommand::Budget(command) => budget::execute(command, &client, output).await?,
         ClientCommand::Explain { run } => explain::explain(run, &client, output).await?,
         ClientCommand::Workers { command } => fleet::workers(command, &client, output).await?,
@@ -234,6 +242,13 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
         Code::ApprovalDecided | Code::ApprovalExpired => {
             Some("`remuda approvals list` shows what still waits for a decision")
+        }
+        Code::WebhookLimit => {
+            Some("`remuda webhooks list --session NAME` shows them, `remuda webhooks delete ID` deletes one")
+        }
+        Code::WebhookDisabled => Some("`remuda webhooks enable ID` lets deliveries go on"),
+        Code::AddressNotAllowed if error.field() == Some("url") => {
+            Some("only public addresses may be used; operators allow others with webhooks.allowed")
         }
         Code::ApprovalChanged => Some("`remuda approvals show ID` shows the call as it is now"),
         Code::ModelUnpriced => Some(

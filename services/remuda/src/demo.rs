@@ -101,10 +101,10 @@ async fn perform(directory: &Path, scenes: &[script::Scene], screen: &mut Screen
         played = play::play(&stage, scenes, screen) => played.map(|played| End::Played(Box::new(played))),
         () = interrupted => Ok(End::Interrupted),
         () = closed.cancelled() => Ok(End::HungUp),
-        ended = &mut life => return Err(ended.err().unwrap_or_else(|| Error::internal("the node stopped by itself"))),
+        () = &mut life => return Err(Error::internal("the node stopped by itself")),
     };
     stop.cancel();
-    life.await?;
+    life.await;
     end
 }
 

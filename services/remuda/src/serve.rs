@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, process::ExitCode};
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use remuda_config::{Config, LoadOptions, LogFormat};
 use remuda_domain::{Code, Error, error::Result};
 use remuda_node::{Mode, Node, Options, Roles};
@@ -55,6 +56,7 @@ pub(crate) async fn stream(_: &ServeArgs, load: &LoadOptions, output: Output) ->
 async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output: Output) -> Result<ExitCode> {
     let config = config(load)?;
     let telemetry = start_telemetry(&config, output)?;
+    allow_many_files();
     let stop = CancellationToken::new();
     // Signals count from the start: waiting for a database must be stoppable too.
     let signals = Signals::listen()?;
@@ -72,7 +74,8 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
     let life = async {
         let node = Node::start(options).await?;
         welcome(name, mode, node.address(), scraped_at.as_deref(), &config, output);
-        node.run(stop.clone()).await
+        node.run(stop.clone()).await;
+        Ok(())
     };
     let outcome = tokio::select! {
         outcome = life => outcome,
@@ -83,6 +86,15 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
     }
     telemetry.shutdown();
     outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// A server has a file for each connection, and the usual soft limit is 1,024. What it starts has limits of its own.
+fn allow_many_files() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
 }
 
 fn start_telemetry(config: &Config, output: Output) -> Result<remuda_telemetry::Guard> {
@@ -138,7 +150,7 @@ fn welcome(
         } else {
             "no API key needed"
         };
-        row("listening", &format!("{endpoint} (gRPC; {keys})"));
+        row("listening", &format!("{endpoint} (gRPC and HTTP; {keys})"));
     }
     if let Some(metrics) = metrics {
         row("metrics", metrics);

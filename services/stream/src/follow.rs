@@ -1,175 +1,251 @@
 //! Following a session's events.
 //!
-//! Live events are only a hint that there is more: they may come twice, out of order, or not at all. A [`Follower`]
-//! listens first, replays from the store, and then takes from the live source exactly what comes next. A hole is filled
-//! from the store; so is silence, now and then.
+//! Live events are only a hint that there is more: they may come twice, out of order, or not at all. A [`Follower`] takes its
+//! place in the session's [hub](crate::hub) first, replays from the store up to there, and then takes what comes next. One that is
+//! too slow loses its place, replays what it missed, and takes a place again.
 
-use std::{sync::Arc, time::Duration};
+use std::collections::VecDeque;
 
-use remuda_domain::{Code, Cursor, Error, Event, SessionId, TenantId, error::Result};
-use remuda_store::Store;
-use remuda_transport::{EventSource, Transport};
-use tokio::time::{Instant, sleep_until};
+use remuda_domain::{Code, Cursor, Error, EventBody, SessionId, TenantId, error::Result, event::DeltaOf};
+
+use crate::{
+    hub::{History, Hub, Item, Membership, Read, Seat},
+    shared::{SharedDelta, SharedEvent},
+};
 
 /// One reader's way through a session.
-pub struct Follower {
-    store: Arc<dyn Store>,
-    transport: Arc<dyn Transport>,
+pub(crate) struct Follower {
+    hub: Hub,
     tenant: TenantId,
     session: SessionId,
+    membership: Membership,
+    seat: Option<Seat>,
     /// The last cursor handed out.
     cursor: Cursor,
-    live: Option<Box<dyn EventSource>>,
-    /// The store may have more than was handed out.
-    behind: bool,
-    batch: usize,
-    catch_up: Duration,
-    next_look: Instant,
-}
-
-impl std::fmt::Debug for Follower {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Follower")
-            .field("session", &self.session)
-            .field("cursor", &self.cursor)
-            .finish_non_exhaustive()
-    }
+    /// The store has events up to here: they are read before anything is taken from the hub.
+    goal: Cursor,
+    /// What is being read.
+    read: Option<Read>,
+    /// The last read gave nothing.
+    stale: bool,
+    /// What was taken from the hub and not handed out.
+    taken: VecDeque<Item>,
+    /// That everything was handed out is still to be said.
+    unsaid: bool,
+    deltas: bool,
+    /// Messages whose end was read, of which pieces may still come from the hub.
+    overtaken: Vec<DeltaOf>,
 }
 
 /// What following gives.
 #[derive(Debug, PartialEq)]
-pub enum Followed {
+pub(crate) enum Followed {
     /// The next events, contiguous with those before.
-    Events(Vec<Event>),
+    Events(Vec<SharedEvent>),
+    Deltas(Vec<SharedDelta>),
+    /// What comes next is no longer kept. Events go on from `first`.
+    Trimmed(Gap),
     /// Everything that is in the store has been handed out.
     CaughtUp,
 }
 
+/// History that is no longer kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// The oldest event that is kept; one more than `last` when none is.
+    pub(crate) first: Cursor,
+    /// The newest event.
+    pub(crate) last: Cursor,
+}
+
 impl Follower {
     /// Starts after `after`. Fails with `session_not_found`, and with `cursor_out_of_range` for a cursor from the future.
-    pub async fn start(
-        store: Arc<dyn Store>,
-        transport: Arc<dyn Transport>,
+    pub(crate) async fn start(
+        hub: Hub,
         tenant: TenantId,
         session: SessionId,
         after: Cursor,
-        (batch, catch_up): (usize, Duration),
+        deltas: bool,
     ) -> Result<Self> {
         if after < 0 {
             return Err(Error::invalid("after_cursor", "expected 0 or more"));
         }
-        let last = store.read_events(tenant, session, after, 1).await?.last_cursor;
-        if after > last {
-            let message = format!("the newest event has cursor {last}");
-            return Err(Error::new(Code::CursorOutOfRange, message).at("after_cursor"));
+        let membership = hub.join(tenant, session, deltas);
+        let seat = membership.sit().await?;
+        if after > seat.base {
+            // It may be known elsewhere before it is heard here.
+            let end = hub.end_of(tenant, session).await?;
+            let last = end.map_or(0, |end| end.last_cursor);
+            if after > last {
+                let message = format!("the newest event has cursor {last}");
+                return Err(Error::new(Code::CursorOutOfRange, message).at("after_cursor"));
+            }
+            end.into_iter().for_each(|end| membership.hint(end));
         }
-        let next_look = Instant::now() + catch_up;
         Ok(Self {
-            store,
-            transport,
+            hub,
             tenant,
             session,
+            membership,
+            goal: seat.base,
+            seat: Some(seat),
             cursor: after,
-            live: None,
-            behind: true,
-            batch,
-            catch_up,
-            next_look,
+            read: None,
+            stale: false,
+            taken: VecDeque::new(),
+            unsaid: true,
+            deltas,
+            overtaken: Vec::new(),
         })
     }
 
-    /// The next events, as soon as there are some. Cancel-safe.
-    pub async fn next(&mut self) -> Result<Followed> {
+    /// The next events or pieces, as soon as there are some. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Followed> {
         loop {
-            if self.live.is_none() {
-                // Listening comes before reading: what happens in between is seen by one of them.
-                self.live = Some(self.transport.subscribe_events(self.tenant, self.session).await?);
-                self.behind = true;
-            }
-            if self.behind {
-                return self.replay().await;
-            }
-            let Some(live) = self.live.as_mut() else { continue };
-            let arrived = tokio::select! {
-                arrived = live.next() => arrived,
-                () = sleep_until(self.next_look) => {
-                    self.behind = true;
-                    continue;
+            if self.cursor < self.goal {
+                if let Some(followed) = self.replay().await? {
+                    return Ok(followed);
                 }
+                continue;
+            }
+            let Some(seat) = self.seat.as_mut() else {
+                let seat = self.membership.sit().await?;
+                self.goal = self.goal.max(seat.base);
+                self.seat = Some(seat);
+                continue;
             };
-            match arrived {
-                None => self.live = None,
-                Some(events) => {
-                    if let Some(next) = self.contiguous(events) {
+            if std::mem::take(&mut self.unsaid) {
+                return Ok(Followed::CaughtUp);
+            }
+            let so_far = std::mem::take(&mut seat.so_far);
+            if !so_far.is_empty() {
+                self.taken.push_front(Item::Deltas(so_far));
+            }
+            match self.taken.pop_front() {
+                Some(Item::Events(events)) => {
+                    if let Some(next) = self.contiguous(&events) {
                         return Ok(Followed::Events(next));
                     }
                 }
+                Some(Item::Deltas(deltas)) => {
+                    if let Some(wanted) = self.wanted(&deltas) {
+                        return Ok(Followed::Deltas(wanted));
+                    }
+                }
+                None => match seat.next().await? {
+                    Some(items) => self.taken.extend(items),
+                    // It was too slow: what it missed is in the store.
+                    None => {
+                        self.seat = None;
+                        self.unsaid = true;
+                    }
+                },
             }
         }
     }
 
-    /// Whether it only waits for what happens next. Else [`next`](Self::next) is about to read, and should be let finish:
-    /// calls that are cut short again and again would never get anywhere.
-    #[must_use]
-    pub fn is_live(&self) -> bool {
-        self.live.is_some() && !self.behind
+    /// Whether it only waits for what happens next.
+    pub(crate) fn is_live(&self) -> bool {
+        let nothing_said = |seat: &Seat| seat.so_far.is_empty();
+        let is_seated = self.seat.as_ref().is_some_and(nothing_said);
+        is_seated && self.cursor >= self.goal && self.taken.is_empty() && !self.unsaid
     }
 
-    #[must_use]
-    pub fn session(&self) -> SessionId {
+    pub(crate) fn session(&self) -> SessionId {
         self.session
     }
 
     /// The last cursor handed out.
-    #[must_use]
-    pub fn cursor(&self) -> Cursor {
+    pub(crate) fn cursor(&self) -> Cursor {
         self.cursor
     }
 
     /// Where the session's stream ends now. What was not handed out of it comes next.
-    pub async fn end(&mut self) -> Result<Cursor> {
-        let last = self.store.read_events(self.tenant, self.session, self.cursor, 1).await?.last_cursor;
-        self.behind = last > self.cursor;
+    pub(crate) async fn end(&mut self) -> Result<Cursor> {
+        let end = self.hub.end_of(self.tenant, self.session).await?;
+        let last = end.map_or(self.cursor, |end| end.last_cursor);
+        self.goal = self.goal.max(last);
         Ok(last)
     }
 
     /// Whether the store has events that were not handed out. If so, they come next.
-    pub async fn has_more(&mut self) -> Result<bool> {
+    pub(crate) async fn has_more(&mut self) -> Result<bool> {
         Ok(self.end().await? > self.cursor)
     }
 
     /// Goes back to a cursor that was handed out before: what came after it comes again.
-    pub fn rewind(&mut self, cursor: Cursor) {
+    pub(crate) fn rewind(&mut self, cursor: Cursor) {
         if cursor < self.cursor {
+            self.goal = self.goal.max(self.cursor);
             self.cursor = cursor;
-            self.behind = true;
+            self.read = None;
         }
     }
 
-    async fn replay(&mut self) -> Result<Followed> {
-        let slice = self.store.read_events(self.tenant, self.session, self.cursor, self.batch).await?;
-        let Some(last) = slice.events.last() else {
-            self.behind = false;
-            self.next_look = Instant::now() + self.catch_up;
-            return Ok(Followed::CaughtUp);
+    /// Reads on. Nothing if that changed only where it is to go.
+    async fn replay(&mut self) -> Result<Option<Followed>> {
+        let (hub, membership, cursor) = (&self.hub, &self.membership, self.cursor);
+        let read = self.read.get_or_insert_with(|| hub.read(membership, cursor));
+        let history = read.clone().await;
+        self.read = None;
+        let history = history.map_err(|error| error.duplicate())?;
+        let History { events, last_cursor } = &*history;
+        let first = events.first().map_or(last_cursor + 1, |event| event.cursor);
+        if first > self.cursor + 1 {
+            self.cursor = first - 1;
+            self.unsaid = true;
+            return Ok(Some(Followed::Trimmed(Gap { first, last: *last_cursor })));
+        }
+        let Some(last) = events.last() else {
+            // Others may have begun this read before it happened what is looked for; no second one can.
+            if std::mem::replace(&mut self.stale, true) {
+                self.goal = self.cursor;
+            }
+            return Ok(None);
         };
+        self.stale = false;
         self.cursor = last.cursor;
-        self.behind = self.cursor < slice.last_cursor;
-        Ok(Followed::Events(slice.events))
+        self.unsaid = true;
+        self.note_overtaken(events);
+        Ok(Some(Followed::Events(events.clone())))
     }
 
-    /// The part of a live batch that comes next, if it starts right after what was handed out.
-    fn contiguous(&mut self, events: Vec<Event>) -> Option<Vec<Event>> {
-        let new: Vec<Event> = events.into_iter().filter(|event| event.cursor > self.cursor).collect();
-        let expected = self.cursor + 1;
-        let first = new.first()?.cursor;
-        let unbroken = new.windows(2).all(|pair| pair[1].cursor == pair[0].cursor + 1);
-        if first != expected || !unbroken {
-            self.behind = true;
+    /// The part of what the hub tells that comes next, if it starts right after what was handed out.
+    fn contiguous(&mut self, events: &[SharedEvent]) -> Option<Vec<SharedEvent>> {
+        let first_new = events.iter().position(|event| event.cursor > self.cursor)?;
+        let new = &events[first_new..];
+        let (first, last) = (new.first()?.cursor, new.last()?.cursor);
+        // Here the hub tells of nothing any more that was read before.
+        self.overtaken.clear();
+        if first != self.cursor + 1 {
+            self.goal = last;
             return None;
         }
-        self.cursor = new.last()?.cursor;
-        self.next_look = Instant::now() + self.catch_up;
-        Some(new)
+        self.cursor = last;
+        Some(new.to_vec())
+    }
+
+    fn wanted(&self, deltas: &[SharedDelta]) -> Option<Vec<SharedDelta>> {
+        if !self.deltas {
+            return None;
+        }
+        let wanted = deltas.iter().filter(|delta| !self.overtaken.contains(&delta.of));
+        let wanted: Vec<SharedDelta> = wanted.cloned().collect();
+        (!wanted.is_empty()).then_some(wanted)
+    }
+
+    /// Notes which messages are complete whose pieces the hub may still tell of.
+    fn note_overtaken(&mut self, events: &[SharedEvent]) {
+        let base = self.seat.as_ref().map_or(Cursor::MAX, |seat| seat.base);
+        if self.deltas && self.cursor > base {
+            let ends = events.iter().filter(|event| event.cursor > base);
+            self.overtaken.extend(ends.filter_map(|event| match &event.body {
+                EventBody::MessageCompleted { message, .. } => Some(DeltaOf::Message(*message)),
+                EventBody::ToolCompleted(outcome) | EventBody::ToolFailed(outcome) => {
+                    Some(DeltaOf::Call(outcome.id))
+                }
+                _ => None,
+            }));
+        }
     }
 }

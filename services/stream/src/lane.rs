@@ -2,25 +2,16 @@
 
 use std::collections::VecDeque;
 
-use remuda_domain::{
-    Code, Cursor, Event, EventBody, RunId, SessionId, TenantId, error::Result, event::Delta,
-};
+use remuda_domain::{Code, Cursor, EventBody, RunId, SessionId, TenantId, error::Result};
 use remuda_store::Store;
 
 use crate::{
-    deltas::Deltas,
-    follow::{Followed, Follower},
+    follow::{Followed, Follower, Gap},
+    shared::{SharedDelta, SharedEvent},
 };
-
-/// What a session has to say.
-pub(crate) enum Heard {
-    Followed(Followed),
-    Deltas(Vec<Delta>),
-}
 
 pub(crate) struct Lane {
     follower: Follower,
-    deltas: Option<Deltas>,
     /// Only the events of these runs; all of the session's when missing.
     runs: Option<Vec<RunId>>,
     /// Runs whose ends are still to come.
@@ -28,7 +19,9 @@ pub(crate) struct Lane {
     /// The end of an awaited run may lie before the cursor, so that its event never comes.
     unsure: bool,
     /// Events that were read and wait to be sent.
-    held: VecDeque<Event>,
+    held: VecDeque<SharedEvent>,
+    /// History before them that is no longer kept, and of which the reader was not told.
+    gap: Option<Gap>,
     /// The cursor of the last event that was sent, or where the reader stood.
     sent: Cursor,
     /// Everything up to here is to be sent before the stream may end.
@@ -37,15 +30,15 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// A lane of these runs, or of a whole session.
-    pub(crate) fn new(follower: Follower, deltas: Option<Deltas>, runs: Option<Vec<RunId>>) -> Self {
+    pub(crate) fn new(follower: Follower, runs: Option<Vec<RunId>>) -> Self {
         let sent = follower.cursor();
         Self {
             follower,
-            deltas,
             runs,
             awaited: Vec::new(),
             unsure: false,
             held: VecDeque::new(),
+            gap: None,
             sent,
             last_call: None,
         }
@@ -77,7 +70,7 @@ impl Lane {
 
     /// Whether it has something to send or to read, rather than to wait for.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.held.is_empty() || !self.follower.is_live()
+        !self.held.is_empty() || self.open_gap().is_some() || !self.follower.is_live()
     }
 
     /// Whether nothing more is expected.
@@ -91,11 +84,11 @@ impl Lane {
     }
 
     /// The next event to send.
-    pub(crate) fn peek(&self) -> Option<&Event> {
+    pub(crate) fn peek(&self) -> Option<&SharedEvent> {
         self.held.front()
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Event> {
+    pub(crate) fn pop(&mut self) -> Option<SharedEvent> {
         let event = self.held.pop_front()?;
         self.sent = event.cursor;
         if event.body.terminal_state().is_some() {
@@ -104,26 +97,9 @@ impl Lane {
         Some(event)
     }
 
-    /// Reads on. Is to be let finish if the lane [is busy](Self::is_busy), and is cancel-safe if it is not.
-    pub(crate) async fn read(&mut self) -> Result<Followed> {
+    /// Reads on, or waits for what happens next. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Followed> {
         self.follower.next().await
-    }
-
-    /// Waits for what happens next. Cancel-safe.
-    pub(crate) async fn listen(&mut self) -> Result<Heard> {
-        // A flood of deltas must not keep events from being read.
-        let deltas = self.deltas.as_mut().filter(|_| self.follower.is_live());
-        let deltas = async {
-            match deltas {
-                Some(deltas) => deltas.next().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            followed = self.follower.next() => Ok(Heard::Followed(followed?)),
-            deltas = deltas => Ok(Heard::Deltas(deltas)),
-        }
     }
 
     /// Whether the store has events that were not read. If so, they come next.
@@ -132,10 +108,7 @@ impl Lane {
     }
 
     /// Takes events that were read: what the reader wants of them is to be sent.
-    pub(crate) fn accept(&mut self, events: Vec<Event>) {
-        if let Some(deltas) = &mut self.deltas {
-            deltas.note(&events);
-        }
+    pub(crate) fn accept(&mut self, events: Vec<SharedEvent>) {
         for event in events {
             let wanted = match &self.runs {
                 Some(runs) => event.run.is_some_and(|run| runs.contains(&run)),
@@ -155,10 +128,36 @@ impl Lane {
         if self.runs.is_none() && self.held.is_empty() {
             self.sent = self.follower.cursor();
         }
+        // A run whose first event is there lacks nothing.
+        let is_first = |event: &SharedEvent| matches!(event.body, EventBody::RunQueued { .. });
+        if self.runs.is_some() && self.held.front().is_some_and(is_first) {
+            self.gap = None;
+        }
+    }
+
+    /// Notes that history before what comes next is no longer kept.
+    pub(crate) fn note_gap(&mut self, gap: Gap) {
+        self.gap = Some(gap);
+    }
+
+    /// What the reader has to be told of before what is held. Of a lane of runs, only once an event shows that it lacks others.
+    pub(crate) fn open_gap(&self) -> Option<Gap> {
+        self.gap.filter(|_| self.runs.is_none() || self.has_held())
+    }
+
+    /// The history that is missing, whether or not something of it mattered.
+    pub(crate) fn gap(&self) -> Option<Gap> {
+        self.gap
+    }
+
+    /// Takes what tells of the gap, to be sent before all else.
+    pub(crate) fn close_gap(&mut self, snapshot: SharedEvent) {
+        self.gap = None;
+        self.held.push_front(snapshot);
     }
 
     /// Pieces of the runs that the reader wants.
-    pub(crate) fn wanted(&self, mut deltas: Vec<Delta>) -> Vec<Delta> {
+    pub(crate) fn wanted(&self, mut deltas: Vec<SharedDelta>) -> Vec<SharedDelta> {
         if let Some(runs) = &self.runs {
             deltas.retain(|delta| runs.contains(&delta.run));
         }

@@ -1,12 +1,15 @@
 //! The stream service: everything that happens in a session, exactly once and in order, from any point on; and for those who
 //! ask, the pieces of messages that are being said, and what happens in the sessions below.
 
-mod deltas;
 mod follow;
+mod http;
+mod hub;
 mod lane;
 mod reader;
+mod readers;
 mod service;
+mod shared;
+mod source;
 mod tree;
 
-pub use follow::Follower;
-pub use service::{StreamOptions, add_service};
+pub use service::{StreamOptions, StreamParts, Streams};

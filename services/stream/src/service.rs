@@ -1,4 +1,4 @@
-//! `StreamService` over gRPC.
+//! Streams, and `StreamService` over gRPC.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -8,25 +8,26 @@ use std::{
 };
 
 use futures::{Stream, StreamExt as _, stream};
-use remuda_domain::{
-    Code, Cursor, Error, RunId, SessionId, TenantId, error::Result, identity::Scope, limits,
-    session::SessionRef,
-};
+use remuda_domain::{Cursor, Error, Event, SessionId, error::Result, event::Delta, identity::Scope};
 use remuda_grpc::{Gate, limited, log_and_convert};
-use remuda_proto::v1::{
-    SubscribeRequest, SubscribeResponse,
-    stream_service_server::{StreamService, StreamServiceServer},
-    subscribe_request::Target,
+use remuda_proto::{
+    convert::typed_event,
+    v1::{
+        SubscribeRequest, SubscribeResponse,
+        stream_service_server::{StreamService, StreamServiceServer},
+        subscribe_request::Target,
+    },
 };
 use remuda_store::Store;
 use remuda_transport::Transport;
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, async_trait, service::RoutesBuilder};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tonic::{Request, Response, Status, async_trait, codegen::http::HeaderMap, service::RoutesBuilder};
 
 use crate::{
-    reader::{Reader, Said, Wish},
-    tree::{MAX_SESSIONS, Source},
+    reader::{Reader, Said},
+    readers::{Manner, Readers, Subject},
+    shared::SharedEvent,
+    tree::MAX_SESSIONS,
 };
 
 #[derive(Clone, Debug)]
@@ -35,89 +36,67 @@ pub struct StreamOptions {
     pub max_readers: usize,
     /// Events read from the store at once.
     pub replay_batch: usize,
-    /// How often a silent stream is compared with the store.
+    /// How often what was heard of all sessions is compared with the store.
     pub catch_up: Duration,
 }
 
-/// Adds the stream service to a server. Streams end at `stop` with an error that says to reconnect.
-pub fn add_service(
-    routes: &mut RoutesBuilder,
-    store: Arc<dyn Store>,
-    transport: Arc<dyn Transport>,
-    gate: Gate,
-    options: StreamOptions,
-    stop: CancellationToken,
-) {
-    let readers = Arc::new(Semaphore::new(options.max_readers));
-    routes.add_service(limited!(StreamServiceServer::new(Streams {
-        store,
-        transport,
-        gate,
-        options,
-        readers,
-        stop
-    })));
+/// What streams need.
+pub struct StreamParts {
+    pub store: Arc<dyn Store>,
+    pub transport: Arc<dyn Transport>,
+    pub gate: Gate,
+    /// What works for all readers until a little after `stop`.
+    pub tasks: TaskTracker,
+    /// Streams end soon after it with an error that says to reconnect.
+    pub stop: CancellationToken,
 }
 
-struct Streams {
-    store: Arc<dyn Store>,
-    transport: Arc<dyn Transport>,
-    gate: Gate,
-    options: StreamOptions,
-    readers: Arc<Semaphore>,
-    stop: CancellationToken,
+impl std::fmt::Debug for StreamParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamParts").field("gate", &self.gate).finish_non_exhaustive()
+    }
 }
 
-/// What a reader asked for.
-struct Wanted {
-    session: SessionId,
-    /// Only this run's events, up to its end.
-    run: Option<RunId>,
+/// The streams of a server, whatever protocol they are read in. Cheap to clone.
+#[derive(Clone)]
+pub struct Streams {
+    readers: Readers,
+    gate: Gate,
+}
+
+impl std::fmt::Debug for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streams").field("gate", &self.gate).finish_non_exhaustive()
+    }
 }
 
 impl Streams {
-    async fn wanted(&self, tenant: TenantId, target: Option<Target>) -> Result<Wanted> {
-        match target {
-            None => Err(Error::invalid("target", "expected a session or a run")),
-            Some(Target::Session(text)) => {
-                let session = match limits::parse_session_ref(&text)? {
-                    SessionRef::Id(id) => id,
-                    name @ SessionRef::Name(_) => self.store.get_session(tenant, &name).await?.id,
-                };
-                Ok(Wanted { session, run: None })
-            }
-            Some(Target::RunId(text)) => {
-                let run: RunId = text.parse()?;
-                let session = self.store.get_run(tenant, run).await?.session;
-                Ok(Wanted { session, run: Some(run) })
-            }
-        }
+    #[must_use]
+    pub fn new(parts: StreamParts, options: &StreamOptions) -> Self {
+        let StreamParts { store, transport, gate, tasks, stop } = parts;
+        let readers = Readers::new(store, transport, options, &tasks, stop.clone());
+        let keys = gate.clone();
+        tasks.spawn(async move { stop.run_until_cancelled(keys.watch_callers()).await });
+        Self { readers, gate }
     }
 
-    async fn open(&self, request: Request<SubscribeRequest>) -> Result<Reader> {
-        let caller = self.gate.admit(&request, Scope::Read).await?;
-        let full = || {
-            Error::new(Code::Overloaded, "this server has as many readers as it takes")
-                .retry_after(Duration::from_secs(1))
+    /// Adds the stream service to a gRPC server.
+    pub fn add_to(&self, routes: &mut RoutesBuilder) {
+        routes.add_service(limited!(StreamServiceServer::new(self.clone())));
+    }
+
+    /// Opens a stream for whoever sent these headers.
+    pub(crate) async fn open(&self, headers: &HeaderMap, body: SubscribeRequest) -> Result<Reader> {
+        let (caller, standing) = self.gate.admit_for_long(headers, Scope::Read).await?;
+        let subject = match body.target {
+            None => return Err(Error::invalid("target", "expected a session or a run")),
+            Some(Target::Session(text)) => Subject::Session(text),
+            Some(Target::RunId(text)) => Subject::Run(text),
         };
-        let seat = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| full())?;
-        let body = request.into_inner();
-        let wanted = self.wanted(caller.tenant, body.target).await?;
         let cursors = tree_cursors(&body.tree_cursors)?;
-        let source = Source {
-            store: Arc::clone(&self.store),
-            transport: Arc::clone(&self.transport),
-            tenant: caller.tenant,
-            pace: (self.options.replay_batch, self.options.catch_up),
-        };
-        let wish = Wish {
-            session: wanted.session,
-            run: wanted.run,
-            after: body.after_cursor,
-            deltas: body.deltas,
-            tree: body.tree.then_some(cursors),
-        };
-        Reader::open(source, wish, self.stop.clone(), seat).await
+        let manner =
+            Manner { after: body.after_cursor, deltas: body.deltas, tree: body.tree.then_some(cursors) };
+        self.readers.open(caller.tenant, standing, &subject, manner).await
     }
 }
 
@@ -133,6 +112,19 @@ fn tree_cursors(given: &BTreeMap<String, Cursor>) -> Result<HashMap<SessionId, C
     given.iter().map(read).collect()
 }
 
+/// Few ask for it, so it is not kept.
+fn typed_response(event: &Event) -> SubscribeResponse {
+    SubscribeResponse { event: Some(typed_event(event.clone())), delta: None }
+}
+
+fn event_response(event: &Event) -> SubscribeResponse {
+    SubscribeResponse { event: Some(event.clone().into()), delta: None }
+}
+
+fn delta_response(delta: &Delta) -> SubscribeResponse {
+    SubscribeResponse { event: None, delta: Some(delta.clone().into()) }
+}
+
 #[async_trait]
 impl StreamService for Streams {
     type SubscribeStream = Pin<Box<dyn Stream<Item = Result<SubscribeResponse, Status>> + Send>>;
@@ -141,21 +133,25 @@ impl StreamService for Streams {
         &self,
         request: Request<SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let reader = self.open(request).await.map_err(|error| log_and_convert(&error))?;
+        let (metadata, _, body) = request.into_parts();
+        let typed = body.typed;
+        let opened = self.open(metadata.as_ref(), body).await;
+        let reader = opened.map_err(|error| log_and_convert(&error))?;
         let batches = stream::unfold(reader, |mut reader| async move {
             let batch = reader.next().await?;
             Some((batch, reader))
         });
-        let responses = batches.flat_map(|batch| {
+        let responses = batches.flat_map(move |batch| {
             let responses: Vec<Result<SubscribeResponse, Status>> = match batch {
-                Ok(Said::Events(events)) => events
-                    .into_iter()
-                    .map(|event| Ok(SubscribeResponse { event: Some(event.into()), delta: None }))
-                    .collect(),
-                Ok(Said::Deltas(deltas)) => deltas
-                    .into_iter()
-                    .map(|delta| Ok(SubscribeResponse { event: None, delta: Some(delta.into()) }))
-                    .collect(),
+                Ok(Said::Events(events)) => {
+                    let response = |event: &SharedEvent| {
+                        if typed { typed_response(event) } else { event.response(event_response) }
+                    };
+                    events.iter().map(|event| Ok(response(event))).collect()
+                }
+                Ok(Said::Deltas(deltas)) => {
+                    deltas.iter().map(|delta| Ok(delta.response(delta_response))).collect()
+                }
                 Err(error) => vec![Err(log_and_convert(&error))],
             };
             stream::iter(responses)
@@ -166,6 +162,8 @@ impl StreamService for Streams {
 
 #[cfg(test)]
 mod tests {
+    use remuda_domain::Code;
+
     use super::*;
 
     #[test]

@@ -4,62 +4,17 @@
 //! store. What a session below has to say is read as soon as it is found, before the ones above go on: so history reads in
 //! the order in which it happened, as far as that can be told.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashMap, VecDeque};
 
 use futures::{FutureExt as _, future::select_all};
-use remuda_domain::{
-    Code, Cursor, Event, EventBody, RunId, SessionId, TenantId, error::Result, page::PageRequest,
-    session::SessionRef,
-};
-use remuda_store::Store;
-use remuda_transport::Transport;
+use remuda_domain::{Code, Cursor, Event, EventBody, RunId, SessionId, error::Result, page::PageRequest};
 
-use crate::{
-    deltas::Deltas,
-    follow::{Followed, Follower},
-    lane::{Heard, Lane},
-    reader::Said,
-};
+use crate::{follow::Followed, lane::Lane, reader::Said, shared::SharedEvent, source::Source};
 
 /// Sessions followed at once; further ones have to wait until others are over.
 const MAX_LANES: usize = 64;
 /// Sessions below that one stream tells of in all.
 pub(crate) const MAX_SESSIONS: usize = 4096;
-
-/// Where events come from, and for whom.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub store: Arc<dyn Store>,
-    pub transport: Arc<dyn Transport>,
-    pub tenant: TenantId,
-    /// Events read at once, and how often silence is compared with the store.
-    pub pace: (usize, Duration),
-}
-
-impl Source {
-    pub(crate) async fn follow(&self, session: SessionId, after: Cursor) -> Result<Follower> {
-        let (store, transport) = (Arc::clone(&self.store), Arc::clone(&self.transport));
-        Follower::start(store, transport, self.tenant, session, after, self.pace).await
-    }
-
-    pub(crate) async fn deltas(&self, session: SessionId, run: Option<RunId>) -> Deltas {
-        Deltas::open(Arc::clone(&self.transport), self.tenant, session, run).await
-    }
-
-    /// The runs of a session that have not ended.
-    async fn unfinished(&self, session: SessionId) -> Result<Vec<RunId>> {
-        if self.store.get_session(self.tenant, &SessionRef::Id(session)).await?.pending == 0 {
-            return Ok(Vec::new());
-        }
-        let page = PageRequest { size: PageRequest::MAX_SIZE, token: None };
-        let queue = self.store.list_queue(self.tenant, session, &page).await?;
-        Ok(queue.items.into_iter().map(|run| run.id).collect())
-    }
-}
 
 /// A session below, and the run in it that works for one above. Any of its runs when missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +26,7 @@ struct Found {
 /// What came of a bit of work.
 pub(crate) enum Work {
     /// To be sent.
-    Events(Vec<Event>),
+    Said(Said),
     /// There may be more to do at once.
     Done,
     /// Only time brings more.
@@ -135,7 +90,7 @@ impl Tree {
     async fn discover_runs(&mut self, run: RunId) -> Result<()> {
         let (mut above, mut seen) = (VecDeque::from([run]), 0);
         while let Some(run) = above.pop_front() {
-            let steps = self.source.store.list_steps(self.source.tenant, run).await?;
+            let steps = self.source.store().list_steps(self.source.tenant, run).await?;
             let children = steps.iter().filter_map(|step| step.links()?.child.as_ref());
             for child in children {
                 seen += 1;
@@ -154,7 +109,7 @@ impl Tree {
         while let Some(session) = above.pop_front() {
             let mut page = PageRequest { size: PageRequest::MAX_SIZE, token: None };
             loop {
-                let (store, tenant) = (&self.source.store, self.source.tenant);
+                let (store, tenant) = (self.source.store(), self.source.tenant);
                 let found = store.list_child_sessions(tenant, session, &page).await?;
                 for child in found.items {
                     seen += 1;
@@ -185,27 +140,33 @@ impl Tree {
             return Ok(Work::Done);
         }
         if let Some(over) = self.lanes.iter().position(Lane::is_over) {
-            self.close(over);
+            let lane = &mut self.lanes[over];
+            match lane.gap() {
+                // Nothing is kept of what it is followed for.
+                Some(gap) => lane.close_gap(self.source.snapshot(lane.session(), None, gap).await?),
+                None => self.close(over),
+            }
             return Ok(Work::Done);
         }
         if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.is_unsure()) {
-            lane.look_at_runs(self.source.store.as_ref(), self.source.tenant).await?;
+            lane.look_at_runs(self.source.store(), self.source.tenant).await?;
             return Ok(Work::Done);
         }
         let Some(lane) = self.lanes.iter_mut().rfind(|lane| lane.is_busy()) else {
             return Ok(Work::Nothing);
         };
+        if let Some(gap) = lane.open_gap() {
+            lane.close_gap(self.source.snapshot(lane.session(), None, gap).await?);
+        }
         if !lane.has_held() {
-            if let Followed::Events(events) = lane.read().await? {
-                lane.accept(events);
-            }
-            return Ok(Work::Done);
+            let followed = lane.next().await?;
+            return Ok(hear(lane, followed).map_or(Work::Done, Work::Said));
         }
         let events = up_to_a_start(lane, |_| true);
         if let Some(event) = events.last() {
             self.hear(event);
         }
-        Ok(Work::Events(events))
+        Ok(Work::Said(Said::Events(events)))
     }
 
     /// Whether the sessions below have said everything that they had to say before the end. If not, there is more to do.
@@ -227,19 +188,9 @@ impl Tree {
         let mut heard: Vec<_> = self.lanes.iter_mut().map(|lane| heard_from(lane).boxed()).collect();
         heard.rotate_left(self.turn);
         let (said, _, _) = select_all(heard).await;
-        let (session, heard) = said?;
-        let Some(lane) = self.lanes.iter_mut().find(|lane| lane.session() == session) else {
-            return Ok(None);
-        };
-        match heard {
-            Heard::Followed(Followed::Events(events)) => lane.accept(events),
-            Heard::Followed(Followed::CaughtUp) => {}
-            Heard::Deltas(deltas) => {
-                let wanted = lane.wanted(deltas);
-                return Ok((!wanted.is_empty()).then_some(Said::Deltas(wanted)));
-            }
-        }
-        Ok(None)
+        let (session, followed) = said?;
+        let lane = self.lanes.iter_mut().find(|lane| lane.session() == session);
+        Ok(lane.and_then(|lane| hear(lane, followed)))
     }
 
     async fn open(&mut self, found: Found) -> Result<()> {
@@ -250,10 +201,8 @@ impl Tree {
             }
             return Ok(());
         }
-        // Before the events: a message whose beginning is seen is then heard from there on.
-        let deltas = if self.deltas { Some(self.source.deltas(session, None).await) } else { None };
         let after = self.cursors.get(&session).copied().unwrap_or_default();
-        let follower = match self.source.follow(session, after).await {
+        let follower = match self.source.follow(session, after, self.deltas).await {
             Ok(follower) => follower,
             Err(error) if error.code() == Code::SessionNotFound => {
                 tracing::warn!(%session, root = %self.root, "a session below does not exist");
@@ -263,7 +212,7 @@ impl Tree {
             Err(error) => return Err(error),
         };
         let only = self.run.is_some().then(Vec::new);
-        let mut lane = Lane::new(follower, deltas, only);
+        let mut lane = Lane::new(follower, only);
         match run {
             Some(run) => lane.follow_run(run),
             None => {
@@ -282,13 +231,27 @@ impl Tree {
     }
 }
 
-async fn heard_from(lane: &mut Lane) -> Result<(SessionId, Heard)> {
+async fn heard_from(lane: &mut Lane) -> Result<(SessionId, Followed)> {
     let session = lane.session();
-    Ok((session, lane.listen().await?))
+    Ok((session, lane.next().await?))
+}
+
+/// Takes what a lane has to say: events are held until it is their turn, pieces are not.
+fn hear(lane: &mut Lane, followed: Followed) -> Option<Said> {
+    match followed {
+        Followed::Events(events) => lane.accept(events),
+        Followed::Trimmed(gap) => lane.note_gap(gap),
+        Followed::CaughtUp => {}
+        Followed::Deltas(deltas) => {
+            let wanted = lane.wanted(deltas);
+            return (!wanted.is_empty()).then_some(Said::Deltas(wanted));
+        }
+    }
+    None
 }
 
 /// Takes events out for as long as `allowed`, and no further than to one that tells of a session below.
-pub(crate) fn up_to_a_start(lane: &mut Lane, allowed: impl Fn(&Event) -> bool) -> Vec<Event> {
+pub(crate) fn up_to_a_start(lane: &mut Lane, allowed: impl Fn(&SharedEvent) -> bool) -> Vec<SharedEvent> {
     let mut events = Vec::new();
     while lane.peek().is_some_and(&allowed)
         && let Some(event) = lane.pop()

@@ -6,6 +6,7 @@ use std::{
 };
 
 use remuda_domain::{RunId, SessionId};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// Sessions in this process's hands. Cheap to clone.
@@ -16,6 +17,7 @@ pub(crate) struct Held(Arc<Mutex<HashMap<SessionId, Option<Current>>>>);
 struct Current {
     run: RunId,
     cancel: CancellationToken,
+    tell_again: Arc<Notify>,
 }
 
 impl Held {
@@ -39,6 +41,13 @@ impl Held {
         }
     }
 
+    /// Lets what is being said in a session be told again, if it executes here.
+    pub(crate) fn tell_again(&self, session: SessionId) {
+        if let Some(Some(current)) = self.lock().get(&session) {
+            current.tell_again.notify_one();
+        }
+    }
+
     /// The runs that execute now.
     pub(crate) fn running(&self) -> Vec<RunId> {
         self.lock().values().flatten().map(|current| current.run).collect()
@@ -57,11 +66,12 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Says which run executes now and returns the token that cancels it.
-    pub(crate) fn begin(&self, run: RunId) -> CancellationToken {
-        let cancel = CancellationToken::new();
-        self.held.lock().insert(self.session, Some(Current { run, cancel: cancel.clone() }));
-        cancel
+    /// Says which run executes now. Returns what cancels it, and what asks it to tell again what it says.
+    pub(crate) fn begin(&self, run: RunId) -> (CancellationToken, Arc<Notify>) {
+        let (cancel, tell_again) = (CancellationToken::new(), Arc::new(Notify::new()));
+        let current = Current { run, cancel: cancel.clone(), tell_again: Arc::clone(&tell_again) };
+        self.held.lock().insert(self.session, Some(current));
+        (cancel, tell_again)
     }
 }
 
@@ -90,7 +100,7 @@ mod tests {
         let held = Held::default();
         let (first, second) = (held.take(SessionId::new()).unwrap(), held.take(SessionId::new()).unwrap());
         let (a, b) = (RunId::new(), RunId::new());
-        let (cancel_a, cancel_b) = (first.begin(a), second.begin(b));
+        let ((cancel_a, _), (cancel_b, _)) = (first.begin(a), second.begin(b));
         held.cancel(a);
         held.cancel(RunId::new());
         assert!(cancel_a.is_cancelled() && !cancel_b.is_cancelled());

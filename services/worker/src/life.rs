@@ -141,6 +141,7 @@ async fn obey_signals(
         match signal {
             Signal::Cancel { run, .. } => held.cancel(run),
             Signal::Drain => drain.cancel(),
+            Signal::TellAgain { session } => held.tell_again(session),
         }
     }
     Ok(())

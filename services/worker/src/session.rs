@@ -179,12 +179,13 @@ impl SessionServer {
 
     /// Executes one run. A request to stop it is acknowledged in the store while its processes are being killed.
     async fn execute(&self, hold: &Hold, grant: &Grant) -> Execution {
-        let cancel = hold.begin(grant.run.id);
+        let (cancel, tell_again) = hold.begin(grant.run.id);
         let control = RunControl {
             cancel: cancel.clone(),
             drain: self.drain.clone(),
             interrupt: self.interrupt.clone(),
             abandon: self.abandon.clone(),
+            tell_again,
         };
         let executing = self.worker.engine.execute(grant, &control);
         let receipt = async {

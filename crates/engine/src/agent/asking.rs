@@ -222,7 +222,8 @@ impl AgentRun<'_> {
         let (engine, fence) = (self.stand.engine, self.stand.grant.fence);
         let hear = |piece| utterance.hear(piece);
         let asking = engine.agents.models.generate(&scene.model, &request, &hear);
-        let telling = utterance.tell_while(asking, &*engine.transport, fence);
+        let again = &self.stand.control.tell_again;
+        let telling = utterance.tell_while(asking, &*engine.transport, fence, again);
         self.stand.unless_killed(telling).await
     }
 

@@ -4,12 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use remuda_domain::{
     Fence, MessageId, RunId,
-    event::{Delta, DeltaKind},
+    event::{Delta, DeltaKind, DeltaOf},
     message::{Part, Reasoning},
 };
 use remuda_models as models;
 use remuda_transport::Transport;
 use tokio::sync::Notify;
+
+/// What is told again in one piece has to fit into a message of the transport.
+const LONGEST_RETOLD: usize = 512 * 1024;
 
 /// An answer on its way. Bounded by what a provider's answer may hold.
 #[derive(Clone, Debug)]
@@ -52,12 +55,13 @@ impl Utterance {
         self.news.notify_one();
     }
 
-    /// Waits for the answer and tells of its pieces meanwhile, to the last one.
+    /// Waits for the answer and tells of its pieces meanwhile, to the last one; of all of them again when asked to.
     pub(super) async fn tell_while<T>(
         &self,
         answer: impl Future<Output = T>,
         transport: &dyn Transport,
         fence: Fence,
+        again: &Notify,
     ) -> T {
         let tell = async |news: Vec<Delta>| {
             if !news.is_empty() {
@@ -69,6 +73,7 @@ impl Utterance {
             tokio::select! {
                 biased;
                 answer = &mut answer => break answer,
+                () = again.notified() => tell(self.tell_again()).await,
                 news = self.news() => tell(news).await,
             }
         };
@@ -96,15 +101,35 @@ impl Utterance {
             let offset = std::mem::replace(&mut strand.told, strand.said.len());
             // An empty piece at the beginning says that all of it is to be forgotten.
             let is_news = offset < strand.said.len() || restarted;
-            is_news.then(|| Delta {
-                run: self.run,
-                message: self.message,
-                kind,
-                offset: u64::try_from(offset).unwrap_or(u64::MAX),
-                text: strand.said[offset..].to_owned(),
-            })
+            is_news.then(|| self.piece(kind, offset, &strand.said))
         });
         news.collect()
+    }
+
+    /// All of the text so far, as one piece of each kind. Of a very long one, the end.
+    fn tell_again(&self) -> Vec<Delta> {
+        let mut so_far = self.lock();
+        let mut retold = Vec::new();
+        // What has just begun anew is to be forgotten first.
+        if so_far.restarted {
+            drop(so_far);
+            return self.take_news();
+        }
+        let SoFar { text, reasoning, .. } = &mut *so_far;
+        for (kind, strand) in [(DeltaKind::Reasoning, reasoning), (DeltaKind::Text, text)] {
+            strand.told = strand.said.len();
+            let offset = strand.said.ceil_char_boundary(strand.said.len().saturating_sub(LONGEST_RETOLD));
+            if !strand.said.is_empty() {
+                retold.push(self.piece(kind, offset, &strand.said));
+            }
+        }
+        retold
+    }
+
+    fn piece(&self, kind: DeltaKind, offset: usize, said: &str) -> Delta {
+        let text = said.get(offset..).unwrap_or_default().to_owned();
+        let offset = u64::try_from(offset).unwrap_or(u64::MAX);
+        Delta { run: self.run, of: DeltaOf::Message(self.message), kind, offset, text }
     }
 
     /// What was said until now, as parts of a message.
@@ -154,5 +179,46 @@ mod tests {
             [(DeltaKind::Reasoning, 0, String::new()), (DeltaKind::Text, 0, "Bye".into())]
         );
         assert_eq!(utterance.parts("platform/m"), [Part::text("Bye")]);
+    }
+
+    #[tokio::test]
+    async fn who_comes_in_the_middle_has_it_told_again() {
+        use remuda_domain::{SessionId, TenantId, WorkerId};
+        let (transport, again) = (remuda_transport::Memory::new(), Notify::new());
+        let fence =
+            Fence { tenant: TenantId::new(), session: SessionId::new(), worker: WorkerId::new(), epoch: 1 };
+        let utterance = Utterance::new(RunId::new(), MessageId::new());
+        let answer = async {
+            utterance.hear(models::Delta::Text("Hello".to_owned()));
+            // Told to nobody.
+            tokio::task::yield_now().await;
+            let mut late = transport.subscribe_deltas(fence.tenant, fence.session).await.unwrap();
+            again.notify_one();
+            late.next().await.unwrap()
+        };
+        let heard = utterance.tell_while(answer, &transport, fence, &again).await;
+        assert_eq!((heard[0].offset, heard[0].text.as_str()), (0, "Hello"));
+    }
+
+    #[test]
+    fn what_was_said_is_told_again_as_one_piece() {
+        let utterance = Utterance::new(RunId::new(), MessageId::new());
+        let text = |text: &str| models::Delta::Text(text.to_owned());
+        assert_eq!(utterance.tell_again(), []);
+        utterance.hear(text("Hel"));
+        utterance.take_news();
+        utterance.hear(text("lo"));
+        let retold = utterance.tell_again();
+        assert_eq!(retold.len(), 1);
+        assert_eq!((retold[0].offset, retold[0].text.as_str()), (0, "Hello"));
+        assert_eq!(utterance.take_news(), [], "it was all told");
+        utterance.hear(models::Delta::Restarted);
+        utterance.hear(text("Bye"));
+        let retold = utterance.tell_again();
+        let told: Vec<_> = retold.iter().map(|delta| (delta.offset, delta.text.as_str())).collect();
+        assert_eq!(told, [(0, ""), (0, "Bye")], "a beginning is told as such");
+        utterance.hear(text(&"é".repeat(LONGEST_RETOLD)));
+        let retold = utterance.tell_again();
+        assert!(retold[0].text.len() <= LONGEST_RETOLD && retold[0].offset > 0);
     }
 }

@@ -93,7 +93,8 @@ async fn the_pieces_make_up_the_messages() {
         let deltas = collect(&mut *source, |deltas| length(deltas) >= whole).await;
         for message in &said {
             let pieces = |kind| -> String {
-                let of = deltas.iter().filter(|delta| delta.message == message.id && delta.kind == kind);
+                let of =
+                    deltas.iter().filter(|delta| delta.message() == Some(message.id) && delta.kind == kind);
                 of.map(|delta| delta.text.as_str()).collect()
             };
             assert_eq!(pieces(DeltaKind::Text), message.text(), "{pace}");

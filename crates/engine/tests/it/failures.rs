@@ -82,7 +82,7 @@ async fn an_answer_after_failures_is_told_anew() {
         (shown, restarts) = follow(&deltas);
     }
     assert_eq!(restarts, 2, "{deltas:?}");
-    assert!(deltas.iter().all(|delta| delta.message == request.message && delta.run == run.id));
+    assert!(deltas.iter().all(|delta| delta.message() == Some(request.message) && delta.run == run.id));
     assert_eq!(lab.transcript().await, ["user: go", "assistant: one two three four"]);
     assert!(lab.failed_questions(run.id).await.is_empty());
 }

@@ -17,6 +17,7 @@ mod lab;
 mod look;
 mod max_steps;
 mod model_server;
+mod printing;
 mod prompt;
 mod record;
 mod recovery;

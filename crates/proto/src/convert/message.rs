@@ -4,7 +4,6 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use remuda_domain::{
     Error, MessageId,
     error::Result,
-    event::Delta,
     limits,
     message::{Image, Message, Part, text_of},
     run::MessageInput,
@@ -98,18 +97,6 @@ impl From<Message> for v1::Message {
             parts: serde_json::to_string(&message.parts).unwrap_or_default(),
             created_at: Some(timestamp(message.created_at)),
             agent: message.agent.unwrap_or_default(),
-        }
-    }
-}
-
-impl From<Delta> for v1::Delta {
-    fn from(delta: Delta) -> Self {
-        Self {
-            run_id: delta.run.to_string(),
-            message_id: delta.message.to_string(),
-            kind: delta.kind.as_str().to_owned(),
-            offset: delta.offset,
-            text: delta.text,
         }
     }
 }

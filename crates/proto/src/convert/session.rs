@@ -12,6 +12,7 @@ impl From<Session> for v1::Session {
             SessionStatus::Closed => v1::SessionStatus::Closed,
         };
         Self {
+            revision: session.revision(),
             id: session.id.to_string(),
             name: session.name.unwrap_or_default(),
             title: session.title,

@@ -69,7 +69,7 @@ fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-const fn finish(reason: FinishReason) -> &'static str {
+pub(super) const fn finish(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Stop => "stop",
         FinishReason::ToolCalls => "tool_calls",

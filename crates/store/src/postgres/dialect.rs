@@ -29,6 +29,9 @@ pub(crate) const IN_MICROS_2: &str = "clock_timestamp() + $2 * interval '1 micro
 pub(crate) const LEASE_LEFT: &str = "(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000000)::bigint";
 /// Microseconds until `expires_at`.
 pub(crate) const EXPIRY_LEFT: &str = "(EXTRACT(EPOCH FROM expires_at - clock_timestamp()) * 1000000)::bigint";
+/// Microseconds until `next_attempt_at`.
+pub(crate) const ATTEMPT_LEFT: &str =
+    "(EXTRACT(EPOCH FROM next_attempt_at - clock_timestamp()) * 1000000)::bigint";
 pub(crate) const A_MINUTE_AGO: &str = "clock_timestamp() - interval '1 minute'";
 /// The time of a run `r` that started is over.
 pub(crate) const OVERDUE: &str =

@@ -106,7 +106,7 @@ impl Nursery {
             writes.tie(locked);
             let seq = locked.head.admit(IfBusy::Enqueue, context.max_pending)?;
             let kind = child.input.kind().to_owned();
-            bodies.push((Some(child.run), EventBody::RunQueued { seq, kind }));
+            bodies.push((Some(child.run), EventBody::RunQueued { seq, kind, pending: locked.head.pending }));
             writes.runs.push(run_row(commit, child, budget, seq, at)?);
             let event = |(run, body): (Option<RunId>, EventBody)| NewEvent { run, at, body };
             let events = writes.append(locked, bodies.into_iter().map(event).collect())?;

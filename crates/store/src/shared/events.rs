@@ -1,14 +1,41 @@
 //! Reading the event stream.
 
-use async_trait::async_trait;
-use remuda_domain::{Cursor, Event, SessionId, TenantId, error::Result};
-use sqlx::query_scalar;
+use std::{collections::HashSet, time::Duration};
 
-use super::{store::SqlStore, submit::session_not_found};
+use async_trait::async_trait;
+use remuda_domain::{Cursor, Event, SessionId, TenantId, WorkerId, error::Result};
+use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
+use uuid::Uuid;
+
+use super::{
+    dialect::{AMONG_1, id_list},
+    store::SqlStore,
+    submit::session_not_found,
+    trim,
+};
 use crate::{
-    EventSlice, Events,
+    EventSlice, Events, StreamEnd, Trimmed,
     error::{db, parse},
 };
+
+#[derive(Debug, FromRow)]
+struct EndRow {
+    id: Uuid,
+    tenant_id: Uuid,
+    last_cursor: i64,
+    owner: Option<Uuid>,
+}
+
+impl From<EndRow> for StreamEnd {
+    fn from(row: EndRow) -> Self {
+        Self {
+            tenant: TenantId::from_uuid(row.tenant_id),
+            session: SessionId::from_uuid(row.id),
+            last_cursor: row.last_cursor,
+            owner: row.owner.map(WorkerId::from_uuid),
+        }
+    }
+}
 
 #[async_trait]
 impl Events for SqlStore {
@@ -48,5 +75,23 @@ impl Events for SqlStore {
         }
         let newest = events.last().map_or(last_cursor, |event| event.cursor.max(last_cursor));
         Ok(EventSlice { events, last_cursor: newest })
+    }
+
+    async fn last_cursors(&self, sessions: &[(TenantId, SessionId)]) -> Result<Vec<StreamEnd>> {
+        let ids: Vec<Uuid> = sessions.iter().map(|(_, session)| session.as_uuid()).collect();
+        let sql = format!("SELECT id, tenant_id, last_cursor, owner FROM sessions WHERE id {AMONG_1}");
+        let rows: Vec<EndRow> = query_as(AssertSqlSafe(sql))
+            .bind(id_list(&ids)?)
+            .fetch_all(&self.context.reader)
+            .await
+            .map_err(db)?;
+        let asked: HashSet<(TenantId, SessionId)> = sessions.iter().copied().collect();
+        let ends = rows.into_iter().map(StreamEnd::from);
+        Ok(ends.filter(|end| asked.contains(&(end.tenant, end.session))).collect())
+    }
+
+    async fn trim_events(&self, kept: Duration, after: Option<SessionId>, limit: u32) -> Result<Trimmed> {
+        let context = self.context.clone();
+        self.to_the_end(async move { trim::trim(&context, kept, after, limit).await }).await
     }
 }

@@ -16,6 +16,7 @@ use sqlx::{QueryBuilder, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
+    delete,
     dialect::{self, Connection, Db},
     lock::lock,
     spending,
@@ -179,8 +180,12 @@ async fn update(
     update: &SessionUpdate,
 ) -> Result<Changed<Session>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let found = load(&mut tx, tenant, &SessionRef::Id(session)).await?;
     let locked = lock(&mut tx, std::iter::once(session.as_uuid())).await?;
+    let found = load(&mut tx, tenant, &SessionRef::Id(session)).await?;
+    if !update.if_revision.is_empty() && !update.if_revision.contains(&found.revision()) {
+        let message = "it was changed since you have read it: read it again, then change it";
+        return Err(Error::new(Code::PreconditionFailed, message).at("if_revision"));
+    }
     let used = locked.heads.get(&session.as_uuid()).is_some_and(|it| it.head.last_seq > 0);
     if used && update.model.is_some() && update.model != found.model {
         let message = "the session has runs, and they are to stay with one model: use another session";
@@ -317,6 +322,11 @@ impl Sessions for SqlStore {
     async fn close_session(&self, tenant: TenantId, session: SessionId) -> Result<Changed<Session>> {
         let context = self.context.clone();
         self.to_the_end(async move { close(&context, tenant, session).await }).await
+    }
+
+    async fn delete_session(&self, tenant: TenantId, session: SessionId) -> Result<Vec<SessionId>> {
+        let context = self.context.clone();
+        self.to_the_end(async move { delete::delete(&context, tenant, session).await }).await
     }
 
     async fn list_messages(

@@ -94,7 +94,8 @@ fn accept(
         Err(refusal) => return Ok(Answer::Refused(refusal)),
     };
     keys.remember(request);
-    let queued = EventBody::RunQueued { seq, kind: request.input.kind().to_owned() };
+    let (kind, pending) = (request.input.kind().to_owned(), locked.head.pending);
+    let queued = EventBody::RunQueued { seq, kind, pending };
     let events = accepted.append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
     accepted.runs.push(insert_row(request, seq, at)?);
     accepted.budgets.extend(request.budget.map(|limit| BudgetInsert {

@@ -30,6 +30,8 @@ pub(crate) const IN_MICROS_2: &str = "CAST(unixepoch('subsec') * 1000000 AS INTE
 pub(crate) const LEASE_LEFT: &str = "lease_until - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 /// Microseconds until `expires_at`.
 pub(crate) const EXPIRY_LEFT: &str = "expires_at - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+/// Microseconds until `next_attempt_at`.
+pub(crate) const ATTEMPT_LEFT: &str = "next_attempt_at - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 pub(crate) const A_MINUTE_AGO: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000";
 /// The time of a run `r` that started is over.
 pub(crate) const OVERDUE: &str =

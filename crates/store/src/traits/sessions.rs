@@ -38,6 +38,9 @@ pub trait Sessions {
     ) -> Result<Changed<Session>>;
     /// Closing twice is fine and appends no second event.
     async fn close_session(&self, tenant: TenantId, session: SessionId) -> Result<Changed<Session>>;
+    /// Deletes a session, those below it, and everything that hangs on them; says which sessions these were. Fails with
+    /// `session_busy` while one of them has an unfinished run.
+    async fn delete_session(&self, tenant: TenantId, session: SessionId) -> Result<Vec<SessionId>>;
     /// In the order in which they were said.
     async fn list_messages(
         &self,
@@ -95,6 +98,8 @@ pub struct SessionUpdate {
     pub model: Option<String>,
     /// All of them: what is said here replaces what was said before, also what people answered `always` with.
     pub permissions: Option<SessionPermissions>,
+    /// Only if its revision is one of these, else `precondition_failed`. Whatever it is when empty.
+    pub if_revision: Vec<String>,
 }
 
 #[derive(Clone, Debug)]

@@ -1,9 +1,15 @@
 //! Reading the event stream.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use remuda_domain::{Code, SessionId};
+use remuda_store::Trimmed;
+use remuda_testkit::wait_for;
 
-use crate::lab::{LONG_LEASE, Lab, completed, progress, refusal, step};
+use crate::lab::{LONG_LEASE, Lab, PATIENCE, completed, progress, refusal, step};
+
+const NO_TIME: Duration = Duration::ZERO;
 
 /// A session whose stream has chunks of one, three and five events.
 async fn session_with_chunks(lab: &Lab) -> Result<SessionId> {
@@ -56,5 +62,91 @@ pub(crate) async fn other_tenants_streams_do_not_exist(lab: &Lab) -> Result<()> 
     assert_eq!(foreign.code(), Code::SessionNotFound);
     assert_eq!(format!("{foreign:?}"), format!("{unknown:?}"));
     assert_eq!(refusal(lab.store.read_events(stranger, session, 99, 10).await), Code::SessionNotFound);
+    Ok(())
+}
+
+pub(crate) async fn ends_of_many_streams_are_told_at_once(lab: &Lab) -> Result<()> {
+    let (one, two) = (lab.session().await?, lab.session().await?);
+    lab.submit(two).await?;
+    let worker = lab.worker(LONG_LEASE).await?;
+    lab.granted(two, worker).await?;
+    let stranger = lab.stranger().await?;
+    let asked = [(lab.tenant, one), (lab.tenant, two), (stranger, one), (lab.tenant, SessionId::new())];
+    let mut ends = lab.store.last_cursors(&asked).await?;
+    ends.sort_by_key(|end| end.last_cursor);
+    let told: Vec<_> = ends.iter().map(|end| (end.tenant, end.session, end.last_cursor, end.owner)).collect();
+    assert_eq!(told, [(lab.tenant, one, 1, None), (lab.tenant, two, 2, Some(worker))]);
+    assert_eq!(lab.store.last_cursors(&[]).await?, []);
+    Ok(())
+}
+
+/// Trims until nothing happens any more, and says how many rows that were.
+async fn trim(lab: &Lab, kept: Duration) -> Result<u64> {
+    let (mut after, mut rows) = (None, 0);
+    loop {
+        let trimmed = lab.store.trim_events(kept, after, 1).await?;
+        after = trimmed.next;
+        rows += trimmed.rows;
+        if after.is_none() {
+            return Ok(rows);
+        }
+    }
+}
+
+pub(crate) async fn old_events_of_finished_runs_are_trimmed(lab: &Lab) -> Result<()> {
+    let session = session_with_chunks(lab).await?;
+    assert_eq!(trim(lab, LONG_LEASE).await?, 0, "nothing is as old as that");
+    assert_eq!(lab.events_of(session).await?.len(), 13);
+    // Stamped by clocks that may be some microseconds apart.
+    let all = || async { trim(lab, NO_TIME).await.ok().filter(|rows| *rows > 0) };
+    assert_eq!(wait_for("events that are old", PATIENCE, all).await, 7);
+    for after in [0, 5, 13] {
+        let slice = lab.store.read_events(lab.tenant, session, after, 10).await?;
+        assert_eq!((slice.events.len(), slice.last_cursor), (0, 13));
+    }
+    // What happens from here on has its place after what is gone.
+    lab.submit(session).await?;
+    let slice = lab.store.read_events(lab.tenant, session, 0, 10).await?;
+    assert_eq!(slice.events.iter().map(|event| event.cursor).collect::<Vec<_>>(), [14]);
+    assert_eq!(lab.runs_of(session).await?.len(), 3);
+    Ok(())
+}
+
+pub(crate) async fn unfinished_runs_keep_their_events(lab: &Lab) -> Result<()> {
+    let (session, worker) = (lab.session().await?, lab.worker(LONG_LEASE).await?);
+    lab.submit(session).await?;
+    // Queued before the first one ends: its first event stands in the middle of the first one's.
+    let grant = lab.granted(session, worker).await?;
+    lab.submit(session).await?;
+    lab.store.commit(completed(&grant)).await?;
+    let all = || async { trim(lab, NO_TIME).await.ok().filter(|rows| *rows > 0) };
+    assert_eq!(wait_for("events that are old", PATIENCE, all).await, 2);
+    let slice = lab.store.read_events(lab.tenant, session, 0, 10).await?;
+    let kept: Vec<_> = slice.events.iter().map(|event| (event.cursor, event.body.name())).collect();
+    assert_eq!(kept[0], (3, "run.queued"), "{kept:?}");
+    assert_eq!(trim(lab, NO_TIME).await?, 0);
+    Ok(())
+}
+
+pub(crate) async fn sessions_are_trimmed_some_at_a_time(lab: &Lab) -> Result<()> {
+    for _ in 0..3 {
+        lab.session().await?;
+    }
+    let mut seen = Vec::new();
+    let mut after = None;
+    let gone = std::sync::atomic::AtomicU64::new(0);
+    wait_for("sessions that are old", PATIENCE, || async {
+        let rows = lab.store.trim_events(NO_TIME, None, 10).await.map_or(0, |trimmed| trimmed.rows);
+        gone.fetch_add(rows, std::sync::atomic::Ordering::SeqCst) + rows == 3
+    })
+    .await;
+    for _ in 0..3 {
+        let trimmed = lab.store.trim_events(NO_TIME, after, 1).await?;
+        assert_eq!(Trimmed { next: None, ..trimmed }, Trimmed::default(), "everything was trimmed before");
+        after = trimmed.next;
+        seen.push(after.context("the last one looked at")?);
+    }
+    assert!(seen.is_sorted() && seen.len() == 3);
+    assert_eq!(lab.store.trim_events(NO_TIME, after, 1).await?.next, None);
     Ok(())
 }

@@ -28,6 +28,7 @@ mod stubborn;
 mod submit;
 mod time;
 mod trees;
+mod webhooks;
 mod workspaces;
 
 /// Instantiates every case for every backend.
@@ -55,6 +56,7 @@ store_suite! {
         workspaces_belong_to_their_tenant;
     sessions: a_session_is_found_by_id_and_by_name, names_are_unique_per_tenant,
         other_tenants_sessions_do_not_exist, a_title_is_changed_with_an_event, closing_twice_appends_one_event,
+        a_deleted_session_leaves_nothing,
         a_session_needs_a_workspace_of_its_tenant, only_what_is_given_is_changed,
         a_model_stays_once_there_are_runs;
     workspaces: a_workspace_is_found_by_its_name_and_used, names_of_workspaces_are_unique_per_tenant,
@@ -78,7 +80,9 @@ store_suite! {
     cancel: a_waiting_run_ends_at_once, an_executing_run_is_marked, a_finished_run_stays_finished,
         unknown_and_foreign_runs_are_not_found, asking_twice_appends_nothing, a_released_run_ends_at_once,
         cancel_and_end_make_one_terminal_event;
-    events: any_cursor_can_be_resumed, limits_and_ends_are_reported, other_tenants_streams_do_not_exist;
+    events: any_cursor_can_be_resumed, limits_and_ends_are_reported, other_tenants_streams_do_not_exist,
+        ends_of_many_streams_are_told_at_once, old_events_of_finished_runs_are_trimmed,
+        unfinished_runs_keep_their_events, sessions_are_trimmed_some_at_a_time;
     fleet: workers_come_and_go, a_drain_order_reaches_its_worker, ended_leases_cannot_be_renewed,
         runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, one_leads_at_a_time,
         expired_keys_are_deleted, a_situation_explains_the_wait;
@@ -108,6 +112,9 @@ store_suite! {
         a_raise_reaches_down,
         room_that_is_left_is_found, a_limit_can_be_made_later, totals_add_up;
     stubborn: others_go_on, other_orphans_are_stopped, a_cancel_is_told, a_raise_reaches_the_others;
+    webhooks: a_webhook_starts_where_it_is_made, other_tenants_webhooks_do_not_exist, a_session_has_only_so_many,
+        deliveries_move_a_webhook_on, a_receiver_that_is_gone_is_left_alone, what_dies_can_be_delivered_again,
+        the_oldest_dead_letters_make_room, secrets_change_with_a_time_for_both;
     trees: random_trees_come_to_an_end;
     model: random_histories_keep_the_invariants;
 }

@@ -91,6 +91,30 @@ pub(crate) async fn closing_twice_appends_one_event(lab: &Lab) -> Result<()> {
     lab.check(session).await
 }
 
+pub(crate) async fn a_deleted_session_leaves_nothing(lab: &Lab) -> Result<()> {
+    let (kept, gone) = (lab.session().await?, lab.session().await?);
+    let below = NewSession { parent: Some(gone), ..lab.new_session(None) };
+    let below = lab.store.create_session(&below).await?.value.id;
+    let run = lab.store.submit(lab.keyed_run(gone, "key", 1)).await?.run.id;
+    lab.submit(kept).await?;
+    assert_eq!(refusal(lab.store.delete_session(lab.tenant, gone).await), Code::SessionBusy);
+    assert_eq!(refusal(lab.store.delete_session(lab.stranger().await?, gone).await), Code::SessionNotFound);
+    lab.store.request_cancel(lab.tenant, run, "no").await?;
+
+    let mut deleted = lab.store.delete_session(lab.tenant, gone).await?;
+    deleted.sort_by_key(|session| *session != gone);
+    assert_eq!(deleted, [gone, below]);
+    for session in [gone, below] {
+        assert_eq!(refusal(lab.store.read_events(lab.tenant, session, 0, 1).await), Code::SessionNotFound);
+    }
+    assert_eq!(refusal(lab.store.get_run(lab.tenant, run).await), Code::RunNotFound);
+    assert_eq!(refusal(lab.store.delete_session(lab.tenant, gone).await), Code::SessionNotFound);
+    // The key is free again, and what belongs to others is as it was.
+    let again = lab.store.submit(lab.keyed_run(kept, "key", 1)).await?;
+    assert!(!again.deduplicated);
+    lab.check(kept).await
+}
+
 pub(crate) async fn a_session_needs_a_workspace_of_its_tenant(lab: &Lab) -> Result<()> {
     let stranger = lab.stranger().await?;
     let foreign = NewSession { tenant: stranger, ..lab.new_session(None) };

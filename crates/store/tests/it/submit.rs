@@ -19,7 +19,8 @@ pub(crate) async fn runs_get_their_place_and_their_event(lab: &Lab) -> Result<()
         assert!(submitted.wake);
         assert_eq!(submitted.events.len(), 1);
         assert_eq!(submitted.events[0].cursor, seq + 1);
-        assert_eq!(submitted.events[0].body, EventBody::RunQueued { seq, kind: "tools".into() });
+        let queued = EventBody::RunQueued { seq, kind: "tools".into(), pending: seq };
+        assert_eq!(submitted.events[0].body, queued);
         assert_eq!(lab.run(submitted.run.id).await?, submitted.run);
     }
     assert_eq!(lab.look(session).await?.pending, 3);

@@ -46,6 +46,8 @@ metrics! {
         "Sessions taken back from workers whose lease ended";
     ORPHANED_TOKENS_HEALED = "remuda.orphaned_tokens.healed", "{token}",
         "Tokens replaced that no worker would ever have been given";
+    WEBHOOK_DELIVERIES = "remuda.webhook.deliveries", "{delivery}",
+        "Attempts to deliver to webhooks, by result (delivered, failed, dead, gone)";
     SANDBOX_LEAKS = "remuda.sandbox.leaks", "{sandbox}",
         "Containers of lost workers that had to be removed, because they did not end by themselves";
 }
@@ -53,7 +55,7 @@ metrics! {
 /// Names of the labels.
 pub mod label {
     pub const TASK: &str = "task";
-    /// `ok` or `error`.
+    /// `ok` or `error`, or what the metric says.
     pub const RESULT: &str = "result";
     pub const ITEM: &str = "item";
 }

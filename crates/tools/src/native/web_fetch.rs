@@ -7,6 +7,7 @@ use remuda_domain::{
     error::{Error, Result},
     tool::Effects,
 };
+use remuda_egress::check_url;
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use crate::{
     arguments::{parse, schema_of},
     context::ToolContext,
     tool::{CallResult, Tool},
-    web::{Content, Document, Fetched, Fetcher, WebOptions, check_url},
+    web::{Content, Document, Fetched, Fetcher, URL_FIELD, WebOptions},
 };
 
 const MAX_CHARS: usize = 100_000;
@@ -38,7 +39,7 @@ struct Arguments {
 impl Arguments {
     fn parse(arguments: &Value) -> Result<Url> {
         let arguments: Self = parse(arguments)?;
-        check_url(&arguments.url)
+        check_url(URL_FIELD, &arguments.url)
     }
 }
 

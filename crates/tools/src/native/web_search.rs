@@ -7,6 +7,7 @@ use remuda_domain::{
     error::{Code, Error, Result},
     tool::Effects,
 };
+use remuda_egress::{is_host_name, normal};
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use crate::{
     arguments::{field, parse, schema_of},
     context::ToolContext,
     tool::{CallResult, Tool},
-    web::{SearchHit, SearchProvider, SearchQuery, is_host_name, normal, shortened},
+    web::{SearchHit, SearchProvider, SearchQuery, shortened},
 };
 
 const MAX_QUERY_CHARS: usize = 400;

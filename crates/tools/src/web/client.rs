@@ -1,35 +1,17 @@
 //! One fetch, from the first request to the body.
 
-use std::{
-    error::Error as _,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use remuda_domain::error::{Code, Error, Result};
+use remuda_egress::{Egress, Way, normal};
 use reqwest::{
-    Client, Response, StatusCode, Url,
-    dns::{Addrs, Name, Resolving},
+    Response, StatusCode, Url,
     header::{ACCEPT, CONTENT_TYPE, LOCATION},
-    redirect::Policy,
 };
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use tokio::sync::OnceCell;
 
-use super::{
-    WebOptions,
-    allowed::{bare, may_connect, normal},
-    text::MediaType,
-    url::{check_parts, upgraded},
-};
-use crate::arguments::field;
+use super::{URL_FIELD, WebOptions, text::MediaType};
 
 const MAX_REDIRECTS: usize = 5;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Of a response over HTTP/2; HTTP/1 has a limit of its own.
-const MAX_HEADER_BYTES: u32 = 64 * 1024;
-const AGENT: &str = concat!("Remuda/", env!("CARGO_PKG_VERSION"));
 const WANTED: &str =
     "text/html, application/xhtml+xml, text/*, application/json, application/xml;q=0.9, */*;q=0.5";
 
@@ -37,7 +19,7 @@ const WANTED: &str =
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     options: WebOptions,
-    tls: OnceCell<ClientConfig>,
+    egress: Egress,
 }
 
 /// What came of a fetch.
@@ -67,7 +49,8 @@ pub(crate) enum Content {
 
 impl Fetcher {
     pub(crate) fn new(options: WebOptions) -> Self {
-        Self { options, tls: OnceCell::new() }
+        let resolver = Arc::clone(&options.resolver);
+        Self { egress: Egress::new(URL_FIELD, options.allowed.clone(), resolver), options }
     }
 
     pub(crate) fn timeout(&self) -> Duration {
@@ -87,40 +70,15 @@ impl Fetcher {
                 return Ok(Fetched { url: asked, status, content: Content::Elsewhere(url.into()) });
             }
         }
-        Err(Error::new(Code::ToolFailed, format!("more than {MAX_REDIRECTS} redirects")).at(field("url")))
+        Err(Error::new(Code::ToolFailed, format!("more than {MAX_REDIRECTS} redirects")).at(URL_FIELD))
     }
 
     /// Sends one request to checked addresses. Says also what was asked for in the end.
     async fn request(&self, url: Url) -> Result<(Url, Response)> {
-        check_parts(&url)?;
-        let addresses = self.addresses(url.host_str().unwrap_or_default()).await?;
-        let url = upgraded(url, &addresses, &self.options.allowed)?;
-        let (host, port) =
-            (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
-        // One bad address among good ones is reason enough: the name cannot be trusted.
-        if !addresses.iter().all(|address| may_connect(&self.options.allowed, host, *address, port)) {
-            // Not which address: that would tell of networks behind us.
-            let message = format!("{host} on port {port} is not on the public web, and not allowed here");
-            return Err(Error::new(Code::AddressNotAllowed, message).at(field("url")));
-        }
-        let client = client(self.tls().await?, Pinned { host: host.to_owned(), addresses })?;
+        let Way { url, client } = self.egress.open(url).await.map_err(as_failure)?;
         let sent = client.get(url.clone()).header(ACCEPT, WANTED).send().await;
-        let response = sent.map_err(|error| failed(host, error))?;
+        let response = sent.map_err(|error| failed(url.host_str().unwrap_or_default(), error))?;
         Ok((url, response))
-    }
-
-    /// The addresses of a host: looked up once for each request.
-    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>> {
-        let missing =
-            || Error::new(Code::ToolFailed, format!("cannot find the host {host}")).at(field("url"));
-        let addresses = match bare(host).parse() {
-            Ok(address) => vec![address],
-            Err(_) => {
-                let found = self.options.resolver.resolve(host).await;
-                found.map_err(|error| missing().with_source(error))?
-            }
-        };
-        if addresses.is_empty() { Err(missing()) } else { Ok(addresses) }
     }
 
     async fn content(&self, url: Url, mut response: Response) -> Result<Fetched> {
@@ -143,44 +101,6 @@ impl Fetcher {
         }
         Ok(Fetched { url, status, content: Content::Body { media_type, bytes, truncated } })
     }
-
-    async fn tls(&self) -> Result<ClientConfig> {
-        self.tls.get_or_try_init(tls_config).await.cloned()
-    }
-}
-
-/// Whom to trust, as the machine does. With its own cryptography, so that nobody has to install one first.
-pub(super) async fn tls_config() -> Result<ClientConfig> {
-    let broken = |error: Box<dyn std::error::Error + Send + Sync>| {
-        Error::internal("cannot prepare encrypted connections").with_source(error)
-    };
-    let certificates = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs);
-    let certificates = certificates.await.map_err(|error| broken(error.into()))?;
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates.certs);
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let versions = builder.with_safe_default_protocol_versions().map_err(|error| broken(error.into()))?;
-    let mut config = versions.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
-}
-
-/// A client that speaks to nobody but the given addresses: no proxies, no redirects, no second look at the name.
-fn client(tls: ClientConfig, to: Pinned) -> Result<Client> {
-    let builder = plain_client(tls).dns_resolver(to);
-    builder.build().map_err(|error| Error::internal("cannot make an HTTP client").with_source(error))
-}
-
-pub(super) fn plain_client(tls: ClientConfig) -> reqwest::ClientBuilder {
-    Client::builder()
-        .tls_backend_preconfigured(tls)
-        .no_proxy()
-        .redirect(Policy::none())
-        .referer(false)
-        .pool_max_idle_per_host(0)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_max_header_list_size(MAX_HEADER_BYTES)
-        .user_agent(AGENT)
 }
 
 /// Where a response sends us, if it does.
@@ -189,37 +109,21 @@ fn redirect(from: &Url, response: &Response) -> Option<Result<Url>> {
         return None;
     }
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
-    let wrong = || Error::new(Code::ToolFailed, "the redirect leads to no web address").at(field("url"));
+    let wrong = || Error::new(Code::ToolFailed, "the redirect leads to no web address").at(URL_FIELD);
     let target = from.join(location).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     Some(target.ok_or_else(wrong))
 }
 
-/// What a request failed of: the innermost cause says most.
 fn failed(host: &str, error: reqwest::Error) -> Error {
     let error = error.without_url();
-    let mut cause = error.source();
-    while let Some(deeper) = cause.and_then(|error| error.source()) {
-        cause = Some(deeper);
-    }
-    let cause = cause.map_or_else(|| error.to_string(), ToString::to_string);
-    let cause: String = cause.chars().take(200).collect();
-    Error::new(Code::ToolFailed, format!("cannot fetch from {host}: {cause}")).with_source(error)
+    let message = format!("cannot fetch from {host}: {}", remuda_egress::cause(&error));
+    Error::new(Code::ToolFailed, message).with_source(error)
 }
 
-/// Knows one name and its checked addresses.
-#[derive(Clone, Debug)]
-struct Pinned {
-    host: String,
-    addresses: Vec<IpAddr>,
-}
-
-impl reqwest::dns::Resolve for Pinned {
-    fn resolve(&self, name: Name) -> Resolving {
-        let found = (name.as_str() == self.host).then(|| self.addresses.clone());
-        Box::pin(async move {
-            let addresses = found.ok_or("asked for another host than the checked one")?;
-            let addresses: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
-            Ok(addresses)
-        })
+/// To the model a host that cannot be found is a result like others, not a part of ours that is away.
+fn as_failure(error: Error) -> Error {
+    if error.code() != Code::Unavailable {
+        return error;
     }
+    Error::new(Code::ToolFailed, error.message()).at(URL_FIELD).with_source(error)
 }

@@ -4,6 +4,7 @@ use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::error::{Error, Result};
+use remuda_egress::{plain_client, tls_config};
 use reqwest::{
     Url,
     header::{HeaderName, HeaderValue},
@@ -11,8 +12,6 @@ use reqwest::{
 use rustls::ClientConfig;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
-
-use super::client::{plain_client, tls_config};
 
 /// Of a provider's answer.
 const MAX_BYTES: usize = 4 << 20;

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     fn event(cursor: i64, kind: &str) -> Event {
-        let body = EventBody::RunQueued { seq: cursor, kind: kind.to_owned() };
+        let body = EventBody::RunQueued { seq: cursor, kind: kind.to_owned(), pending: 1 };
         Event { id: EventId::new(), cursor, session: SessionId::new(), run: None, at: Utc::now(), body }
     }
 

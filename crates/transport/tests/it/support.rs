@@ -12,7 +12,7 @@ use std::{
 
 use remuda_domain::{
     Event, EventBody, EventId, MessageId, Pool, RunId, SessionId, TenantId,
-    event::{Delta, DeltaKind},
+    event::{Delta, DeltaKind, DeltaOf},
 };
 use remuda_testkit::NatsServer;
 use remuda_transport::{Memory, Nats, NatsOptions, Token, TokenSource, Transport};
@@ -111,7 +111,7 @@ pub(crate) async fn stays_empty(source: &mut Box<dyn TokenSource>, during: Durat
 }
 
 pub(crate) fn event(session: SessionId, cursor: i64) -> Event {
-    let body = EventBody::RunQueued { seq: cursor, kind: "tools".to_owned() };
+    let body = EventBody::RunQueued { seq: cursor, kind: "tools".to_owned(), pending: 1 };
     Event { id: EventId::new(), cursor, session, run: None, at: chrono::Utc::now(), body }
 }
 
@@ -120,5 +120,11 @@ pub(crate) fn delta(number: i64) -> Delta {
     static MESSAGE: OnceLock<(RunId, MessageId)> = OnceLock::new();
     let (run, message) = *MESSAGE.get_or_init(|| (RunId::new(), MessageId::new()));
     let offset = number.unsigned_abs();
-    Delta { run, message, kind: DeltaKind::Text, offset, text: format!("piece {number}") }
+    Delta {
+        run,
+        of: DeltaOf::Message(message),
+        kind: DeltaKind::Text,
+        offset,
+        text: format!("piece {number}"),
+    }
 }

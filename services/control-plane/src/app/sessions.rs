@@ -1,5 +1,7 @@
 //! Sessions.
 
+use std::time::Duration;
+
 use remuda_domain::{
     Code, Error, Pool, SessionId,
     budget::{Limit, Total},
@@ -14,10 +16,13 @@ use remuda_domain::{
     session::{Session, SessionRef, SessionStatus},
 };
 use remuda_store::{NewSession, Reach, SessionUpdate};
+use tokio::time::Instant;
 
 use super::App;
 
 const DEFAULT_WORKSPACE: &str = "default";
+/// How long a session that is deleted waits for its runs to stop.
+const STOPPED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What a caller says of a new session. Empty texts mean the default.
 #[derive(Clone, Debug, Default)]
@@ -209,11 +214,11 @@ impl App {
         update: SessionUpdate,
     ) -> Result<Session> {
         match &update {
-            SessionUpdate { title: None, agent: None, model: None, permissions: None } => {
+            SessionUpdate { title: None, agent: None, model: None, permissions: None, .. } => {
                 let message = "expected a title, an agent, a model or permissions to change";
                 return Err(Error::invalid("title", message));
             }
-            SessionUpdate { title, agent, model, permissions } => {
+            SessionUpdate { title, agent, model, permissions, .. } => {
                 let title = title.as_deref().unwrap_or_default();
                 limits::check_text("title", title, limits::MAX_TITLE_CHARS)?;
                 agent.as_deref().map_or(Ok(()), |agent| limits::check_name("agent", agent))?;
@@ -262,6 +267,30 @@ impl App {
                 return app.store.get_session(caller.tenant, &SessionRef::Id(id)).await;
             }
             Ok(changed.value)
+        })
+        .await
+    }
+
+    /// Deletes a session, those below it and everything that hangs on them. With `cancel_runs`, what is unfinished is cancelled
+    /// first; if it does not end soon, this fails with `session_busy`.
+    pub async fn delete_session(
+        &self,
+        caller: &Principal,
+        session: &str,
+        cancel_runs: bool,
+    ) -> Result<Vec<SessionId>> {
+        let (app, caller, id) = (self.clone(), caller.clone(), self.session_id(caller, session).await?);
+        self.to_the_end(async move {
+            if cancel_runs {
+                let reason = "the session is deleted";
+                let cancelled = app.cancel_reach(caller.tenant, id, Reach::Tree, reason).await?;
+                let until = Instant::now() + STOPPED_WITHIN;
+                for signal in cancelled.requested {
+                    let left = until.saturating_duration_since(Instant::now());
+                    app.wait_run(&caller, signal.run, left).await?;
+                }
+            }
+            app.store.delete_session(caller.tenant, id).await
         })
         .await
     }

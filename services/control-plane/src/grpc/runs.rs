@@ -1,86 +1,9 @@
-use std::time::Duration;
+use remuda_domain::identity::Scope;
+use remuda_proto::v1::{self, run_service_server::RunService};
+use tonic::{Request, Response, Status, async_trait};
 
-use remuda_domain::{Error, RunId, RunInput, identity::Scope, page::PageRequest};
-use remuda_proto::{
-    convert,
-    v1::{
-        self, run_service_server::RunService, set_budget_request::Of as BudgetOf, submit_run_request::Input,
-    },
-};
-use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
-
-use super::{Api, pages::fit, sessions::permissions};
-use crate::app::{Making, Receipt, Spender, Submission, Wait};
-
-const DEFAULT_WAIT: Duration = Duration::from_secs(30);
-const MAX_WAIT: Duration = Duration::from_secs(5 * 60);
-/// What a wait may take beyond its own time: looking things up before and after.
-const WAIT_MARGIN: Duration = Duration::from_secs(15);
-
-/// The caller's trace, if it looks like one.
-fn traceparent(metadata: &MetadataMap) -> Option<String> {
-    let text = metadata.get("traceparent")?.to_str().ok()?;
-    let plain = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    (text.len() == 55 && plain).then(|| text.to_owned())
-}
-
-fn input(input: Option<Input>) -> Result<(RunInput, usize), Error> {
-    match input {
-        Some(Input::Tools(tools)) => {
-            let bytes = tools.calls.iter().map(|call| call.arguments.len()).sum();
-            Ok((RunInput::Tools(convert::tools_input(tools)?), bytes))
-        }
-        Some(Input::Message(message)) => {
-            let bytes = convert::message_bytes(&message);
-            Ok((RunInput::Message(convert::message_input(message)?), bytes))
-        }
-        None => Err(Error::invalid("input", "expected tools or a message")),
-    }
-}
-
-fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result<Submission, Error> {
-    let (input, input_bytes) = input(body.input)?;
-    let execution = convert::execution_choice(body.execution)?;
-    Ok(Submission {
-        session: body.session,
-        create_session: body.create_session,
-        making: Making {
-            execution,
-            workspace: body.workspace,
-            model: body.model,
-            permissions: permissions(body.permissions)?,
-        },
-        input,
-        input_bytes,
-        timeout: body.timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,
-        if_busy: convert::if_busy(body.if_busy)?,
-        idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
-        traceparent,
-        budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
-    })
-}
-
-fn wait(wait: Wait) -> v1::Wait {
-    v1::Wait {
-        kind: wait.kind.to_owned(),
-        id: wait.id,
-        message: wait.message,
-        hint: wait.hint,
-        session_id: wait.session.map(|session| session.to_string()).unwrap_or_default(),
-        agent: wait.agent,
-        tool: wait.tool,
-        state: wait.state.map(|state| state.to_string()).unwrap_or_default(),
-        since: wait.since.map(convert::timestamp),
-        expires_at: wait.expires_at.map(convert::timestamp),
-        budget: wait.budget.map(Into::into),
-        needed_tokens: wait.needed.tokens,
-        needed_micros: wait.needed.micros,
-    }
-}
-
-fn receipt(receipt: Receipt) -> v1::Receipt {
-    v1::Receipt { name: receipt.name.to_owned(), at: Some(convert::timestamp(receipt.at)) }
-}
+use super::Api;
+use crate::calls::{MAX_WAIT, WAIT_MARGIN};
 
 #[async_trait]
 impl RunService for Api {
@@ -88,17 +11,9 @@ impl RunService for Api {
         &self,
         request: Request<v1::SubmitRunRequest>,
     ) -> Result<Response<v1::SubmitRunResponse>, Status> {
-        let traceparent = traceparent(request.metadata());
+        let traceparent = remuda_grpc::traceparent(request.metadata().as_ref());
         self.gate
-            .answer(request, Scope::Write, |caller, body| async move {
-                let receipt = self.app.submit(&caller, submission(body, traceparent)?).await?;
-                Ok(v1::SubmitRunResponse {
-                    run: Some(receipt.run.into()),
-                    deduplicated: receipt.deduplicated,
-                    interrupted_run_ids: receipt.interrupted.iter().map(ToString::to_string).collect(),
-                    first_cursor: receipt.first_cursor,
-                })
-            })
+            .answer(request, Scope::Write, |caller, body| self.calls.submit_run(caller, body, traceparent))
             .await
     }
 
@@ -106,88 +21,44 @@ impl RunService for Api {
         &self,
         request: Request<v1::GetRunRequest>,
     ) -> Result<Response<v1::GetRunResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let run = self.app.get_run(&caller, body.run_id.parse()?).await?;
-                let (_, tree_spent) = self.app.run_totals(&caller, run.id).await?;
-                let run = v1::Run { tree_spent: Some(tree_spent.into()), ..run.into() };
-                Ok(v1::GetRunResponse { run: Some(run) })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.get_run(caller, body)).await
     }
 
     async fn list_runs(
         &self,
         request: Request<v1::ListRunsRequest>,
     ) -> Result<Response<v1::ListRunsResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let page = PageRequest::parse(body.page_size, &body.page_token)?;
-                let states = body.states.iter().map(|state| convert::run_state("states", *state));
-                let states = states.collect::<Result<Vec<_>, _>>()?;
-                let page = self.app.list_runs(&caller, &body.session, states, &page).await?;
-                let (runs, next_page_token) = fit(page, |run: &v1::Run| run.id.clone());
-                Ok(v1::ListRunsResponse { runs, next_page_token })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.list_runs(caller, body)).await
     }
 
     async fn list_steps(
         &self,
         request: Request<v1::ListStepsRequest>,
     ) -> Result<Response<v1::ListStepsResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let steps = self.app.list_steps(&caller, body.run_id.parse()?).await?;
-                Ok(v1::ListStepsResponse { steps: steps.into_iter().map(Into::into).collect() })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.list_steps(caller, body)).await
     }
 
     async fn get_content(
         &self,
         request: Request<v1::GetContentRequest>,
     ) -> Result<Response<v1::GetContentResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let text = self.app.get_content(&caller, body.hash.parse()?).await?;
-                Ok(v1::GetContentResponse { text })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.get_content(caller, body)).await
     }
 
     async fn cancel_run(
         &self,
         request: Request<v1::CancelRunRequest>,
     ) -> Result<Response<v1::CancelRunResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Write, |caller, body| async move {
-                let cancelled = self.app.cancel_run(&caller, body.run_id.parse()?, body.reason).await?;
-                Ok(v1::CancelRunResponse {
-                    run: Some(cancelled.run.into()),
-                    already_finished: cancelled.already_finished,
-                })
-            })
-            .await
+        self.gate.answer(request, Scope::Write, |caller, body| self.calls.cancel_run(caller, body)).await
     }
 
     async fn wait_run(
         &self,
         request: Request<v1::WaitRunRequest>,
     ) -> Result<Response<v1::WaitRunResponse>, Status> {
+        let wait = MAX_WAIT + WAIT_MARGIN;
         self.gate
-            .answer_within(MAX_WAIT + WAIT_MARGIN, request, Scope::Read, |caller, body| async move {
-                let run: RunId = body.run_id.parse()?;
-                let max_wait = match body.max_wait {
-                    Some(wait) => convert::plain_duration(wait)
-                        .ok_or_else(|| Error::invalid("max_wait", "expected 0 to 5 minutes"))?
-                        .min(MAX_WAIT),
-                    None => DEFAULT_WAIT,
-                };
-                let run = self.app.wait_run(&caller, run, max_wait).await?;
-                let finished = run.state.is_terminal();
-                Ok(v1::WaitRunResponse { run: Some(run.into()), finished })
-            })
+            .answer_within(wait, request, Scope::Read, |caller, body| self.calls.wait_run(caller, body))
             .await
     }
 
@@ -195,43 +66,13 @@ impl RunService for Api {
         &self,
         request: Request<v1::SetBudgetRequest>,
     ) -> Result<Response<v1::SetBudgetResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Write, |caller, body| async move {
-                let of = match body.of {
-                    Some(BudgetOf::RunId(run)) => Spender::Run(run.parse()?),
-                    Some(BudgetOf::Session(session)) => Spender::Session(session),
-                    None => return Err(Error::invalid("of", "expected a run or a session")),
-                };
-                let missing = || Error::invalid("limit", "expected how many tokens, how much money, or both");
-                let limit = convert::limit("limit", body.limit.ok_or_else(missing)?)?;
-                let change = self.app.set_budget(&caller, of, limit).await?;
-                Ok(v1::SetBudgetResponse {
-                    budget: Some(change.budget.into()),
-                    resumed_run_ids: change.resumed.iter().map(ToString::to_string).collect(),
-                })
-            })
-            .await
+        self.gate.answer(request, Scope::Write, |caller, body| self.calls.set_budget(caller, body)).await
     }
 
     async fn explain_run(
         &self,
         request: Request<v1::ExplainRunRequest>,
     ) -> Result<Response<v1::ExplainRunResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let answer = self.app.explain(&caller, body.run_id.parse()?).await?;
-                Ok(v1::ExplainRunResponse {
-                    run_id: body.run_id,
-                    state: v1::RunState::from(answer.state).into(),
-                    reason: answer.reason.to_owned(),
-                    message: answer.message,
-                    waits_for: answer.waits_for,
-                    position: answer.position,
-                    hint: answer.hint,
-                    receipts: answer.receipts.into_iter().map(receipt).collect(),
-                    waits: answer.waits.into_iter().map(wait).collect(),
-                })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.explain_run(caller, body)).await
     }
 }

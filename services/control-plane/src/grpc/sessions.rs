@@ -1,39 +1,8 @@
-use std::collections::BTreeSet;
-
-use remuda_domain::{
-    Error, identity::Scope, page::PageRequest, permission::SessionPermissions, session::SessionStatus,
-};
-use remuda_proto::{
-    convert,
-    v1::{self, session_service_server::SessionService},
-};
-use remuda_store::{CancelledRuns, Reach, SessionUpdate};
+use remuda_domain::identity::Scope;
+use remuda_proto::v1::{self, session_service_server::SessionService};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Api, pages::fit};
-use crate::app::SessionSpec;
-
-fn cancelled(runs: &CancelledRuns) -> v1::CancelSessionResponse {
-    let sessions: BTreeSet<String> = runs.changes.iter().map(|change| change.session.to_string()).collect();
-    v1::CancelSessionResponse {
-        ended_run_ids: runs.ended.iter().map(ToString::to_string).collect(),
-        requested_run_ids: runs.requested.iter().map(|signal| signal.run.to_string()).collect(),
-        session_ids: sessions.into_iter().collect(),
-    }
-}
-
-pub(super) fn permissions(said: Option<v1::Permissions>) -> Result<Option<SessionPermissions>, Error> {
-    said.map(convert::session_permissions).transpose()
-}
-
-fn status_filter(number: i32) -> Result<Option<SessionStatus>, Error> {
-    match v1::SessionStatus::try_from(number) {
-        Ok(v1::SessionStatus::Unspecified) => Ok(None),
-        Ok(v1::SessionStatus::Open) => Ok(Some(SessionStatus::Open)),
-        Ok(v1::SessionStatus::Closed) => Ok(Some(SessionStatus::Closed)),
-        Err(_) => Err(Error::invalid("status", "expected open or closed")),
-    }
-}
+use super::Api;
 
 #[async_trait]
 impl SessionService for Api {
@@ -41,76 +10,28 @@ impl SessionService for Api {
         &self,
         request: Request<v1::CreateSessionRequest>,
     ) -> Result<Response<v1::CreateSessionResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Write, |caller, body| async move {
-                let spec = SessionSpec {
-                    name: body.name,
-                    title: body.title,
-                    workspace: body.workspace,
-                    pool: body.pool,
-                    parent: body.parent,
-                    execution: convert::execution_choice(body.execution)?,
-                    agent: body.agent,
-                    model: body.model,
-                    permissions: permissions(body.permissions)?.unwrap_or_default(),
-                    budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
-                };
-                let session = self.app.create_session(&caller, spec).await?;
-                Ok(v1::CreateSessionResponse { session: Some(session.into()) })
-            })
-            .await
+        self.gate.answer(request, Scope::Write, |caller, body| self.calls.create_session(caller, body)).await
     }
 
     async fn get_session(
         &self,
         request: Request<v1::GetSessionRequest>,
     ) -> Result<Response<v1::GetSessionResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let session = self.app.get_session(&caller, &body.session).await?;
-                let (spent, tree_spent) = self.app.session_totals(&caller, session.id).await?;
-                let session = v1::Session {
-                    spent: Some(spent.into()),
-                    tree_spent: Some(tree_spent.into()),
-                    ..session.into()
-                };
-                Ok(v1::GetSessionResponse { session: Some(session) })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.get_session(caller, body)).await
     }
 
     async fn list_sessions(
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let page = PageRequest::parse(body.page_size, &body.page_token)?;
-                let page = self.app.list_sessions(&caller, status_filter(body.status)?, &page).await?;
-                Ok(v1::ListSessionsResponse {
-                    sessions: page.items.into_iter().map(Into::into).collect(),
-                    next_page_token: page.next.unwrap_or_default(),
-                })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.list_sessions(caller, body)).await
     }
 
     async fn update_session(
         &self,
         request: Request<v1::UpdateSessionRequest>,
     ) -> Result<Response<v1::UpdateSessionResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Write, |caller, body| async move {
-                let update = SessionUpdate {
-                    title: body.title,
-                    agent: body.agent,
-                    model: body.model,
-                    permissions: permissions(body.permissions)?,
-                };
-                let session = self.app.update_session(&caller, &body.session, update).await?;
-                Ok(v1::UpdateSessionResponse { session: Some(session.into()) })
-            })
-            .await
+        self.gate.answer(request, Scope::Write, |caller, body| self.calls.update_session(caller, body)).await
     }
 
     async fn list_child_sessions(
@@ -118,14 +39,7 @@ impl SessionService for Api {
         request: Request<v1::ListChildSessionsRequest>,
     ) -> Result<Response<v1::ListChildSessionsResponse>, Status> {
         self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let page = PageRequest::parse(body.page_size, &body.page_token)?;
-                let page = self.app.list_child_sessions(&caller, &body.session, &page).await?;
-                Ok(v1::ListChildSessionsResponse {
-                    sessions: page.items.into_iter().map(Into::into).collect(),
-                    next_page_token: page.next.unwrap_or_default(),
-                })
-            })
+            .answer(request, Scope::Read, |caller, body| self.calls.list_child_sessions(caller, body))
             .await
     }
 
@@ -133,52 +47,34 @@ impl SessionService for Api {
         &self,
         request: Request<v1::CloseSessionRequest>,
     ) -> Result<Response<v1::CloseSessionResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Write, |caller, body| async move {
-                let session = self.app.close_session(&caller, &body.session, body.cancel_runs).await?;
-                Ok(v1::CloseSessionResponse { session: Some(session.into()) })
-            })
-            .await
+        self.gate.answer(request, Scope::Write, |caller, body| self.calls.close_session(caller, body)).await
+    }
+
+    async fn delete_session(
+        &self,
+        request: Request<v1::DeleteSessionRequest>,
+    ) -> Result<Response<v1::DeleteSessionResponse>, Status> {
+        self.gate.answer(request, Scope::Write, |caller, body| self.calls.delete_session(caller, body)).await
     }
 
     async fn cancel_session(
         &self,
         request: Request<v1::CancelSessionRequest>,
     ) -> Result<Response<v1::CancelSessionResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Write, |caller, body| async move {
-                let reach = if body.tree { Reach::Tree } else { Reach::Session };
-                let runs = self.app.cancel_session(&caller, &body.session, reach, body.reason).await?;
-                Ok(cancelled(&runs))
-            })
-            .await
+        self.gate.answer(request, Scope::Write, |caller, body| self.calls.cancel_session(caller, body)).await
     }
 
     async fn list_messages(
         &self,
         request: Request<v1::ListMessagesRequest>,
     ) -> Result<Response<v1::ListMessagesResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let page = PageRequest::parse(body.page_size, &body.page_token)?;
-                let page = self.app.list_messages(&caller, &body.session, &page).await?;
-                let (messages, next_page_token) = fit(page, |message: &v1::Message| message.id.clone());
-                Ok(v1::ListMessagesResponse { messages, next_page_token })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.list_messages(caller, body)).await
     }
 
     async fn list_queue(
         &self,
         request: Request<v1::ListQueueRequest>,
     ) -> Result<Response<v1::ListQueueResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Read, |caller, body| async move {
-                let page = PageRequest::parse(body.page_size, &body.page_token)?;
-                let page = self.app.list_queue(&caller, &body.session, &page).await?;
-                let (runs, next_page_token) = fit(page, |run: &v1::Run| run.seq.to_string());
-                Ok(v1::ListQueueResponse { runs, next_page_token })
-            })
-            .await
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.list_queue(caller, body)).await
     }
 }

@@ -79,11 +79,16 @@ impl Leadership {
 
 /// Whether this process leads, as the tasks see it.
 #[derive(Clone, Debug)]
-pub(super) struct Term(watch::Receiver<Option<Instant>>);
+pub(crate) struct Term(watch::Receiver<Option<Instant>>);
 
 impl Term {
+    /// Whether this process leads at this moment.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.borrow().is_some_and(|until| Instant::now() < until)
+    }
+
     /// Returns as soon as this process leads; never, once nobody keeps the lease. Cancel-safe.
-    pub(super) async fn held(&mut self) {
+    pub(crate) async fn held(&mut self) {
         loop {
             if self.0.borrow_and_update().is_some_and(|until| Instant::now() < until) {
                 return;

@@ -1,6 +1,7 @@
 //! The tasks against a real SQLite store, the in-process transport, and a real nats-server where that matters.
 
 mod cooperating;
+mod delivering;
 mod lab;
 mod leading;
 mod orphans;

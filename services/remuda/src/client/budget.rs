@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     budget_args::{cost, tokens},
     exit::Exit,
-    spending,
+    json, spending,
 };
 use crate::output::{Output, Style, counted, one_line};
 
@@ -115,8 +115,8 @@ async fn account(of: String, client: &Client) -> Result<Account> {
 fn show(account: &Account, resumed: &[String], output: Output) -> Result<Exit> {
     let Account { id, budget, spent, .. } = account;
     if output.json {
-        let mut document = json!({ "id": id, "budget": spending::budget_json(budget.as_ref()) });
-        document["tree_spent"] = spending::total_json(spent.as_ref());
+        let mut document = json!({ "id": id, "budget": budget.as_ref().map(json::budget) });
+        document["tree_spent"] = spent.as_ref().map(json::total).into();
         if !resumed.is_empty() {
             document["resumed_run_ids"] = json!(resumed);
         }

@@ -79,7 +79,9 @@ impl From<&Error> for Exit {
             | Code::AgentNotFound
             | Code::ModelNotFound
             | Code::TaskNotFound
-            | Code::ApprovalNotFound => Self::NotFound,
+            | Code::ApprovalNotFound
+            | Code::WebhookNotFound
+            | Code::DeadLetterNotFound => Self::NotFound,
             Code::Unauthenticated
             | Code::PermissionDenied
             | Code::PathNotAllowed
@@ -105,6 +107,8 @@ impl From<&Error> for Exit {
             | Code::ApprovalDecided
             | Code::ApprovalExpired
             | Code::ApprovalChanged
+            | Code::WebhookLimit
+            | Code::WebhookDisabled
             | Code::ModelUnpriced => Self::Conflict,
             Code::Cancelled => Self::RunCancelled,
             Code::RunTimedOut | Code::ToolTimedOut => Self::RunTimedOut,

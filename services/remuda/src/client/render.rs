@@ -18,10 +18,10 @@ const STEP: &str = "▸";
 pub(super) fn state_style(state: &str) -> Option<Style> {
     match state {
         "completed" | "active" | "open" | "approved" => Some(Style::Good),
-        "failed" | "timed_out" | "gone" | "denied" => Some(Style::Bad),
+        "failed" | "timed_out" | "gone" | "denied" | "disabled" => Some(Style::Bad),
         "cancelled" | "interrupted" | "parked" | "draining" | "pending" => Some(Style::Warn),
         "running" | "executing" => Some(Style::Accent),
-        "queued" | "skipped" | "closed" | "expired" | "withdrawn" => Some(Style::Dim),
+        "queued" | "skipped" | "closed" | "expired" | "withdrawn" | "ended" => Some(Style::Dim),
         _ => None,
     }
 }
@@ -181,6 +181,12 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
         "run.stopped" => format!("{dot} stopped: no process is left"),
         "tool.started" => format!("{step} {} started", sink.paint(Style::Bold, &text("tool"))),
         "tool.completed" | "tool.failed" => outcome_line(sink, &data),
+        "sandbox.ready" => {
+            let words =
+                format!("in the {} sandbox {}, image {}", text("backend"), text("sandbox_id"), text("image"));
+            format!("{step} {}", words.trim_end())
+        }
+        "hook.notice" => format!("{dot} {}", with(&format!("hook {}", text("hook")), text("message"))),
         "model.started" => {
             format!("{step} {} asks {}", sink.paint(Style::Bold, &text("agent")), text("model"))
         }

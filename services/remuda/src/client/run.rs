@@ -9,14 +9,19 @@ mod prompt;
 mod submit;
 
 use futures::StreamExt as _;
-use remuda_client::{Client, Target, terminal_state};
+use remuda_client::{Client, Followed, Following, Target, terminal_state};
 use remuda_config::Config;
 use remuda_domain::{Error, error::Result};
 use remuda_proto::v1;
 
 pub(super) use self::args::{EXAMPLES, RunArgs};
 
-use super::{exit::Exit, json, render, watch::shell_word};
+use super::{
+    exit::Exit,
+    json, render,
+    talk::{Printed, painted},
+    watch::shell_word,
+};
 use crate::output::{Interrupted, Output, Progress, Style, one_line, sanitize};
 
 /// How a run is seen through.
@@ -90,11 +95,14 @@ fn leave(run_id: &str, output: Output) {
 
 /// Shows the events of a run and then fetches it. `None` after Ctrl-C.
 async fn follow_to_end(run_id: &str, after: i64, client: &Client, output: Output) -> Result<Option<v1::Run>> {
-    let mut events = client.follow(Target::Run(run_id.to_owned()), after);
-    let mut progress = Progress::new(&output, "following the run");
+    let following = Following { after_cursor: after, deltas: true, tree: false };
+    let mut followed = client.follow_by(Target::Run(run_id.to_owned()), following);
+    let (mut printed, mut progress) = (Printed::default(), Progress::new(&output, "following the run"));
     loop {
-        match progress.during(events.next()).await {
-            Ok(Some(event)) => show(&event?, output),
+        match progress.during(followed.next()).await {
+            Ok(Some(Ok(Followed::Event(event)))) => show(&event, &mut printed, output),
+            Ok(Some(Ok(Followed::Delta(delta)))) => show_live(&delta, &mut printed, output),
+            Ok(Some(Err(error))) => return Err(error),
             Ok(None) => break,
             Err(Interrupted) => return Ok(None),
         }
@@ -102,7 +110,20 @@ async fn follow_to_end(run_id: &str, after: i64, client: &Client, output: Output
     progress.during(client.wait_until_finished(run_id)).await.transpose_error()
 }
 
-fn show(event: &v1::Event, output: Output) {
+/// Prints what a command prints, as far as its lines are complete.
+fn show_live(delta: &v1::Delta, printed: &mut Printed, output: Output) {
+    if output.json {
+        return output.json_line(&json::delta(delta));
+    }
+    for line in printed.hear(delta) {
+        match line {
+            (None, text) => output.out.line(&text),
+            line => output.err.line(&painted(output.err, &line)),
+        }
+    }
+}
+
+fn show(event: &v1::Event, printed: &mut Printed, output: Output) {
     if output.json {
         return output.json_line(&json::event(event));
     }
@@ -112,7 +133,7 @@ fn show(event: &v1::Event, output: Output) {
     }
     output.err.line(&render::event_line(output.err, event));
     if event.r#type.starts_with("tool.") {
-        print_output(&json::embedded(&event.data), output);
+        print_output(&printed.rest(&json::embedded(&event.data)), output);
     }
 }
 

@@ -36,6 +36,7 @@ Examples:
   remuda sessions create reviewer --parent s1
   remuda sessions cancel s1 --tree     stop what s1 and the sessions below it wait for and execute
   remuda sessions close s1 --cancel-runs
+  remuda sessions delete s1            with the sessions below it, their runs, messages and events
 
 Wherever a session is named, its name and its id (ses_…) both work.";
 
@@ -85,6 +86,14 @@ pub(crate) enum SessionsCommand {
         #[arg(value_name = "SESSION")]
         session: String,
         /// Also cancel the runs that wait or execute.
+        #[arg(long)]
+        cancel_runs: bool,
+    },
+    /// Delete a session, the sessions below it and everything that hangs on them. Files in the workspace stay.
+    Delete {
+        #[arg(value_name = "SESSION")]
+        session: String,
+        /// Cancel the runs that wait or execute first; without this they must have ended.
         #[arg(long)]
         cancel_runs: bool,
     },
@@ -184,13 +193,32 @@ pub(super) async fn execute(command: SessionsCommand, client: &Client, output: O
             let request = v1::CloseSessionRequest { session, cancel_runs };
             one(client.close_session(request).await?.session, output)
         }
+        SessionsCommand::Delete { session, cancel_runs } => {
+            let request = v1::DeleteSessionRequest { session, cancel_runs };
+            let deleted = client.delete_session(request).await?.session_ids;
+            if output.json {
+                output.json_line(&serde_json::json!({ "deleted_session_ids": deleted }));
+            } else {
+                deleted
+                    .iter()
+                    .for_each(|session| output.out.line(&format!("{}  deleted", one_line(session))));
+            }
+            Ok(Exit::Ok)
+        }
         SessionsCommand::Cancel { session, tree, reason } => {
             let request = v1::CancelSessionRequest { session, tree, reason };
             cancelled(&client.cancel_session(request).await?, output)
         }
         SessionsCommand::Set { session, title, agent, model, permissions, clear_rules } => {
             let permissions = changed(&session, permissions, clear_rules, client).await?;
-            let request = v1::UpdateSessionRequest { session, title, agent, model, permissions };
+            let request = v1::UpdateSessionRequest {
+                session,
+                title,
+                agent,
+                model,
+                permissions,
+                if_revision: Vec::new(),
+            };
             one(client.update_session(request).await?.session, output)
         }
         SessionsCommand::Tree { session } => tree::tree(session, client, output).await,

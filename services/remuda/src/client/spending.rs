@@ -2,7 +2,6 @@
 
 use remuda_domain::money::dollars;
 use remuda_proto::v1;
-use serde_json::{Value, json};
 
 use crate::output::count;
 
@@ -54,30 +53,6 @@ pub(super) fn budget_words(budget: Option<&v1::Budget>) -> String {
         parts.push(format!("{}{held} of {}", dollars(budget.spent_micros), dollars(micros)));
     }
     if parts.is_empty() { "no limit".to_owned() } else { parts.join(", ") }
-}
-
-pub(super) fn total_json(total: Option<&v1::Total>) -> Value {
-    let Some(total) = total else { return Value::Null };
-    let usage = total.usage.unwrap_or_default();
-    json!({
-        "model_calls": total.model_calls,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cached_input_tokens": usage.cached_input_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-        "cost_micros": total.micros,
-    })
-}
-
-pub(super) fn budget_json(budget: Option<&v1::Budget>) -> Value {
-    let Some(budget) = budget else { return Value::Null };
-    let limit = budget.limit.unwrap_or_default();
-    json!({
-        "limit": { "tokens": limit.tokens, "micros": limit.micros },
-        "spent": { "tokens": budget.spent_tokens, "micros": budget.spent_micros },
-        "reserved": { "tokens": budget.reserved_tokens, "micros": budget.reserved_micros },
-    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 mod speech;
 
+use std::collections::HashSet;
+
 use futures::StreamExt as _;
 use remuda_client::{Client, Followed, Following, Target, terminal_state};
 use remuda_domain::{Error, RunId, SessionId, error::Result};
@@ -11,7 +13,7 @@ use self::speech::Speech;
 use super::{
     exit::Exit,
     json, render,
-    talk::{Helpers, Line, message_lines, news, painted},
+    talk::{Helpers, Line, Printed, message_lines, news, painted},
 };
 use crate::output::{Interrupted, Output, Progress, Style};
 
@@ -19,7 +21,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   remuda watch s1                    everything that happened and happens in the session s1
   remuda watch s1 --after 120        only what came after the event with cursor 120
-  remuda watch s1 --deltas           also what agents say while they say it
+  remuda watch s1 --deltas           also what agents say, and commands print, while they do
   remuda watch run_01k9…             one run; ends with it, and with its exit code
   remuda watch s1 --alone            without the sessions below it
   remuda watch s1 --json | jq .type  one JSON document per event";
@@ -36,7 +38,8 @@ pub(crate) struct WatchArgs {
     /// Skip the events up to this cursor.
     #[arg(long, value_name = "CURSOR", default_value_t = 0)]
     after: i64,
-    /// Also show what agents say line by line, before they have said it all. Lines may be missing; the whole follows.
+    /// Also show what agents say and what commands print line by line, before that is complete. Lines may be missing; the whole
+    /// follows.
     #[arg(long)]
     deltas: bool,
     /// Leave out what happens in the sessions below, where other agents work for this one.
@@ -91,8 +94,8 @@ pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> R
     let watched = Watched::of(&target, args.alone, client).await?;
     let following = Following { after_cursor: cursor, deltas: args.deltas, tree: !args.alone };
     let mut followed = client.follow_by(target, following);
-    let mut helpers = Helpers::default();
-    let (mut speech, mut progress) = (Speech::default(), Progress::new(&output, "watching"));
+    let mut heard = Heard::default();
+    let mut progress = Progress::new(&output, "watching");
     loop {
         let next = match progress.during(followed.next()).await {
             Ok(Some(next)) => next?,
@@ -106,19 +109,40 @@ pub(super) async fn watch(args: WatchArgs, client: &Client, output: Output) -> R
         let event = match next {
             Followed::Event(event) => event,
             Followed::Delta(delta) => {
-                say(&delta, &mut speech, output);
+                say(&delta, &mut heard, output);
                 continue;
             }
         };
         if !watched.has(&event) {
-            show_below(&event, &mut helpers, output);
+            show_below(&event, &mut heard.helpers, output);
             continue;
         }
         cursor = event.cursor;
+        heard.note(&event);
         if let Some(state) = terminal_state(&event).filter(|_| single) {
             exit = Exit::of_state(state);
         }
-        show(&event, &mut helpers, output);
+        show(&event, &mut heard, output);
+    }
+}
+
+/// What is known of what goes on.
+#[derive(Default)]
+struct Heard {
+    helpers: Helpers,
+    speech: Speech,
+    printed: Printed,
+    /// Runs at work that are watched themselves. Of those below only results are shown.
+    runs: HashSet<String>,
+}
+
+impl Heard {
+    fn note(&mut self, event: &v1::Event) {
+        if terminal_state(event).is_some() {
+            self.runs.remove(&event.run_id);
+        } else if !self.runs.contains(&event.run_id) {
+            self.runs.insert(event.run_id.clone());
+        }
     }
 }
 
@@ -140,23 +164,31 @@ fn tell(event: &v1::Event, lines: &[Line], output: Output) {
     }
 }
 
-fn say(delta: &v1::Delta, speech: &mut Speech, output: Output) {
+fn say(delta: &v1::Delta, heard: &mut Heard, output: Output) {
     if output.json {
         return output.json_line(&json::delta(delta));
     }
     let sink = output.out;
-    for line in speech.hear(delta) {
+    if !delta.call_id.is_empty() {
+        if heard.runs.contains(&delta.run_id) {
+            for line in heard.printed.hear(delta) {
+                sink.line(&format!("{:INDENT$}{}", "", painted(sink, &line)));
+            }
+        }
+        return;
+    }
+    for line in heard.speech.hear(delta) {
         sink.line(&format!("{:INDENT$}{}", "", sink.paint(Style::Dim, &format!("… {line}"))));
     }
 }
 
 /// Prints an event with what its tool printed or its agent said, indented: text of others cannot pass for a line of ours.
-fn show(event: &v1::Event, helpers: &mut Helpers, output: Output) {
+fn show(event: &v1::Event, heard: &mut Heard, output: Output) {
     if output.json {
         return output.json_line(&json::event(event));
     }
     let data = json::embedded(&event.data);
-    if let Some(told) = helpers.about(event, &data) {
+    if let Some(told) = heard.helpers.about(event, &data) {
         return tell(event, &told.lines, output);
     }
     if let Some(news) = news(event, &data, &event.run_id) {
@@ -169,7 +201,7 @@ fn show(event: &v1::Event, helpers: &mut Helpers, output: Output) {
         message_lines(sink, &data["parts"]).iter().for_each(|line| beneath(line));
     }
     if event.r#type.starts_with("tool.") {
-        let printed = render::printed(&data["output"]);
+        let printed = render::printed(&heard.printed.rest(&data)["output"]);
         printed.out.lines().for_each(beneath);
         printed.err.lines().for_each(|line| beneath(&sink.paint(Style::Warn, line)));
     }

@@ -34,6 +34,9 @@ async fn only_a_good_key_gets_in() {
     let reader = nobody.with_key(&reader);
     assert_eq!(reader.run(&list).await.code, 0);
     assert_eq!(reader.run(&["run", "--tool", "noop", "--json"]).await.error().0, "permission_denied");
+    assert_eq!(reader.run(&["webhooks", "list", "--json"]).await.code, 0);
+    let hook = ["webhooks", "create", "https://93.184.215.14/", "--session", "s1", "--json"];
+    assert_eq!(reader.run(&hook).await.error().0, "permission_denied");
 
     let keys = services.run(&["keys", "list", "--tenant", "acme", "--json"]).await;
     assert_eq!(keys.documents().len(), 3);
@@ -83,6 +86,7 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     same!(get_session, GetSessionRequest, session, "secret", "nothing");
     same!(update_session, UpdateSessionRequest, session, session, no_session, title: Some("mine".to_owned()));
     same!(close_session, CloseSessionRequest, session, session, no_session, cancel_runs: true);
+    same!(delete_session, DeleteSessionRequest, session, session, no_session, cancel_runs: true);
     same!(cancel_session, CancelSessionRequest, session, session, no_session, tree: true);
     same!(create_session, CreateSessionRequest, parent, session, no_session);
     same!(create_session, CreateSessionRequest, parent, "secret", "nothing");
@@ -105,6 +109,24 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     same!(list_steps, ListStepsRequest, run_id, run, no_run);
     same!(cancel_run, CancelRunRequest, run_id, run, no_run);
     same!(explain_run, ExplainRunRequest, run_id, run, no_run);
+    let request = v1::CreateWebhookRequest {
+        session: session.clone(),
+        url: "https://93.184.215.14/".into(),
+        ..Default::default()
+    };
+    let webhook = owner.create_webhook(request).await.unwrap().webhook.unwrap().id;
+    let no_webhook = remuda_domain::WebhookId::new().to_string();
+    let url = || "https://93.184.215.14/".to_owned();
+    same!(create_webhook, CreateWebhookRequest, session, session, no_session, url: url());
+    same!(create_webhook, CreateWebhookRequest, run_id, run, no_run, url: url());
+    same!(list_webhooks, ListWebhooksRequest, session, session, no_session);
+    same!(get_webhook, GetWebhookRequest, webhook_id, webhook, no_webhook);
+    same!(enable_webhook, EnableWebhookRequest, webhook_id, webhook, no_webhook);
+    same!(rotate_webhook_secret, RotateWebhookSecretRequest, webhook_id, webhook, no_webhook);
+    same!(test_webhook, TestWebhookRequest, webhook_id, webhook, no_webhook);
+    same!(list_dead_letters, ListDeadLettersRequest, webhook_id, webhook, no_webhook);
+    same!(redeliver, RedeliverRequest, webhook_id, webhook, no_webhook);
+    same!(delete_webhook, DeleteWebhookRequest, webhook_id, webhook, no_webhook);
     let tools = v1::ToolsInput { calls: vec![noop(0)], ..Default::default() };
     let tools = || Some(v1::submit_run_request::Input::Tools(tools.clone()));
     same!(submit, SubmitRunRequest, session, session, no_session, input: tools());
@@ -118,6 +140,8 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
 
     assert!(rival_cli.json(&["sessions", "list"]).await.is_empty());
     assert!(rival_cli.json(&["runs", "list"]).await.is_empty());
+    assert!(rival_cli.json(&["webhooks", "list"]).await.is_empty());
+    assert_eq!(cluster.cli.one(&["webhooks", "show", &webhook]).await["state"], "active");
     // A name is the tenant's own: the rival's session of that name is another one.
     let mine = rival_cli.one(&["run", "--session", "secret", "--tool", "noop"]).await;
     assert_ne!(mine["session_id"], session.as_str());

@@ -122,7 +122,7 @@ async fn an_agent_mends_a_program_on_a_cluster() {
     assert_eq!(boxed, local);
     // What is said comes piece by piece, through NATS and the stream service.
     let followed = cluster.cli.json(&["run", "And now?", "--session", "local", "--follow"]).await;
-    let pieces = followed.iter().filter(|it| it["type"] == "delta" && it["kind"] == "text");
+    let pieces = followed.iter().filter(|it| it["type"] == "message.delta" && it["kind"] == "text");
     let said: String = pieces.filter_map(|piece| piece["text"].as_str()).collect();
     assert!(!said.is_empty(), "{followed:?}");
 }

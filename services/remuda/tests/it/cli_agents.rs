@@ -144,7 +144,7 @@ async fn scripts_get_documents() {
         .collect();
     let text = |message: &Value| message["parts"][0]["text"].as_str().unwrap().to_owned();
     assert_eq!(run["answer"], text(answers[1]));
-    let heard: Vec<&Value> = events.iter().filter(|line| line["type"] == "delta").collect();
+    let heard: Vec<&Value> = events.iter().filter(|line| line["type"] == "message.delta").collect();
     assert!(
         heard.iter().any(|piece| piece["message_id"] == answers[1]["message"]),
         "nothing was heard before it was said"

@@ -75,6 +75,10 @@ impl Process {
         self.child.signal(signal).unwrap();
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
     /// SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();

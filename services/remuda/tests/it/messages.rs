@@ -246,6 +246,7 @@ async fn a_message_waits_in_line_as_it_was_sent() {
             agent: agent.map(str::to_owned),
             model: model.map(str::to_owned),
             permissions: None,
+            if_revision: Vec::new(),
         })
     };
     refused("late", update(None, Some("large")).await, (Code::SessionModelLocked, "model"));

@@ -130,7 +130,7 @@ async fn background_tasks_show_what_they_did() {
     let dev = dev.crash_and_restart().await;
     let all = || async {
         let tasks = dev.cli.json(&["tasks"]).await;
-        (tasks.len() == 9).then_some(tasks)
+        (tasks.len() == 10).then_some(tasks)
     };
     let tasks = wait_for("every task to have run", PATIENCE, all).await;
     let names: Vec<&str> = tasks.iter().filter_map(|task| task["name"].as_str()).collect();
@@ -145,6 +145,7 @@ async fn background_tasks_show_what_they_did() {
             "resume_ready",
             "stop_orphans",
             "take_back",
+            "trim_events",
             "wake_sessions"
         ]
     );

@@ -6,7 +6,10 @@ use remuda_domain::{SandboxId, WorkerId};
 use remuda_testkit::{BusyboxImage, wait_for};
 use serde_json::Value;
 
-use crate::harness::{Cli, Dev, Done, PATIENCE};
+use crate::{
+    harness::{Cli, Dev, Done, PATIENCE},
+    live_output::printed,
+};
 
 /// Within which nothing of a killed worker may be left.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
@@ -84,6 +87,14 @@ async fn a_session_executes_in_a_container_of_its_own() {
     assert_eq!((&listed["id"], &listed["state"]), (&place["sandbox_id"], &Value::from("active")));
     assert_eq!(listed["worker_alive"], true);
 
+    // Each run says once where it is executed, with its first result at the latest.
+    let events = follow(cli, first["id"].as_str().unwrap()).await;
+    let ready: Vec<&Value> = events.iter().filter(|event| event["type"] == "sandbox.ready").collect();
+    assert_eq!((ready.len(), &ready[0]["data"]), (1, place), "{events:?}");
+    let position = |name: &str| events.iter().position(|event| event["type"] == name).unwrap();
+    assert!(position("tool.started") < position("sandbox.ready"));
+    assert!(position("sandbox.ready") < position("tool.completed"));
+
     // The choice is part of the session.
     let elsewhere =
         cli.run(&["run", "--session", "s1", "--backend", "local", "--tool", "noop", "--json"]).await;
@@ -91,6 +102,32 @@ async fn a_session_executes_in_a_container_of_its_own() {
     drop(dev);
     wait_for("the container to go with its worker", GONE_WITHIN, async || engine.containers().is_empty())
         .await;
+}
+
+/// What a command prints in a container is seen while it runs, and so is where it runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_watched_live() {
+    let engine = Engine::new("live");
+    let dev = engine.dev(&[]).await;
+    let command = "command=echo first; until test -e go; do sleep 0.05; done; printf last";
+    let arguments = ["run", "--backend", "docker", "--image", engine.image(), "--session", "s1"];
+    let bash = ["--tool", "Bash", "--arg", command, "--follow", "--json"];
+    let mut live = dev.cli.start(&[&arguments[..], &bash].concat());
+    wait_for("the place and the first words", PATIENCE, || {
+        let lines = live.documents();
+        let is_placed = lines.iter().any(|line| line["type"] == "sandbox.ready");
+        std::future::ready(is_placed && printed(&lines, "stdout") == "first\n")
+    })
+    .await;
+    assert!(!live.stdout().contains("tool.completed"));
+    fs::write(dev.directory.path().join("data/workspaces/default/go"), "").unwrap();
+    assert_eq!(live.exit_code().await, 0, "{}", live.stderr());
+    assert_eq!(printed(&live.documents(), "stdout"), "first\nlast");
+}
+
+/// All events of a run that has ended.
+async fn follow(cli: &Cli, run: &str) -> Vec<Value> {
+    cli.json(&["watch", run]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,23 +3,31 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Event, EventBody, MessageId, Pool, RunId, RunInput, RunState, SessionId, TenantId, Timestamp, ToolCallId,
-    WorkerId, WorkspaceId,
-    event::{Delta, DeltaKind, NewEvent},
+    Cursor, Event, EventBody, MessageId, Pool, RunId, RunInput, RunState, SessionId, TenantId, Timestamp,
+    ToolCallId, WorkerId, WorkspaceId,
+    event::{Delta, DeltaKind, DeltaOf, NewEvent},
     execution::ExecutionChoice,
     message::{Part, Role},
     permission::SessionPermissions,
     run::{IfBusy, MessageInput, RunEnd},
     worker::Registration,
 };
+use remuda_grpc::Standing;
 use remuda_store::{Claim, Commit, Finish, Grant, NewRun, NewSession, Options, Store, Then};
-use remuda_transport::{Memory, Transport as _};
+use remuda_transport::Transport;
+use sqlx::Connection as _;
 use tempfile::TempDir;
 use tokio::{sync::Semaphore, time::timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Reader, Said, Wish};
-use crate::tree::Source;
+use self::counted::Counted;
+use super::{Reader, Said, Stay, Wish};
+use crate::{
+    hub::{Hub, HubOptions},
+    source::Source,
+};
+
+mod counted;
 
 /// A test that waits this long has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,12 +35,12 @@ pub(super) const NEVER: Duration = Duration::from_secs(3600);
 
 pub(super) struct Lab {
     pub store: Arc<dyn Store>,
-    pub transport: Memory,
+    pub transport: Arc<Counted>,
     pub tenant: TenantId,
     workspace: WorkspaceId,
-    worker: WorkerId,
+    pub worker: WorkerId,
     pub root: Place,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 /// A session whose worker executes a run.
@@ -77,8 +85,15 @@ impl Lab {
         store.register_worker(&worker, NEVER).await.unwrap();
         let root = make(&store, tenant, (workspace, worker.id), None).await;
         let worker = worker.id;
-        let transport = Memory::new();
-        Self { store, transport, tenant, workspace, worker, root, _directory: directory }
+        let transport = Arc::default();
+        Self { store, transport, tenant, workspace, worker, root, directory }
+    }
+
+    /// Executes a statement behind the store's back.
+    pub(super) async fn execute(&self, sql: &'static str) {
+        let url = format!("sqlite:{}", self.directory.path().join("remuda.db").display());
+        let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        sqlx::query(sql).execute(&mut connection).await.unwrap();
     }
 
     /// A session below another one.
@@ -102,20 +117,48 @@ impl Lab {
         Wish { session: self.root.session, run, after: 0, deltas, tree: None }
     }
 
-    pub(super) async fn reader(&self, wish: Wish, catch_up: Duration) -> Reader {
-        let source = Source {
-            store: Arc::clone(&self.store),
-            transport: Arc::new(self.transport.clone()),
-            tenant: self.tenant,
-            pace: (10, catch_up),
-        };
-        let seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        Reader::open(source, wish, CancellationToken::new(), seat).await.unwrap()
+    /// A process that streams.
+    pub(super) fn hub(&self, catch_up: Duration) -> Hub {
+        let (linger, farewell) = (Duration::from_millis(50), Duration::from_secs(1));
+        let options = HubOptions { replay_batch: 10, catch_up, linger, farewell };
+        let (store, transport) = (Arc::clone(&self.store), Arc::clone(&self.transport));
+        Hub::start(store, transport, options, &TaskTracker::new(), CancellationToken::new())
     }
 
+    pub(super) async fn open(&self, hub: &Hub, wish: Wish) -> remuda_domain::Result<Reader> {
+        self.open_for(hub, wish, Standing::default()).await
+    }
+
+    pub(super) async fn open_for(
+        &self,
+        hub: &Hub,
+        wish: Wish,
+        standing: Standing,
+    ) -> remuda_domain::Result<Reader> {
+        let source = Source { hub: hub.clone(), tenant: self.tenant };
+        let _seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (stop, farewell) = (CancellationToken::new(), Duration::ZERO);
+        Reader::open(source, wish, Stay { _seat, stop, farewell, standing }).await
+    }
+
+    /// A reader in a process of its own.
+    pub(super) async fn reader(&self, wish: Wish, catch_up: Duration) -> Reader {
+        self.open(&self.hub(catch_up), wish).await.unwrap()
+    }
+
+    /// Seven bytes of a message.
     pub(super) fn delta(&self, message: MessageId, offset: u64) -> Delta {
-        let text = format!("piece {offset}");
-        Delta { run: self.root.run(), message, kind: DeltaKind::Text, offset, text }
+        self.piece(message, offset, &format!("piece {}", offset % 10))
+    }
+
+    pub(super) fn piece(&self, message: MessageId, offset: u64, text: &str) -> Delta {
+        Delta {
+            run: self.root.run(),
+            of: DeltaOf::Message(message),
+            kind: DeltaKind::Text,
+            offset,
+            text: text.to_owned(),
+        }
     }
 
     pub(super) async fn say(&self, deltas: &[Delta]) {
@@ -215,6 +258,29 @@ pub(super) async fn catch_up(reader: &mut Reader) {
     // Nothing more comes: the reader has looked, and waits.
     assert!(timeout(Duration::from_millis(50), reader.next()).await.is_err());
     assert!(!reader.root.is_busy());
+}
+
+/// The pieces that are said next.
+pub(super) async fn pieces(reader: &mut Reader) -> Vec<Delta> {
+    match next(reader).await {
+        Said::Deltas(deltas) => deltas.iter().map(|delta| Delta::clone(delta)).collect(),
+        Said::Events(events) => panic!("{events:?}"),
+    }
+}
+
+/// The cursors of the next events.
+pub(super) async fn cursors(reader: &mut Reader) -> Vec<Cursor> {
+    match next(reader).await {
+        Said::Events(events) => events.iter().map(|event| event.cursor).collect(),
+        Said::Deltas(deltas) => panic!("{deltas:?}"),
+    }
+}
+
+/// How a stream ends that was told nothing more.
+pub(super) async fn refusal(reader: &mut Reader) -> remuda_domain::Error {
+    let error = timeout(PATIENCE, reader.next()).await.unwrap().unwrap().unwrap_err();
+    assert!(reader.next().await.is_none());
+    error
 }
 
 pub(super) fn names(said: Said) -> Vec<&'static str> {

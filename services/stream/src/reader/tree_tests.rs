@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::{
     Reader, Said, Wish,
-    lab::{Lab, NEVER, PATIENCE, Place, next},
+    lab::{Lab, NEVER, PATIENCE, Place, next, pieces},
 };
 
 type Cursors = HashMap<SessionId, Cursor>;
@@ -213,7 +213,7 @@ async fn pieces_come_from_below_too() {
     // Nobody listens before the helper's events were read, and then only to the helper's run.
     assert!(timeout(Duration::from_millis(50), reader.next()).await.is_err());
     lab.transport.publish_deltas(lab.tenant, helper.session, &[other, wanted.clone()]).await;
-    assert_eq!(next(&mut reader).await, Said::Deltas(vec![wanted]));
+    assert_eq!(pieces(&mut reader).await, [wanted]);
 }
 
 #[tokio::test]

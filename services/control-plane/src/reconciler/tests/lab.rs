@@ -29,7 +29,10 @@ use tempfile::TempDir;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::super::{Reconciler, ReconcilerOptions};
-use crate::app::{App, AppOptions};
+use crate::{
+    WebhookOptions,
+    app::{App, AppOptions},
+};
 
 /// A test that waits this long has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -62,19 +65,29 @@ impl Lab {
         let workspace = store.find_workspace(tenant, "default").await.unwrap().unwrap().id;
         let transport = Arc::new(Watched::new(transport));
         let tasks = TaskTracker::new();
-        let app = app(&store, &transport, &tasks);
+        let app = app(&store, &transport, &tasks, WebhookOptions::default());
         let stop = CancellationToken::new();
         Self { store, transport, app, tenant, workspace, tasks, stop, _directory: directory }
     }
 
     /// Another control plane on the same store and transport.
     pub(super) fn other_app(&self) -> App {
-        app(&self.store, &self.transport, &self.tasks)
+        self.delivering_app(WebhookOptions::default())
+    }
+
+    /// The same, with rules for webhooks.
+    pub(super) fn delivering_app(&self, webhooks: WebhookOptions) -> App {
+        app(&self.store, &self.transport, &self.tasks, webhooks)
     }
 
     /// Starts a reconciler that the lab's own `stop` ends, too.
     pub(super) fn start(&self, app: &App, interval: Duration) -> CancellationToken {
-        let options = ReconcilerOptions { host: "lab".to_owned(), interval, lease: interval * 4 };
+        let options = ReconcilerOptions {
+            host: "lab".to_owned(),
+            interval,
+            lease: interval * 4,
+            events_kept: Duration::ZERO,
+        };
         let stop = self.stop.child_token();
         self.tasks.spawn(Reconciler::new(app, options).run(stop.clone()));
         stop
@@ -185,13 +198,19 @@ impl Lab {
     }
 }
 
-fn app(store: &Arc<dyn Store>, transport: &Arc<Watched>, tasks: &TaskTracker) -> App {
+fn app(
+    store: &Arc<dyn Store>,
+    transport: &Arc<Watched>,
+    tasks: &TaskTracker,
+    webhooks: WebhookOptions,
+) -> App {
     let options = AppOptions {
         store: Arc::clone(store),
         transport: Arc::clone(transport) as Arc<dyn Transport>,
         tools: BTreeSet::from(["noop".to_owned()]),
         check_call: Arc::new(|_| Ok(())),
         policies: Arc::default(),
+        webhooks,
     };
     App::new(options, tasks.clone())
 }

@@ -75,7 +75,7 @@ struct Conversation<'a> {
 
 /// What comes next.
 enum Heard {
-    More(Followed),
+    More(Box<Followed>),
     Reply(io::Result<Reply>),
     End(Box<v1::Run>),
 }
@@ -111,14 +111,14 @@ impl<'a> Conversation<'a> {
                 tokio::select! {
                     biased;
                     followed = heard.next() => match followed {
-                        Some(followed) => followed.map(Heard::More),
+                        Some(followed) => followed.map(|more| Heard::More(Box::new(more))),
                         None => end(run_id, client).await,
                     },
                     reply = reply => Ok(Heard::Reply(reply)),
                 }
             };
             match self.progress.during(next).await {
-                Ok(Ok(Heard::More(followed))) => self.show(followed),
+                Ok(Ok(Heard::More(followed))) => self.show(*followed),
                 Ok(Ok(Heard::Reply(reply))) => self.replied(reply).await,
                 Ok(Ok(Heard::End(run))) => break run,
                 Ok(Err(error)) => {

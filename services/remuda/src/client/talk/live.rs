@@ -8,7 +8,9 @@ use remuda_proto::v1;
 use serde_json::Value;
 
 use self::utterance::Utterance;
-use super::{Helpers, Length, Line, headline, news, result_lines};
+use super::{
+    Helpers, Length, Line, Printed, call::shorten, headline, news, result::LINE_CHARS, result_lines,
+};
 use crate::{
     client::json,
     output::{one_line, sanitize},
@@ -40,6 +42,8 @@ pub(crate) enum Piece {
         tool: String,
         detail: String,
     },
+    /// What the call that was shown last prints.
+    Printed(Vec<Line>),
     /// What came of a call; named unless it is the one that was shown last.
     Result {
         call: Option<(String, String)>,
@@ -78,6 +82,7 @@ pub(crate) struct Live {
     calls: HashMap<String, (String, String)>,
     /// The call that was shown last, if nothing was shown since.
     last_call: Option<String>,
+    printed: Printed,
     tally: Tally,
     activity: String,
     /// Its wait was told of, and so is its end.
@@ -127,7 +132,8 @@ impl Live {
             | "run.attempt_lost"
             | "run.parked"
             | "run.resumed"
-            | "run.cancel_requested" => {
+            | "run.cancel_requested"
+            | "hook.notice" => {
                 self.resumes = event.r#type == "run.parked";
                 self.last_call = None;
                 vec![Piece::Event(Box::new(event.clone()))]
@@ -159,6 +165,9 @@ impl Live {
         if delta.run_id != self.run {
             return Vec::new();
         }
+        if !delta.call_id.is_empty() {
+            return self.prints(&delta);
+        }
         match &mut self.utterance {
             Some(utterance) if utterance.message == delta.message_id => {
                 self.last_call = None;
@@ -170,6 +179,17 @@ impl Live {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// Output stands beneath its call. Of several at once each is shown with its result.
+    fn prints(&mut self, delta: &v1::Delta) -> Vec<Piece> {
+        if self.last_call.as_ref() != Some(&delta.call_id) {
+            return Vec::new();
+        }
+        let lines =
+            self.printed.hear(delta).into_iter().map(|(style, text)| (style, shorten(&text, LINE_CHARS)));
+        let lines: Vec<Line> = lines.collect();
+        if lines.is_empty() { Vec::new() } else { vec![Piece::Printed(lines)] }
     }
 
     fn waits(&mut self, activity: &str) -> Vec<Piece> {
@@ -247,7 +267,7 @@ impl Live {
         let call = self.known(id, outcome);
         self.calls.remove(id);
         let beneath = self.last_call.take().is_some_and(|last| last == id);
-        let lines = result_lines(outcome, Length::Short);
+        let lines = result_lines(&self.printed.rest(outcome), Length::Short);
         vec![Piece::Result { call: (!beneath).then_some(call), lines }]
     }
 

@@ -21,6 +21,7 @@ fn delta(message: &str, kind: &str, offset: u64, text: &str) -> v1::Delta {
         kind: kind.into(),
         offset,
         text: text.into(),
+        ..v1::Delta::default()
     }
 }
 
@@ -175,6 +176,42 @@ fn helpers_stand_between_what_the_agent_says() {
     let outcome = json!({ "id": "t1", "tool": "SubAgent", "status": "completed", "output": { "result": "fine" }, "duration_ms": 1 });
     let result = live.event(&of("root", "tool.completed", &outcome));
     assert!(matches!(&result[..], [Piece::Result { call: None, .. }]), "beneath the call: {result:?}");
+}
+
+#[test]
+fn what_a_command_prints_stands_between_its_call_and_its_result() {
+    let mut live = Live::default();
+    let started = |live: &mut Live, call: &str| {
+        live.event(&event("tool.started", &json!({ "call": call, "tool": "Bash" })))
+    };
+    let prints = |live: &mut Live, call: &str, kind: &str, offset, text: &str| {
+        live.delta(v1::Delta { call_id: call.into(), ..delta("", kind, offset, text) })
+    };
+    let ended = |live: &mut Live, call: &str, stdout: &str| {
+        let output = json!({ "exit_code": 0, "stdout": stdout, "stderr": "oops\n" });
+        let outcome =
+            json!({ "id": call, "tool": "Bash", "status": "completed", "output": output, "duration_ms": 1 });
+        live.event(&event("tool.completed", &outcome))
+    };
+    let lines = |piece: &Piece| match piece {
+        Piece::Printed(lines) | Piece::Result { lines, .. } => {
+            lines.iter().map(|(_, text)| text.clone()).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    started(&mut live, "t1");
+    assert_eq!(lines(&prints(&mut live, "t1", "stdout", 0, "one\ntw")[0]), ["one"]);
+    assert_eq!(prints(&mut live, "t1", "stdout", 6, "o"), []);
+    assert_eq!(lines(&prints(&mut live, "t1", "stderr", 0, "oops\n")[0]), ["oops"]);
+    let result = ended(&mut live, "t1", "one\ntwo\nthree\n");
+    assert!(matches!(&result[..], [Piece::Result { call: None, .. }]), "beneath the call: {result:?}");
+    assert_eq!(lines(&result[0]), ["exit code 0", "two", "three"]);
+
+    // Of two at once it could not be told whose it is.
+    started(&mut live, "t2");
+    started(&mut live, "t3");
+    assert_eq!(prints(&mut live, "t3", "stdout", 0, "three\n"), []);
+    assert_eq!(lines(&ended(&mut live, "t3", "three\n")[0]), ["exit code 0", "three", "oops"]);
 }
 
 #[test]

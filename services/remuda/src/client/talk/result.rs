@@ -21,7 +21,7 @@ pub(crate) enum Length {
 /// Lines of output, and of a diff, which says more.
 const OUTPUT_LINES: usize = 6;
 const DIFF_LINES: usize = 24;
-const LINE_CHARS: usize = 160;
+pub(super) const LINE_CHARS: usize = 160;
 /// Quicker ones need no mention.
 const NOTABLE: Duration = Duration::from_millis(500);
 

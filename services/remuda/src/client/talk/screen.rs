@@ -106,6 +106,13 @@ impl<S: Sheet> Screen<S> {
                 self.facts(&[err.paint(Style::Warn, line)]);
             }
             Piece::Call { tool, detail } => self.facts(&[call_line(err, &tool, &detail)]),
+            Piece::Printed(lines) => {
+                let shown: Vec<String> = lines
+                    .iter()
+                    .map(|line| format!("    {}", painted(err, line)).trim_end().to_owned())
+                    .collect();
+                self.facts(&shown);
+            }
             Piece::Result { call, lines } => {
                 let mut shown: Vec<String> =
                     call.iter().map(|(tool, detail)| call_line(err, tool, detail)).collect();

@@ -71,6 +71,7 @@ impl Lab {
             tools: BTreeSet::new(),
             check_call: Arc::new(|_| Ok(())),
             policies: Arc::default(),
+            webhooks: crate::WebhookOptions::default(),
         };
         let app = App::new(app, TaskTracker::new());
         let worker = WorkerId::new();

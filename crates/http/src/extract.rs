@@ -1,0 +1,202 @@
+//! Input that is read strictly: what is wrong with it is said with the field's name.
+
+use std::time::Duration;
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Path, Request, rejection::PathRejection},
+};
+use futures::StreamExt as _;
+use hyper::{
+    StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_TYPE},
+    http::request::Parts,
+};
+use remuda_domain::{Code, Error, error::Result, limits::MAX_MESSAGE_BYTES};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::refusal::Refused;
+
+/// A body that is too large and no larger than this is taken in, and thrown away.
+const DISCARDED_AT_MOST: u64 = 4 * MAX_MESSAGE_BYTES as u64;
+
+/// A JSON body.
+#[derive(Debug)]
+pub struct Input<T>(pub T);
+
+/// A JSON body that may be missing: then everything has its default.
+#[derive(Debug)]
+pub struct MaybeInput<T>(pub T);
+
+/// The parameters of a query.
+#[derive(Debug)]
+pub struct Params<T>(pub T);
+
+/// The one part of the path that is a parameter.
+#[derive(Debug)]
+pub struct Segment(pub String);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Input<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+        let json = is_json(&request);
+        let bytes = bytes(request).await?;
+        if !json? {
+            return Err(wrong_type().into());
+        }
+        Ok(Self(parse(&bytes)?))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeInput<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+        let json = is_json(&request);
+        let bytes = bytes(request).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        if !json? {
+            return Err(wrong_type().into());
+        }
+        Ok(Self(parse(&bytes)?))
+    }
+}
+
+fn wrong_type() -> Error {
+    Error::new(Code::UnsupportedMediaType, "expected application/json").at("content-type")
+}
+
+/// Fails when the header cannot be read at all.
+fn is_json(request: &Request) -> Result<bool> {
+    let Some(value) = request.headers().get(CONTENT_TYPE) else { return Ok(false) };
+    let value = value.to_str().map_err(|_| wrong_type())?;
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    Ok(essence.eq_ignore_ascii_case("application/json"))
+}
+
+async fn bytes(request: Request) -> Result<Bytes> {
+    let too_large = || {
+        Error::new(Code::TooLarge, format!("expected a body of at most {MAX_MESSAGE_BYTES} bytes")).at("body")
+    };
+    let announced =
+        request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if let Some(length) = announced.filter(|length: &u64| *length > MAX_MESSAGE_BYTES as u64) {
+        // Most clients read no answer before they have sent everything. What is far too large is refused before it is sent.
+        if length <= DISCARDED_AT_MOST {
+            let mut body = request.into_body().into_data_stream();
+            while body.next().await.is_some_and(|piece| piece.is_ok()) {}
+        }
+        return Err(too_large());
+    }
+    Bytes::from_request(request, &()).await.map_err(|rejection| {
+        if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            too_large()
+        } else {
+            Error::invalid("body", "the body could not be read to its end")
+        }
+    })
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    // The library also reads a list of values as an object's fields, in the order in which they happen to stand in our code.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Error::invalid("body", "expected a JSON object, not a list"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let field = field_of(error.path());
+        Error::invalid(field, plain(&error.into_inner()))
+    })?;
+    reader.end().map_err(|error| Error::invalid("body", plain(&error)))?;
+    Ok(read)
+}
+
+fn field_of(path: &serde_path_to_error::Path) -> String {
+    let path = path.to_string();
+    if path == "." { "body".to_owned() } else { path }
+}
+
+/// The library names types as Rust does; callers know others.
+fn plain(error: &serde_json::Error) -> String {
+    format!("expected other JSON: {error}")
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refused> {
+        let query = parts.uri.query().unwrap_or_default();
+        let reader = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
+        let read = serde_path_to_error::deserialize(reader).map_err(|error| {
+            let field = field_of(error.path());
+            let field = if field == "body" { "query".to_owned() } else { field };
+            Error::invalid(field, format!("expected another query: {}", error.inner()))
+        });
+        Ok(Self(read?))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        #[derive(Deserialize)]
+        struct One(String);
+        let unreadable = |_: PathRejection| Error::invalid("path", "expected UTF-8, percent-encoded");
+        let Path(One(segment)) = Path::from_request_parts(parts, state).await.map_err(unreadable)?;
+        Ok(Self(segment))
+    }
+}
+
+/// Reads how long someone wants to wait: `30s`, `500ms`, or `30` for seconds. Longer than `max` is `max`.
+pub fn wait_time(field: &str, text: &str, max: Duration) -> Result<Duration> {
+    let seconds = text.parse().map(Duration::from_secs).ok();
+    let time = seconds.or_else(|| humantime::parse_duration(text).ok());
+    let time = time.ok_or_else(|| Error::invalid(field, "expected a time such as 30s or 500ms"))?;
+    Ok(time.min(max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_and_without_a_unit() {
+        let read = |text| wait_time("wait", text, Duration::from_secs(60));
+        assert_eq!(read("30").unwrap(), Duration::from_secs(30));
+        assert_eq!(read("500ms").unwrap(), Duration::from_millis(500));
+        assert_eq!(read("2h").unwrap(), Duration::from_secs(60));
+        for bad in ["", "-1", "soon", "1e9", "99999999999999999999"] {
+            assert_eq!(read(bad).unwrap_err().field(), Some("wait"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_body_is_named() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Outer {
+            #[serde(rename = "inner")]
+            _inner: Inner,
+        }
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Inner {
+            #[serde(rename = "count")]
+            _count: u32,
+        }
+        let field = |text: &str| {
+            let error = parse::<Outer>(text.as_bytes()).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument);
+            error.field().map(str::to_owned).unwrap_or_default()
+        };
+        assert_eq!(field(r#"{"inner": {"count": -1}}"#), "inner.count");
+        assert_eq!(field(r#"{"inner": {"count": 1, "other": 2}}"#), "inner.other");
+        for text in ["", "[]", "[{\"count\": 1}]", "{} {}", "nonsense"] {
+            assert_eq!(field(text), "body", "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Deleting events of finished history.
+
+use std::{collections::HashSet, time::Duration};
+
+use chrono::TimeDelta;
+use remuda_domain::{Event, SessionId, Timestamp, error::Result};
+use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use uuid::Uuid;
+
+use super::{
+    dialect::{AMONG_1, Connection, id_list},
+    store::Context,
+};
+use crate::{
+    Trimmed,
+    error::{db, parse},
+    time::{DbTime, now},
+};
+
+/// Rows that are read and deleted together, and how often that is done for one session before others have their turn.
+const ROWS: i64 = 50;
+const TURNS: u32 = 10;
+
+#[derive(Debug, FromRow)]
+struct Candidate {
+    id: Uuid,
+    created_at: DbTime,
+    pending: i64,
+    oldest: Option<String>,
+}
+
+#[derive(Debug, FromRow)]
+struct Row {
+    last_cursor: i64,
+    chunk: String,
+}
+
+/// Looks at some sessions, in the order of their ids.
+pub(super) async fn trim(
+    context: &Context,
+    kept: Duration,
+    after: Option<SessionId>,
+    limit: u32,
+) -> Result<Trimmed> {
+    let mut connection = context.writer.acquire().await.map_err(db)?;
+    let kept = TimeDelta::from_std(kept).unwrap_or(TimeDelta::MAX);
+    let before = now().checked_sub_signed(kept).unwrap_or(Timestamp::MIN_UTC);
+    let candidates: Vec<Candidate> = query_as(
+        "SELECT s.id, s.created_at, s.pending, \
+         (SELECT e.chunk FROM events e WHERE e.session_id = s.id ORDER BY e.last_cursor LIMIT 1) AS oldest \
+         FROM sessions s WHERE s.id > $1 ORDER BY s.id LIMIT $2",
+    )
+    .bind(after.map_or(Uuid::nil(), SessionId::as_uuid))
+    .bind(i64::from(limit.max(1)))
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(db)?;
+    let mut trimmed = Trimmed::default();
+    // Ids are in the order of time: behind a session that is too young there are none with old events.
+    let last =
+        candidates.last().filter(|last| candidates.len() >= limit as usize && last.created_at.0 < before);
+    trimmed.next = last.map(|last| SessionId::from_uuid(last.id));
+    for candidate in &candidates {
+        let Some(oldest) = &candidate.oldest else { continue };
+        if is_older(&parse::<Vec<Event>>("event", oldest)?, before) {
+            let rows = trim_session(&mut connection, candidate, before).await?;
+            trimmed.rows += rows;
+            trimmed.sessions += u64::from(rows > 0);
+        }
+    }
+    Ok(trimmed)
+}
+
+fn is_older(chunk: &[Event], before: Timestamp) -> bool {
+    chunk.iter().all(|event| event.at < before)
+}
+
+/// Deletes from the beginning on: what stays has no hole.
+async fn trim_session(connection: &mut Connection, session: &Candidate, before: Timestamp) -> Result<u64> {
+    let mut deleted = 0;
+    for _ in 0..TURNS {
+        let rows: Vec<Row> = query_as(
+            "SELECT last_cursor, chunk FROM events WHERE session_id = $1 ORDER BY last_cursor LIMIT $2",
+        )
+        .bind(session.id)
+        .bind(ROWS)
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(db)?;
+        let mut chunks: Vec<(i64, Vec<Event>)> = Vec::with_capacity(rows.len());
+        for row in &rows {
+            chunks.push((row.last_cursor, parse("event", &row.chunk)?));
+        }
+        let unfinished = if session.pending > 0 {
+            let runs: HashSet<Uuid> = runs_of(&chunks).collect();
+            unfinished(connection, &Vec::from_iter(runs)).await?
+        } else {
+            // A run that is submitted meanwhile has no old events.
+            HashSet::new()
+        };
+        let finished = |chunk: &[Event]| {
+            chunk.iter().filter_map(|it| it.run).all(|run| !unfinished.contains(&run.as_uuid()))
+        };
+        let old = chunks.iter().take_while(|(_, chunk)| is_older(chunk, before) && finished(chunk));
+        let Some((through, _)) = old.last() else { break };
+        let done = query("DELETE FROM events WHERE session_id = $1 AND last_cursor <= $2")
+            .bind(session.id)
+            .bind(through)
+            .execute(&mut *connection)
+            .await
+            .map_err(db)?;
+        deleted += done.rows_affected();
+        if chunks.last().is_none_or(|(last, _)| last != through) {
+            break;
+        }
+    }
+    Ok(deleted)
+}
+
+fn runs_of(chunks: &[(i64, Vec<Event>)]) -> impl Iterator<Item = Uuid> + '_ {
+    chunks.iter().flat_map(|(_, chunk)| chunk.iter().filter_map(|event| Some(event.run?.as_uuid())))
+}
+
+/// `+ 0` keeps the planner from walking the index of all live runs instead of looking these up.
+async fn unfinished(connection: &mut Connection, runs: &[Uuid]) -> Result<HashSet<Uuid>> {
+    let sql = format!("SELECT id FROM runs WHERE id {AMONG_1} AND state + 0 < 10");
+    let ids: Vec<Uuid> =
+        query_scalar(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)?;
+    Ok(ids.into_iter().collect())
+}

@@ -1,0 +1,122 @@
+//! Files that tool calls left: what was too long to be answered.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2},
+    sys::stat::Mode,
+};
+use remuda_domain::{
+    Code, Error, RunId, ToolCallId, error::Result, identity::Principal, session::SessionRef, step::Step,
+};
+
+use super::App;
+
+/// The largest file that is given out whole.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+
+/// One file that a call of a run left in the workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    pub call: ToolCallId,
+    pub tool: String,
+    /// Such as `output`, `stdout` or `stderr`; unique among those of its call.
+    pub name: String,
+    /// Below the workspace's root.
+    pub path: String,
+}
+
+fn artifacts(steps: &[Step]) -> Vec<Artifact> {
+    let outcomes = steps.iter().filter_map(Step::call_outcome);
+    let files = outcomes.flat_map(|outcome| {
+        let named = outcome.output.get("artifacts").and_then(|named| named.as_object());
+        named.into_iter().flatten().filter_map(|(name, path)| {
+            let (call, tool) = (outcome.id, outcome.tool.clone());
+            Some(Artifact { call, tool, name: name.clone(), path: path.as_str()?.to_owned() })
+        })
+    });
+    files.collect()
+}
+
+impl App {
+    /// The files that the calls of a run left, in the order of the calls.
+    pub async fn list_artifacts(&self, caller: &Principal, run: RunId) -> Result<Vec<Artifact>> {
+        Ok(artifacts(&self.list_steps(caller, run).await?))
+    }
+
+    /// What is in such a file. It lies where the workers have it: only where this process sees the same directory can it be read.
+    pub async fn read_artifact(
+        &self,
+        caller: &Principal,
+        run: RunId,
+        call: ToolCallId,
+        name: &str,
+    ) -> Result<Vec<u8>> {
+        let found = self.list_artifacts(caller, run).await?;
+        let found = found.into_iter().find(|artifact| artifact.call == call && artifact.name == name);
+        let artifact = found.ok_or_else(|| Error::new(Code::FileNotFound, "the run left no such file"))?;
+        let session = SessionRef::Id(self.get_run(caller, run).await?.session);
+        let workspace = self.store.get_session(caller.tenant, &session).await?.workspace;
+        let root = PathBuf::from(self.store.get_workspace(caller.tenant, workspace).await?.root);
+        let read = tokio::task::spawn_blocking(move || read_beneath(&root, Path::new(&artifact.path)));
+        read.await.map_err(|error| Error::internal("a file could not be read").with_source(error))?
+    }
+}
+
+/// Reads a file beneath a directory. What processes of the session do to the path meanwhile cannot lead out of it: the kernel
+/// resolves it, and follows no link.
+fn read_beneath(root: &Path, path: &Path) -> Result<Vec<u8>> {
+    let gone = |error: Errno| {
+        let message = "the file is gone, or this server does not see the workers' directories";
+        Error::new(Code::FileNotFound, message).with_source(error)
+    };
+    let directory =
+        open(root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).map_err(gone)?;
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let resolve = ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        | ResolveFlag::RESOLVE_NO_XDEV;
+    let file = openat2(&directory, path, OpenHow::new().flags(flags).resolve(resolve)).map_err(gone)?;
+    let file = File::from(file);
+    let unreadable =
+        |error: std::io::Error| Error::new(Code::FileNotFound, "the file cannot be read").with_source(error);
+    let about = file.metadata().map_err(unreadable)?;
+    if !about.is_file() {
+        return Err(Error::new(Code::FileNotFound, "it is no file"));
+    }
+    if about.len() > MAX_BYTES {
+        return Err(Error::new(Code::TooLarge, format!("the file is larger than {MAX_BYTES} bytes")));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn only_files_of_the_workspace_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("root");
+        std::fs::create_dir_all(root.join("inside")).unwrap();
+        std::fs::write(root.join("inside/file"), "hello").unwrap();
+        std::fs::write(directory.path().join("secret"), "no").unwrap();
+        symlink(directory.path(), root.join("out")).unwrap();
+        symlink(root.join("inside/file"), root.join("link")).unwrap();
+        let read = |path: &str| read_beneath(&root, Path::new(path));
+        assert_eq!(read("inside/file").unwrap(), b"hello");
+        for path in ["../secret", "out/secret", "link", "/etc/passwd", "inside", "nothing", ""] {
+            assert_eq!(read(path).unwrap_err().code(), Code::FileNotFound, "{path}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The calls of the API in its own messages: what gRPC and HTTP both offer, each in its way of asking.
+//!
+//! A call here has its caller known and allowed; it reads the request, lets the application do it, and words the answer.
+
+mod approvals;
+mod fleet;
+mod pages;
+mod runs;
+mod sessions;
+mod webhooks;
+mod workspaces;
+
+use std::time::Duration;
+
+use remuda_proto::v1;
+
+use crate::app::App;
+
+pub(crate) use self::runs::MAX_WAIT;
+
+/// What a wait may take beyond its own time: looking things up before and after.
+pub(crate) const WAIT_MARGIN: Duration = Duration::from_secs(15);
+
+/// What a server says of itself.
+#[derive(Clone, Debug)]
+pub struct ServerInfo {
+    pub version: String,
+    /// `embedded` or `split`.
+    pub mode: &'static str,
+    /// Where clients find the stream service; empty when it is this server.
+    pub stream_endpoint: String,
+    /// Whether requests need an API key.
+    pub keys_required: bool,
+}
+
+/// Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Calls {
+    app: App,
+    info: ServerInfo,
+}
+
+impl Calls {
+    pub(crate) fn new(app: App, info: ServerInfo) -> Self {
+        Self { app, info }
+    }
+
+    /// For what only one protocol offers.
+    pub(crate) fn app(&self) -> &App {
+        &self.app
+    }
+
+    pub(crate) fn server_info(&self) -> v1::GetServerInfoResponse {
+        let ServerInfo { version, mode, stream_endpoint, keys_required } = self.info.clone();
+        v1::GetServerInfoResponse {
+            version,
+            mode: mode.to_owned(),
+            stream_endpoint,
+            keys_required,
+            tools: self.app.tools().iter().cloned().collect(),
+        }
+    }
+}

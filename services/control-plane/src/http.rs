@@ -1,0 +1,115 @@
+//! The API over HTTP: the calls of gRPC as paths, methods and JSON.
+
+mod approvals;
+mod artifacts;
+mod fleet;
+mod keys;
+mod meta;
+mod paging;
+mod runs;
+mod sessions;
+mod webhooks;
+mod workspaces;
+
+use axum::extract::FromRef;
+use remuda_grpc::Gate;
+use utoipa::{
+    OpenApi as _,
+    openapi::{
+        OpenApi,
+        security::{Http as HttpScheme, HttpAuthScheme, SecurityScheme},
+    },
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub use self::meta::health_routes;
+use crate::calls::{Calls, MAX_WAIT, WAIT_MARGIN};
+
+/// All paths of the API begin with this.
+pub const PREFIX: &str = "/api/v1";
+
+#[derive(Clone)]
+struct Http {
+    calls: Calls,
+    gate: Gate,
+}
+
+impl FromRef<Http> for Gate {
+    fn from_ref(http: &Http) -> Self {
+        http.gate.clone()
+    }
+}
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(title = "Remuda", description = "Runs of agents: submit them, follow them, stop them. Fields that are left out have their default; times are RFC 3339; lists come in pages; every error has the same form and a stable code."),
+    components(schemas(remuda_http::ErrorBody)),
+    security(("key" = []), ()),
+    tags(
+        (name = "sessions", description = "Serial lines of runs."),
+        (name = "runs", description = "Units of work."),
+        (name = "events", description = "What happens, as it happens: see docs/streaming.md."),
+        (name = "approvals", description = "Calls that wait for a person."),
+        (name = "webhooks", description = "Events sent to a URL: see docs/webhooks.md."),
+        (name = "workspaces", description = "The directories that sessions work in."),
+        (name = "fleet", description = "Workers and queues; for operators."),
+        (name = "meta", description = "The server itself."),
+    )
+)]
+struct Description;
+
+/// What the description of the API begins with.
+#[must_use]
+pub fn description() -> OpenApi {
+    let mut api = Description::openapi();
+    let key = SecurityScheme::Http(HttpScheme::new(HttpAuthScheme::Bearer));
+    api.components.get_or_insert_default().add_security_scheme("key", key);
+    api
+}
+
+/// The paths of the control plane, with their descriptions.
+pub(crate) fn routes(calls: &Calls, gate: &Gate) -> OpenApiRouter {
+    let http = Http { calls: calls.clone(), gate: gate.clone() };
+    let quick = OpenApiRouter::new()
+        .routes(routes!(meta::server_info))
+        .routes(routes!(workspaces::list, workspaces::create))
+        .routes(routes!(workspaces::get))
+        .routes(routes!(sessions::list, sessions::create))
+        .routes(routes!(sessions::get, sessions::update, sessions::delete))
+        .routes(routes!(sessions::close))
+        .routes(routes!(sessions::cancel))
+        .routes(routes!(sessions::children))
+        .routes(routes!(sessions::queue))
+        .routes(routes!(sessions::set_budget))
+        .routes(routes!(sessions::messages, runs::send_message))
+        .routes(routes!(runs::of_session, runs::submit))
+        .routes(routes!(runs::list))
+        .routes(routes!(runs::get))
+        .routes(routes!(runs::steps))
+        .routes(routes!(runs::cancel))
+        .routes(routes!(runs::explain))
+        .routes(routes!(runs::set_budget))
+        .routes(routes!(runs::content))
+        .routes(routes!(artifacts::list))
+        .routes(routes!(artifacts::get))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::decide))
+        .routes(routes!(webhooks::list, webhooks::create))
+        .routes(routes!(webhooks::get, webhooks::update, webhooks::delete))
+        .routes(routes!(webhooks::rotate))
+        .routes(routes!(webhooks::test))
+        .routes(routes!(webhooks::dead_letters))
+        .routes(routes!(webhooks::redeliver))
+        .routes(routes!(fleet::workers))
+        .routes(routes!(fleet::drain))
+        .routes(routes!(fleet::queue))
+        .routes(routes!(fleet::tasks))
+        .routes(routes!(fleet::sandboxes));
+    let waiting = OpenApiRouter::new().routes(routes!(runs::wait));
+    within(quick, gate.deadline()).merge(within(waiting, MAX_WAIT + WAIT_MARGIN)).with_state(http)
+}
+
+fn within(routes: OpenApiRouter<Http>, limit: std::time::Duration) -> OpenApiRouter<Http> {
+    routes.layer(remuda_http::Deadline::new(limit))
+}
