@@ -1,0 +1,156 @@
+"""One request to the server and what its answer becomes, without any input or output."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, Optional, TypeVar, Union
+from urllib.parse import quote
+
+import httpx
+
+from ._decode import decode
+from .errors import ApiError, ConnectionFailedError, ProtocolError, from_answer
+
+T = TypeVar("T")
+#: Seconds, or a ``timedelta``.
+Duration = Union[float, int, timedelta]
+
+PREFIX = "/api/v1"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A successful answer."""
+
+    body: Any
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """What to send, and how to read what comes back."""
+
+    method: str
+    path: str
+    read: Callable[[Answer], T]
+    params: Mapping[str, str] = field(default_factory=dict)
+    body: Optional[Mapping[str, Any]] = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Whether sending it twice does no more than sending it once.
+    repeatable: bool = False
+    #: Seconds that the server may take on purpose, beyond the usual time for a request.
+    patience: float = 0.0
+
+
+def as_type(kind: type[T]) -> Callable[[Answer], T]:
+    """Reads the whole body as a ``kind``."""
+    return lambda answer: decode(kind, answer.body)
+
+
+def nothing(_: Answer) -> None:
+    """For answers without a body."""
+
+
+def path(*parts: str) -> str:
+    """A path below the API's prefix; every part is one segment, whatever is in it."""
+    for part in parts:
+        if part in {"", ".", ".."}:
+            raise ValueError(f"expected an id or a name, found {part!r}")
+    return "/".join([PREFIX, *(quote(part, safe="") for part in parts)])
+
+
+def given(**fields: object) -> dict[str, Any]:
+    """Only what was given: absent fields are left out."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def query(**fields: object) -> dict[str, str]:
+    """The same for the query string."""
+    texts: dict[str, str] = {}
+    for name, value in fields.items():
+        if value is None:
+            continue
+        texts[name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
+    return texts
+
+
+def joined(field: str, names: Optional[Iterable[str]]) -> Optional[str]:
+    """A list of names as the server takes it in a query."""
+    if names is None:
+        return None
+    if isinstance(names, str):
+        raise TypeError(f"{field}: expected a list of names, found a text")
+    return ",".join(names) or None
+
+
+def seconds(value: Duration) -> float:
+    """A duration as a number."""
+    number = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"expected a duration, found {value!r}")
+    return number
+
+
+def millis(value: Optional[Duration]) -> Optional[int]:
+    """A duration as the server takes it in a body."""
+    return None if value is None else round(seconds(value) * 1000)
+
+
+def duration_text(value: Duration) -> str:
+    """A duration as the server takes it in a query."""
+    return f"{millis(value)}ms"
+
+
+def read_error(response: httpx.Response) -> ApiError:
+    """The error in an answer whose body was read."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    return from_answer(response.status_code, body, retry_after(response.headers))
+
+
+def read_answer(response: httpx.Response) -> Answer:
+    """The answer in a response whose body was read; raises what it says went wrong."""
+    if not response.is_success:
+        raise read_error(response)
+    if not response.content:
+        return Answer(None, response.headers)
+    if response.headers.get("content-type", "").startswith("text/plain"):
+        return Answer(response.text, response.headers)
+    try:
+        body = json.loads(response.content)
+    except ValueError as error:
+        raise ProtocolError(f"{response.request.url.path}: the answer is not JSON") from error
+    return Answer(body, response.headers)
+
+
+def retry_after(headers: Mapping[str, str]) -> Optional[float]:
+    """The header ``Retry-After`` in seconds; it may also be a date."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit() and len(text) <= 9:
+        return float(text)
+    try:
+        when = email.utils.parsedate_to_datetime(text)
+    except (TypeError, ValueError, IndexError):
+        return None
+    return max(0.0, when.timestamp() - time.time())
+
+
+def connection_failed(endpoint: str, error: httpx.TransportError) -> ConnectionFailedError:
+    """What a failed connection is for callers."""
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        return ConnectionFailedError(f"cannot reach the server at {endpoint}", sent=False)
+    if isinstance(error, httpx.PoolTimeout):
+        return ConnectionFailedError("all connections of this client are in use; raise max_connections", sent=False)
+    if isinstance(error, httpx.UnsupportedProtocol):
+        raise ValueError(f"endpoint: expected a URL such as http://127.0.0.1:7777, found {endpoint}") from error
+    if isinstance(error, httpx.TimeoutException):
+        return ConnectionFailedError(f"the server at {endpoint} did not answer in time")
+    return ConnectionFailedError(f"lost the connection to the server at {endpoint}")

@@ -1,0 +1,486 @@
+"""The client for asyncio. ``client`` has the same for blocking programs; a test keeps the two alike."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
+
+import httpx
+
+from . import _calls
+from ._call import Call, Duration, connection_failed, read_answer, seconds
+from ._calls import ImageLike, ToolCallLike
+from ._core import ONE_WAIT, SHORT_WAIT, Core, not_waiting
+from ._following import Following
+from ._options import ExecutionLike, LimitLike, PermissionsLike, RunRef, SessionRef
+from ._target import Target
+from .errors import RemudaError, RunNotCompletedError, WaitTimeoutError
+from .streams import AsyncEventStream
+from .types import (
+    Approval,
+    BudgetSet,
+    CancelledSession,
+    DeadLetter,
+    EventPage,
+    Explanation,
+    Message,
+    Page,
+    Pool,
+    Run,
+    ServerInfo,
+    Session,
+    Step,
+    Submitted,
+    Webhook,
+    WebhookTest,
+    Worker,
+    Workspace,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import SubmitOptions
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A client of one server. Safe to share between the tasks of one event loop.
+
+    Requests that may be repeated are repeated when a server that has answered before does not for a while; after
+    ``give_up_after`` without progress the last error is raised. Submits are among them: each carries an idempotency
+    key.
+
+    ``endpoint`` and ``api_key`` default to ``REMUDA_ENDPOINT`` and ``REMUDA_API_KEY``. Times are in seconds:
+    ``request_timeout`` is for one answer, ``idle_timeout`` for the silence after which a stream of events is taken
+    up anew. Every open stream is one of ``max_connections``.
+    """
+
+    def __init__(
+        self,
+        endpoint: Optional[str] = None,
+        api_key: Optional[str] = None,
+        *,
+        stream_endpoint: Optional[str] = None,
+        connect_timeout: Duration = 5.0,
+        request_timeout: Duration = 30.0,
+        idle_timeout: Duration = 60.0,
+        give_up_after: Duration = 60.0,
+        max_connections: int = 200,
+        transport: Optional[httpx.AsyncBaseTransport] = None,
+    ) -> None:
+        self._core = Core(
+            endpoint,
+            api_key,
+            stream_endpoint=stream_endpoint,
+            connect_timeout=connect_timeout,
+            request_timeout=request_timeout,
+            idle_timeout=idle_timeout,
+            give_up_after=give_up_after,
+            max_connections=max_connections,
+        )
+        self._http = httpx.AsyncClient(headers=self._core.headers, limits=self._core.limits, transport=transport)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._core.endpoint!r})"
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._http.aclose()
+
+    # Work.
+
+    async def run(
+        self,
+        session: SessionRef,
+        text: Optional[str] = None,
+        *,
+        images: Sequence[ImageLike] = (),
+        agent: Optional[str] = None,
+        max_wait: Optional[Duration] = None,
+        check: bool = True,
+        **options: Unpack[SubmitOptions],
+    ) -> Run:
+        """Sends a message to the session's agent, waits for the end of its work and returns the run, with its
+        ``answer``.
+
+        Raises ``RunNotCompletedError`` when the run ends in another way than completed, unless ``check`` is false.
+        """
+        submitted = await self.send(session, text, images=images, agent=agent, **options)
+        return await self._finish(submitted, max_wait, check)
+
+    async def run_tools(
+        self,
+        session: SessionRef,
+        calls: Sequence[ToolCallLike],
+        *,
+        continue_on_error: bool = False,
+        record: bool = False,
+        max_wait: Optional[Duration] = None,
+        check: bool = True,
+        **options: Unpack[SubmitOptions],
+    ) -> Run:
+        """Has tools called without any agent, waits for the end and returns the run, with its ``outcomes``."""
+        submitted = await self.call_tools(session, calls, continue_on_error=continue_on_error, record=record, **options)
+        return await self._finish(submitted, max_wait, check)
+
+    async def _finish(self, submitted: Submitted, max_wait: Optional[Duration], check: bool) -> Run:
+        run = await self.wait(submitted, max_wait=max_wait)
+        if check and not run.completed:
+            raise RunNotCompletedError(run)
+        return run
+
+    async def send(
+        self,
+        session: SessionRef,
+        text: Optional[str] = None,
+        *,
+        images: Sequence[ImageLike] = (),
+        agent: Optional[str] = None,
+        **options: Unpack[SubmitOptions],
+    ) -> Submitted:
+        """Sends a message to the session's agent. When this returns, the run is committed."""
+        return await self._send(_calls.send(session, text, images, agent, options))
+
+    async def call_tools(
+        self,
+        session: SessionRef,
+        calls: Sequence[ToolCallLike],
+        *,
+        continue_on_error: bool = False,
+        record: bool = False,
+        **options: Unpack[SubmitOptions],
+    ) -> Submitted:
+        """Has tools called without any agent. When this returns, the run is committed."""
+        return await self._send(_calls.call_tools(session, calls, continue_on_error, record, options))
+
+    # Runs.
+
+    async def get_run(self, run: RunRef) -> Run:
+        """A run as it is now."""
+        return await self._send(_calls.get_run(run))
+
+    async def wait(self, run: RunRef, *, max_wait: Optional[Duration] = None) -> Run:
+        """Waits for the end of a run and returns it. A server that restarts meanwhile is waited for too.
+
+        Raises ``WaitTimeoutError`` when ``max_wait`` is over before; the run goes on.
+        """
+        deadline = None if max_wait is None else time.monotonic() + seconds(max_wait)
+        retry = self._core.retry()
+        while True:
+            started = time.monotonic()
+            one_wait = ONE_WAIT if deadline is None else min(ONE_WAIT, max(0.0, deadline - started))
+            try:
+                state = await self._once(_calls.wait_run(run, one_wait))
+                if state.finished:
+                    return state
+                now = time.monotonic()
+                if deadline is not None and now >= deadline:
+                    raise WaitTimeoutError(state)
+                if now - started < min(SHORT_WAIT, one_wait):
+                    raise not_waiting()
+                retry.progress()
+            except WaitTimeoutError:
+                raise
+            except RemudaError as error:
+                self._core.worth_waiting(error)
+                await asyncio.sleep(retry.delay_after(error))
+
+    async def explain(self, run: RunRef) -> Explanation:
+        """Why is this run not finished?"""
+        return await self._send(_calls.explain_run(run))
+
+    async def cancel(self, run: RunRef, *, reason: Optional[str] = None) -> Run:
+        """Asks for a run to stop. One that executes is killed by its worker: ``wait`` for its end."""
+        return await self._send(_calls.cancel_run(run, reason))
+
+    async def list_steps(self, run: RunRef) -> list[Step]:
+        """Every question to a model and every call of a tool, in order."""
+        return await self._send(_calls.list_steps(run))
+
+    async def get_content(self, content_hash: str) -> str:
+        """A text that a step names by its hash."""
+        return await self._send(_calls.get_content(content_hash))
+
+    async def set_budget(self, target: Target, limit: LimitLike) -> BudgetSet:
+        """Changes how much a run or a session may spend, in all, and lets runs go on that waited for more."""
+        return await self._send(_calls.set_budget(target, limit))
+
+    # Events.
+
+    def follow(
+        self,
+        target: Target,
+        *,
+        after: int = 0,
+        types: Optional[Iterable[str]] = None,
+        deltas: bool = False,
+    ) -> AsyncEventStream:
+        """Follows the events of a run (ends with it) or of a session (never ends), after the cursor ``after``.
+
+        Every durable event comes once and in order, also across broken connections and restarts of servers.
+        ``types`` keeps only some, such as ``["run.*", "message.completed"]``; ``deltas`` adds the pieces of what is
+        being said. A text that begins with ``run_`` names a run, any other a session.
+        """
+        following = Following(target, after=after, types=types, deltas=deltas, give_up_after=self._core.give_up_after)
+        return AsyncEventStream(self._core, self._http, following, self._stream_endpoint)
+
+    async def poll_events(
+        self, target: Target, *, after: int = 0, types: Optional[Iterable[str]] = None, max_wait: Duration = 30.0
+    ) -> EventPage:
+        """One long poll, where streams do not get through: the events after a cursor, as soon as there are some."""
+        return await self._send(_calls.poll_events(target, after, types, max_wait))
+
+    # Sessions.
+
+    async def create_session(
+        self,
+        name: Optional[str] = None,
+        *,
+        title: Optional[str] = None,
+        workspace: Optional[str] = None,
+        pool: Optional[str] = None,
+        parent: Optional[SessionRef] = None,
+        agent: Optional[str] = None,
+        model: Optional[str] = None,
+        execution: Optional[ExecutionLike] = None,
+        permissions: Optional[PermissionsLike] = None,
+        budget: Optional[LimitLike] = None,
+    ) -> Session:
+        """Creates a session. Or submit with ``create_session=True``, which does so when there is none."""
+        call = _calls.create_session(
+            name=name,
+            title=title,
+            workspace=workspace,
+            pool=pool,
+            parent=parent,
+            agent=agent,
+            model=model,
+            execution=execution,
+            permissions=permissions,
+            budget=budget,
+        )
+        return await self._send(call)
+
+    async def get_session(self, session: SessionRef) -> Session:
+        """A session by id or name."""
+        return await self._send(_calls.get_session(session))
+
+    async def list_sessions(
+        self, *, status: Optional[str] = None, page_size: Optional[int] = None, page_token: Optional[str] = None
+    ) -> Page[Session]:
+        """Sessions, newest first."""
+        return await self._send(_calls.list_sessions(status, page_size, page_token))
+
+    async def update_session(
+        self,
+        session: SessionRef,
+        *,
+        title: Optional[str] = None,
+        agent: Optional[str] = None,
+        model: Optional[str] = None,
+        permissions: Optional[PermissionsLike] = None,
+        if_match: Optional[str] = None,
+    ) -> Session:
+        """Changes what is given. With ``if_match`` only if nobody changed it since that ``Session.etag``."""
+        call = _calls.update_session(
+            session, title=title, agent=agent, model=model, permissions=permissions, if_match=if_match
+        )
+        return await self._send(call)
+
+    async def delete_session(self, session: SessionRef, *, cancel_runs: bool = False) -> None:
+        """Deletes a session and those below it, with all they have. Unfinished runs are in the way, or cancelled."""
+        await self._send(_calls.delete_session(session, cancel_runs))
+
+    async def close_session(self, session: SessionRef, *, cancel_runs: bool = False) -> Session:
+        """Lets a session take no more runs. Those it has finish, or are cancelled."""
+        return await self._send(_calls.close_session(session, cancel_runs))
+
+    async def cancel_session(
+        self, session: SessionRef, *, tree: bool = False, reason: Optional[str] = None
+    ) -> CancelledSession:
+        """Asks for every unfinished run to stop, with ``tree`` also in the sessions below. The sessions stay open."""
+        return await self._send(_calls.cancel_session(session, tree, reason))
+
+    async def list_children(
+        self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
+    ) -> Page[Session]:
+        """The sessions directly below one, oldest first."""
+        return await self._send(_calls.list_children(session, page_size, page_token))
+
+    async def list_messages(
+        self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
+    ) -> Page[Message]:
+        """The transcript, oldest first."""
+        return await self._send(_calls.list_messages(session, page_size, page_token))
+
+    async def list_runs(
+        self,
+        session: Optional[SessionRef] = None,
+        *,
+        states: Optional[Iterable[str]] = None,
+        page_size: Optional[int] = None,
+        page_token: Optional[str] = None,
+    ) -> Page[Run]:
+        """The runs of a session, or of all, newest first; with ``states`` only those in one of them."""
+        return await self._send(_calls.list_runs(session, states, page_size, page_token))
+
+    async def list_queue(
+        self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
+    ) -> Page[Run]:
+        """The unfinished runs of a session in the order in which they will execute."""
+        return await self._send(_calls.list_queue(session, page_size, page_token))
+
+    async def each(self, page: Page[T]) -> AsyncIterator[T]:
+        """Goes through a page and all after it: ``async for run in client.each(await client.list_runs("s1")): …``."""
+        while True:
+            for item in page:
+                yield item
+            if page.next_call is None:
+                return
+            page = await self._send(page.next_call)
+
+    # Approvals.
+
+    async def list_approvals(
+        self,
+        *,
+        state: Optional[str] = None,
+        session: Optional[SessionRef] = None,
+        run: Optional[RunRef] = None,
+        page_size: Optional[int] = None,
+        page_token: Optional[str] = None,
+    ) -> Page[Approval]:
+        """Calls that wait, or waited, for a person, newest first."""
+        return await self._send(_calls.list_approvals(state, session, run, page_size, page_token))
+
+    async def get_approval(self, approval_id: str) -> Approval:
+        """An approval by id."""
+        return await self._send(_calls.get_approval(approval_id))
+
+    async def decide(
+        self,
+        approval: Union[str, Approval],
+        *,
+        approve: bool,
+        message: Optional[str] = None,
+        arguments: Optional[Mapping[str, Any]] = None,
+        always: bool = False,
+    ) -> Approval:
+        """Decides, once. Given the ``Approval`` that you have seen, a call that is another one by now is refused."""
+        return await self._send(_calls.decide(approval, approve, message, arguments, always))
+
+    # Webhooks.
+
+    async def create_webhook(self, target: Target, url: str, *, types: Sequence[str] = ()) -> Webhook:
+        """Has the events of a session or a run sent to an address. Only this answer has the ``secret``."""
+        return await self._send(_calls.create_webhook(target, url, types))
+
+    async def get_webhook(self, webhook: Union[str, Webhook]) -> Webhook:
+        """A webhook as it is now, without its secret."""
+        return await self._send(_calls.get_webhook(webhook))
+
+    async def list_webhooks(
+        self,
+        session: Optional[SessionRef] = None,
+        *,
+        page_size: Optional[int] = None,
+        page_token: Optional[str] = None,
+    ) -> Page[Webhook]:
+        """The webhooks of a session, or all."""
+        return await self._send(_calls.list_webhooks(session, page_size, page_token))
+
+    async def enable_webhook(self, webhook: Union[str, Webhook], *, enabled: bool) -> Webhook:
+        """Lets it send, or keeps it from sending."""
+        return await self._send(_calls.enable_webhook(webhook, enabled))
+
+    async def delete_webhook(self, webhook: Union[str, Webhook]) -> None:
+        """Deletes a webhook and its dead letters."""
+        await self._send(_calls.delete_webhook(webhook))
+
+    async def rotate_webhook_secret(self, webhook: Union[str, Webhook]) -> Webhook:
+        """Gives it a new ``secret``, which only this answer has. For a while messages are signed with both."""
+        return await self._send(_calls.rotate_webhook_secret(webhook))
+
+    async def try_webhook(self, webhook: Union[str, Webhook]) -> WebhookTest:
+        """Sends one message now and tells how the receiver answered."""
+        return await self._send(_calls.try_webhook(webhook))
+
+    async def list_dead_letters(
+        self, webhook: Union[str, Webhook], *, page_size: Optional[int] = None, page_token: Optional[str] = None
+    ) -> Page[DeadLetter]:
+        """Events that the receiver did not accept."""
+        return await self._send(_calls.list_dead_letters(webhook, page_size, page_token))
+
+    async def redeliver(self, webhook: Union[str, Webhook], letter: Union[str, DeadLetter, None] = None) -> int:
+        """Sends one dead letter, or all of them, again. Returns how many."""
+        return await self._send(_calls.redeliver(webhook, letter))
+
+    # Workspaces and the fleet.
+
+    async def create_workspace(self, name: str, root: str) -> Workspace:
+        """Registers a directory that the workers have."""
+        return await self._send(_calls.create_workspace(name, root))
+
+    async def get_workspace(self, name: str) -> Workspace:
+        """A workspace by name."""
+        return await self._send(_calls.get_workspace(name))
+
+    async def list_workspaces(
+        self, *, page_size: Optional[int] = None, page_token: Optional[str] = None
+    ) -> Page[Workspace]:
+        """Workspaces by name."""
+        return await self._send(_calls.list_workspaces(page_size, page_token))
+
+    async def list_workers(self, *, include_gone: bool = False) -> list[Worker]:
+        """The workers. Needs the scope admin, as do the next two."""
+        return await self._send(_calls.list_workers(include_gone))
+
+    async def drain_worker(self, worker: Union[str, Worker]) -> Worker:
+        """Lets a worker finish what it executes and take nothing new."""
+        return await self._send(_calls.drain_worker(worker))
+
+    async def list_pools(self) -> list[Pool]:
+        """How much waits for the workers of each pool."""
+        return await self._send(_calls.list_pools())
+
+    async def server_info(self) -> ServerInfo:
+        """What the server says of itself."""
+        return await self._send(_calls.server_info())
+
+    # Sending.
+
+    async def _send(self, call: Call[T]) -> T:
+        retry = self._core.retry()
+        while True:
+            try:
+                return await self._once(call)
+            except RemudaError as error:
+                self._core.worth_waiting(error)
+                await asyncio.sleep(retry.delay_after(error, repeatable=call.repeatable))
+
+    async def _once(self, call: Call[T]) -> T:
+        try:
+            response = await self._http.request(**self._core.request_arguments(call))
+        except httpx.TransportError as error:
+            raise connection_failed(self._core.endpoint, error) from error
+        self._core.answered()
+        return call.read(read_answer(response))
+
+    async def _stream_endpoint(self) -> str:
+        if self._core.stream_endpoint is None:
+            info = await self._once(_calls.server_info())
+            self._core.stream_endpoint = self._core.allowed_stream_endpoint(info.stream_endpoint)
+        return self._core.stream_endpoint

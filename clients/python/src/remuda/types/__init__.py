@@ -1,0 +1,81 @@
+"""What the server answers with, and some of what it is sent.
+
+All of it is read-only. What is absent is ``None``, or empty for lists. ``raw`` holds the document as it came, with
+fields that a newer server has and this version does not know. States and kinds are plain texts: newer servers may
+know more of them.
+"""
+
+from .events import TERMINAL_EVENTS, Event, EventPage
+from .fleet import Pool, ServerInfo, Worker
+from .page import Page
+from .permissions import Approval, Decision, PermissionRule, Permissions
+from .runs import (
+    FINISHED_STATES,
+    CancelledSession,
+    CancelReceipts,
+    Explanation,
+    Failure,
+    IfBusy,
+    Image,
+    MessageInput,
+    Place,
+    Receipt,
+    Run,
+    RunState,
+    Submitted,
+    ToolCall,
+    ToolOutcome,
+    ToolsInput,
+    Wait,
+)
+from .sessions import Execution, Message, Session, Workspace
+from .spending import Amount, Budget, BudgetSet, Limit, Total, Usage
+from .steps import ModelCall, Step
+from .webhooks import DeadLetter, DeliveryFailure, Webhook, WebhookTest
+
+__all__ = [
+    "FINISHED_STATES",
+    "TERMINAL_EVENTS",
+    "Amount",
+    "Approval",
+    "Budget",
+    "BudgetSet",
+    "CancelReceipts",
+    "CancelledSession",
+    "DeadLetter",
+    "Decision",
+    "DeliveryFailure",
+    "Event",
+    "EventPage",
+    "Execution",
+    "Explanation",
+    "Failure",
+    "IfBusy",
+    "Image",
+    "Limit",
+    "Message",
+    "MessageInput",
+    "ModelCall",
+    "Page",
+    "PermissionRule",
+    "Permissions",
+    "Place",
+    "Pool",
+    "Receipt",
+    "Run",
+    "RunState",
+    "ServerInfo",
+    "Session",
+    "Step",
+    "Submitted",
+    "ToolCall",
+    "ToolOutcome",
+    "ToolsInput",
+    "Total",
+    "Usage",
+    "Wait",
+    "Webhook",
+    "WebhookTest",
+    "Worker",
+    "Workspace",
+]
