@@ -145,8 +145,8 @@ pub(crate) async fn dropped_calls_leave_nothing_open(lab: &Lab) -> Result<()> {
         crate::plans::open_transactions(lab).await.is_ok_and(|open| open == 0)
     })
     .await;
-    lab.check(session).await?;
+    lab.check_soon(session).await?;
     let after = try_join_all((0..40).map(|_| lab.submit(session))).await?;
     ensure!(after.len() == 40, "the store is not usable");
-    lab.check(session).await
+    lab.check_soon(session).await
 }

@@ -260,6 +260,20 @@ impl Lab {
         ensure!(begins.len() == runs.len(), "events of runs that do not exist");
         Ok(())
     }
+
+    /// The same where changes may still be on their way that nobody waits for. [`Self::check`] reads more than once, so it
+    /// may see such a change in part; what is wrong for good stays wrong.
+    pub(crate) async fn check_soon(&self, session: SessionId) -> Result<()> {
+        let give_up_at = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            match self.check(session).await {
+                Err(_) if tokio::time::Instant::now() < give_up_at => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
 }
 
 async fn tenant(store: &dyn Store, name: &str) -> Result<(TenantId, WorkspaceId)> {
