@@ -32,11 +32,12 @@ if ! python3 -c '' 2>/dev/null; then
     skip "no python3: JSON and YAML"
 else
     python3 -m json.tool helm/remuda/values.schema.json >/dev/null || fail "values.schema.json is not JSON"
+    deploy/observability/dashboards.py --check || fail "dashboards are not what dashboards.py makes"
     if ! python3 -c 'import yaml' 2>/dev/null; then
         skip "python3 has no yaml module: YAML"
     else
         # The templates are no YAML before helm has rendered them.
-        find deploy helm -name '*.yaml' ! -path '*/templates/*' -print0 | xargs -0 python3 -c '
+        find deploy helm \( -name '*.yaml' -o -name '*.yml' \) ! -path '*/templates/*' -print0 | xargs -0 python3 -c '
 import sys, yaml
 try:
     for path in sys.argv[1:]:
@@ -76,6 +77,9 @@ else
     check_chart --set stream.enabled=false --set workspaces.persistence.enabled=false
     check_chart --set autoscaling.enabled=true --set 'workers[0].pool=a,workers[0].replicas=1,workers[0].slots=4' \
         --set 'workers[0].maxReplicas=3' --set nats.existingSecret=n,nats.serversKey=s,nats.credentialsKey=c
+    check_chart --set metrics.enabled=true,telemetry.otlpEndpoint=http://collector:4317,telemetry.sampleRatio=0.1
+    check_chart --set metrics.enabled=true,metrics.podMonitor.enabled=true,metrics.podMonitor.labels.release=p \
+        --set settings.telemetry.service_name=mine
 fi
 
 [ "$failures" -eq 0 ] || exit 1

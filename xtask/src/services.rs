@@ -50,6 +50,9 @@ impl Services {
         if let Err(error) = packages::require("chromium", &["chromium"], || find_program("chromium")) {
             warnings.push(format!("no browser, tests that need one will fail: {error:#}"));
         }
+        if let Err(error) = packages::require("promtool", &["prometheus"], || find_program("promtool")) {
+            warnings.push(format!("no Prometheus, tests that need it will fail: {error:#}"));
+        }
         if let Err(error) = packages::require("libfaketime", &["faketime"], faketime_library) {
             warnings.push(format!("no libfaketime, tests that let a clock jump will fail: {error:#}"));
         }

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::{
     run::RunState,
     spending::{Amount, Budget},
-    value::{list, text, time},
+    value::{list, millis, text, time},
 };
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -15,8 +15,8 @@ pub struct Explanation {
     pub run_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<RunState>,
-    /// `finished`, `executing`, `cancelling`, `behind_other_runs`, `waiting_for_worker`, `no_worker`, `owner_lost`,
-    /// `attempt_lost`, `handed_over` or `parked`.
+    /// `finished`, `executing`, `worker_silent`, `cancelling`, `behind_other_runs`, `starting`, `waiting_for_worker`, `no_worker`,
+    /// `workers_draining`, `wake_up_due`, `owner_lost`, `attempt_lost`, `handed_over`, `parked` or `resuming`.
     pub reason: String,
     /// One sentence for people.
     pub message: String,
@@ -36,6 +36,67 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub waits: Vec<Wait>,
+    /// Where its session stands when a worker could take it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<QueuePlace>,
+    /// Since when it is as it is: submitted, started, parked or finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub since: Option<String>,
+    /// What it is at, when it has begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepGlance>,
+    /// When it starts, goes on or ends. Left out when it is finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
+}
+
+/// A place among the sessions of a pool that a worker could take.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct QueuePlace {
+    pub pool: String,
+    /// Sessions before this one.
+    pub ahead: i64,
+    /// Not all were looked at: there are at least so many.
+    pub at_least: bool,
+    pub slots: u32,
+    pub free_slots: u32,
+}
+
+/// A step as far as it says what a run is at.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct StepGlance {
+    /// Position in the run, from 0.
+    pub index: u32,
+    /// `tool_call` or `model_call`.
+    pub kind: String,
+    /// The tool, or the model.
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub started_at: Option<String>,
+    /// Left out while it is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub finished_at: Option<String>,
+}
+
+/// A guess from what was, with what it is made of.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Estimate {
+    /// `start`, `resume` or `end`.
+    pub of: String,
+    /// Left out when nothing can be said. Rounded to what it is worth; zero means any moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about_ms: Option<u64>,
+    /// What the guess is made of, or why there is none.
+    pub basis: String,
+    /// Not later than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub at_latest: Option<String>,
+    /// All of it in one sentence.
+    pub message: String,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -92,6 +153,41 @@ impl From<v1::ExplainRunResponse> for Explanation {
             hint: text(answer.hint),
             receipts: list(answer.receipts),
             waits: list(answer.waits),
+            place: answer.place.map(Into::into),
+            since: time(answer.since),
+            step: answer.step.map(Into::into),
+            estimate: answer.estimate.map(Into::into),
+        }
+    }
+}
+
+impl From<v1::QueuePlace> for QueuePlace {
+    fn from(place: v1::QueuePlace) -> Self {
+        let v1::QueuePlace { pool, ahead, at_least, slots, free_slots } = place;
+        Self { pool, ahead, at_least, slots, free_slots }
+    }
+}
+
+impl From<v1::StepGlance> for StepGlance {
+    fn from(step: v1::StepGlance) -> Self {
+        Self {
+            index: step.index,
+            kind: step.kind,
+            name: step.name,
+            started_at: time(step.started_at),
+            finished_at: time(step.finished_at),
+        }
+    }
+}
+
+impl From<v1::Estimate> for Estimate {
+    fn from(estimate: v1::Estimate) -> Self {
+        Self {
+            of: estimate.of,
+            about_ms: millis(estimate.about),
+            basis: estimate.basis,
+            at_latest: time(estimate.at_latest),
+            message: estimate.message,
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use remuda_proto::v1;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::value::{list, millis, text, time};
+use crate::value::{duration_ms, list, millis, text, time};
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Worker {
@@ -125,6 +125,45 @@ pub struct Sandbox {
 pub struct SandboxList {
     /// Newest first, at most 1,000.
     pub items: Vec<Sandbox>,
+}
+
+/// What one process logs.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct LogFilter {
+    /// Names the process among all others, as `instance` in its lines does.
+    pub process: String,
+    pub host: String,
+    /// `control-plane`, `worker`, `stream`.
+    pub roles: Vec<String>,
+    /// A level, or directives such as `info,remuda_worker=debug`.
+    pub filter: String,
+    /// What it started with, and goes back to.
+    pub start_filter: String,
+    /// When it goes back; left out when nothing was changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub until: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct LogFilterList {
+    /// The one that answers comes first.
+    pub items: Vec<LogFilter>,
+}
+
+/// A wish to log more, less or something else.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogFilterChange {
+    /// A level, or directives such as `info,remuda_worker=debug`. Left out: what each process started with.
+    #[schema(max_length = 1000, example = "info,remuda_worker=debug")]
+    pub filter: String,
+    /// After this it goes back by itself: 15 minutes when left out.
+    #[schema(minimum = 1000, maximum = 86_400_000)]
+    pub lasts_ms: Option<u64>,
+    /// Only processes that do this, or `self`: the control plane that answers. All when left out.
+    #[schema(pattern = "^(control-plane|worker|stream|self)?$")]
+    pub only: String,
 }
 
 /// What a server says of itself.
@@ -250,5 +289,36 @@ impl From<v1::GetServerInfoResponse> for ServerInfo {
             keys_required: info.keys_required,
             tools: info.tools,
         }
+    }
+}
+
+impl From<v1::LogFilter> for LogFilter {
+    fn from(filter: v1::LogFilter) -> Self {
+        Self {
+            process: filter.process,
+            host: filter.host,
+            roles: filter.roles,
+            filter: filter.filter,
+            start_filter: filter.start_filter,
+            until: time(filter.until),
+        }
+    }
+}
+
+impl From<v1::GetLogFilterResponse> for LogFilterList {
+    fn from(answer: v1::GetLogFilterResponse) -> Self {
+        Self { items: list(answer.processes) }
+    }
+}
+
+impl From<v1::SetLogFilterResponse> for LogFilterList {
+    fn from(answer: v1::SetLogFilterResponse) -> Self {
+        Self { items: list(answer.processes) }
+    }
+}
+
+impl From<LogFilterChange> for v1::SetLogFilterRequest {
+    fn from(change: LogFilterChange) -> Self {
+        Self { filter: change.filter, lasts: change.lasts_ms.map(duration_ms), only: change.only }
     }
 }

@@ -11,12 +11,14 @@ mod approval;
 mod event;
 mod explanation;
 mod fleet;
+mod overview;
 mod page;
 mod request;
 mod run;
 mod session;
 mod spending;
 mod step;
+mod trace;
 mod value;
 mod webhook;
 
@@ -24,10 +26,12 @@ pub use self::{
     agent::{Image, Message, MessageInput, ModelCall},
     approval::{Approval, Decision, PermissionRule, Permissions},
     event::Event,
-    explanation::{Explanation, Receipt, Wait},
+    explanation::{Estimate, Explanation, QueuePlace, Receipt, StepGlance, Wait},
     fleet::{
-        Pool, PoolList, Sandbox, SandboxList, ServerInfo, Task, TaskList, TaskRound, Worker, WorkerList,
+        LogFilter, LogFilterChange, LogFilterList, Pool, PoolList, Sandbox, SandboxList, ServerInfo, Task,
+        TaskList, TaskRound, Worker, WorkerList,
     },
+    overview::{Counts, Overview, PoolOverview, RunGlance},
     page::{
         ApprovalPage, DeadLetterPage, MessagePage, RunPage, SessionPage, StepList, WebhookPage, WorkspacePage,
     },
@@ -42,6 +46,7 @@ pub use self::{
     session::{Execution, Session, SessionStatus, Workspace},
     spending::{Amount, Budget, Limit, Total, Usage},
     step::Step,
+    trace::{Trace, TraceSpan},
     value::embedded,
     webhook::{
         DeadLetter, DeliveryFailure, NewWebhook, Redelivery, RedeliveryRequest, Webhook, WebhookChange,

@@ -40,16 +40,22 @@ pub(crate) struct Peer {
     pub channel: Channel,
 }
 
-/// A channel that adds the API key to every request.
+/// A channel that adds the API key, and the trace, to every request.
 pub(crate) type Authorized = InterceptedService<Channel, Auth>;
 
 #[derive(Clone)]
-pub(crate) struct Auth(Option<MetadataValue<Ascii>>);
+pub(crate) struct Auth {
+    authorization: Option<MetadataValue<Ascii>>,
+    traceparent: Option<MetadataValue<Ascii>>,
+}
 
 impl Interceptor for Auth {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(value) = &self.0 {
-            request.metadata_mut().insert("authorization", value.clone());
+        let headers = [("authorization", &self.authorization), ("traceparent", &self.traceparent)];
+        for (name, value) in headers {
+            if let Some(value) = value {
+                request.metadata_mut().insert(name, value.clone());
+            }
         }
         Ok(request)
     }
@@ -75,7 +81,7 @@ impl Client {
             }
             None => OnceCell::new(),
         };
-        let auth = Auth(options.authorization()?);
+        let auth = Auth { authorization: options.authorization()?, traceparent: options.traceparent() };
         Ok(Self(Arc::new(Inner { options, auth, main, stream, reached: AtomicBool::new(false) })))
     }
 
@@ -131,7 +137,9 @@ impl Client {
             return Ok(self.main().clone());
         }
         // The key was meant for an encrypted connection: the answer of a server must not bring it onto an open one.
-        if self.0.auth.0.is_some() && self.main().endpoint.starts_with("https:") && !url.starts_with("https:")
+        if self.0.auth.authorization.is_some()
+            && self.main().endpoint.starts_with("https:")
+            && !url.starts_with("https:")
         {
             return Err(Error::invalid(
                 "stream_endpoint",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remuda_domain::{Error, error::Result};
+use remuda_domain::{Error, error::Result, trace::TraceContext};
 use secrecy::{ExposeSecret as _, SecretString};
 use tonic::{
     metadata::{Ascii, MetadataValue},
@@ -17,6 +17,8 @@ pub struct ClientOptions {
     /// Where `StreamService` answers. When missing the server is asked once.
     pub stream_endpoint: Option<String>,
     pub api_key: Option<SecretString>,
+    /// The trace that requests belong to, and runs that they submit.
+    pub trace: Option<TraceContext>,
     pub connect_timeout: Duration,
     /// How long one call may take. Waiting for a run and following events are not bound by it.
     pub request_timeout: Duration,
@@ -30,6 +32,7 @@ impl Default for ClientOptions {
             endpoint: "http://127.0.0.1:7777".to_owned(),
             stream_endpoint: None,
             api_key: None,
+            trace: None,
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(30),
             give_up_after: Duration::from_secs(60),
@@ -63,6 +66,11 @@ impl ClientOptions {
                 .map_err(|error| Error::invalid(field, "TLS could not be set up").with_source(error))?;
         }
         Ok(endpoint.connect_lazy())
+    }
+
+    /// The value of the `traceparent` header.
+    pub(crate) fn traceparent(&self) -> Option<MetadataValue<Ascii>> {
+        self.trace?.to_string().parse().ok()
     }
 
     /// The value of the `authorization` header.

@@ -54,6 +54,8 @@ calls! {
     RunServiceClient::cancel_run(CancelRunRequest) -> CancelRunResponse;
     /// Why is this run not finished?
     RunServiceClient::explain_run(ExplainRunRequest) -> ExplainRunResponse;
+    /// Where the time and the money of a run went.
+    RunServiceClient::get_run_trace(GetRunTraceRequest) -> GetRunTraceResponse;
     /// Changes how much may be spent.
     RunServiceClient::set_budget(SetBudgetRequest) -> SetBudgetResponse;
     ApprovalServiceClient::get_approval(GetApprovalRequest) -> GetApprovalResponse;
@@ -86,6 +88,12 @@ calls! {
     FleetServiceClient::list_tasks(ListTasksRequest) -> ListTasksResponse;
     /// What exists, or should, outside of the worker processes.
     FleetServiceClient::list_sandboxes(ListSandboxesRequest) -> ListSandboxesResponse;
+    /// What processes log.
+    FleetServiceClient::get_log_filter(GetLogFilterRequest) -> GetLogFilterResponse;
+    /// Changes what processes log, for a while.
+    FleetServiceClient::set_log_filter(SetLogFilterRequest) -> SetLogFilterResponse;
+    /// Everything that a live view shows, in one answer.
+    FleetServiceClient::get_overview(GetOverviewRequest) -> GetOverviewResponse;
     MetaServiceClient::get_server_info(GetServerInfoRequest) -> GetServerInfoResponse;
 }
 

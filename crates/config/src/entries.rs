@@ -211,6 +211,10 @@ fn typed(text: &str, default: &Value) -> Result<Value, String> {
         Value::Float(_) => {
             text.parse().map(Value::Float).map_err(|_| format!("expected a number, found \"{}\"", found()))
         }
+        Value::Boolean(_) => text
+            .parse()
+            .map(Value::Boolean)
+            .map_err(|_| format!("expected true or false, found \"{}\"", found())),
         Value::Array(_) => Ok(Value::Array(
             text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(Value::from).collect(),
         )),
@@ -238,6 +242,7 @@ fn same_kind(key: &str, value: &Value, default: &Value) -> Result<(), String> {
             }
             value => (value.is_integer(), "a whole number"),
         },
+        Value::Boolean(_) => (value.is_bool(), "true or false"),
         Value::Float(_) => (value.is_integer() || value.is_float(), "a number"),
         Value::Array(_) if LISTS_OF_TABLES.contains(&key) => {
             let tables = value.as_array().is_some_and(|items| items.iter().all(Value::is_table));

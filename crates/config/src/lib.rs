@@ -20,6 +20,7 @@ mod layer;
 mod load;
 mod policy;
 mod secret;
+mod secrets;
 mod suggest;
 mod tree;
 mod validate;

@@ -120,6 +120,7 @@ fn text_becomes_the_kind_of_value_its_key_has() {
         ("REMUDA_NATS__REPLICAS", "3"),
         ("REMUDA_TELEMETRY__SAMPLE_RATIO", "0.25"),
         ("REMUDA_TELEMETRY__FORMAT", "json"),
+        ("REMUDA_TELEMETRY__TENANT_LABEL", "true"),
         ("REMUDA_SERVER__REQUIRE_KEYS", "always"),
         ("REMUDA_SERVER__LISTEN", "[::1]:0"),
         ("REMUDA_WORKER__KILL_GRACE", "2s 500ms"),
@@ -131,6 +132,7 @@ fn text_becomes_the_kind_of_value_its_key_has() {
     assert_eq!(config.nats.replicas, 3);
     assert!((config.telemetry.sample_ratio - 0.25).abs() < f64::EPSILON);
     assert_eq!(config.telemetry.format, LogFormat::Json);
+    assert!(config.telemetry.tenant_label);
     assert_eq!(config.server.require_keys, RequireKeys::Always);
     assert_eq!(config.server.listen, "[::1]:0".parse().unwrap());
     assert_eq!(config.store.url.expose(), "postgres://u:p@h/d");
@@ -212,6 +214,8 @@ fn bad_values_in_a_file_name_key_file_and_what_was_expected() {
         ("[nats]\nprefix = \"a.>\"", "nats.prefix", "expected 1 to 32 characters"),
         ("[telemetry]\nsample_ratio = 1.5", "telemetry.sample_ratio", "expected 0 to 1, found 1.5"),
         ("[telemetry]\nsample_ratio = nan", "telemetry.sample_ratio", "expected 0 to 1, found NaN"),
+        ("[telemetry]\ntenant_label = 1", "telemetry.tenant_label", "expected true or false, found integer"),
+        ("[telemetry]\nmax_label_values = 0", "telemetry.max_label_values", "expected 1 to 1000, found 0"),
         (
             "[telemetry]\nmetrics_listen = \"9464\"",
             "telemetry.metrics_listen",

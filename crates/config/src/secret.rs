@@ -48,6 +48,45 @@ impl SecretUrl {
     }
 }
 
+/// The parts of a URL that are secret, as they are written and as they are meant.
+pub(crate) fn secrets_of(url: &str) -> Vec<String> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (userinfo, after) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let (user, password) = userinfo.split_once(':').unwrap_or(("", userinfo));
+    let is_user = user.is_empty() && scheme.starts_with("postgres");
+    let query = after.split_once('?').map_or("", |(_, query)| query);
+    let of_query =
+        query.split('&').filter_map(|pair| pair.split_once('=').filter(|(name, _)| is_secret(name)));
+    let place = after.split('?').next().unwrap_or_default();
+    // Whoever uses a name of the place for a password hides nothing, and neither can we: it stands in many lines.
+    let is_name =
+        |word: &str| word == scheme || word == user || place.split(['/', ':', ',']).any(|name| name == word);
+    let of_place = Some(password).filter(|password| !is_user && !is_name(password));
+    let written =
+        of_place.into_iter().chain(of_query.map(|(_, value)| value)).filter(|secret| !secret.is_empty());
+    written.flat_map(|secret| [secret.to_owned(), decoded(secret)]).collect()
+}
+
+/// Without percent signs. What is no text then is left as it is.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).filter(|_| *first == b'%').and_then(|it| std::str::from_utf8(it).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
 /// Masks `password=…` and the like.
 fn mask_query(text: &str) -> String {
     let Some((before, query)) = text.split_once('?') else {
@@ -110,6 +149,25 @@ mod tests {
             ("user:pw@host", "user:***@host"),
         ] {
             assert_eq!(SecretUrl::new(url).masked(), shown, "{url}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_found_as_written_and_as_meant() {
+        for (url, secrets) in [
+            ("", &[] as &[&str]),
+            ("sqlite:/var/lib/remuda.db", &[]),
+            ("postgres://user@db/remuda", &[]),
+            ("postgres://user:pa%40ss@db/remuda", &["pa%40ss", "pa@ss"]),
+            ("postgres://user:p@s:s/w?rd@db/remuda", &["p@s:s/w?rd", "p@s:s/w?rd"]),
+            ("postgres://remuda:remuda@db/x", &[]),
+            ("postgres://me:remuda@db/remuda", &[]),
+            ("postgres://me:postgres@db/remuda", &[]),
+            ("postgres:///x?password=%zz&sslmode=on", &["%zz", "%zz"]),
+            ("nats://token@127.0.0.1:4222", &["token", "token"]),
+            ("plain-key", &[]),
+        ] {
+            assert_eq!(secrets_of(url), secrets, "{url}");
         }
     }
 

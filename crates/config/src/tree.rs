@@ -372,12 +372,18 @@ pub struct Telemetry {
     pub format: LogFormat,
     /// Where traces go over OTLP/gRPC; empty means nowhere.
     pub otlp_endpoint: String,
+    /// Whether metrics go there too.
+    pub otlp_metrics: bool,
     pub service_name: String,
     /// The part of traces that is kept, from 0 to 1.
     pub sample_ratio: f64,
     /// Where metrics can be scraped; `None`, written as an empty text, means nowhere.
     #[serde(with = "address::optional")]
     pub metrics_listen: Option<SocketAddr>,
+    /// Whether metrics say whose they are.
+    pub tenant_label: bool,
+    /// Different values that a label may have whose values come from outside.
+    pub max_label_values: u32,
 }
 
 impl Default for Telemetry {
@@ -386,9 +392,12 @@ impl Default for Telemetry {
             log: "info".to_owned(),
             format: LogFormat::Auto,
             otlp_endpoint: String::new(),
+            otlp_metrics: true,
             service_name: "remuda".to_owned(),
             sample_ratio: 1.0,
             metrics_listen: None,
+            tenant_label: false,
+            max_label_values: 100,
         }
     }
 }

@@ -247,6 +247,7 @@ impl Rules {
         if !(0.0..=1.0).contains(&telemetry.sample_ratio) {
             self.add("telemetry.sample_ratio", format!("expected 0 to 1, found {}", telemetry.sample_ratio));
         }
+        self.number("telemetry.max_label_values", telemetry.max_label_values, 1..=1000);
     }
 }
 

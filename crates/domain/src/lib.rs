@@ -18,6 +18,7 @@ pub mod execution;
 pub mod identity;
 pub mod ids;
 pub mod limits;
+pub mod logs;
 pub mod message;
 pub mod model;
 pub mod money;
@@ -30,6 +31,7 @@ pub mod snapshot;
 pub mod step;
 pub mod task;
 pub mod tool;
+pub mod trace;
 pub mod webhook;
 pub mod worker;
 

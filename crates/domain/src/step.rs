@@ -10,7 +10,7 @@ use crate::{
     error::Code,
     ids::{ApprovalId, MessageId, RunId, SessionId, StepId},
     message::{Part, Role, text_of},
-    model::{FinishReason, ModelParameters, ModelRef, Usage},
+    model::{FinishReason, ModelParameters, ModelRef, ProviderKind, Usage},
     run::{Failure, RunInput, RunState},
     session::Epoch,
     tool::{CallStatus, ToolCall, ToolOutcome},
@@ -177,6 +177,9 @@ pub struct ModelRequest {
     /// The definitions of the workspace that the run works with.
     pub definitions: ContentHash,
     pub model: ModelRef,
+    /// Which wire it is spoken to in. Steps of earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderKind>,
     /// What the provider calls it.
     pub model_name: String,
     pub parameters: ModelParameters,
@@ -244,6 +247,9 @@ pub struct ModelOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     pub duration_ms: u64,
+    /// From the question to the first piece of its answer, if that came in pieces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_token_ms: Option<u64>,
     /// Requests it took; more than one after faults of the provider.
     pub attempts: u32,
     /// What the provider calls this answer.
@@ -263,6 +269,7 @@ impl ModelOutcome {
             cost: None,
             failure,
             duration_ms: 0,
+            first_token_ms: None,
             attempts: 0,
             response_id: String::new(),
         }

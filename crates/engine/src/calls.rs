@@ -9,6 +9,7 @@ use remuda_domain::{
     limits,
     run::Failure,
     tool::{CallStatus, ToolCall, ToolOutcome},
+    trace::TraceContext,
 };
 use remuda_sandbox::{LazySandbox, NoOutput, OutputSink};
 use remuda_tools::{BackgroundTasks, CallError, CallResult, Registry, ToolContext, artifacts};
@@ -45,8 +46,8 @@ pub(crate) struct CallContext {
 
 impl CallContext {
     /// Executes a call to its end. Never fails and never panics: whatever happens is an outcome.
-    pub(crate) async fn execute(self, call: ToolCall) -> ToolOutcome {
-        let outcome = self.make(call).await;
+    pub(crate) async fn execute(self, call: ToolCall, trace: Option<TraceContext>) -> ToolOutcome {
+        let outcome = self.make(call, trace).await;
         self.shorten(outcome).await
     }
 
@@ -76,9 +77,9 @@ impl CallContext {
             .ok()
     }
 
-    async fn make(&self, call: ToolCall) -> ToolOutcome {
+    async fn make(&self, call: ToolCall, trace: Option<TraceContext>) -> ToolOutcome {
         let begun = Instant::now();
-        let answer = AssertUnwindSafe(self.call(&call)).catch_unwind().await;
+        let answer = AssertUnwindSafe(self.call(&call, trace)).catch_unwind().await;
         let broken = || Error::internal("the tool broke down (this is a bug)");
         let result = answer.unwrap_or_else(|_| Err(broken().into()));
         let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -120,7 +121,7 @@ impl CallContext {
         }
     }
 
-    async fn call(&self, call: &ToolCall) -> CallResult {
+    async fn call(&self, call: &ToolCall, trace: Option<TraceContext>) -> CallResult {
         let _room = tokio::select! {
             biased;
             room = self.room.acquire() => room.map_err(|_| Error::internal("a run has no room for calls"))?,
@@ -142,6 +143,7 @@ impl CallContext {
             timeout: wanted.min(left + Duration::from_secs(1)),
             cancel: self.kill.clone(),
             output: Arc::new(NoOutput),
+            trace,
         };
         // Without a sandbox there is no command that could print something.
         if !tool.needs_sandbox() {

@@ -7,6 +7,7 @@ use remuda_domain::{
     event::NewEvent, step::Step,
 };
 use remuda_store::{Budgeted, Commit, NewApproval, NewChild, NewMessage, SessionChange, Store, Then};
+use remuda_trace::RunTrace;
 use remuda_transport::Transport;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,7 @@ pub struct Journal {
     noted: Vec<NewEvent>,
     /// What limits the spending of the run, as far as is known.
     budgeted: Option<Budgeted>,
+    trace: Option<RunTrace>,
 }
 
 impl std::fmt::Debug for Journal {
@@ -66,7 +68,8 @@ impl Entry {
 }
 
 /// The present, as precise as the stores keep it.
-pub(crate) fn now() -> Timestamp {
+#[must_use]
+pub fn now() -> Timestamp {
     let now = chrono::Utc::now();
     Timestamp::from_timestamp_micros(now.timestamp_micros()).unwrap_or(now)
 }
@@ -79,13 +82,19 @@ impl Journal {
         run: RunId,
         abandon: CancellationToken,
     ) -> Self {
-        Self { store, transport, fence, run, abandon, noted: Vec::new(), budgeted: None }
+        Self { store, transport, fence, run, abandon, noted: Vec::new(), budgeted: None, trace: None }
     }
 
     /// The same for a run that was found to be limited.
     #[must_use]
     pub fn limited(self, budgeted: Option<Budgeted>) -> Self {
         Self { budgeted, ..self }
+    }
+
+    /// The same for a run whose commits and steps are told to whoever collects its trace.
+    #[must_use]
+    pub fn traced(self, trace: RunTrace) -> Self {
+        Self { trace: Some(trace).filter(RunTrace::is_collected), ..self }
     }
 
     /// What limits the spending of the run. Commits that tell of costs learn what was decided meanwhile.
@@ -126,6 +135,7 @@ impl Journal {
     pub async fn commit(&mut self, entry: Entry) -> Result<()> {
         let has_spent = !entry.spent.is_empty();
         let commit = entry.into_commit(self.fence, self.run, self.take_notes(), Then::Continue);
+        let begun = now();
         let committed = match patiently(&self.abandon, || self.store.commit(commit.clone())).await {
             Ok(committed) => committed,
             Err(refusal) => {
@@ -133,6 +143,9 @@ impl Journal {
                 return Err(refusal);
             }
         };
+        if let Some(trace) = &self.trace {
+            trace.emit_commit(&commit, begun, now());
+        }
         if has_spent {
             self.budgeted = committed.budgeted;
         }

@@ -14,6 +14,7 @@ mod agent;
 mod calls;
 mod journal;
 mod live_output;
+mod meters;
 mod placement;
 mod plan;
 mod stand;
@@ -25,7 +26,7 @@ pub use agent::{
     AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, FirstQuestion, OnExpiry,
     PermissionSettings, first_question, tools_of_agent,
 };
-pub use journal::{Entry, Journal, patiently, wake_all};
+pub use journal::{Entry, Journal, now, patiently, wake_all};
 pub use placement::Placement;
 use remuda_domain::{
     Code, Error, RunInput, RunState, Timestamp,

@@ -53,6 +53,11 @@ impl Slot {
         }
     }
 
+    /// Of the step.
+    pub(crate) const fn id(&self) -> StepId {
+        self.id
+    }
+
     pub(crate) fn is_done(&self) -> bool {
         self.outcome.is_some()
     }

@@ -6,7 +6,7 @@ use futures::{StreamExt as _, stream::FuturesUnordered};
 use remuda_domain::{
     Code, EventBody, RunState,
     error::Result,
-    execution::Place,
+    execution::{BackendKind, Place},
     run::Failure,
     step::Step,
     tool::{CallStatus, Effects, ToolOutcome},
@@ -14,6 +14,7 @@ use remuda_domain::{
 use remuda_sandbox::LazySandbox;
 use remuda_store::{Grant, Parking};
 use remuda_tools::{BackgroundTasks, Registry};
+use remuda_trace::RunTrace;
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep_until},
@@ -73,6 +74,7 @@ pub(crate) struct Stand<'a> {
     pub(crate) grant: &'a Grant,
     pub(crate) control: &'a RunControl,
     pub(crate) journal: Journal,
+    pub(crate) trace: RunTrace,
     pub(crate) calls: CallContext,
     pub(crate) killed: Option<Killed>,
     /// How long the run may take in all, for the message that says that it took longer.
@@ -89,7 +91,7 @@ impl<'a> Stand<'a> {
         sandbox: Option<Arc<LazySandbox>>,
         time: Duration,
     ) -> Self {
-        let (run, fence) = (&grant.run, grant.fence);
+        let (run, fence, trace) = (&grant.run, grant.fence, RunTrace::of(&grant.run));
         let deadline = Instant::now() + time;
         let calls = CallContext {
             session: fence.session,
@@ -109,10 +111,21 @@ impl<'a> Stand<'a> {
             run.id,
             control.abandon.clone(),
         )
-        .limited(grant.budgeted);
+        .limited(grant.budgeted)
+        .traced(trace);
         journal.note(EventBody::RunStarted { attempt: run.attempt, worker: fence.worker });
         let killed = run.cancel.is_some().then_some(Killed::Cancelled);
-        Self { engine, grant, control, journal, calls, killed, limit: run.timeout, place: PlaceTold::No }
+        Self {
+            engine,
+            grant,
+            control,
+            journal,
+            trace,
+            calls,
+            killed,
+            limit: run.timeout,
+            place: PlaceTold::No,
+        }
     }
 
     pub(crate) fn tools(&self) -> &Registry {
@@ -174,6 +187,7 @@ impl<'a> Stand<'a> {
         });
         let steps: Vec<Step> = steps.collect();
         for outcome in steps.iter().filter_map(Step::call_outcome) {
+            self.measure(outcome);
             self.journal.note(EventBody::ToolFailed(outcome.clone()));
         }
         self.journal.commit(Entry::steps(steps)).await
@@ -194,9 +208,10 @@ impl<'a> Stand<'a> {
         let mut running: FuturesUnordered<_> = todo
             .iter()
             .map(|index| {
-                let (index, call) = (*index, slots[*index].effective());
+                let (index, slot) = (*index, &slots[*index]);
+                let (call, trace) = (slot.effective(), self.trace.passed_on(slot.id()));
                 let calls = self.calls.clone();
-                async move { (index, calls.execute(call).await) }
+                async move { (index, calls.execute(call, trace).await) }
             })
             .collect();
         let soon = Instant::now() + SOON;
@@ -280,10 +295,21 @@ impl<'a> Stand<'a> {
     }
 
     pub(crate) fn note_outcome(&mut self, outcome: &ToolOutcome) {
+        self.measure(outcome);
         self.journal.note(match outcome.status {
             CallStatus::Completed => EventBody::ToolCompleted(outcome.clone()),
             _ => EventBody::ToolFailed(outcome.clone()),
         });
+    }
+
+    fn measure(&self, outcome: &ToolOutcome) {
+        let backend = match (&outcome.place, &self.calls.sandbox) {
+            (Some(place), _) => place.backend,
+            (None, Some(sandbox)) if self.calls.needs_sandbox(&outcome.tool) => sandbox.backend(),
+            (None, _) => BackendKind::None,
+        };
+        let known = self.tools().get(&outcome.tool).is_some();
+        self.engine.agents.meters.tool_call(outcome, known, backend);
     }
 
     /// Records that a call was cut short because its worker stops. One that can be repeated simply has not happened yet.
@@ -292,6 +318,7 @@ impl<'a> Stand<'a> {
             return;
         }
         let outcome = ToolOutcome::interrupted(&slot.call, "stopped");
+        self.measure(&outcome);
         self.journal.note(EventBody::ToolFailed(outcome.clone()));
         slot.finish(outcome);
     }

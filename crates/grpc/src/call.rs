@@ -10,7 +10,7 @@ use remuda_domain::{
 use remuda_proto::status::to_status;
 use tonic::{Request, Response, Status, codegen::http::HeaderMap};
 
-use crate::{auth::Authenticator, standing::Standing};
+use crate::{auth::Authenticator, context::note_caller, standing::Standing};
 
 /// What every handler goes through.
 #[derive(Clone, Debug)]
@@ -53,6 +53,7 @@ impl Gate {
     {
         let work = async {
             let principal = self.admit(request.metadata().as_ref(), scope).await?;
+            note_caller(request.extensions(), &principal);
             handle(principal, request.into_inner()).await
         };
         let late = || Error::new(Code::DeadlineExceeded, format!("no answer within {deadline:?}"));
@@ -89,14 +90,6 @@ impl Gate {
     pub fn keys_required(&self) -> bool {
         self.auth.keys_required()
     }
-}
-
-/// The caller's trace, if it looks like one.
-#[must_use]
-pub fn traceparent(headers: &HeaderMap) -> Option<String> {
-    let text = headers.get("traceparent")?.to_str().ok()?;
-    let plain = text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    (text.len() == 55 && plain).then(|| text.to_owned())
 }
 
 /// Turns an error into a status.

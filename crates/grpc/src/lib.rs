@@ -2,13 +2,19 @@
 
 mod auth;
 mod call;
+mod context;
 pub mod keys;
+mod requests;
 mod services;
+mod span;
 mod standing;
 
 pub use auth::{Authenticator, KeyPolicy};
-pub use call::{Gate, log, log_and_convert, traceparent};
+pub use call::{Gate, log, log_and_convert};
+pub use context::{REQUEST_ID, RequestId, identify, note_caller, of_request};
+pub use requests::Requests;
 pub use services::{basics, router};
+pub use span::{cause, within_span};
 pub use standing::Standing;
 
 /// Limits on both directions of a generated server: `limited!(RunServiceServer::new(service))`.

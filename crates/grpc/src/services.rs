@@ -1,6 +1,8 @@
 //! What a server offers over gRPC.
 
-use axum::Router;
+use std::sync::Arc;
+
+use axum::{Router, middleware};
 use remuda_domain::{Error, error::Result};
 use tonic::{
     Code as StatusCode,
@@ -9,6 +11,11 @@ use tonic::{
 };
 use tonic_health::server::HealthReporter;
 use tower::util::MapResponseLayer;
+
+use crate::{
+    requests::{Methods, measure},
+    span::traced,
+};
 
 /// The services every server has: health, and reflection, by which a generic client needs nothing but the address.
 /// Others are added to the builder; the reporter says how the server is.
@@ -43,6 +50,9 @@ fn blame_the_sender<B>(mut response: Response<B>) -> Response<B> {
 }
 
 /// The services as something to serve.
-pub fn router(services: RoutesBuilder) -> Router {
-    services.routes().into_axum_router().layer(MapResponseLayer::new(blame_the_sender))
+pub fn router(services: RoutesBuilder) -> Result<Router> {
+    let descriptions = [remuda_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET];
+    let methods = Arc::new(Methods::new(&descriptions)?);
+    let router = services.routes().into_axum_router().layer(MapResponseLayer::new(blame_the_sender));
+    Ok(router.layer(middleware::from_fn(traced)).layer(middleware::from_fn_with_state(methods, measure)))
 }

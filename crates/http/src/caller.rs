@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use axum::extract::{FromRef, FromRequestParts};
 use hyper::http::request::Parts;
 use remuda_domain::identity::{Principal, Scope};
-use remuda_grpc::Gate;
+use remuda_grpc::{Gate, note_caller};
 
 use crate::refusal::Refused;
 
@@ -46,6 +46,7 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
         let principal = Gate::from_ref(state).admit(&parts.headers, N::SCOPE).await?;
+        note_caller(&parts.extensions, &principal);
         Ok(Self(principal, PhantomData))
     }
 }

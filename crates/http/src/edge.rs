@@ -4,39 +4,26 @@ use std::{
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
     Router,
-    extract::Request,
+    extract::{MatchedPath, Request, State},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
-use hyper::header::{CACHE_CONTROL, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::{
+    Method,
+    header::{CACHE_CONTROL, HeaderValue, X_CONTENT_TYPE_OPTIONS},
+};
 use remuda_domain::{Code, Error};
+use remuda_grpc::{REQUEST_ID, Requests, identify};
+use remuda_telemetry::metrics::{KeyValue, OTHER, registry::label};
 use tower::{Layer, Service};
 use tower_http::cors::CorsLayer;
-use uuid::Uuid;
 
 use crate::refusal::{Refusal, Refused};
-
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const MAX_ID_CHARS: usize = 128;
-
-/// The id by which a request is found in the log.
-#[derive(Clone, Debug)]
-pub struct RequestId(pub String);
-
-/// The caller's own, if it can stand in a log; else a new one.
-fn request_id(request: &Request) -> RequestId {
-    let given = request.headers().get(REQUEST_ID).and_then(|value| value.to_str().ok());
-    let plain = |id: &&str| {
-        let fits = (1..=MAX_ID_CHARS).contains(&id.len());
-        fits && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte))
-    };
-    RequestId(given.filter(plain).map_or_else(|| format!("req_{}", Uuid::now_v7().simple()), str::to_owned))
-}
 
 /// Finishes a router: ids, errors, answers to what is not there, and to pages of other origins.
 pub fn edge(router: Router, cors: CorsLayer) -> Router {
@@ -51,13 +38,28 @@ pub fn edge(router: Router, cors: CorsLayer) -> Router {
             ))
         })
         .layer(cors)
-        .layer(middleware::from_fn(pass))
+        .layer(middleware::from_fn_with_state(Requests::new("http"), pass))
 }
 
-async fn pass(mut request: Request, next: Next) -> Response {
-    let id = request_id(&request);
-    request.extensions_mut().insert(id.clone());
-    let mut response = next.run(request).await;
+/// Within a span that has the name of the route: paths are without number.
+async fn answer(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("unknown route", MatchedPath::as_str);
+    let (name, headers) = (format!("{} {route}", request.method()), request.headers().clone());
+    remuda_grpc::within_span("http", &name, &headers, next.run(request), |span, response| {
+        let status = response.status();
+        span.record("http.response.status_code", status.as_u16());
+        if status.is_server_error() {
+            span.record("otel.status_code", "ERROR");
+        }
+    })
+    .await
+}
+
+async fn pass(State(requests): State<Requests>, mut request: Request, next: Next) -> Response {
+    let (route, begun) = (route(&request), Instant::now());
+    let id = identify(&mut request);
+    let mut response = answer(request, next).await;
+    requests.answered(route, code(&response), begun.elapsed());
     if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
         let told = refusal.render(&id.0);
         let (mut head, _) = response.into_parts();
@@ -72,6 +74,25 @@ async fn pass(mut request: Request, next: Next) -> Response {
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// What metrics call a request: the path as it is described, never as it was asked for.
+fn route(request: &Request) -> KeyValue {
+    let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+    match request.extensions().get::<MatchedPath>() {
+        Some(path) if known.contains(request.method()) => {
+            KeyValue::new(label::METHOD, format!("{} {}", request.method(), path.as_str()))
+        }
+        _ => KeyValue::new(label::METHOD, OTHER),
+    }
+}
+
+fn code(response: &Response) -> &'static str {
+    match response.extensions().get::<Refusal>() {
+        Some(refusal) => refusal.code.as_str(),
+        None if response.status().is_client_error() || response.status().is_server_error() => OTHER,
+        None => "ok",
+    }
 }
 
 /// Refuses what has no answer in time, reading the request included: a layer for routers.

@@ -13,11 +13,13 @@ mod refusal;
 mod serve;
 mod stall;
 
+pub use remuda_grpc::RequestId;
+
 pub use self::{
     caller::{Caller, MayApprove, MayOperate, MayRead, MayWrite},
     cors::cors,
     docs::docs,
-    edge::{Deadline, RequestId, Timed, edge},
+    edge::{Deadline, Timed, edge},
     etag::{IfMatch, etag},
     extract::{Input, MaybeInput, Params, Segment, wait_time},
     refusal::{ErrorBody, ErrorDetails, ErrorInfo, Outcome, Refusals, Refused, Unreadable, error_body},

@@ -17,6 +17,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
+use tracing::Instrument as _;
 
 use crate::stall::Unstalled;
 
@@ -87,9 +88,10 @@ pub async fn serve(
         };
         prepare(&stream, &options);
         let (grpc, http) = (grpc.clone(), http.clone());
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
             let router = if is_grpc(&request) { grpc.clone() } else { http.clone() };
-            router.oneshot(request.map(Body::new))
+            let span = remuda_grpc::of_request(&mut request);
+            router.oneshot(request.map(Body::new)).instrument(span)
         });
         let (builder, watcher, stop) = (Arc::clone(&builder), open.watcher(), stop.clone());
         connections.spawn(async move {

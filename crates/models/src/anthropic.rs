@@ -58,7 +58,7 @@ impl Anthropic {
 impl Provider for Anthropic {
     async fn generate(&self, request: &Request, on_delta: OnDelta<'_>) -> Result<Response, AttemptError> {
         let mut gathering = Gathering::new(&self.target.faults, on_delta);
-        match self.target.post(&self.dialect.body(request)).await? {
+        match self.target.post(&self.dialect.body(request), request.trace).await? {
             Answer::Whole(value) => gathering.take_whole(&value)?,
             Answer::Events(mut events) => {
                 while !gathering.has_ended()

@@ -6,7 +6,7 @@ mod rule;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use remuda_domain::error::Code;
+use remuda_domain::{error::Code, trace::TraceContext};
 use reqwest::{
     Client, Response, Url,
     header::{ACCEPT, CONTENT_TYPE, HeaderMap, LOCATION},
@@ -71,9 +71,12 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    pub(crate) async fn post(&self, body: &Value) -> Result<Answer> {
+    pub(crate) async fn post(&self, body: &Value, trace: Option<TraceContext>) -> Result<Answer> {
         let deadline = Instant::now() + self.options.first_byte_timeout;
-        let request = self.client.post(self.url.clone()).headers(self.headers.clone());
+        let mut request = self.client.post(self.url.clone()).headers(self.headers.clone());
+        if let Some(trace) = trace {
+            request = request.header("traceparent", trace.to_string());
+        }
         let request = request
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "text/event-stream, application/json");

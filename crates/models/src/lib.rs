@@ -44,7 +44,7 @@ mod sse;
 mod tool_input;
 
 pub use http::AddressRule;
-pub use models::Models;
+pub use models::{Models, model_labels};
 pub use options::ModelOptions;
 pub use provider::{AttemptError, Provider, Retry};
 pub use request::{ChatMessage, ChatRole, Content, Request, ToolChoice, ToolSpec};

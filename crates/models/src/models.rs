@@ -12,7 +12,11 @@ use std::{
 
 use remuda_domain::{
     error::{Code, Error, Result},
-    model::{ModelDefinition, ProviderKind},
+    model::{ModelDefinition, ProviderKind, Registry},
+};
+use remuda_telemetry::metrics::{
+    self, Counter, Histogram, KeyValue, Labels,
+    registry::{MODEL_FIRST_TOKEN, MODEL_RETRIES, label},
 };
 use tokio::time::Instant;
 
@@ -32,13 +36,20 @@ use crate::{
 pub struct Models {
     options: Arc<ModelOptions>,
     endpoints: Arc<Endpoints>,
+    first_tokens: Histogram<f64>,
+    retries: Counter<u64>,
 }
 
 impl Models {
     #[must_use]
     pub fn new(options: ModelOptions) -> Self {
         let options = Arc::new(options);
-        Self { endpoints: Arc::new(Endpoints::new(Arc::clone(&options))), options }
+        Self {
+            endpoints: Arc::new(Endpoints::new(Arc::clone(&options))),
+            options,
+            first_tokens: metrics::histogram(&MODEL_FIRST_TOKEN),
+            retries: metrics::counter(&MODEL_RETRIES),
+        }
     }
 
     /// Asks a model, several times if the first attempts fail of something that passes. Each time something was told to `on_delta`
@@ -50,8 +61,12 @@ impl Models {
         on_delta: OnDelta<'_>,
     ) -> Result<Response> {
         let (provider, breaker) = self.provider(model).await?;
-        let told = AtomicBool::new(false);
+        let (begun, heard, told) = (Instant::now(), AtomicBool::new(false), AtomicBool::new(false));
         let relay = |delta: Delta| {
+            if !heard.swap(true, Ordering::Relaxed) {
+                let labels = model_labels(model, &metrics::labels());
+                self.first_tokens.record(begun.elapsed().as_secs_f64(), &labels);
+            }
             told.store(true, Ordering::Relaxed);
             on_delta(delta);
         };
@@ -73,6 +88,7 @@ impl Models {
             }
             tracing::debug!(model = %model.reference, attempt, ?wait, "asking the model again");
             tokio::time::sleep(wait).await;
+            self.retries.add(1, &model_labels(model, &metrics::labels()));
             attempt += 1;
         }
     }
@@ -120,6 +136,17 @@ impl Models {
             ProviderKind::Scripted => (Box::new(Scripted::new(model)), None),
         })
     }
+}
+
+/// What metrics call a model: those of the platform are few, those of workspaces have names that tenants chose.
+#[must_use]
+pub fn model_labels(model: &ModelDefinition, labels: &Labels) -> [KeyValue; 2] {
+    let name = model.reference.to_string();
+    let name = match model.reference.registry {
+        Registry::Platform => KeyValue::new(label::MODEL, name),
+        Registry::Workspace => labels.model(&name),
+    };
+    [KeyValue::new(label::PROVIDER, model.provider.as_str()), name]
 }
 
 fn settle(permit: Option<Permit>, fine: bool) {

@@ -66,7 +66,7 @@ impl Provider for OpenAi {
     async fn generate(&self, request: &Request, on_delta: OnDelta<'_>) -> Result<Response, AttemptError> {
         let faults = &self.target.faults;
         let mut gathering = Gathering::new(faults, on_delta);
-        match self.target.post(&self.dialect.body(request)).await? {
+        match self.target.post(&self.dialect.body(request), request.trace).await? {
             Answer::Whole(value) => {
                 gathering.take(&value)?;
                 gathering.end();

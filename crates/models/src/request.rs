@@ -3,6 +3,7 @@
 use remuda_domain::{
     message::{Image, Reasoning},
     model::ModelParameters,
+    trace::TraceContext,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,6 +20,8 @@ pub struct Request {
     /// Whether the model may ask for several calls at once.
     pub parallel_tool_calls: bool,
     pub parameters: ModelParameters,
+    /// Where the question stands in its trace: providers that trace go on with it.
+    pub trace: Option<TraceContext>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

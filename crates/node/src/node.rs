@@ -4,11 +4,12 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use remuda_config::Config;
 use remuda_control_plane::{
-    App, AppOptions, Health, PREFIX, Reconciler, ReconcilerOptions, ServerInfo, Services,
+    App, AppOptions, Health, PREFIX, ProcessLogs, Reconciler, ReconcilerOptions, ServerInfo, Services,
 };
 use remuda_domain::{
     error::Result,
     execution::{BackendKind, Policies},
+    logs::Role,
     tool::ToolCall,
 };
 use remuda_engine::{Engine, Placement};
@@ -16,6 +17,7 @@ use remuda_grpc::{Authenticator, Gate, KeyPolicy};
 use remuda_http::ServeOptions;
 use remuda_sandbox::{Backends, FeatureState, Guard};
 use remuda_stream::{StreamOptions, StreamParts, Streams};
+use remuda_telemetry::Levels;
 use remuda_tools::Registry;
 use remuda_worker::{Worker, WorkerOptions};
 use tokio::{net::TcpListener, sync::watch};
@@ -42,6 +44,12 @@ impl Roles {
     pub const CONTROL_PLANE: Self = Self { control_plane: true, worker: false, stream: false };
     pub const WORKER: Self = Self { control_plane: false, worker: true, stream: false };
     pub const STREAM: Self = Self { control_plane: false, worker: false, stream: true };
+
+    fn names(self) -> Vec<Role> {
+        let Self { control_plane, worker, stream } = self;
+        let all = [(control_plane, Role::ControlPlane), (worker, Role::Worker), (stream, Role::Stream)];
+        all.into_iter().filter_map(|(has, role)| has.then_some(role)).collect()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +58,8 @@ pub struct Options {
     pub mode: Mode,
     pub roles: Roles,
     pub version: String,
+    /// What this process logs.
+    pub levels: Levels,
     /// The program and arguments of the guard that kills tools when this process dies. Without one they survive it.
     pub guard: Option<(PathBuf, Vec<String>)>,
 }
@@ -72,14 +82,23 @@ impl Node {
             None => None,
         };
         let parts = Parts::open(&options.config, options.mode).await?;
+        let logs = ProcessLogs::new(
+            options.levels.clone(),
+            remuda_telemetry::instance(),
+            &host_name(),
+            &options.roles.names(),
+        );
         let starter = Starter {
             options: &options,
             parts: &parts,
+            logs,
             tools: crate::execution::tools(&options.config)?,
             policies: crate::execution::policies(&options.config)?,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
+        let listening = starter.logs.clone().listen(Arc::clone(&parts.transport), starter.stop.clone());
+        starter.tasks.spawn(listening);
         if let Some(listener) = listener {
             starter.start_server(listener).await?;
         }
@@ -131,6 +150,7 @@ async fn bind(options: &Options) -> Result<Option<TcpListener>> {
 struct Starter<'a> {
     options: &'a Options,
     parts: &'a Parts,
+    logs: ProcessLogs,
     tools: Registry,
     policies: Arc<Policies>,
     tasks: TaskTracker,
@@ -194,7 +214,7 @@ impl Starter<'_> {
             max_connections: config.server.max_connections as usize,
             drain: SERVER_DRAIN,
         };
-        let grpc = remuda_grpc::router(grpc);
+        let grpc = remuda_grpc::router(grpc)?;
         self.tasks.spawn(remuda_http::serve(listener, grpc, http, serving, self.stop.clone()));
         Ok(())
     }
@@ -225,6 +245,7 @@ impl Starter<'_> {
             }),
             policies: Arc::clone(&self.policies),
             webhooks: crate::execution::webhooks(&self.options.config)?,
+            logs: self.logs.clone(),
         })
     }
 

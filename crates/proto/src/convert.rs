@@ -42,7 +42,9 @@ pub fn from_timestamp(at: &prost_types::Timestamp) -> Option<Timestamp> {
     Timestamp::from_timestamp(at.seconds, nanos)
 }
 
-fn to_duration(duration: Duration) -> Option<prost_types::Duration> {
+/// As it travels; nothing for what is too long for that.
+#[must_use]
+pub fn to_duration(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remuda_domain::error::Result;
+use remuda_domain::{error::Result, execution::BackendKind};
 use tokio::sync::{Notify, OnceCell};
 
 use crate::traits::{Backend, Sandbox, SandboxRequest};
@@ -41,6 +41,12 @@ impl LazySandbox {
             }
             acquired.await;
         }
+    }
+
+    /// What makes it.
+    #[must_use]
+    pub fn backend(&self) -> BackendKind {
+        self.backend.kind()
     }
 
     /// The sandbox, if anyone has asked for it.

@@ -8,10 +8,13 @@ use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt as _;
 use remuda_domain::{Code, Error, error::Result};
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 use tokio_util::task::TaskTracker;
 
-use crate::error::is_retryable;
+use crate::{error::is_retryable, meters::Batches};
 
 /// Callers beyond this wait in line for a place in the queue.
 const QUEUE: usize = 8192;
@@ -33,7 +36,12 @@ where
     /// nothing was written: it fails them all when the database does not answer; otherwise each request is flushed by
     /// itself, so that one that cannot be stored does not take the others with it. The task ends when the coalescer is
     /// dropped, after it has flushed what was accepted.
-    pub(crate) fn start<Flush, Flushed>(tracker: &TaskTracker, max_batch: usize, flush: Flush) -> Self
+    pub(crate) fn start<Flush, Flushed>(
+        tracker: &TaskTracker,
+        max_batch: usize,
+        batches: Batches,
+        flush: Flush,
+    ) -> Self
     where
         Flush: Fn(Arc<Vec<Request>>) -> Flushed + Send + Sync + 'static,
         Flushed: Future<Output = Result<Vec<Result<Response>>>> + Send,
@@ -43,8 +51,11 @@ where
             let mut taken: Vec<Waiting<Request, Response>> = Vec::with_capacity(max_batch);
             while waiting.recv_many(&mut taken, max_batch).await > 0 {
                 let (requests, callers): (Vec<_>, Vec<_>) = taken.drain(..).unzip();
+                let (count, begun) = (requests.len(), Instant::now());
+                let responses = flush_all(&flush, requests).await;
+                batches.flushed(count, begun.elapsed());
                 // A caller that went away needs no answer: its request is done all the same.
-                for (caller, response) in callers.into_iter().zip(flush_all(&flush, requests).await) {
+                for (caller, response) in callers.into_iter().zip(responses) {
                     drop(caller.send(response));
                 }
             }
@@ -131,7 +142,7 @@ mod tests {
         let tracker = TaskTracker::new();
         let coalescer = {
             let (flushes, gate) = (Arc::clone(&flushes), Arc::clone(&gate));
-            Arc::new(Coalescer::start(&tracker, 1000, move |batch: Arc<Vec<u32>>| {
+            Arc::new(Coalescer::start(&tracker, 1000, Batches::new("test"), move |batch: Arc<Vec<u32>>| {
                 let (flushes, gate) = (Arc::clone(&flushes), Arc::clone(&gate));
                 async move {
                     flushes.fetch_add(1, Ordering::SeqCst);
@@ -163,13 +174,14 @@ mod tests {
     #[tokio::test]
     async fn one_failed_flush_fails_its_requests_only() {
         let tracker = TaskTracker::new();
-        let coalescer = Coalescer::start(&tracker, 10, |batch: Arc<Vec<bool>>| async move {
-            if batch[0] {
-                Ok(batch.iter().map(|_| Ok(())).collect())
-            } else {
-                Err(Error::unavailable("down"))
-            }
-        });
+        let coalescer =
+            Coalescer::start(&tracker, 10, Batches::new("test"), |batch: Arc<Vec<bool>>| async move {
+                if batch[0] {
+                    Ok(batch.iter().map(|_| Ok(())).collect())
+                } else {
+                    Err(Error::unavailable("down"))
+                }
+            });
         assert!(coalescer.call(false).await.is_err());
         assert!(coalescer.call(true).await.is_ok());
     }
@@ -177,13 +189,14 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_cannot_be_stored_fails_alone() {
         let tracker = TaskTracker::new();
-        let coalescer = Coalescer::start(&tracker, 10, |batch: Arc<Vec<u32>>| async move {
-            assert!(!batch.contains(&13), "unlucky");
-            if batch.contains(&7) {
-                return Err(Error::internal("refused"));
-            }
-            Ok(batch.iter().map(|n| Ok(*n)).collect())
-        });
+        let coalescer =
+            Coalescer::start(&tracker, 10, Batches::new("test"), |batch: Arc<Vec<u32>>| async move {
+                assert!(!batch.contains(&13), "unlucky");
+                if batch.contains(&7) {
+                    return Err(Error::internal("refused"));
+                }
+                Ok(batch.iter().map(|n| Ok(*n)).collect())
+            });
         let outcomes = futures::future::join_all([1, 7, 2, 13, 3].map(|n| coalescer.call(n))).await;
         let stored: Vec<u32> = outcomes.into_iter().flatten().collect();
         assert_eq!(stored, [1, 2, 3]);

@@ -8,7 +8,7 @@ use std::{
 use remuda_domain::{Code, Error, error::Result};
 use sqlx::migrate::Migrator;
 
-use crate::{Store, error::db, postgres, sqlite};
+use crate::{Store, error::db, meters::Meters, postgres, sqlite};
 
 static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
 static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
@@ -236,6 +236,8 @@ pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
             idempotency_ttl: options.idempotency_ttl,
             max_pending: options.max_pending,
             max_lost_attempts: options.max_lost_attempts,
+            meters: Arc::new(Meters::new()),
+            tally: Arc::default(),
         })),
         Pools::Sqlite(writer, reader) => Arc::new(sqlite::SqlStore::new(sqlite::Context {
             writer,
@@ -243,6 +245,8 @@ pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
             idempotency_ttl: options.idempotency_ttl,
             max_pending: options.max_pending,
             max_lost_attempts: options.max_lost_attempts,
+            meters: Arc::new(Meters::new()),
+            tally: Arc::default(),
         })),
     })
 }

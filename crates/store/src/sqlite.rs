@@ -29,6 +29,10 @@ mod identity;
 mod lock;
 #[path = "shared/notes.rs"]
 mod notes;
+#[path = "shared/outlook.rs"]
+mod outlook;
+#[path = "shared/overview.rs"]
+mod overview;
 #[path = "shared/ownership.rs"]
 mod ownership;
 #[path = "shared/park.rs"]

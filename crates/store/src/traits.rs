@@ -5,6 +5,7 @@ mod budgets;
 mod events;
 mod fleet;
 mod identity;
+mod overview;
 mod ownership;
 mod runs;
 mod sandboxes;
@@ -13,8 +14,8 @@ mod trees;
 mod webhooks;
 
 pub use self::{
-    approvals::*, budgets::*, events::*, fleet::*, identity::*, ownership::*, runs::*, sandboxes::*,
-    sessions::*, trees::*, webhooks::*,
+    approvals::*, budgets::*, events::*, fleet::*, identity::*, overview::*, ownership::*, runs::*,
+    sandboxes::*, sessions::*, trees::*, webhooks::*,
 };
 
 /// Everything a process needs from the truth.
@@ -28,6 +29,7 @@ pub trait Store:
     + Ownership
     + Events
     + Fleet
+    + Overview
     + Sandboxes
     + Webhooks
     + Deliveries
@@ -47,6 +49,8 @@ impl<T> Store for T where
         + Ownership
         + Events
         + Fleet
+        + Overview
+        + Overview
         + Sandboxes
         + Webhooks
         + Deliveries

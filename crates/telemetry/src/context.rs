@@ -1,36 +1,29 @@
-//! Carrying a trace from process to process.
+//! The trace of what this process does at the moment.
 
-use std::collections::HashMap;
-
-use opentelemetry::{propagation::TextMapPropagator, trace::TraceContextExt};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry::{Context, trace::TraceContextExt as _};
+use remuda_domain::trace::{self, TraceContext};
 use tracing::Span;
-use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-const TRACEPARENT: &str = "traceparent";
+use crate::spans::to_otel;
 
-/// The current span as a W3C `traceparent`, to be handed to whoever continues the trace. `None` outside of
-/// spans and when no traces are collected.
+/// The current span, to be told to whoever continues its trace. `None` outside of spans and when no traces are collected.
 #[must_use]
-pub fn inject_current() -> Option<String> {
+pub fn current() -> Option<TraceContext> {
     let context = Span::current().context();
-    if !context.span().span_context().is_valid() {
-        return None;
-    }
-    let mut carrier = HashMap::new();
-    TraceContextPropagator::new().inject_context(&context, &mut carrier);
-    carrier.remove(TRACEPARENT)
+    let span = context.span();
+    let context = span.span_context();
+    Some(TraceContext {
+        trace: trace::TraceId::new(u128::from_be_bytes(context.trace_id().to_bytes()))?,
+        span: trace::SpanId::new(u64::from_be_bytes(context.span_id().to_bytes()))?,
+        sampled: context.is_sampled(),
+    })
 }
 
-/// Makes the span a child of the given one. Call it before the span is entered. Whatever is not a valid
-/// `traceparent` is ignored: a trace is never worth a failed request.
-pub fn set_parent(span: &Span, traceparent: &str) {
-    let carrier = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
-    let context = TraceContextPropagator::new().extract(&carrier);
-    if !context.span().span_context().is_valid() {
-        return;
-    }
-    if let Err(error) = span.set_parent(context) {
+/// Makes the span a child of another process's. Call it before the span is entered.
+pub fn set_parent(span: &Span, parent: TraceContext) {
+    let parent = Context::new().with_remote_span_context(to_otel(parent, true));
+    if let Err(error) = span.set_parent(parent) {
         tracing::trace!(%error, "the span keeps its own trace");
     }
 }

@@ -1,29 +1,34 @@
 //! Logs, traces and metrics of every process.
 //!
-//! [`init`] sets up logging to standard error and, when a collector is named, traces over OTLP/gRPC. A collector
+//! [`init`] sets up logging to standard error ([`logs`]: [`hide`] keeps secrets out, [`Levels`] change what is logged) and, when a collector is named, traces over OTLP/gRPC. A collector
 //! that is slow, unreachable or gone costs traces and nothing else: neither start nor any span waits for it, and
 //! [`Guard::shutdown`] gives up on it after [`FLUSH_BOUND`].
 //!
-//! [`inject_current`] and [`set_parent`] carry a trace across processes as a W3C `traceparent`. [`metrics`] are a thing of
-//! their own: off unless asked for.
+//! Spans of [`TRACE_TARGET`] become part of traces, [`current`] and [`set_parent`] carry these across processes; what outlives
+//! a process is told with [`spans`]. [`metrics`] are a thing of their own: off unless asked for.
 
 mod context;
+mod export;
+mod logs;
 pub mod metrics;
+pub mod spans;
 mod traces;
 
-use std::{io::IsTerminal, time::Duration};
+use std::{io::IsTerminal, sync::LazyLock, time::Duration};
 
 use tracing::Subscriber;
-use tracing_subscriber::{
-    EnvFilter, Layer, Registry,
-    fmt::{self, MakeWriter},
-    layer::SubscriberExt,
-    util::SubscriberInitExt,
+use tracing_subscriber::{Layer as _, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
+
+pub use context::{current, set_parent};
+pub use logs::{AUDIT, Level, Levels, TRACES, check_change, hide, hide_for_now};
+use tokio::runtime::Handle;
+pub use traces::TRACE_TARGET;
+
+use crate::{
+    logs::{Lines, log_panics},
+    metrics::Measuring,
+    traces::Traces,
 };
-
-pub use context::{inject_current, set_parent};
-
-use crate::traces::Traces;
 
 /// The longest that [`Guard::shutdown`] waits for the collector.
 pub const FLUSH_BOUND: Duration = Duration::from_secs(5);
@@ -32,9 +37,15 @@ pub const FLUSH_BOUND: Duration = Duration::from_secs(5);
 pub enum Error {
     #[error("invalid log filter: expected a level or directives such as info,remuda_worker=debug")]
     Filter(#[source] tracing_subscriber::filter::ParseError),
-    #[error("the trace exporter cannot be set up")]
+    #[error(
+        "invalid log filter: expected error, warn, info, debug, trace or off, or module=level, not `{0}`"
+    )]
+    NoLevel(String),
+    #[error("invalid log filter: expected at most {max} characters")]
+    LongFilter { max: usize },
+    #[error("the exporter to the collector cannot be set up")]
     Exporter(#[source] opentelemetry_otlp::ExporterBuildError),
-    #[error("the trace exporter's thread cannot be started")]
+    #[error("the exporter's thread cannot be started")]
     Runtime(#[source] std::io::Error),
     #[error("the metrics exporter cannot be set up")]
     Metrics(#[source] opentelemetry_sdk::error::OTelSdkError),
@@ -84,53 +95,89 @@ impl Default for Options {
 pub fn init(options: &Options) -> Result<Guard, Error> {
     let (subscriber, guard) = subscriber(options, std::io::stderr)?;
     subscriber.try_init().map_err(|_| Error::Twice)?;
+    if let Some(traces) = &guard.traces {
+        spans::connect(traces.outlet.clone());
+    }
+    log_panics();
     Ok(guard)
+}
+
+/// Names this process among those of its kind, in lines, traces and metrics alike.
+#[must_use]
+pub fn instance() -> &'static str {
+    static INSTANCE: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().to_string());
+    &INSTANCE
 }
 
 /// Whether [`init`] would accept the filter.
 pub fn check_filter(log: &str) -> Result<(), Error> {
-    filter(log).map(drop)
-}
-
-fn filter(log: &str) -> Result<EnvFilter, Error> {
-    EnvFilter::builder().parse(log).map_err(Error::Filter)
+    Levels::new(log).map(drop)
 }
 
 fn subscriber<W>(options: &Options, writer: W) -> Result<(impl Subscriber + Send + Sync, Guard), Error>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter = filter(&options.log)?;
+    let levels = Levels::new(&options.log)?;
     let json = match options.format {
         Format::Auto => !std::io::stderr().is_terminal(),
         Format::Pretty => false,
         Format::Json => true,
     };
-    let lines = fmt::layer().with_writer(writer).with_ansi(options.ansi && !json);
-    let lines: Box<dyn Layer<Registry> + Send + Sync> = if json {
-        lines.json().flatten_event(true).with_span_list(false).boxed()
+    let lines = if json {
+        Lines::json(writer, &options.service_name, instance())
     } else {
-        lines.compact().boxed()
+        Lines::pretty(writer, options.ansi)
     };
     let traces =
         options.otlp_endpoint.as_deref().map(|endpoint| Traces::new(endpoint, options)).transpose()?;
     let spans = traces.as_ref().map(|traces| traces::layer(&traces.provider));
-    let subscriber = tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans);
-    Ok((subscriber, Guard { traces }))
+    let subscriber = tracing_subscriber::registry().with(lines.with_filter(levels.filter())).with(spans);
+    Ok((subscriber, Guard { traces, measuring: None, levels }))
 }
 
-/// Keeps traces flowing. Shut it down as the last thing a process does.
+/// Keeps traces and metrics flowing. Shut it down as the last thing a process does.
 #[derive(Debug)]
 #[must_use = "spans of the last seconds are lost without a shutdown"]
 pub struct Guard {
     traces: Option<Traces>,
+    measuring: Option<Measuring>,
+    levels: Levels,
 }
 
 impl Guard {
+    /// What changes the filter of this process.
+    #[must_use]
+    pub fn levels(&self) -> Levels {
+        self.levels.clone()
+    }
+
+    /// What connections to the collector live on, if there is one.
+    #[must_use]
+    pub fn runtime(&self) -> Option<Handle> {
+        self.traces.as_ref().map(|traces| traces.runtime.handle().clone())
+    }
+
+    /// Takes care that the last metrics are sent too.
+    pub fn keep(&mut self, measuring: Measuring) {
+        self.measuring = Some(measuring);
+        if self.traces.is_some() {
+            export::announce();
+        }
+    }
+
     /// Sends what was not sent yet. Blocks for at most about [`FLUSH_BOUND`].
     pub fn shutdown(self) {
-        if let Some(traces) = self.traces {
-            traces.shutdown();
+        let Self { traces, measuring, .. } = self;
+        // Side by side, as each may have to wait for the collector.
+        std::thread::scope(|scope| {
+            scope.spawn(|| measuring.as_ref().map(Measuring::shutdown));
+            if let Some(traces) = &traces {
+                traces.flush();
+            }
+        });
+        if let Some(traces) = traces {
+            traces.end();
         }
     }
 }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use remuda_domain::{
     SessionId, ToolCallId,
     error::{Code, Error, Result},
+    trace::TraceContext,
 };
 use remuda_sandbox::{LazySandbox, OutputSink};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,8 @@ pub struct ToolContext {
     pub output: Arc<dyn OutputSink>,
     /// Of the call's run.
     pub background: Arc<BackgroundTasks>,
+    /// Where the call stands in its trace, for programs that go on with it.
+    pub trace: Option<TraceContext>,
 }
 
 impl ToolContext {

@@ -12,22 +12,28 @@ use std::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, worker::Signal,
+    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
+    trace::TraceContext, worker::Signal,
 };
 use tokio::time::{Instant, timeout_at};
 
 use self::{
     broadcast::{Listener, Topics},
-    queue::{Queue, TokenKey},
+    queue::{Popped, Queue, TokenKey},
 };
-use crate::traits::{
-    DeltaSource, EventSource, Published, SignalSource, Token, TokenCounts, TokenSource, Transport,
+use crate::{
+    meters::{Deliveries, Meters},
+    traits::{
+        DeltaSource, EventSource, NoticeSource, Published, SignalSource, Token, TokenCounts, TokenSource,
+        Transport,
+    },
 };
 
 /// Batches of events, and of deltas, a reader may lag behind before its source ends.
 const EVENT_BUFFER: usize = 64;
 const DELTA_BUFFER: usize = 256;
 const SIGNAL_BUFFER: usize = 64;
+const NOTICE_BUFFER: usize = 64;
 /// How long `take` waits before it comes back empty-handed, as over NATS.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Keeps the sum of clock and delay within what the clock can show.
@@ -47,14 +53,18 @@ pub struct Memory {
 /// Whose events and deltas.
 type Stream = (TenantId, SessionId);
 type Batch<T> = Arc<[T]>;
+/// Events, and what they belong to in a trace.
+type Told = (Batch<Event>, Option<TraceContext>);
 
 #[derive(Default)]
 struct Shared {
     /// One queue for every pool ever named; pools are few and configured.
     pools: Mutex<HashMap<Pool, Arc<Queue>>>,
-    events: Arc<Topics<Stream, Batch<Event>>>,
+    events: Arc<Topics<Stream, Told>>,
     deltas: Arc<Topics<Stream, Batch<Delta>>>,
     signals: Arc<Topics<WorkerId, Signal>>,
+    notices: Arc<Topics<(), Notice>>,
+    meters: Meters,
 }
 
 impl Memory {
@@ -86,21 +96,44 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[async_trait]
 impl Transport for Memory {
     async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published> {
-        Ok(self.queue(pool).publish(TokenKey { tenant, session }))
+        self.publish_token_from(pool, tenant, session, None).await
+    }
+
+    async fn publish_token_from(
+        &self,
+        pool: &Pool,
+        tenant: TenantId,
+        session: SessionId,
+        origin: Option<TraceContext>,
+    ) -> Result<Published> {
+        let published = Ok(self.queue(pool).publish(TokenKey { tenant, session }, origin));
+        self.shared.meters.published(&published);
+        published
     }
 
     async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
-        Ok(Box::new(MemoryTokens { queue: self.queue(pool) }))
+        Ok(Box::new(MemoryTokens { queue: self.queue(pool), deliveries: self.shared.meters.of(pool) }))
     }
 
     async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+        self.publish_events_from(tenant, session, events, None).await;
+    }
+
+    async fn publish_events_from(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        events: &[Event],
+        origin: Option<TraceContext>,
+    ) {
         if !events.is_empty() {
-            self.shared.events.send(&(tenant, session), || events.into());
+            self.shared.events.send(&(tenant, session), || (events.into(), origin));
         }
     }
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
-        Ok(Box::new(MemoryEvents(Topics::listen(&self.shared.events, (tenant, session), EVENT_BUFFER))))
+        let listener = Topics::listen(&self.shared.events, (tenant, session), EVENT_BUFFER);
+        Ok(Box::new(MemoryEvents { listener, origin: None }))
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
@@ -122,6 +155,15 @@ impl Transport for Memory {
         Ok(Box::new(MemorySignals(Topics::listen(&self.shared.signals, worker, SIGNAL_BUFFER))))
     }
 
+    async fn broadcast(&self, notice: &Notice) -> Result<()> {
+        self.shared.notices.send(&(), || notice.clone());
+        Ok(())
+    }
+
+    async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
+        Ok(Box::new(MemoryNotices(Topics::listen(&self.shared.notices, (), NOTICE_BUFFER))))
+    }
+
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
         Ok(self.queue(pool).counts())
     }
@@ -133,6 +175,7 @@ impl Transport for Memory {
 
 struct MemoryTokens {
     queue: Arc<Queue>,
+    deliveries: Deliveries,
 }
 
 #[async_trait]
@@ -147,9 +190,10 @@ impl TokenSource for MemoryTokens {
             tokio::pin!(woken);
             // Registers before the look, so that a publish between the look and the wait is not missed.
             woken.as_mut().enable();
-            let (keys, next_due) = self.queue.pop(max);
+            let Popped { keys, again, next_due } = self.queue.pop(max);
             if !keys.is_empty() {
-                return Ok(keys.into_iter().map(|key| self.hold(key)).collect());
+                self.deliveries.count(keys.len() as u64, again);
+                return Ok(keys.into_iter().map(|(key, origin)| self.hold(key, origin)).collect());
             }
             if Instant::now() >= deadline {
                 return Ok(Vec::new());
@@ -162,13 +206,14 @@ impl TokenSource for MemoryTokens {
 }
 
 impl MemoryTokens {
-    fn hold(&self, key: TokenKey) -> Box<dyn Token> {
-        Box::new(MemoryToken { key, queue: Arc::clone(&self.queue), held: true })
+    fn hold(&self, key: TokenKey, origin: Option<TraceContext>) -> Box<dyn Token> {
+        Box::new(MemoryToken { key, origin, queue: Arc::clone(&self.queue), held: true })
     }
 }
 
 struct MemoryToken {
     key: TokenKey,
+    origin: Option<TraceContext>,
     queue: Arc<Queue>,
     held: bool,
 }
@@ -181,6 +226,10 @@ impl Token for MemoryToken {
 
     fn session(&self) -> SessionId {
         self.key.session
+    }
+
+    fn origin(&self) -> Option<TraceContext> {
+        self.origin
     }
 
     async fn keep_alive(&self) -> Result<()> {
@@ -212,12 +261,21 @@ impl Drop for MemoryToken {
     }
 }
 
-struct MemoryEvents(Listener<Stream, Batch<Event>>);
+struct MemoryEvents {
+    listener: Listener<Stream, Told>,
+    origin: Option<TraceContext>,
+}
 
 #[async_trait]
 impl EventSource for MemoryEvents {
     async fn next(&mut self) -> Option<Vec<Event>> {
-        self.0.next().await.map(|events| events.to_vec())
+        let (events, origin) = self.listener.next().await?;
+        self.origin = origin;
+        Some(events.to_vec())
+    }
+
+    fn origin(&self) -> Option<TraceContext> {
+        self.origin
     }
 }
 
@@ -235,6 +293,15 @@ struct MemorySignals(Listener<WorkerId, Signal>);
 #[async_trait]
 impl SignalSource for MemorySignals {
     async fn next(&mut self) -> Option<Signal> {
+        self.0.next().await
+    }
+}
+
+struct MemoryNotices(Listener<(), Notice>);
+
+#[async_trait]
+impl NoticeSource for MemoryNotices {
+    async fn next(&mut self) -> Option<Notice> {
         self.0.next().await
     }
 }
@@ -259,9 +326,13 @@ mod tests {
                 token.finish().await.unwrap();
             }
             drop(memory.subscribe_signals(WorkerId::new()).await.unwrap());
+            drop(memory.subscribe_notices().await.unwrap());
         }
         let shared = &memory.shared;
-        assert_eq!(shared.events.len() + shared.deltas.len() + shared.signals.len(), 0);
+        assert_eq!(
+            shared.events.len() + shared.deltas.len() + shared.signals.len() + shared.notices.len(),
+            0
+        );
         assert!(memory.queue(&pool).is_empty());
     }
 

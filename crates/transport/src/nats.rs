@@ -8,11 +8,13 @@ mod demand;
 mod link;
 mod live;
 mod names;
+mod notices;
 mod options;
 mod prepare;
 mod settings;
 mod signals;
 mod tokens;
+mod trace;
 mod version;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -23,6 +25,8 @@ use remuda_domain::{
     Event, Pool, SessionId, TenantId, WorkerId,
     error::{Error, Result},
     event::Delta,
+    logs::Notice,
+    trace::TraceContext,
     worker::Signal,
 };
 use tokio::sync::Semaphore;
@@ -33,7 +37,12 @@ pub use self::{
     options::NatsOptions,
     prepare::{ConsumerReport, NatsReport},
 };
-use crate::traits::{DeltaSource, EventSource, Published, SignalSource, TokenCounts, TokenSource, Transport};
+use crate::{
+    meters::Meters,
+    traits::{
+        DeltaSource, EventSource, NoticeSource, Published, SignalSource, TokenCounts, TokenSource, Transport,
+    },
+};
 
 /// Tokens, events and signals over NATS. Clones share the connections.
 ///
@@ -54,6 +63,7 @@ struct Shared {
     repair: Semaphore,
     /// Gives back tokens that arrive for sources that are gone, and reads subscriptions.
     tasks: TaskTracker,
+    meters: Meters,
 }
 
 impl Nats {
@@ -76,6 +86,7 @@ impl Nats {
             jetstream,
             repair: Semaphore::new(1),
             tasks: TaskTracker::new(),
+            meters: Meters::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -99,7 +110,19 @@ impl fmt::Debug for Nats {
 #[async_trait]
 impl Transport for Nats {
     async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published> {
-        tokens::publish(&self.shared, pool, tenant, session).await
+        self.publish_token_from(pool, tenant, session, None).await
+    }
+
+    async fn publish_token_from(
+        &self,
+        pool: &Pool,
+        tenant: TenantId,
+        session: SessionId,
+        origin: Option<TraceContext>,
+    ) -> Result<Published> {
+        let published = tokens::publish(&self.shared, pool, tenant, session, origin).await;
+        self.shared.meters.published(&published);
+        published
     }
 
     async fn discard_token(
@@ -125,7 +148,17 @@ impl Transport for Nats {
     }
 
     async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
-        live::publish(&self.shared, self.shared.names.events(tenant, session), events).await;
+        self.publish_events_from(tenant, session, events, None).await;
+    }
+
+    async fn publish_events_from(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        events: &[Event],
+        origin: Option<TraceContext>,
+    ) {
+        live::publish(&self.shared, self.shared.names.events(tenant, session), events, origin).await;
     }
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
@@ -134,7 +167,7 @@ impl Transport for Nats {
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
-        live::publish(&self.shared, self.shared.names.deltas(tenant, session), deltas).await;
+        live::publish(&self.shared, self.shared.names.deltas(tenant, session), deltas, None).await;
     }
 
     async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {
@@ -148,6 +181,14 @@ impl Transport for Nats {
 
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
         Ok(Box::new(signals::NatsSignals::open(&self.shared, worker).await?))
+    }
+
+    async fn broadcast(&self, notice: &Notice) -> Result<()> {
+        notices::send(&self.shared, notice).await
+    }
+
+    async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
+        Ok(Box::new(notices::NatsNotices::open(&self.shared).await?))
     }
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, worker::Signal,
+    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
+    trace::TraceContext, worker::Signal,
 };
 
 /// Carries wake-ups, live events and signals between processes.
@@ -12,6 +13,17 @@ use remuda_domain::{
 pub trait Transport: Send + Sync + 'static {
     /// Wakes a worker of the pool for the session.
     async fn publish_token(&self, pool: &Pool, tenant: TenantId, session: SessionId) -> Result<Published>;
+
+    /// The same, telling whoever takes the token what it belongs to in a trace.
+    async fn publish_token_from(
+        &self,
+        pool: &Pool,
+        tenant: TenantId,
+        session: SessionId,
+        _origin: Option<TraceContext>,
+    ) -> Result<Published> {
+        self.publish_token(pool, tenant, session).await
+    }
 
     /// Removes the session's token if it was published longer than `older_than` ago, and says whether it did.
     ///
@@ -45,6 +57,17 @@ pub trait Transport: Send + Sync + 'static {
     /// dropped, readers find them in the store.
     async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]);
 
+    /// The same, telling readers what the events belong to in a trace.
+    async fn publish_events_from(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+        events: &[Event],
+        _origin: Option<TraceContext>,
+    ) {
+        self.publish_events(tenant, session, events).await;
+    }
+
     /// Listens to the events of one session from now on.
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>>;
 
@@ -60,6 +83,12 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Listens to the signals for one worker from now on.
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>>;
+
+    /// Tells all processes that listen now, this one too. It may be lost.
+    async fn broadcast(&self, notice: &Notice) -> Result<()>;
+
+    /// Listens to what is told to all processes from now on.
+    async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>>;
 
     /// How many tokens of the pool there are: waiting for a worker, and in a worker's hands. One given back for later counts
     /// as taken until then.
@@ -96,6 +125,8 @@ pub trait TokenSource: Send {
 pub trait Token: Send + Sync {
     fn tenant(&self) -> TenantId;
     fn session(&self) -> SessionId;
+    /// What it was published for, in a trace.
+    fn origin(&self) -> Option<TraceContext>;
     /// Says that its holder still works, so that it does not come back to another.
     async fn keep_alive(&self) -> Result<()>;
     /// How often `keep_alive` is wanted.
@@ -111,6 +142,10 @@ pub trait Token: Send + Sync {
 pub trait EventSource: Send {
     /// The next batch; `None` when the source has ended and must be opened anew. Cancel-safe.
     async fn next(&mut self) -> Option<Vec<Event>>;
+    /// What the batch that came last belongs to in a trace.
+    fn origin(&self) -> Option<TraceContext> {
+        None
+    }
 }
 
 /// Pieces of messages of one session.
@@ -125,4 +160,11 @@ pub trait DeltaSource: Send {
 pub trait SignalSource: Send {
     /// The next signal; `None` when the source has ended and must be opened anew. Cancel-safe.
     async fn next(&mut self) -> Option<Signal>;
+}
+
+/// What is told to all processes.
+#[async_trait]
+pub trait NoticeSource: Send {
+    /// The next notice; `None` when the source has ended and must be opened anew. Cancel-safe.
+    async fn next(&mut self) -> Option<Notice>;
 }

@@ -165,3 +165,27 @@ lifecycle:
       # Until no load balancer sends new connections here.
       command: [sleep, "5"]
 {{- end -}}
+
+{{/* What traces call a component, unless the settings name all of them. Goes on where remuda.environment ends. */}}
+{{- define "remuda.serviceName" -}}
+{{- if not (hasKey (default dict .root.Values.settings.telemetry) "service_name") -}}
+- name: REMUDA_TELEMETRY__SERVICE_NAME
+  value: remuda-{{ .component }}
+{{- end }}
+{{- end -}}
+
+{{/* Where scrapers find the metrics that do not ask for a PodMonitor. */}}
+{{- define "remuda.scrape" -}}
+{{- if and .Values.metrics.enabled (not .Values.metrics.podMonitor.enabled) -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ .Values.metrics.port | quote }}
+prometheus.io/path: /metrics
+{{- end }}
+{{- end -}}
+
+{{- define "remuda.metricsPort" -}}
+{{- if .Values.metrics.enabled -}}
+- name: metrics
+  containerPort: {{ .Values.metrics.port }}
+{{- end }}
+{{- end -}}

@@ -7,8 +7,10 @@ mod cancel;
 mod execution;
 mod explain;
 mod fleet;
+mod overview;
 mod runs;
 mod sessions;
+mod trace;
 mod wait;
 mod webhooks;
 mod workspaces;
@@ -17,7 +19,8 @@ use std::{collections::BTreeSet, future::Future, sync::Arc};
 
 pub use artifacts::Artifact;
 pub use budgets::Spender;
-pub use explain::{Explanation, Receipt, Wait};
+pub use explain::{Estimate, Explanation, PoolPlace, Receipt, StepGlance, Wait};
+pub use overview::{Overview, RunLine};
 use remuda_domain::{Error, error::Result, execution::Policies};
 use remuda_store::Store;
 use remuda_transport::Transport;
@@ -25,10 +28,12 @@ pub use runs::{Submission, SubmitReceipt};
 pub use sessions::{Making, SessionSpec};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 pub use self::webhooks::{TestDelivery, WebhookSpec, WithSecret};
 use crate::{
     alarm::Alarm,
+    logs::ProcessLogs,
     waker::Waker,
     webhooks::{Bell, Courier, WebhookOptions},
 };
@@ -49,6 +54,8 @@ pub struct AppOptions {
     /// Where the sessions of which tenant may execute.
     pub policies: Arc<Policies>,
     pub webhooks: WebhookOptions,
+    /// What this process logs.
+    pub logs: ProcessLogs,
 }
 
 impl std::fmt::Debug for AppOptions {
@@ -75,6 +82,9 @@ pub struct App {
     /// Tests of webhooks at once.
     test_room: Arc<Semaphore>,
     tasks: TaskTracker,
+    logs: ProcessLogs,
+    /// The last look at the fleet.
+    fleet_cache: Arc<overview::FleetCache>,
     /// Kibibytes of input that may be on their way to the store at once: what bounds memory under a flood of submits.
     input_room: Arc<Semaphore>,
 }
@@ -90,7 +100,8 @@ impl App {
     #[must_use]
     pub fn new(options: AppOptions, tasks: TaskTracker) -> Self {
         let alarm = Alarm::default();
-        let waker = Waker::start(&tasks, Arc::clone(&options.transport), alarm.clone());
+        let waker =
+            Waker::start(&tasks, Arc::clone(&options.store), Arc::clone(&options.transport), alarm.clone());
         Self {
             store: options.store,
             transport: options.transport,
@@ -103,6 +114,8 @@ impl App {
             bell: Bell::default(),
             test_room: Arc::new(Semaphore::new(webhooks::MAX_TESTS)),
             tasks,
+            logs: options.logs,
+            fleet_cache: Arc::default(),
             input_room: Arc::new(Semaphore::new(INPUT_ROOM_KIB)),
         }
     }
@@ -142,7 +155,7 @@ impl App {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let task = self.tasks.spawn(change);
+        let task = self.tasks.spawn(change.in_current_span());
         task.await.map_err(|error| Error::internal("a change was cut short").with_source(error))?
     }
 }

@@ -86,6 +86,7 @@ pub(crate) fn routes(calls: &Calls, gate: &Gate) -> OpenApiRouter {
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(runs::steps))
+        .routes(routes!(runs::trace))
         .routes(routes!(runs::cancel))
         .routes(routes!(runs::explain))
         .routes(routes!(runs::set_budget))
@@ -105,7 +106,9 @@ pub(crate) fn routes(calls: &Calls, gate: &Gate) -> OpenApiRouter {
         .routes(routes!(fleet::drain))
         .routes(routes!(fleet::queue))
         .routes(routes!(fleet::tasks))
-        .routes(routes!(fleet::sandboxes));
+        .routes(routes!(fleet::sandboxes))
+        .routes(routes!(fleet::log_filter, fleet::set_log_filter))
+        .routes(routes!(fleet::overview));
     let waiting = OpenApiRouter::new().routes(routes!(runs::wait));
     within(quick, gate.deadline()).merge(within(waiting, MAX_WAIT + WAIT_MARGIN)).with_state(http)
 }

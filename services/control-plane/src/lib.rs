@@ -10,18 +10,21 @@ mod calls;
 mod grpc;
 mod health;
 mod http;
+mod logs;
 mod reconciler;
 mod services;
 mod waker;
 mod webhooks;
 
 pub use app::{
-    App, AppOptions, Artifact, CheckCall, Explanation, Making, Receipt, SessionSpec, Spender, Submission,
-    SubmitReceipt, TestDelivery, Wait, WebhookSpec, WithSecret,
+    App, AppOptions, Artifact, CheckCall, Estimate, Explanation, Making, Overview, PoolPlace, Receipt,
+    RunLine, SessionSpec, Spender, StepGlance, Submission, SubmitReceipt, TestDelivery, Wait, WebhookSpec,
+    WithSecret,
 };
 pub use calls::ServerInfo;
 pub use health::{Health, report_health};
 pub use http::{PREFIX, description, health_routes};
+pub use logs::ProcessLogs;
 pub use reconciler::{Reconciler, ReconcilerOptions};
 pub use services::Services;
 pub use webhooks::WebhookOptions;

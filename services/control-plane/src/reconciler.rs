@@ -15,6 +15,7 @@
 //! | `mend_transport` | every interval | |
 //! | `delete_expired_keys` | every minute | |
 //! | `trim_events` | every minute | a round left some for the next one |
+//! | `tell_queues` | every five seconds, where there are metrics | |
 //!
 //! The process that leads also delivers to [webhooks](crate::webhooks).
 
@@ -32,6 +33,7 @@ mod stop_orphans;
 mod sweep;
 mod take_back;
 mod task;
+mod tell_queues;
 mod trim_events;
 mod wake_sessions;
 mod walk;
@@ -39,15 +41,17 @@ mod walk;
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::WorkerId;
+use remuda_telemetry::metrics;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 pub(crate) use self::leadership::Term;
 use self::{
     delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
     expire_approvals::ExpireApprovals, heal_orphans::HealOrphans, leadership::Leadership,
     mend_transport::MendTransport, record::Recorder, resume_ready::ResumeReady, stop_orphans::StopOrphans,
-    take_back::TakeBack, task::BackgroundTask, trim_events::TrimEvents, wake_sessions::WakeSessions,
-    walk::Walk,
+    take_back::TakeBack, task::BackgroundTask, tell_queues::TellQueues, trim_events::TrimEvents,
+    wake_sessions::WakeSessions, walk::Walk,
 };
 use crate::{app::App, webhooks::Deliverer};
 
@@ -116,9 +120,14 @@ impl Reconciler {
         let ReconcilerOptions { interval, lease, .. } = self.options;
         let (leadership, term) = Leadership::new(Arc::clone(store), self.holder.clone(), lease, interval);
         let tracker = TaskTracker::new();
-        for task in self.tasks() {
+        let mut tasks = self.tasks();
+        if metrics::is_installed() {
+            tasks.push(Box::new(TellQueues::new(Arc::clone(store), term.clone(), interval)));
+        }
+        for task in tasks {
             let recorder = Recorder::new(Arc::clone(store), self.holder.clone());
-            tracker.spawn(Driver { term: term.clone(), recorder }.run(task, stop.clone()));
+            let span = tracing::error_span!("task", task = task.name());
+            tracker.spawn(Driver { term: term.clone(), recorder }.run(task, stop.clone()).instrument(span));
         }
         tracker.spawn(Deliverer::new(&self.app, term, interval).run(stop.clone()));
         let (transport, alarm) = (Arc::clone(self.app.transport()), self.app.alarm().clone());

@@ -5,9 +5,16 @@
 
 use std::sync::Arc;
 
+use chrono::Utc;
 use futures::StreamExt as _;
-use remuda_domain::{Event, Pool, SessionId, TenantId};
-use remuda_store::SessionChange;
+use remuda_domain::{
+    Event, Pool, SessionId, TenantId,
+    error::Result,
+    trace::{SpanId, TraceContext},
+};
+use remuda_store::{SessionChange, Store};
+use remuda_telemetry::spans::{Span, SpanKind, emit};
+use remuda_trace::settled;
 use remuda_transport::Transport;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,11 +28,9 @@ const IN_FLIGHT: usize = 256;
 
 #[derive(Debug)]
 struct Announcement {
-    tenant: TenantId,
-    session: SessionId,
-    /// The pool to wake, if any.
-    wake: Option<Pool>,
-    events: Vec<Event>,
+    change: SessionChange,
+    /// The run that the change is about, if its trace is collected.
+    origin: Option<TraceContext>,
 }
 
 /// Handle to the announcing task. Cheap to clone; the task ends when the last handle is gone.
@@ -36,49 +41,69 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
-    pub(crate) fn start(tracker: &TaskTracker, transport: Arc<dyn Transport>, alarm: Alarm) -> Self {
+    pub(crate) fn start(
+        tracker: &TaskTracker,
+        store: Arc<dyn Store>,
+        transport: Arc<dyn Transport>,
+        alarm: Alarm,
+    ) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE);
         let ring = alarm.clone();
         tracker.spawn(ReceiverStream::new(receiver).for_each_concurrent(IN_FLIGHT, move |announcement| {
-            let (transport, ring) = (Arc::clone(&transport), ring.clone());
-            async move { announce(transport.as_ref(), announcement, &ring).await }
+            let (store, transport, ring) = (Arc::clone(&store), Arc::clone(&transport), ring.clone());
+            async move { announce(&*store, &*transport, announcement, &ring).await }
         }));
         Self { queue, alarm }
     }
 
-    /// Announces what a commit did to a session.
-    pub(crate) fn announce(
-        &self,
-        tenant: TenantId,
-        session: SessionId,
-        wake: Option<Pool>,
-        events: Vec<Event>,
-    ) {
-        if wake.is_none() && events.is_empty() {
+    /// Announces what a commit did to a session. `origin` is the run that it is about, if its trace is collected.
+    pub(crate) fn announce(&self, change: SessionChange, origin: Option<TraceContext>) {
+        if !change.wake && change.events.is_empty() {
             return;
         }
-        let wakes = wake.is_some();
-        if self.queue.try_send(Announcement { tenant, session, wake, events }).is_err() && wakes {
+        let (session, wakes) = (change.session, change.wake);
+        if self.queue.try_send(Announcement { change, origin }).is_err() && wakes {
             tracing::warn!(%session, "the announcement queue is full; the reconciler will wake the session");
             self.alarm.ring();
         }
     }
 
+    /// Tells readers of a session of events that wake nobody.
+    pub(crate) fn announce_events(&self, tenant: TenantId, session: SessionId, events: Vec<Event>) {
+        let pool = Pool::default();
+        self.announce(SessionChange { tenant, session, pool, wake: false, events, lost: None }, None);
+    }
+
     pub(crate) fn announce_change(&self, change: SessionChange) {
-        let SessionChange { tenant, session, pool, wake, events } = change;
-        self.announce(tenant, session, wake.then_some(pool), events);
+        self.announce(change, None);
     }
 }
 
-async fn announce(transport: &dyn Transport, announcement: Announcement, alarm: &Alarm) {
-    let Announcement { tenant, session, wake, events } = announcement;
-    if let Some(pool) = wake
-        && let Err(error) = transport.publish_token(&pool, tenant, session).await
+async fn announce(store: &dyn Store, transport: &dyn Transport, announcement: Announcement, alarm: &Alarm) {
+    let Announcement { change, origin } = announcement;
+    let session = change.session;
+    if change.wake
+        && let Err(error) = wake(transport, &change, origin).await
     {
         tracing::warn!(%session, error = error.chain(), "a session could not be woken; the reconciler will");
         alarm.ring();
     }
-    if !events.is_empty() {
-        transport.publish_events(tenant, session, &events).await;
+    if !change.events.is_empty() {
+        transport.publish_events(change.tenant, session, &change.events).await;
     }
+    settled(store, &change).await;
+}
+
+/// Publishes the session's token, which carries the span that tells of it.
+async fn wake(transport: &dyn Transport, change: &SessionChange, origin: Option<TraceContext>) -> Result<()> {
+    let SessionChange { tenant, session, pool, .. } = change;
+    let Some(run) = origin else {
+        return transport.publish_token(pool, *tenant, *session).await.map(drop);
+    };
+    let (begun, place) = (Utc::now(), run.with_span(SpanId::random()));
+    let published = transport.publish_token_from(pool, *tenant, *session, Some(place)).await;
+    let failure = published.as_ref().err().map(ToString::to_string);
+    let span = Span::below(run, place.span, "publish token", (begun, Utc::now()));
+    emit(span.kind(SpanKind::Producer).failed(failure));
+    published.map(drop)
 }

@@ -23,7 +23,8 @@ Five minutes:
   remuda dev                                   start everything in one process
   remuda run --tool Bash --arg command='echo hi' --session s1 --follow
   remuda watch s1                              follow a session
-  remuda explain RUN_ID                        why is this run not finished?
+  remuda explain RUN_ID                        why is this run not finished, and when will it be?
+  remuda top                                   the fleet, live
 
 With an agent:
   remuda workspace init                        make this directory a workspace; then describe a model in .openharness/models

@@ -10,6 +10,7 @@ mod exit;
 mod explain;
 mod fleet;
 mod json;
+mod log_filter;
 mod pages;
 mod permissions;
 mod receipts;
@@ -21,6 +22,7 @@ mod sessions;
 mod spending;
 mod talk;
 mod tasks;
+mod trace;
 mod watch;
 mod webhooks;
 mod workspaces;
@@ -29,10 +31,12 @@ use std::process::ExitCode;
 
 use remuda_client::{Client, ClientOptions, SecretString};
 use remuda_config::Config;
-use remuda_domain::{Code, Error, error::Result};
+use remuda_domain::{Code, Error, error::Result, trace::TraceContext};
 
 pub(crate) use exit::Exit;
+pub(crate) use explain::lines as explanation_lines;
 pub(crate) use pages::PageArgs;
+pub(crate) use runs::step_lines;
 pub(crate) use workspaces::WorkspacesCommand;
 
 use crate::output::Output;
@@ -76,9 +80,15 @@ impl Connection {
             endpoint: self.endpoint.clone(),
             stream_endpoint: filled(&self.stream_endpoint),
             api_key: self.api_key.clone(),
+            trace: trace_of_environment(),
             ..ClientOptions::default()
         })
     }
+}
+
+/// What this program was started for, if that is traced: tools of traced runs are told so. A trace is never worth an error.
+fn trace_of_environment() -> Option<TraceContext> {
+    std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
 
 /// The client commands. Flattened into the program's own subcommands.
@@ -137,13 +147,30 @@ pub(crate) enum ClientCommand {
     Budget(budget::BudgetCommand),
     /// Say why a run is not finished.
     ///
-    /// Gives the reason as a stable code and in words: what the run waits for, its position in the session, and what to
-    /// do about it. After a cancel it shows how far that has got.
+    /// Gives the reason as a stable code and in words: what the run waits for or is at, its position in the session and in the pool,
+    /// when it probably starts or ends and what that guess is made of, and what to do about it. After a cancel it shows how far
+    /// that has got.
     #[command(after_help = explain::EXAMPLES)]
     Explain {
         #[arg(value_name = "RUN_ID")]
         run: String,
     },
+    /// Show where the time and the money of a run went.
+    ///
+    /// Draws its trace from what the store remembers: waits, attempts, questions to models, calls of tools, and the runs below it. No
+    /// collector is needed. Spans that still go on end at the right edge, in an arrow.
+    #[command(after_help = trace::EXAMPLES)]
+    Trace(trace::TraceArgs),
+    /// Watch the fleet live: pools, workers, the slowest and the longest-waiting runs.
+    ///
+    /// Shows what every pool has to do and how its slots are used, every worker with its lease, your runs that have executed and waited
+    /// for longest, and how many runs, tokens and dollars pass. A key explains a run, another one cancels it: `?` lists them.
+    /// When the server goes away it says so and comes back by itself.
+    ///
+    /// Without a terminal, or with --once, one frame is printed as text. With --json there is one document per refresh. Needs an API
+    /// key with the scope admin where keys are required; of runs it shows only those of the key's tenant.
+    #[command(after_help = crate::top::EXAMPLES)]
+    Top(crate::top::TopArgs),
     /// List and drain workers.
     ///
     /// Workers are the processes that execute runs. Needs an API key with the scope admin where keys are required.
@@ -166,6 +193,15 @@ pub(crate) enum ClientCommand {
     /// runs go on whose wait is over, stop what a finished run left behind, close approvals that expired, and clean up. One control plane at a time runs them. Needs an API key with the scope admin where keys are required.
     #[command(after_help = tasks::EXAMPLES)]
     Tasks,
+    /// Show and change what the processes of the fleet log.
+    ///
+    /// A change takes effect at once and goes back by itself. It reaches the processes that are there: one that starts later, or
+    /// could not be reached, logs what its configuration says. Needs an API key with the scope admin where keys are required.
+    #[command(after_help = log_filter::EXAMPLES)]
+    LogFilter {
+        #[command(subcommand)]
+        command: Option<log_filter::LogFilterCommand>,
+    },
 }
 
 /// Executes a client command. Errors are for [`report`]. Settings are only read where they are needed: most commands know all
@@ -187,9 +223,12 @@ pub(crate) async fn execute(
         ClientCommand::Webhooks(command) => webhooks::execute(command, &client, output).await?,
         ClientCommand::Budget(command) => budget::execute(command, &client, output).await?,
         ClientCommand::Explain { run } => explain::explain(run, &client, output).await?,
+        ClientCommand::Trace(args) => trace::trace(args, &client, output).await?,
+        ClientCommand::Top(args) => crate::top::top(&args, &client, output).await?,
         ClientCommand::Workers { command } => fleet::workers(command, &client, output).await?,
         ClientCommand::Queue { command } => fleet::queue(command, &client, output).await?,
         ClientCommand::Tasks => tasks::tasks(&client, output).await?,
+        ClientCommand::LogFilter { command } => log_filter::execute(command, &client, output).await?,
     };
     Ok(exit.into())
 }
@@ -201,6 +240,11 @@ pub(crate) async fn workspaces(
     output: Output,
 ) -> Result<ExitCode> {
     Ok(workspaces::execute(command, &connection.client()?, output).await?.into())
+}
+
+/// An overview as JSON.
+pub(crate) fn overview_document(overview: &remuda_proto::v1::GetOverviewResponse) -> serde_json::Value {
+    json::overview(overview)
 }
 
 /// Lists sandboxes. A command of its own, because reaping them is none of the server's.

@@ -12,6 +12,7 @@ mod models;
 mod output;
 mod sandboxes;
 mod serve;
+mod top;
 mod workspace;
 
 use std::process::ExitCode;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 pub(crate) use progress::{Interrupted, Progress};
 pub(crate) use sanitize::{Sanitizer, json_text as exactly, one_line, sanitize};
-pub(crate) use table::Table;
+pub(crate) use table::{Table, columns};
 pub(crate) use units::{ago, count, counted, elapsed, local_time};
 
 /// What a shell reports for a program that died of a closed pipe: 128 + SIGPIPE.

@@ -55,12 +55,13 @@ pub(crate) async fn stream(_: &ServeArgs, load: &LoadOptions, output: Output) ->
 
 async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output: Output) -> Result<ExitCode> {
     let config = config(load)?;
-    let telemetry = start_telemetry(&config, output)?;
+    let mut telemetry = start_telemetry(name, mode, &config, output)?;
     allow_many_files();
     let stop = CancellationToken::new();
     // Signals count from the start: waiting for a database must be stoppable too.
     let signals = Signals::listen()?;
-    let metrics = Metrics::start(&config.telemetry).await?;
+    let service_name = service_name(name, mode, &config.telemetry.service_name);
+    let metrics = Metrics::start(&config.telemetry, service_name, &mut telemetry).await?;
     let scraped_at = metrics.as_ref().map(|metrics| format!("http://{}/metrics", metrics.address));
     let guard_program = std::env::current_exe()
         .map_err(|error| Error::internal("this program's own path is unknown").with_source(error))?;
@@ -69,6 +70,7 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
         mode,
         roles,
         version: VERSION.to_owned(),
+        levels: telemetry.levels(),
         guard: Some((guard_program, vec!["guard".to_owned()])),
     };
     let life = async {
@@ -97,7 +99,23 @@ fn allow_many_files() {
     }
 }
 
-fn start_telemetry(config: &Config, output: Output) -> Result<remuda_telemetry::Guard> {
+/// Who a process is to collectors. Those of a split installation are told apart unless someone named them.
+fn service_name(name: &str, mode: Mode, configured: &str) -> String {
+    match (mode, configured) {
+        (Mode::Split, "remuda") => format!("remuda-{name}"),
+        (_, configured) => configured.to_owned(),
+    }
+}
+
+fn start_telemetry(
+    name: &str,
+    mode: Mode,
+    config: &Config,
+    output: Output,
+) -> Result<remuda_telemetry::Guard> {
+    for secret in config.secrets() {
+        remuda_telemetry::hide(&secret);
+    }
     let settings = &config.telemetry;
     let options = remuda_telemetry::Options {
         log: settings.log.clone(),
@@ -107,7 +125,7 @@ fn start_telemetry(config: &Config, output: Output) -> Result<remuda_telemetry::
             LogFormat::Json => remuda_telemetry::Format::Json,
         },
         otlp_endpoint: (!settings.otlp_endpoint.is_empty()).then(|| settings.otlp_endpoint.clone()),
-        service_name: settings.service_name.clone(),
+        service_name: service_name(name, mode, &settings.service_name),
         sample_ratio: settings.sample_ratio,
         ansi: output.err.color,
     };

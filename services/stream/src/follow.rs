@@ -136,6 +136,7 @@ impl Follower {
                     Some(items) => self.taken.extend(items),
                     // It was too slow: what it missed is in the store.
                     None => {
+                        self.hub.meters().too_slow();
                         self.seat = None;
                         self.unsaid = true;
                     }

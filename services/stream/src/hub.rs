@@ -22,6 +22,7 @@ use remuda_store::{Store, StreamEnd};
 use remuda_transport::Transport;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use self::{
     channel::{Channel, Key, lock},
@@ -31,6 +32,7 @@ pub(crate) use self::{
     channel::{Item, Membership, Seat},
     replay::{History, Read},
 };
+use crate::meters::{Meters, observe_sessions};
 
 /// Reads of history at once. Others wait for their turn, so that many who come at the same time leave the store room for runs.
 const REPLAYS: usize = 8;
@@ -69,6 +71,7 @@ struct Inner {
     stop: CancellationToken,
     /// Readers had time to go since the stop signal.
     over: CancellationToken,
+    meters: Meters,
 }
 
 impl Hub {
@@ -93,13 +96,20 @@ impl Hub {
             tasks: tasks.clone(),
             stop,
             over: CancellationToken::new(),
+            meters: Meters::new(),
         });
+        let known = Arc::downgrade(&inner);
+        observe_sessions(move || Some(lock(&known.upgrade()?.channels).len()));
         tasks.spawn(looker::look(Arc::clone(&inner)));
         Self(inner)
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
         self.0.store.as_ref()
+    }
+
+    pub(crate) fn meters(&self) -> &Meters {
+        &self.0.meters
     }
 
     /// Follows a session for one more reader.
@@ -111,7 +121,8 @@ impl Hub {
             Entry::Vacant(entry) => {
                 let channel = Arc::clone(entry.insert(Arc::new(Channel::new(key))));
                 let upstream = Upstream::new(Arc::clone(&self.0), Arc::clone(&channel));
-                self.0.tasks.spawn(upstream.run());
+                let span = tracing::error_span!("stream", %session, %tenant);
+                self.0.tasks.spawn(upstream.run().instrument(span));
                 channel
             }
         };

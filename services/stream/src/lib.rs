@@ -5,6 +5,7 @@ mod follow;
 mod http;
 mod hub;
 mod lane;
+mod meters;
 mod reader;
 mod readers;
 mod service;

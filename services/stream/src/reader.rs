@@ -106,7 +106,7 @@ impl Reader {
             };
             match outcome {
                 Ok(None) => {}
-                Ok(Some(said)) => return Some(Ok(said)),
+                Ok(Some(said)) => return Some(Ok(self.measured(said))),
                 Err(error) => {
                     self.ended = true;
                     return Some(Err(error));
@@ -114,6 +114,13 @@ impl Reader {
             }
         }
         None
+    }
+
+    fn measured(&self, said: Said) -> Said {
+        if let Said::Events(events) = &said {
+            self.source.hub.meters().gave(events.len());
+        }
+        said
     }
 
     /// The session that the stream is about.
@@ -126,7 +133,7 @@ impl Reader {
         while !self.ended && !self.is_live() {
             match self.advance().await {
                 Ok(None) => {}
-                Ok(Some(said)) => return Some(Ok(said)),
+                Ok(Some(said)) => return Some(Ok(self.measured(said))),
                 Err(error) => {
                     self.ended = true;
                     return Some(Err(error));

@@ -21,6 +21,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     StreamOptions,
     hub::{Hub, HubOptions},
+    meters::observe_readers,
     reader::{Reader, Stay, Wish},
     source::Source,
 };
@@ -71,9 +72,11 @@ impl Readers {
             linger: LINGER,
             farewell: FAREWELL * 2,
         };
+        let seats = Arc::new(Semaphore::new(options.max_readers));
+        observe_readers(Arc::downgrade(&seats), options.max_readers);
         Self {
             hub: Hub::start(store, transport, hub, tasks, stop.clone()),
-            seats: Arc::new(Semaphore::new(options.max_readers)),
+            seats,
             opened: Arc::default(),
             stop,
         }

@@ -9,7 +9,7 @@ use std::{
 
 use futures::{Stream, StreamExt as _, stream};
 use remuda_domain::{Cursor, Error, Event, SessionId, error::Result, event::Delta, identity::Scope};
-use remuda_grpc::{Gate, limited, log_and_convert};
+use remuda_grpc::{Gate, RequestId, limited, log_and_convert};
 use remuda_proto::{
     convert::typed_event,
     v1::{
@@ -22,6 +22,7 @@ use remuda_store::Store;
 use remuda_transport::Transport;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tonic::{Request, Response, Status, async_trait, codegen::http::HeaderMap, service::RoutesBuilder};
+use tracing::{Span, error_span, field::display};
 
 use crate::{
     reader::{Reader, Said},
@@ -88,6 +89,7 @@ impl Streams {
     /// Opens a stream for whoever sent these headers.
     pub(crate) async fn open(&self, headers: &HeaderMap, body: SubscribeRequest) -> Result<Reader> {
         let (caller, standing) = self.gate.admit_for_long(headers, Scope::Read).await?;
+        Span::current().record("tenant", display(caller.tenant));
         let subject = match body.target {
             None => return Err(Error::invalid("target", "expected a session or a run")),
             Some(Target::Session(text)) => Subject::Session(text),
@@ -112,6 +114,11 @@ fn tree_cursors(given: &BTreeMap<String, Cursor>) -> Result<HashMap<SessionId, C
     given.iter().map(read).collect()
 }
 
+/// The span of a request that was answered long ago. Made anew where it is needed: ten thousand readers need not keep theirs.
+pub(crate) fn again(request_id: Option<&str>) -> Span {
+    error_span!("request", request_id)
+}
+
 /// Few ask for it, so it is not kept.
 fn typed_response(event: &Event) -> SubscribeResponse {
     SubscribeResponse { event: Some(typed_event(event.clone())), delta: None }
@@ -133,7 +140,8 @@ impl StreamService for Streams {
         &self,
         request: Request<SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        let (metadata, _, body) = request.into_parts();
+        let (metadata, extensions, body) = request.into_parts();
+        let id = extensions.get::<RequestId>().map(|id| id.0.clone());
         let typed = body.typed;
         let opened = self.open(metadata.as_ref(), body).await;
         let reader = opened.map_err(|error| log_and_convert(&error))?;
@@ -152,7 +160,7 @@ impl StreamService for Streams {
                 Ok(Said::Deltas(deltas)) => {
                     deltas.iter().map(|delta| Ok(delta.response(delta_response))).collect()
                 }
-                Err(error) => vec![Err(log_and_convert(&error))],
+                Err(error) => vec![Err(again(id.as_deref()).in_scope(|| log_and_convert(&error)))],
             };
             stream::iter(responses)
         });

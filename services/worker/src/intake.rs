@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use remuda_transport::TokenSource;
 use tokio::sync::Semaphore;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
-use crate::session::SessionServer;
+use crate::{context, session::SessionServer};
 
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -64,10 +65,12 @@ async fn take_all(
                 break;
             };
             let server = Arc::clone(server);
-            tasks.spawn(async move {
+            let span = context::of_session(token.tenant(), token.session());
+            let serving = async move {
                 server.serve(token).await;
                 drop(slot);
-            });
+            };
+            tasks.spawn(serving.instrument(span));
         }
     }
 }

@@ -36,7 +36,7 @@ impl Lease {
         let mut next = registered_at + self.every;
         loop {
             if timeout_at(ends, sleep_until(next)).await.is_err() {
-                tracing::error!(worker = %self.worker, "the lease could not be renewed in time");
+                tracing::error!("the lease could not be renewed in time");
                 return;
             }
             let begun = Instant::now();
@@ -48,16 +48,16 @@ impl Lease {
                     self.obey(&orders);
                 }
                 Ok(Err(error)) if error.code() == Code::OwnershipLost => {
-                    tracing::error!(worker = %self.worker, "the lease has ended");
+                    tracing::error!("the lease has ended");
                     return;
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(worker = %self.worker, error = error.chain(), "the lease could not be renewed");
+                    tracing::warn!(error = error.chain(), "the lease could not be renewed");
                     next = begun + self.every / 4;
                     continue;
                 }
                 Err(_) => {
-                    tracing::error!(worker = %self.worker, "the store did not renew the lease in time");
+                    tracing::error!("the store did not renew the lease in time");
                     return;
                 }
             }

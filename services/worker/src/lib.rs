@@ -3,12 +3,15 @@
 //! One life of a worker ([`life`]) has one id and one lease. It ends when the worker is told to stop, or when the lease is
 //! lost: then everything it started is killed, and a new life begins under a new id.
 
+mod context;
 mod held;
 mod intake;
 mod lease;
 mod life;
+mod meters;
 mod reaper;
 mod session;
+mod traced;
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,6 +21,8 @@ use remuda_engine::Engine;
 use remuda_sandbox::Guard;
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::meters::Meters;
 
 /// How long the removal of sandboxes may hold up the exit.
 const UPKEEP_PATIENCE: Duration = Duration::from_secs(10);
@@ -45,12 +50,13 @@ pub struct Worker {
     engine: Engine,
     /// Fed with every renewal of the lease, so that tools die before the lease does even if this process hangs.
     guard: Option<Arc<Guard>>,
+    meters: Meters,
 }
 
 impl Worker {
     #[must_use]
     pub fn new(options: WorkerOptions, engine: Engine, guard: Option<Arc<Guard>>) -> Self {
-        Self { options, engine, guard }
+        Self { meters: Meters::new(&options), options, engine, guard }
     }
 
     /// Looks after sandboxes, this worker's own and what others left.

@@ -10,8 +10,9 @@ use remuda_domain::{
 use remuda_transport::Transport;
 use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
-use crate::{Worker, held::Held, intake, lease::Lease, session::SessionServer};
+use crate::{Worker, context, held::Held, intake, lease::Lease, session::SessionServer};
 
 const RETRY: Duration = Duration::from_secs(1);
 /// How long killed tools may take to be gone at the end.
@@ -22,6 +23,10 @@ const LAST_PATIENCE: Duration = Duration::from_secs(2);
 /// Registers, works, and tidies up. Returns when told to stop, or when the lease is lost.
 pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
     let id = WorkerId::new();
+    live_as(id, worker, stop).instrument(context::of_worker(id)).await;
+}
+
+async fn live_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
     let options = &worker.options;
     let registration = Registration {
         id,
@@ -42,7 +47,7 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
         drop(timeout(RETRY, stop.cancelled()).await);
         return;
     }
-    tracing::info!(worker = %id, pool = %options.pool, slots = options.slots, "worker registered");
+    tracing::info!(pool = %options.pool, slots = options.slots, "worker registered");
 
     let held = Held::default();
     let drain = CancellationToken::new();
@@ -72,7 +77,7 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
     });
     let tasks = TaskTracker::new();
     let intake_stop = drain.child_token();
-    tasks.spawn(intake::run(server, tasks.clone(), intake_stop.clone()));
+    tasks.spawn(intake::run(server, tasks.clone(), intake_stop.clone()).in_current_span());
 
     let working = async {
         stop.cancelled().await;
@@ -80,10 +85,10 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
         // From here on nothing new is taken; what runs comes to a step boundary by itself.
         tasks.close();
         if timeout(options.drain_deadline, tasks.wait()).await.is_err() {
-            tracing::warn!(worker = %id, "the drain deadline has passed; killing what still runs");
+            tracing::warn!("the drain deadline has passed; killing what still runs");
             interrupt.cancel();
             if timeout(KILL_PATIENCE, tasks.wait()).await.is_err() {
-                tracing::warn!(worker = %id, "what was interrupted could not be recorded in time");
+                tracing::warn!("what was interrupted could not be recorded in time");
                 abandon.cancel();
                 drop(timeout(LAST_PATIENCE, tasks.wait()).await);
             }
@@ -93,9 +98,10 @@ pub(crate) async fn live(worker: Arc<Worker>, stop: CancellationToken) {
     tokio::select! {
         () = working => {
             sign_off(&worker, id).await;
-            tracing::info!(worker = %id, "worker stopped");
+            tracing::info!("worker stopped");
         }
         () = lease.keep(registered_at) => {
+            worker.meters.lost_life();
             lost.cancel();
             abandon.cancel();
             intake_stop.cancel();

@@ -8,15 +8,19 @@ use remuda_domain::{
     run::{Failure, RunEnd},
     worker::Signal,
 };
-use remuda_engine::{Ending, Execution, HandOver, RunControl, patiently, wake_all};
+use remuda_engine::{Ending, Execution, HandOver, RunControl, now, patiently, wake_all};
 use remuda_store::{CancelSignal, Claim, Commit, Committed, Finish, Grant, SessionChange, Then};
+use remuda_telemetry::metrics;
+use remuda_trace::{AttemptEnd, settled};
 use remuda_transport::Token;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::{
-    Worker,
+    Worker, context,
     held::{Held, Hold},
+    traced::{self, Arrival, Traced},
 };
 
 /// A claim that fails is tried again after this.
@@ -56,13 +60,15 @@ impl SessionServer {
     /// Does what a token asks for.
     pub(crate) async fn serve(&self, token: Box<dyn Token>) {
         let (tenant, session) = (token.tenant(), token.session());
+        let arrival = Arrival { origin: token.origin(), received: now() };
         let Some(hold) = self.held.take(session) else {
             self.put_back(token, RETRY).await;
             return;
         };
+        let _busy = self.worker.meters.busy();
         match self.claim(tenant, session).await {
             Ok(Claim::Granted(grant)) => {
-                let left = self.work_keeping(token.as_ref(), &hold, *grant).await;
+                let left = self.work_keeping(token.as_ref(), &hold, *grant, arrival).await;
                 drop(hold);
                 if left == Left::Released {
                     self.finish_and_look_again(token).await;
@@ -74,11 +80,11 @@ impl SessionServer {
             }
             Ok(Claim::TakenBack(_)) => self.put_back(token, RETRY).await,
             Ok(Claim::Refused { owner, retry_after }) => {
-                tracing::debug!(%session, %owner, "the session has a live owner");
+                tracing::debug!(%owner, "the session has a live owner");
                 self.put_back(token, retry_after.clamp(Duration::from_millis(100), LONGEST_REFUSAL)).await;
             }
             Err(error) => {
-                tracing::warn!(%session, error = error.chain(), "the session could not be claimed");
+                tracing::warn!(error = error.chain(), "the session could not be claimed");
                 self.put_back(token, RETRY).await;
             }
         }
@@ -90,9 +96,11 @@ impl SessionServer {
         let mut claims = 0;
         loop {
             claims += 1;
-            match patiently(&self.abandon, || store.claim(tenant, session, self.id)).await? {
+            let answer = patiently(&self.abandon, || store.claim(tenant, session, self.id)).await;
+            self.worker.meters.claimed(&answer);
+            match answer? {
                 Claim::TakenBack(change) if claims < CLAIMS_AT_ONCE => {
-                    tracing::info!(%session, "took the session back from a lost worker");
+                    tracing::info!("took the session back from a lost worker");
                     self.publish(&change).await;
                 }
                 claim => return Ok(claim),
@@ -101,13 +109,14 @@ impl SessionServer {
     }
 
     async fn publish(&self, change: &SessionChange) {
-        self.worker.engine.transport.publish_events(change.tenant, change.session, &change.events).await;
+        let engine = &self.worker.engine;
+        engine.transport.publish_events(change.tenant, change.session, &change.events).await;
+        settled(&*engine.store, change).await;
     }
 
     async fn put_back(&self, token: Box<dyn Token>, delay: Duration) {
-        let session = token.session();
         if let Err(error) = token.retry_after(delay).await {
-            tracing::debug!(%session, error = error.chain(), "the token will come back by itself");
+            tracing::debug!(error = error.chain(), "the token will come back by itself");
         }
     }
 
@@ -116,7 +125,7 @@ impl SessionServer {
     async fn finish_and_look_again(&self, token: Box<dyn Token>) {
         let (tenant, session) = (token.tenant(), token.session());
         if let Err(error) = token.finish().await {
-            tracing::debug!(%session, error = error.chain(), "the token may come back once more");
+            tracing::debug!(error = error.chain(), "the token may come back once more");
         }
         let engine = &self.worker.engine;
         let pool = &self.worker.options.pool;
@@ -128,12 +137,12 @@ impl SessionServer {
         };
         let looked: Result<()> = again.await;
         if let Err(error) = looked {
-            tracing::warn!(%session, error = error.chain(), "a waiting session is left to the reconciler");
+            tracing::warn!(error = error.chain(), "a waiting session is left to the reconciler");
         }
     }
 
     /// Works on the session while keeping its token alive.
-    async fn work_keeping(&self, token: &dyn Token, hold: &Hold, grant: Grant) -> Left {
+    async fn work_keeping(&self, token: &dyn Token, hold: &Hold, grant: Grant, arrival: Arrival) -> Left {
         let keep_alive = async {
             let mut timer = tokio::time::interval(token.keep_alive_every());
             timer.tick().await;
@@ -145,27 +154,44 @@ impl SessionServer {
             }
         };
         tokio::select! {
-            left = self.work(hold, grant) => left,
+            left = self.work(hold, grant, arrival) => left,
             () = keep_alive => Left::Lost,
         }
     }
 
     /// Executes the granted run, then the next ones of the session, until none waits or the turn is over.
-    async fn work(&self, hold: &Hold, mut grant: Grant) -> Left {
+    async fn work(&self, hold: &Hold, mut grant: Grant, arrival: Arrival) -> Left {
         let fence = grant.fence;
         let mut runs = 0;
+        let mut arrival = Some(arrival);
         loop {
             runs += 1;
-            let execution = self.execute(hold, &grant).await;
+            self.worker.meters.started(&grant.run);
+            let traced = Traced::begin(&grant, arrival.take());
+            let span = context::of_run(&grant.run);
+            let execution = self.execute(hold, &grant).instrument(span.clone()).await;
             let give_up = runs >= self.worker.options.turn || self.drain.is_cancelled();
+            let (end, tracing) = (traced::end_of(&execution), traced.as_ref());
             let committed = match execution {
-                Execution::Ended(ending) => self.end(&grant, *ending, give_up).await,
-                Execution::HandedOver(hand_over) => self.give_back(&grant, *hand_over, Then::HandOver).await,
-                Execution::Parked(hand_over, parking) => {
-                    self.give_back(&grant, *hand_over, Then::Park(parking)).await
+                Execution::Ended(ending) => {
+                    self.end(&grant, *ending, give_up, tracing).instrument(span).await
                 }
-                Execution::Abandoned => return self.let_go(fence).await,
+                Execution::HandedOver(hand_over) => {
+                    self.give_back(&grant, *hand_over, Then::HandOver, tracing).instrument(span).await
+                }
+                Execution::Parked(hand_over, parking) => {
+                    self.give_back(&grant, *hand_over, Then::Park(parking), tracing).instrument(span).await
+                }
+                Execution::Abandoned => {
+                    self.tell_trace(traced, &grant, end).await;
+                    return self.let_go(fence).await;
+                }
             };
+            let end = match &committed {
+                Ok(committed) => traced::end_as_committed(end, committed, &grant),
+                Err(_) => AttemptEnd::Abandoned,
+            };
+            self.tell_trace(traced, &grant, end).await;
             match committed {
                 Ok(Committed { next: Some(next), .. }) => grant = *next,
                 Ok(_) => return Left::Released,
@@ -177,8 +203,15 @@ impl SessionServer {
         }
     }
 
+    async fn tell_trace(&self, traced: Option<Traced>, grant: &Grant, end: AttemptEnd) {
+        if let Some(traced) = traced {
+            traced.end(&*self.worker.engine.store, grant, end).await;
+        }
+    }
+
     /// Executes one run. A request to stop it is acknowledged in the store while its processes are being killed.
     async fn execute(&self, hold: &Hold, grant: &Grant) -> Execution {
+        tracing::debug!(attempt = grant.run.attempt, "a run begins, or goes on");
         let (cancel, tell_again) = hold.begin(grant.run.id);
         let control = RunControl {
             cancel: cancel.clone(),
@@ -215,29 +248,58 @@ impl SessionServer {
             // The run ended by itself before the request could be noted.
             Err(error) if error.code() == Code::OwnershipLost => {}
             Err(error) => {
-                tracing::warn!(run = %grant.run.id, error = error.chain(), "a cancel could not be acknowledged");
+                tracing::warn!(error = error.chain(), "a cancel could not be acknowledged");
             }
         }
     }
 
-    async fn end(&self, grant: &Grant, ending: Ending, give_up: bool) -> Result<Committed> {
+    async fn end(
+        &self,
+        grant: &Grant,
+        ending: Ending,
+        give_up: bool,
+        traced: Option<&Traced>,
+    ) -> Result<Committed> {
         let stopped_ago = ending.stopped_at.map(|at| at.elapsed());
         let Ending { end, started_at, agent, entry, events, .. } = ending;
+        let state = end.state;
         let then = Then::End(Finish { end, started_at, stopped_ago, give_up, agent });
         let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
-        let committed = match self.commit(&commit).await {
+        let committed = match self.commit(&commit, traced).await {
             Err(error) if !matches!(error.code(), Code::OwnershipLost | Code::Unavailable) => {
-                self.commit(&bare_failure(grant, started_at, give_up, &error)).await?
+                self.commit(&bare_failure(grant, started_at, give_up, &error), traced).await?
             }
             committed => committed?,
         };
+        tracing::debug!("a run has ended");
+        self.worker.meters.ended(grant, state, &committed);
         self.tell_relatives(grant, &committed).await;
+        if state == RunState::Cancelled {
+            self.tell_receipts(grant).await;
+        }
         Ok(committed)
     }
 
-    async fn give_back(&self, grant: &Grant, hand_over: HandOver, then: Then) -> Result<Committed> {
+    /// Tells how long it took to stop a run. When that was asked for is in the store alone.
+    async fn tell_receipts(&self, grant: &Grant) {
+        if !metrics::is_installed() {
+            return;
+        }
+        if let Ok(run) = self.worker.engine.store.get_run(grant.fence.tenant, grant.run.id).await {
+            self.worker.meters.stopped(&run);
+        }
+    }
+
+    async fn give_back(
+        &self,
+        grant: &Grant,
+        hand_over: HandOver,
+        then: Then,
+        traced: Option<&Traced>,
+    ) -> Result<Committed> {
         let HandOver { entry, events } = hand_over;
-        let committed = self.commit(&entry.into_commit(grant.fence, grant.run.id, events, then)).await?;
+        let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
+        let committed = self.commit(&commit, traced).await?;
         // It may have ended instead: someone asked it to, or its time was over.
         self.tell_relatives(grant, &committed).await;
         Ok(committed)
@@ -252,12 +314,15 @@ impl SessionServer {
             match engine.store.cancel_children(tenant, grant.run.id, reason).await {
                 Ok(cancelled) => {
                     wake_all(&*engine.transport, &cancelled.changes).await;
+                    for change in &cancelled.changes {
+                        settled(&*engine.store, change).await;
+                    }
                     for CancelSignal { worker, session, run } in cancelled.requested {
                         self.signal(worker, &Signal::Cancel { session, run }).await;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(run = %grant.run.id, error = error.chain(), "children are left to the reconciler");
+                    tracing::warn!(error = error.chain(), "children are left to the reconciler");
                 }
             }
         }
@@ -265,7 +330,7 @@ impl SessionServer {
             match engine.store.settle_parked(tenant, parent).await {
                 Ok(change) => wake_all(&*engine.transport, change.as_slice()).await,
                 Err(error) => {
-                    tracing::warn!(run = %parent, error = error.chain(), "a parent is left to the reconciler");
+                    tracing::warn!(%parent, error = error.chain(), "a parent is left to the reconciler");
                 }
             }
         }
@@ -273,16 +338,20 @@ impl SessionServer {
 
     async fn signal(&self, worker: WorkerId, signal: &Signal) {
         if let Err(error) = self.worker.engine.transport.send_signal(worker, signal).await {
-            tracing::warn!(%worker, error = error.chain(), "a signal could not be sent");
+            tracing::warn!(to = %worker, error = error.chain(), "a signal could not be sent");
         }
     }
 
     /// Commits, however often the store has to be asked: repeating does nothing twice.
-    async fn commit(&self, commit: &Commit) -> Result<Committed> {
-        let engine = &self.worker.engine;
+    async fn commit(&self, commit: &Commit, traced: Option<&Traced>) -> Result<Committed> {
+        let (engine, begun) = (&self.worker.engine, now());
         let committed = patiently(&self.abandon, || engine.store.commit(commit.clone())).await?;
         let Fence { tenant, session, .. } = commit.fence;
-        engine.transport.publish_events(tenant, session, &committed.events).await;
+        if let Some(traced) = traced {
+            traced.committed(commit, begun);
+        }
+        let origin = traced.map(Traced::origin);
+        engine.transport.publish_events_from(tenant, session, &committed.events, origin).await;
         wake_all(&*engine.transport, &committed.children).await;
         Ok(committed)
     }
@@ -299,11 +368,11 @@ impl SessionServer {
                     return Left::Released;
                 }
                 Err(error) if error.code() == Code::OwnershipLost => {
-                    tracing::warn!(session = %fence.session, error = error.chain(), "the session is lost");
+                    tracing::warn!(error = error.chain(), "the session is lost");
                     return Left::Lost;
                 }
                 Err(error) => {
-                    tracing::error!(session = %fence.session, error = error.chain(), "a session cannot be given up");
+                    tracing::error!(error = error.chain(), "a session cannot be given up");
                     drop(timeout(pause, self.lost.cancelled()).await);
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
@@ -315,7 +384,7 @@ impl SessionServer {
 
 /// The end of a run whose real end the store refuses: whoever took it over would come to the same.
 fn bare_failure(grant: &Grant, started_at: Timestamp, give_up: bool, error: &Error) -> Commit {
-    tracing::error!(run = %grant.run.id, error = error.chain(), "the store does not take how the run ended");
+    tracing::error!(error = error.chain(), "the store does not take how the run ended");
     let failure = Failure::new(Code::Internal, format!("how the run ended could not be stored: {error}"));
     let end = RunEnd { state: RunState::Failed, outcomes: Vec::new(), failure: Some(failure) };
     let then = Then::End(Finish { end, started_at, stopped_ago: None, give_up, agent: None });

@@ -247,6 +247,13 @@ impl RunService for Service {
         Err(Status::unimplemented(""))
     }
 
+    async fn get_run_trace(
+        &self,
+        _: Request<v1::GetRunTraceRequest>,
+    ) -> Result<Response<v1::GetRunTraceResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn explain_run(
         &self,
         _: Request<v1::ExplainRunRequest>,

@@ -1,5 +1,7 @@
 //! One question to a model, and its answer.
 
+use std::time::Duration;
+
 use remuda_domain::{
     Code, EventBody, MessageId, StepId, Timestamp,
     error::{Error, Result},
@@ -44,6 +46,7 @@ pub(super) struct Question {
     pub(super) request: Box<ModelRequest>,
     asked_at: Timestamp,
     begun: Instant,
+    first_token_ms: Option<u64>,
 }
 
 impl Question {
@@ -52,8 +55,12 @@ impl Question {
     }
 
     pub(super) fn duration_ms(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.begun.elapsed())
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl AgentRun<'_> {
@@ -83,9 +90,10 @@ impl AgentRun<'_> {
         }
         self.concluded = false;
         let parameters = self.parameters(&gauge);
-        let question = self.announce(place, &outgoing, parameters, concluding).await?;
+        let mut question = self.announce(place, &outgoing, parameters, concluding).await?;
         let utterance = Utterance::new(self.stand.grant.run.id, place.message);
-        let asked = self.put(&outgoing, parameters, concluding, &utterance).await;
+        let asked = self.put(&question, &outgoing, parameters, concluding, &utterance).await;
+        question.first_token_ms = utterance.first_after(question.begun).map(millis);
         match asked {
             Some(Ok(response)) => {
                 let lesson = Lesson::of(gauge.estimate(&outgoing), &response.usage);
@@ -142,6 +150,7 @@ impl AgentRun<'_> {
             agent: scene.agent.name.clone(),
             definitions: self.stage.content.hash,
             model: scene.model.reference.clone(),
+            provider: Some(scene.model.provider),
             model_name: scene.model.name.clone(),
             parameters: scene.parameters,
             system: scene.system.hash,
@@ -152,7 +161,14 @@ impl AgentRun<'_> {
             reported: Vec::new(),
             cleared: self.shortened.cleared,
         });
-        Question { step: place.step, index: place.index, request, asked_at: now(), begun: Instant::now() }
+        Question {
+            step: place.step,
+            index: place.index,
+            request,
+            asked_at: now(),
+            begun: Instant::now(),
+            first_token_ms: None,
+        }
     }
 
     /// Commits what will be asked, with the messages that are new to the transcript.
@@ -205,6 +221,7 @@ impl AgentRun<'_> {
     /// Sends the question and waits for the answer, telling of its pieces. `None` if there was a reason to stop.
     async fn put(
         &mut self,
+        question: &Question,
         outgoing: &[Outgoing],
         parameters: ModelParameters,
         concluding: bool,
@@ -218,10 +235,12 @@ impl AgentRun<'_> {
             tool_choice: if concluding { ToolChoice::None } else { ToolChoice::Auto },
             parallel_tool_calls: scene.agent.policy.parallel_tool_calls,
             parameters,
+            trace: self.stand.trace.passed_on(question.step),
         };
         let (engine, fence) = (self.stand.engine, self.stand.grant.fence);
         let hear = |piece| utterance.hear(piece);
         let asking = engine.agents.models.generate(&scene.model, &request, &hear);
+        let asking = engine.agents.meters.model_call(fence.tenant, &scene.model, asking);
         let again = &self.stand.control.tell_again;
         let telling = utterance.tell_while(asking, &*engine.transport, fence, again);
         self.stand.unless_killed(telling).await
@@ -242,6 +261,7 @@ impl AgentRun<'_> {
             cost: self.scene.model.price.map(|price| price.of(&response.usage)),
             failure: None,
             duration_ms: question.duration_ms(),
+            first_token_ms: question.first_token_ms,
             attempts: response.attempts,
             response_id: response.id,
         };

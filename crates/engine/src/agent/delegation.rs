@@ -168,6 +168,7 @@ impl AgentRun<'_> {
             run: child.run,
             input: RunInput::Message(input),
             timeout: left.max(LEAST_TIME),
+            traceparent: self.stand.trace.passed_on(slot.id()).map(|trace| trace.to_string()),
         };
         debug_assert!(
             grant.depth < engine.agents.settings.delegation.max_depth,

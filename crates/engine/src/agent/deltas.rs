@@ -1,6 +1,9 @@
 //! What a model has said so far, and telling it to whoever listens.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use remuda_domain::{
     Fence, MessageId, RunId,
@@ -9,7 +12,7 @@ use remuda_domain::{
 };
 use remuda_models as models;
 use remuda_transport::Transport;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 /// What is told again in one piece has to fit into a message of the transport.
 const LONGEST_RETOLD: usize = 512 * 1024;
@@ -28,6 +31,8 @@ struct SoFar {
     text: Strand,
     reasoning: Strand,
     restarted: bool,
+    /// When the first piece came.
+    first_at: Option<Instant>,
 }
 
 /// One kind of text, and how much of it was told.
@@ -45,6 +50,9 @@ impl Utterance {
     /// Takes a piece. Never waits.
     pub(super) fn hear(&self, piece: models::Delta) {
         let mut so_far = self.lock();
+        if piece != models::Delta::Restarted {
+            so_far.first_at.get_or_insert_with(Instant::now);
+        }
         match piece {
             models::Delta::Text(text) => so_far.text.said.push_str(&text),
             models::Delta::Reasoning(text) => so_far.reasoning.said.push_str(&text),
@@ -53,6 +61,11 @@ impl Utterance {
         }
         drop(so_far);
         self.news.notify_one();
+    }
+
+    /// How long after the question the first piece came.
+    pub(super) fn first_after(&self, asked: Instant) -> Option<Duration> {
+        self.lock().first_at.map(|first| first.saturating_duration_since(asked))
     }
 
     /// Waits for the answer and tells of its pieces meanwhile, to the last one; of all of them again when asked to.

@@ -211,6 +211,7 @@ mod tests {
             agent: "build".into(),
             definitions: hash,
             model: "platform/m".parse().unwrap(),
+            provider: None,
             model_name: "m".into(),
             parameters: ModelParameters::default(),
             system: hash,

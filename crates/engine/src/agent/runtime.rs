@@ -13,6 +13,7 @@ use remuda_models::Models;
 use remuda_workspace::Loader;
 
 use super::settings::AgentSettings;
+use crate::meters::Meters;
 
 /// Texts that are remembered to be in the store.
 const MAX_KNOWN: usize = 10_000;
@@ -24,12 +25,13 @@ pub struct AgentRuntime {
     pub(super) models: Models,
     pub(super) settings: AgentSettings,
     known: Mutex<HashSet<(TenantId, ContentHash)>>,
+    pub(crate) meters: Meters,
 }
 
 impl AgentRuntime {
     #[must_use]
     pub fn new(workspaces: Loader, models: Models, settings: AgentSettings) -> Self {
-        Self { workspaces, models, settings, known: Mutex::default() }
+        Self { workspaces, models, settings, known: Mutex::default(), meters: Meters::new() }
     }
 
     /// The model of agents that name none, in sessions that name none.

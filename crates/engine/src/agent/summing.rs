@@ -139,15 +139,17 @@ impl AgentRun<'_> {
         let mut question = self.question(place, transcript::record(&cut.to_sum_up), false);
         question.request.purpose = Purpose::Summary;
         question.request.model = model.reference.clone();
+        question.request.provider = Some(model.provider);
         question.request.model_name.clone_from(&model.name);
         question.request.parameters = parameters;
         let contents = vec![remuda_domain::content::Content::new(wanted.system.clone())];
         question.request.system = contents[0].hash;
         let steps = vec![self.to_step(&question, None)];
         self.stand.journal.commit(Entry { steps, contents, ..Entry::default() }).await?;
-        let request = wanted.to_request(&parameters);
+        let request = wanted.to_request(&parameters, self.stand.trace.passed_on(place.step));
         let engine = self.stand.engine;
         let asking = engine.agents.models.generate(&model, &request, &|_| {});
+        let asking = engine.agents.meters.model_call(self.stand.grant.fence.tenant, &model, asking);
         match self.stand.unless_killed(asking).await {
             None => Ok(Summed::Stopped),
             Some(Ok(response)) if !response.text.trim().is_empty() => {

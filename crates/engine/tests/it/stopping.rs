@@ -7,10 +7,11 @@ use std::sync::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, worker::Signal,
+    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice, worker::Signal,
 };
 use remuda_transport::{
-    DeltaSource, EventSource, Memory, Published, SignalSource, TokenCounts, TokenSource, Transport,
+    DeltaSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts, TokenSource,
+    Transport,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -91,6 +92,14 @@ impl Transport for Stopping {
 
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
         self.inner.subscribe_signals(worker).await
+    }
+
+    async fn broadcast(&self, notice: &Notice) -> Result<()> {
+        self.inner.broadcast(notice).await
+    }
+
+    async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
+        self.inner.subscribe_notices().await
     }
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {

@@ -12,6 +12,7 @@ const MAX_MESSAGE_CHARS: usize = 500;
 pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
+    /// From here on they are in no line of the log either.
     pub(crate) fn of(model: &ModelDefinition, url: &Url) -> Self {
         let given = model.key.iter().chain(model.headers.values()).map(|secret| secret.expose().to_owned());
         // Some providers take the key as a part of the query.
@@ -25,6 +26,7 @@ impl Secrets {
         secrets.retain(|secret| secret.len() >= MIN_SECRET);
         // Longer first: one may be a part of another.
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.iter().for_each(|secret| remuda_telemetry::hide_for_now(secret));
         Self(secrets)
     }
 

@@ -143,6 +143,7 @@ pub(crate) fn request(messages: Vec<ChatMessage>) -> Request {
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: true,
         parameters: Default::default(),
+        trace: None,
     }
 }
 

@@ -74,6 +74,7 @@ fn everything() -> Request {
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: false,
         parameters: ModelParameters { temperature: Some(0.5), top_p: None, max_tokens: None },
+        trace: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Workers and background tasks.
 
 use remuda_domain::{
+    logs::LogReport,
     task::{TaskRound, TaskStatus},
     worker::Worker,
 };
@@ -51,6 +52,19 @@ impl From<TaskStatus> for v1::Task {
             failures: task.failures,
             last: Some(task.last.into()),
             last_notable: task.last_notable.map(Into::into),
+        }
+    }
+}
+
+impl From<LogReport> for v1::LogFilter {
+    fn from(report: LogReport) -> Self {
+        Self {
+            process: report.process,
+            host: report.host,
+            roles: report.roles.into_iter().map(|role| role.as_str().to_owned()).collect(),
+            filter: report.filter,
+            start_filter: report.start,
+            until: report.until.map(timestamp),
         }
     }
 }

@@ -111,6 +111,7 @@ mod tests {
             agent: "build".to_owned(),
             definitions: ContentHash::of("definitions"),
             model: "platform/small".parse().unwrap(),
+            provider: None,
             model_name: "small-1".to_owned(),
             parameters: ModelParameters { max_tokens: Some(7), ..ModelParameters::default() },
             system: ContentHash::of("system"),

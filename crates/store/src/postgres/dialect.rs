@@ -38,6 +38,10 @@ pub(crate) const OVERDUE: &str =
     "r.started_at + (r.timeout_ms + r.paused_ms) * interval '1 millisecond' <= clock_timestamp()";
 /// What follows a column that has to be among the ids of `$1`, which [`id_list`] makes.
 pub(crate) const AMONG_1: &str = "= ANY($1)";
+/// What workers `w` execute, as `runs r`: each names its runs with its heartbeats.
+/// `OFFSET 0` keeps the planner from going the other way round, from all runs of a tenant to the few workers.
+pub(crate) const RUNNING_RUNS: &str = "workers w CROSS JOIN LATERAL json_array_elements_text(w.running::json) j (id) \
+    CROSS JOIN LATERAL (SELECT id, tenant_id, session_id, state, started_at FROM runs WHERE id = j.id::uuid OFFSET 0) r";
 pub(crate) const MAX_BATCH: usize = 512;
 
 /// A stuck statement or a forgotten transaction must not hold row locks for ever.
@@ -49,6 +53,9 @@ pub(crate) const MAX_BATCH: usize = 512;
 const SETTINGS: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
     SET lock_timeout = '15s'; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
     SET enable_bitmapscan = off; SET jit = off";
+
+/// Whether those that write and those that read share one pool.
+pub(crate) const ONE_POOL: bool = true;
 
 /// Opens the pool. Readers and writers share it.
 pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbPool), sqlx::Error> {

@@ -102,6 +102,7 @@ async fn stop(
     let live = runs::live_among(&mut tx, &ids).await?;
     let stopped = cancel::stop_runs(&mut tx, context, &mut locked, live, reason, family).await?;
     tx.commit().await.map_err(db)?;
+    context.meters.tell(std::mem::take(&mut family.news));
     cancel::add(all, stopped);
     Ok(())
 }

@@ -255,7 +255,9 @@ async fn set(context: &Context, tenant: TenantId, of: BudgetOf, limit: Limit) ->
 impl Budgets for SqlStore {
     async fn reserve(&self, fence: Fence, run: RunId, step: StepId, amount: Amount) -> Result<Reserved> {
         let context = self.context.clone();
-        self.to_the_end(async move { reserve(&context, &fence, run, step, amount).await }).await
+        let reserved =
+            self.to_the_end(async move { reserve(&context, &fence, run, step, amount).await }).await;
+        self.context.meters.fenced(reserved)
     }
 
     async fn set_budget(&self, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange> {

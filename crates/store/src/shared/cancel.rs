@@ -24,8 +24,8 @@ use super::{
     writes::{self, Ended, Writes},
 };
 use crate::{
-    CancelSignal, Cancelled, CancelledRuns, Reach, SessionChange, error::db, rows::LockedHead, time::DbTime,
-    written::CancelMark,
+    CancelSignal, Cancelled, CancelledRuns, Reach, SessionChange, error::db, meters::News, rows::LockedHead,
+    time::DbTime, written::CancelMark,
 };
 
 /// Sessions of a tree that are locked at once.
@@ -133,12 +133,15 @@ pub(super) async fn request(
         change = recover::change(head, events);
     }
     let parents = std::mem::take(&mut writes.parents);
-    writes.write(&mut tx).await?;
+    let news = std::mem::take(&mut writes.news);
+    let counts = writes.write(&mut tx).await?;
     if !already_finished {
         writes::save(&mut tx, &locked.heads, [session]).await?;
     }
     let found = runs::load(&mut tx, tenant, run).await?;
     tx.commit().await.map_err(db)?;
+    context.meters.tell(news);
+    context.tally.add(counts);
     let mut below = CancelledRuns::default();
     if tied {
         below::cancel_or_leave(context, &[run.as_uuid()], reason, &mut below).await;
@@ -186,6 +189,8 @@ pub(super) struct Family {
     tied: Vec<Uuid>,
     /// The runs above those that ended.
     pub(super) parents: Vec<RunId>,
+    /// What is to be told once it is committed.
+    pub(super) news: News,
 }
 
 async fn members(
@@ -223,6 +228,7 @@ async fn stop_some(
     }
     let stopped = stop_runs(&mut tx, context, &mut locked, live, reason, family).await?;
     tx.commit().await.map_err(db)?;
+    context.meters.tell(std::mem::take(&mut family.news));
     // Those that execute are found again, as often as there is more.
     let ended = !stopped.ended.is_empty();
     add(all, stopped);
@@ -266,12 +272,15 @@ pub(super) async fn stop_runs(
         }
     }
     family.parents.append(&mut writes.parents);
-    writes.write(connection).await?;
+    family.news.append(&mut writes.news);
+    let counts = writes.write(connection).await?;
     writes::save(connection, &locked.heads, events.keys().copied()).await?;
     for (session, events) in events {
         let head = locked.heads.get(&session).ok_or_else(lonely_run)?;
         done.changes.push(recover::change(head, events));
     }
+    // The caller commits this next.
+    context.tally.add(counts);
     Ok(done)
 }
 

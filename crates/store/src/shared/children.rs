@@ -107,6 +107,7 @@ impl Nursery {
             let seq = locked.head.admit(IfBusy::Enqueue, context.max_pending)?;
             let kind = child.input.kind().to_owned();
             bodies.push((Some(child.run), EventBody::RunQueued { seq, kind, pending: locked.head.pending }));
+            writes.news.submitted(child.input.kind(), &locked.head.pool, locked.head.tenant);
             writes.runs.push(run_row(commit, child, budget, seq, at)?);
             let event = |(run, body): (Option<RunId>, EventBody)| NewEvent { run, at, body };
             let events = writes.append(locked, bodies.into_iter().map(event).collect())?;
@@ -129,6 +130,7 @@ fn wake(head: &Head) -> SessionChange {
         pool: head.pool.clone(),
         wake: head.owner == Owner::Nobody && head.pending > 0,
         events: Vec::new(),
+        lost: None,
     }
 }
 
@@ -162,7 +164,7 @@ fn run_row(
         timeout_ms: i64::try_from(child.timeout.as_millis()).unwrap_or(i64::MAX),
         created_at: DbTime(at),
         idempotency_key: None,
-        traceparent: None,
+        traceparent: child.traceparent.clone(),
         parent: Some(commit.run.as_uuid()),
         budget,
     })

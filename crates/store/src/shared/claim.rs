@@ -50,7 +50,8 @@ pub(crate) async fn claim_batch(context: &Context, batch: &[ClaimRequest]) -> Re
     for request in batch {
         claims.push(office.decide(request)?);
     }
-    office.writes.write(&mut tx).await?;
+    let news = std::mem::take(&mut office.writes.news);
+    let counts = office.writes.write(&mut tx).await?;
     writes::save(&mut tx, &office.locked.heads, office.answered.into_keys()).await?;
     let granted = claims.iter_mut().flatten().filter_map(granted_run);
     load_earlier_steps(&mut tx, granted, &office.asked_again).await?;
@@ -58,6 +59,8 @@ pub(crate) async fn claim_batch(context: &Context, batch: &[ClaimRequest]) -> Re
         load_budgets(&mut tx, grant).await?;
     }
     tx.commit().await.map_err(db)?;
+    context.meters.tell(news);
+    context.tally.add(counts);
     Ok(claims)
 }
 
@@ -101,7 +104,7 @@ impl Office<'_> {
             let lost = self.lost.remove(&session);
             let parted = recover::part(self.context, locked, lost, Parting::Lost, at, &mut self.writes)?;
             self.answered.insert(session, (request.worker, Duration::ZERO));
-            return Ok(Ok(Claim::TakenBack(recover::change(locked, parted.events))));
+            return Ok(Ok(Claim::TakenBack(parted.change(locked))));
         }
         Ok(Ok(match locked.head.claim(request.worker) {
             ClaimDecision::NothingToDo => Claim::NothingToDo,

@@ -128,7 +128,8 @@ pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<
     for commit in batch {
         planned.push(plan(context, commit, &mut locked, &mut background, &mut writes)?);
     }
-    writes.write(&mut tx).await?;
+    let news = std::mem::take(&mut writes.news);
+    let counts = writes.write(&mut tx).await?;
     let moving = planned.iter().flatten().filter(|plan| matches!(plan.moves, Move::Next | Move::Replay));
     let waiting: Vec<Uuid> = moving
         .map(|plan| plan.session)
@@ -171,6 +172,8 @@ pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<
         }
     }
     tx.commit().await.map_err(db)?;
+    context.meters.tell(news);
+    context.tally.add(counts);
     Ok(results)
 }
 

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use remuda_domain::{
     Code, Error, RunId, SessionId, TenantId, WorkerId,
     error::Result,
+    run::ParkReason,
     task::{TaskRound, TaskStatus},
     worker::{Registration, Worker},
 };
@@ -15,13 +16,14 @@ use uuid::Uuid;
 use super::{
     approvals, below,
     dialect::{self, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NOW},
+    overview::write_tally,
     ready, recover,
     store::{Context, SqlStore},
     tasks,
 };
 use crate::{
-    CancelledRuns, Fleet, Heartbeat, Orders, PoolStats, Runnable, SessionChange, Swept, TakenBack,
-    error::{corrupt, db},
+    CancelledRuns, Fleet, Heartbeat, Orders, PoolDepth, PoolStats, Runnable, SessionChange, Swept, TakenBack,
+    error::{corrupt, db, json},
     rows::{WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE, WorkerRow},
     time::{DbTime, now},
 };
@@ -43,8 +45,8 @@ fn runnable_sql(columns: &str, runs: &str, rest: &str) -> String {
 
 async fn register(context: &Context, worker: &Registration, lease: Duration) -> Result<()> {
     let sql = format!(
-        "INSERT INTO workers (id, host, version, pool, slots, started_at, lease_until) \
-         VALUES ($1, $3, $4, $5, $6, $7, {IN_MICROS_2})"
+        "INSERT INTO workers (id, host, version, pool, slots, started_at, lease_until, beat_at) \
+         VALUES ($1, $3, $4, $5, $6, $7, {IN_MICROS_2}, {NOW})"
     );
     query(AssertSqlSafe(sql))
         .bind(worker.id.as_uuid())
@@ -63,13 +65,14 @@ async fn register(context: &Context, worker: &Registration, lease: Duration) -> 
 async fn renew(context: &Context, beat: &Heartbeat) -> Result<Orders> {
     let mut tx = dialect::begin(&context.writer).await?;
     let sql = format!(
-        "UPDATE workers SET lease_until = {IN_MICROS_2}, busy = $3 \
+        "UPDATE workers SET lease_until = {IN_MICROS_2}, busy = $3, running = $4, beat_at = {NOW} \
          WHERE id = $1 AND state < {WORKER_GONE} AND lease_until > {NOW} RETURNING state"
     );
     let state: Option<i16> = query_scalar(AssertSqlSafe(sql))
         .bind(beat.worker.as_uuid())
         .bind(micros(beat.lease))
         .bind(i32::try_from(beat.running.len()).unwrap_or(i32::MAX))
+        .bind(json(&beat.running.iter().map(|run| run.as_uuid().simple().to_string()).collect::<Vec<_>>())?)
         .fetch_optional(&mut *tx)
         .await
         .map_err(db)?;
@@ -79,6 +82,7 @@ async fn renew(context: &Context, beat: &Heartbeat) -> Result<Orders> {
     let runs: Vec<Uuid> = beat.running.iter().map(|run| run.as_uuid()).collect();
     let cancel = if runs.is_empty() { Vec::new() } else { dialect::cancel_requested(&mut tx, &runs).await? };
     tx.commit().await.map_err(db)?;
+    write_tally(context).await;
     Ok(Orders { cancel: cancel.into_iter().map(RunId::from_uuid).collect(), drain: state == WORKER_DRAINING })
 }
 
@@ -95,6 +99,7 @@ async fn lead(context: &Context, name: &str, holder: &str, lease: Duration) -> R
         .execute(&context.writer)
         .await
         .map_err(db)?;
+    write_tally(context).await;
     Ok(done.rows_affected() == 1)
 }
 
@@ -113,7 +118,7 @@ async fn drain(context: &Context, worker: WorkerId) -> Result<Worker> {
     row.ok_or_else(not_found)?.into_worker()
 }
 
-fn worker_columns() -> String {
+pub(super) fn worker_columns() -> String {
     format!(
         "id, host, version, pool, slots, busy, state, started_at, lease_until, lease_until > {NOW} AS alive"
     )
@@ -137,6 +142,35 @@ struct StatsRow {
     oldest: Option<DbTime>,
 }
 
+#[derive(Debug, FromRow)]
+struct DepthRow {
+    pool: String,
+    runnable: i64,
+    running: i64,
+    queued: i64,
+    oldest: Option<DbTime>,
+}
+
+/// The lines are counted in the index `runs_live` alone, and only the first run of each is looked at: it may run or be parked, and
+/// whatever is behind it waits.
+fn depths_sql() -> String {
+    format!(
+        "WITH lines AS (SELECT session_id, min(seq) AS first, count(*) AS pending FROM runs WHERE state < 10 \
+           GROUP BY session_id), \
+         heads AS (SELECT s.pool, lines.pending, r.created_at, r.state = 0 AND w.id IS NULL AS runnable, \
+           w.id IS NOT NULL AND s.current_run = r.id AS running, r.state = 2 AS parked \
+           FROM lines JOIN sessions s ON s.id = lines.session_id \
+           JOIN runs r ON r.session_id = lines.session_id AND r.seq = lines.first \
+           LEFT JOIN workers w ON w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}), \
+         work AS (SELECT pool, count(CASE WHEN runnable THEN 1 END) AS runnable, count(CASE WHEN running THEN 1 END) AS running, \
+           CAST(sum(pending - CASE WHEN running OR parked THEN 1 ELSE 0 END) AS bigint) AS queued, \
+           min(CASE WHEN runnable THEN created_at END) AS oldest FROM heads GROUP BY pool), \
+         pools AS (SELECT pool FROM work UNION SELECT pool FROM workers WHERE state < {WORKER_GONE} AND lease_until > {NOW}) \
+         SELECT p.pool, coalesce(work.runnable, 0) AS runnable, coalesce(work.running, 0) AS running, \
+           coalesce(work.queued, 0) AS queued, work.oldest FROM pools p LEFT JOIN work ON work.pool = p.pool ORDER BY p.pool"
+    )
+}
+
 #[async_trait]
 impl Fleet for SqlStore {
     async fn register_worker(&self, worker: &Registration, lease: Duration) -> Result<()> {
@@ -150,8 +184,9 @@ impl Fleet for SqlStore {
     }
 
     async fn retire_worker(&self, worker: WorkerId) -> Result<()> {
-        let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0 WHERE id = $1");
+        let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]' WHERE id = $1");
         query(AssertSqlSafe(sql)).bind(worker.as_uuid()).execute(&self.context.writer).await.map_err(db)?;
+        write_tally(&self.context).await;
         Ok(())
     }
 
@@ -214,7 +249,9 @@ impl Fleet for SqlStore {
     }
 
     async fn expire_all_leases(&self) -> Result<u64> {
-        let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0 WHERE state < {WORKER_GONE}");
+        let sql = format!(
+            "UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]' WHERE state < {WORKER_GONE}"
+        );
         let done = query(AssertSqlSafe(sql)).execute(&self.context.writer).await.map_err(db)?;
         query("DELETE FROM leases").execute(&self.context.writer).await.map_err(db)?;
         Ok(done.rows_affected())
@@ -285,6 +322,32 @@ impl Fleet for SqlStore {
             })
         };
         rows.into_iter().map(stats).collect()
+    }
+
+    async fn queue_depths(&self) -> Result<Vec<PoolDepth>> {
+        let rows: Vec<DepthRow> =
+            query_as(AssertSqlSafe(depths_sql())).fetch_all(&self.context.reader).await.map_err(db)?;
+        let unsigned = |count: i64| u64::try_from(count).unwrap_or(0);
+        let depth = |row: DepthRow| {
+            Ok(PoolDepth {
+                pool: row.pool.parse().map_err(|_| corrupt("pool"))?,
+                runnable_sessions: unsigned(row.runnable),
+                running_sessions: unsigned(row.running),
+                queued_runs: unsigned(row.queued),
+                oldest_runnable_at: row.oldest.map(|at| at.0),
+            })
+        };
+        rows.into_iter().map(depth).collect()
+    }
+
+    async fn count_parked(&self) -> Result<Vec<(ParkReason, u64)>> {
+        let sql = "SELECT parked, count(*) FROM runs WHERE state = 2 GROUP BY parked";
+        let rows: Vec<(String, i64)> = query_as(sql).fetch_all(&self.context.reader).await.map_err(db)?;
+        let counted = |(reason, count): (String, i64)| {
+            let reason = ParkReason::parse(&reason).ok_or_else(|| corrupt("parked run"))?;
+            Ok((reason, u64::try_from(count).unwrap_or(0)))
+        };
+        rows.into_iter().map(counted).collect()
     }
 
     async fn lead(&self, name: &str, holder: &str, lease: Duration) -> Result<bool> {

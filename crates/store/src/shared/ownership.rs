@@ -23,12 +23,12 @@ impl Ownership for SqlStore {
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.commits.call(commit).await
+        self.context.meters.fenced(self.commits.call(commit).await)
     }
 
     async fn release(&self, fence: Fence) -> Result<SessionChange> {
         let context = self.context.clone();
-        self.to_the_end(async move { release(&context, &fence).await }).await
+        self.context.meters.fenced(self.to_the_end(async move { release(&context, &fence).await }).await)
     }
 
     async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Vec<Event>> {
@@ -66,9 +66,12 @@ async fn release(context: &Context, fence: &Fence) -> Result<SessionChange> {
     let parted =
         recover::part(context, head, current.remove(&id), Parting::HandedOver, locked.at, &mut writes)?;
     let change = recover::change(head, parted.events);
-    writes.write(&mut tx).await?;
+    let news = std::mem::take(&mut writes.news);
+    let counts = writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [id]).await?;
     tx.commit().await.map_err(db)?;
+    context.tally.add(counts);
+    context.meters.tell(news);
     Ok(change)
 }
 

@@ -18,7 +18,7 @@ use super::{
     writes::{self, Ended, Writes},
 };
 use crate::{
-    Parking, SessionChange, TakenBack,
+    Lost, Parking, SessionChange, TakenBack,
     error::{db, parse},
     rows::{LockedHead, WORKER_GONE},
     time::DbTime,
@@ -66,6 +66,15 @@ pub(super) struct Parted {
     pub(super) ended: bool,
     /// The run above the one that ended.
     pub(super) parent: Option<RunId>,
+    /// What a lost worker was at.
+    pub(super) lost: Option<Lost>,
+}
+
+impl Parted {
+    /// What the fleet should hear of it.
+    pub(super) fn change(self, locked: &LockedHead) -> SessionChange {
+        SessionChange { lost: self.lost, ..change(locked, self.events) }
+    }
 }
 
 /// Ends an ownership. `current` is the run that the owner executed: it goes back to the head of its line, waits there as
@@ -78,7 +87,7 @@ pub(super) fn part(
     at: Timestamp,
     writes: &mut Writes,
 ) -> Result<Parted> {
-    let owner = locked.head.owner.worker();
+    let (owner, epoch) = (locked.head.owner.worker(), locked.head.epoch);
     let current = current.filter(|it| locked.head.current == Some(it.run.id));
     let started_at = locked.current_started_at.take();
     locked.head.release();
@@ -118,7 +127,8 @@ pub(super) fn part(
         }
     };
     let parent = run.parent.filter(|_| ended);
-    Ok(Parted { events: writes.append(locked, events)?, ended, parent })
+    let lost = (parting == Parting::Lost).then_some(Lost { run: run.id, epoch, attempt: run.attempt });
+    Ok(Parted { events: writes.append(locked, events)?, ended, parent, lost })
 }
 
 fn parked_as(parking: &Parking, at: Timestamp) -> ParkWrite {
@@ -132,7 +142,14 @@ pub(super) fn change(locked: &LockedHead, events: Vec<Event>) -> SessionChange {
     let head = &locked.head;
     // A parked head needs no worker, and whoever is woken for it finds nothing to do.
     let wake = head.owner == Owner::Nobody && head.pending > 0;
-    SessionChange { tenant: head.tenant, session: head.session, pool: head.pool.clone(), wake, events }
+    SessionChange {
+        tenant: head.tenant,
+        session: head.session,
+        pool: head.pool.clone(),
+        wake,
+        events,
+        lost: None,
+    }
 }
 
 /// The runs that these sessions' owners execute, by session.
@@ -201,12 +218,15 @@ pub(super) async fn take_back(context: &Context, limit: u32) -> Result<TakenBack
     for (id, head) in &mut locked.heads {
         let parted = part(context, head, current.remove(id), Parting::Lost, locked.at, &mut writes)?;
         taken.ended += u64::from(parted.ended);
-        taken.changes.push(change(head, parted.events));
+        taken.changes.push(parted.change(head));
     }
     let parents = std::mem::take(&mut writes.parents);
-    writes.write(&mut tx).await?;
+    let news = std::mem::take(&mut writes.news);
+    let counts = writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, ids).await?;
     tx.commit().await.map_err(db)?;
+    context.tally.add(counts);
+    context.meters.tell(news);
     taken.changes.extend(park::settle_all(context, &parents).await);
     Ok(taken)
 }
@@ -267,9 +287,12 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBa
     // What is left is someone's, or another process ended it first: asking again at once would find it again.
     ended.more &= ended.ended > 0;
     let parents = std::mem::take(&mut writes.parents);
-    writes.write(&mut tx).await?;
+    let news = std::mem::take(&mut writes.news);
+    let counts = writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, changed).await?;
     tx.commit().await.map_err(db)?;
+    context.tally.add(counts);
+    context.meters.tell(news);
     ended.changes.extend(park::settle_all(context, &parents).await);
     Ok(ended)
 }

@@ -17,6 +17,7 @@ use super::{
     cancel,
     dialect::{self, AMONG_1, Connection, Db, NOW, id_list},
     lock::lock,
+    outlook,
     park::Waiting,
     recover, spending,
     store::{Context, SqlStore},
@@ -146,7 +147,12 @@ fn state_condition(state: RunState) -> String {
 
 async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Situation> {
     let mut connection = dialect::snapshot(&context.reader).await?;
-    let run = load(&mut connection, tenant, run).await?;
+    let row = load_row(&mut connection, tenant, run).await?;
+    let steps = merged_steps(&mut connection, &row).await?;
+    let (answer, outcomes) =
+        (step::answer(&steps), steps.iter().filter_map(Step::call_outcome).cloned().collect());
+    let run = with_budgets(&mut connection, vec![row]).await?.pop().ok_or_else(run_not_found)?;
+    let run = Run { outcomes, answer, ..run };
     let row: HeadRow = query_as(concat!("SELECT ", head_columns!(), " FROM sessions WHERE id = $1"))
         .bind(run.session.as_uuid())
         .fetch_one(&mut *connection)
@@ -183,6 +189,7 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
         Some(_) => Waiting::load(&mut connection, run.id.as_uuid()).await?,
         None => None,
     };
+    let outlook = outlook::load(&mut connection, &run, &head, steps).await?;
     connection.rollback().await.map_err(db)?;
     let count = |column: &str| -> Result<i64> { workers.try_get(column).map_err(db) };
     Ok(Situation {
@@ -191,6 +198,7 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
         workers: u32::try_from(count("workers")?).unwrap_or(0),
         free_slots: u32::try_from(count("free")?).unwrap_or(0),
         needed: waiting.and_then(|waiting| waiting.amount()),
+        outlook,
         run,
         head,
     })

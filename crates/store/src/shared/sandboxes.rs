@@ -118,6 +118,18 @@ impl Sandboxes for SqlStore {
         rows.into_iter().map(SandboxRow::into_record).collect()
     }
 
+    async fn count_sandboxes(&self) -> Result<Vec<(BackendKind, SandboxState, u64)>> {
+        let sql = "SELECT backend, state, count(*) FROM sandboxes GROUP BY backend, state";
+        let rows: Vec<(String, String, i64)> =
+            query_as(sql).fetch_all(&self.context.reader).await.map_err(db)?;
+        let counted = |(backend, state, count): (String, String, i64)| {
+            let backend = BackendKind::parse("backend", &backend).map_err(|_| corrupt("sandbox"))?;
+            let state = SandboxState::parse(&state).ok_or_else(|| corrupt("sandbox"))?;
+            Ok((backend, state, u64::try_from(count).unwrap_or(0)))
+        };
+        rows.into_iter().map(counted).collect()
+    }
+
     async fn installation(&self) -> Result<String> {
         let id: Uuid =
             query_scalar("SELECT id FROM installation").fetch_one(&self.context.reader).await.map_err(db)?;

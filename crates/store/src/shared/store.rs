@@ -3,7 +3,12 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use remuda_domain::{Error, Event, SessionId, TenantId, WorkerId, error::Result, event::NewEvent};
+use remuda_telemetry::metrics::{
+    self, KeyValue,
+    registry::{STORE_CONNECTIONS, label},
+};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use super::{
     claim, commit,
@@ -11,7 +16,12 @@ use super::{
     submit,
 };
 use crate::{
-    Claim, Commit, Committed, NewRun, Submitted, coalesce::Coalescer, error::json, rows::LockedHead,
+    Claim, Commit, Committed, NewRun, Submitted,
+    coalesce::Coalescer,
+    error::json,
+    meters::{Batches, Meters},
+    rows::LockedHead,
+    tally::Tally,
     written::Chunk,
 };
 
@@ -25,6 +35,9 @@ pub(crate) struct Context {
     pub(crate) idempotency_ttl: Duration,
     pub(crate) max_pending: i64,
     pub(crate) max_lost_attempts: u32,
+    pub(crate) meters: Arc<Meters>,
+    /// What happened through this store, for [`Counts`](crate::Counts).
+    pub(crate) tally: Arc<Tally>,
 }
 
 #[derive(Clone, Debug)]
@@ -46,24 +59,25 @@ pub(crate) struct SqlStore {
 impl SqlStore {
     pub(crate) fn new(context: Context) -> Self {
         let tracker = TaskTracker::new();
+        observe_connections(&context);
         let max = dialect::MAX_BATCH;
         let submits = {
             let context = context.clone();
-            Coalescer::start(&tracker, max, move |batch: Arc<Vec<NewRun>>| {
+            Coalescer::start(&tracker, max, Batches::new("submit"), move |batch: Arc<Vec<NewRun>>| {
                 let context = context.clone();
                 async move { submit::submit_batch(&context, &batch).await }
             })
         };
         let claims = {
             let context = context.clone();
-            Coalescer::start(&tracker, max, move |batch: Arc<Vec<ClaimRequest>>| {
+            Coalescer::start(&tracker, max, Batches::new("claim"), move |batch: Arc<Vec<ClaimRequest>>| {
                 let context = context.clone();
                 async move { claim::claim_batch(&context, &batch).await }
             })
         };
         let commits = {
             let context = context.clone();
-            Coalescer::start(&tracker, max, move |batch: Arc<Vec<Commit>>| {
+            Coalescer::start(&tracker, max, Batches::new("commit"), move |batch: Arc<Vec<Commit>>| {
                 let context = context.clone();
                 async move { commit::commit_batch(&context, &batch).await }
             })
@@ -78,9 +92,28 @@ impl SqlStore {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let task = self.tracker.spawn(change);
+        let task = self.tracker.spawn(change.in_current_span());
         task.await.map_err(|error| Error::internal("a change was cut short").with_source(error))?
     }
+}
+
+/// Tells how many connections there are, for as long as the process lives.
+fn observe_connections(context: &Context) {
+    let pools = if dialect::ONE_POOL {
+        vec![context.reader.clone()]
+    } else {
+        vec![context.writer.clone(), context.reader.clone()]
+    };
+    metrics::observe(&STORE_CONNECTIONS, move |connections| {
+        let (mut open, mut idle) = (0, 0);
+        for pool in &pools {
+            open += pool.size();
+            idle += u32::try_from(pool.num_idle()).unwrap_or(u32::MAX);
+        }
+        let state = |state| [KeyValue::new(label::STATE, state)];
+        connections.observe(f64::from(idle), &state("idle"));
+        connections.observe(f64::from(open.saturating_sub(idle)), &state("used"));
+    });
 }
 
 /// Gives new events their cursors and makes the row that stores them.

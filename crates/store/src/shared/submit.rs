@@ -26,7 +26,7 @@ use super::{
     writes::{self, Writes},
 };
 use crate::{
-    CancelledRuns, NewRun, Submitted,
+    CancelledRuns, Counts, NewRun, Submitted,
     error::{db, json, outrun},
     rows::KeyedRun,
     time::{DbTime, now},
@@ -54,7 +54,8 @@ pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<
     for run in batch {
         answers.push(accept(context, run, &mut locked, &mut keys, &mut accepted)?);
     }
-    write(&mut tx, context, &locked, keys, accepted).await?;
+    let news = std::mem::take(&mut accepted.news);
+    let counts = write(&mut tx, context, &locked, keys, accepted).await?;
     // Replays are read last: the run may have been inserted by this very batch.
     let mut results = Vec::with_capacity(batch.len());
     for (request, answer) in batch.iter().zip(answers) {
@@ -69,6 +70,8 @@ pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<
         });
     }
     tx.commit().await.map_err(db)?;
+    context.meters.tell(news);
+    context.tally.add(counts);
     Ok(results)
 }
 
@@ -97,6 +100,7 @@ fn accept(
     let (kind, pending) = (request.input.kind().to_owned(), locked.head.pending);
     let queued = EventBody::RunQueued { seq, kind, pending };
     let events = accepted.append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
+    accepted.news.submitted(request.input.kind(), &locked.head.pool, request.tenant);
     accepted.runs.push(insert_row(request, seq, at)?);
     accepted.budgets.extend(request.budget.map(|limit| BudgetInsert {
         id: request.id.as_uuid(),
@@ -143,8 +147,11 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     submitted.interrupted = stopped.runs;
     submitted.signal = stopped.signal;
     let parents = std::mem::take(&mut accepted.parents);
-    write(&mut tx, context, &locked, keys, accepted).await?;
+    let news = std::mem::take(&mut accepted.news);
+    let counts = write(&mut tx, context, &locked, keys, accepted).await?;
     tx.commit().await.map_err(db)?;
+    context.tally.add(counts);
+    context.meters.tell(news);
     if tied {
         let roots: Vec<Uuid> = submitted.interrupted.iter().map(|run| run.as_uuid()).collect();
         below::cancel_or_leave(context, &roots, reason, &mut submitted.below).await;
@@ -159,14 +166,15 @@ async fn write(
     locked: &Locked,
     keys: Keys,
     accepted: Writes,
-) -> Result<()> {
+) -> Result<Counts> {
     if accepted.runs.is_empty() {
-        return Ok(());
+        return Ok(Counts::default());
     }
     keys.write(connection, context.idempotency_ttl).await?;
     let sessions: Vec<Uuid> = accepted.runs.iter().map(|run| run.session).collect();
-    accepted.write(connection).await?;
-    writes::save(connection, &locked.heads, sessions).await
+    let counts = accepted.write(connection).await?;
+    writes::save(connection, &locked.heads, sessions).await?;
+    Ok(counts)
 }
 
 /// The idempotency keys of a batch: what the store remembers of them, and what the batch adds.

@@ -25,7 +25,9 @@ use super::{
     work,
 };
 use crate::{
+    Counts,
     error::{db, json},
+    meters::News,
     rows::{LockedHead, amount_to_db},
     time::DbTime,
     written::{
@@ -56,6 +58,8 @@ pub(super) struct Writes {
     pub(super) parents: Vec<RunId>,
     /// Runs that ended and may have held something.
     pub(super) untied: Vec<Uuid>,
+    /// What is to be told once all this is committed.
+    pub(super) news: News,
     /// Sessions on whose runs something hangs from here on.
     tied: Vec<Uuid>,
     chunks: Vec<Chunk>,
@@ -103,6 +107,7 @@ impl Writes {
             None => Vec::new(),
         };
         locked.head.retire(run.id);
+        self.news.ended(run, state, at);
         self.parents.extend(run.parent);
         if locked.ties {
             self.untied.push(run.id.as_uuid());
@@ -128,7 +133,29 @@ impl Writes {
         Ok(ties.withdrawn(run.id, at).chain(events).collect())
     }
 
-    pub(super) async fn write(mut self, connection: &mut Connection) -> Result<()> {
+    /// What this will have done, for the [`Tally`](crate::tally::Tally).
+    fn counts(&self) -> Counts {
+        let mut counts = Counts { submitted: self.runs.len() as u64, ..Counts::default() };
+        for run in &self.finished {
+            match RunState::from_db(run.state) {
+                Some(RunState::Completed) => counts.completed += 1,
+                Some(RunState::Failed) => counts.failed += 1,
+                Some(RunState::Cancelled) => counts.cancelled += 1,
+                Some(RunState::TimedOut) => counts.timed_out += 1,
+                Some(RunState::Queued | RunState::Running | RunState::Parked) | None => {}
+            }
+        }
+        for SpentWrite { spent, .. } in &self.spent {
+            counts.input_tokens = counts.input_tokens.saturating_add(spent.usage.input_tokens);
+            counts.output_tokens = counts.output_tokens.saturating_add(spent.usage.output_tokens);
+            counts.cost_micros = counts.cost_micros.saturating_add(spent.micros);
+        }
+        counts
+    }
+
+    /// Writes it all, and says what is to be counted once it is committed.
+    pub(super) async fn write(mut self, connection: &mut Connection) -> Result<Counts> {
+        let counts = self.counts();
         // Before the ends: only a live run can be marked.
         for mark in &self.cancels {
             mark_cancel(connection, mark).await?;
@@ -183,7 +210,7 @@ impl Writes {
         if !self.chunks.is_empty() {
             dialect::append_chunks(connection, &self.chunks).await?;
         }
-        Ok(())
+        Ok(counts)
     }
 
     /// Keeps the last of several versions of a step: PostgreSQL refuses to write a row twice in one statement.

@@ -38,7 +38,13 @@ pub(crate) const OVERDUE: &str =
     "r.started_at + (r.timeout_ms + r.paused_ms) * 1000 <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 /// What follows a column that has to be among the ids of `$1`, which [`id_list`] makes.
 pub(crate) const AMONG_1: &str = "IN (SELECT unhex(value) FROM json_each($1))";
+/// What workers `w` execute, as `runs r`: each names its runs with its heartbeats.
+pub(crate) const RUNNING_RUNS: &str =
+    "workers w CROSS JOIN json_each(w.running) j CROSS JOIN runs r ON r.id = unhex(j.value)";
 pub(crate) const MAX_BATCH: usize = 1024;
+
+/// Whether those that write and those that read share one pool.
+pub(crate) const ONE_POOL: bool = false;
 
 /// Opens a pool of one writer and a pool of readers: SQLite has room for one writer, and waiting for it in line is
 /// quicker than trying again.

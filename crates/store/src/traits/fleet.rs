@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use remuda_domain::{
     Pool, RunId, SessionId, TenantId, Timestamp, WorkerId,
     error::Result,
+    run::ParkReason,
     task::{TaskRound, TaskStatus},
     worker::{Registration, Worker},
 };
@@ -47,6 +48,11 @@ pub trait Fleet {
     /// How many sessions should have a token: those that could start, and those that a worker works on.
     async fn count_sessions_with_work(&self) -> Result<u64>;
     async fn queue_stats(&self) -> Result<Vec<PoolStats>>;
+    /// What waits and runs in pools that have any of it, or workers. Cheap beside [`Fleet::queue_stats`]: it looks at nothing
+    /// that is over, and of what waits in a line at its first alone.
+    async fn queue_depths(&self) -> Result<Vec<PoolDepth>>;
+    /// How many runs wait for something else than a worker, by what that is. Reasons that no run has are left out.
+    async fn count_parked(&self) -> Result<Vec<(ParkReason, u64)>>;
     /// Takes or renews a named lease of the control planes: one of them leads at a time.
     async fn lead(&self, name: &str, holder: &str, lease: Duration) -> Result<bool>;
     /// Deletes idempotency keys past their time. Returns how many.
@@ -105,6 +111,17 @@ pub struct Runnable {
     pub tenant: TenantId,
     pub session: SessionId,
     pub pool: Pool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolDepth {
+    pub pool: Pool,
+    /// With a run that could start, and no live owner.
+    pub runnable_sessions: u64,
+    pub running_sessions: u64,
+    /// Those that neither run nor are parked.
+    pub queued_runs: u64,
+    pub oldest_runnable_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

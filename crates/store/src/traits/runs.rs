@@ -13,7 +13,7 @@ use remuda_domain::{
     step::Step,
 };
 
-use crate::SessionChange;
+use crate::{Outlook, SessionChange};
 
 /// Runs as callers see them.
 #[async_trait]
@@ -142,4 +142,5 @@ pub struct Situation {
     pub free_slots: u32,
     /// What a run that waits for its budget could not reserve.
     pub needed: Option<Amount>,
+    pub outlook: Outlook,
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkspaceId,
+    Epoch, Event, Pool, RunId, SessionId, TenantId, WorkspaceId,
     budget::Limit,
     content::ContentHash,
     error::Result,
@@ -72,6 +72,18 @@ pub struct SessionChange {
     /// Nobody owns the session and a run of it could start, so a worker should be woken.
     pub wake: bool,
     pub events: Vec<Event>,
+    /// The attempt that was lost with a worker, if one was.
+    pub lost: Option<Lost>,
+}
+
+/// What a lost worker was at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub run: RunId,
+    /// The ownership that ended.
+    pub epoch: Epoch,
+    /// Which start of the run it was.
+    pub attempt: u32,
 }
 
 #[derive(Clone, Debug)]

@@ -61,6 +61,8 @@ pub struct NewChild {
     pub run: RunId,
     pub input: RunInput,
     pub timeout: Duration,
+    /// The call that it works for, in its trace.
+    pub traceparent: Option<String>,
 }
 
 /// A session of a child. Workspace, pool and execution are its parent's.

@@ -37,6 +37,7 @@ pub(crate) fn child_of(session: SessionId) -> NewChild {
         run: RunId::new(),
         input: input("noop"),
         timeout: Duration::from_secs(30),
+        traceparent: None,
     }
 }
 

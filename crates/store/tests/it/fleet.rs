@@ -5,10 +5,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use remuda_domain::{
     Code, Pool, SessionId, WorkerId,
+    run::ParkReason,
     session::Owner,
     worker::{Worker, WorkerState},
 };
-use remuda_store::{Heartbeat, NewSession, Options, PoolStats, Runnable, connect};
+use remuda_store::{
+    Commit, Heartbeat, NewSession, Options, Parking, PoolDepth, PoolStats, Runnable, Then, connect,
+};
 use remuda_testkit::wait_for;
 
 use crate::lab::{LONG_LEASE, Lab, PATIENCE, SHORT_LEASE, completed, refusal, registration};
@@ -135,6 +138,41 @@ pub(crate) async fn stats_count_what_is_there(lab: &Lab) -> Result<()> {
         oldest_runnable_at: None,
     };
     assert_eq!(lab.store.queue_stats().await?, [plain, idle]);
+    Ok(())
+}
+
+pub(crate) async fn depths_count_what_is_there(lab: &Lab) -> Result<()> {
+    assert_eq!(lab.store.queue_depths().await?, []);
+    assert_eq!(lab.store.count_parked().await?, []);
+    // A session without anything to do is in no line.
+    lab.store.create_session(&NewSession { pool: "gpu".parse()?, ..lab.new_session(None) }).await?;
+    let depth = |runnable, running, queued, oldest| PoolDepth {
+        pool: Pool::default(),
+        runnable_sessions: runnable,
+        running_sessions: running,
+        queued_runs: queued,
+        oldest_runnable_at: oldest,
+    };
+    let worker = lab.worker(LONG_LEASE).await?;
+    assert_eq!(lab.store.queue_depths().await?, [depth(0, 0, 0, None)]);
+
+    let (owned, parked, waiting) = (lab.session().await?, lab.session().await?, lab.session().await?);
+    for session in [owned, owned, owned, parked, parked] {
+        lab.submit(session).await?;
+    }
+    let oldest = lab.submit(waiting).await?.run.created_at;
+    lab.granted(owned, worker).await?;
+    let grant = lab.granted(parked, worker).await?;
+    let park = Then::Park(Parking::on(ParkReason::External));
+    lab.store.commit(Commit::new(grant.fence, grant.run.id, park)).await?;
+    // Two behind the one that runs, one behind the one that is parked, and one that could start.
+    assert_eq!(lab.store.queue_depths().await?, [depth(1, 1, 4, Some(oldest))]);
+    assert_eq!(lab.store.count_parked().await?, [(ParkReason::External, 1)]);
+
+    // What a lost worker had could start again.
+    lab.store.retire_worker(worker).await?;
+    let [depth] = lab.store.queue_depths().await?.try_into().map_err(|it| anyhow::anyhow!("{it:?}"))?;
+    assert_eq!((depth.runnable_sessions, depth.running_sessions, depth.queued_runs), (2, 0, 5));
     Ok(())
 }
 

@@ -18,6 +18,7 @@ mod identity;
 mod lab;
 mod messages;
 mod model;
+mod overview;
 mod paging;
 mod plans;
 mod recover;
@@ -28,6 +29,9 @@ mod stubborn;
 mod submit;
 mod time;
 mod trees;
+mod views;
+mod views_document;
+mod views_roles;
 mod webhooks;
 mod workspaces;
 
@@ -51,6 +55,7 @@ macro_rules! store_suite {
 
 store_suite! {
     schema: migrating_twice_changes_nothing, migrating_from_two_places_at_once_is_fine,
+        an_older_database_keeps_what_it_has,
         an_unmigrated_database_is_refused_with_advice, a_newer_schema_is_refused;
     identity: a_tenant_is_created_once_with_its_workspace, keys_are_found_until_they_expire_or_are_revoked,
         workspaces_belong_to_their_tenant;
@@ -84,8 +89,11 @@ store_suite! {
         ends_of_many_streams_are_told_at_once, old_events_of_finished_runs_are_trimmed,
         unfinished_runs_keep_their_events, sessions_are_trimmed_some_at_a_time;
     fleet: workers_come_and_go, a_drain_order_reaches_its_worker, ended_leases_cannot_be_renewed,
-        runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, one_leads_at_a_time,
+        runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, depths_count_what_is_there, one_leads_at_a_time,
         expired_keys_are_deleted, a_situation_explains_the_wait;
+    overview: a_view_shows_pools_and_workers, what_happens_is_counted, the_longest_running_come_first,
+        the_longest_waiting_come_first, an_outlook_knows_what_is_ahead, an_outlook_knows_how_long_others_took,
+        a_silent_worker_is_noticed_before_its_lease_ends;
     concurrency: one_key_makes_one_run, every_session_counts_without_holes, many_sessions_commit_together,
         two_stores_share_sessions_and_keys, dropped_calls_leave_nothing_open;
     recover: a_lost_workers_sessions_are_taken_back, a_live_workers_sessions_stay,
@@ -115,6 +123,10 @@ store_suite! {
     webhooks: a_webhook_starts_where_it_is_made, other_tenants_webhooks_do_not_exist, a_session_has_only_so_many,
         deliveries_move_a_webhook_on, a_receiver_that_is_gone_is_left_alone, what_dies_can_be_delivered_again,
         the_oldest_dead_letters_make_room, secrets_change_with_a_time_for_both;
+    views: runs_are_shown_in_each_state, queues_and_sessions_are_shown, costs_are_summed_by_session_and_day,
+        workers_and_sandboxes_are_shown, what_a_lost_worker_had_is_runnable, ids_are_printed_as_the_api_does;
+    views_document: no_contents_are_shown, the_document_names_all_columns, the_documents_questions_have_answers,
+        nobody_writes_through_a_view;
     trees: random_trees_come_to_an_end;
     model: random_histories_keep_the_invariants;
 }

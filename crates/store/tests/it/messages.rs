@@ -156,6 +156,7 @@ pub(crate) fn model_step(grant: &Grant, index: u32, outcome: Option<ModelOutcome
         agent: "build".into(),
         definitions: ContentHash::of("definitions"),
         model: ModelRef::new(Registry::Platform, "small"),
+        provider: None,
         model_name: "small-1".into(),
         parameters: ModelParameters { temperature: Some(0.25), ..ModelParameters::default() },
         system: ContentHash::of("system"),

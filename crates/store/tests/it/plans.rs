@@ -221,3 +221,52 @@ async fn looking_at_some_of_much_that_waits_reads_little() -> Result<()> {
     }
     Ok(())
 }
+
+/// People look every second, at a line of any length: what a look costs is told by sessions and workers, not by runs that wait or are over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn looking_at_everything_reads_little() -> Result<()> {
+    const ROUNDS: i64 = 20;
+    const MOST: i64 = ROUNDS * 600 * 4;
+    let mut lab = Lab::postgres().await?;
+    waiting_for_all_kinds(&lab).await?;
+    let (session, worker) = (lab.session().await?, lab.worker(LONG_LEASE).await?);
+    let waiting = lab.submit(lab.session().await?).await?.run.id;
+    lab.submit(session).await?;
+    let running = vec![lab.granted(session, worker).await?.run.id];
+    lab.store.renew_lease(&remuda_store::Heartbeat { worker, lease: LONG_LEASE, running }).await?;
+    // Many that wait, and as many that are over.
+    for state in ["0", "10"] {
+        let sql = format!(
+            "INSERT INTO runs SELECT n.* FROM runs r, generate_series(1, 20000) g, LATERAL jsonb_populate_record(r, \
+             jsonb_build_object('id', 'ffffffff-0000-7000-8000-' || lpad(to_hex({state}000000 + g), 12, '0'), \
+             'seq', r.seq + {state}000000 + g, 'state', {state}, 'started_at', now(), 'finished_at', now())) n WHERE r.id = '{}'",
+            waiting.as_uuid()
+        );
+        let mut connection = PgConnection::connect(&lab.options().url).await?;
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await?;
+    }
+    for analysed in [false, true] {
+        if analysed {
+            execute(&lab, "VACUUM ANALYZE").await?;
+        }
+        lab = lab.reopened().await?;
+        let before = rows_read(&lab).await?;
+        for _ in 0..ROUNDS {
+            let view = lab.store.fleet_view(1000).await?;
+            ensure!(!view.at_least && view.pools.len() == 1, "{view:?}");
+            ensure!(lab.store.longest_running(lab.tenant, 20).await?.len() == 1);
+            ensure!(lab.store.longest_waiting(lab.tenant, 20).await?.len() == 20);
+            let outlook = lab.store.situation(lab.tenant, waiting).await?.outlook;
+            ensure!(outlook.place.is_some() && !outlook.pool_pace.is_empty(), "{outlook:?}");
+        }
+        lab = lab.reopened().await?;
+        let mut read = rows_read_since(&lab, &before).await?;
+        ensure!(
+            read.get("runs_live_by_tenant").is_some_and(|rows| *rows >= ROUNDS),
+            "nothing was looked at: {read:?}"
+        );
+        read.retain(|_, rows| *rows >= MOST);
+        ensure!(read.is_empty(), "much was read in {ROUNDS} rounds (analysed: {analysed}): {read:?}");
+    }
+    Ok(())
+}

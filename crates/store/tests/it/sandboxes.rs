@@ -41,6 +41,8 @@ pub(crate) async fn a_sandbox_is_recorded_until_it_is_gone(lab: &Lab) -> Result<
     lab.store.save_sandbox(&newer).await?;
     assert_eq!(lab.store.list_sandboxes(10).await?, [newer.clone(), taken.clone()]);
     assert_eq!(lab.store.list_sandboxes(1).await?.len(), 1);
+    let counted: u64 = lab.store.count_sandboxes().await?.iter().map(|(_, _, count)| count).sum();
+    assert_eq!(counted, 2);
 
     assert_eq!(lab.store.installation().await?, lab.store.installation().await?);
     lab.store.forget_sandbox(taken.id).await?;

@@ -1,10 +1,15 @@
 //! Opening: versions, and what is said when it does not work.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::Path,
+    str::FromStr as _,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 use remuda_domain::Code;
 use remuda_store::{Options, connect, migrate, schema_status};
+use sqlx::{Connection as _, migrate::Migrator};
 
 use crate::lab::{Lab, refusal};
 
@@ -23,6 +28,47 @@ pub(crate) async fn migrating_from_two_places_at_once_is_fine(lab: &Lab) -> Resu
     one.and(two).and(three)?;
     connect(&options).await?.ping().await?;
     Ok(())
+}
+
+/// From the version before the newest one, with rows in it.
+pub(crate) async fn an_older_database_keeps_what_it_has(lab: &Lab) -> Result<()> {
+    let place = lab.empty_place()?;
+    let url = place.options().url;
+    let (earlier, found) = all_but_the_newest(lab.is_postgres())?;
+    let tenant = uuid::Uuid::now_v7();
+    if lab.is_postgres() {
+        let mut connection = sqlx::PgConnection::connect(&url).await?;
+        Migrator::new(earlier.path()).await?.run(&mut connection).await?;
+        let insert = "INSERT INTO tenants VALUES ($1, 'acme', now())";
+        sqlx::query(insert).bind(tenant).execute(&mut connection).await?;
+    } else {
+        let created = sqlx::sqlite::SqliteConnectOptions::from_str(&url)?.create_if_missing(true);
+        let mut connection = sqlx::SqliteConnection::connect_with(&created).await?;
+        Migrator::new(earlier.path()).await?.run(&mut connection).await?;
+        let insert = "INSERT INTO tenants VALUES ($1, 'acme', 0)";
+        sqlx::query(insert).bind(tenant).execute(&mut connection).await?;
+    }
+    let before = migrate(&place.options()).await?;
+    assert_eq!((before.found, before.wanted), (found, found + 1));
+    let store = connect(&place.options()).await?;
+    assert_eq!(store.find_tenant("acme").await?.map(|it| it.id.as_uuid()), Some(tenant));
+    Ok(())
+}
+
+/// The migrations without the last one, in a directory of their own, and the number of their last.
+fn all_but_the_newest(postgres: bool) -> Result<(tempfile::TempDir, i64)> {
+    let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(migrations.join(if postgres { "postgres" } else { "sqlite" }))? {
+        files.push(entry?.path());
+    }
+    files.sort();
+    files.pop();
+    let directory = tempfile::tempdir()?;
+    for file in &files {
+        std::fs::copy(file, directory.path().join(file.file_name().context("no name")?))?;
+    }
+    Ok((directory, i64::try_from(files.len())?))
 }
 
 pub(crate) async fn an_unmigrated_database_is_refused_with_advice(lab: &Lab) -> Result<()> {

@@ -9,6 +9,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{registry::label, *};
 
+fn scraped() -> (Exporter, SdkMeterProvider) {
+    let settings = Settings { service_name: "remuda-test".to_owned(), ..Settings::default() };
+    let (exporter, provider) = provider(settings).unwrap();
+    (exporter.unwrap(), provider)
+}
+
 /// One request over a connection of its own, as a scraper does it.
 async fn request(address: SocketAddr, line: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -20,7 +26,7 @@ async fn request(address: SocketAddr, line: &str) -> String {
 
 #[tokio::test]
 async fn what_was_measured_can_be_scraped() {
-    let (exporter, provider) = Exporter::new("remuda-test").unwrap();
+    let (exporter, provider) = scraped();
     let meter = provider.meter(SCOPE);
     let rounds = registry::TASK_ROUNDS.counter(&meter);
     let labels = |result| [KeyValue::new(label::TASK, "take_back"), KeyValue::new(label::RESULT, result)];
@@ -76,6 +82,7 @@ fn every_metric_is_ours_explained_and_named_once() {
     for metric in registry::ALL {
         assert!(metric.name.starts_with("remuda."), "{metric:?}");
         assert!(!metric.unit.is_empty() && !metric.description.is_empty(), "{metric:?}");
+        assert_eq!(metric.labels.iter().collect::<HashSet<_>>().len(), metric.labels.len(), "{metric:?}");
     }
 }
 
@@ -83,4 +90,30 @@ fn every_metric_is_ours_explained_and_named_once() {
 fn without_an_exporter_instruments_do_nothing() {
     counter(&registry::TASK_ROUNDS).add(1, &[]);
     gauge(&registry::TASK_LAST_SUCCESS).record(1.0, &[]);
+    histogram(&registry::QUEUE_WAIT).record(1.0, &[]);
+    observe(&registry::STREAM_READERS, |readers| readers.observe(1.0, &[]));
+}
+
+/// Queries of dashboards are checked against these names, so they must be what is really scraped.
+#[test]
+fn prometheus_names_are_those_that_are_served() {
+    let (exporter, provider) = scraped();
+    let meter = provider.meter(SCOPE);
+    for metric in registry::ALL {
+        match metric.kind {
+            registry::Kind::Counter => metric.counter(&meter).add(1, &[]),
+            registry::Kind::Gauge => metric.gauge(&meter).record(1.0, &[]),
+            registry::Kind::Histogram => metric.histogram(&meter).record(1.0, &[]),
+        }
+    }
+    let text = exporter.text().unwrap();
+    for metric in registry::ALL {
+        let kind = match metric.kind {
+            registry::Kind::Counter => "counter",
+            registry::Kind::Gauge => "gauge",
+            registry::Kind::Histogram => "histogram",
+        };
+        let line = format!("# TYPE {} {kind}", metric.prometheus_name());
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
 }

@@ -7,6 +7,7 @@ use remuda_domain::error::Result;
 use remuda_sandbox::{Command, ExecResult, ExecStatus, OutputSink, OutputStream, Sandbox};
 use tokio::{sync::watch, task::AbortHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::Instrument as _;
 
 use super::ring::{News, Ring};
 use crate::native::hide_artifacts;
@@ -54,7 +55,7 @@ impl Task {
         let output = Arc::new(Output::default());
         let (told, status) = watch::channel(Status::Running);
         let execution = execute(sandbox, command, Arc::clone(&output), cancel.clone(), told);
-        let running = tracker.spawn(execution).abort_handle();
+        let running = tracker.spawn(execution.in_current_span()).abort_handle();
         Self { cancel, running, output, status }
     }
 

@@ -32,6 +32,8 @@ const INLINE_BYTES: usize = 16_000;
 const ARTIFACT_BYTES: u64 = 16 << 20;
 /// Where the workspace is, for the command.
 const WORKSPACE_VARIABLE: &str = "OPENHARNESS_WORKSPACE_ROOT";
+/// Where the call stands in its trace, as programs that trace expect it.
+const TRACE_VARIABLE: &str = "TRACEPARENT";
 
 #[derive(Clone, Copy, Debug)]
 pub struct Bash;
@@ -77,6 +79,9 @@ impl Arguments {
             Some(Spill { directory: format!("{ARTIFACTS}/{}", context.call), max_bytes: ARTIFACT_BYTES });
         if let Some(path) = sandbox.workspace_path() {
             command.env.push((WORKSPACE_VARIABLE.to_owned(), path.to_owned()));
+        }
+        if let Some(trace) = context.trace {
+            command.env.push((TRACE_VARIABLE.to_owned(), trace.to_string()));
         }
         command
     }

@@ -41,6 +41,7 @@ impl Bench {
             cancel: CancellationToken::new(),
             output: Arc::new(NoOutput),
             background: Arc::new(BackgroundTasks::new(Instant::now() + Duration::from_secs(60))),
+            trace: None,
         };
         Self { context, tools: Registry::native(options), directory }
     }

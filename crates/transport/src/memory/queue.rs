@@ -1,12 +1,12 @@
 //! The tokens of one pool.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
     sync::Mutex,
     time::Duration,
 };
 
-use remuda_domain::{SessionId, TenantId};
+use remuda_domain::{SessionId, TenantId, trace::TraceContext};
 use tokio::{
     sync::{Notify, futures::Notified},
     time::Instant,
@@ -22,6 +22,9 @@ pub(super) struct TokenKey {
     pub(super) session: SessionId,
 }
 
+/// A token, with what it was published for.
+pub(super) type Taken = (TokenKey, Option<TraceContext>);
+
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -31,11 +34,28 @@ pub(super) struct Queue {
 #[derive(Default)]
 struct State {
     /// Every token there is: waiting, delayed or taken.
-    known: HashSet<TokenKey>,
+    known: HashMap<TokenKey, Known>,
     waiting: VecDeque<TokenKey>,
     /// Tokens given back for later, by when; the number keeps those of one instant apart and in order.
     delayed: BTreeMap<(Instant, u64), TokenKey>,
     next_number: u64,
+}
+
+/// What is remembered of a token.
+struct Known {
+    /// What it was published for.
+    origin: Option<TraceContext>,
+    /// It was in someone's hands before.
+    taken: bool,
+}
+
+/// What was taken.
+pub(super) struct Popped {
+    pub(super) keys: Vec<Taken>,
+    /// How many of them were taken before.
+    pub(super) again: u64,
+    /// When the next delayed one is due.
+    pub(super) next_due: Option<Instant>,
 }
 
 impl State {
@@ -52,25 +72,33 @@ impl State {
 }
 
 impl Queue {
-    pub(super) fn publish(&self, key: TokenKey) -> Published {
+    pub(super) fn publish(&self, key: TokenKey, origin: Option<TraceContext>) -> Published {
         {
             let mut state = lock(&self.state);
-            if !state.known.insert(key) {
-                return Published::AlreadyScheduled;
-            }
+            match state.known.entry(key) {
+                Entry::Occupied(_) => return Published::AlreadyScheduled,
+                Entry::Vacant(place) => place.insert(Known { origin, taken: false }),
+            };
             state.waiting.push_back(key);
         }
         self.wake.notify_one();
         Published::Stored
     }
 
-    /// Takes up to `max` tokens, oldest first, and says when the next delayed one is due.
-    pub(super) fn pop(&self, max: usize) -> (Vec<TokenKey>, Option<Instant>) {
+    /// Takes up to `max` tokens, oldest first.
+    pub(super) fn pop(&self, max: usize) -> Popped {
         let mut state = lock(&self.state);
         state.advance();
         let count = max.min(state.waiting.len());
-        let keys = state.waiting.drain(..count).collect();
-        (keys, state.delayed.first_key_value().map(|((due, _), _)| *due))
+        let State { waiting, known, .. } = &mut *state;
+        let mut again = 0;
+        let taken = waiting.drain(..count).map(|key| {
+            let Some(known) = known.get_mut(&key) else { return (key, None) };
+            again += u64::from(std::mem::replace(&mut known.taken, true));
+            (key, known.origin)
+        });
+        let keys = taken.collect();
+        Popped { keys, again, next_due: state.delayed.first_key_value().map(|((due, _), _)| *due) }
     }
 
     pub(super) fn remove(&self, key: TokenKey) {

@@ -13,7 +13,7 @@ use async_nats::Subscriber;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use remuda_domain::{Event, error::Result, event::Delta};
+use remuda_domain::{Event, error::Result, event::Delta, trace::TraceContext};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::{
@@ -23,7 +23,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::Shared;
+use super::{Shared, trace};
 use crate::traits::{DeltaSource, EventSource};
 
 /// How long telling others may take; readers find in the store what they were not told.
@@ -33,14 +33,25 @@ const BUFFERED_BATCHES: usize = 256;
 const BUFFERED_BYTES: usize = 8 * 1024 * 1024;
 
 /// Sends items to whoever listens to the subject now, in order.
-pub(super) async fn publish<T: Serialize>(shared: &Shared, subject: String, items: &[T]) {
+pub(super) async fn publish<T: Serialize>(
+    shared: &Shared,
+    subject: String,
+    items: &[T],
+    origin: Option<TraceContext>,
+) {
     if items.is_empty() || !shared.events.is_connected() {
         return;
     }
     let client = shared.events.client();
     let send = async {
         for payload in batches(items, client.max_payload()) {
-            if let Err(error) = client.publish(subject.clone(), payload).await {
+            let published = match origin {
+                Some(origin) => {
+                    client.publish_with_headers(subject.clone(), trace::headers(origin), payload).await
+                }
+                None => client.publish(subject.clone(), payload).await,
+            };
+            if let Err(error) = published {
                 tracing::debug!(subject, %error, "dropped: the connection is closed");
                 return;
             }
@@ -88,10 +99,14 @@ fn close(array: &mut Vec<u8>) -> Bytes {
 /// reading loses its own source and disturbs nobody else's.
 pub(super) struct Live<T> {
     subject: String,
-    buffer: Receiver<Bytes>,
+    buffer: Receiver<Heard>,
     buffered: Arc<AtomicUsize>,
+    /// Of what was read last.
+    origin: Option<TraceContext>,
     items: PhantomData<fn() -> T>,
 }
+
+type Heard = (Bytes, Option<TraceContext>);
 
 impl<T: DeserializeOwned> Live<T> {
     pub(super) async fn open(shared: &Shared, subject: String) -> Result<Self> {
@@ -101,12 +116,13 @@ impl<T: DeserializeOwned> Live<T> {
         let (sender, buffer) = mpsc::channel(BUFFERED_BATCHES);
         let buffered = Arc::new(AtomicUsize::new(0));
         shared.tasks.spawn(pump(subscriber, losses, sender, Arc::clone(&buffered)));
-        Ok(Self { subject, buffer, buffered, items: PhantomData })
+        Ok(Self { subject, buffer, buffered, origin: None, items: PhantomData })
     }
 
     async fn next_batch(&mut self) -> Option<Vec<T>> {
         loop {
-            let payload = self.buffer.recv().await?;
+            let (payload, origin) = self.buffer.recv().await?;
+            self.origin = origin;
             self.buffered.fetch_sub(payload.len(), Ordering::Relaxed);
             match serde_json::from_slice(&payload) {
                 Ok(items) => return Some(items),
@@ -121,7 +137,7 @@ impl<T: DeserializeOwned> Live<T> {
 async fn pump(
     mut subscriber: Subscriber,
     mut losses: watch::Receiver<u64>,
-    sender: Sender<Bytes>,
+    sender: Sender<Heard>,
     buffered: Arc<AtomicUsize>,
 ) {
     loop {
@@ -135,7 +151,8 @@ async fn pump(
         if buffered.fetch_add(size, Ordering::Relaxed) + size > BUFFERED_BYTES {
             return;
         }
-        if sender.try_send(message.payload).is_err() {
+        let origin = message.headers.as_ref().and_then(trace::context);
+        if sender.try_send((message.payload, origin)).is_err() {
             return;
         }
     }
@@ -145,6 +162,10 @@ async fn pump(
 impl EventSource for Live<Event> {
     async fn next(&mut self) -> Option<Vec<Event>> {
         self.next_batch().await
+    }
+
+    fn origin(&self) -> Option<TraceContext> {
+        self.origin
     }
 }
 

@@ -69,6 +69,10 @@ impl Names {
         format!("{}.control.{worker}", self.prefix)
     }
 
+    pub(super) fn notices(&self) -> String {
+        format!("{}.notices", self.prefix)
+    }
+
     /// A subject nobody listens to: the server answers at once that there is nobody.
     pub(super) fn nobody(&self) -> String {
         format!("{}.nobody", self.prefix)

@@ -5,21 +5,21 @@ mod source;
 use std::{sync::Arc, time::Duration};
 
 use async_nats::{
-    RequestErrorKind, Subject,
+    Request, RequestErrorKind, Subject,
     jetstream::{AckKind, stream::LastRawMessageErrorKind},
 };
 use async_trait::async_trait;
-use bytes::Bytes;
 use chrono::Utc;
 use remuda_domain::{
     Pool, SessionId, TenantId,
     error::{Error, Result},
+    trace::TraceContext,
 };
 use serde::Deserialize;
 use tokio::time::timeout;
 
 pub(super) use self::source::NatsTokens;
-use super::{Shared, unavailable};
+use super::{Shared, trace, unavailable};
 use crate::traits::{Published, Token};
 
 /// The one refusal that means the session has a token. Its error code is shared by every failure to store, a failed disk
@@ -54,22 +54,27 @@ pub(super) async fn publish(
     pool: &Pool,
     tenant: TenantId,
     session: SessionId,
+    origin: Option<TraceContext>,
 ) -> Result<Published> {
     let subject = shared.names.token(pool, tenant, session);
-    if let Attempt::Published(published) = attempt(shared, subject.clone()).await? {
+    if let Attempt::Published(published) = attempt(shared, subject.clone(), origin).await? {
         return Ok(published);
     }
     shared.repair(pool).await?;
-    match attempt(shared, subject).await? {
+    match attempt(shared, subject, origin).await? {
         Attempt::Published(published) => Ok(published),
         Attempt::NoStream => Err(Error::unavailable("NATS: no stream takes tokens")),
     }
 }
 
 /// Without a message id: the server would drop a later token with the same id as a duplicate, and say it was stored.
-async fn attempt(shared: &Shared, subject: String) -> Result<Attempt> {
+async fn attempt(shared: &Shared, subject: String, origin: Option<TraceContext>) -> Result<Attempt> {
     shared.control.check_connected()?;
-    let request = shared.control.client().request(subject, Bytes::new());
+    let mut request = Request::new();
+    if let Some(origin) = origin {
+        request = request.headers(trace::headers(origin));
+    }
+    let request = shared.control.client().send_request(subject, request);
     match timeout(shared.options.request_timeout, request).await {
         Ok(Ok(message)) => judge(&message.payload).map(Attempt::Published),
         Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => Ok(Attempt::NoStream),
@@ -125,6 +130,7 @@ struct NatsToken {
     shared: Arc<Shared>,
     tenant: TenantId,
     session: SessionId,
+    origin: Option<TraceContext>,
     reply: Subject,
 }
 
@@ -136,6 +142,10 @@ impl Token for NatsToken {
 
     fn session(&self) -> SessionId {
         self.session
+    }
+
+    fn origin(&self) -> Option<TraceContext> {
+        self.origin
     }
 
     async fn keep_alive(&self) -> Result<()> {

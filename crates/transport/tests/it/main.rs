@@ -4,5 +4,6 @@
 
 mod deltas;
 mod nats;
+mod notices;
 mod suite;
 mod support;

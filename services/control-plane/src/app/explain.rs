@@ -1,18 +1,28 @@
 //! Why is this run not finished?
 
+mod answers;
+mod estimate;
 mod waits;
+mod words;
 
 use remuda_domain::{
-    Run, RunId, RunState, Timestamp, WorkerId,
+    Run, RunId, RunState, Timestamp,
     error::Result,
     identity::Principal,
-    run::{CancelRequest, ParkReason},
     session::Owner,
+    step::{Step, StepWork},
 };
-use remuda_store::Situation;
+use remuda_store::{Place, Situation};
 
-pub use self::waits::Wait;
+use self::{
+    answers::{Answer, answer, wake_up_due},
+    estimate::estimate,
+};
+pub use self::{estimate::Estimate, waits::Wait};
 use super::App;
+
+/// The background task that wakes sessions whose wake-up was lost.
+const WAKE_SESSIONS: &str = "wake_sessions";
 
 /// The answer, for programs (`reason`) and for people (`message`, `hint`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +32,56 @@ pub struct Explanation {
     pub message: String,
     /// A run, a worker or a pool.
     pub waits_for: String,
+    /// In its session.
     pub position: i64,
+    /// Among the sessions of its pool, when a worker could take it.
+    pub place: Option<PoolPlace>,
     pub hint: String,
+    /// Since when it is as it is.
+    pub since: Option<Timestamp>,
+    pub step: Option<StepGlance>,
     /// What has become of a request to stop the run, oldest first.
     pub receipts: Vec<Receipt>,
     /// What a parked run waits for.
     pub waits: Vec<Wait>,
+    /// When it starts, goes on or ends; nothing for one that is over.
+    pub estimate: Option<Estimate>,
+}
+
+/// A place among the sessions of a pool that a worker could take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolPlace {
+    pub pool: String,
+    pub place: Place,
+    pub slots: u32,
+    pub free_slots: u32,
+}
+
+/// A step as far as it says what a run is at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepGlance {
+    pub index: u32,
+    pub kind: &'static str,
+    /// The tool, or the model.
+    pub name: String,
+    pub started_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+}
+
+impl From<&Step> for StepGlance {
+    fn from(step: &Step) -> Self {
+        let name = match &step.work {
+            StepWork::ToolCall { call, .. } => call.tool.clone(),
+            StepWork::ModelCall { request, .. } => request.model_name.clone(),
+        };
+        Self {
+            index: step.index,
+            kind: step.work.kind(),
+            name,
+            started_at: step.started_at,
+            finished_at: step.finished_at.filter(|_| step.is_finished()),
+        }
+    }
 }
 
 /// One stage of a request to stop a run.
@@ -41,45 +95,50 @@ impl App {
     pub async fn explain(&self, caller: &Principal, run: RunId) -> Result<Explanation> {
         let situation = self.store.situation(caller.tenant, run).await?;
         let waits = self.waits(&situation).await?;
-        Ok(explain(&situation, waits))
+        let mut woken_at = None;
+        if wake_up_due(&situation).is_some() {
+            let tasks = self.store.list_tasks().await?;
+            woken_at =
+                tasks.iter().find(|task| task.last.name == WAKE_SESSIONS).map(|task| task.last.started_at);
+        }
+        Ok(explain(&situation, waits, woken_at))
     }
 }
 
-/// The reason, what it waits for, and what to say.
-struct Answer {
-    reason: &'static str,
-    message: String,
-    waits_for: String,
-    hint: String,
-}
-
-impl Answer {
-    fn new(reason: &'static str, message: impl Into<String>, waits_for: &dyn ToString) -> Self {
-        Self { reason, message: message.into(), waits_for: waits_for.to_string(), hint: String::new() }
-    }
-
-    fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: hint.into(), ..self }
-    }
-}
-
-fn explain(situation: &Situation, waits: Vec<Wait>) -> Explanation {
-    let run = &situation.run;
-    let answer = match run.state {
-        RunState::Completed | RunState::Failed | RunState::Cancelled | RunState::TimedOut => finished(run),
-        RunState::Parked => parked(run, &waits),
-        RunState::Running => running(situation),
-        RunState::Queued => queued(situation),
+fn explain(situation: &Situation, waits: Vec<Wait>, woken_at: Option<Timestamp>) -> Explanation {
+    let Situation { run, head, outlook, .. } = situation;
+    let Answer { reason, message, waits_for, hint } = answer(situation, &waits, woken_at);
+    let place = |place| PoolPlace {
+        pool: head.pool.to_string(),
+        place,
+        slots: outlook.slots,
+        free_slots: situation.free_slots,
     };
+    // Behind others of its session, a place of the session is not one of the run.
+    let is_free = situation.ahead == 0 && !matches!(head.owner, Owner::Alive { .. });
     Explanation {
         state: run.state,
-        reason: answer.reason,
-        message: answer.message,
-        waits_for: answer.waits_for,
+        reason,
+        message,
+        waits_for,
         position: situation.ahead,
-        hint: answer.hint,
+        place: outlook.place.filter(|_| is_free).map(place),
+        hint,
+        since: since(run),
+        step: outlook.step.as_ref().map(StepGlance::from),
         receipts: receipts(run),
+        estimate: estimate(situation, &waits),
         waits,
+    }
+}
+
+/// Since when a run is as it is.
+fn since(run: &Run) -> Option<Timestamp> {
+    match run.state {
+        RunState::Queued => Some(run.created_at),
+        RunState::Running => run.started_at,
+        RunState::Parked => run.parked.map(|parked| parked.at),
+        RunState::Completed | RunState::Failed | RunState::Cancelled | RunState::TimedOut => run.finished_at,
     }
 }
 
@@ -92,82 +151,6 @@ fn receipts(run: &Run) -> Vec<Receipt> {
         ("released", run.finished_at),
     ];
     stages.into_iter().filter_map(|(name, at)| Some(Receipt { name, at: at? })).collect()
-}
-
-fn finished(run: &Run) -> Answer {
-    let cause = run.failure.as_ref().map(|failure| format!(": {}", failure.message)).unwrap_or_default();
-    Answer::new("finished", format!("the run is {}{cause}", run.state), &"")
-}
-
-fn parked(run: &Run, waits: &[Wait]) -> Answer {
-    let message = match run.parked.map(|parked| parked.reason) {
-        Some(ParkReason::Approval) => "the run waits for a person to decide",
-        Some(ParkReason::Children) => "the run waits for runs of child sessions to end",
-        Some(ParkReason::Budget) => "the run waits for a budget to be raised",
-        Some(ParkReason::External) | None => "the run waits for something outside",
-    };
-    // What a person can do comes before what only has to be waited for.
-    let first = waits.iter().find(|wait| wait.kind != "child").or(waits.first());
-    let waits_for = first.map(|wait| wait.id.as_str()).unwrap_or_default();
-    let hint = first.filter(|wait| wait.kind != "child").map(|wait| wait.hint.clone());
-    Answer::new("parked", message, &waits_for).hint(hint.unwrap_or_default())
-}
-
-fn running(situation: &Situation) -> Answer {
-    let Situation { run, head, workers, .. } = situation;
-    match head.owner {
-        Owner::Alive { worker, .. } => match &run.cancel {
-            Some(cancel) => Answer::new("cancelling", cancelling(worker, cancel), &worker),
-            None => Answer::new("executing", format!("worker {worker} executes the run"), &worker),
-        },
-        Owner::Expired { worker } => {
-            let message = format!("worker {worker} was lost; another one will continue the run");
-            let hint = if *workers == 0 { START_WORKER } else { "" };
-            Answer::new("owner_lost", message, &head.pool).hint(hint)
-        }
-        Owner::Nobody => waiting(situation),
-    }
-}
-
-const START_WORKER: &str = "start a worker for the pool: remuda worker";
-
-fn cancelling(worker: WorkerId, cancel: &CancelRequest) -> String {
-    match (cancel.delivered_at, cancel.stopped_at) {
-        (_, Some(_)) => format!("worker {worker} has killed the run's processes and records its end"),
-        (Some(_), None) => format!("worker {worker} kills the run's processes"),
-        (None, None) => format!("worker {worker} is being told to stop the run"),
-    }
-}
-
-fn queued(situation: &Situation) -> Answer {
-    let Situation { ahead, blocked_by, .. } = situation;
-    if *ahead == 0 {
-        return waiting(situation);
-    }
-    let next = blocked_by.map(|run| run.to_string()).unwrap_or_default();
-    let runs = if *ahead == 1 { "1 run is".to_owned() } else { format!("{ahead} runs are") };
-    Answer::new("behind_other_runs", format!("{runs} ahead of it in its session"), &next)
-}
-
-/// The head of its session's line, which no worker has taken.
-fn waiting(situation: &Situation) -> Answer {
-    let Situation { run, head, workers, free_slots, .. } = situation;
-    let pool = &head.pool;
-    let (reason, before) = match (run.attempt, run.lost_attempts) {
-        (0, 0) => ("waiting_for_worker", String::new()),
-        (_, 0) => ("handed_over", "its worker handed the run over; ".to_owned()),
-        (_, 1) => ("attempt_lost", "a worker was lost while it executed the run; ".to_owned()),
-        (_, lost) => ("attempt_lost", format!("{lost} workers were lost while they executed the run; ")),
-    };
-    if *workers == 0 {
-        let message = format!("{before}no worker of the pool {pool} is alive");
-        return Answer::new("no_worker", message, pool).hint(START_WORKER);
-    }
-    if *free_slots == 0 {
-        let message = format!("{before}all slots of the {workers} workers in the pool {pool} are busy");
-        return Answer::new(reason, message, pool).hint("add workers or slots, or wait");
-    }
-    Answer::new(reason, format!("{before}a worker of the pool {pool} should take it any moment"), pool)
 }
 
 #[cfg(test)]

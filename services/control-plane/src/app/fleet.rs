@@ -1,8 +1,12 @@
 //! Workers, queues and background tasks.
 
+use std::time::Duration;
+
 use remuda_domain::{
     WorkerId,
     error::Result,
+    identity::Principal,
+    logs::{self, LogChange, LogReport, Processes},
     task::TaskStatus,
     worker::{Signal, Worker},
 };
@@ -31,6 +35,28 @@ impl App {
             let drained = app.store.drain_worker(worker).await?;
             app.signal(worker, Signal::Drain).await;
             Ok(drained)
+        })
+        .await
+    }
+
+    /// What processes log.
+    pub async fn log_filters(&self, only: Processes) -> Result<Vec<LogReport>> {
+        self.logs.ask(&*self.transport, only).await
+    }
+
+    /// Changes what processes log, for a while. Without a filter they go back to what they started with.
+    pub async fn set_log_filter(
+        &self,
+        caller: &Principal,
+        filter: Option<String>,
+        lasts: Duration,
+        only: Processes,
+    ) -> Result<Vec<LogReport>> {
+        logs::check_lasting(lasts)?;
+        let by = format!("{} of {}", caller.subject, caller.tenant);
+        let app = self.clone();
+        self.to_the_end(async move {
+            app.logs.change(&*app.transport, LogChange { filter, lasts, only, by }).await
         })
         .await
     }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use chrono::Utc;
 use remuda_domain::{
     Code, Cursor, Error, Run, RunId, RunInput, RunState,
     budget::{Limit, Total},
@@ -12,9 +13,12 @@ use remuda_domain::{
     page::{Page, PageRequest},
     run::IfBusy,
     step::Step,
+    trace::TraceContext,
     worker::Signal,
 };
-use remuda_store::{Idempotency, NewRun, RunFilter};
+use remuda_store::{Idempotency, NewRun, RunFilter, SessionChange};
+use remuda_telemetry::spans::emit;
+use remuda_trace::{RunTrace, live};
 use sha2::{Digest as _, Sha256};
 
 use super::{App, sessions::Making};
@@ -33,7 +37,8 @@ pub struct Submission {
     pub timeout: Option<Duration>,
     pub if_busy: IfBusy,
     pub idempotency_key: Option<String>,
-    pub traceparent: Option<String>,
+    /// What it belongs to in a trace.
+    pub cause: Option<TraceContext>,
     /// How much the run and those below it may spend.
     pub budget: Option<Limit>,
 }
@@ -113,7 +118,7 @@ impl App {
             timeout,
             if_busy: submission.if_busy,
             idempotency,
-            traceparent: submission.traceparent,
+            traceparent: submission.cause.map(|cause| cause.to_string()),
             budget: submission.budget.filter(|limit| !limit.is_none()),
         };
         let kib = u32::try_from(submission.input_bytes / 1024 + 1).unwrap_or(u32::MAX);
@@ -121,7 +126,7 @@ impl App {
         let app = self.clone();
         self.to_the_end(async move {
             let _room = room.map_err(|_| Error::unavailable("the server shuts down"))?;
-            app.commit_submission(run).await
+            app.commit_submission(run, submission.cause).await
         })
         .await
     }
@@ -137,12 +142,23 @@ impl App {
         Ok(())
     }
 
-    async fn commit_submission(&self, run: NewRun) -> Result<SubmitReceipt> {
-        let (tenant, session) = (run.tenant, run.session);
+    async fn commit_submission(&self, run: NewRun, cause: Option<TraceContext>) -> Result<SubmitReceipt> {
+        let (tenant, session, begun) = (run.tenant, run.session, Utc::now());
         let submitted = self.store.submit(run).await?;
-        let wake = submitted.wake.then_some(submitted.pool);
+        let trace = RunTrace::new(submitted.run.id, session, tenant, cause);
+        if let Some(cause) = cause.filter(|_| trace.is_collected()) {
+            emit(live(cause, "commit run", (begun, Utc::now())));
+        }
         let first_cursor = submitted.events.last().map_or(0, |event| event.cursor);
-        self.waker.announce(tenant, session, wake, submitted.events);
+        let change = SessionChange {
+            tenant,
+            session,
+            pool: submitted.pool,
+            wake: submitted.wake,
+            events: submitted.events,
+            lost: None,
+        };
+        self.waker.announce(change, trace.is_collected().then(|| trace.run()));
         if let Some((worker, run)) = submitted.signal {
             self.signal(worker, Signal::Cancel { session, run }).await;
         }
@@ -212,7 +228,7 @@ mod tests {
             timeout: None,
             if_busy: IfBusy::Enqueue,
             idempotency_key: None,
-            traceparent: None,
+            cause: None,
             budget: None,
         }
     }

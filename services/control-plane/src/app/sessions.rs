@@ -125,7 +125,7 @@ impl App {
         let app = self.clone();
         self.to_the_end(async move {
             let changed = app.store.create_session(&session).await?;
-            app.waker.announce(session.tenant, session.id, None, changed.events);
+            app.waker.announce_events(session.tenant, session.id, changed.events);
             Ok(changed.value)
         })
         .await
@@ -229,7 +229,7 @@ impl App {
         let (app, tenant, session) = (self.clone(), caller.tenant, self.session_id(caller, session).await?);
         self.to_the_end(async move {
             let changed = app.store.update_session(tenant, session, &update).await?;
-            app.waker.announce(tenant, session, None, changed.events);
+            app.waker.announce_events(tenant, session, changed.events);
             Ok(changed.value)
         })
         .await
@@ -261,7 +261,7 @@ impl App {
         let (app, caller, id) = (self.clone(), caller.clone(), self.session_id(caller, session).await?);
         self.to_the_end(async move {
             let changed = app.store.close_session(caller.tenant, id).await?;
-            app.waker.announce(caller.tenant, id, None, changed.events);
+            app.waker.announce_events(caller.tenant, id, changed.events);
             if cancel_runs {
                 app.cancel_reach(caller.tenant, id, Reach::Session, "the session was closed").await?;
                 return app.store.get_session(caller.tenant, &SessionRef::Id(id)).await;

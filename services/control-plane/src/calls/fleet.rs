@@ -1,11 +1,12 @@
-use remuda_domain::{error::Result, identity::Principal};
+use remuda_domain::{error::Result, identity::Principal, logs::DEFAULT_LASTING, session::Owner};
 use remuda_proto::{
-    convert::{sandbox, timestamp},
+    convert::{plain_duration, sandbox, timestamp},
     v1,
 };
-use remuda_store::PoolStats;
+use remuda_store::{Counts, PoolStats, PoolView};
 
-use super::Calls;
+use super::{Calls, runs::step_glance};
+use crate::app::RunLine;
 
 fn pool_stats(stats: &PoolStats) -> v1::PoolStats {
     v1::PoolStats {
@@ -16,6 +17,77 @@ fn pool_stats(stats: &PoolStats) -> v1::PoolStats {
         workers: stats.workers,
         slots: stats.slots,
         oldest_runnable_at: stats.oldest_runnable_at.map(timestamp),
+    }
+}
+
+fn pool_overview(view: &PoolView) -> v1::PoolOverview {
+    v1::PoolOverview {
+        stats: Some(pool_stats(&view.stats)),
+        parked_sessions: view.parked_sessions,
+        busy: view.busy,
+        draining: view.draining,
+    }
+}
+
+fn counts(counts: Counts) -> v1::Counts {
+    v1::Counts {
+        submitted: counts.submitted,
+        completed: counts.completed,
+        failed: counts.failed,
+        cancelled: counts.cancelled,
+        timed_out: counts.timed_out,
+        input_tokens: counts.input_tokens,
+        output_tokens: counts.output_tokens,
+        cost_micros: counts.cost_micros,
+    }
+}
+
+fn run_glance(line: RunLine) -> v1::RunGlance {
+    let RunLine { glance, reason, why, since, step } = line;
+    let worker = match glance.owner {
+        Owner::Alive { worker, .. } | Owner::Expired { worker } => worker.to_string(),
+        Owner::Nobody => String::new(),
+    };
+    v1::RunGlance {
+        run_id: glance.run.to_string(),
+        session_id: glance.session.to_string(),
+        session_name: glance.session_name.unwrap_or_default(),
+        pool: glance.pool.to_string(),
+        kind: glance.kind.to_owned(),
+        agent: glance.agent.unwrap_or_default(),
+        state: v1::RunState::from(glance.state).into(),
+        reason: reason.to_owned(),
+        why,
+        since: Some(timestamp(since)),
+        position: glance.ahead,
+        worker_id: worker,
+        step: step.map(step_glance),
+        tokens: glance.spent.tokens,
+        cost_micros: glance.spent.micros,
+    }
+}
+
+impl Calls {
+    /// The one call here whose answer depends on who asks: runs are only their own tenant's.
+    pub(crate) async fn get_overview(
+        &self,
+        caller: Principal,
+        body: v1::GetOverviewRequest,
+    ) -> Result<v1::GetOverviewResponse> {
+        let overview = self.app.overview(&caller, body.limit).await?;
+        let fleet = &overview.fleet;
+        Ok(v1::GetOverviewResponse {
+            at: Some(timestamp(fleet.at)),
+            now: Some(timestamp(chrono::Utc::now())),
+            version: self.info.version.clone(),
+            mode: self.info.mode.to_owned(),
+            pools: fleet.pools.iter().map(pool_overview).collect(),
+            at_least: fleet.at_least,
+            workers: fleet.workers.iter().cloned().map(Into::into).collect(),
+            counts: Some(counts(fleet.counts)),
+            running: overview.running.into_iter().map(run_glance).collect(),
+            waiting: overview.waiting.into_iter().map(run_glance).collect(),
+        })
     }
 }
 
@@ -56,6 +128,27 @@ impl Calls {
         let found = self.app.list_sandboxes().await?;
         let sandboxes = found.into_iter().map(|(record, alive)| sandbox(record, alive)).collect();
         Ok(v1::ListSandboxesResponse { sandboxes })
+    }
+
+    pub(crate) async fn get_log_filter(
+        &self,
+        _: Principal,
+        body: v1::GetLogFilterRequest,
+    ) -> Result<v1::GetLogFilterResponse> {
+        let processes = self.app.log_filters(body.only.parse()?).await?;
+        Ok(v1::GetLogFilterResponse { processes: processes.into_iter().map(Into::into).collect() })
+    }
+
+    pub(crate) async fn set_log_filter(
+        &self,
+        caller: Principal,
+        body: v1::SetLogFilterRequest,
+    ) -> Result<v1::SetLogFilterResponse> {
+        let filter = Some(body.filter).filter(|filter| !filter.is_empty());
+        // What cannot be read is as wrong as what is too short.
+        let lasts = body.lasts.map_or(DEFAULT_LASTING, |lasts| plain_duration(lasts).unwrap_or_default());
+        let processes = self.app.set_log_filter(&caller, filter, lasts, body.only.parse()?).await?;
+        Ok(v1::SetLogFilterResponse { processes: processes.into_iter().map(Into::into).collect() })
     }
 
     pub(crate) async fn drain_worker(

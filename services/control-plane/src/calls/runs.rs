@@ -1,13 +1,16 @@
 use std::time::Duration;
 
-use remuda_domain::{Error, RunId, RunInput, error::Result, identity::Principal, page::PageRequest};
+use remuda_domain::{
+    Error, RunId, RunInput, error::Result, identity::Principal, page::PageRequest, trace::TraceContext,
+};
 use remuda_proto::{
     convert,
     v1::{self, set_budget_request::Of as BudgetOf, submit_run_request::Input},
 };
+use remuda_trace::Chapter;
 
 use super::{Calls, pages::fit, sessions::permissions};
-use crate::app::{Making, Receipt, Spender, Submission, Wait};
+use crate::app::{Estimate, Making, PoolPlace, Receipt, Spender, StepGlance, Submission, Wait};
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 /// The longest that a caller can wait for a run.
@@ -26,7 +29,7 @@ fn input(input: Option<Input>) -> Result<(RunInput, usize)> {
     }
 }
 
-fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result<Submission> {
+fn submission(body: v1::SubmitRunRequest, cause: Option<TraceContext>) -> Result<Submission> {
     let (input, input_bytes) = input(body.input)?;
     let execution = convert::execution_choice(body.execution)?;
     Ok(Submission {
@@ -43,7 +46,7 @@ fn submission(body: v1::SubmitRunRequest, traceparent: Option<String>) -> Result
         timeout: body.timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,
         if_busy: convert::if_busy(body.if_busy)?,
         idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
-        traceparent,
+        cause,
         budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
     })
 }
@@ -70,14 +73,44 @@ fn receipt(receipt: Receipt) -> v1::Receipt {
     v1::Receipt { name: receipt.name.to_owned(), at: Some(convert::timestamp(receipt.at)) }
 }
 
+fn place(place: PoolPlace) -> v1::QueuePlace {
+    v1::QueuePlace {
+        pool: place.pool,
+        ahead: place.place.ahead,
+        at_least: place.place.at_least,
+        slots: place.slots,
+        free_slots: place.free_slots,
+    }
+}
+
+pub(super) fn step_glance(step: StepGlance) -> v1::StepGlance {
+    v1::StepGlance {
+        index: step.index,
+        kind: step.kind.to_owned(),
+        name: step.name,
+        started_at: Some(convert::timestamp(step.started_at)),
+        finished_at: step.finished_at.map(convert::timestamp),
+    }
+}
+
+fn estimate(estimate: Estimate) -> v1::Estimate {
+    v1::Estimate {
+        message: estimate.message(),
+        of: estimate.of.to_owned(),
+        about: estimate.about.and_then(convert::to_duration),
+        basis: estimate.basis,
+        at_latest: estimate.at_latest.map(convert::timestamp),
+    }
+}
+
 impl Calls {
     pub(crate) async fn submit_run(
         &self,
         caller: Principal,
         body: v1::SubmitRunRequest,
-        traceparent: Option<String>,
+        cause: Option<TraceContext>,
     ) -> Result<v1::SubmitRunResponse> {
-        let receipt = self.app.submit(&caller, submission(body, traceparent)?).await?;
+        let receipt = self.app.submit(&caller, submission(body, cause)?).await?;
         Ok(v1::SubmitRunResponse {
             run: Some(receipt.run.into()),
             deduplicated: receipt.deduplicated,
@@ -95,6 +128,36 @@ impl Calls {
         let (_, tree_spent) = self.app.run_totals(&caller, run.id).await?;
         let run = v1::Run { tree_spent: Some(tree_spent.into()), ..run.into() };
         Ok(v1::GetRunResponse { run: Some(run) })
+    }
+
+    pub(crate) async fn get_run_trace(
+        &self,
+        caller: Principal,
+        body: v1::GetRunTraceRequest,
+    ) -> Result<v1::GetRunTraceResponse> {
+        let trace = self.app.trace(&caller, body.run_id.parse()?, !body.without_children).await?;
+        let span = |(run, chapter): (RunId, Chapter)| {
+            let Chapter { session, span, open } = chapter;
+            let attributes = span.attributes.into_iter();
+            v1::TraceSpan {
+                span_id: span.context.span.to_string(),
+                parent_span_id: span.parent.map(|parent| parent.to_string()).unwrap_or_default(),
+                name: span.name.into_owned(),
+                started_at: Some(convert::timestamp(span.start)),
+                ended_at: (!open).then(|| convert::timestamp(span.end)),
+                failure: span.failure.unwrap_or_default(),
+                attributes: attributes.map(|it| (it.key.to_string(), it.value.to_string())).collect(),
+                run_id: run.to_string(),
+                session_id: session.to_string(),
+            }
+        };
+        Ok(v1::GetRunTraceResponse {
+            trace_id: trace.context.trace.to_string(),
+            sampled: trace.context.sampled,
+            spans: trace.chapters.into_iter().map(span).collect(),
+            truncated: trace.truncated,
+            now: Some(convert::timestamp(trace.now)),
+        })
     }
 
     pub(crate) async fn list_runs(
@@ -192,6 +255,10 @@ impl Calls {
             hint: answer.hint,
             receipts: answer.receipts.into_iter().map(receipt).collect(),
             waits: answer.waits.into_iter().map(wait).collect(),
+            place: answer.place.map(place),
+            since: answer.since.map(convert::timestamp),
+            step: answer.step.map(step_glance),
+            estimate: answer.estimate.map(estimate),
         })
     }
 }

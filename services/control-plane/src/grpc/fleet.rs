@@ -27,11 +27,32 @@ impl FleetService for Api {
         self.gate.answer(request, Scope::Admin, |caller, body| self.calls.list_tasks(caller, body)).await
     }
 
+    async fn get_overview(
+        &self,
+        request: Request<v1::GetOverviewRequest>,
+    ) -> Result<Response<v1::GetOverviewResponse>, Status> {
+        self.gate.answer(request, Scope::Admin, |caller, body| self.calls.get_overview(caller, body)).await
+    }
+
     async fn list_sandboxes(
         &self,
         request: Request<v1::ListSandboxesRequest>,
     ) -> Result<Response<v1::ListSandboxesResponse>, Status> {
         self.gate.answer(request, Scope::Admin, |caller, body| self.calls.list_sandboxes(caller, body)).await
+    }
+
+    async fn get_log_filter(
+        &self,
+        request: Request<v1::GetLogFilterRequest>,
+    ) -> Result<Response<v1::GetLogFilterResponse>, Status> {
+        self.gate.answer(request, Scope::Admin, |caller, body| self.calls.get_log_filter(caller, body)).await
+    }
+
+    async fn set_log_filter(
+        &self,
+        request: Request<v1::SetLogFilterRequest>,
+    ) -> Result<Response<v1::SetLogFilterResponse>, Status> {
+        self.gate.answer(request, Scope::Admin, |caller, body| self.calls.set_log_filter(caller, body)).await
     }
 
     async fn drain_worker(

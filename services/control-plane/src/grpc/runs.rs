@@ -11,9 +11,9 @@ impl RunService for Api {
         &self,
         request: Request<v1::SubmitRunRequest>,
     ) -> Result<Response<v1::SubmitRunResponse>, Status> {
-        let traceparent = remuda_grpc::traceparent(request.metadata().as_ref());
+        let cause = remuda_grpc::cause(request.metadata().as_ref());
         self.gate
-            .answer(request, Scope::Write, |caller, body| self.calls.submit_run(caller, body, traceparent))
+            .answer(request, Scope::Write, |caller, body| self.calls.submit_run(caller, body, cause))
             .await
     }
 
@@ -22,6 +22,13 @@ impl RunService for Api {
         request: Request<v1::GetRunRequest>,
     ) -> Result<Response<v1::GetRunResponse>, Status> {
         self.gate.answer(request, Scope::Read, |caller, body| self.calls.get_run(caller, body)).await
+    }
+
+    async fn get_run_trace(
+        &self,
+        request: Request<v1::GetRunTraceRequest>,
+    ) -> Result<Response<v1::GetRunTraceResponse>, Status> {
+        self.gate.answer(request, Scope::Read, |caller, body| self.calls.get_run_trace(caller, body)).await
     }
 
     async fn list_runs(

@@ -5,10 +5,10 @@ use hyper::{
 };
 use remuda_api::{
     BudgetSet, CancelRequest, Explanation, Limit, NewMessage, NewRun, Run, RunPage, StepList, Submitted,
-    Waited,
+    Trace, Waited,
 };
 use remuda_domain::{Error, RunState, error::Result, identity::Principal};
-use remuda_grpc::traceparent;
+use remuda_grpc::cause;
 use remuda_http::{
     Caller, ErrorBody, Input, MayRead, MayWrite, MaybeInput, Outcome, Params, Refusals, Segment, Unreadable,
     wait_time,
@@ -86,7 +86,7 @@ async fn submitted(
     headers: &HeaderMap,
     request: v1::SubmitRunRequest,
 ) -> Outcome<(StatusCode, Json<Submitted>)> {
-    let answer = http.calls.submit_run(caller, request, traceparent(headers)).await.map_err(renamed)?;
+    let answer = http.calls.submit_run(caller, request, cause(headers)).await.map_err(renamed)?;
     Ok((StatusCode::ACCEPTED, Json(answer.into())))
 }
 
@@ -159,6 +159,19 @@ pub(super) async fn get(
 ) -> Outcome<Json<Run>> {
     let answer = http.calls.get_run(caller, v1::GetRunRequest { run_id }).await?;
     Ok(Json(answer.run.unwrap_or_default().into()))
+}
+
+/// Where the time and the money of a run went, from what the store remembers.
+#[utoipa::path(get, path = "/runs/{run_id}/trace", tag = "runs", operation_id = "get_run_trace",
+    params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")),
+    responses((status = 200, body = Trace), Refusals))]
+pub(super) async fn trace(
+    State(http): State<Http>,
+    Caller(caller, ..): Caller<MayRead>,
+    Segment(run_id): Segment,
+) -> Outcome<Json<Trace>> {
+    let request = v1::GetRunTraceRequest { run_id, without_children: false };
+    Ok(Json(http.calls.get_run_trace(caller, request).await?.into()))
 }
 
 /// What a run did, step by step.

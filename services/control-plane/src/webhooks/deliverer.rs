@@ -12,6 +12,7 @@ use tokio::{
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{Instrument as _, field::Empty};
 
 use super::{
     bell::{Bell, Calls},
@@ -80,7 +81,9 @@ impl Deliverer {
         while self.term.is_held() {
             while let Some(hook) = desk.take() {
                 let turns = self.turns.clone();
-                lanes.spawn(async move { (hook, guarded(&turns, hook.webhook).await) });
+                let Hook { tenant, webhook } = hook;
+                let span = tracing::error_span!("webhook", %tenant, %webhook, session = Empty, run = Empty);
+                lanes.spawn(async move { (hook, guarded(&turns, webhook).await) }.instrument(span));
             }
             let next_time = desk.next_time().map_or(next_look, |at| at.min(next_look));
             tokio::select! {

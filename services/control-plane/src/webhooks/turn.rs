@@ -11,6 +11,7 @@ use remuda_egress::Way;
 use remuda_store::{DeliveryOutcome, DeliveryReport, DeliveryWork, Passage, Store};
 use remuda_telemetry::metrics::{Counter, KeyValue, registry::label};
 use tokio::time::Instant;
+use tracing::{Span, field::display};
 
 use super::{
     body,
@@ -59,6 +60,9 @@ impl Turns {
     /// Delivers what can be delivered now.
     pub(super) async fn take(&self, webhook: WebhookId) -> Result<Next> {
         let Some(work) = self.store.delivery_work(webhook).await? else { return Ok(Next::Idle) };
+        let span = Span::current();
+        span.record("session", display(work.webhook.session));
+        work.webhook.run.map(|run| span.record("run", display(run)));
         let (cursor, attempts) = (work.webhook.cursor, work.webhook.attempts);
         let until = Instant::now() + LONGEST;
         let mut turn = Turn { turns: self, work, cursor, passed: cursor, attempts, way: None, until };

@@ -5,7 +5,7 @@ use remuda_domain::error::Result;
 use remuda_proto::{convert, v1};
 
 use super::{exit::Exit, json, receipts::Receipts, render, spending};
-use crate::output::{Output, Style, ago, elapsed, one_line};
+use crate::output::{Output, Sink, Style, ago, elapsed, one_line};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -18,43 +18,73 @@ pub(super) async fn explain(run_id: String, client: &Client, output: Output) -> 
         output.json_line(&json::explanation(&answer));
         return Ok(Exit::Ok);
     }
-    let sink = output.out;
-    let state = json::state_name(answer.state);
-    sink.line(&format!(
-        "{}  {}",
-        sink.paint(Style::Bold, &one_line(&answer.run_id)),
-        render::paint_state(sink, state)
-    ));
-    sink.text(&one_line(&answer.message));
-    let field = |name: &str, value: &str| {
-        if !value.is_empty() {
-            sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:9}")), one_line(value)));
-        }
-    };
-    field("reason", &answer.reason);
-    field("waits for", &answer.waits_for);
-    for wait in &answer.waits {
-        waiting(wait, output);
-    }
-    if answer.position > 0 {
-        field("position", &format!("{} unfinished ahead of it in its session", answer.position));
-    }
-    Receipts::of_explanation(&answer).print(sink);
-    if !answer.hint.is_empty() {
-        sink.line(&format!("{} {}", sink.paint(Style::Accent, "hint:"), one_line(&answer.hint)));
-    }
+    lines(&answer, output.out).iter().for_each(|line| output.out.text(line));
     Ok(Exit::Ok)
 }
 
+/// An explanation for people.
+pub(crate) fn lines(answer: &v1::ExplainRunResponse, sink: Sink) -> Vec<String> {
+    let now = chrono::Utc::now();
+    let time = |at: &Option<_>| at.as_ref().and_then(convert::from_timestamp);
+    let state = render::paint_state(sink, json::state_name(answer.state));
+    let since = time(&answer.since).and_then(|at| (now - at).to_std().ok());
+    let is_over = answer.estimate.is_none();
+    let since =
+        since.filter(|_| !is_over).map(|since| format!(" for {}", elapsed(since))).unwrap_or_default();
+    let mut lines = vec![
+        format!(
+            "{}  {state}{}",
+            sink.paint(Style::Bold, &one_line(&answer.run_id)),
+            sink.paint(Style::Dim, &since)
+        ),
+        one_line(&answer.message),
+    ];
+    let field = |name: &str, value: &str| {
+        (!value.is_empty())
+            .then(|| format!("  {} {}", sink.paint(Style::Dim, &format!("{name:9}")), one_line(value)))
+    };
+    lines.extend(field("reason", &answer.reason));
+    lines.extend(field("waits for", &answer.waits_for));
+    for wait in &answer.waits {
+        waiting(wait, sink, &mut lines);
+    }
+    if answer.position > 0 {
+        lines
+            .extend(field("position", &format!("{} unfinished ahead of it in its session", answer.position)));
+    }
+    lines.extend(answer.place.as_ref().and_then(|place| field("in pool", &place_words(place))));
+    if let Some(estimate) = &answer.estimate {
+        let latest = time(&estimate.at_latest).and_then(|at| (at - now).to_std().ok());
+        let latest = latest.map(|left| format!("; at the latest in {}", elapsed(left))).unwrap_or_default();
+        let name = match estimate.of.as_str() {
+            "resume" => "goes on",
+            "end" => "ends",
+            _ => "starts",
+        };
+        lines.extend(field(name, &format!("{}{latest}", estimate.message)));
+    }
+    lines.extend(Receipts::of_explanation(answer).printed(sink));
+    if !answer.hint.is_empty() {
+        lines.push(format!("{} {}", sink.paint(Style::Accent, "hint:"), one_line(&answer.hint)));
+    }
+    lines
+}
+
+fn place_words(place: &v1::QueuePlace) -> String {
+    let v1::QueuePlace { pool, ahead, at_least, slots, free_slots } = place;
+    let many = if *at_least { format!("at least {ahead}") } else { ahead.to_string() };
+    let sessions = if *ahead == 1 { "session" } else { "sessions" };
+    format!("{many} runnable {sessions} before it in {pool}, {free_slots} of {slots} slots free")
+}
+
 /// One thing that a parked run waits for, and what to type about it.
-fn waiting(wait: &v1::Wait, output: Output) {
-    let sink = output.out;
+fn waiting(wait: &v1::Wait, sink: Sink, lines: &mut Vec<String>) {
     let (kind, message) =
         (sink.paint(Style::Warn, &format!("{:9}", one_line(&wait.kind))), one_line(&wait.message));
-    sink.line(&format!("  {kind} {message}"));
-    let detail = |name: &str, value: &str| {
+    lines.push(format!("  {kind} {message}"));
+    let mut detail = |name: &str, value: &str| {
         if !value.is_empty() {
-            sink.line(&format!("            {} {}", sink.paint(Style::Dim, name), one_line(value)));
+            lines.push(format!("            {} {}", sink.paint(Style::Dim, name), one_line(value)));
         }
     };
     if wait.kind == "approval" {

@@ -28,11 +28,14 @@ documents! {
     workspace(Workspace) as Workspace;
     approval(Approval) as Approval;
     explanation(ExplainRunResponse) as Explanation;
+    trace(GetRunTraceResponse) as Trace;
     cancelled_session(CancelSessionResponse) as CancelledSession;
     worker(Worker) as Worker;
     pool(PoolStats) as Pool;
     sandbox(Sandbox) as Sandbox;
     task(Task) as Task;
+    log_filter(LogFilter) as LogFilter;
+    overview(GetOverviewResponse) as Overview;
     webhook(Webhook) as Webhook;
     dead_letter(DeadLetter) as DeadLetter;
     webhook_test(TestWebhookResponse) as WebhookTest;

@@ -47,10 +47,13 @@ impl Receipts {
         self.0.iter().map(line).collect()
     }
 
+    pub(super) fn printed(&self, sink: Sink) -> Vec<String> {
+        let line = |(stage, when)| format!("  {} {when}", sink.paint(Style::Dim, &format!("{stage:15}")));
+        self.lines().into_iter().map(line).collect()
+    }
+
     pub(super) fn print(&self, sink: Sink) {
-        for (stage, when) in self.lines() {
-            sink.line(&format!("  {} {when}", sink.paint(Style::Dim, &format!("{stage:15}"))));
-        }
+        self.printed(sink).iter().for_each(|line| sink.line(line));
     }
 }
 

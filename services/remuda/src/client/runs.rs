@@ -16,6 +16,8 @@ use super::{
     run::{self, TransposeError as _},
     spending,
 };
+pub(crate) use steps::step_lines;
+
 use crate::output::{Output, Progress, Style, Table, ago, elapsed, one_line, sanitize};
 
 pub(super) const EXAMPLES: &str = "\

@@ -12,6 +12,7 @@ use remuda_domain::{Error, error::Result, identity::Scope};
 use remuda_grpc::keys;
 use remuda_node::{Mode, Node, Options, Roles, workspace_root};
 use remuda_store::NewKey;
+use remuda_telemetry::Levels;
 
 use super::script::TENANTS;
 use crate::serve::VERSION;
@@ -43,6 +44,8 @@ impl Stage {
             mode: Mode::Embedded,
             roles: Roles::ALL,
             version: VERSION.to_owned(),
+            levels: Levels::new("info")
+                .map_err(|error| Error::internal("the demo has no filter").with_source(error))?,
             guard: Some((guard, vec!["guard".to_owned()])),
         })
         .await?;

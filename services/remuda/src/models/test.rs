@@ -68,6 +68,7 @@ async fn ask(
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: false,
         parameters: model.parameters,
+        trace: None,
     };
     remuda_node::models(&config, inferred_mode(&config))?.generate(model, &request, hear).await
 }

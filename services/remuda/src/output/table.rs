@@ -4,6 +4,14 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement, presets};
 
 use super::{Sink, Style, one_line};
 
+/// What is assumed of a page that is no terminal.
+const PAGE_COLUMNS: usize = 120;
+
+/// How wide the terminal is, if stdout is one.
+pub(crate) fn columns() -> usize {
+    comfy_table::Table::new().width().map_or(PAGE_COLUMNS, usize::from)
+}
+
 /// A plain table. Every cell is cleaned, so names and titles can go in as they are.
 #[derive(Debug)]
 pub(crate) struct Table {

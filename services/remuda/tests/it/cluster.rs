@@ -88,7 +88,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start(nats: &Path, workers: usize) -> Self {
-        let services = Services::start(nats);
+        Self::start_with(nats, workers, &[]).await
+    }
+
+    /// The same with more settings for all processes.
+    pub(crate) async fn start_with(nats: &Path, workers: usize, more: &[(&str, &str)]) -> Self {
+        let mut services = Services::start(nats);
+        services.variables.extend(variables(more));
         services.migrate().await;
         let (_, secret) = services.create_key("acme", &["write", "admin"]).await;
         let stream = services.stream().await;

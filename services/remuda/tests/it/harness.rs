@@ -239,6 +239,13 @@ impl Cli {
         cli
     }
 
+    /// The same within a trace.
+    pub(crate) fn traced(&self, traceparent: &str) -> Self {
+        let mut cli = self.clone();
+        cli.variables.push(("TRACEPARENT".to_owned(), traceparent.to_owned()));
+        cli
+    }
+
     /// Starts a command without waiting for it.
     pub(crate) fn start(&self, arguments: &[&str]) -> Process {
         Process::start(arguments, &self.variables)
@@ -261,6 +268,11 @@ impl Cli {
         let mut documents = self.json(arguments).await;
         assert_eq!(documents.len(), 1, "{arguments:?} printed {documents:?}");
         documents.remove(0)
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
+        let endpoint = self.variables.iter().find(|(name, _)| name == "REMUDA_ENDPOINT");
+        &endpoint.unwrap().1
     }
 
     /// A typed client for the same server, with the same key.

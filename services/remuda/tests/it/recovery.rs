@@ -4,15 +4,12 @@ use nix::sys::signal::Signal;
 use remuda_domain::RunState;
 use remuda_testkit::{nats_binaries, wait_for};
 use serde_json::Value;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
 use crate::{
     api::{bash, finished, history, judge, noop, session, state, submit},
     cluster::{Cluster, Services},
     harness::{Cli, Dev, PATIENCE, temporary_directory},
+    scraped::Scraped,
 };
 
 /// A tool that kills the worker that executes it: the first process above it that is one.
@@ -168,25 +165,15 @@ async fn background_tasks_show_what_they_did() {
     assert!(shown.contains("sessions 1") || shown.contains("woken 1"), "{shown}");
 }
 
-async fn scrape(url: &str) -> String {
-    let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(format!("GET /{path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
-
 #[tokio::test]
 async fn metrics_can_be_scraped_where_asked_for() {
     let dev = Dev::start_with(&["--set", "telemetry.metrics_listen=127.0.0.1:0"]).await;
     let url = dev.server.metrics().unwrap().to_owned();
     let rounds = r#"remuda_task_rounds_total{result="ok",task="wake_sessions"}"#;
     let scraped = wait_for("the first rounds", PATIENCE, || async {
-        Some(scrape(&url).await).filter(|scraped| scraped.contains(rounds))
+        Some(Scraped::from(&url).await.text).filter(|scraped| scraped.contains(rounds))
     })
     .await;
-    assert!(scraped.starts_with("HTTP/1.1 200"), "{scraped}");
     for name in [
         "remuda_task_last_success_timestamp_seconds{",
         "remuda_sessions_taken_back_total ",

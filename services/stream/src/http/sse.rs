@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{filter::Filter, place::Place};
 use crate::{
     reader::{Reader, Said},
+    service::again,
     shared::{SharedDelta, SharedEvent},
 };
 
@@ -174,7 +175,7 @@ impl Telling {
             let retry = rand::rng().random_range(RETRY_MS);
             return format!("retry: {retry}\n{}", written(None, "goodbye", &body)).into();
         }
-        remuda_grpc::log(error);
+        again(Some(&self.request)).in_scope(|| remuda_grpc::log(error));
         written(None, "error", &body).into()
     }
 }

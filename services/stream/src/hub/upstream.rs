@@ -141,6 +141,11 @@ impl Upstream {
     }
 
     fn hear_events(&mut self, events: Vec<Event>) {
+        self.hub.meters.heard(&events);
+        let origin = self.events.as_ref().and_then(|source| source.origin());
+        if let Some(delivery) = origin.and_then(|origin| remuda_trace::delivery(origin, &events)) {
+            remuda_telemetry::spans::emit(delivery);
+        }
         self.heard = events.iter().map(|event| event.cursor).fold(self.heard, Cursor::max);
         if self.channel.standing() == Standing::Live {
             // What is missing before them is read next.

@@ -48,6 +48,7 @@ fn child() -> NewChild {
         run: RunId::new(),
         input: input(),
         timeout: MINUTE,
+        traceparent: None,
     }
 }
 
@@ -167,7 +168,7 @@ async fn a_run_that_ends_by_being_given_back_tells_its_relatives() {
         let entry = Entry { children: vec![late], ..Entry::default() };
         let then = if parks { waiting_for(below) } else { Then::HandOver };
         let hand_over = HandOver { entry, events: Vec::new() };
-        lab.server.give_back(&grant, hand_over, then).await.unwrap();
+        lab.server.give_back(&grant, hand_over, then, None).await.unwrap();
         assert_eq!(lab.state(run).await, RunState::Cancelled);
         assert_eq!(lab.state(below).await, RunState::Cancelled, "parks: {parks}");
         assert_eq!(lab.state(parent.run.id).await, RunState::Queued, "parks: {parks}");
@@ -192,7 +193,7 @@ async fn a_run_whose_end_is_refused_ends_all_the_same() {
         events: Vec::new(),
         agent: None,
     };
-    let committed = lab.server.end(&grant, ending, false).await.unwrap();
+    let committed = lab.server.end(&grant, ending, false, None).await.unwrap();
     assert!(committed.released, "the session goes on with its next run, of which there is none");
     let run = lab.store().get_run(lab.tenant, grant.run.id).await.unwrap();
     assert_eq!((run.state, run.failure.unwrap().code.as_str()), (RunState::Failed, "internal"));

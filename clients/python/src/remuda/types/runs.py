@@ -223,6 +223,22 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """When a run starts, goes on or ends: a guess with what it is made of."""
+
+    #: ``start``, ``resume`` or ``end``.
+    of: str
+    #: What the guess is made of, or why there is none.
+    basis: str = ""
+    #: All of it in one sentence.
+    message: str = ""
+    #: Rounded; ``None`` when nothing can be said, 0 for any moment.
+    about_ms: Optional[int] = None
+    at_latest: Optional[datetime] = None
+    raw: dict[str, Any] = raw_field()
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Why a run is not finished."""
 
@@ -239,4 +255,6 @@ class Explanation:
     hint: Optional[str] = None
     receipts: list[Receipt] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
+    #: When it starts, goes on or ends; ``None`` when it is finished.
+    estimate: Optional[Estimate] = None
     raw: dict[str, Any] = raw_field()

@@ -3,6 +3,7 @@
 use remuda_domain::{
     message::{Part, Role, text_of},
     model::ModelParameters,
+    trace::TraceContext,
 };
 use remuda_models::{ChatMessage, ChatRole, Content, Request, ToolChoice};
 
@@ -54,7 +55,11 @@ pub(in crate::agent) struct SummaryRequest {
 
 impl SummaryRequest {
     /// The same, as models are asked.
-    pub(in crate::agent) fn to_request(&self, parameters: &ModelParameters) -> Request {
+    pub(in crate::agent) fn to_request(
+        &self,
+        parameters: &ModelParameters,
+        trace: Option<TraceContext>,
+    ) -> Request {
         Request {
             system: self.system.clone(),
             messages: self.messages.clone(),
@@ -62,6 +67,7 @@ impl SummaryRequest {
             tool_choice: ToolChoice::None,
             parallel_tool_calls: false,
             parameters: ModelParameters { max_tokens: Some(self.max_tokens), ..*parameters },
+            trace,
         }
     }
 }
@@ -209,7 +215,7 @@ mod unit {
         assert!(!text.contains("middle") && !text.contains("older"));
         assert_eq!(text.matches("</conversation>").count(), 1);
         assert_eq!(
-            (request.max_tokens, request.to_request(&ModelParameters::default()).tools.len()),
+            (request.max_tokens, request.to_request(&ModelParameters::default(), None).tools.len()),
             (1200, 0)
         );
     }

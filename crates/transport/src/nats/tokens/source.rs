@@ -26,7 +26,8 @@ use tokio::{
 
 use super::NatsToken;
 use crate::{
-    nats::{Shared, demand::Demand},
+    meters::Deliveries,
+    nats::{Shared, demand::Demand, trace},
     traits::{Token, TokenSource},
 };
 
@@ -60,6 +61,7 @@ pub(in crate::nats) struct NatsTokens {
     unanswered: u32,
     pause: Duration,
     last_take: Instant,
+    deliveries: Deliveries,
 }
 
 struct Inbox {
@@ -89,6 +91,7 @@ impl TokenSource for NatsTokens {
 impl NatsTokens {
     pub(in crate::nats) fn new(shared: Arc<Shared>, pool: Pool) -> Self {
         let reconnects = shared.control.reconnects();
+        let deliveries = shared.meters.of(&pool);
         Self {
             shared,
             pool,
@@ -99,6 +102,7 @@ impl NatsTokens {
             unanswered: 0,
             pause: FIRST_PAUSE,
             last_take: Instant::now(),
+            deliveries,
         }
     }
 
@@ -248,7 +252,9 @@ impl NatsTokens {
             });
             return None;
         };
-        Some(Box::new(NatsToken { shared: Arc::clone(&self.shared), tenant, session, reply }))
+        self.deliveries.count(1, u64::from(times_delivered(&reply) > 1));
+        let origin = message.headers.as_ref().and_then(trace::context);
+        Some(Box::new(NatsToken { shared: Arc::clone(&self.shared), tenant, session, origin, reply }))
     }
 
     /// Tokens that lie in the inbox for long may be with another worker by now; handing them out, or giving them back,
@@ -285,6 +291,14 @@ impl Drop for NatsTokens {
     }
 }
 
+/// How often a message was delivered, this time included, which stands in the subject of its acks:
+/// `$JS.ACK.<stream>.<consumer>.<times>.…`, from newer servers `$JS.ACK.<domain>.<account>.<stream>.<consumer>.<times>.…`.
+fn times_delivered(reply: &str) -> u64 {
+    let parts: Vec<&str> = reply.split('.').collect();
+    let times = if parts.len() > 9 { parts.get(6) } else { parts.get(4) };
+    times.and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
 /// How many messages the server says were left of a request that ended.
 fn left_in(headers: &HeaderMap) -> Option<usize> {
     headers.get(LEFT_HEADER)?.as_str().parse().ok()
@@ -311,5 +325,21 @@ async fn give_back_all(shared: Arc<Shared>, mut subscriber: Subscriber, mut dema
             // The request was refused, or its consumer is gone.
             _ => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::times_delivered;
+
+    #[test]
+    fn servers_say_how_often_a_token_came() {
+        assert_eq!(times_delivered("$JS.ACK.REMUDA_TOKENS.default.1.7.7.1700000000000000000.0"), 1);
+        assert_eq!(times_delivered("$JS.ACK.REMUDA_TOKENS.default.3.7.9.1700000000000000000.0"), 3);
+        assert_eq!(
+            times_delivered("$JS.ACK._.ACCHASH.REMUDA_TOKENS.default.2.7.9.1700000000000000000.0.x"),
+            2
+        );
+        assert_eq!(times_delivered("anything"), 1);
     }
 }

@@ -1,17 +1,21 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    Head, Pool, RunInput, SessionId, TenantId,
-    run::{Parked, ToolsInput},
+    Head, Pool, RunInput, SessionId, StepId, TenantId, WorkerId,
+    ids::ToolCallId,
+    run::{CancelRequest, ParkReason, Parked, ToolsInput},
+    step::CallLinks,
+    tool::ToolCall,
 };
+use remuda_store::{Front, HeartbeatAge, Outlook, Place};
 
 use super::*;
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_timestamp(second, 0).unwrap()
 }
 
-fn situation(state: RunState, owner: Owner) -> Situation {
+pub(super) fn situation(state: RunState, owner: Owner) -> Situation {
     let (tenant, session) = (TenantId::new(), SessionId::new());
     let run = Run {
         id: RunId::new(),
@@ -51,18 +55,27 @@ fn situation(state: RunState, owner: Owner) -> Situation {
         last_cursor: 1,
         last_commit: None,
     };
-    Situation { run, head, ahead: 0, blocked_by: None, workers: 1, free_slots: 1, needed: None }
+    Situation {
+        run,
+        head,
+        ahead: 0,
+        blocked_by: None,
+        workers: 1,
+        free_slots: 1,
+        needed: None,
+        outlook: Outlook::default(),
+    }
 }
 
 fn explain(situation: &Situation) -> Explanation {
-    super::explain(situation, Vec::new())
+    super::explain(situation, Vec::new(), None)
 }
 
 fn reason(situation: &Situation) -> &'static str {
     explain(situation).reason
 }
 
-fn alive(worker: WorkerId) -> Owner {
+pub(super) fn alive(worker: WorkerId) -> Owner {
     Owner::Alive { worker, lease_left: Duration::from_secs(1) }
 }
 
@@ -109,9 +122,13 @@ fn a_parked_run_says_what_it_waits_for() {
     for reason in ParkReason::ALL {
         let mut parked = situation(RunState::Parked, Owner::Nobody);
         parked.run.parked = Some(Parked { reason, at: at(1) });
-        let answer = explain(&parked);
-        assert_eq!(answer.reason, "parked");
+        let wait = Wait { kind: "child", id: "x".to_owned(), ..Wait::default() };
+        let answer = super::explain(&parked, vec![wait], None);
+        assert_eq!((answer.reason, answer.since), ("parked", Some(at(1))));
         messages.push(answer.message);
+        // What it waited for has come, and nobody has told it yet.
+        let expected = if reason == ParkReason::External { "parked" } else { "resuming" };
+        assert_eq!(self::reason(&parked), expected);
     }
     messages.sort();
     messages.dedup();
@@ -125,10 +142,10 @@ fn what_a_person_can_do_about_a_parked_run_comes_first() {
     let wait =
         |kind, id: &str| Wait { kind, id: id.to_owned(), hint: format!("type {id}"), ..Wait::default() };
     let waits = vec![wait("child", "run_2"), wait("approval", "apr_1")];
-    let answer = super::explain(&parked, waits);
+    let answer = super::explain(&parked, waits, None);
     assert_eq!((answer.waits_for.as_str(), answer.hint.as_str()), ("apr_1", "type apr_1"));
     assert_eq!(answer.waits.len(), 2);
-    let answer = super::explain(&parked, vec![wait("child", "run_2")]);
+    let answer = super::explain(&parked, vec![wait("child", "run_2")], None);
     assert_eq!((answer.waits_for.as_str(), answer.hint.as_str()), ("run_2", ""));
 }
 
@@ -153,4 +170,92 @@ fn receipts_come_one_after_the_other() {
     assert_eq!(names(&cancelling), ["requested", "delivered", "stopped", "released"]);
     let times: Vec<Timestamp> = explain(&cancelling).receipts.iter().map(|receipt| receipt.at).collect();
     assert_eq!(times, [at(1), at(2), at(3), at(4)]);
+}
+
+#[test]
+fn what_a_run_is_at_is_said() {
+    let worker = WorkerId::new();
+    let mut executing = situation(RunState::Running, alive(worker));
+    executing.outlook.now = at(60);
+    let call = ToolCall {
+        id: ToolCallId::new(),
+        tool: "Bash".into(),
+        arguments: serde_json::json!({}),
+        parallel: false,
+        timeout: None,
+    };
+    let work = StepWork::ToolCall { call, outcome: None, links: CallLinks::default() };
+    let step = Step { id: StepId::new(), index: 2, work, started_at: at(48), finished_at: None, epoch: 1 };
+    executing.outlook.step = Some(step);
+    let answer = explain(&executing);
+    assert_eq!(answer.message, format!("worker {worker} executes the run: step 3, Bash, for 12 s"));
+    assert_eq!(answer.step.map(|step| (step.index, step.name)), Some((2, "Bash".to_owned())));
+    let second = Duration::from_secs(1);
+    let mut beat = HeartbeatAge { age: second, lease: second * 15, draining: true };
+    executing.outlook.heartbeat = Some(beat);
+    let answer = explain(&executing);
+    assert_eq!(answer.reason, "executing");
+    assert!(answer.message.ends_with("drained and hands the run over after its step"), "{}", answer.message);
+    beat.age = second * 7;
+    executing.outlook.heartbeat = Some(beat);
+    let answer = explain(&executing);
+    assert_eq!(answer.reason, "worker_silent");
+    assert!(
+        answer.message.contains("last heard of 7 s ago") && answer.message.contains("ends in 1 s"),
+        "{}",
+        answer.message
+    );
+}
+
+#[test]
+fn a_run_that_nobody_takes_says_whose_turn_it_is() {
+    let worker = WorkerId::new();
+    let next = situation(RunState::Queued, alive(worker));
+    assert_eq!((reason(&next), explain(&next).place), ("starting", None));
+    assert_eq!(reason(&situation(RunState::Queued, Owner::Expired { worker })), "owner_lost");
+    let mut free = situation(RunState::Queued, Owner::Nobody);
+    free.outlook = Outlook {
+        now: at(5),
+        slots: 8,
+        place: Some(Place { ahead: 0, at_least: false }),
+        ..Outlook::default()
+    };
+    let answer = explain(&free);
+    assert_eq!((answer.reason, answer.since), ("waiting_for_worker", Some(at(0))));
+    assert_eq!(answer.place.map(|place| (place.place.ahead, place.slots, place.free_slots)), Some((0, 8, 1)));
+    free.outlook.now = at(30);
+    let answer = super::explain(&free, Vec::new(), Some(at(26)));
+    assert_eq!(answer.reason, "wake_up_due");
+    assert!(
+        answer.message.contains("for 30 s") && answer.message.contains("last looked 4 s ago"),
+        "{}",
+        answer.message
+    );
+    // It is free only since the one before it ended.
+    free.outlook.previous_end = Some(at(25));
+    assert_eq!(reason(&free), "waiting_for_worker");
+    free.outlook.previous_end = None;
+    free.outlook.place = Some(Place { ahead: 3, at_least: false });
+    assert_eq!(reason(&free), "waiting_for_worker", "others come first");
+    free.workers = 0;
+    free.outlook.draining = 2;
+    let answer = explain(&free);
+    assert_eq!(answer.reason, "workers_draining");
+    assert!(answer.message.contains("2 workers are being drained"), "{}", answer.message);
+}
+
+#[test]
+fn a_run_behind_others_says_what_the_first_of_them_does() {
+    let mut behind = situation(RunState::Queued, Owner::Nobody);
+    (behind.ahead, behind.blocked_by) = (2, Some(RunId::new()));
+    let parked = Some(Parked { reason: ParkReason::Approval, at: at(0) });
+    let front = Front { run: RunId::new(), state: RunState::Parked, parked, worked: Duration::ZERO };
+    behind.outlook.front = Some(front);
+    behind.outlook.place = Some(Place { ahead: 7, at_least: false });
+    let answer = explain(&behind);
+    assert_eq!(answer.reason, "behind_other_runs");
+    assert!(answer.message.ends_with(&format!("{}, is parked (approval)", front.run)), "{}", answer.message);
+    assert_eq!((answer.hint, answer.place), (format!("remuda explain {}", front.run), None));
+    behind.head.closed = true;
+    assert!(explain(&behind).message.ends_with("its session is closed and takes no more"));
 }

@@ -61,6 +61,7 @@ fn child() -> NewChild {
         run: RunId::new(),
         input: RunInput::Message(MessageInput { id: MessageId::new(), parts, agent: None }),
         timeout: Duration::from_secs(600),
+        traceparent: None,
     }
 }
 

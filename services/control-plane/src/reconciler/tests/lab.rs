@@ -15,6 +15,7 @@ use remuda_domain::{
     error::Result,
     event::Delta,
     execution::ExecutionChoice,
+    logs::Notice,
     run::{IfBusy, ToolsInput},
     task::TaskStatus,
     tool::ToolCall,
@@ -23,7 +24,8 @@ use remuda_domain::{
 use remuda_store::{Claim, Grant, NewRun, NewSession, Options, Store};
 use remuda_testkit::wait_for;
 use remuda_transport::{
-    DeltaSource, EventSource, Memory, Published, SignalSource, TokenCounts, TokenSource, Transport,
+    DeltaSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts, TokenSource,
+    Transport,
 };
 use tempfile::TempDir;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -205,6 +207,7 @@ fn app(
     webhooks: WebhookOptions,
 ) -> App {
     let options = AppOptions {
+        logs: crate::ProcessLogs::new(remuda_telemetry::Levels::new("info").unwrap(), "test", "test", &[]),
         store: Arc::clone(store),
         transport: Arc::clone(transport) as Arc<dyn Transport>,
         tools: BTreeSet::from(["noop".to_owned()]),
@@ -291,6 +294,14 @@ impl Transport for Watched {
 
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
         self.inner.subscribe_signals(worker).await
+    }
+
+    async fn broadcast(&self, notice: &Notice) -> Result<()> {
+        self.inner.broadcast(notice).await
+    }
+
+    async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
+        self.inner.subscribe_notices().await
     }
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {

@@ -124,7 +124,7 @@ async fn a_wake_up_that_could_not_be_sent_is_made_up_for_without_a_timer() {
         timeout: None,
         if_busy: IfBusy::Enqueue,
         idempotency_key: None,
-        traceparent: None,
+        cause: None,
         budget: None,
     };
     lab.app.submit(&caller, submission).await.unwrap();

@@ -8,7 +8,7 @@ use remuda_proto::v1;
 
 use crate::{
     client::{exit::Exit, json, render, talk::headline},
-    output::{Output, Style, Table, count, elapsed},
+    output::{Output, Style, Table, count, elapsed, one_line},
 };
 
 pub(super) async fn steps(run_id: String, client: &Client, output: Output) -> Result<Exit> {
@@ -32,6 +32,16 @@ pub(super) async fn steps(run_id: String, client: &Client, output: Output) -> Re
     }
     table.print();
     Ok(Exit::Ok)
+}
+
+/// The same without a table, for where there is little room.
+pub(crate) fn step_lines(steps: &[v1::Step]) -> Vec<String> {
+    let line = |step: &v1::Step| {
+        let Row { what, status, took, detail } = row(step);
+        let took = took.map(elapsed).unwrap_or_default();
+        one_line(&format!("{:>3}  {what}  {status}  {took}  {detail}", step.index + 1))
+    };
+    steps.iter().map(line).collect()
 }
 
 #[derive(Debug, Default, PartialEq)]

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, worker::Signal,
+    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice, worker::Signal,
 };
 use remuda_transport::{
-    DeltaSource, EventSource, Memory, Published, SignalSource, TokenCounts, TokenSource, Transport,
+    DeltaSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts, TokenSource,
+    Transport,
 };
 
 #[derive(Default)]
@@ -58,6 +59,14 @@ impl Transport for Counted {
 
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
         self.inner.subscribe_signals(worker).await
+    }
+
+    async fn broadcast(&self, notice: &Notice) -> Result<()> {
+        self.inner.broadcast(notice).await
+    }
+
+    async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
+        self.inner.subscribe_notices().await
     }
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {

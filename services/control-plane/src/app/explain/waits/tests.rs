@@ -66,6 +66,12 @@ impl Lab {
         let tenant = store.ensure_tenant("acme", "/nonexistent").await.unwrap().id;
         let workspace = store.find_workspace(tenant, "default").await.unwrap().unwrap().id;
         let app = AppOptions {
+            logs: crate::ProcessLogs::new(
+                remuda_telemetry::Levels::new("info").unwrap(),
+                "test",
+                "test",
+                &[],
+            ),
             store: Arc::clone(&store),
             transport: Arc::new(Memory::new()),
             tools: BTreeSet::new(),
@@ -138,6 +144,7 @@ impl Lab {
             run: RunId::new(),
             input: input(),
             timeout: MINUTE,
+            traceparent: None,
         };
         let commit = Commit::new(parent.fence, parent.run.id, Then::Continue);
         self.store.commit(Commit { children: vec![child], ..commit }).await.unwrap();

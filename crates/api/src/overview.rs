@@ -1,0 +1,165 @@
+//! What a live view shows.
+
+use remuda_proto::v1;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    explanation::StepGlance,
+    fleet::{Pool, Worker},
+    run::RunState,
+    value::{list, text, time},
+};
+
+/// Fleet, queues, and of the caller's own runs those that run and wait for longest.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Overview {
+    /// When the fleet was looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub at: Option<String>,
+    /// The server's clock when it answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub now: Option<String>,
+    pub version: String,
+    /// `embedded` or `split`.
+    pub mode: String,
+    /// Those with work or workers, by name.
+    pub pools: Vec<PoolOverview>,
+    /// More sessions have work than were counted: the numbers of the pools are at least so high.
+    pub at_least: bool,
+    /// With a live lease, by pool and age; at most 1,000.
+    pub workers: Vec<Worker>,
+    pub counts: Counts,
+    /// The caller's own, as their workers told with their last heartbeats.
+    pub running: Vec<RunGlance>,
+    /// The caller's own: queued, parked, or without their worker.
+    pub waiting: Vec<RunGlance>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct PoolOverview {
+    #[serde(flatten)]
+    pub stats: Pool,
+    /// Sessions whose next run is parked.
+    pub parked_sessions: i64,
+    /// Slots in use at the last heartbeats.
+    pub busy: u32,
+    /// Workers that take nothing new; `workers` does not count them.
+    pub draining: u32,
+}
+
+/// What happened in the whole installation so far; differences of two are rates.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Counts {
+    pub submitted: u64,
+    pub completed: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+    pub timed_out: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    /// Millionths of a dollar.
+    pub cost_micros: u64,
+}
+
+/// A run as far as a list of many shows it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RunGlance {
+    pub run_id: String,
+    pub session_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_name: Option<String>,
+    pub pool: String,
+    /// `tools` or `message`.
+    pub kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<RunState>,
+    /// As in an explanation.
+    pub reason: String,
+    /// The same in a few words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Started, submitted or parked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
+    pub since: Option<String>,
+    /// Unfinished runs ahead of it in its session.
+    pub position: i64,
+    /// The worker that has its session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<String>,
+    /// The newest of its steps that are written down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepGlance>,
+    pub tokens: u64,
+    pub cost_micros: u64,
+}
+
+impl From<v1::GetOverviewResponse> for Overview {
+    fn from(answer: v1::GetOverviewResponse) -> Self {
+        Self {
+            at: time(answer.at),
+            now: time(answer.now),
+            version: answer.version,
+            mode: answer.mode,
+            pools: list(answer.pools),
+            at_least: answer.at_least,
+            workers: list(answer.workers),
+            counts: answer.counts.unwrap_or_default().into(),
+            running: list(answer.running),
+            waiting: list(answer.waiting),
+        }
+    }
+}
+
+impl From<v1::PoolOverview> for PoolOverview {
+    fn from(pool: v1::PoolOverview) -> Self {
+        Self {
+            stats: pool.stats.unwrap_or_default().into(),
+            parked_sessions: pool.parked_sessions,
+            busy: pool.busy,
+            draining: pool.draining,
+        }
+    }
+}
+
+impl From<v1::Counts> for Counts {
+    fn from(counts: v1::Counts) -> Self {
+        Self {
+            submitted: counts.submitted,
+            completed: counts.completed,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+            timed_out: counts.timed_out,
+            input_tokens: counts.input_tokens,
+            output_tokens: counts.output_tokens,
+            cost_micros: counts.cost_micros,
+        }
+    }
+}
+
+impl From<v1::RunGlance> for RunGlance {
+    fn from(run: v1::RunGlance) -> Self {
+        Self {
+            state: RunState::of(run.state),
+            run_id: run.run_id,
+            session_id: run.session_id,
+            session_name: text(run.session_name),
+            pool: run.pool,
+            kind: run.kind,
+            agent: text(run.agent),
+            reason: run.reason,
+            why: text(run.why),
+            since: time(run.since),
+            position: run.position,
+            worker_id: text(run.worker_id),
+            step: run.step.map(Into::into),
+            tokens: run.tokens,
+            cost_micros: run.cost_micros,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Which lines are written, changeable while the process runs.
+
+use std::sync::{
+    Arc, PoisonError, RwLock, RwLockReadGuard,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tracing::{Level, Metadata, level_filters::LevelFilter, span, subscriber::Interest};
+use tracing_subscriber::{
+    EnvFilter,
+    layer::{self, Context},
+};
+
+use crate::Error;
+
+/// Target of lines about who changed what. They are written whatever the filter says.
+pub const AUDIT: &str = "remuda_audit";
+/// Target of spans that are exported as traces. They are none of the log's.
+pub const TRACES: &str = "remuda_trace";
+const OURS: &str = "remuda";
+
+/// Cheap to clone; all clones are the same filter.
+///
+/// Spans of ours at the level `error` are not filtered: they hold the ids for lines within them, whatever module those are of.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter(Arc<Rules>);
+
+#[derive(Debug)]
+struct Rules {
+    rules: RwLock<EnvFilter>,
+    /// Whether the rules look at spans. If not, which is the rule, entering a span costs no lock.
+    scoped: AtomicBool,
+}
+
+pub(crate) fn parse(text: &str) -> Result<EnvFilter, Error> {
+    EnvFilter::builder().parse(text).map_err(Error::Filter)
+}
+
+fn is_scoped(text: &str) -> bool {
+    text.contains('[')
+}
+
+impl Filter {
+    pub(crate) fn new(text: &str) -> Result<Self, Error> {
+        let rules = RwLock::new(parse(text)?);
+        Ok(Self(Arc::new(Rules { rules, scoped: AtomicBool::new(is_scoped(text)) })))
+    }
+
+    /// Takes effect at once, for all threads.
+    pub(crate) fn set(&self, text: &str) -> Result<(), Error> {
+        let rules = parse(text)?;
+        *self.0.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        self.0.scoped.store(is_scoped(text), Ordering::Release);
+        // Not under the lock: every place that logs is asked anew.
+        tracing::callsite::rebuild_interest_cache();
+        Ok(())
+    }
+
+    fn rules(&self) -> RwLockReadGuard<'_, EnvFilter> {
+        self.0.rules.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The rules, if they want to know about spans.
+    fn scoped(&self) -> Option<RwLockReadGuard<'_, EnvFilter>> {
+        self.0.scoped.load(Ordering::Acquire).then(|| self.rules())
+    }
+}
+
+/// What is decided without the rules.
+fn settled(metadata: &Metadata<'_>) -> Option<bool> {
+    if metadata.is_event() {
+        return (metadata.target() == AUDIT).then_some(true);
+    }
+    if metadata.target() == TRACES {
+        return Some(false);
+    }
+    (*metadata.level() == Level::ERROR && metadata.target().starts_with(OURS)).then_some(true)
+}
+
+impl<S> layer::Filter<S> for Filter {
+    fn enabled(&self, metadata: &Metadata<'_>, context: &Context<'_, S>) -> bool {
+        settled(metadata).unwrap_or_else(|| self.rules().enabled(metadata, context.clone()))
+    }
+
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        // Asked in any case: the rules note which spans they know.
+        let interest = layer::Filter::<S>::callsite_enabled(&*self.rules(), metadata);
+        match settled(metadata) {
+            Some(true) => Interest::always(),
+            Some(false) => Interest::never(),
+            None => interest,
+        }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        let hint = layer::Filter::<S>::max_level_hint(&*self.rules())?;
+        Some(hint.max(LevelFilter::INFO))
+    }
+
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, context: Context<'_, S>) {
+        if let Some(rules) = self.scoped() {
+            rules.on_new_span(attributes, id, context);
+        }
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
+        if let Some(rules) = self.scoped() {
+            rules.on_record(id, values, context);
+        }
+    }
+
+    fn on_enter(&self, id: &span::Id, context: Context<'_, S>) {
+        if let Some(rules) = self.scoped() {
+            rules.on_enter(id, context);
+        }
+    }
+
+    fn on_exit(&self, id: &span::Id, context: Context<'_, S>) {
+        if let Some(rules) = self.scoped() {
+            rules.on_exit(id, context);
+        }
+    }
+
+    fn on_close(&self, id: span::Id, context: Context<'_, S>) {
+        if let Some(rules) = self.scoped() {
+            rules.on_close(id, context);
+        }
+    }
+}

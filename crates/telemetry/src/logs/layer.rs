@@ -1,0 +1,99 @@
+//! Writes lines.
+
+use std::{cell::RefCell, io::Write as _};
+
+use tracing::{Event, Subscriber, span};
+use tracing_subscriber::{
+    Layer,
+    fmt::{
+        MakeWriter,
+        format::Writer,
+        time::{FormatTime as _, SystemTime},
+    },
+    layer::Context,
+    registry::LookupSpan,
+};
+
+use super::{fields::Fields, json, pretty, record::Record};
+
+thread_local! {
+    /// Lines are made here, so that making one takes no new memory.
+    static LINE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The memory a thread keeps for its next line.
+const KEPT: usize = 8 * 1024;
+
+#[derive(Debug)]
+enum Form {
+    Json { service: String },
+    Pretty { ansi: bool },
+}
+
+/// A line for each event, with what the spans around it say.
+///
+/// Spans keep their fields as they are: a span is made for every run and every request, a line for few of them.
+#[derive(Debug)]
+pub(crate) struct Lines<W> {
+    form: Form,
+    writer: W,
+}
+
+impl<W> Lines<W> {
+    pub(crate) fn json(writer: W, service: &str, instance: &str) -> Self {
+        Self { form: Form::Json { service: json::service(service, instance) }, writer }
+    }
+
+    pub(crate) fn pretty(writer: W, ansi: bool) -> Self {
+        Self { form: Form::Pretty { ansi }, writer }
+    }
+
+    fn write(&self, line: &mut String, record: &Record<'_>) {
+        let mut time = String::with_capacity(32);
+        if SystemTime.format_time(&mut Writer::new(&mut time)).is_err() {
+            time.clear();
+        }
+        match &self.form {
+            Form::Json { service } => json::write(line, record, &time, service),
+            Form::Pretty { ansi } => pretty::write(line, record, &time, *ansi),
+        }
+        line.push('\n');
+    }
+}
+
+impl<S, W> Layer<S> for Lines<W>
+where
+    S: Subscriber + for<'l> LookupSpan<'l>,
+    W: for<'w> MakeWriter<'w> + 'static,
+{
+    fn on_new_span(&self, attributes: &span::Attributes<'_>, id: &span::Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut fields = Fields(Vec::with_capacity(attributes.fields().len()));
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(fields);
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let record = Record::new(event, &context);
+        let write = |line: &mut String| {
+            line.clear();
+            self.write(line, &record);
+            let mut writer = self.writer.make_writer_for(event.metadata());
+            // A line that cannot be written has nobody to be told to. One write: lines of other threads stay apart.
+            drop(writer.write_all(line.as_bytes()));
+            line.shrink_to(KEPT);
+        };
+        LINE.with(|line| match line.try_borrow_mut() {
+            Ok(mut line) => write(&mut line),
+            // A writer that logs.
+            Err(_) => write(&mut String::new()),
+        });
+    }
+}

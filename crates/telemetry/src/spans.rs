@@ -1,0 +1,171 @@
+//! Spans that are told once they are over.
+//!
+//! A span of `tracing` lives in one process, and is lost with it. What belongs to runs is told from what is known of them: with ids
+//! that follow from the ids of runs and steps, and with the times that the store has. So it does not matter who tells of a span, nor
+//! how often.
+
+use std::{borrow::Cow, sync::OnceLock, time::SystemTime};
+
+use opentelemetry::{
+    InstrumentationScope, KeyValue,
+    trace::{Link, SpanContext, SpanId, Status, TraceFlags, TraceId, TraceState},
+};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use remuda_domain::{
+    Timestamp,
+    trace::{self, TraceContext},
+};
+
+pub use opentelemetry::trace::SpanKind;
+
+use crate::export::Outlet;
+
+/// One span of a trace, from its beginning to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    pub context: TraceContext,
+    pub parent: Option<trace::SpanId>,
+    pub name: Cow<'static, str>,
+    pub kind: SpanKind,
+    pub start: Timestamp,
+    pub end: Timestamp,
+    pub attributes: Vec<KeyValue>,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+    pub links: Vec<TraceContext>,
+}
+
+impl Span {
+    /// A span below another one.
+    #[must_use]
+    pub fn below(
+        parent: TraceContext,
+        id: trace::SpanId,
+        name: impl Into<Cow<'static, str>>,
+        (start, end): (Timestamp, Timestamp),
+    ) -> Self {
+        Self {
+            context: parent.with_span(id),
+            parent: Some(parent.span),
+            name: name.into(),
+            kind: SpanKind::Internal,
+            start,
+            end,
+            attributes: Vec::new(),
+            failure: None,
+            links: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn kind(self, kind: SpanKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    #[must_use]
+    pub fn with(mut self, attributes: impl IntoIterator<Item = KeyValue>) -> Self {
+        self.attributes.extend(attributes);
+        self
+    }
+
+    #[must_use]
+    pub fn failed(self, failure: Option<String>) -> Self {
+        Self { failure, ..self }
+    }
+
+    #[must_use]
+    pub fn linked(mut self, to: Option<TraceContext>) -> Self {
+        self.links.extend(to);
+        self
+    }
+}
+
+static OUTLET: OnceLock<Outlet> = OnceLock::new();
+
+/// Lets [`emit`] tell of spans from now on.
+pub(crate) fn connect(outlet: Outlet) {
+    // A second one would be for a second subscriber, which is refused as well.
+    drop(OUTLET.set(outlet));
+}
+
+/// Whether traces are collected at all. What has to be looked up to tell of a span is worth it only then.
+#[must_use]
+pub fn are_collected() -> bool {
+    OUTLET.get().is_some()
+}
+
+/// Tells of a span, if its trace is collected. Never waits.
+pub fn emit(span: Span) {
+    if let Some(outlet) = OUTLET.get().filter(|_| span.context.sampled) {
+        outlet.take(to_data(span));
+    }
+}
+
+fn to_data(span: Span) -> SpanData {
+    let Span { context, parent, name, kind, start, end, attributes, failure, links } = span;
+    let mut span_links = SpanLinks::default();
+    span_links.links = links.into_iter().map(|to| Link::new(to_otel(to, true), Vec::new(), 0)).collect();
+    SpanData {
+        span_context: to_otel(context, false),
+        parent_span_id: parent
+            .map_or(SpanId::INVALID, |parent| SpanId::from_bytes(parent.bits().to_be_bytes())),
+        // Who the parent is may have been another process; nothing depends on it.
+        parent_span_is_remote: false,
+        span_kind: kind,
+        name,
+        start_time: SystemTime::from(start),
+        // Clocks of different machines may disagree, but nothing ends before it begins.
+        end_time: SystemTime::from(end.max(start)),
+        attributes,
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: span_links,
+        status: failure.map_or(Status::Unset, Status::error),
+        instrumentation_scope: scope(),
+    }
+}
+
+fn scope() -> InstrumentationScope {
+    static SCOPE: OnceLock<InstrumentationScope> = OnceLock::new();
+    SCOPE.get_or_init(|| InstrumentationScope::builder("remuda").build()).clone()
+}
+
+pub(crate) fn to_otel(context: TraceContext, is_remote: bool) -> SpanContext {
+    let flags = if context.sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
+    SpanContext::new(
+        TraceId::from_bytes(context.trace.bits().to_be_bytes()),
+        SpanId::from_bytes(context.span.bits().to_be_bytes()),
+        flags,
+        is_remote,
+        TraceState::default(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    #[test]
+    fn a_span_is_exported_as_it_is() {
+        let cause: TraceContext = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
+        let (start, id) = (Timestamp::UNIX_EPOCH, trace::SpanId::new(0x17).unwrap());
+        let other = cause.with_span(trace::SpanId::new(0x18).unwrap());
+        let span = Span::below(cause, id, "queue", (start, start + TimeDelta::seconds(2)))
+            .kind(SpanKind::Consumer)
+            .with([KeyValue::new("remuda.run.attempt", 2)])
+            .failed(Some("lost".to_owned()))
+            .linked(Some(other));
+        let data = to_data(span.clone());
+        assert_eq!(data.span_context.trace_id().to_string(), "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!(data.span_context.span_id().to_string(), "0000000000000017");
+        assert_eq!(data.parent_span_id.to_string(), "b7ad6b7169203331");
+        assert_eq!(data.end_time.duration_since(data.start_time).unwrap().as_secs(), 2);
+        assert_eq!(data.links.links[0].span_context.span_id().to_string(), "0000000000000018");
+        assert!(data.span_context.is_sampled());
+        assert_eq!(data.status, Status::error("lost"));
+        let backwards = to_data(Span { end: start - TimeDelta::seconds(1), ..span });
+        assert_eq!(backwards.end_time, backwards.start_time);
+    }
+}

@@ -1,0 +1,64 @@
+//! What is measured of tokens.
+
+use remuda_domain::{Pool, error::Result};
+use remuda_telemetry::metrics::{
+    self, Counter, KeyValue,
+    registry::{TOKENS_DELIVERED, TOKENS_PUBLISHED, TOKENS_REDELIVERED, label},
+};
+
+use crate::traits::Published;
+
+#[derive(Debug)]
+pub(crate) struct Meters {
+    published: Counter<u64>,
+    delivered: Counter<u64>,
+    redelivered: Counter<u64>,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self {
+            published: metrics::counter(&TOKENS_PUBLISHED),
+            delivered: metrics::counter(&TOKENS_DELIVERED),
+            redelivered: metrics::counter(&TOKENS_REDELIVERED),
+        }
+    }
+}
+
+impl Meters {
+    pub(crate) fn published(&self, outcome: &Result<Published>) {
+        let result = match outcome {
+            Ok(Published::Stored) => "stored",
+            Ok(Published::AlreadyScheduled) => "already_scheduled",
+            Err(_) => "error",
+        };
+        self.published.add(1, &[KeyValue::new(label::RESULT, result)]);
+    }
+
+    /// What one worker's source of tokens counts.
+    pub(crate) fn of(&self, pool: &Pool) -> Deliveries {
+        let deliveries = Deliveries {
+            delivered: self.delivered.clone(),
+            redelivered: self.redelivered.clone(),
+            pool: [KeyValue::new(label::POOL, pool.as_str().to_owned())],
+        };
+        // So that both are there before the first token comes, and comes again.
+        deliveries.count(0, 0);
+        deliveries
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Deliveries {
+    delivered: Counter<u64>,
+    redelivered: Counter<u64>,
+    pool: [KeyValue; 1],
+}
+
+impl Deliveries {
+    /// Counts tokens, and those among them that came before.
+    pub(crate) fn count(&self, tokens: u64, again: u64) {
+        self.delivered.add(tokens, &self.pool);
+        self.redelivered.add(again, &self.pool);
+    }
+}

@@ -1,0 +1,49 @@
+//! `remuda trace`: where the time and the money of a run went.
+
+mod waterfall;
+
+use remuda_client::Client;
+use remuda_domain::error::Result;
+use remuda_proto::v1;
+
+use self::waterfall::Line;
+use super::{exit::Exit, json};
+use crate::output::{Output, Style, columns, one_line};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  remuda trace run_01k9…                     the waterfall, with the runs below it
+  remuda trace run_01k9… --no-children
+  remuda trace run_01k9… --json | jq -r '.spans[] | [.name, .started_at, .ended_at] | @tsv'
+
+The trace id is the one that a collector was told, if traces are collected: telemetry.otlp_endpoint.";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TraceArgs {
+    #[arg(value_name = "RUN_ID")]
+    run: String,
+    /// Leave the runs below it out.
+    #[arg(long)]
+    no_children: bool,
+}
+
+pub(super) async fn trace(args: TraceArgs, client: &Client, output: Output) -> Result<Exit> {
+    let TraceArgs { run: run_id, no_children: without_children } = args;
+    let trace = client.get_run_trace(v1::GetRunTraceRequest { run_id, without_children }).await?;
+    if output.json {
+        output.json_line(&json::trace(&trace));
+        return Ok(Exit::Ok);
+    }
+    let sink = output.out;
+    let collected = if trace.sampled { "collected" } else { "not collected" };
+    let title = format!("trace {}", one_line(&trace.trace_id));
+    sink.line(&format!("{}  {}", sink.paint(Style::Bold, &title), sink.paint(Style::Dim, collected)));
+    for Line { name, bar, took, detail, failed } in waterfall::draw(&trace, columns()) {
+        let bar = sink.paint(if failed { Style::Bad } else { Style::Accent }, &bar);
+        sink.line(&format!("{name} {bar} {took}  {}", sink.paint(Style::Dim, &detail)).trim_end());
+    }
+    if trace.truncated {
+        output.note("there are more spans than are shown");
+    }
+    Ok(Exit::Ok)
+}

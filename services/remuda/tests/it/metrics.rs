@@ -1,0 +1,273 @@
+//! Metrics of real processes: none is declared and never told, none has labels that grow, and Prometheus takes them.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write as _,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use futures::StreamExt as _;
+use remuda_client::Target;
+use remuda_telemetry::metrics::registry;
+use remuda_testkit::{Child, find_program, free_port, nats_binaries, wait_for};
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::{
+    api::{bash, finished, history, noop, submit},
+    cluster::{Cluster, Services},
+    harness::{Cli, Dev, PATIENCE, Server, temporary_directory},
+    receiver::{Receiver, Reply},
+    scraped::Scraped,
+    web::Web,
+};
+
+const LISTEN: &str = "telemetry.metrics_listen=127.0.0.1:0";
+
+const MODELS: &str = "
+priced:
+  provider: scripted
+  name: ../scenario.yaml
+  price: { input: 1, output: 10 }
+";
+/// The provider fails once, then the agent calls tools, one of which does not exist.
+const SCENARIO: &str = r#"
+turns:
+  - { when: { turn: 1 }, fail: { status: 503, times: 1 }, call: [{ tool: Bash, arguments: { command: "true" } }, { tool: Conjure, arguments: {} }], usage: { input: 1000, output: 100 } }
+otherwise: { say: "Done: {{user}}", usage: { input: 1000, output: 100 } }
+"#;
+
+/// A workspace with an agent whose model costs money.
+fn workspace(directory: &Path) -> String {
+    let root = directory.join("work");
+    for (name, text) in [
+        (".openharness/settings.yaml", "default_agent: helper\n"),
+        (".openharness/agents/helper.md", "---\ndescription: Helps\nmodel: priced\n---\nYou help.\n"),
+        (".openharness/models/models.yaml", MODELS),
+        (".openharness/scenario.yaml", SCENARIO),
+    ] {
+        let path = root.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    root.to_str().unwrap().to_owned()
+}
+
+fn metrics(server: &Server) -> String {
+    server.metrics().unwrap().to_owned()
+}
+
+/// Does a little of everything that is measured.
+async fn load(cli: &Cli, work: &str) {
+    let client = cli.client();
+    let followed = client.follow(Target::Session("busy".to_owned()), 0);
+    finished(&client, &submit(&client, "busy", vec![noop(0), bash("true")]).await).await;
+    // Someone listens while things happen.
+    let mut followed = Box::pin(followed);
+    followed.next().await.unwrap().unwrap();
+    let said = cli.run(&["run", "hello", "--dir", work, "--session", "talk"]).await;
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    let run = submit(&client, "busy", vec![bash("sleep 600")]).await;
+    loop {
+        let event = followed.next().await.unwrap().unwrap();
+        if event.run_id == run && event.r#type == "tool.started" {
+            break;
+        }
+    }
+    let stopped = cli.run(&["cancel", &run]).await;
+    assert_eq!(stopped.code, 0, "{}", stopped.stderr);
+    finished(&client, &run).await;
+    assert_eq!(Web::new(cli.endpoint()).get("/sessions/busy").await.text("name"), "busy");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_is_told_under_load_with_the_labels_it_declares() {
+    // A run whose server was killed gives background tasks something to do.
+    let mut first = Dev::start().await;
+    let client = first.client();
+    let run = submit(&client, "lost", vec![bash("sleep 600")]).await;
+    let started = || async {
+        let explained = first.cli.one(&["runs", "show", &run]).await;
+        explained["state"] == "running"
+    };
+    wait_for("the run to start", PATIENCE, started).await;
+    first.server.process.kill();
+    let Dev { server, directory, .. } = first;
+    drop(server);
+
+    let receiver = Receiver::start(Reply::Status("200 OK")).await;
+    let allowed = format!("webhooks.allowed={}", receiver.place());
+    // Nobody is there: what becomes of spans is measured all the same.
+    let collector = format!("telemetry.otlp_endpoint=http://127.0.0.1:{}", free_port().unwrap());
+    let more = ["reconciler.interval=200ms", "models.retry_delay=10ms", LISTEN, &allowed, &collector];
+    let flags: Vec<&str> = more.iter().flat_map(|setting| ["--set", setting]).collect();
+    let dev = Dev::start_in(directory, &flags).await;
+    dev.cli.run(&["sessions", "create", "busy"]).await;
+    dev.cli.one(&["webhooks", "create", &receiver.url(), "--session", "busy"]).await;
+    let files = temporary_directory();
+    load(&dev.cli, &workspace(files.path())).await;
+    receiver.got(1).await;
+
+    let url = metrics(&dev.server);
+    let wanted: BTreeSet<String> = registry::ALL.iter().map(registry::Metric::prometheus_name).collect();
+    let missing = || async {
+        let scraped = Scraped::from(&url).await;
+        let names = scraped.names();
+        wanted.iter().filter(|name| !names.contains(name.as_str())).cloned().collect::<Vec<_>>()
+    };
+    let told = || async { missing().await.is_empty() };
+    if tokio::time::timeout(PATIENCE, wait_for("all metrics", PATIENCE * 2, told)).await.is_err() {
+        panic!("never told: {:?}", missing().await);
+    }
+
+    let scraped = Scraped::from(&url).await;
+    for metric in registry::ALL {
+        let declared: BTreeSet<&str> = metric.labels.iter().copied().collect();
+        let name = metric.prometheus_name();
+        let found = scraped.labels(&name);
+        // Off, there is no such label.
+        let expected: BTreeSet<&str> = declared.into_iter().filter(|label| *label != "tenant").collect();
+        assert_eq!(found, expected, "{name}");
+    }
+    let of = |name: &str, labels: &[(&str, &str)]| scraped.sum(name, labels);
+    assert_eq!(
+        of("remuda_model_retries_total", &[("provider", "scripted"), ("model", "workspace/priced")]),
+        1.0
+    );
+    assert_eq!(of("remuda_model_tokens_total", &[("direction", "input")]), 2000.0);
+    assert!((of("remuda_model_cost_usd_total", &[]) - 0.004).abs() < 1e-9);
+    assert_eq!(of("remuda_tool_calls_total", &[("tool", "noop"), ("status", "completed")]), 1.0);
+    assert_eq!(of("remuda_tool_calls_total", &[("tool", "Conjure"), ("status", "failed")]), 1.0);
+    assert_eq!(of("remuda_runs_ended_total", &[("kind", "message"), ("state", "completed")]), 1.0);
+    assert_eq!(of("remuda_cancel_receipt_seconds_count", &[("receipt", "stopped")]), 1.0);
+    assert_eq!(of("remuda_worker_slots", &[("pool", "default")]), 16.0);
+    assert_eq!(of("remuda_webhook_deliveries_total", &[("result", "failed")]), 0.0);
+    let method = [("protocol", "http"), ("method", "GET /api/v1/sessions/{session}"), ("code", "ok")];
+    assert_eq!(of("remuda_request_duration_seconds_count", &method), 1.0);
+    check_with_promtool(&scraped.text);
+}
+
+/// `promtool` finds nothing to complain about.
+fn check_with_promtool(text: &str) {
+    let promtool = find_program("promtool").expect("promtool is not installed: run `cargo xtask test`");
+    let mut child = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let checked = child.wait_with_output().unwrap();
+    let said = [checked.stdout, checked.stderr].concat();
+    assert!(checked.status.success(), "{}\n{text}", String::from_utf8_lossy(&said));
+}
+
+/// A Prometheus that scrapes these addresses every second.
+struct Prometheus {
+    web: Web,
+    _child: Child,
+    // After the server, which uses it.
+    _directory: tempfile::TempDir,
+}
+
+impl Prometheus {
+    fn start(targets: &[&str]) -> Self {
+        let program =
+            find_program("prometheus").expect("prometheus is not installed: run `cargo xtask test`");
+        let directory = temporary_directory();
+        let targets: Vec<&str> = targets
+            .iter()
+            .map(|url| url.trim_start_matches("http://").trim_end_matches("/metrics"))
+            .collect();
+        let config = format!(
+            "global: {{ scrape_interval: 1s }}\nscrape_configs:\n  - job_name: remuda\n    static_configs:\n      - targets: {targets:?}\n"
+        );
+        let file = directory.path().join("prometheus.yml");
+        fs::write(&file, config).unwrap();
+        let address = format!("127.0.0.1:{}", free_port().unwrap());
+        let log = fs::File::create(directory.path().join("log")).unwrap();
+        let child = Child::start(&program, None, |command| {
+            command
+                .arg(format!("--config.file={}", file.display()))
+                .arg(format!("--storage.tsdb.path={}", directory.path().join("data").display()))
+                .arg(format!("--web.listen-address={address}"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log);
+        });
+        Self { web: Web::new(&format!("http://{address}")), _child: child.unwrap(), _directory: directory }
+    }
+
+    /// The values that a query has, if there are any yet.
+    async fn query(&self, query: &str) -> Vec<f64> {
+        let query: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let request = self.web.request(Method::GET, &format!("/query?query={query}"));
+        // It takes a moment to start.
+        let Ok(answer) = request.send().await else { return Vec::new() };
+        let answer: Value =
+            serde_json::from_str(&answer.text().await.unwrap_or_default()).unwrap_or_default();
+        let results = answer["data"]["result"].as_array().cloned().unwrap_or_default();
+        results.iter().filter_map(|it| it["value"][1].as_str()?.parse().ok()).collect()
+    }
+
+    async fn until(&self, query: &str, is_so: impl Fn(&[f64]) -> bool) {
+        let asked = || async { is_so(&self.query(query).await) };
+        wait_for(query, PATIENCE, asked).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prometheus_scrapes_every_process_of_a_cluster() {
+    let settings = [("REMUDA_TELEMETRY__METRICS_LISTEN", "127.0.0.1:0")];
+    let cluster = Cluster::start_with(&nats_binaries().remove(0), 2, &settings).await;
+    let servers = [&cluster.control_plane, &cluster.stream, &cluster.workers[0], &cluster.workers[1]];
+    let urls = servers.map(metrics);
+    let prometheus = Prometheus::start(&urls.each_ref().map(String::as_str));
+    let client = cluster.client();
+    for number in 0..20 {
+        finished(&client, &submit(&client, &format!("s{}", number % 5), vec![noop(0)]).await).await;
+    }
+    history(&client, "s0").await;
+    prometheus.until("sum(up{job=\"remuda\"})", |values| values == [4.0]).await;
+    for (query, expected) in [
+        ("sum(remuda_runs_submitted_total{kind=\"tools\",pool=\"default\"})", 20.0),
+        ("sum(remuda_runs_ended_total{state=\"completed\"})", 20.0),
+        ("sum(remuda_worker_slots)", 32.0),
+        ("count(remuda_worker_busy)", 2.0),
+        // One process tells what is true of all.
+        ("count(remuda_sessions_runnable{pool=\"default\"})", 1.0),
+        ("max(remuda_runs_queued)", 0.0),
+    ] {
+        prometheus.until(query, |values| values == [expected]).await;
+    }
+    prometheus.until("sum(remuda_stream_events_total)", |values| values.first() > Some(&0.0)).await;
+    prometheus
+        .until("sum(remuda_tokens_published_total{result=\"stored\"})", |it| it.first() > Some(&0.0))
+        .await;
+    for url in &urls {
+        check_with_promtool(&Scraped::from(url).await.text);
+    }
+}
+
+/// What is told of the whole installation is told by whoever leads, and by nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_former_leader_tells_nothing_of_the_installation() {
+    let mut services = Services::start(&nats_binaries().remove(0));
+    services.variables.push(("REMUDA_TELEMETRY__METRICS_LISTEN".to_owned(), "127.0.0.1:0".to_owned()));
+    services.migrate().await;
+    let mut first = services.control_plane(&[]).await;
+    let tells = async |url: &str| Scraped::from(url).await.names().contains("remuda_runs_parked");
+    let (leader, name) = (metrics(&first), "remuda_runs_parked");
+    wait_for("the leader to tell", PATIENCE, || tells(&leader)).await;
+    let second = services.control_plane(&[]).await;
+    let next = metrics(&second);
+    assert!(!Scraped::from(&next).await.names().contains(name));
+    // It stops for longer than it leads, and is told nothing of that.
+    first.process.signal(nix::sys::signal::Signal::SIGSTOP);
+    wait_for("the next leader to tell", PATIENCE, || tells(&next)).await;
+    first.process.signal(nix::sys::signal::Signal::SIGCONT);
+    assert!(!Scraped::from(&leader).await.names().contains(name));
+}
