@@ -1,39 +1,26 @@
 //! `loadtest bench`.
 
-use std::{
-    process::ExitCode,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::Context as _;
 use clap::Args;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use hdrhistogram::Histogram;
-use rand::Rng as _;
-use remuda_client::Client;
-use remuda_proto::v1;
-use tokio_util::task::TaskTracker;
 
 use crate::{
-    check::{Verdict, check},
-    history::{Answer, CallPlan, Expectation, FoundRun, History, Seen, Submit, now},
-    target::Target,
-    workload::{Subscriber, found_run, replay},
+    check::Verdict,
+    closed_loop::{ClosedLoop, Driven},
+    stage::{Mode, Setting, Stage},
+    workload::Addresses,
 };
-
-/// Connections that clients share: one HTTP/2 connection carries many calls, but not all of them.
-const CONNECTIONS: usize = 8;
-/// Sessions whose histories are read back at once.
-const CHECKS_AT_ONCE: usize = 32;
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// A server that runs already. Without it an embedded one is started in this process.
-    #[arg(long, value_name = "URL")]
+    /// A server that runs already. Without it one is started.
+    #[arg(long, value_name = "URL", conflicts_with = "mode")]
     endpoint: Option<String>,
     #[arg(long, env = "REMUDA_API_KEY", hide_env_values = true, value_name = "KEY")]
     api_key: Option<String>,
+    /// What to start.
+    #[arg(long, value_enum, default_value_t = Mode::Embedded)]
+    mode: Mode,
     /// Clients that submit and wait at the same time.
     #[arg(long, default_value_t = 64)]
     clients: usize,
@@ -41,132 +28,87 @@ pub(crate) struct BenchArgs {
     sessions: usize,
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Slots of the embedded worker.
+    /// Slots of the worker.
     #[arg(long, default_value_t = 64)]
     slots: u32,
+    /// The nats-server binary. The installed one if missing.
+    #[arg(long, value_name = "FILE")]
+    nats: Option<PathBuf>,
     /// One line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What one client did.
-struct Record {
-    latencies: Histogram<u64>,
-    submits: Vec<Submit>,
-    runs: Vec<FoundRun>,
-}
-
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
-    let target = match args.endpoint.clone() {
-        Some(endpoint) => Target::existing(endpoint, args.api_key.clone()),
-        None => Target::embedded(args.slots).await?,
-    };
-    let connections: Vec<Client> =
-        (0..CONNECTIONS).map(|_| target.client()).collect::<anyhow::Result<_>>()?;
-    let sessions = create_sessions(&connections, args.sessions).await?;
-
-    let begun = Instant::now();
-    let until = begun + Duration::from_secs(args.seconds);
-    let tasks = TaskTracker::new();
-    let clients: Vec<_> = (0..args.clients)
-        .map(|number| {
-            let (client, sessions) = (connections[number % CONNECTIONS].clone(), sessions.clone());
-            tasks.spawn(drive(client, sessions, until))
-        })
-        .collect();
-    let mut latencies = Histogram::<u64>::new(3)?;
-    let mut history = History::default();
-    for client in clients {
-        let record = client.await??;
-        latencies.add(record.latencies)?;
-        history.submits.extend(record.submits);
-        history.runs.extend(record.runs);
-    }
-    let elapsed = begun.elapsed();
-    let subscriber = Subscriber::new(&target.addresses())?;
-    history.streams = stream::iter(&sessions)
-        .map(|session| read_back(&connections[0], &subscriber, session))
-        .buffer_unordered(CHECKS_AT_ONCE)
-        .try_collect()
-        .await?;
-    target.stop().await?;
-    Ok(report(&args, &latencies, elapsed, &check(&history)))
-}
-
-async fn create_sessions(connections: &[Client], count: usize) -> anyhow::Result<Vec<String>> {
-    let created = stream::iter(0..count).map(|number| {
-        let client = connections[number % connections.len()].clone();
-        async move {
-            let response = client.create_session(v1::CreateSessionRequest::default()).await?;
-            anyhow::Ok(response.session.context("no session in the answer")?.id)
-        }
-    });
-    created.buffered(64).try_collect().await
-}
-
-/// One client's life: submit, wait for the end, repeat.
-async fn drive(client: Client, sessions: Vec<String>, until: Instant) -> anyhow::Result<Record> {
-    let mut record = Record { latencies: Histogram::new(3)?, submits: Vec::new(), runs: Vec::new() };
-    while Instant::now() < until {
-        let session = &sessions[rand::rng().random_range(0..sessions.len())];
-        let (begun, sent) = (Instant::now(), now());
-        let call = v1::ToolCall { tool: "noop".to_owned(), ..v1::ToolCall::default() };
-        let input = v1::ToolsInput { calls: vec![call], ..v1::ToolsInput::default() };
-        let request = v1::SubmitRunRequest {
-            session: session.clone(),
-            input: Some(v1::submit_run_request::Input::Tools(input)),
-            ..v1::SubmitRunRequest::default()
+    if let Some(endpoint) = &args.endpoint {
+        let endpoints = vec![endpoint.clone()];
+        let addresses = Addresses {
+            control_planes: endpoints.clone(),
+            streams: endpoints,
+            api_key: args.api_key.clone(),
         };
-        let run = client.submit(request).await?.run.context("no run in the answer")?;
-        let answered = now();
-        let ended = client.wait_until_finished(&run.id).await?;
-        record.latencies.record(u64::try_from(begun.elapsed().as_micros())?)?;
-        record.submits.push(Submit {
-            // Submits without a key are told apart by their runs.
-            key: run.id.clone(),
-            session: session.as_str().into(),
-            sent,
-            answered,
-            answer: Answer::Accepted { run: run.id.as_str().into() },
-            calls: vec![CallPlan::default()],
-            expects: Expectation::default(),
-        });
-        record.runs.push(FoundRun { key: run.id, ..found_run(&ended)? });
+        let (driven, verdict) = measure(&args, addresses).await?;
+        return Ok(report(&args, &driven, &verdict, &[]));
     }
-    Ok(record)
+    let setting = Setting { slots: args.slots, nats: args.nats.clone(), ..Setting::same_profile() };
+    let mut stage = Stage::start(args.mode, &setting).await?;
+    let measured = measure(&args, stage.addresses()).await;
+    let (driven, verdict) = measured.inspect_err(|_| stage.mark_failed())?;
+    let code = report(&args, &driven, &verdict, &stage.troubles());
+    if code != ExitCode::SUCCESS {
+        stage.mark_failed();
+    }
+    Ok(code)
 }
 
-/// A session's whole event stream.
-async fn read_back(
-    client: &Client,
-    subscriber: &Subscriber,
-    session: &str,
-) -> anyhow::Result<(Arc<str>, Vec<Seen>)> {
-    let request = v1::GetSessionRequest { session: session.to_owned() };
-    let last = client.get_session(request).await?.session.map_or(0, |session| session.last_cursor);
-    Ok((session.into(), replay(subscriber, session, last).await?))
+/// Drives the load. What is left of it here is what the report tells.
+async fn measure(args: &BenchArgs, addresses: Addresses) -> anyhow::Result<(Figures, Verdict)> {
+    let closed = ClosedLoop::new(addresses, args.sessions).await?;
+    let driven = closed.drive(args.clients, Duration::from_secs(args.seconds)).await?;
+    let figures = Figures::of(&driven);
+    Ok((figures, closed.check(driven).await?))
+}
+
+struct Figures {
+    runs: u64,
+    elapsed: Duration,
+    runs_per_second: f64,
+    p50_ms: f64,
+    p99_ms: f64,
+}
+
+impl Figures {
+    fn of(driven: &Driven) -> Self {
+        Self {
+            runs: driven.latencies.len(),
+            elapsed: driven.elapsed,
+            runs_per_second: driven.runs_per_second(),
+            p50_ms: driven.millis(0.5),
+            p99_ms: driven.millis(0.99),
+        }
+    }
 }
 
 #[expect(clippy::print_stdout, reason = "the report is what this program is for")]
-fn report(args: &BenchArgs, latencies: &Histogram<u64>, elapsed: Duration, verdict: &Verdict) -> ExitCode {
-    let runs = latencies.len();
-    let rate = runs as f64 / elapsed.as_secs_f64();
-    let millis = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1000.0;
+fn report(args: &BenchArgs, figures: &Figures, verdict: &Verdict, troubles: &[String]) -> ExitCode {
+    let Figures { runs, elapsed, runs_per_second, p50_ms, p99_ms } = figures;
+    let violations = verdict.total();
     if args.json {
         let line = serde_json::json!({
             "scenario": "noop",
             "runs": runs,
-            "runs_per_s": rate,
-            "p50_ms": millis(0.5),
-            "p99_ms": millis(0.99),
-            "violations": verdict.total(),
+            "runs_per_s": runs_per_second,
+            "p50_ms": p50_ms,
+            "p99_ms": p99_ms,
+            "violations": violations,
+            "troubles": troubles,
         });
         println!("{line}");
     } else {
         println!("{runs} runs in {elapsed:.1?} by {} clients over {} sessions", args.clients, args.sessions);
-        println!("{rate:.0} runs/s, submit to end: p50 {:.1} ms, p99 {:.1} ms", millis(0.5), millis(0.99));
-        println!("violations: {}", verdict.total());
-        verdict.sentences().iter().for_each(|sentence| println!("  {sentence}"));
+        println!("{runs_per_second:.0} runs/s, submit to end: p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms");
+        println!("violations: {violations}");
+        verdict.sentences().iter().chain(troubles).for_each(|sentence| println!("  {sentence}"));
     }
-    if verdict.total() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if violations == 0 && troubles.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -11,7 +11,6 @@ mod reconnect;
 mod replicas;
 mod report;
 mod sse;
-mod stage;
 mod wire;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -20,7 +19,8 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use self::{report::Part, stage::Stage};
+use self::report::Part;
+use crate::stage::{Mode, Setting, Stage};
 
 #[derive(Debug, Args)]
 pub(crate) struct FanoutArgs {
@@ -99,11 +99,11 @@ pub(crate) async fn run(args: FanoutArgs) -> anyhow::Result<ExitCode> {
         parts.extend(on(args.stage().await?, async |stage| reconnect::run(&args, stage).await).await?);
     }
     if wants(PartName::Replicas) {
-        let stage = Stage::split(&args, replicas::REPLICAS).await?;
+        let setting = Setting { streams: replicas::REPLICAS, ..args.setting() };
+        let stage = Stage::start(Mode::Split, &setting).await?;
         parts.extend(on(stage, async |stage| replicas::run(&args, stage).await).await?);
     }
-    let servers = if args.split { "split" } else { "embedded" };
-    Ok(report::report(args.seed, servers, args.json, &parts))
+    Ok(report::report(args.seed, args.mode().name(), args.json, &parts))
 }
 
 /// Lets something happen on a stage, whose logs are kept if it comes to a bad end.
@@ -121,7 +121,15 @@ async fn on(
 impl FanoutArgs {
     /// A server of its own for each part: what one part leaves in memory must not be counted by the next.
     async fn stage(&self) -> anyhow::Result<Stage> {
-        if self.split { Stage::split(self, 1).await } else { Stage::embedded(self).await }
+        Stage::start(self.mode(), &self.setting()).await
+    }
+
+    fn mode(&self) -> Mode {
+        if self.split { Mode::Split } else { Mode::Embedded }
+    }
+
+    fn setting(&self) -> Setting {
+        Setting { nats: self.nats.clone(), ..Setting::new(self.release) }
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `loadtest bench` runs a closed loop: each client submits a run, waits for its end and goes on. It reports rates and
 //! latencies. `loadtest crash` kills an embedded server again and again under a mixed load, `loadtest chaos` does all kinds of
-//! bad things to a whole cluster. `loadtest fanout` follows events with thousands of readers over HTTP.
+//! bad things to a whole cluster. `loadtest fanout` follows events with thousands of readers over HTTP, `loadtest tracing` measures
+//! what traces cost.
 //!
 //! All of them fail when a promise is broken, as seen from outside: by clients, by readers of events, and by the tools,
 //! which keep a journal of their own. Speed without the promises counts for nothing.
@@ -10,6 +11,7 @@
 mod bench;
 mod chaos;
 mod check;
+mod closed_loop;
 mod crash;
 mod fanout;
 mod history;
@@ -19,8 +21,9 @@ mod recovery;
 mod report;
 mod sandbox;
 mod server;
-mod target;
+mod stage;
 mod timeline;
+mod tracing;
 mod workload;
 
 use std::process::ExitCode;
@@ -38,7 +41,7 @@ struct Cli {
 enum Command {
     /// Closed-loop load: submit, wait for the end, repeat.
     #[command(
-        after_help = "Examples:\n  cargo run --release -p loadtest -- bench --clients 256 --sessions 1000 --seconds 10\n  \
+        after_help = "Examples:\n  cargo run --release -p loadtest -- bench --clients 256 --sessions 1000 --seconds 10 --mode split\n  \
                             cargo run --release -p loadtest -- bench --endpoint http://127.0.0.1:7777 --json"
     )]
     Bench(bench::BenchArgs),
@@ -92,6 +95,17 @@ Examples:
   cargo run --release -p loadtest -- fanout --release --parts latency,stall --split --seconds 60
   cargo run -p loadtest -- fanout --parts reconnect,replicas --reconnects 100 --kills 2 --json")]
     Fanout(fanout::FanoutArgs),
+    /// Measure what it costs to trace every run, beside servers that trace none.
+    #[command(after_help = "\
+Starts three installations: one that traces nothing, one that sends every span to a collector
+of this program's own (which takes it all and looks at nothing), and one whose collector is not
+there. Drives the same closed loop over them in turns, compares each turn with those right
+before and after it, and checks the promises of all. A missed goal is told and is no failure.
+
+Examples:
+  cargo run --release -p loadtest -- tracing
+  cargo run --release -p loadtest -- tracing --mode embedded --rounds 20 --json")]
+    Tracing(tracing::TracingArgs),
 }
 
 #[tokio::main]
@@ -105,6 +119,7 @@ async fn main() -> ExitCode {
             Command::Chaos(args) => chaos::run(args).await,
             Command::Sandbox(args) => sandbox::run(args).await,
             Command::Fanout(args) => fanout::run(args).await,
+            Command::Tracing(args) => tracing::run(args).await,
         }
     };
     let done = tokio::select! {

@@ -23,7 +23,7 @@ pub(crate) struct Server {
     program: PathBuf,
     directory: PathBuf,
     /// More settings, as `REMUDA_<SECTION>__<KEY>` and a value.
-    settings: Vec<(&'static str, String)>,
+    settings: Vec<(String, String)>,
     port: u16,
     life: u32,
     child: Option<Child>,
@@ -33,7 +33,7 @@ impl Server {
     pub(crate) fn new(
         program: PathBuf,
         directory: &Path,
-        settings: Vec<(&'static str, String)>,
+        settings: Vec<(String, String)>,
     ) -> anyhow::Result<Self> {
         let port = stable_port().context("no free port")?;
         Ok(Self { program, directory: directory.to_owned(), settings, port, life: 0, child: None })

@@ -1,23 +1,71 @@
-//! The servers under test.
+//! The servers under test: processes of their own, embedded or as a cluster.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use remuda_cluster::{Cluster, ClusterOptions, Member, find_or_build_remuda};
 use remuda_testkit::find_program;
 use tempfile::TempDir;
 
-use super::{FanoutArgs, connection::Places};
 use crate::{chaos, server::Server, workload::Addresses};
 
-/// Sessions that are worked on at once: the load shall wait for nothing but the store.
-const SLOTS: u32 = 64;
+/// How the servers are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// One process on SQLite.
+    Embedded,
+    /// A control plane, a worker and a stream service on PostgreSQL and NATS.
+    Split,
+}
 
-pub(super) enum Stage {
+impl Mode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Split => "split",
+        }
+    }
+}
+
+/// What stands on a stage.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    /// The release profile. REMUDA_BIN names another binary.
+    pub(crate) release: bool,
+    /// The nats-server binary. The installed one if missing.
+    pub(crate) nats: Option<PathBuf>,
+    /// Sessions that are worked on at once.
+    pub(crate) slots: u32,
+    /// Stream services of a cluster.
+    pub(crate) streams: usize,
+    /// More settings, as `REMUDA_<SECTION>__<KEY>` and a value.
+    pub(crate) variables: Vec<(String, String)>,
+}
+
+impl Setting {
+    /// One of everything, with so many slots that the load waits for nothing but the store.
+    pub(crate) fn new(release: bool) -> Self {
+        Self { release, nats: None, slots: 64, streams: 1, variables: Vec::new() }
+    }
+
+    /// The profile that this program was built in: what is measured should be as quick as what measures.
+    pub(crate) fn same_profile() -> Self {
+        Self::new(!cfg!(debug_assertions))
+    }
+
+    pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.variables.push((name.to_owned(), value.into()));
+        self
+    }
+
+    async fn program(&self) -> anyhow::Result<PathBuf> {
+        let release = self.release;
+        tokio::task::spawn_blocking(move || find_or_build_remuda(release)).await?
+    }
+}
+
+pub(crate) enum Stage {
     Embedded {
         server: Server,
         /// Removed with everything in it when the server is gone.
@@ -27,37 +75,51 @@ pub(super) enum Stage {
 }
 
 impl Stage {
+    pub(crate) async fn start(mode: Mode, setting: &Setting) -> anyhow::Result<Self> {
+        match mode {
+            Mode::Embedded => Self::embedded(setting).await,
+            Mode::Split => Self::split(setting).await,
+        }
+    }
+
     /// `remuda dev` as one process.
-    pub(super) async fn embedded(args: &FanoutArgs) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("remuda-fanout-").tempdir()?;
-        let program = program(args).await?;
-        let mut server = start(program, directory.path())?;
+    async fn embedded(setting: &Setting) -> anyhow::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("remuda-loadtest-").tempdir()?;
+        let mut variables = vec![("REMUDA_WORKER__SLOTS".to_owned(), setting.slots.to_string())];
+        variables.extend(setting.variables.iter().cloned());
+        let mut server = Server::new(setting.program().await?, directory.path(), variables)?;
+        server.start()?;
         server.wait_until_ready().await?;
         Ok(Self::Embedded { server, _directory: directory })
     }
 
-    /// A control plane, a worker and so many stream services, on PostgreSQL and NATS.
-    pub(super) async fn split(args: &FanoutArgs, streams: usize) -> anyhow::Result<Self> {
-        let nats = args.nats.clone().or_else(|| find_program("nats-server"));
+    /// On PostgreSQL and NATS, with the product's own times and without proxies in between: nothing is broken here.
+    async fn split(setting: &Setting) -> anyhow::Result<Self> {
+        let nats = setting.nats.clone().or_else(|| find_program("nats-server"));
         let nats = nats.context("no nats-server found; install it, or name one with --nats")?;
         let options = ClusterOptions {
             control_planes: 1,
             workers: 1,
-            streams,
-            slots: SLOTS,
-            ..ClusterOptions::new(program(args).await?, nats)
+            streams: setting.streams,
+            slots: setting.slots,
+            proxied: false,
+            lease: Duration::from_secs(15),
+            heartbeat: Duration::from_secs(3),
+            reconciler_interval: Duration::from_secs(5),
+            settings: setting.variables.clone(),
+            ..ClusterOptions::new(setting.program().await?, nats)
         };
         Ok(Self::Split(Box::new(Cluster::start(options).await?)))
     }
 
-    pub(super) fn cluster(&self) -> Option<&Cluster> {
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
         match self {
             Self::Embedded { .. } => None,
             Self::Split(cluster) => Some(cluster),
         }
     }
 
-    pub(super) fn addresses(&self) -> Addresses {
+    pub(crate) fn addresses(&self) -> Addresses {
         match self {
             Self::Embedded { server, .. } => server.addresses(),
             Self::Split(cluster) => Addresses {
@@ -69,20 +131,15 @@ impl Stage {
     }
 
     /// Those who serve streams.
-    pub(super) fn servers(&self) -> Vec<SocketAddr> {
+    pub(crate) fn servers(&self) -> Vec<SocketAddr> {
         match self {
             Self::Embedded { server, .. } => vec![server.address()],
             Self::Split(cluster) => cluster.streams().iter().filter_map(Member::address).collect(),
         }
     }
 
-    /// Where readers find their streams.
-    pub(super) fn places(&self) -> Arc<Places> {
-        Arc::new(Places::new(self.servers(), self.addresses().api_key))
-    }
-
     /// The process that serves streams; the first if there are several.
-    pub(super) fn pid(&self) -> Option<u32> {
+    pub(crate) fn stream_pid(&self) -> Option<u32> {
         match self {
             Self::Embedded { server, .. } => server.pid(),
             Self::Split(cluster) => cluster.streams().first()?.pid(),
@@ -90,7 +147,7 @@ impl Stage {
     }
 
     /// Deaths that nobody ordered, and panics.
-    pub(super) fn troubles(&mut self) -> Vec<String> {
+    pub(crate) fn troubles(&mut self) -> Vec<String> {
         match self {
             Self::Embedded { server, .. } => {
                 server.troubles().unwrap_or_else(|error| vec![format!("{error:#}")])
@@ -100,21 +157,9 @@ impl Stage {
     }
 
     /// Logs are kept, where there are several.
-    pub(super) fn mark_failed(&self) {
+    pub(crate) fn mark_failed(&self) {
         if let Some(cluster) = self.cluster() {
             cluster.mark_failed();
         }
     }
-}
-
-async fn program(args: &FanoutArgs) -> anyhow::Result<PathBuf> {
-    let release = args.release;
-    tokio::task::spawn_blocking(move || find_or_build_remuda(release)).await?
-}
-
-fn start(program: PathBuf, directory: &Path) -> anyhow::Result<Server> {
-    let settings = vec![("REMUDA_WORKER__SLOTS", SLOTS.to_string())];
-    let mut server = Server::new(program, directory, settings)?;
-    server.start()?;
-    Ok(server)
 }

@@ -124,7 +124,10 @@ impl Cluster {
         let postgres = TcpProxy::start(self.postgres.address()).await.context("cannot start a proxy")?;
         let nats = TcpProxy::start(self.nats.address()).await.context("cannot start a proxy")?;
         let mut variables = self.options.variables();
-        variables.extend(services(postgres.address(), nats.address()));
+        variables.extend(match self.options.proxied {
+            true => services(postgres.address(), nats.address()),
+            false => services(self.postgres.address(), self.nats.address()),
+        });
         let workspaces = self.home.directory("workspaces")?;
         variables.push(("REMUDA_WORKSPACES__ROOT".to_owned(), workspaces.display().to_string()));
         variables.extend(more);

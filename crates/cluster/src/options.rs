@@ -25,6 +25,9 @@ pub struct ClusterOptions {
     pub start_patience: Duration,
     /// How long `postgres-pause` stops the database.
     pub postgres_pause: Duration,
+    /// Each process reaches PostgreSQL and NATS through proxies of its own. Without them no link can be cut, and nothing stands in
+    /// the way of what is measured.
+    pub proxied: bool,
     /// More settings for every process, as `REMUDA_<SECTION>__<KEY>` and a value.
     pub settings: Vec<(String, String)>,
     /// Keeps the logs also when nothing failed.
@@ -49,6 +52,7 @@ impl ClusterOptions {
             drain_deadline: Duration::from_secs(5),
             start_patience: Duration::from_secs(90),
             postgres_pause: Duration::from_secs(10),
+            proxied: true,
             settings: Vec::new(),
             keep_logs: false,
         }

@@ -14,10 +14,10 @@ use tokio_util::task::TaskTracker;
 use super::{
     connection::Places,
     follower::{Followed, Follower, Opened},
-    stage::Stage,
 };
 use crate::{
     history::History,
+    stage::Stage,
     workload::{Addresses, Fleet, Goal, Subscriber, create_sessions, quiet, replay},
 };
 
@@ -63,8 +63,8 @@ impl Audience {
         Ok(Self {
             fleet,
             sessions,
+            places: Arc::new(Places::new(stage.servers(), addresses.api_key.clone())),
             addresses,
-            places: stage.places(),
             goals,
             opened: Opened::new(),
             readers: Vec::new(),

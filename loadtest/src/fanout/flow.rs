@@ -17,9 +17,11 @@ use super::{
     kernel::most_unsent_bytes,
     load::{Counts, Load, Plan},
     report::{Goal, Part, rounded},
+};
+use crate::{
+    history::{Micros, Seen, now},
     stage::Stage,
 };
-use crate::history::{Micros, Seen, now};
 
 const P99_GOAL_MS: f64 = 25.0;
 const RATIO_GOAL: f64 = 1.10;

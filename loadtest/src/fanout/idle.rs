@@ -13,9 +13,8 @@ use super::{
     kernel::resident_kib,
     load::submit,
     report::{Goal, Part, rounded},
-    stage::Stage,
 };
-use crate::workload::CallError;
+use crate::{stage::Stage, workload::CallError};
 
 const GOAL_KIB: f64 = 20.0;
 /// Before each look at the memory, so that what the server does by itself after a call is done.
@@ -28,7 +27,7 @@ pub(super) async fn run(args: &FanoutArgs, stage: &mut Stage) -> anyhow::Result<
     wake(&audience, "first").await?;
     audience.settle().await?;
     sleep(CALM).await;
-    let pid = stage.pid().context("there is no server")?;
+    let pid = stage.stream_pid().context("there is no server")?;
     let before = resident_kib(pid)?;
     let began = Instant::now();
     audience.seat_many(args.idle_readers);

@@ -13,8 +13,8 @@ use super::{
     follower::Follower,
     load::{Load, Plan},
     report::Part,
-    stage::Stage,
 };
+use crate::stage::Stage;
 
 /// Events per second in the session that is read.
 const EVENTS: f64 = 150.0;

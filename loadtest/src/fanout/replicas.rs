@@ -13,8 +13,8 @@ use super::{
     audience::Audience,
     load::{Load, Plan},
     report::Part,
-    stage::Stage,
 };
+use crate::stage::Stage;
 
 pub(super) const REPLICAS: usize = 2;
 /// Events per second in all sessions.
