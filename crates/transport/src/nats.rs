@@ -166,6 +166,11 @@ impl Transport for Nats {
         Ok(Box::new(Live::<Event>::open(&self.shared, subject).await?))
     }
 
+    async fn listen_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
+        let subject = self.shared.names.events(tenant, session);
+        Ok(Box::new(Live::<Event>::open_soon(&self.shared, subject).await?))
+    }
+
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
         live::publish(&self.shared, self.shared.names.deltas(tenant, session), deltas, None).await;
     }

@@ -71,6 +71,11 @@ pub trait Transport: Send + Sync + 'static {
     /// Listens to the events of one session from now on.
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>>;
 
+    /// The same without waiting until the broker has taken note: what is published meanwhile may be missed.
+    async fn listen_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
+        self.subscribe_events(tenant, session).await
+    }
+
     /// Sends pieces of messages to whoever listens now. Never waits: pieces nobody could be told of are dropped, the message
     /// follows whole.
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]);

@@ -83,6 +83,8 @@ pub struct App {
     test_room: Arc<Semaphore>,
     tasks: TaskTracker,
     logs: ProcessLogs,
+    /// Who waits for the end of which run.
+    ends: Arc<wait::Ends>,
     /// The last look at the fleet.
     fleet_cache: Arc<overview::FleetCache>,
     /// Kibibytes of input that may be on their way to the store at once: what bounds memory under a flood of submits.
@@ -103,6 +105,7 @@ impl App {
         let waker =
             Waker::start(&tasks, Arc::clone(&options.store), Arc::clone(&options.transport), alarm.clone());
         Self {
+            ends: Arc::new(wait::Ends::new(Arc::clone(&options.transport), tasks.clone())),
             store: options.store,
             transport: options.transport,
             tools: Arc::new(options.tools),

@@ -81,8 +81,6 @@ pub(crate) fn routes(calls: &Calls, gate: &Gate) -> OpenApiRouter {
         .routes(routes!(sessions::children))
         .routes(routes!(sessions::queue))
         .routes(routes!(sessions::set_budget))
-        .routes(routes!(sessions::messages, runs::send_message))
-        .routes(routes!(runs::of_session, runs::submit))
         .routes(routes!(runs::list))
         .routes(routes!(runs::get))
         .routes(routes!(runs::steps))
@@ -109,7 +107,11 @@ pub(crate) fn routes(calls: &Calls, gate: &Gate) -> OpenApiRouter {
         .routes(routes!(fleet::sandboxes))
         .routes(routes!(fleet::log_filter, fleet::set_log_filter))
         .routes(routes!(fleet::overview));
-    let waiting = OpenApiRouter::new().routes(routes!(runs::wait));
+    // Those who submit a run may wait for its end.
+    let waiting = OpenApiRouter::new()
+        .routes(routes!(sessions::messages, runs::send_message))
+        .routes(routes!(runs::of_session, runs::submit))
+        .routes(routes!(runs::wait));
     within(quick, gate.deadline()).merge(within(waiting, MAX_WAIT + WAIT_MARGIN)).with_state(http)
 }
 

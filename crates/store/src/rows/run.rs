@@ -20,7 +20,7 @@ use crate::{
 #[derive(Clone, Debug, FromRow)]
 pub(crate) struct RunRow {
     pub(crate) id: Uuid,
-    tenant_id: Uuid,
+    pub(crate) tenant_id: Uuid,
     pub(crate) session_id: Uuid,
     seq: i64,
     state: i16,

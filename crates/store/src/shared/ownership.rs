@@ -1,14 +1,17 @@
 //! What workers do to sessions they own.
 
+use std::collections::HashSet;
+
 use async_trait::async_trait;
 use remuda_domain::{
     Code, Error, Event, EventBody, Fence, RunId, SessionId, TenantId, WorkerId, error::Result,
     event::NewEvent,
 };
-use sqlx::{AssertSqlSafe, query, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_as};
+use uuid::Uuid;
 
 use super::{
-    dialect::{self, NOW},
+    dialect::{self, AMONG_1, NOW, id_list},
     lock::lock,
     recover::{self, Parting},
     store::{ClaimRequest, Context, SqlStore},
@@ -37,18 +40,34 @@ impl Ownership for SqlStore {
     }
 
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool> {
-        let sql = format!(
-            "SELECT EXISTS (SELECT 1 FROM sessions s WHERE s.id = $1 AND s.tenant_id = $2 AND s.pending > 0 \
-             AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) \
-             AND 0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1))"
-        );
-        query_scalar(AssertSqlSafe(sql))
-            .bind(session.as_uuid())
-            .bind(tenant.as_uuid())
-            .fetch_one(&self.context.reader)
-            .await
-            .map_err(db)
+        self.session_looks.call(SessionLook { tenant, session }).await
     }
+}
+
+/// Which session somebody wants to know to be runnable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionLook {
+    tenant: TenantId,
+    session: SessionId,
+}
+
+/// Looks at sessions for many callers at once.
+pub(crate) async fn look_at_sessions(context: &Context, batch: &[SessionLook]) -> Result<Vec<Result<bool>>> {
+    let ids: HashSet<Uuid> = batch.iter().map(|look| look.session.as_uuid()).collect();
+    let ids: Vec<Uuid> = ids.into_iter().collect();
+    let sql = format!(
+        "SELECT s.id, s.tenant_id FROM sessions s WHERE s.id {AMONG_1} AND s.pending > 0 \
+         AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) \
+         AND 0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1)"
+    );
+    let runnable: Vec<(Uuid, Uuid)> = query_as(AssertSqlSafe(sql))
+        .bind(id_list(&ids)?)
+        .fetch_all(&context.reader)
+        .await
+        .map_err(db)?;
+    let runnable: HashSet<(Uuid, Uuid)> = runnable.into_iter().collect();
+    let is_among = |look: &SessionLook| runnable.contains(&(look.session.as_uuid(), look.tenant.as_uuid()));
+    Ok(batch.iter().map(|look| Ok(is_among(look))).collect())
 }
 
 fn gone() -> Error {

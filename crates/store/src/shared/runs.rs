@@ -46,41 +46,90 @@ pub(super) async fn check_exists(connection: &mut Connection, tenant: TenantId, 
     found.map(|_| ()).ok_or_else(run_not_found)
 }
 
-async fn load_row(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<RunRow> {
-    query_as(concat!(
-        "SELECT ",
-        run_columns!(),
-        " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id = $1 AND r.tenant_id = $2"
-    ))
-    .bind(run.as_uuid())
-    .bind(tenant.as_uuid())
-    .fetch_optional(connection)
-    .await
-    .map_err(db)?
-    .ok_or_else(run_not_found)
+async fn load_rows(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<RunRow>> {
+    let sql = format!(
+        concat!(
+            "SELECT ",
+            run_columns!(),
+            " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id {among}"
+        ),
+        among = AMONG_1
+    );
+    query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)
 }
 
-/// The steps of a run in order: those committed with its end replace their earlier versions.
-pub(super) async fn merged_steps(connection: &mut Connection, row: &RunRow) -> Result<Vec<Step>> {
-    let mut steps: HashMap<StepId, Step> = HashMap::new();
-    for stored in dialect::load_steps(connection, &[row.id]).await? {
+async fn load_row(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<RunRow> {
+    let found = load_rows(connection, &[run.as_uuid()]).await?.pop();
+    found.filter(|row| row.tenant_id == tenant.as_uuid()).ok_or_else(run_not_found)
+}
+
+/// The steps of one run, in order.
+pub(super) async fn steps_of(connection: &mut Connection, row: &RunRow) -> Result<Vec<Step>> {
+    let mut found = merged_steps(connection, std::slice::from_ref(row)).await?;
+    Ok(found.remove(&row.id).unwrap_or_default())
+}
+
+/// The steps of runs, each in order: those committed with its end replace their earlier versions.
+async fn merged_steps(
+    connection: &mut Connection,
+    rows: &[RunRow],
+) -> Result<HashMap<Uuid, Vec<Step>>> {
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    let mut of_runs: HashMap<Uuid, HashMap<StepId, Step>> = HashMap::new();
+    for stored in dialect::load_steps(connection, &ids).await? {
         let step: Step = parse("step", &stored.step)?;
-        steps.insert(step.id, step);
+        of_runs.entry(stored.run_id).or_default().insert(step.id, step);
     }
-    steps.extend(row.last_steps()?.into_iter().map(|step| (step.id, step)));
-    let mut steps: Vec<Step> = steps.into_values().collect();
-    steps.sort_by_key(|step| step.index);
-    Ok(steps)
+    for row in rows {
+        let last = row.last_steps()?;
+        of_runs.entry(row.id).or_default().extend(last.into_iter().map(|step| (step.id, step)));
+    }
+    let in_order = |(run, steps): (Uuid, HashMap<StepId, Step>)| {
+        let mut steps: Vec<Step> = steps.into_values().collect();
+        steps.sort_by_key(|step| step.index);
+        (run, steps)
+    };
+    Ok(of_runs.into_iter().map(in_order).collect())
 }
 
 /// A run with its outcomes.
 pub(super) async fn load(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Run> {
-    let row = load_row(connection, tenant, run).await?;
-    let steps = merged_steps(connection, &row).await?;
-    let answer = step::answer(&steps);
-    let outcomes = steps.into_iter().filter_map(Step::into_call_outcome).collect();
-    let run = with_budgets(connection, vec![row]).await?.pop().ok_or_else(run_not_found)?;
-    Ok(Run { outcomes, answer, ..run })
+    let found = load_all(connection, &[run.as_uuid()]).await?.remove(&run.as_uuid());
+    found.filter(|run| run.tenant == tenant).ok_or_else(run_not_found)
+}
+
+/// Runs with their outcomes, as far as there are such runs. Whose they are is for the caller to look at.
+async fn load_all(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<Uuid, Run>> {
+    let rows = load_rows(connection, runs).await?;
+    let mut steps = merged_steps(connection, &rows).await?;
+    let complete = |run: Run| {
+        let steps = steps.remove(&run.id.as_uuid()).unwrap_or_default();
+        let answer = step::answer(&steps);
+        let outcomes = steps.into_iter().filter_map(Step::into_call_outcome).collect();
+        (run.id.as_uuid(), Run { outcomes, answer, ..run })
+    };
+    Ok(with_budgets(connection, rows).await?.into_iter().map(complete).collect())
+}
+
+/// Which run somebody wants to see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunLook {
+    tenant: TenantId,
+    run: RunId,
+}
+
+/// Reads runs for many callers at once.
+pub(crate) async fn look_at_runs(context: &Context, batch: &[RunLook]) -> Result<Vec<Result<Run>>> {
+    let mut ids: Vec<Uuid> = batch.iter().map(|look| look.run.as_uuid()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut connection = context.reader.acquire().await.map_err(db)?;
+    let found = load_all(&mut connection, &ids).await?;
+    let answer = |look: &RunLook| {
+        let run = found.get(&look.run.as_uuid()).filter(|run| run.tenant == look.tenant);
+        run.cloned().ok_or_else(run_not_found)
+    };
+    Ok(batch.iter().map(answer).collect())
 }
 
 /// Runs with the budgets that were made for them. Costs nothing where there are none.
@@ -148,7 +197,7 @@ fn state_condition(state: RunState) -> String {
 async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Situation> {
     let mut connection = dialect::snapshot(&context.reader).await?;
     let row = load_row(&mut connection, tenant, run).await?;
-    let steps = merged_steps(&mut connection, &row).await?;
+    let steps = steps_of(&mut connection, &row).await?;
     let (answer, outcomes) =
         (step::answer(&steps), steps.iter().filter_map(Step::call_outcome).cloned().collect());
     let run = with_budgets(&mut connection, vec![row]).await?.pop().ok_or_else(run_not_found)?;
@@ -235,8 +284,7 @@ impl Runs for SqlStore {
     }
 
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<Run> {
-        let mut connection = self.context.reader.acquire().await.map_err(db)?;
-        load(&mut connection, tenant, run).await
+        self.run_looks.call(RunLook { tenant, run }).await
     }
 
     async fn list_runs(&self, tenant: TenantId, filter: &RunFilter, page: &PageRequest) -> Result<Page<Run>> {
@@ -291,7 +339,7 @@ impl Runs for SqlStore {
     async fn list_steps(&self, tenant: TenantId, run: RunId) -> Result<Vec<Step>> {
         let mut connection = self.context.reader.acquire().await.map_err(db)?;
         let row = load_row(&mut connection, tenant, run).await?;
-        merged_steps(&mut connection, &row).await
+        steps_of(&mut connection, &row).await
     }
 
     async fn request_cancel(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<Cancelled> {

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use remuda_domain::{Error, Event, SessionId, TenantId, WorkerId, error::Result, event::NewEvent};
+use remuda_domain::{Error, Event, Run, SessionId, TenantId, WorkerId, error::Result, event::NewEvent};
 use remuda_telemetry::metrics::{
     self, KeyValue,
     registry::{STORE_CONNECTIONS, label},
@@ -13,6 +13,8 @@ use tracing::Instrument as _;
 use super::{
     claim, commit,
     dialect::{self, DbPool},
+    ownership::{self, SessionLook},
+    runs::{self, RunLook},
     submit,
 };
 use crate::{
@@ -53,6 +55,8 @@ pub(crate) struct SqlStore {
     pub(crate) submits: Coalescer<NewRun, Submitted>,
     pub(crate) claims: Coalescer<ClaimRequest, Claim>,
     pub(crate) commits: Coalescer<Commit, Committed>,
+    pub(crate) run_looks: Coalescer<RunLook, Run>,
+    pub(crate) session_looks: Coalescer<SessionLook, bool>,
     tracker: TaskTracker,
 }
 
@@ -61,28 +65,25 @@ impl SqlStore {
         let tracker = TaskTracker::new();
         observe_connections(&context);
         let max = dialect::MAX_BATCH;
-        let submits = {
-            let context = context.clone();
-            Coalescer::start(&tracker, max, Batches::new("submit"), move |batch: Arc<Vec<NewRun>>| {
+        /// Calls of one kind, many at a time.
+        macro_rules! coalesced {
+            ($name:literal, $flush:path) => {{
                 let context = context.clone();
-                async move { submit::submit_batch(&context, &batch).await }
-            })
-        };
-        let claims = {
-            let context = context.clone();
-            Coalescer::start(&tracker, max, Batches::new("claim"), move |batch: Arc<Vec<ClaimRequest>>| {
-                let context = context.clone();
-                async move { claim::claim_batch(&context, &batch).await }
-            })
-        };
-        let commits = {
-            let context = context.clone();
-            Coalescer::start(&tracker, max, Batches::new("commit"), move |batch: Arc<Vec<Commit>>| {
-                let context = context.clone();
-                async move { commit::commit_batch(&context, &batch).await }
-            })
-        };
-        Self { context, submits, claims, commits, tracker }
+                Coalescer::start(&tracker, max, Batches::new($name), move |batch: Arc<Vec<_>>| {
+                    let context = context.clone();
+                    async move { $flush(&context, &batch).await }
+                })
+            }};
+        }
+        Self {
+            submits: coalesced!("submit", submit::submit_batch),
+            claims: coalesced!("claim", claim::claim_batch),
+            commits: coalesced!("commit", commit::commit_batch),
+            run_looks: coalesced!("look_at_run", runs::look_at_runs),
+            session_looks: coalesced!("look_at_session", ownership::look_at_sessions),
+            context,
+            tracker,
+        }
     }
 
     /// Runs a change to its end even if the caller goes away: a gRPC handler is dropped when its client hangs up, and a

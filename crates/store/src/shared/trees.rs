@@ -48,7 +48,7 @@ async fn look(connection: &mut Connection, tenant: TenantId, ids: &[Uuid]) -> Re
         }
         let mut answer = None;
         if run.state.is_terminal() {
-            answer = last_word(&runs::merged_steps(connection, &row).await?);
+            answer = last_word(&runs::steps_of(connection, &row).await?);
         }
         let (state, failure) = (run.state, run.failure);
         reports.push(ChildReport { run: run.id, session: run.session, state, answer, failure });

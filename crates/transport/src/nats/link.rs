@@ -112,10 +112,15 @@ impl Link {
 
     /// Subscribes, and returns when the server has done so: what is published from then on arrives.
     pub(super) async fn subscribe(&self, subject: String, nobody: &str) -> Result<Subscriber> {
-        self.check_connected()?;
-        let subscriber = self.bounded("subscribe", self.client.subscribe(subject)).await?;
+        let subscriber = self.listen(subject).await?;
         self.round_trip(nobody).await?;
         Ok(subscriber)
+    }
+
+    /// Subscribes without waiting for the server.
+    pub(super) async fn listen(&self, subject: String) -> Result<Subscriber> {
+        self.check_connected()?;
+        self.bounded("subscribe", self.client.subscribe(subject)).await
     }
 
     /// Returns when the server has seen everything sent before on this connection. A request to nobody is answered at once.

@@ -113,10 +113,21 @@ impl<T: DeserializeOwned> Live<T> {
         // Before the subscription: a loss in between must end it.
         let losses = shared.events.losses();
         let subscriber = shared.events.subscribe(subject.clone(), &shared.names.nobody()).await?;
+        Ok(Self::of(shared, subject, subscriber, losses))
+    }
+
+    /// The same without waiting until the server has taken note.
+    pub(super) async fn open_soon(shared: &Shared, subject: String) -> Result<Self> {
+        let losses = shared.events.losses();
+        let subscriber = shared.events.listen(subject.clone()).await?;
+        Ok(Self::of(shared, subject, subscriber, losses))
+    }
+
+    fn of(shared: &Shared, subject: String, subscriber: Subscriber, losses: watch::Receiver<u64>) -> Self {
         let (sender, buffer) = mpsc::channel(BUFFERED_BATCHES);
         let buffered = Arc::new(AtomicUsize::new(0));
         shared.tasks.spawn(pump(subscriber, losses, sender, Arc::clone(&buffered)));
-        Ok(Self { subject, buffer, buffered, origin: None, items: PhantomData })
+        Self { subject, buffer, buffered, origin: None, items: PhantomData }
     }
 
     async fn next_batch(&mut self) -> Option<Vec<T>> {

@@ -20,6 +20,7 @@ use remuda_store::{Idempotency, NewRun, RunFilter, SessionChange};
 use remuda_telemetry::spans::emit;
 use remuda_trace::{RunTrace, live};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 
 use super::{App, sessions::Making};
 
@@ -41,6 +42,8 @@ pub struct Submission {
     pub cause: Option<TraceContext>,
     /// How much the run and those below it may spend.
     pub budget: Option<Limit>,
+    /// How long to wait for its end before it is told of.
+    pub wait: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -123,12 +126,27 @@ impl App {
         };
         let kib = u32::try_from(submission.input_bytes / 1024 + 1).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.input_room).acquire_many_owned(kib).await;
+        // Before it is submitted, so that its end is not missed.
+        let waiting = submission.wait.map(|wait| (self.expect(caller, session, run.id), Instant::now() + wait));
         let app = self.clone();
-        self.to_the_end(async move {
+        let receipt = self.to_the_end(async move {
             let _room = room.map_err(|_| Error::unavailable("the server shuts down"))?;
             app.commit_submission(run, submission.cause).await
-        })
-        .await
+        });
+        let receipt = receipt.await?;
+        match waiting {
+            // An earlier request made the run, which is another one than was listened for, and may be over.
+            Some((_, deadline)) if receipt.deduplicated => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let run = self.wait_run(caller, receipt.run.id, left).await?;
+                Ok(SubmitReceipt { run, ..receipt })
+            }
+            Some((expecting, deadline)) => {
+                let run = self.wait_for(caller, expecting, deadline).await?;
+                Ok(SubmitReceipt { run, ..receipt })
+            }
+            None => Ok(receipt),
+        }
     }
 
     fn check_arguments(&self, input: &RunInput) -> Result<()> {
@@ -230,6 +248,7 @@ mod tests {
             idempotency_key: None,
             cause: None,
             budget: None,
+            wait: None,
         }
     }
 

@@ -1,15 +1,32 @@
 //! Waiting for a run without polling.
 
+mod ends;
+
 use std::time::Duration;
 
-use remuda_domain::{Run, RunId, error::Result, identity::Principal};
-use remuda_transport::EventSource;
-use tokio::time::{Instant, timeout_at};
+use remuda_domain::{Run, RunId, SessionId, error::Result, identity::Principal};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until, timeout_at},
+};
 
 use super::App;
 
-/// Live events may be lost; looking into the store now and then makes a lost one only late.
+pub(super) use ends::Ends;
+
+/// Live events may be lost; looking into the store now and then makes a lost one only late. At first a little sooner: that somebody
+/// listens may have come to the broker's ears too late.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// The same where nobody listens, as while the broker is away.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+
+/// Somebody who waits for the end of a run.
+pub(super) struct Expecting {
+    session: SessionId,
+    run: RunId,
+    ended: oneshot::Receiver<()>,
+}
 
 impl App {
     /// The run once it is finished, or as it is after `max_wait`.
@@ -20,31 +37,42 @@ impl App {
             return Ok(found);
         }
         // Listen first, then look: an end between the two is seen by one of them.
-        let mut live = self.transport.subscribe_events(caller.tenant, found.session).await?;
+        let expecting = self.expect(caller, found.session, run);
+        let found = self.store.get_run(caller.tenant, run).await?;
+        if found.state.is_terminal() {
+            return Ok(found);
+        }
+        self.wait_for(caller, expecting, deadline).await
+    }
+
+    /// Begins to listen for the end of a run, which need not exist yet.
+    pub(super) fn expect(&self, caller: &Principal, session: SessionId, run: RunId) -> Expecting {
+        Expecting { session, run, ended: self.ends.expect((caller.tenant, session), run) }
+    }
+
+    pub(super) async fn wait_for(
+        &self,
+        caller: &Principal,
+        mut expecting: Expecting,
+        deadline: Instant,
+    ) -> Result<Run> {
+        let (mut pause, mut unheard) = (FIRST_LOOK, FIRST_RETRY);
         loop {
-            let now = self.store.get_run(caller.tenant, run).await?;
-            if now.state.is_terminal() || Instant::now() >= deadline {
-                return Ok(now);
+            let until = (Instant::now() + pause).min(deadline);
+            let heard = timeout_at(until, &mut expecting.ended).await;
+            if let Ok(Err(_)) = heard {
+                // Nobody listens for us, or no longer.
+                sleep_until((Instant::now() + unheard).min(deadline)).await;
+                unheard = (unheard * 2).min(LOOK_AGAIN);
             }
-            let pause = (Instant::now() + LOOK_AGAIN).min(deadline);
-            if let Ok(Heard::SourceEnded) = timeout_at(pause, end_of(live.as_mut(), run)).await {
-                live = self.transport.subscribe_events(caller.tenant, found.session).await?;
+            let run = self.store.get_run(caller.tenant, expecting.run).await?;
+            if run.state.is_terminal() || Instant::now() >= deadline {
+                return Ok(run);
             }
+            if heard.is_ok() {
+                expecting = self.expect(caller, expecting.session, expecting.run);
+            }
+            pause = (pause * 2).min(LOOK_AGAIN);
         }
     }
-}
-
-enum Heard {
-    RunEnded,
-    SourceEnded,
-}
-
-/// Returns when the run's terminal event comes by, or the source ends.
-async fn end_of(live: &mut dyn EventSource, run: RunId) -> Heard {
-    while let Some(events) = live.next().await {
-        if events.iter().any(|event| event.run == Some(run) && event.body.terminal_state().is_some()) {
-            return Heard::RunEnded;
-        }
-    }
-    Heard::SourceEnded
 }

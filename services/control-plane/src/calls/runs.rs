@@ -29,6 +29,11 @@ fn input(input: Option<Input>) -> Result<(RunInput, usize)> {
     }
 }
 
+/// Longer waits are cut, as callers who wait long have to ask again anyway.
+fn waiting_time(field: &'static str, wait: Option<Duration>) -> Result<Duration> {
+    Ok(wait.ok_or_else(|| Error::invalid(field, "expected 0 to 5 minutes"))?.min(MAX_WAIT))
+}
+
 fn submission(body: v1::SubmitRunRequest, cause: Option<TraceContext>) -> Result<Submission> {
     let (input, input_bytes) = input(body.input)?;
     let execution = convert::execution_choice(body.execution)?;
@@ -48,6 +53,7 @@ fn submission(body: v1::SubmitRunRequest, cause: Option<TraceContext>) -> Result
         idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
         cause,
         budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
+        wait: body.wait.map(|wait| waiting_time("wait", convert::plain_duration(wait))).transpose()?,
     })
 }
 
@@ -210,9 +216,7 @@ impl Calls {
     ) -> Result<v1::WaitRunResponse> {
         let run: RunId = body.run_id.parse()?;
         let max_wait = match body.max_wait {
-            Some(wait) => convert::plain_duration(wait)
-                .ok_or_else(|| Error::invalid("max_wait", "expected 0 to 5 minutes"))?
-                .min(MAX_WAIT),
+            Some(wait) => waiting_time("max_wait", convert::plain_duration(wait))?,
             None => DEFAULT_WAIT,
         };
         let run = self.app.wait_run(&caller, run, max_wait).await?;

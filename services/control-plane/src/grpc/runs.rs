@@ -12,8 +12,14 @@ impl RunService for Api {
         request: Request<v1::SubmitRunRequest>,
     ) -> Result<Response<v1::SubmitRunResponse>, Status> {
         let cause = remuda_grpc::cause(request.metadata().as_ref());
+        let deadline = match request.get_ref().wait {
+            Some(_) => MAX_WAIT + WAIT_MARGIN,
+            None => self.gate.deadline(),
+        };
         self.gate
-            .answer(request, Scope::Write, |caller, body| self.calls.submit_run(caller, body, cause))
+            .answer_within(deadline, request, Scope::Write, |caller, body| {
+                self.calls.submit_run(caller, body, cause)
+            })
             .await
     }
 

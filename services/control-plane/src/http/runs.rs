@@ -59,6 +59,16 @@ pub(super) struct Waiting {
     timeout: Option<String>,
 }
 
+#[derive(Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Submitting {
+    /// Answer when the run is finished, or as it is when this time is over: `30s`, `500ms`, or seconds. At most 5 minutes. When left
+    /// out the answer comes as soon as the run is accepted.
+    #[param(example = "30s")]
+    wait: Option<String>,
+}
+
 fn states(text: &str) -> Result<Vec<i32>> {
     let read = |name: &str| {
         let name = name.trim();
@@ -84,42 +94,49 @@ async fn submitted(
     http: &Http,
     caller: Principal,
     headers: &HeaderMap,
+    Submitting { wait }: Submitting,
     request: v1::SubmitRunRequest,
 ) -> Outcome<(StatusCode, Json<Submitted>)> {
+    let wait = wait.map(|text| wait_time("wait", &text, MAX_WAIT)).transpose()?;
+    let request = v1::SubmitRunRequest { wait: wait.and_then(|wait| wait.try_into().ok()), ..request };
     let answer = http.calls.submit_run(caller, request, cause(headers)).await.map_err(renamed)?;
-    Ok((StatusCode::ACCEPTED, Json(answer.into())))
+    let finished = answer.run.as_ref().is_some_and(|run| run.finished_at.is_some());
+    let status = if finished { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, Json(answer.into())))
 }
 
 /// Sends a message to the session's agent. It is accepted when this answers; follow the run, or wait for it.
 #[utoipa::path(post, path = "/sessions/{session}/messages", tag = "runs", operation_id = "send_message",
-    params(("session" = String, Path, description = "Id or name."), ("idempotency-key" = Option<String>, Header, description = "Makes repeats safe: the same key with the same request gives the same run, for at least 24 hours.")),
+    params(("session" = String, Path, description = "Id or name."), ("idempotency-key" = Option<String>, Header, description = "Makes repeats safe: the same key with the same request gives the same run, for at least 24 hours."), Submitting),
     request_body = NewMessage,
-    responses((status = 202, body = Submitted), (status = 409, body = ErrorBody, description = "The session is closed or busy, or the key was used for another request."), Refusals, Unreadable))]
+    responses((status = 202, body = Submitted, description = "Accepted."), (status = 200, body = Submitted, description = "Finished already."), (status = 409, body = ErrorBody, description = "The session is closed or busy, or the key was used for another request."), Refusals, Unreadable))]
 pub(super) async fn send_message(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
     Segment(session): Segment,
     headers: HeaderMap,
     IdempotencyKey(key): IdempotencyKey,
+    Params(submitting): Params<Submitting>,
     Input(message): Input<NewMessage>,
 ) -> Outcome<(StatusCode, Json<Submitted>)> {
-    submitted(&http, caller, &headers, message.into_request(session, key)?).await
+    submitted(&http, caller, &headers, submitting, message.into_request(session, key)?).await
 }
 
 /// Submits a run: a list of tool calls, or a message.
 #[utoipa::path(post, path = "/sessions/{session}/runs", tag = "runs", operation_id = "submit_run",
-    params(("session" = String, Path, description = "Id or name."), ("idempotency-key" = Option<String>, Header, description = "Makes repeats safe: the same key with the same request gives the same run, for at least 24 hours.")),
+    params(("session" = String, Path, description = "Id or name."), ("idempotency-key" = Option<String>, Header, description = "Makes repeats safe: the same key with the same request gives the same run, for at least 24 hours."), Submitting),
     request_body = NewRun,
-    responses((status = 202, body = Submitted), (status = 409, body = ErrorBody, description = "The session is closed or busy, or the key was used for another request."), Refusals, Unreadable))]
+    responses((status = 202, body = Submitted, description = "Accepted."), (status = 200, body = Submitted, description = "Finished already."), (status = 409, body = ErrorBody, description = "The session is closed or busy, or the key was used for another request."), Refusals, Unreadable))]
 pub(super) async fn submit(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
     Segment(session): Segment,
     headers: HeaderMap,
     IdempotencyKey(key): IdempotencyKey,
+    Params(submitting): Params<Submitting>,
     Input(run): Input<NewRun>,
 ) -> Outcome<(StatusCode, Json<Submitted>)> {
-    submitted(&http, caller, &headers, run.into_request(session, key)?).await
+    submitted(&http, caller, &headers, submitting, run.into_request(session, key)?).await
 }
 
 /// Runs, newest first.

@@ -1,0 +1,120 @@
+//! Who waits for the end of which run: one listener per session, however many wait there.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use remuda_domain::{Event, RunId, SessionId, TenantId};
+use remuda_transport::Transport;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
+use tokio_util::task::TaskTracker;
+
+/// How long a session is listened to after the last event: who waits for one run often waits for the next one.
+const LINGER: Duration = Duration::from_secs(5);
+/// Sessions that are listened to at once. Who waits for a run of another one looks for himself.
+const MAX_SESSIONS: usize = 10_000;
+
+type Line = (TenantId, SessionId);
+type Waiters = HashMap<RunId, Vec<oneshot::Sender<()>>>;
+
+/// Tells those who wait for runs of their ends. What it does not hear of it does not tell: whoever waits looks into the store now
+/// and then.
+pub(in crate::app) struct Ends {
+    transport: Arc<dyn Transport>,
+    lines: Mutex<HashMap<Line, Waiters>>,
+    tasks: TaskTracker,
+}
+
+impl Ends {
+    pub(in crate::app) fn new(transport: Arc<dyn Transport>, tasks: TaskTracker) -> Self {
+        Self { transport, lines: Mutex::default(), tasks }
+    }
+
+    /// What resolves when the run has ended. It fails where nobody listens, or no longer.
+    pub(super) fn expect(self: &Arc<Self>, line: Line, run: RunId) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut lines = self.lines();
+        let count = lines.len();
+        match lines.get_mut(&line) {
+            Some(waiters) => waiters.entry(run).or_default().push(sender),
+            None if count >= MAX_SESSIONS => {}
+            None => {
+                lines.insert(line, HashMap::from([(run, vec![sender])]));
+                self.tasks.spawn(Arc::clone(self).listen(line));
+            }
+        }
+        receiver
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<Line, Waiters>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens to a session until nobody waits there, or until something may have been missed.
+    async fn listen(self: Arc<Self>, line: Line) {
+        // Also when this task is cut short: those who wait must not be left to wait for it.
+        let mut forgotten = Forgotten { ends: &self, line: Some(line) };
+        let mut live = match self.transport.listen_events(line.0, line.1).await {
+            Ok(live) => live,
+            Err(error) => {
+                tracing::debug!(error = error.chain(), "ends of runs cannot be heard at the moment");
+                return;
+            }
+        };
+        loop {
+            match timeout_at(Instant::now() + LINGER, live.next()).await {
+                Ok(Some(events)) => self.tell(line, &events),
+                Ok(None) => return,
+                // Whoever comes from here on finds no line, and begins a new one.
+                Err(_) if self.is_left(line) => {
+                    forgotten.line = None;
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn tell(&self, line: Line, events: &[Event]) {
+        let mut lines = self.lines();
+        let Some(waiters) = lines.get_mut(&line) else { return };
+        for event in events.iter().filter(|event| event.body.terminal_state().is_some()) {
+            let ended = event.run.and_then(|run| waiters.remove(&run)).unwrap_or_default();
+            // One that went away needs no answer.
+            ended.into_iter().for_each(|waiter| drop(waiter.send(())));
+        }
+    }
+
+    /// Whether nobody waits there any more. Then the line is gone, too.
+    fn is_left(&self, line: Line) -> bool {
+        let mut lines = self.lines();
+        let Some(waiters) = lines.get_mut(&line) else { return true };
+        waiters.retain(|_, waiting| {
+            waiting.retain(|waiter| !waiter.is_closed());
+            !waiting.is_empty()
+        });
+        let left = waiters.is_empty();
+        if left {
+            lines.remove(&line);
+        }
+        left
+    }
+}
+
+struct Forgotten<'a> {
+    ends: &'a Ends,
+    line: Option<Line>,
+}
+
+impl Drop for Forgotten<'_> {
+    fn drop(&mut self) {
+        if let Some(line) = self.line {
+            self.ends.lines().remove(&line);
+        }
+    }
+}
