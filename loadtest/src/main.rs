@@ -16,7 +16,9 @@ mod crash;
 mod fanout;
 mod history;
 mod journal;
+mod limits;
 mod processes;
+mod raw_grpc;
 mod recovery;
 mod report;
 mod sandbox;
@@ -106,6 +108,17 @@ Examples:
   cargo run --release -p loadtest -- tracing
   cargo run --release -p loadtest -- tracing --mode embedded --rounds 20 --json")]
     Tracing(tracing::TracingArgs),
+    /// Measure what this machine can do at most for the work that runs are made of.
+    #[command(after_help = "\
+Uses the broker, the databases and gRPC directly, with as many callers as `bench` has and the same
+durability: tokens that are published, delivered and double-acked; rows of runs that are inserted
+and ended on PostgreSQL and on SQLite; calls that are echoed. What Remuda reaches is told as a
+part of these.
+
+Examples:
+  cargo run --release -p loadtest -- limits
+  cargo run --release -p loadtest -- limits --seconds 10 --json")]
+    Limits(limits::LimitsArgs),
 }
 
 #[tokio::main]
@@ -120,6 +133,7 @@ async fn main() -> ExitCode {
             Command::Sandbox(args) => sandbox::run(args).await,
             Command::Fanout(args) => fanout::run(args).await,
             Command::Tracing(args) => tracing::run(args).await,
+            Command::Limits(args) => limits::run(args).await,
         }
     };
     let done = tokio::select! {

@@ -95,6 +95,11 @@ impl OnTerminal {
         ended.await.code().unwrap_or(-1)
     }
 
+    /// Waits until the terminal is given back: what a program wrote last may be read only after it has ended.
+    pub(crate) async fn gives_back(&self) {
+        wait_for("the terminal back", PATIENCE, || std::future::ready(self.is_given_back())).await;
+    }
+
     /// Whether the terminal is as a shell wants it: lines are edited and echoed, the first screen is shown, and the cursor is seen.
     pub(crate) fn is_given_back(&self) -> bool {
         let flags = tcgetattr(&self.slave).unwrap().local_flags;

@@ -96,7 +96,7 @@ async fn a_person_sees_the_fleet_and_acts_on_it() {
     top.shows("that it is back", |text| line(text, "remuda top").ends_with("live")).await;
     top.press("q");
     assert_eq!(top.exit_code().await, 0);
-    assert!(top.is_given_back());
+    top.gives_back().await;
     drop(dev);
 }
 
@@ -113,7 +113,7 @@ async fn a_terminal_is_given_back_after_a_signal() {
             None => top.press("\u{3}"),
         }
         assert_eq!(top.exit_code().await, 0);
-        assert!(top.is_given_back());
+        top.gives_back().await;
         let colours = top.raw().contains("[38;5;");
         assert_eq!(colours, color.is_empty(), "NO_COLOR={color}: {:?}", top.raw());
     }
