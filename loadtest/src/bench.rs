@@ -1,35 +1,47 @@
-//! `loadtest bench`.
+//! `loadtest bench`: how fast, and whether every promise is kept meanwhile.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+mod report;
+mod scenario;
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 
+use self::{report::Report, scenario::Scenario};
 use crate::{
-    check::Verdict,
-    closed_loop::{ClosedLoop, Driven},
+    load::{self, Measured, Pace, Site},
     stage::{Mode, Setting, Stage},
     workload::Addresses,
 };
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
-    /// A server that runs already. Without it one is started.
+    #[arg(long, value_enum, default_value_t = Scenario::Noop)]
+    scenario: Scenario,
+    /// What to start.
+    #[arg(long, value_enum, default_value_t = Mode::Embedded)]
+    mode: Mode,
+    /// A server that runs already, instead of one that is started.
     #[arg(long, value_name = "URL", conflicts_with = "mode")]
     endpoint: Option<String>,
     #[arg(long, env = "REMUDA_API_KEY", hide_env_values = true, value_name = "KEY")]
     api_key: Option<String>,
-    /// What to start.
-    #[arg(long, value_enum, default_value_t = Mode::Embedded)]
-    mode: Mode,
-    /// Clients that submit and wait at the same time.
-    #[arg(long, default_value_t = 64)]
-    clients: usize,
-    #[arg(long, default_value_t = 256)]
-    sessions: usize,
+    /// Clients that each have one run at a time.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
+    clients: u64,
+    /// An open loop instead: runs begin at this rate, whatever the server does, and latencies count from when they should begin.
+    #[arg(long, value_name = "PER_SECOND", conflicts_with = "clients")]
+    rate: Option<f64>,
+    /// Sessions that runs are spread over. The scenario's own number if missing.
+    #[arg(long)]
+    sessions: Option<usize>,
     #[arg(long, default_value_t = 10)]
     seconds: u64,
+    /// Seconds of load before it is measured.
+    #[arg(long, default_value_t = 3)]
+    warm_up: u64,
     /// Slots of the worker.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 256)]
     slots: u32,
     /// The nats-server binary. The installed one if missing.
     #[arg(long, value_name = "FILE")]
@@ -37,6 +49,15 @@ pub(crate) struct BenchArgs {
     /// One line of JSON.
     #[arg(long)]
     json: bool,
+}
+
+impl BenchArgs {
+    fn pace(&self) -> Pace {
+        match self.rate {
+            Some(per_second) => Pace::Open { per_second },
+            None => Pace::Closed { clients: usize::try_from(self.clients).unwrap_or(usize::MAX) },
+        }
+    }
 }
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
@@ -47,68 +68,27 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             streams: endpoints,
             api_key: args.api_key.clone(),
         };
-        let (driven, verdict) = measure(&args, addresses).await?;
-        return Ok(report(&args, &driven, &verdict, &[]));
+        return Ok(measure(&args, addresses).await?.print(&args, Vec::new()));
     }
     let setting = Setting { slots: args.slots, nats: args.nats.clone(), ..Setting::same_profile() };
     let mut stage = Stage::start(args.mode, &setting).await?;
-    let measured = measure(&args, stage.addresses()).await;
-    let (driven, verdict) = measured.inspect_err(|_| stage.mark_failed())?;
-    let code = report(&args, &driven, &verdict, &stage.troubles());
+    let report = measure(&args, stage.addresses()).await.inspect_err(|_| stage.mark_failed())?;
+    let memory = stage.memory();
+    let code = Report { memory, ..report }.print(&args, stage.troubles());
     if code != ExitCode::SUCCESS {
         stage.mark_failed();
     }
     Ok(code)
 }
 
-/// Drives the load. What is left of it here is what the report tells.
-async fn measure(args: &BenchArgs, addresses: Addresses) -> anyhow::Result<(Figures, Verdict)> {
-    let closed = ClosedLoop::new(addresses, args.sessions).await?;
-    let driven = closed.drive(args.clients, Duration::from_secs(args.seconds)).await?;
-    let figures = Figures::of(&driven);
-    Ok((figures, closed.check(driven).await?))
-}
-
-struct Figures {
-    runs: u64,
-    elapsed: Duration,
-    runs_per_second: f64,
-    p50_ms: f64,
-    p99_ms: f64,
-}
-
-impl Figures {
-    fn of(driven: &Driven) -> Self {
-        Self {
-            runs: driven.latencies.len(),
-            elapsed: driven.elapsed,
-            runs_per_second: driven.runs_per_second(),
-            p50_ms: driven.millis(0.5),
-            p99_ms: driven.millis(0.99),
-        }
-    }
-}
-
-#[expect(clippy::print_stdout, reason = "the report is what this program is for")]
-fn report(args: &BenchArgs, figures: &Figures, verdict: &Verdict, troubles: &[String]) -> ExitCode {
-    let Figures { runs, elapsed, runs_per_second, p50_ms, p99_ms } = figures;
-    let violations = verdict.total();
-    if args.json {
-        let line = serde_json::json!({
-            "scenario": "noop",
-            "runs": runs,
-            "runs_per_s": runs_per_second,
-            "p50_ms": p50_ms,
-            "p99_ms": p99_ms,
-            "violations": violations,
-            "troubles": troubles,
-        });
-        println!("{line}");
-    } else {
-        println!("{runs} runs in {elapsed:.1?} by {} clients over {} sessions", args.clients, args.sessions);
-        println!("{runs_per_second:.0} runs/s, submit to end: p50 {p50_ms:.1} ms, p99 {p99_ms:.1} ms");
-        println!("violations: {violations}");
-        verdict.sentences().iter().chain(troubles).for_each(|sentence| println!("  {sentence}"));
-    }
-    if violations == 0 && troubles.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+/// Warms up, measures, and judges both.
+async fn measure(args: &BenchArgs, addresses: Addresses) -> anyhow::Result<Report> {
+    let sessions = args.sessions.unwrap_or(args.scenario.sessions());
+    let site = Arc::new(Site::new(addresses, sessions).await?);
+    let work = args.scenario.work();
+    let warm = load::drive(&site, &work, args.pace(), Duration::from_secs(args.warm_up)).await?;
+    let measured = load::drive(&site, &work, args.pace(), Duration::from_secs(args.seconds)).await?;
+    let facts = [warm.facts, measured.facts.clone()].concat();
+    let verdict = load::judge(&site, &facts).await?;
+    Ok(Report { measured: Measured { facts: Vec::new(), ..measured }, sessions, verdict, memory: Vec::new() })
 }

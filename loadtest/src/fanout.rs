@@ -5,7 +5,6 @@ mod connection;
 mod flow;
 mod follower;
 mod idle;
-mod kernel;
 mod load;
 mod reconnect;
 mod replicas;

@@ -11,12 +11,13 @@
 mod bench;
 mod chaos;
 mod check;
-mod closed_loop;
 mod crash;
 mod fanout;
 mod history;
 mod journal;
+mod kernel;
 mod limits;
+mod load;
 mod processes;
 mod raw_grpc;
 mod recovery;

@@ -8,7 +8,7 @@ use remuda_cluster::{Cluster, ClusterOptions, Member, find_or_build_remuda};
 use remuda_testkit::find_program;
 use tempfile::TempDir;
 
-use crate::{chaos, server::Server, workload::Addresses};
+use crate::{chaos, kernel::resident_kib, server::Server, workload::Addresses};
 
 /// How the servers are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -144,6 +144,18 @@ impl Stage {
             Self::Embedded { server, .. } => server.pid(),
             Self::Split(cluster) => cluster.streams().first()?.pid(),
         }
+    }
+
+    /// Resident memory of each server, in MiB.
+    pub(crate) fn memory(&self) -> Vec<(String, f64)> {
+        let servers: Vec<(String, Option<u32>)> = match self {
+            Self::Embedded { server, .. } => vec![("remuda".to_owned(), server.pid())],
+            Self::Split(cluster) => {
+                cluster.members().map(|member| (member.name().to_owned(), member.pid())).collect()
+            }
+        };
+        let resident = |(name, pid): (String, Option<u32>)| Some((name, resident_kib(pid?).ok()? / 1024.0));
+        servers.into_iter().filter_map(resident).collect()
     }
 
     /// Deaths that nobody ordered, and panics.

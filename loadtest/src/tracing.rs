@@ -2,14 +2,14 @@
 
 mod collector;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use serde_json::json;
 
 use self::collector::Collector;
 use crate::{
-    closed_loop::{ClosedLoop, Driven},
+    load::{self, Measured, Pace, Site, Work},
     stage::{Mode, Setting, Stage},
 };
 
@@ -49,9 +49,9 @@ pub(crate) struct TracingArgs {
 struct Variant {
     name: &'static str,
     stage: Stage,
-    load: ClosedLoop,
+    site: Arc<Site>,
     /// All that was done, for the checker.
-    driven: Option<Driven>,
+    measured: Measured,
 }
 
 impl Variant {
@@ -64,29 +64,25 @@ impl Variant {
                 .with("REMUDA_TELEMETRY__OTLP_METRICS", "false");
         }
         let stage = Stage::start(args.mode, &setting).await?;
-        let load = ClosedLoop::new(stage.addresses(), args.sessions).await?;
-        let warm = load.drive(args.clients, WARM_UP).await?;
-        Ok(Self { name, stage, load, driven: Some(warm) })
+        let site = Arc::new(Site::new(stage.addresses(), args.sessions).await?);
+        let measured =
+            load::drive(&site, &Work::Noop, Pace::Closed { clients: args.clients }, WARM_UP).await?;
+        Ok(Self { name, stage, site, measured })
     }
 
     /// Drives the load once, and tells how many runs per second that gave.
     async fn turn(&mut self, args: &TracingArgs) -> anyhow::Result<f64> {
-        let driven = self.load.drive(args.clients, Duration::from_secs(args.seconds)).await?;
-        let rate = driven.runs_per_second();
-        match &mut self.driven {
-            Some(sum) => sum.add(driven)?,
-            None => self.driven = Some(driven),
-        }
+        let (pace, time) = (Pace::Closed { clients: args.clients }, Duration::from_secs(args.seconds));
+        let measured = load::drive(&self.site, &Work::Noop, pace, time).await?;
+        let rate = measured.runs_per_second();
+        self.measured.add(measured)?;
         Ok(rate)
     }
 
     /// What went wrong with it, in sentences.
     async fn failures(&mut self) -> anyhow::Result<Vec<String>> {
         let mut failures = self.stage.troubles();
-        if let Some(driven) = self.driven.take() {
-            let verdict = self.load.check(driven).await?;
-            failures.extend(verdict.sentences());
-        }
+        failures.extend(load::judge(&self.site, &self.measured.facts).await?.sentences());
         if !failures.is_empty() {
             self.stage.mark_failed();
         }

@@ -34,7 +34,7 @@ use self::{
 pub(crate) use self::{
     fleet::{Addresses, CallError, Fleet},
     reader::{Goal, Subscriber, seen},
-    settle::{found_run, quiet, replay},
+    settle::{quiet, replay},
 };
 use crate::{
     history::{Cancel, History, Micros, Reading, Submit},

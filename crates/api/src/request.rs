@@ -332,6 +332,7 @@ impl NewRun {
             model: self.model.unwrap_or_default(),
             budget: self.budget.map(Into::into),
             permissions: self.permissions.map(Into::into),
+            wait: None,
         }
     }
 }

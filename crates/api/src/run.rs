@@ -232,6 +232,9 @@ pub struct Submitted {
     pub deduplicated: bool,
     /// Runs cancelled by `if_busy: interrupt`.
     pub interrupted_run_ids: Vec<String>,
+    /// The run as it ended, for those who waited long enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
 }
 
 /// A run, after waiting for it.
@@ -369,6 +372,7 @@ impl From<v1::SubmitRunResponse> for Submitted {
             first_cursor: answer.first_cursor,
             deduplicated: answer.deduplicated,
             interrupted_run_ids: answer.interrupted_run_ids,
+            run: None,
         }
     }
 }

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use remuda_domain::{Code, error::Result, limits};
-use remuda_proto::v1::{
-    self, approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
-    meta_service_client::MetaServiceClient, run_service_client::RunServiceClient,
-    session_service_client::SessionServiceClient, webhook_service_client::WebhookServiceClient,
-    workspace_service_client::WorkspaceServiceClient,
+use remuda_proto::{
+    convert,
+    v1::{
+        self, approval_service_client::ApprovalServiceClient, fleet_service_client::FleetServiceClient,
+        meta_service_client::MetaServiceClient, run_service_client::RunServiceClient,
+        session_service_client::SessionServiceClient, webhook_service_client::WebhookServiceClient,
+        workspace_service_client::WorkspaceServiceClient,
+    },
 };
 use tonic::Request;
 
@@ -110,9 +113,10 @@ impl Client {
     /// could make a second run.
     pub async fn submit(&self, request: v1::SubmitRunRequest) -> Result<v1::SubmitRunResponse> {
         let mut retry = self.retry();
+        let wait = request.wait.and_then(convert::plain_duration).unwrap_or_default();
         loop {
             let mut attempt = Request::new(request.clone());
-            attempt.set_timeout(self.options().request_timeout);
+            attempt.set_timeout(self.options().request_timeout.saturating_add(wait));
             let answer = self.runs().submit_run(attempt).await;
             let error = match self.answer(self.main(), answer) {
                 Ok(response) => return Ok(response.into_inner()),

@@ -23,6 +23,7 @@ mod dialect;
 mod events;
 #[path = "shared/fleet.rs"]
 mod fleet;
+mod flush;
 #[path = "shared/identity.rs"]
 mod identity;
 #[path = "shared/lock.rs"]
@@ -53,6 +54,7 @@ mod spending;
 mod store;
 #[path = "shared/submit.rs"]
 mod submit;
+mod swift;
 #[path = "shared/tasks.rs"]
 mod tasks;
 #[path = "shared/ties.rs"]

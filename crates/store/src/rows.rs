@@ -63,7 +63,7 @@ macro_rules! run_columns {
 macro_rules! head_columns {
     () => {
         "id, tenant_id, pool, closed, epoch, owner, current_run, current_started_at, pending, last_seq, last_cursor, \
-         last_commit, ties"
+         last_commit, ties, version"
     };
 }
 

@@ -23,6 +23,7 @@ mod dialect;
 mod events;
 #[path = "shared/fleet.rs"]
 mod fleet;
+mod flush;
 #[path = "shared/identity.rs"]
 mod identity;
 #[path = "shared/lock.rs"]

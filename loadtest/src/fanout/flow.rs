@@ -14,12 +14,12 @@ use super::{
     audience::{Audience, Findings},
     connection::Buffers,
     follower::Pace,
-    kernel::most_unsent_bytes,
     load::{Counts, Load, Plan},
     report::{Goal, Part, rounded},
 };
 use crate::{
     history::{Micros, Seen, now},
+    kernel::most_unsent_bytes,
     stage::Stage,
 };
 

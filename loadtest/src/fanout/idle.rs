@@ -10,11 +10,10 @@ use tokio::time::{Instant, sleep};
 use super::{
     FanoutArgs,
     audience::Audience,
-    kernel::resident_kib,
     load::submit,
     report::{Goal, Part, rounded},
 };
-use crate::{stage::Stage, workload::CallError};
+use crate::{kernel::resident_kib, stage::Stage, workload::CallError};
 
 const GOAL_KIB: f64 = 20.0;
 /// Before each look at the memory, so that what the server does by itself after a call is done.

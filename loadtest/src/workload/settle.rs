@@ -142,7 +142,7 @@ async fn find_run(fleet: &Fleet, id: &str) -> anyhow::Result<FoundRun> {
 }
 
 /// A run as an answer shows it, without its steps.
-pub(crate) fn found_run(run: &v1::Run) -> anyhow::Result<FoundRun> {
+fn found_run(run: &v1::Run) -> anyhow::Result<FoundRun> {
     let state: RunState = convert::run_state("state", run.state)?;
     let Some(v1::run::Input::Tools(input)) = &run.input else { anyhow::bail!("run {} has no input", run.id) };
     let outcomes: HashMap<&str, Outcome> =

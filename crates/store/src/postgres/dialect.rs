@@ -54,6 +54,9 @@ const SETTINGS: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_s
     SET lock_timeout = '15s'; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
     SET enable_bitmapscan = off; SET jit = off";
 
+/// A connection that nobody used for so long may be gone without a sign.
+const LONG_IDLE: Duration = Duration::from_secs(2);
+
 /// Whether those that write and those that read share one pool.
 pub(crate) const ONE_POOL: bool = true;
 
@@ -65,9 +68,14 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
     let pool = PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(Duration::from_secs(10))
+        // Asking before every use would cost a round trip each time.
+        .test_before_acquire(false)
         // sqlx 0.9.0 can return a connection inside an open transaction when `begin` is dropped midway.
-        .before_acquire(|connection, _| {
+        .before_acquire(|connection, metadata| {
             Box::pin(async move {
+                if metadata.idle_for > LONG_IDLE {
+                    connection.ping().await?;
+                }
                 if connection.is_in_transaction() {
                     query("ROLLBACK").execute(&mut *connection).await?;
                 }
@@ -117,6 +125,19 @@ pub(crate) async fn lock_budgets(connection: &mut Connection, ids: &[Uuid]) -> R
     Ok(())
 }
 
+/// Sessions as they are now, without locks.
+pub(crate) async fn peek_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
+    query_as(concat!(
+        "SELECT ",
+        head_columns!(),
+        ", clock_timestamp() AS now FROM sessions WHERE id = ANY($1)"
+    ))
+    .bind(ids)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
+}
+
 /// Locks sessions in the order of their ids, so that two transactions never wait for each other in a circle.
 pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
     // The clock is read once the locks are held: a wait for them would else date a change before what it follows.
@@ -148,7 +169,7 @@ pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead
     query(
         "UPDATE sessions s SET epoch = n.epoch, owner = n.owner, current_run = n.current_run, \
          current_started_at = n.started, pending = n.pending, last_seq = n.last_seq, last_cursor = n.last_cursor, \
-         last_commit = n.last_commit \
+         last_commit = n.last_commit, version = s.version + 1 \
          FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::bigint[], $7::bigint[], \
          $8::bigint[], $9::uuid[]) \
          AS n (id, epoch, owner, current_run, started, pending, last_seq, last_cursor, last_commit) WHERE s.id = n.id",
@@ -255,6 +276,21 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
         ", w.root, s.execution, s.agent, s.model, s.permissions, s.depth, s.budget_id AS session_budget FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
          JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
          WHERE session_id = wanted.id AND state < 10 ORDER BY seq LIMIT 1) r"
+    ))
+    .bind(sessions)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
+}
+
+/// The first unfinished run of each session after the one that is executed.
+pub(crate) async fn next_runs(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<HeadRunRow>> {
+    query_as(concat!(
+        "SELECT ",
+        run_columns!(),
+        ", w.root, s.execution, s.agent, s.model, s.permissions, s.depth, s.budget_id AS session_budget FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
+         JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
+         WHERE session_id = wanted.id AND state < 10 AND id IS DISTINCT FROM s.current_run ORDER BY seq LIMIT 1) r"
     ))
     .bind(sessions)
     .fetch_all(connection)

@@ -46,8 +46,8 @@ pub(crate) struct RunRow {
     pub(crate) budget_id: Option<Uuid>,
     #[sqlx(flatten)]
     spent: TotalRow,
-    current_run: Option<Uuid>,
-    current_started_at: Option<DbTime>,
+    pub(crate) current_run: Option<Uuid>,
+    pub(crate) current_started_at: Option<DbTime>,
 }
 
 impl RunRow {
@@ -138,6 +138,11 @@ impl HeadRunRow {
     /// Some budget covers it.
     pub(crate) fn is_budgeted(&self) -> bool {
         self.run.budget_id.is_some() || self.session_budget.is_some()
+    }
+
+    /// Nobody has tried it yet, so it has no steps.
+    pub(crate) fn is_untried(&self) -> bool {
+        self.run.attempts == 0
     }
 
     /// Whether a worker could execute it now: it is not parked.

@@ -21,18 +21,19 @@ use crate::{
 #[derive(Clone, Debug, FromRow)]
 pub(crate) struct HeadRow {
     pub(crate) id: Uuid,
-    tenant_id: Uuid,
-    pool: String,
-    closed: bool,
-    epoch: i64,
+    pub(crate) tenant_id: Uuid,
+    pub(crate) pool: String,
+    pub(crate) closed: bool,
+    pub(crate) epoch: i64,
     pub(crate) owner: Option<Uuid>,
-    current_run: Option<Uuid>,
-    current_started_at: Option<DbTime>,
-    pending: i64,
-    last_seq: i64,
-    last_cursor: i64,
-    last_commit: Option<Uuid>,
-    ties: bool,
+    pub(crate) current_run: Option<Uuid>,
+    pub(crate) current_started_at: Option<DbTime>,
+    pub(crate) pending: i64,
+    pub(crate) last_seq: i64,
+    pub(crate) last_cursor: i64,
+    pub(crate) last_commit: Option<Uuid>,
+    pub(crate) ties: bool,
+    pub(crate) version: i64,
     /// The database's clock when the row was locked.
     #[sqlx(default)]
     pub(crate) now: Option<DbTime>,
@@ -45,6 +46,8 @@ pub(crate) struct LockedHead {
     pub(crate) current_started_at: Option<Timestamp>,
     /// Something may hang on a run of the session: a parent, children, approvals, spending. Only then the end of one has to look.
     pub(crate) ties: bool,
+    /// Of the row that it was read from.
+    pub(crate) version: i64,
 }
 
 impl HeadRow {
@@ -64,7 +67,7 @@ impl HeadRow {
             last_commit: self.last_commit.map(CommitId::from_uuid),
         };
         let current_started_at = self.current_started_at.map(|at| at.0);
-        Ok(LockedHead { head, current_started_at, ties: self.ties })
+        Ok(LockedHead { head, current_started_at, ties: self.ties, version: self.version })
     }
 
     /// The head for decisions that do not depend on the owner's lease.

@@ -94,7 +94,7 @@ impl Nursery {
                 let parent = heads.get(&commit.fence.session.as_uuid());
                 let parent = parent.ok_or_else(|| Error::internal("a child without its parent"))?;
                 let head = Head::new(parent.head.tenant, child.session, parent.head.pool.clone());
-                heads.insert(row.id, LockedHead { head, current_started_at: None, ties: true });
+                heads.insert(row.id, LockedHead { head, current_started_at: None, ties: true, version: 0 });
                 writes.sessions.push(row);
                 bodies.push((None, EventBody::SessionCreated));
             }

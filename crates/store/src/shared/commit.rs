@@ -22,7 +22,7 @@ use super::{
 use crate::{Budgeted, Commit, Committed, SessionChange, Then, error::db, rows::HeadRunRow};
 
 /// A commit that passed its checks.
-struct Planned {
+pub(super) struct Planned {
     session: Uuid,
     events: Vec<Event>,
     moves: Move,
@@ -53,7 +53,8 @@ enum Move {
 }
 
 /// What the commits of a batch have to be told beside the heads of their sessions.
-struct Background {
+#[derive(Default)]
+pub(super) struct Background {
     /// Runs that their owners give back.
     current: HashMap<Uuid, Attempted>,
     /// Of runs that end. Missing for those on which nothing hangs.
@@ -202,7 +203,7 @@ async fn bereaving(
 }
 
 /// Checks one commit and notes what it writes. The outer error is a fault that fails the whole batch.
-fn plan(
+pub(super) fn plan(
     context: &Context,
     commit: &Commit,
     locked: &mut Locked,
@@ -305,7 +306,7 @@ fn check(commit: &Commit) -> Result<()> {
 }
 
 /// Moves an owner on to the next run, or takes the session from it when there is none.
-fn conclude(
+pub(super) fn conclude(
     plan: Planned,
     commit: &Commit,
     locked: &mut Locked,

@@ -27,11 +27,7 @@ pub(super) async fn lock(
     connection: &mut Connection,
     sessions: impl Iterator<Item = Uuid>,
 ) -> Result<Locked> {
-    let rows = rows(connection, sessions).await?;
-    let at = time_of(&rows);
-    let heads =
-        rows.into_iter().map(|row| Ok((row.id, row.into_head_with_owner()?))).collect::<Result<_>>()?;
-    Ok(Locked { heads, at })
+    found(rows(connection, sessions).await?)
 }
 
 /// Locks sessions and finds out which recorded owners still live. An owner whose lease ended is written off for good, under
@@ -68,6 +64,14 @@ pub(super) async fn lock_with_leases(
     };
     let heads = rows.into_iter().map(head).collect::<Result<_>>()?;
     Ok((Locked { heads, at }, leases))
+}
+
+/// Sessions as [`dialect::peek_heads`] or a lock found them.
+pub(super) fn found(rows: Vec<HeadRow>) -> Result<Locked> {
+    let at = time_of(&rows);
+    let heads =
+        rows.into_iter().map(|row| Ok((row.id, row.into_head_with_owner()?))).collect::<Result<_>>()?;
+    Ok(Locked { heads, at })
 }
 
 async fn rows(connection: &mut Connection, sessions: impl Iterator<Item = Uuid>) -> Result<Vec<HeadRow>> {

@@ -60,11 +60,8 @@ pub(crate) async fn look_at_sessions(context: &Context, batch: &[SessionLook]) -
          AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) \
          AND 0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1)"
     );
-    let runnable: Vec<(Uuid, Uuid)> = query_as(AssertSqlSafe(sql))
-        .bind(id_list(&ids)?)
-        .fetch_all(&context.reader)
-        .await
-        .map_err(db)?;
+    let runnable: Vec<(Uuid, Uuid)> =
+        query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(&context.reader).await.map_err(db)?;
     let runnable: HashSet<(Uuid, Uuid)> = runnable.into_iter().collect();
     let is_among = |look: &SessionLook| runnable.contains(&(look.session.as_uuid(), look.tenant.as_uuid()));
     Ok(batch.iter().map(|look| Ok(is_among(look))).collect())

@@ -70,10 +70,7 @@ pub(super) async fn steps_of(connection: &mut Connection, row: &RunRow) -> Resul
 }
 
 /// The steps of runs, each in order: those committed with its end replace their earlier versions.
-async fn merged_steps(
-    connection: &mut Connection,
-    rows: &[RunRow],
-) -> Result<HashMap<Uuid, Vec<Step>>> {
+async fn merged_steps(connection: &mut Connection, rows: &[RunRow]) -> Result<HashMap<Uuid, Vec<Step>>> {
     let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
     let mut of_runs: HashMap<Uuid, HashMap<StepId, Step>> = HashMap::new();
     for stored in dialect::load_steps(connection, &ids).await? {

@@ -213,7 +213,7 @@ async fn update(
 async fn close(context: &Context, tenant: TenantId, session: SessionId) -> Result<Changed<Session>> {
     let mut tx = dialect::begin(&context.writer).await?;
     let closed =
-        query("UPDATE sessions SET closed = TRUE WHERE id = $1 AND tenant_id = $2 AND closed = FALSE")
+        query("UPDATE sessions SET closed = TRUE, version = version + 1 WHERE id = $1 AND tenant_id = $2 AND closed = FALSE")
             .bind(session.as_uuid())
             .bind(tenant.as_uuid())
             .execute(&mut *tx)

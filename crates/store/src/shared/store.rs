@@ -11,11 +11,10 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use super::{
-    claim, commit,
     dialect::{self, DbPool},
+    flush,
     ownership::{self, SessionLook},
     runs::{self, RunLook},
-    submit,
 };
 use crate::{
     Claim, Commit, Committed, NewRun, Submitted,
@@ -76,9 +75,9 @@ impl SqlStore {
             }};
         }
         Self {
-            submits: coalesced!("submit", submit::submit_batch),
-            claims: coalesced!("claim", claim::claim_batch),
-            commits: coalesced!("commit", commit::commit_batch),
+            submits: coalesced!("submit", flush::submits),
+            claims: coalesced!("claim", flush::claims),
+            commits: coalesced!("commit", flush::commits),
             run_looks: coalesced!("look_at_run", runs::look_at_runs),
             session_looks: coalesced!("look_at_session", ownership::look_at_sessions),
             context,

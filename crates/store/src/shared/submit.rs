@@ -37,7 +37,7 @@ pub(super) fn session_not_found() -> Error {
     Error::new(Code::SessionNotFound, "there is no such session").at("session")
 }
 
-enum Answer {
+pub(super) enum Answer {
     Accepted(Box<Submitted>),
     /// An earlier request with the same key created this run.
     Replay(RunId),
@@ -75,7 +75,7 @@ pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<
     Ok(results)
 }
 
-fn accept(
+pub(super) fn accept(
     context: &Context,
     request: &NewRun,
     locked: &mut Locked,
@@ -178,7 +178,8 @@ async fn write(
 }
 
 /// The idempotency keys of a batch: what the store remembers of them, and what the batch adds.
-struct Keys {
+#[derive(Default)]
+pub(super) struct Keys {
     known: HashMap<(Uuid, String), KeyedRun>,
     new: Vec<KeyedRun>,
 }

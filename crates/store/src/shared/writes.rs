@@ -62,7 +62,7 @@ pub(super) struct Writes {
     pub(super) news: News,
     /// Sessions on whose runs something hangs from here on.
     tied: Vec<Uuid>,
-    chunks: Vec<Chunk>,
+    pub(super) chunks: Vec<Chunk>,
 }
 
 /// How a run ended that no worker reported the end of.

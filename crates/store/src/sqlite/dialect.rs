@@ -118,7 +118,7 @@ pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead
         "UPDATE sessions SET epoch = n.value ->> 1, owner = unhex(n.value ->> '$[2][0]'), \
          current_run = unhex(n.value ->> '$[2][1]'), last_commit = unhex(n.value ->> '$[2][2]'), \
          current_started_at = n.value ->> 3, pending = n.value ->> '$[4][0]', \
-         last_seq = n.value ->> '$[4][1]', last_cursor = n.value ->> '$[4][2]' \
+         last_seq = n.value ->> '$[4][1]', last_cursor = n.value ->> '$[4][2]', version = version + 1 \
          FROM json_each($1) n WHERE sessions.id = unhex(n.value ->> 0)",
     )
     .bind(json(&heads.iter().map(row).collect::<Vec<_>>())?)

@@ -127,7 +127,8 @@ impl App {
         let kib = u32::try_from(submission.input_bytes / 1024 + 1).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.input_room).acquire_many_owned(kib).await;
         // Before it is submitted, so that its end is not missed.
-        let waiting = submission.wait.map(|wait| (self.expect(caller, session, run.id), Instant::now() + wait));
+        let waiting =
+            submission.wait.map(|wait| (self.expect(caller, session, run.id), Instant::now() + wait));
         let app = self.clone();
         let receipt = self.to_the_end(async move {
             let _room = room.map_err(|_| Error::unavailable("the server shuts down"))?;

@@ -98,11 +98,12 @@ async fn submitted(
     request: v1::SubmitRunRequest,
 ) -> Outcome<(StatusCode, Json<Submitted>)> {
     let wait = wait.map(|text| wait_time("wait", &text, MAX_WAIT)).transpose()?;
+    let request_waits = wait.is_some();
     let request = v1::SubmitRunRequest { wait: wait.and_then(|wait| wait.try_into().ok()), ..request };
     let answer = http.calls.submit_run(caller, request, cause(headers)).await.map_err(renamed)?;
-    let finished = answer.run.as_ref().is_some_and(|run| run.finished_at.is_some());
-    let status = if finished { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, Json(answer.into())))
+    let finished = answer.run.clone().filter(|run| request_waits && run.finished_at.is_some());
+    let status = if finished.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, Json(Submitted { run: finished.map(Into::into), ..answer.into() })))
 }
 
 /// Sends a message to the session's agent. It is accepted when this answers; follow the run, or wait for it.

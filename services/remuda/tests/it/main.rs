@@ -39,6 +39,7 @@ mod start;
 mod team;
 mod top;
 mod traces;
+mod waiting;
 mod web;
 mod webhooks;
 mod wire;

@@ -86,7 +86,9 @@ impl Ends {
         for event in events.iter().filter(|event| event.body.terminal_state().is_some()) {
             let ended = event.run.and_then(|run| waiters.remove(&run)).unwrap_or_default();
             // One that went away needs no answer.
-            ended.into_iter().for_each(|waiter| drop(waiter.send(())));
+            for waiter in ended {
+                waiter.send(()).ok();
+            }
         }
     }
 

@@ -126,6 +126,7 @@ async fn a_wake_up_that_could_not_be_sent_is_made_up_for_without_a_timer() {
         idempotency_key: None,
         cause: None,
         budget: None,
+        wait: None,
     };
     lab.app.submit(&caller, submission).await.unwrap();
     lab.wait_for_task("wake_sessions", |task| task.failures > 0).await;

@@ -49,6 +49,7 @@ pub(super) async fn submit(mut args: RunArgs, client: &Client) -> Result<v1::Sub
         model,
         budget: args.budget.into_request(),
         permissions,
+        wait: None,
     };
     client.submit(request).await
 }

@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr};
 use anyhow::Context as _;
 
 /// Resident memory of a process, in KiB.
-pub(super) fn resident_kib(pid: u32) -> anyhow::Result<f64> {
+pub(crate) fn resident_kib(pid: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).with_context(|| format!("{path} cannot be read"))?;
     resident(&status).with_context(|| format!("{path} does not say how much memory is in use"))
@@ -17,7 +17,7 @@ fn resident(status: &str) -> Option<f64> {
 }
 
 /// Bytes that it has taken from these servers and could not hand on, of the connection with the most.
-pub(super) fn most_unsent_bytes(servers: &[SocketAddr]) -> anyhow::Result<u64> {
+pub(crate) fn most_unsent_bytes(servers: &[SocketAddr]) -> anyhow::Result<u64> {
     let ports: Vec<u16> = servers.iter().map(SocketAddr::port).collect();
     let table = fs::read_to_string("/proc/net/tcp").context("/proc/net/tcp cannot be read")?;
     Ok(table.lines().filter_map(|line| unsent(line, &ports)).max().unwrap_or_default())

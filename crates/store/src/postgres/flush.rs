@@ -1,0 +1,292 @@
+//! Small runs without locks.
+//!
+//! The usual way through a batch is a transaction that locks its sessions, decides and writes: six and more round trips, and each lock is
+//! a write of its own. What small runs need is a few rows of one session, so here the sessions are read, the same functions decide, and
+//! *one* statement writes it all, each session only if its version is still the one that was read. Who decided on something outdated
+//! has written nothing, and goes the usual way; so does everything that is not small.
+
+use std::collections::{HashMap, HashSet};
+
+use remuda_domain::{
+    RunState, SessionId,
+    error::Result,
+    session::{ClaimDecision, Owner},
+};
+use uuid::Uuid;
+
+use super::{
+    claim::{by_session, claim_batch, grant},
+    commit::{Background, commit_batch, conclude, plan},
+    dialect,
+    lock::{Locked, found},
+    store::{ClaimRequest, Context},
+    submit::{self, Answer, Keys, submit_batch},
+    swift::{self, ClaimableRow},
+    writes::Writes,
+};
+use crate::{
+    Claim, Commit, Committed, Counts, Grant, NewRun, Submitted, Then,
+    error::db,
+    meters::News,
+    rows::{HeadRunRow, LockedHead},
+    written::RunFinish,
+};
+
+/// Fewer are not worth a statement of their own: the others have to go the usual way anyhow.
+const MIN_SHARE: usize = 2;
+
+/// What became of a batch: answers for those who are done, in their places.
+struct Answers<T>(Vec<Option<Result<T>>>);
+
+impl<T> Answers<T> {
+    fn none(count: usize) -> Self {
+        Self((0..count).map(|_| None).collect())
+    }
+
+    /// The places of those that have no answer yet.
+    fn missing(&self) -> Vec<usize> {
+        self.0.iter().enumerate().filter(|(_, answer)| answer.is_none()).map(|(place, _)| place).collect()
+    }
+
+    /// Fills the gaps in their order.
+    fn complete(self, rest: Vec<Result<T>>) -> Vec<Result<T>> {
+        let mut rest = rest.into_iter();
+        self.0.into_iter().filter_map(|answer| answer.or_else(|| rest.next())).collect()
+    }
+}
+
+/// The places of requests that are alone in their session and fit for the short way; none if these are too few.
+fn alone<T>(batch: &[T], session: impl Fn(&T) -> SessionId, fits: impl Fn(&T) -> bool) -> Vec<usize> {
+    let mut counts: HashMap<SessionId, usize> = HashMap::new();
+    for request in batch {
+        *counts.entry(session(request)).or_default() += 1;
+    }
+    let places = batch.iter().enumerate();
+    let places = places.filter(|(_, request)| fits(request) && counts.get(&session(request)) == Some(&1));
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    if places.len() * MIN_SHARE >= batch.len() { places } else { Vec::new() }
+}
+
+fn pick<T: Clone>(batch: &[T], places: &[usize]) -> Vec<T> {
+    places.iter().map(|place| batch[*place].clone()).collect()
+}
+
+pub(super) async fn submits(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
+    let small = |run: &NewRun| run.idempotency.is_none() && run.budget.is_none();
+    let places = alone(batch, |run| run.session, small);
+    let mut answers = Answers::none(batch.len());
+    if !places.is_empty() {
+        submit_swiftly(context, batch, &places, &mut answers).await?;
+    }
+    let missing = answers.missing();
+    let rest = match missing.is_empty() {
+        true => Vec::new(),
+        false => submit_batch(context, &pick(batch, &missing)).await?,
+    };
+    Ok(answers.complete(rest))
+}
+
+async fn submit_swiftly(
+    context: &Context,
+    batch: &[NewRun],
+    places: &[usize],
+    answers: &mut Answers<Submitted>,
+) -> Result<()> {
+    let mut connection = context.writer.acquire().await.map_err(db)?;
+    let sessions = places.iter().map(|place| batch[*place].session.as_uuid());
+    let sessions: Vec<Uuid> = sessions.collect();
+    let mut locked = found(dialect::peek_heads(&mut connection, &sessions).await?)?;
+    let (mut keys, mut writes) = (Keys::default(), Writes::default());
+    let mut accepted = Vec::new();
+    for place in places {
+        match submit::accept(context, &batch[*place], &mut locked, &mut keys, &mut writes)? {
+            Answer::Accepted(submitted) => accepted.push((*place, submitted)),
+            Answer::Refused(refusal) => answers.0[*place] = Some(Err(refusal)),
+            Answer::Replay(_) => {}
+        }
+    }
+    let won = match accepted.is_empty() {
+        true => HashSet::new(),
+        false => swift::submit(&mut connection, &locked.heads, &writes.runs, &writes.chunks).await?,
+    };
+    let mut news = News::default();
+    let mut counts = Counts::default();
+    for (place, submitted) in accepted {
+        if won.contains(&submitted.run.session.as_uuid()) {
+            news.submitted(submitted.run.input.kind(), &submitted.pool, submitted.run.tenant);
+            counts.submitted += 1;
+            answers.0[place] = Some(Ok(*submitted));
+        }
+    }
+    context.meters.tell(news);
+    context.tally.add(counts);
+    Ok(())
+}
+
+pub(super) async fn claims(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<Claim>>> {
+    let mut answers = Answers::none(batch.len());
+    if let Some(first) = batch.first() {
+        let worker = first.worker;
+        let places = alone(batch, |request| request.session, |request| request.worker == worker);
+        if !places.is_empty() {
+            claim_swiftly(context, batch, &places, &mut answers).await?;
+        }
+    }
+    let missing = answers.missing();
+    let rest = match missing.is_empty() {
+        true => Vec::new(),
+        false => claim_batch(context, &pick(batch, &missing)).await?,
+    };
+    Ok(answers.complete(rest))
+}
+
+/// Grants sessions that nobody owns, with runs that nobody has tried yet, to a worker that lives.
+async fn claim_swiftly(
+    context: &Context,
+    batch: &[ClaimRequest],
+    places: &[usize],
+    answers: &mut Answers<Claim>,
+) -> Result<()> {
+    let mut connection = context.writer.acquire().await.map_err(db)?;
+    let wanted: HashMap<Uuid, usize> =
+        places.iter().map(|place| (batch[*place].session.as_uuid(), *place)).collect();
+    let worker = batch[places[0]].worker;
+    let mut grants = Vec::new();
+    let mut heads = Vec::new();
+    for row in swift::claimable(&mut connection, wanted.keys().copied(), worker).await? {
+        let Some(place) = wanted.get(&row.session()).copied() else { continue };
+        if let Some((head, grant)) = granted(row, &batch[place])? {
+            heads.push(head);
+            grants.push((place, grant));
+        }
+    }
+    if grants.is_empty() {
+        return Ok(());
+    }
+    let won = swift::save(&mut connection, &heads).await?;
+    for (place, grant) in grants {
+        if won.contains(&grant.fence.session.as_uuid()) {
+            answers.0[place] = Some(Ok(Claim::Granted(Box::new(grant))));
+        }
+    }
+    Ok(())
+}
+
+/// The session as it will be and what its worker gets, where this is simple.
+fn granted(row: ClaimableRow, request: &ClaimRequest) -> Result<Option<(LockedHead, Grant)>> {
+    let lives = matches!(row.lease(request.worker).owner(), Owner::Alive { .. });
+    let free = !row.is_owned() && row.run.run.current_run.is_none();
+    let first = row.run.is_runnable() && row.run.is_untried() && !row.run.is_budgeted();
+    if !(lives && free && first && row.run.run.tenant_id == request.tenant.as_uuid()) {
+        return Ok(None);
+    }
+    let (at, (head, run)) = (row.now(), row.split());
+    let mut head = head.into_head(Owner::Nobody)?;
+    match head.head.claim(request.worker) {
+        ClaimDecision::Granted { fence } => {
+            let grant = grant(&mut head, fence, run, at)?;
+            Ok(Some((head, grant)))
+        }
+        ClaimDecision::Refused { .. } | ClaimDecision::NothingToDo => Ok(None),
+    }
+}
+
+pub(super) async fn commits(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Committed>>> {
+    let places = alone(batch, |commit| commit.fence.session, is_small_end);
+    let mut answers = Answers::none(batch.len());
+    if !places.is_empty() {
+        commit_swiftly(context, batch, &places, &mut answers).await?;
+    }
+    let missing = answers.missing();
+    let rest = match missing.is_empty() {
+        true => Vec::new(),
+        false => commit_batch(context, &pick(batch, &missing)).await?,
+    };
+    Ok(answers.complete(rest))
+}
+
+/// The end of a run that has nothing but steps and events.
+fn is_small_end(commit: &Commit) -> bool {
+    let nothing_else = commit.messages.is_empty()
+        && commit.contents.is_empty()
+        && commit.children.is_empty()
+        && commit.approvals.is_empty()
+        && commit.spent.is_empty();
+    nothing_else && matches!(&commit.then, Then::End(finish) if finish.agent.is_none())
+}
+
+async fn commit_swiftly(
+    context: &Context,
+    batch: &[Commit],
+    places: &[usize],
+    answers: &mut Answers<Committed>,
+) -> Result<()> {
+    let mut connection = context.writer.acquire().await.map_err(db)?;
+    let sessions = places.iter().map(|place| batch[*place].fence.session.as_uuid());
+    let sessions: Vec<Uuid> = sessions.collect();
+    let mut locked = found(dialect::peek_heads(&mut connection, &sessions).await?)?;
+    let followed = locked.heads.values().filter(|it| it.head.pending > 1).map(|it| it.head.session.as_uuid());
+    let followed: Vec<Uuid> = followed.collect();
+    let mut successors = match followed.is_empty() {
+        true => HashMap::new(),
+        false => by_session(dialect::next_runs(&mut connection, &followed).await?),
+    };
+    let mut writes = Writes::default();
+    let mut planned = Vec::new();
+    for place in places {
+        let commit = &batch[*place];
+        let next = successors.get(&commit.fence.session.as_uuid());
+        let simple = next.is_none_or(|next| next.is_untried() && !next.is_budgeted());
+        if simple && let Some(committed) = end(context, commit, &mut locked, &mut successors, &mut writes)? {
+            planned.push((*place, committed));
+        }
+    }
+    if planned.is_empty() {
+        return Ok(());
+    }
+    // In the order in which they were planned, as their ends were noted.
+    let sessions = planned.iter().map(|(place, _)| batch[*place].fence.session.as_uuid());
+    let ended: Vec<(Uuid, &RunFinish)> = sessions.zip(&writes.finished).collect();
+    let won = swift::end(&mut connection, &locked.heads, &ended, &writes.chunks).await?;
+    let mut counts = Counts::default();
+    for (place, committed) in planned {
+        if won.contains(&batch[place].fence.session.as_uuid()) {
+            count(&batch[place], &mut counts);
+            answers.0[place] = Some(Ok(committed));
+        }
+    }
+    context.tally.add(counts);
+    Ok(())
+}
+
+/// Notes the end of a run, if it is as simple as it looks. Refusals are left to the usual way.
+fn end(
+    context: &Context,
+    commit: &Commit,
+    locked: &mut Locked,
+    successors: &mut HashMap<Uuid, HeadRunRow>,
+    writes: &mut Writes,
+) -> Result<Option<Committed>> {
+    let head = locked.heads.get(&commit.fence.session.as_uuid());
+    let simple = head.is_some_and(|it| {
+        !it.ties && it.head.verify(&commit.fence).is_ok() && it.head.last_commit != Some(commit.id)
+    });
+    if !simple {
+        return Ok(None);
+    }
+    match plan(context, commit, locked, &mut Background::default(), writes)? {
+        Ok(planned) => conclude(planned, commit, locked, successors).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn count(commit: &Commit, counts: &mut Counts) {
+    let Then::End(finish) = &commit.then else { return };
+    match finish.end.state {
+        RunState::Completed => counts.completed += 1,
+        RunState::Failed => counts.failed += 1,
+        RunState::Cancelled => counts.cancelled += 1,
+        RunState::TimedOut => counts.timed_out += 1,
+        RunState::Queued | RunState::Running | RunState::Parked => {}
+    }
+}

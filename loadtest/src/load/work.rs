@@ -1,0 +1,42 @@
+//! What runs do.
+
+use std::sync::Arc;
+
+use rand::Rng as _;
+use remuda_proto::v1::{self, submit_run_request::Input};
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// One call that does nothing.
+    Noop,
+    /// A command of the local backend.
+    Bash { command: Arc<str> },
+    /// Nine of ten do nothing, the others take so many milliseconds.
+    Mixed { slow_ms: u64 },
+    /// A message to an agent.
+    Message { text: Arc<str> },
+}
+
+impl Work {
+    /// What every run of it comes to.
+    pub(super) fn request(&self, session: &str) -> v1::SubmitRunRequest {
+        let input = match self {
+            Self::Noop => call("noop", serde_json::json!({})),
+            Self::Bash { command } => call("Bash", serde_json::json!({ "command": &**command })),
+            Self::Mixed { slow_ms } => match rand::rng().random_range(0..10) {
+                0 => call("noop", serde_json::json!({ "sleep_ms": slow_ms })),
+                _ => call("noop", serde_json::json!({})),
+            },
+            Self::Message { text } => {
+                Input::Message(v1::MessageInput { text: text.to_string(), ..Default::default() })
+            }
+        };
+        v1::SubmitRunRequest { session: session.to_owned(), input: Some(input), ..Default::default() }
+    }
+}
+
+fn call(tool: &str, arguments: serde_json::Value) -> Input {
+    let call = v1::ToolCall { tool: tool.to_owned(), arguments: arguments.to_string(), ..Default::default() };
+    Input::Tools(v1::ToolsInput { calls: vec![call], ..Default::default() })
+}
