@@ -273,7 +273,7 @@ fn check(trace: &Trace, root: &Path) {
     );
     let first = trace.named("execute_tool Bash")[0];
     assert_eq!(first.attribute("process.exit.code").as_deref(), Some("0"));
-    assert_eq!(first.attribute("remuda.sandbox.backend").as_deref(), Some("local"));
+    assert_eq!(first.attribute("remuda.sandbox.backend"), None);
     // The command knew where it stood.
     let told = fs::read_to_string(root.join("traceparent")).unwrap();
     assert_eq!(told.trim(), format!("00-{TRACE}-{}-01", first.id()));
@@ -282,7 +282,10 @@ fn check(trace: &Trace, root: &Path) {
     assert!(published.iter().any(|it| it.parent() == parent.id()), "{:#?}", trace.outline());
     let receipt = trace.named("receive token")[0];
     assert_eq!(trace.parent_of(receipt).unwrap().span.name, "publish token");
-    assert!(trace.named("wait in queue").iter().any(|it| it.parent() == parent.id()));
+    let of_parent = |name: &str| trace.named(name).into_iter().find(|it| it.parent() == parent.id()).unwrap();
+    let (wait, attempt) = (of_parent("wait in queue"), of_parent("attempt"));
+    assert_eq!(wait.span.start_time_unix_nano, parent.span.start_time_unix_nano);
+    assert_eq!(wait.span.end_time_unix_nano, attempt.span.start_time_unix_nano);
     assert_eq!(trace.one("wait for children").parent(), parent.id());
     assert!(!trace.named("claim").is_empty() && !trace.named("commit").is_empty());
     assert!(
