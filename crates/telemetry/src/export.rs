@@ -14,7 +14,6 @@ use opentelemetry_sdk::{
     error::{OTelSdkError, OTelSdkResult},
     trace::{BatchConfigBuilder, BatchSpanProcessor, Span, SpanData, SpanExporter, SpanProcessor},
 };
-
 use tokio::time::Instant;
 
 use crate::{
@@ -103,7 +102,7 @@ struct Counted<E> {
     rest: Mutex<Rest>,
 }
 
-/// Since when nothing is sent, and for how long: encoding batch after batch for a collector that is away costs and brings nothing.
+/// Until when nothing is sent, and how long that was to be: encoding batch after batch for a collector that is away costs and brings nothing.
 #[derive(Debug, Default)]
 struct Rest {
     until: Option<Instant>,

@@ -112,8 +112,8 @@ impl RunTrace {
         self.at(SpanId::of_attempt(self.run, epoch))
     }
 
-    /// The attempt before an attempt that is not the first. Whatever committed steps say, it may have had none: a claim raises the
-    /// epoch by one, and a run at the head of its line stays there.
+    /// The attempt before one that is not the first. Steps do not tell, as it may have had none; but a claim raises the epoch by
+    /// one, and a run at the head of its line stays there.
     #[must_use]
     pub fn attempt_before(&self, epoch: Epoch, number: u32) -> Option<TraceContext> {
         (number > 1).then(|| self.attempt(epoch - 1))
