@@ -3,8 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Code, Error, EventBody, Fence, RunId, Timestamp, budget::Spent, content::Content, error::Result,
-    event::NewEvent, step::Step,
+    Code, Error, EventBody, Fence, RunId, Timestamp,
+    budget::Spent,
+    content::Content,
+    error::Result,
+    event::NewEvent,
+    step::Step,
+    trace::{SpanId, TraceContext},
 };
 use remuda_store::{Budgeted, Commit, NewApproval, NewChild, NewMessage, SessionChange, Store, Then};
 use remuda_trace::RunTrace;
@@ -149,20 +154,26 @@ impl Journal {
         if has_spent {
             self.budgeted = committed.budgeted;
         }
-        self.transport.publish_events(self.fence.tenant, self.fence.session, &committed.events).await;
-        wake_all(&*self.transport, &committed.children).await;
+        let (Fence { tenant, session, .. }, origin) = (self.fence, self.trace.map(|trace| trace.run()));
+        self.transport.publish_events_from(tenant, session, &committed.events, origin).await;
+        wake_all(&*self.transport, &committed.children, origin).await;
         Ok(())
     }
 }
 
 /// Tells of what became of sessions. A wake-up that is lost is only a late one: the reconciler sends it again.
-pub async fn wake_all(transport: &dyn Transport, changes: &[SessionChange]) {
+///
+/// `relative` is a run above or below theirs, if its trace is collected: it is theirs, too.
+pub async fn wake_all(transport: &dyn Transport, changes: &[SessionChange], relative: Option<TraceContext>) {
     for change in changes {
-        transport.publish_events(change.tenant, change.session, &change.events).await;
+        let SessionChange { tenant, session, pool, events, .. } = change;
+        let run = events.iter().find_map(|event| event.run);
+        let origin = relative.zip(run).map(|(relative, run)| relative.with_span(SpanId::of_run(run)));
+        transport.publish_events_from(*tenant, *session, events, origin).await;
         if !change.wake {
             continue;
         }
-        if let Err(error) = transport.publish_token(&change.pool, change.tenant, change.session).await {
+        if let Err(error) = transport.publish_token_from(pool, *tenant, *session, origin).await {
             tracing::warn!(session = %change.session, error = error.chain(), "a session is left to the reconciler");
         }
     }

@@ -1,7 +1,7 @@
 //! What lines of the log are about: the span around a request.
 
 use axum::http::{Extensions, Request, header::HeaderName};
-use remuda_domain::identity::Principal;
+use remuda_domain::{identity::Principal, trace::TraceContext};
 use tracing::{
     Span, error_span,
     field::{Empty, display},
@@ -66,6 +66,11 @@ pub fn note_caller(request: &Extensions, caller: &Principal) {
     if let Some(Around(span)) = request.get::<Around>() {
         span.record("tenant", display(caller.tenant));
     }
+}
+
+/// Says which trace the request that is being served has begun. To be called outside of the trace's own spans.
+pub(crate) fn note_trace(trace: TraceContext) {
+    Span::current().record("trace_id", display(trace.trace));
 }
 
 #[cfg(test)]

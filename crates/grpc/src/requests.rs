@@ -68,6 +68,11 @@ impl Methods {
         Ok(Self { requests: Requests::new("grpc"), known })
     }
 
+    /// What spans call it: with its package.
+    pub(crate) fn full_name(&self, path: &str) -> &str {
+        self.known.get_key_value(path).map_or("unknown method", |(path, _)| path.trim_start_matches('/'))
+    }
+
     fn label(&self, path: &str) -> KeyValue {
         match self.known.get(path) {
             Some(name) => KeyValue::new(label::METHOD, Arc::clone(name)),
@@ -96,8 +101,10 @@ mod tests {
         let methods = Methods::new(&[remuda_proto::FILE_DESCRIPTOR_SET]).unwrap();
         let named = KeyValue::new(label::METHOD, "RunService/SubmitRun");
         assert_eq!(methods.label("/remuda.v1.RunService/SubmitRun"), named);
+        assert_eq!(methods.full_name("/remuda.v1.RunService/SubmitRun"), "remuda.v1.RunService/SubmitRun");
         for path in ["/remuda.v1.RunService/Guess", "/x", "", "/remuda.v1.RunService/SubmitRun/"] {
             assert_eq!(methods.label(path), KeyValue::new(label::METHOD, "other"), "{path}");
+            assert_eq!(methods.full_name(path), "unknown method", "{path}");
         }
     }
 }

@@ -54,5 +54,6 @@ pub fn router(services: RoutesBuilder) -> Result<Router> {
     let descriptions = [remuda_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET];
     let methods = Arc::new(Methods::new(&descriptions)?);
     let router = services.routes().into_axum_router().layer(MapResponseLayer::new(blame_the_sender));
-    Ok(router.layer(middleware::from_fn(traced)).layer(middleware::from_fn_with_state(methods, measure)))
+    let router = router.layer(middleware::from_fn_with_state(Arc::clone(&methods), traced));
+    Ok(router.layer(middleware::from_fn_with_state(methods, measure)))
 }

@@ -1,12 +1,21 @@
 //! The span of a request, in the trace that its caller began or in a new one.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
-use axum::{extract::Request, middleware::Next, response::Response};
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
 use remuda_domain::trace::TraceContext;
 use remuda_telemetry::{TRACE_TARGET, set_parent, spans};
-use tonic::codegen::http::{HeaderMap, HeaderValue};
+use tonic::{
+    Code,
+    codegen::http::{HeaderMap, HeaderValue},
+};
 use tracing::{Instrument as _, Span, field::Empty};
+
+use crate::{context::note_trace, requests::Methods};
 
 /// The caller's trace, if it looks like one. A trace is never worth a failed request.
 pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
@@ -46,8 +55,12 @@ pub async fn within_span<T>(
         "grpc" => span.record("rpc.system", protocol).record("rpc.method", name),
         _ => span.record("http.route", name),
     };
-    if let Some(parent) = caller(headers) {
-        set_parent(&span, parent);
+    match caller(headers) {
+        Some(parent) => set_parent(&span, parent),
+        // Lines of the request know the trace of its caller already.
+        None => {
+            span.in_scope(remuda_telemetry::current).inspect(|own| note_trace(*own));
+        }
     }
     let answer = work.instrument(span.clone()).await;
     record(&span, &answer);
@@ -55,20 +68,25 @@ pub async fn within_span<T>(
 }
 
 /// The layer of gRPC services.
-pub(crate) async fn traced(request: Request, next: Next) -> Response {
+pub(crate) async fn traced(State(methods): State<Arc<Methods>>, request: Request, next: Next) -> Response {
     if !spans::are_collected() {
         return next.run(request).await;
     }
-    let (name, headers) =
-        (request.uri().path().trim_start_matches('/').to_owned(), request.headers().clone());
-    within_span("grpc", &name, &headers, next.run(request), |span, response| {
+    let (name, headers) = (methods.full_name(request.uri().path()), request.headers().clone());
+    within_span("grpc", name, &headers, next.run(request), |span, response| {
         // An answer that goes on has its status in the end; one that has failed has it here.
         let status = response.headers().get("grpc-status").map(HeaderValue::as_bytes);
-        let code = status.map_or(tonic::Code::Ok, tonic::Code::from_bytes) as i32;
-        span.record("rpc.grpc.status_code", code);
-        if code != 0 {
+        let code = status.map_or(Code::Ok, Code::from_bytes);
+        span.record("rpc.grpc.status_code", code as i32);
+        if is_fault(code) {
             span.record("otel.status_code", "ERROR");
         }
     })
     .await
+}
+
+/// Whether the server is to blame, as OpenTelemetry has it: a refusal is an answer.
+fn is_fault(code: Code) -> bool {
+    use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
+    matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
 }

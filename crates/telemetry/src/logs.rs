@@ -19,7 +19,7 @@ pub use self::{
     levels::{Level, Levels, check_change},
     secrets::{hide, hide_for_now},
 };
-pub(crate) use self::{layer::Lines, panics::log_panics};
+pub(crate) use self::{layer::Lines, panics::log_panics, text::masked};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 use std::{borrow::Cow, sync::OnceLock, time::SystemTime};
 
 use opentelemetry::{
-    InstrumentationScope, KeyValue,
+    Array, InstrumentationScope, KeyValue, StringValue, Value,
     trace::{Link, SpanContext, SpanId, Status, TraceFlags, TraceId, TraceState},
 };
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
@@ -18,7 +18,10 @@ use remuda_domain::{
 
 pub use opentelemetry::trace::SpanKind;
 
-use crate::export::Outlet;
+use crate::{export::Outlet, logs::masked};
+
+/// What is kept of a text in a span, in bytes: names and reasons may be words of others.
+const MAX_TEXT: usize = 1024;
 
 /// One span of a trace, from its beginning to its end.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +128,34 @@ fn to_data(span: Span) -> SpanData {
     }
 }
 
+/// The span with no text longer than it may be, and without secrets in what says why it failed.
+pub(crate) fn fit(mut span: SpanData) -> SpanData {
+    if span.name.len() > MAX_TEXT {
+        span.name = start(&span.name).to_owned().into();
+    }
+    for attribute in &mut span.attributes {
+        match &mut attribute.value {
+            Value::String(text) => shorten(text),
+            Value::Array(Array::String(texts)) => texts.iter_mut().for_each(shorten),
+            _ => {}
+        }
+    }
+    if let Status::Error { description } = &mut span.status {
+        *description = masked(description, MAX_TEXT).into();
+    }
+    span
+}
+
+fn shorten(text: &mut StringValue) {
+    if text.as_str().len() > MAX_TEXT {
+        *text = start(text.as_str()).to_owned().into();
+    }
+}
+
+fn start(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
 fn scope() -> InstrumentationScope {
     static SCOPE: OnceLock<InstrumentationScope> = OnceLock::new();
     SCOPE.get_or_init(|| InstrumentationScope::builder("remuda").build()).clone()
@@ -167,5 +198,24 @@ mod tests {
         assert_eq!(data.status, Status::error("lost"));
         let backwards = to_data(Span { end: start - TimeDelta::seconds(1), ..span });
         assert_eq!(backwards.end_time, backwards.start_time);
+    }
+
+    #[test]
+    fn what_others_say_is_cut_and_holds_no_secret() {
+        let cause: TraceContext = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
+        let (at, id) = (Timestamp::UNIX_EPOCH, trace::SpanId::new(0x17).unwrap());
+        let long = format!("x{}", "é".repeat(MAX_TEXT));
+        let texts = Value::Array(Array::String(vec![long.clone().into()]));
+        let span = Span::below(cause, id, long.clone(), (at, at))
+            .with([KeyValue::new("model", long.clone()), KeyValue::new("reasons", texts)])
+            .failed(Some(format!("sk-0123456789abcdef is wrong {long}")));
+        let SpanData { name, attributes, status, .. } = fit(to_data(span));
+        let kept = start(&long);
+        assert_eq!((name.as_ref(), kept.len()), (kept, MAX_TEXT - 1));
+        assert_eq!(attributes[0], KeyValue::new("model", kept.to_owned()));
+        let reasons = Value::Array(Array::String(vec![kept.to_owned().into()]));
+        assert_eq!(attributes[1], KeyValue::new("reasons", reasons));
+        let Status::Error { description } = status else { panic!("{status:?}") };
+        assert!(description.starts_with("sk-*** is wrong x") && description.len() < MAX_TEXT + 50);
     }
 }

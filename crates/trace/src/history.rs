@@ -138,4 +138,4 @@ impl Telling<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -69,14 +69,10 @@ impl RunTrace {
     /// A run that nobody traces has a trace of its own all the same, which is not collected.
     #[must_use]
     pub fn of(run: &Run) -> Self {
+        let Run { id, session, tenant, .. } = *run;
         let cause = TraceContext::cause_of(run);
-        Self::new(run.id, run.session, run.tenant, cause)
-    }
-
-    #[must_use]
-    pub fn new(run: RunId, session: SessionId, tenant: TenantId, cause: Option<TraceContext>) -> Self {
-        let trace = cause.map_or_else(|| TraceId::of_run(run), |cause| cause.trace);
-        Self { cause, trace, sampled: cause.is_some_and(|cause| cause.sampled), run, session, tenant }
+        let trace = cause.map_or_else(|| TraceId::of_run(id), |cause| cause.trace);
+        Self { cause, trace, sampled: cause.is_some_and(|cause| cause.sampled), run: id, session, tenant }
     }
 
     /// Whether anybody wants to be told of its spans.
@@ -114,6 +110,13 @@ impl RunTrace {
     #[must_use]
     pub fn attempt(&self, epoch: Epoch) -> TraceContext {
         self.at(SpanId::of_attempt(self.run, epoch))
+    }
+
+    /// The attempt before one that is not the first. Steps do not tell, as it may have had none; but a claim raises the epoch by
+    /// one, and a run at the head of its line stays there.
+    #[must_use]
+    pub fn attempt_before(&self, epoch: Epoch, number: u32) -> Option<TraceContext> {
+        (number > 1).then(|| self.attempt(epoch - 1))
     }
 
     #[must_use]

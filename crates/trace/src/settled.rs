@@ -1,6 +1,6 @@
 //! What nobody else tells: attempts of workers that were lost, and ends that no worker reports.
 
-use remuda_domain::{EventBody, Run, RunId, TenantId, Timestamp, error::Result, step::Step};
+use remuda_domain::{Epoch, EventBody, Run, RunId, TenantId, Timestamp, error::Result, step::Step};
 use remuda_store::{Lost, SessionChange, Store};
 use remuda_telemetry::spans::{are_collected, emit};
 
@@ -45,8 +45,47 @@ fn tell_lost(run: &Run, steps: &[Step], lost: Lost, fence: remuda_domain::Fence,
     if !trace.is_collected() {
         return;
     }
-    let its = || steps.iter().filter(|step| step.epoch == lost.epoch);
-    let begun = its().map(|step| step.started_at).min().or(run.started_at).unwrap_or(at);
-    its().filter_map(|step| trace.stepped(step)).for_each(emit);
-    emit(trace.attempted(&fence, lost.attempt, None, AttemptEnd::Lost, (begun, at)));
+    steps
+        .iter()
+        .filter(|step| step.epoch == lost.epoch)
+        .filter_map(|step| trace.stepped(step))
+        .for_each(emit);
+    let begun = begin_of(run, steps, lost.epoch).unwrap_or(at);
+    let attempt = trace.attempted(&fence, lost.attempt, None, AttemptEnd::Lost, (begun, at));
+    emit(attempt.linked(trace.attempt_before(lost.epoch, lost.attempt)));
+}
+
+/// When an attempt began, as far as steps tell: with its first one, or not before the last one of earlier attempts.
+fn begin_of(run: &Run, steps: &[Step], epoch: Epoch) -> Option<Timestamp> {
+    let first = steps.iter().filter(|step| step.epoch == epoch).map(|step| step.started_at).min();
+    let earlier = steps.iter().filter(|step| step.epoch < epoch);
+    let last = || earlier.map(|step| step.finished_at.unwrap_or(step.started_at)).max();
+    first.or_else(last).or(run.started_at)
+}
+
+#[cfg(test)]
+mod tests {
+    use remuda_domain::{
+        RunState, StepId, ToolCallId,
+        step::{CallLinks, StepWork},
+        tool::ToolCall,
+    };
+
+    use super::*;
+    use crate::history::tests::{at, run};
+
+    fn step(epoch: Epoch, start: i64, end: Option<i64>) -> Step {
+        let (id, tool, arguments) = (ToolCallId::new(), "Bash".to_owned(), serde_json::json!({}));
+        let call = ToolCall { id, tool, arguments, parallel: false, timeout: None };
+        let work = StepWork::ToolCall { call, outcome: None, links: CallLinks::default() };
+        Step { id: StepId::new(), index: 0, work, started_at: at(start), finished_at: end.map(at), epoch }
+    }
+
+    #[test]
+    fn a_lost_attempt_begins_where_steps_say() {
+        let run = run(RunState::Queued, None);
+        assert_eq!(begin_of(&run, &[], 2), run.started_at);
+        assert_eq!(begin_of(&run, &[step(1, 20, Some(30)), step(1, 25, None)], 2), Some(at(30)));
+        assert_eq!(begin_of(&run, &[step(1, 20, Some(30)), step(2, 50, None)], 2), Some(at(50)));
+    }
 }

@@ -62,18 +62,17 @@ pub(crate) fn describe(span: Span, step: &Step) -> Span {
 
 fn tool_outcome(span: Span, outcome: &ToolOutcome) -> Span {
     let place = outcome.place.as_ref();
-    let backend = place.map_or("local", |place| place.backend.as_str());
     let exit = outcome.output.get("exit_code").and_then(serde_json::Value::as_i64);
     let bytes = i64::try_from(text_bytes(&outcome.output)).unwrap_or(i64::MAX);
     let span = span
         .with([
             KeyValue::new(name::STATUS, outcome.status.as_str()),
-            KeyValue::new(name::BACKEND, backend),
             KeyValue::new(name::OUTPUT_BYTES, bytes),
         ])
         .with(exit.map(|code| KeyValue::new(name::EXIT_CODE, code)))
         .with(place.into_iter().flat_map(|place| {
             [
+                KeyValue::new(name::BACKEND, place.backend.as_str()),
                 KeyValue::new(name::SANDBOX_ID, place.sandbox.to_string()),
                 KeyValue::new(name::IMAGE, place.image.clone()),
             ]

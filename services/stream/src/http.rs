@@ -9,7 +9,7 @@ use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
-use hyper::{HeaderMap, StatusCode};
+use hyper::{HeaderMap, StatusCode, http::request::Parts};
 use remuda_domain::{Cursor, Error, error::Result};
 use remuda_http::{ErrorBody, Outcome, Params, Refusals, RequestId, Segment, wait_time};
 use remuda_proto::v1::{SubscribeRequest, subscribe_request::Target};
@@ -64,10 +64,10 @@ async fn session_events(
     State(streams): State<Streams>,
     Segment(session): Segment,
     Params(wishes): Params<Wishes>,
-    headers: HeaderMap,
+    head: Parts,
     axum::Extension(request): axum::Extension<RequestId>,
 ) -> Outcome<Response> {
-    answer(&streams, Target::Session(session), wishes, &headers, request).await
+    answer(&streams, Target::Session(session), wishes, &head, request).await
 }
 
 /// What happens in a run, up to its end: the same events as in its session's stream, with the same cursors.
@@ -84,21 +84,21 @@ async fn run_events(
     State(streams): State<Streams>,
     Segment(run_id): Segment,
     Params(wishes): Params<Wishes>,
-    headers: HeaderMap,
+    head: Parts,
     axum::Extension(request): axum::Extension<RequestId>,
 ) -> Outcome<Response> {
-    answer(&streams, Target::RunId(run_id), wishes, &headers, request).await
+    answer(&streams, Target::RunId(run_id), wishes, &head, request).await
 }
 
 async fn answer(
     streams: &Streams,
     target: Target,
     wishes: Wishes,
-    headers: &HeaderMap,
+    head: &Parts,
     request: RequestId,
 ) -> Outcome<Response> {
     let filter = Filter::parse(&wishes.types)?;
-    let place = place(&wishes, headers)?;
+    let place = place(&wishes, &head.headers)?;
     let after = place.cursor;
     let wait = wishes.wait.as_deref().map(|text| wait_time("wait", text, poll::MAX_WAIT)).transpose()?;
     if wishes.tree && wait.is_some() {
@@ -113,7 +113,8 @@ async fn answer(
         tree_cursors: place.below.iter().map(|(session, cursor)| (session.to_string(), *cursor)).collect(),
         ..SubscribeRequest::default()
     };
-    let mut reader = streams.open(headers, subscription).await.map_err(at_the_cursor)?;
+    let mut reader =
+        streams.open(&head.headers, &head.extensions, subscription).await.map_err(at_the_cursor)?;
     if let Some(wait) = wait {
         return Ok(poll::page(&mut reader, &filter, after, wait).await?.into_response());
     }

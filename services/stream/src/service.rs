@@ -9,7 +9,7 @@ use std::{
 
 use futures::{Stream, StreamExt as _, stream};
 use remuda_domain::{Cursor, Error, Event, SessionId, error::Result, event::Delta, identity::Scope};
-use remuda_grpc::{Gate, RequestId, limited, log_and_convert};
+use remuda_grpc::{Gate, RequestId, limited, log_and_convert, note_caller};
 use remuda_proto::{
     convert::typed_event,
     v1::{
@@ -21,8 +21,10 @@ use remuda_proto::{
 use remuda_store::Store;
 use remuda_transport::Transport;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tonic::{Request, Response, Status, async_trait, codegen::http::HeaderMap, service::RoutesBuilder};
-use tracing::{Span, error_span, field::display};
+use tonic::{
+    Extensions, Request, Response, Status, async_trait, codegen::http::HeaderMap, service::RoutesBuilder,
+};
+use tracing::{Span, error_span};
 
 use crate::{
     reader::{Reader, Said},
@@ -86,10 +88,15 @@ impl Streams {
         routes.add_service(limited!(StreamServiceServer::new(self.clone())));
     }
 
-    /// Opens a stream for whoever sent these headers.
-    pub(crate) async fn open(&self, headers: &HeaderMap, body: SubscribeRequest) -> Result<Reader> {
+    /// Opens a stream for whoever sent these headers. The extensions are those of the request.
+    pub(crate) async fn open(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+        body: SubscribeRequest,
+    ) -> Result<Reader> {
         let (caller, standing) = self.gate.admit_for_long(headers, Scope::Read).await?;
-        Span::current().record("tenant", display(caller.tenant));
+        note_caller(extensions, &caller);
         let subject = match body.target {
             None => return Err(Error::invalid("target", "expected a session or a run")),
             Some(Target::Session(text)) => Subject::Session(text),
@@ -143,7 +150,7 @@ impl StreamService for Streams {
         let (metadata, extensions, body) = request.into_parts();
         let id = extensions.get::<RequestId>().map(|id| id.0.clone());
         let typed = body.typed;
-        let opened = self.open(metadata.as_ref(), body).await;
+        let opened = self.open(metadata.as_ref(), &extensions, body).await;
         let reader = opened.map_err(|error| log_and_convert(&error))?;
         let batches = stream::unfold(reader, |mut reader| async move {
             let batch = reader.next().await?;

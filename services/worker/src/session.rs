@@ -273,7 +273,7 @@ impl SessionServer {
         };
         tracing::debug!("a run has ended");
         self.worker.meters.ended(grant, state, &committed);
-        self.tell_relatives(grant, &committed).await;
+        self.tell_relatives(grant, &committed, traced).await;
         if state == RunState::Cancelled {
             self.tell_receipts(grant).await;
         }
@@ -301,19 +301,20 @@ impl SessionServer {
         let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
         let committed = self.commit(&commit, traced).await?;
         // It may have ended instead: someone asked it to, or its time was over.
-        self.tell_relatives(grant, &committed).await;
+        self.tell_relatives(grant, &committed, traced).await;
         Ok(committed)
     }
 
     /// A run that ended may be what its parent waits for, and nothing below it may live longer. What fails here is only late:
     /// the reconciler does the same.
-    async fn tell_relatives(&self, grant: &Grant, committed: &Committed) {
+    async fn tell_relatives(&self, grant: &Grant, committed: &Committed, traced: Option<&Traced>) {
         let (engine, tenant) = (&self.worker.engine, grant.fence.tenant);
+        let origin = traced.map(Traced::origin);
         if committed.has_children {
             let reason = "the run that it worked for has ended";
             match engine.store.cancel_children(tenant, grant.run.id, reason).await {
                 Ok(cancelled) => {
-                    wake_all(&*engine.transport, &cancelled.changes).await;
+                    wake_all(&*engine.transport, &cancelled.changes, origin).await;
                     for change in &cancelled.changes {
                         settled(&*engine.store, change).await;
                     }
@@ -328,7 +329,7 @@ impl SessionServer {
         }
         if let Some(parent) = committed.parent {
             match engine.store.settle_parked(tenant, parent).await {
-                Ok(change) => wake_all(&*engine.transport, change.as_slice()).await,
+                Ok(change) => wake_all(&*engine.transport, change.as_slice(), origin).await,
                 Err(error) => {
                     tracing::warn!(%parent, error = error.chain(), "a parent is left to the reconciler");
                 }
@@ -352,7 +353,7 @@ impl SessionServer {
         }
         let origin = traced.map(Traced::origin);
         engine.transport.publish_events_from(tenant, session, &committed.events, origin).await;
-        wake_all(&*engine.transport, &committed.children).await;
+        wake_all(&*engine.transport, &committed.children, origin).await;
         Ok(committed)
     }
 

@@ -58,9 +58,7 @@ impl Traced {
         let (run, at) = (&grant.run, now());
         let agent = grant.agent.as_deref();
         let attempt = self.trace.attempted(&grant.fence, run.attempt, agent, end, (self.begun, at));
-        let before =
-            grant.steps.iter().map(|step| step.epoch).filter(|epoch| *epoch != grant.fence.epoch).max();
-        emit(attempt.linked(before.map(|epoch| self.trace.attempt(epoch))));
+        emit(attempt.linked(self.trace.attempt_before(grant.fence.epoch, run.attempt)));
         let whole = match (&run.input, end) {
             (
                 _,
@@ -97,8 +95,13 @@ pub(crate) fn end_as_committed(end: AttemptEnd, committed: &Committed, grant: &G
     ended.map_or(end, AttemptEnd::Ended)
 }
 
-/// What the run waited for before it came here, and since when. After the first start only its steps tell.
-fn waited(grant: &Grant) -> (Option<ParkReason>, Timestamp) {
+/// What the run waited for before it came here, and since when. After the first start only its steps tell: a run that is ready
+/// again has forgotten why it was parked, so that a wait for money or for something outside looks like one in the queue.
+pub(crate) fn waited(grant: &Grant) -> (Option<ParkReason>, Timestamp) {
+    // Its start is the claim that brought it here.
+    if grant.run.attempt <= 1 {
+        return (None, grant.run.created_at);
+    }
     let last = |step: &Step| step.finished_at.unwrap_or(step.started_at);
     let Some(since) = grant.steps.iter().map(last).max() else {
         return (None, grant.run.started_at.unwrap_or(grant.run.created_at));

@@ -36,6 +36,9 @@ pub(crate) const A_MINUTE_AGO: &str = "clock_timestamp() - interval '1 minute'";
 /// The time of a run `r` that started is over.
 pub(crate) const OVERDUE: &str =
     "r.started_at + (r.timeout_ms + r.paused_ms) * interval '1 millisecond' <= clock_timestamp()";
+/// A run `r` could not have started before: its waits for something else came after its first start.
+pub(crate) const RUNNABLE_SINCE: &str =
+    "coalesce(r.started_at + r.paused_ms * interval '1 millisecond', r.created_at)";
 /// What follows a column that has to be among the ids of `$1`, which [`id_list`] makes.
 pub(crate) const AMONG_1: &str = "= ANY($1)";
 /// What workers `w` execute, as `runs r`: each names its runs with its heartbeats.

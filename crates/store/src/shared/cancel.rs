@@ -24,8 +24,8 @@ use super::{
     writes::{self, Ended, Writes},
 };
 use crate::{
-    CancelSignal, Cancelled, CancelledRuns, Reach, SessionChange, error::db, meters::News, rows::LockedHead,
-    time::DbTime, written::CancelMark,
+    CancelSignal, Cancelled, CancelledRuns, Lost, Reach, SessionChange, error::db, meters::News,
+    rows::LockedHead, time::DbTime, written::CancelMark,
 };
 
 /// Sessions of a tree that are locked at once.
@@ -44,7 +44,8 @@ pub(super) struct Stopper<'a> {
 /// What became of one run.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    Ended,
+    /// With the worker that was lost at it, if there was one.
+    Ended(Option<Lost>),
     /// Its owner has to be told.
     Requested(WorkerId),
 }
@@ -69,7 +70,7 @@ impl Stopper<'_> {
                 let lost = Some(Attempted { run, steps, ties });
                 let parted = recover::part(self.context, locked, lost, Parting::Lost, self.at, self.writes)?;
                 events.extend(parted.events);
-                Ok((Stopped::Ended, events))
+                Ok((Stopped::Ended(parted.lost), events))
             }
             _ => {
                 self.mark(&run);
@@ -78,7 +79,7 @@ impl Stopper<'_> {
                 let ended =
                     Ended { run: &run, steps: &steps, ties: &ties, state, failure: &failure, attempts };
                 let events = self.writes.end(locked, &ended, self.at)?;
-                Ok((Stopped::Ended, self.writes.append(locked, events)?))
+                Ok((Stopped::Ended(None), self.writes.append(locked, events)?))
             }
         }
     }
@@ -127,10 +128,11 @@ pub(super) async fn request(
     if !already_finished {
         let mut stopper = Stopper { context, reason, at, writes: &mut writes };
         let (stopped, events) = stopper.stop(head, Attempted::load(&mut tx, found, tied).await?)?;
-        if let Stopped::Requested(worker) = stopped {
-            signal = Some(worker);
-        }
         change = recover::change(head, events);
+        match stopped {
+            Stopped::Ended(lost) => change.lost = lost,
+            Stopped::Requested(worker) => signal = Some(worker),
+        }
     }
     let parents = std::mem::take(&mut writes.parents);
     let news = std::mem::take(&mut writes.news);
@@ -255,7 +257,8 @@ pub(super) async fn stop_runs(
     family: &mut Family,
 ) -> Result<CancelledRuns> {
     let (mut writes, mut done) = (Writes::default(), CancelledRuns::default());
-    let mut events: BTreeMap<Uuid, Vec<Event>> = BTreeMap::new();
+    // A session has one run that executes, so it loses one at most.
+    let mut told: BTreeMap<Uuid, (Vec<Event>, Option<Lost>)> = BTreeMap::new();
     for run in runs {
         let (id, session) = (run.id, run.session);
         let head = locked.heads.get_mut(&session.as_uuid()).ok_or_else(lonely_run)?;
@@ -265,19 +268,23 @@ pub(super) async fn stop_runs(
         let mut stopper = Stopper { context, reason, at: locked.at, writes: &mut writes };
         let attempted = Attempted::load(connection, run, head.ties).await?;
         let (stopped, appended) = stopper.stop(head, attempted)?;
-        events.entry(session.as_uuid()).or_default().extend(appended);
+        let (events, lost) = told.entry(session.as_uuid()).or_default();
+        events.extend(appended);
         match stopped {
-            Stopped::Ended => done.ended.push(id),
+            Stopped::Ended(with) => {
+                *lost = lost.or(with);
+                done.ended.push(id);
+            }
             Stopped::Requested(worker) => done.requested.push(CancelSignal { worker, session, run: id }),
         }
     }
     family.parents.append(&mut writes.parents);
     family.news.append(&mut writes.news);
     let counts = writes.write(connection).await?;
-    writes::save(connection, &locked.heads, events.keys().copied()).await?;
-    for (session, events) in events {
+    writes::save(connection, &locked.heads, told.keys().copied()).await?;
+    for (session, (events, lost)) in told {
         let head = locked.heads.get(&session).ok_or_else(lonely_run)?;
-        done.changes.push(recover::change(head, events));
+        done.changes.push(SessionChange { lost, ..recover::change(head, events) });
     }
     // The caller commits this next.
     context.tally.add(counts);
@@ -303,8 +310,9 @@ pub(super) async fn stop_all(
         let (stopped, events) = stopper.stop(head, attempted)?;
         interrupted.events.extend(events);
         interrupted.runs.push(id);
-        if let Stopped::Requested(worker) = stopped {
-            interrupted.signal = Some((worker, id));
+        match stopped {
+            Stopped::Ended(lost) => interrupted.lost = interrupted.lost.or(lost),
+            Stopped::Requested(worker) => interrupted.signal = Some((worker, id)),
         }
     }
     Ok(interrupted)
@@ -317,4 +325,5 @@ pub(super) struct Interrupted {
     pub(super) events: Vec<Event>,
     /// The owner to tell, and the run it should stop.
     pub(super) signal: Option<(WorkerId, RunId)>,
+    pub(super) lost: Option<Lost>,
 }

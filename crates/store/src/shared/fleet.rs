@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{
     approvals, below,
-    dialect::{self, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NOW},
+    dialect::{self, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NOW, RUNNABLE_SINCE},
     overview::write_tally,
     ready, recover,
     store::{Context, SqlStore},
@@ -157,14 +157,14 @@ fn depths_sql() -> String {
     format!(
         "WITH lines AS (SELECT session_id, min(seq) AS first, count(*) AS pending FROM runs WHERE state < 10 \
            GROUP BY session_id), \
-         heads AS (SELECT s.pool, lines.pending, r.created_at, r.state = 0 AND w.id IS NULL AS runnable, \
+         heads AS (SELECT s.pool, lines.pending, {RUNNABLE_SINCE} AS since, r.state = 0 AND w.id IS NULL AS runnable, \
            w.id IS NOT NULL AND s.current_run = r.id AS running, r.state = 2 AS parked \
            FROM lines JOIN sessions s ON s.id = lines.session_id \
            JOIN runs r ON r.session_id = lines.session_id AND r.seq = lines.first \
            LEFT JOIN workers w ON w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}), \
          work AS (SELECT pool, count(CASE WHEN runnable THEN 1 END) AS runnable, count(CASE WHEN running THEN 1 END) AS running, \
            CAST(sum(pending - CASE WHEN running OR parked THEN 1 ELSE 0 END) AS bigint) AS queued, \
-           min(CASE WHEN runnable THEN created_at END) AS oldest FROM heads GROUP BY pool), \
+           min(CASE WHEN runnable THEN since END) AS oldest FROM heads GROUP BY pool), \
          pools AS (SELECT pool FROM work UNION SELECT pool FROM workers WHERE state < {WORKER_GONE} AND lease_until > {NOW}) \
          SELECT p.pool, coalesce(work.runnable, 0) AS runnable, coalesce(work.running, 0) AS running, \
            coalesce(work.queued, 0) AS queued, work.oldest FROM pools p LEFT JOIN work ON work.pool = p.pool ORDER BY p.pool"

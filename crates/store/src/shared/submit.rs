@@ -117,6 +117,7 @@ pub(super) fn accept(
         events,
         interrupted: Vec::new(),
         signal: None,
+        lost: None,
         below: CancelledRuns::default(),
     })))
 }
@@ -146,6 +147,7 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     submitted.events.extend(own);
     submitted.interrupted = stopped.runs;
     submitted.signal = stopped.signal;
+    submitted.lost = stopped.lost;
     let parents = std::mem::take(&mut accepted.parents);
     let news = std::mem::take(&mut accepted.news);
     let counts = write(&mut tx, context, &locked, keys, accepted).await?;
@@ -251,6 +253,7 @@ async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Re
         events: Vec::new(),
         interrupted: Vec::new(),
         signal: None,
+        lost: None,
         below: CancelledRuns::default(),
     })
 }

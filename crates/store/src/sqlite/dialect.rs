@@ -36,6 +36,8 @@ pub(crate) const A_MINUTE_AGO: &str = "CAST(unixepoch('subsec') * 1000000 AS INT
 /// The time of a run `r` that started is over.
 pub(crate) const OVERDUE: &str =
     "r.started_at + (r.timeout_ms + r.paused_ms) * 1000 <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+/// A run `r` could not have started before: its waits for something else came after its first start.
+pub(crate) const RUNNABLE_SINCE: &str = "coalesce(r.started_at + r.paused_ms * 1000, r.created_at)";
 /// What follows a column that has to be among the ids of `$1`, which [`id_list`] makes.
 pub(crate) const AMONG_1: &str = "IN (SELECT unhex(value) FROM json_each($1))";
 /// What workers `w` execute, as `runs r`: each names its runs with its heartbeats.

@@ -121,6 +121,8 @@ pub struct PoolDepth {
     pub running_sessions: u64,
     /// Those that neither run nor are parked.
     pub queued_runs: u64,
+    /// Since when the first of them waits for a worker, as far as is known: what it waited for otherwise does not count, what was
+    /// done of it does.
     pub oldest_runnable_at: Option<Timestamp>,
 }
 

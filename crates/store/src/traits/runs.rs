@@ -13,7 +13,7 @@ use remuda_domain::{
     step::Step,
 };
 
-use crate::{Outlook, SessionChange};
+use crate::{Lost, Outlook, SessionChange};
 
 /// Runs as callers see them.
 #[async_trait]
@@ -79,6 +79,8 @@ pub struct Submitted {
     pub interrupted: Vec<RunId>,
     /// Whom to tell that its current run should stop.
     pub signal: Option<(WorkerId, RunId)>,
+    /// The attempt at an interrupted run that was lost with its worker, if one was.
+    pub lost: Option<Lost>,
     /// What became of the runs below the interrupted ones, and of those that waited for them.
     pub below: CancelledRuns,
 }

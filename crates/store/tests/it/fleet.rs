@@ -176,6 +176,20 @@ pub(crate) async fn depths_count_what_is_there(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+pub(crate) async fn a_wait_for_something_else_is_no_wait_for_a_worker(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    let run = lab.submit(session).await?.run.id;
+    let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
+    let park = Then::Park(Parking::on(ParkReason::External));
+    lab.store.commit(Commit::new(grant.fence, run, park)).await?;
+    lab.store.resume_run(lab.tenant, run).await?;
+    let resumed = lab.run(run).await?;
+    let ready = resumed.started_at.context("it started")? + resumed.paused;
+    assert!(ready > resumed.created_at);
+    assert_eq!(lab.store.queue_depths().await?[0].oldest_runnable_at, Some(ready));
+    Ok(())
+}
+
 pub(crate) async fn one_leads_at_a_time(lab: &Lab) -> Result<()> {
     let lead = |holder: &'static str, lease| lab.store.lead("sweep", holder, lease);
     assert!(lead("a", SHORT_LEASE).await?);

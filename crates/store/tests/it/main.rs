@@ -89,7 +89,8 @@ store_suite! {
         ends_of_many_streams_are_told_at_once, old_events_of_finished_runs_are_trimmed,
         unfinished_runs_keep_their_events, sessions_are_trimmed_some_at_a_time;
     fleet: workers_come_and_go, a_drain_order_reaches_its_worker, ended_leases_cannot_be_renewed,
-        runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, depths_count_what_is_there, one_leads_at_a_time,
+        runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, depths_count_what_is_there,
+        a_wait_for_something_else_is_no_wait_for_a_worker, one_leads_at_a_time,
         expired_keys_are_deleted, a_situation_explains_the_wait;
     overview: a_view_shows_pools_and_workers, what_happens_is_counted, the_longest_running_come_first,
         the_longest_waiting_come_first, an_outlook_knows_what_is_ahead, an_outlook_knows_how_long_others_took,

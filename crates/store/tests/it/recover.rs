@@ -7,7 +7,7 @@ use remuda_domain::{
     Code, EventBody, RunInput, RunState, SessionId, limits::MAX_LOST_ATTEMPTS, run::ParkReason, step::Step,
     task::TaskRound, tool::CallStatus,
 };
-use remuda_store::{Claim, Commit, NewRun, NewSession, Reach, Then};
+use remuda_store::{Claim, Commit, Lost, NewRun, NewSession, Reach, Then};
 use remuda_testkit::wait_for;
 
 use crate::lab::{
@@ -232,6 +232,8 @@ pub(crate) async fn a_lost_workers_run_is_cancelled_at_once(lab: &Lab) -> Result
     assert_eq!((cancelled.run.state, cancelled.signal), (RunState::Cancelled, None));
     let events = names(&cancelled.change.events);
     assert_eq!(events, ["run.cancel_requested", "run.attempt_lost", "tool.failed", "run.cancelled"]);
+    let lost = Lost { run: two, epoch: grant.fence.epoch, attempt: 1 };
+    assert_eq!(cancelled.change.lost, Some(lost), "somebody has to tell of it");
     // What was begun is accounted for, in the same step.
     let steps = lab.store.list_steps(lab.tenant, two).await?;
     let status = steps[0].call_outcome().map(|outcome| outcome.status);

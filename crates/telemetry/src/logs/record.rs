@@ -9,7 +9,7 @@ use super::{
 };
 
 /// What lines are found by. They stand before all other fields, in this order.
-pub(super) const IDS: [&str; 7] = ["run", "session", "tenant", "worker", "request_id", "trace_id", "span_id"];
+pub(super) const IDS: [&str; 6] = ["run", "session", "tenant", "worker", "request_id", "trace_id"];
 /// Names that are taken, so that a field of this name gets another.
 const TAKEN: [&str; 7] = ["timestamp", "level", "target", "message", "service", "instance", "omitted_fields"];
 /// What records of the `log` crate say of themselves.

@@ -19,32 +19,54 @@ pub(super) const MAX_SECRET: usize = 16 * PART;
 /// Values known at once that come and go. The oldest are forgotten first.
 const MAX_KNOWN: usize = 1024;
 
-static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+static SECRETS: LazyLock<Secrets> = LazyLock::new(Secrets::default);
 
 /// Keeps a value out of every line from now on, however it is quoted.
 pub fn hide(secret: &str) {
-    learn(secret, Known::add);
+    SECRETS.learn(|known| known.add(secret));
 }
 
-/// The same for one of many that come and go, such as the keys of models in workspaces: the last thousand are known.
-pub fn hide_for_now(secret: &str) {
-    learn(secret, Known::add_for_now);
+/// The same for some of many that come and go, such as the key and the headers of a model in a workspace: the last thousand are
+/// known. Costs little if they are; if not, the same for several as for one.
+pub fn hide_for_now(secrets: &[&str]) {
+    SECRETS.hide_for_now(secrets);
 }
 
-fn learn(secret: &str, add: fn(&mut Known, &str)) {
-    let is_new = !KNOWN.read().unwrap_or_else(PoisonError::into_inner).knows(secret);
-    if is_new {
-        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-        add(&mut known, secret);
-        known.prepare();
+/// What this process knows to be secret.
+#[derive(Debug, Default)]
+struct Secrets {
+    known: RwLock<Known>,
+    /// All ways to write what is known. Apart from it: no line waits while these are made anew.
+    values: RwLock<Option<Arc<AhoCorasick>>>,
+}
+
+impl Secrets {
+    fn hide_for_now(&self, secrets: &[&str]) {
+        let are_known = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            secrets.iter().all(|secret| known.knows(secret))
+        };
+        if !are_known {
+            self.learn(|known| secrets.iter().for_each(|secret| known.add_for_now(secret)));
+        }
+    }
+
+    fn learn(&self, add: impl FnOnce(&mut Known)) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        add(&mut known);
+        let values = known.values();
+        *self.values.write().unwrap_or_else(PoisonError::into_inner) = values;
+    }
+
+    fn values(&self) -> Option<Arc<AhoCorasick>> {
+        self.values.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Where secrets stand in a text: in order, not touching each other, at borders of characters.
 pub(super) fn find(text: &str) -> Vec<Range<usize>> {
     // Taken out of the lock: nobody waits for a long text.
-    let values = KNOWN.read().unwrap_or_else(PoisonError::into_inner).values.clone();
-    find_with(values.as_deref(), text)
+    find_with(SECRETS.values().as_deref(), text)
 }
 
 fn find_with(values: Option<&AhoCorasick>, text: &str) -> Vec<Range<usize>> {
@@ -108,8 +130,6 @@ struct Known {
     /// As they were given: those that stay, and those that come and go, oldest first.
     staying: Vec<String>,
     passing: VecDeque<String>,
-    /// All ways to write them.
-    values: Option<Arc<AhoCorasick>>,
 }
 
 impl Known {
@@ -121,7 +141,9 @@ impl Known {
         self.staying.iter().chain(&self.passing)
     }
 
+    /// It stays also if it was one of those that come and go.
     fn add(&mut self, secret: &str) {
+        self.passing.retain(|known| known != secret);
         if !self.knows(secret) {
             self.staying.push(secret.to_owned());
         }
@@ -137,11 +159,11 @@ impl Known {
         self.passing.push_back(secret.to_owned());
     }
 
-    /// Makes those that were added known.
-    fn prepare(&mut self) {
+    /// All ways to write them.
+    fn values(&self) -> Option<Arc<AhoCorasick>> {
         let forms = self.all().flat_map(|secret| parts(secret)).flat_map(forms);
         // Fails only beyond sizes that the bounds above exclude.
-        self.values = AhoCorasick::new(forms).ok().map(Arc::new);
+        AhoCorasick::new(forms).ok().map(Arc::new)
     }
 }
 

@@ -36,6 +36,11 @@ pub(super) fn shown(text: &Text, limit: usize) -> String {
     out
 }
 
+/// The same of a text that goes elsewhere than into a line.
+pub(crate) fn masked(text: &str, limit: usize) -> String {
+    shown(&Text::new(text), limit)
+}
+
 /// Writes text such that it stays what it is: text, on its line.
 pub(super) fn push_clean(out: &mut String, text: &str) {
     for c in text.chars() {

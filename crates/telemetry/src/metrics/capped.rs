@@ -7,6 +7,9 @@ use std::{
 
 use super::{KeyValue, OTHER};
 
+/// What is kept of a value, in bytes. It is told with every scrape.
+const MAX_BYTES: usize = 128;
+
 /// Lets so many different values of a label through, and says `other` of all that come after them: every value is a series of
 /// its own for as long as the process lives.
 #[derive(Debug)]
@@ -23,12 +26,13 @@ impl Capped {
 
     /// The value, or what stands for it.
     pub fn value<'a>(&self, value: &'a str) -> &'a str {
+        let value = start(value);
         if self.known(value).is_some() { value } else { OTHER }
     }
 
     /// A label with the value, or what stands for it. Copies nothing that was seen before.
     pub fn label(&self, name: &'static str, value: &str) -> KeyValue {
-        match self.known(value) {
+        match self.known(start(value)) {
             Some(value) => KeyValue::new(name, value),
             None => KeyValue::new(name, OTHER),
         }
@@ -59,6 +63,10 @@ impl Capped {
     }
 }
 
+fn start(value: &str) -> &str {
+    &value[..value.floor_char_boundary(MAX_BYTES)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +77,14 @@ mod tests {
         assert_eq!(["a", "b", "a", "c", "b"].map(|value| capped.value(value)), ["a", "b", "a", "other", "b"]);
         assert_eq!(capped.label("x", "a"), KeyValue::new("x", "a"));
         assert_eq!(capped.label("x", "d"), KeyValue::new("x", "other"));
+    }
+
+    #[test]
+    fn long_values_are_cut() {
+        let (capped, long) = (Capped::new(1), format!("x{}", "é".repeat(MAX_BYTES)));
+        let kept = format!("x{}", "é".repeat(63));
+        assert_eq!(capped.value(&long), kept);
+        assert_eq!(capped.label("x", &long), KeyValue::new("x", kept));
     }
 
     #[test]

@@ -8,11 +8,11 @@ use remuda_domain::{
 
 use super::*;
 
-fn at(ms: i64) -> Timestamp {
+pub(crate) fn at(ms: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + TimeDelta::milliseconds(ms)
 }
 
-fn run(state: RunState, finished: Option<i64>) -> Run {
+pub(crate) fn run(state: RunState, finished: Option<i64>) -> Run {
     let parts = vec![Part::text("go")];
     Run {
         id: RunId::new(),

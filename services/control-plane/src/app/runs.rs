@@ -164,10 +164,11 @@ impl App {
     async fn commit_submission(&self, run: NewRun, cause: Option<TraceContext>) -> Result<SubmitReceipt> {
         let (tenant, session, begun) = (run.tenant, run.session, Utc::now());
         let submitted = self.store.submit(run).await?;
-        let trace = RunTrace::new(submitted.run.id, session, tenant, cause);
-        if let Some(cause) = cause.filter(|_| trace.is_collected()) {
+        if let Some(cause) = cause {
             emit(live(cause, "commit run", (begun, Utc::now())));
         }
+        // A repeated request has a trace of its own, and its run that of the first one.
+        let trace = RunTrace::of(&submitted.run);
         let first_cursor = submitted.events.last().map_or(0, |event| event.cursor);
         let change = SessionChange {
             tenant,
@@ -175,7 +176,7 @@ impl App {
             pool: submitted.pool,
             wake: submitted.wake,
             events: submitted.events,
-            lost: None,
+            lost: submitted.lost,
         };
         self.waker.announce(change, trace.is_collected().then(|| trace.run()));
         if let Some((worker, run)) = submitted.signal {

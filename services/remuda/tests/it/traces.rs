@@ -273,7 +273,7 @@ fn check(trace: &Trace, root: &Path) {
     );
     let first = trace.named("execute_tool Bash")[0];
     assert_eq!(first.attribute("process.exit.code").as_deref(), Some("0"));
-    assert_eq!(first.attribute("remuda.sandbox.backend").as_deref(), Some("local"));
+    assert_eq!(first.attribute("remuda.sandbox.backend"), None);
     // The command knew where it stood.
     let told = fs::read_to_string(root.join("traceparent")).unwrap();
     assert_eq!(told.trim(), format!("00-{TRACE}-{}-01", first.id()));
@@ -306,6 +306,12 @@ async fn a_run_of_two_agents_is_one_trace_over_all_processes() {
     let services: HashSet<&str> = trace.spans.values().map(|it| it.service.as_str()).collect();
     assert_eq!(services, HashSet::from(["remuda-control-plane", "remuda-worker", "remuda-stream"]));
     assert!(trace.spans.values().all(|it| !it.has_failed()), "{:#?}", trace.outline());
+    // From its submission on it waits, until somebody works on it.
+    let parent = trace.named("run message")[0];
+    let first = |name: &str| trace.named(name).into_iter().find(|it| it.parent() == parent.id()).unwrap();
+    let (wait, attempt) = (first("wait in queue"), first("attempt"));
+    assert_eq!(wait.span.start_time_unix_nano, parent.span.start_time_unix_nano);
+    assert_eq!(wait.span.end_time_unix_nano, attempt.span.start_time_unix_nano);
     // Nothing of the run is in a trace of its own.
     let mut by_trace: HashMap<String, Vec<String>> = HashMap::new();
     for received in collector.received() {

@@ -198,3 +198,15 @@ async fn a_run_whose_end_is_refused_ends_all_the_same() {
     let run = lab.store().get_run(lab.tenant, grant.run.id).await.unwrap();
     assert_eq!((run.state, run.failure.unwrap().code.as_str()), (RunState::Failed, "internal"));
 }
+
+/// The claim has set the time of the start by then.
+#[tokio::test]
+async fn a_first_attempt_has_waited_since_the_submission() {
+    let lab = Lab::new().await;
+    let grant = lab.begun().await;
+    assert_eq!(traced::waited(&grant), (None, grant.run.created_at));
+    let hand_over = HandOver { entry: Entry::default(), events: Vec::new() };
+    lab.server.give_back(&grant, hand_over, Then::HandOver, None).await.unwrap();
+    let again = lab.claim(grant.fence.session).await;
+    assert_eq!(traced::waited(&again), (None, grant.run.started_at.unwrap()));
+}
