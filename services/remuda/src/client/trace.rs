@@ -41,7 +41,7 @@ pub(super) async fn trace(args: TraceArgs, client: &Client, output: Output) -> R
     sink.line(&format!("{}  {}", sink.paint(Style::Bold, &title), sink.paint(Style::Dim, collected)));
     for Line { name, bar, took, detail, failed } in waterfall::draw(&trace, columns()) {
         let bar = sink.paint(if failed { Style::Bad } else { Style::Accent }, &bar);
-        sink.line(&format!("{name} {bar} {took}  {}", sink.paint(Style::Dim, &detail)).trim_end());
+        sink.line(format!("{name} {bar} {took}  {}", sink.paint(Style::Dim, &detail)).trim_end());
     }
     if trace.truncated {
         output.note("there is more than is shown");
