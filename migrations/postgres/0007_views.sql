@@ -39,10 +39,11 @@ BEGIN
 END $$;
 
 -- The tenants to which the caller is confined: those of the roles remuda_tenant_<tenant's name> that it is, or whose rights it has
--- as a member. Nothing for everybody else: they see all. Superusers have the rights of all roles and are confined to none.
+-- as a member. Nothing for everybody else: they see all. Superusers have the rights of all roles and are confined to none. A name of 63
+-- bytes may have been cut, and what is left of it may be another tenant's name: such a role is confined to NULL, which is nobody's.
 CREATE FUNCTION remuda_confined_to() RETURNS text[]
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT array_agg(substr(tenant.rolname, length('remuda_tenant_') + 1))
+    SELECT array_agg(CASE WHEN octet_length(tenant.rolname::text) < 63 THEN substr(tenant.rolname, length('remuda_tenant_') + 1) END)
     FROM pg_roles me, pg_roles tenant
     WHERE me.rolname = current_user AND NOT me.rolsuper
       AND starts_with(tenant.rolname, 'remuda_tenant_') AND pg_has_role(me.oid, tenant.oid, 'USAGE')
@@ -121,8 +122,8 @@ CROSS JOIN LATERAL (
 CREATE VIEW v_queue WITH (security_barrier) AS
 SELECT t.name AS tenant, remuda_id('ten', t.id) AS tenant_id, s.pool,
     count(*) FILTER (WHERE r.is_head AND r.state = 0 AND w.alive IS NOT TRUE) AS runnable_sessions,
-    count(*) FILTER (WHERE s.current_run = r.id AND s.owner IS NOT NULL) AS running_sessions,
-    count(*) FILTER (WHERE r.state = 0 AND s.current_run IS DISTINCT FROM r.id) AS queued_runs,
+    count(*) FILTER (WHERE s.current_run = r.id AND w.alive) AS running_sessions,
+    count(*) FILTER (WHERE r.state = 0 AND (s.current_run = r.id AND w.alive) IS NOT TRUE) AS queued_runs,
     count(*) FILTER (WHERE r.state = 2) AS parked_runs,
     min(r.created_at) FILTER (WHERE r.is_head AND r.state = 0 AND w.alive IS NOT TRUE) AS oldest_runnable_at,
     round(coalesce(extract(epoch FROM statement_timestamp()

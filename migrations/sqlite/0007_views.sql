@@ -94,8 +94,8 @@ SELECT t.name AS tenant, CASE WHEN t.id IS NOT NULL THEN (SELECT 'ten_' || group
         | instr('123456789ABCDEF', substr('0' || hex(t.id), n + 1, 1))) >> shift & 31), 1), '') FROM id_digits) END AS tenant_id,
     s.pool,
     count(*) FILTER (WHERE r.is_head AND r.state = 0 AND coalesce(w.alive, 0) = 0) AS runnable_sessions,
-    count(*) FILTER (WHERE s.current_run = r.id AND s.owner IS NOT NULL) AS running_sessions,
-    count(*) FILTER (WHERE r.state = 0 AND s.current_run IS NOT r.id) AS queued_runs,
+    count(*) FILTER (WHERE s.current_run = r.id AND w.alive) AS running_sessions,
+    count(*) FILTER (WHERE r.state = 0 AND (s.current_run = r.id AND w.alive) IS NOT TRUE) AS queued_runs,
     count(*) FILTER (WHERE r.state = 2) AS parked_runs,
     strftime('%Y-%m-%dT%H:%M:%fZ', min(r.created_at) FILTER (WHERE r.is_head AND r.state = 0 AND coalesce(w.alive, 0) = 0) / 1000000.0, 'unixepoch')
         AS oldest_runnable_at,

@@ -41,6 +41,7 @@ pub struct Pool {
     pub runnable_sessions: i64,
     /// Sessions a worker owns now.
     pub running_sessions: i64,
+    /// Runs that neither run nor are parked.
     pub queued_runs: i64,
     pub workers: u32,
     pub slots: u32,

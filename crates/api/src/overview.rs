@@ -44,7 +44,7 @@ pub struct PoolOverview {
     pub stats: Pool,
     /// Sessions whose next run is parked.
     pub parked_sessions: i64,
-    /// Slots in use at the last heartbeats.
+    /// Of `slots`, those in use at the last heartbeats.
     pub busy: u32,
     /// Workers that take nothing new; `workers` does not count them.
     pub draining: u32,

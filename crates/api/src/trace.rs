@@ -12,11 +12,11 @@ use crate::value::{text, time};
 pub struct Trace {
     /// 32 hexadecimal digits.
     pub trace_id: String,
-    /// Whether a collector was told of it.
+    /// Whether the caller wanted it collected, by the flag of its `traceparent`.
     pub sampled: bool,
     /// By their beginning, each after its parent; at most 2,000.
     pub spans: Vec<TraceSpan>,
-    /// There were more spans.
+    /// There were more spans, or more events than were looked through.
     pub truncated: bool,
     /// The server's time, until which open spans go.
     #[serde(skip_serializing_if = "Option::is_none")]

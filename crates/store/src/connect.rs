@@ -238,6 +238,7 @@ pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
             max_lost_attempts: options.max_lost_attempts,
             meters: Arc::new(Meters::new()),
             tally: Arc::default(),
+            line: Arc::default(),
         })),
         Pools::Sqlite(writer, reader) => Arc::new(sqlite::SqlStore::new(sqlite::Context {
             writer,
@@ -247,6 +248,7 @@ pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
             max_lost_attempts: options.max_lost_attempts,
             meters: Arc::new(Meters::new()),
             tally: Arc::default(),
+            line: Arc::default(),
         })),
     })
 }

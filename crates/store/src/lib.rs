@@ -24,6 +24,8 @@ mod rows;
 mod coalesce;
 mod connect;
 mod error;
+mod kept;
+mod line;
 mod meters;
 mod postgres;
 mod sqlite;
@@ -33,4 +35,5 @@ mod traits;
 mod written;
 
 pub use connect::{Backend, Options, SchemaStatus, connect, migrate, schema_status};
+pub use kept::Kept;
 pub use traits::*;

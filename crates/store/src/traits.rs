@@ -50,7 +50,6 @@ impl<T> Store for T where
         + Events
         + Fleet
         + Overview
-        + Overview
         + Sandboxes
         + Webhooks
         + Deliveries

@@ -1,11 +1,11 @@
 //! The trace of a run as the store remembers it.
 
 use remuda_domain::{
-    Event, EventBody, Fence, Run, SessionId, Timestamp, run::ParkReason, step::Step, trace::SpanId,
+    Epoch, Event, EventBody, Run, SessionId, Timestamp, WorkerId, run::ParkReason, step::Step, trace::SpanId,
 };
 use remuda_telemetry::spans::Span;
 
-use crate::{AttemptEnd, RunTrace, run::fence_of, step};
+use crate::{AttemptEnd, RunTrace, step};
 
 /// A span, and whether it still goes on.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,11 +21,19 @@ struct Attempt {
     from: Timestamp,
 }
 
+/// Who works on a run for which time, and since when.
+struct Work {
+    worker: WorkerId,
+    number: u32,
+    from: Timestamp,
+}
+
 /// What is known of a run until `now`, from its steps and from those of its events that are kept, in their order.
 #[must_use]
 pub fn history(run: &Run, steps: &[Step], events: &[Event], now: Timestamp) -> Vec<Chapter> {
     let mut telling = Telling {
         run,
+        steps,
         trace: RunTrace::of(run),
         now,
         waiting: Some((None, run.created_at)),
@@ -47,12 +55,12 @@ pub fn history(run: &Run, steps: &[Step], events: &[Event], now: Timestamp) -> V
 
 struct Telling<'a> {
     run: &'a Run,
+    steps: &'a [Step],
     trace: RunTrace,
     now: Timestamp,
     /// What the run waits for, and since when.
     waiting: Option<(Option<ParkReason>, Timestamp)>,
-    /// Who works on it for which time, and since when.
-    working: Option<(Fence, u32, Timestamp)>,
+    working: Option<Work>,
     attempts: Vec<Attempt>,
     chapters: Vec<Chapter>,
 }
@@ -68,21 +76,20 @@ impl Telling<'_> {
             EventBody::RunStarted { attempt, worker } => {
                 // A worker that was lost before it could say that it began leaves no event.
                 self.end_attempt(AttemptEnd::Lost, at, false);
-                self.end_wait(*attempt, at, false);
-                self.working = Some((fence_of(self.run, *worker, i64::from(*attempt)), *attempt, at));
+                self.end_wait(at, false);
+                self.working = Some(Work { worker: *worker, number: *attempt, from: at });
             }
             EventBody::RunHandedOver { .. } => self.rest(AttemptEnd::HandedOver, None, at),
             EventBody::RunAttemptLost { .. } => self.rest(AttemptEnd::Lost, None, at),
             EventBody::RunParked { reason } => self.rest(AttemptEnd::Parked(*reason), Some(*reason), at),
             EventBody::RunResumed => {
-                let next = self.attempts.len() + 1;
-                self.end_wait(u32::try_from(next).unwrap_or(u32::MAX), at, false);
+                self.end_wait(at, false);
                 self.waiting = Some((None, at));
             }
             body => {
                 if let Some(state) = body.terminal_state() {
                     self.end_attempt(AttemptEnd::Ended(state), at, false);
-                    self.end_wait(u32::MAX, at, false);
+                    self.end_wait(at, false);
                 }
             }
         }
@@ -94,29 +101,34 @@ impl Telling<'_> {
         self.waiting = Some((reason, at));
     }
 
-    fn end_wait(&mut self, attempt: u32, at: Timestamp, open: bool) {
+    fn end_wait(&mut self, at: Timestamp, open: bool) {
         let Some((reason, since)) = self.waiting.take() else { return };
-        let mut span = self.trace.wait(i64::from(attempt), reason, (since, at));
-        // The same attempt may have waited for one thing and then for a worker.
-        if self.chapters.iter().any(|it| it.span.context.span == span.context.span) {
-            span.context.span = SpanId::random();
-        }
+        let span = self.trace.waited(SpanId::random(), reason, (since, at));
         self.add(span, open);
     }
 
     fn end_attempt(&mut self, end: AttemptEnd, at: Timestamp, open: bool) {
-        let Some((fence, number, from)) = self.working.take() else { return };
-        let span = self.trace.attempted(&fence, number, None, end, (from, at));
+        let Some(Work { worker, number, from }) = self.working.take() else { return };
+        let span = self.trace.remembered(worker, self.epoch_between(from, at), number, end, (from, at));
         self.attempts.push(Attempt { span: span.clone(), from });
         self.add(span, open);
     }
 
-    /// What goes on, goes on until now.
+    /// No event tells of the epoch of an attempt, but its steps do.
+    fn epoch_between(&self, from: Timestamp, until: Timestamp) -> Option<Epoch> {
+        let its = self.steps.iter().find(|step| (from..=until).contains(&step.started_at));
+        its.map(|step| step.epoch)
+    }
+
+    /// What goes on, goes on until now. What nothing is known of is left out: the event that a run started may be gone, or too far away.
     fn conclude(&mut self) {
         let (now, open) = (self.now, self.run.finished_at.is_none());
         let until = self.run.finished_at.unwrap_or(now);
         self.end_attempt(AttemptEnd::Ended(self.run.state), until, open);
-        self.end_wait(u32::MAX, until, open);
+        match (self.waiting, self.run.started_at) {
+            (Some((None, since)), Some(started)) if since <= started => self.end_wait(started, false),
+            _ => self.end_wait(until, open),
+        }
     }
 
     fn step(&mut self, step: &Step) {

@@ -18,8 +18,8 @@
 //! ```
 //!
 //! Ids of runs, attempts, waits and steps follow from the store ([`remuda_domain::trace`]), so spans can be told by whoever knows
-//! that they are over: [`settled`] tells what lost workers did not, and [`history`] draws the same picture for a reader that has
-//! no collector.
+//! that they are over: [`settled`] tells what lost workers did not, and [`history`] draws what the store
+//! remembers of the picture for a reader that has no collector.
 
 mod attributes;
 mod history;

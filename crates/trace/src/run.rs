@@ -160,6 +160,15 @@ impl RunTrace {
     /// What came before an attempt: a wait in the queue, or for what parked the run.
     #[must_use]
     pub fn wait(&self, epoch: Epoch, reason: Option<ParkReason>, times: (Timestamp, Timestamp)) -> Span {
+        self.waited(SpanId::of_wait(self.run, epoch), reason, times)
+    }
+
+    pub(crate) fn waited(
+        &self,
+        id: SpanId,
+        reason: Option<ParkReason>,
+        times: (Timestamp, Timestamp),
+    ) -> Span {
         let (title, what) = match reason {
             None => ("wait in queue", "queue"),
             Some(ParkReason::Approval) => ("wait for approval", "approval"),
@@ -167,9 +176,7 @@ impl RunTrace {
             Some(ParkReason::Budget) => ("wait for budget", "budget"),
             Some(ParkReason::External) => ("wait", "external"),
         };
-        Span::below(self.run(), SpanId::of_wait(self.run, epoch), title, times)
-            .with(self.ids())
-            .with([KeyValue::new(name::WAIT_FOR, what)])
+        Span::below(self.run(), id, title, times).with(self.ids()).with([KeyValue::new(name::WAIT_FOR, what)])
     }
 
     /// What one worker did of the run.
@@ -182,22 +189,35 @@ impl RunTrace {
         end: AttemptEnd,
         times: (Timestamp, Timestamp),
     ) -> Span {
-        let span = Span::below(self.run(), SpanId::of_attempt(self.run, fence.epoch), "attempt", times)
-            .kind(SpanKind::Consumer)
-            .with(self.ids())
-            .with([
-                KeyValue::new(name::ATTEMPT, i64::from(number)),
-                KeyValue::new(name::WORKER_ID, fence.worker.to_string()),
-                KeyValue::new(name::EPOCH, fence.epoch),
-                KeyValue::new(name::RUN_OUTCOME, end.as_str()),
-            ]);
-        let span = match agent {
+        let span = self.remembered(fence.worker, Some(fence.epoch), number, end, times);
+        match agent {
             Some(agent) => span.with([
                 KeyValue::new(name::OPERATION_NAME, "invoke_agent"),
                 KeyValue::new(name::AGENT_NAME, agent.to_owned()),
             ]),
             None => span,
-        };
+        }
+    }
+
+    /// What one worker did of the run, as far as the store knows. Without the epoch it has an id that nobody else was told.
+    pub(crate) fn remembered(
+        &self,
+        worker: WorkerId,
+        epoch: Option<Epoch>,
+        number: u32,
+        end: AttemptEnd,
+        times: (Timestamp, Timestamp),
+    ) -> Span {
+        let id = epoch.map_or_else(SpanId::random, |epoch| SpanId::of_attempt(self.run, epoch));
+        let span = Span::below(self.run(), id, "attempt", times)
+            .kind(SpanKind::Consumer)
+            .with(self.ids())
+            .with([
+                KeyValue::new(name::ATTEMPT, i64::from(number)),
+                KeyValue::new(name::WORKER_ID, worker.to_string()),
+                KeyValue::new(name::RUN_OUTCOME, end.as_str()),
+            ])
+            .with(epoch.map(|epoch| KeyValue::new(name::EPOCH, epoch)));
         match end {
             AttemptEnd::Lost => span.failed(Some("the worker was lost".to_owned())),
             AttemptEnd::Abandoned => span.failed(Some("the session had to be given up".to_owned())),

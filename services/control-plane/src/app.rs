@@ -22,7 +22,7 @@ pub use budgets::Spender;
 pub use explain::{Estimate, Explanation, PoolPlace, Receipt, StepGlance, Wait};
 pub use overview::{Overview, RunLine};
 use remuda_domain::{Error, error::Result, execution::Policies};
-use remuda_store::Store;
+use remuda_store::{FleetView, Kept, Store};
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
 pub use sessions::{Making, SessionSpec};
@@ -86,7 +86,7 @@ pub struct App {
     /// Who waits for the end of which run.
     ends: Arc<wait::Ends>,
     /// The last look at the fleet.
-    fleet_cache: Arc<overview::FleetCache>,
+    fleet: Arc<Kept<FleetView>>,
     /// Kibibytes of input that may be on their way to the store at once: what bounds memory under a flood of submits.
     input_room: Arc<Semaphore>,
 }
@@ -118,7 +118,7 @@ impl App {
             test_room: Arc::new(Semaphore::new(webhooks::MAX_TESTS)),
             tasks,
             logs: options.logs,
-            fleet_cache: Arc::default(),
+            fleet: Arc::default(),
             input_room: Arc::new(Semaphore::new(INPUT_ROOM_KIB)),
         }
     }

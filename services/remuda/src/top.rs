@@ -16,9 +16,10 @@ use std::{
 
 use ratatui::{buffer::Buffer, layout::Rect};
 use remuda_client::Client;
-use remuda_domain::error::Result;
+use remuda_domain::{Error, error::Result};
 use remuda_proto::v1;
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
     data::{History, Look, Rates},
@@ -108,6 +109,9 @@ async fn documents(
     client: &Client,
     output: Output,
 ) -> Result<Exit> {
+    // One for the whole time: a signal that comes while the server is asked is heard too.
+    let no_signals = |error| Error::internal("signals cannot be received").with_source(error);
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut history = History::default();
     let mut overview = first;
     loop {
@@ -121,11 +125,15 @@ async fn documents(
             return Ok(Exit::Ok);
         }
         overview = loop {
-            tokio::select! {
-                () = tokio::time::sleep(args.interval) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
-            }
-            match client.get_overview(v1::GetOverviewRequest { limit: args.limit }).await {
+            let asking = async {
+                tokio::time::sleep(args.interval).await;
+                client.get_overview(v1::GetOverviewRequest { limit: args.limit }).await
+            };
+            let answer = tokio::select! {
+                answer = asking => answer,
+                _ = interrupted.recv() => return Ok(Exit::Ok),
+            };
+            match answer {
                 Ok(overview) => break overview,
                 Err(error) if session::is_passing(&error) => output.error(&error, Some("asking again")),
                 Err(error) => return Err(error),

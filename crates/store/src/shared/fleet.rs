@@ -45,8 +45,8 @@ fn runnable_sql(columns: &str, runs: &str, rest: &str) -> String {
 
 async fn register(context: &Context, worker: &Registration, lease: Duration) -> Result<()> {
     let sql = format!(
-        "INSERT INTO workers (id, host, version, pool, slots, started_at, lease_until, beat_at) \
-         VALUES ($1, $3, $4, $5, $6, $7, {IN_MICROS_2}, {NOW})"
+        "INSERT INTO workers (id, host, version, pool, slots, started_at, lease_until, beat_at, free_since) \
+         VALUES ($1, $3, $4, $5, $6, $7, {IN_MICROS_2}, {NOW}, {NOW})"
     );
     query(AssertSqlSafe(sql))
         .bind(worker.id.as_uuid())
@@ -65,7 +65,8 @@ async fn register(context: &Context, worker: &Registration, lease: Duration) -> 
 async fn renew(context: &Context, beat: &Heartbeat) -> Result<Orders> {
     let mut tx = dialect::begin(&context.writer).await?;
     let sql = format!(
-        "UPDATE workers SET lease_until = {IN_MICROS_2}, busy = $3, running = $4, beat_at = {NOW} \
+        "UPDATE workers SET lease_until = {IN_MICROS_2}, busy = $3, running = $4, beat_at = {NOW}, \
+         free_since = CASE WHEN slots > $3 THEN coalesce(free_since, {NOW}) END \
          WHERE id = $1 AND state < {WORKER_GONE} AND lease_until > {NOW} RETURNING state"
     );
     let state: Option<i16> = query_scalar(AssertSqlSafe(sql))
@@ -82,7 +83,6 @@ async fn renew(context: &Context, beat: &Heartbeat) -> Result<Orders> {
     let runs: Vec<Uuid> = beat.running.iter().map(|run| run.as_uuid()).collect();
     let cancel = if runs.is_empty() { Vec::new() } else { dialect::cancel_requested(&mut tx, &runs).await? };
     tx.commit().await.map_err(db)?;
-    write_tally(context).await;
     Ok(Orders { cancel: cancel.into_iter().map(RunId::from_uuid).collect(), drain: state == WORKER_DRAINING })
 }
 
@@ -99,7 +99,6 @@ async fn lead(context: &Context, name: &str, holder: &str, lease: Duration) -> R
         .execute(&context.writer)
         .await
         .map_err(db)?;
-    write_tally(context).await;
     Ok(done.rows_affected() == 1)
 }
 
@@ -180,7 +179,9 @@ impl Fleet for SqlStore {
 
     async fn renew_lease(&self, beat: &Heartbeat) -> Result<Orders> {
         let (context, beat) = (self.context.clone(), beat.clone());
-        self.to_the_end(async move { renew(&context, &beat).await }).await
+        let done = self.to_the_end(async move { renew(&context, &beat).await }).await;
+        self.count_meanwhile();
+        done
     }
 
     async fn retire_worker(&self, worker: WorkerId) -> Result<()> {
@@ -298,12 +299,14 @@ impl Fleet for SqlStore {
             "WITH pools AS (SELECT DISTINCT pool FROM sessions UNION SELECT pool FROM workers WHERE state < {WORKER_GONE} \
                AND lease_until > {NOW}), \
              runnable AS ({runnable}), \
-             live AS (SELECT s.pool, count(*) AS queued, count(CASE WHEN s.current_run = r.id AND s.owner IS NOT NULL \
-               THEN 1 END) AS running FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.state < 10 GROUP BY s.pool), \
+             live AS (SELECT s.pool, count(CASE WHEN r.state = 0 THEN 1 END) AS unparked, \
+               count(CASE WHEN s.current_run = r.id AND EXISTS (SELECT 1 FROM workers w WHERE w.id = s.owner \
+               AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) THEN 1 END) AS running \
+               FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.state < 10 GROUP BY s.pool), \
              fleet AS (SELECT pool, count(*) AS workers, CAST(sum(slots) AS bigint) AS slots FROM workers \
                WHERE state = {WORKER_ACTIVE} AND lease_until > {NOW} GROUP BY pool) \
              SELECT p.pool, coalesce(runnable.sessions, 0) AS runnable, coalesce(live.running, 0) AS running, \
-               coalesce(live.queued - live.running, 0) AS queued, coalesce(fleet.workers, 0) AS workers, \
+               coalesce(live.unparked - live.running, 0) AS queued, coalesce(fleet.workers, 0) AS workers, \
                coalesce(fleet.slots, 0) AS slots, runnable.oldest \
              FROM pools p LEFT JOIN runnable ON runnable.pool = p.pool LEFT JOIN live ON live.pool = p.pool \
              LEFT JOIN fleet ON fleet.pool = p.pool ORDER BY p.pool"
@@ -352,7 +355,9 @@ impl Fleet for SqlStore {
 
     async fn lead(&self, name: &str, holder: &str, lease: Duration) -> Result<bool> {
         let (context, name, holder) = (self.context.clone(), name.to_owned(), holder.to_owned());
-        self.to_the_end(async move { lead(&context, &name, &holder, lease).await }).await
+        let done = self.to_the_end(async move { lead(&context, &name, &holder, lease).await }).await;
+        self.count_meanwhile();
+        done
     }
 
     async fn delete_expired_keys(&self) -> Result<u64> {

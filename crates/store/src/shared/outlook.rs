@@ -15,10 +15,12 @@ use uuid::Uuid;
 use super::{
     dialect::{Connection, NOW},
     overview::heads,
+    store::Context,
 };
 use crate::{
-    Front, HeartbeatAge, Outlook, Place,
+    Front, HeartbeatAge, Outlook,
     error::{corrupt, db},
+    line::{Line, Waiting},
     rows::{WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE},
     time::DbTime,
 };
@@ -80,22 +82,30 @@ async fn first(connection: &mut Connection, run: &Run) -> Result<Option<FrontRow
     query_as(AssertSqlSafe(sql)).bind(run.session.as_uuid()).fetch_optional(connection).await.map_err(db)
 }
 
-/// How many sessions of the pool could be taken before this one, and how many were looked at.
-async fn place(connection: &mut Connection, head: &Head, first: &FrontRow) -> Result<Place> {
+#[derive(Debug, FromRow)]
+struct LineRow {
+    id: Uuid,
+    pool: String,
+    pending: i64,
+    created_at: DbTime,
+    is_free: bool,
+}
+
+/// The sessions that a worker could take, of the first that have unfinished runs.
+async fn line(connection: &mut Connection) -> Result<Line> {
     let sql = format!(
-        "{} SELECT count(*) AS looked, count(CASE WHEN pool = $2 AND state = 0 AND NOT alive AND id <> $3 \
-         AND (created_at < $4 OR (created_at = $4 AND id < $3)) THEN 1 END) AS ahead FROM heads",
+        "{} SELECT id, pool, pending, created_at, state = 0 AND NOT alive AS is_free FROM heads",
         heads()
     );
-    let (looked, ahead): (i64, i64) = query_as(AssertSqlSafe(sql))
-        .bind(MOST_SESSIONS)
-        .bind(head.pool.as_str())
-        .bind(head.session.as_uuid())
-        .bind(first.created_at)
-        .fetch_one(connection)
-        .await
-        .map_err(db)?;
-    Ok(Place { ahead, at_least: looked >= MOST_SESSIONS })
+    let rows: Vec<LineRow> =
+        query_as(AssertSqlSafe(sql)).bind(MOST_SESSIONS).fetch_all(connection).await.map_err(db)?;
+    let looked = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+    let mut line = Line { at_least: looked >= MOST_SESSIONS, ..Line::default() };
+    for LineRow { id, pool, pending, created_at, .. } in rows.into_iter().filter(|row| row.is_free) {
+        let waiting = Waiting { since: created_at.0, session: id, pending };
+        line.pools.entry(pool).or_default().push(waiting);
+    }
+    Ok(line)
 }
 
 #[derive(Debug, FromRow)]
@@ -155,12 +165,14 @@ const BEFORE_WHAT_WAITS: &str =
 struct WorkersRow {
     slots: i64,
     draining: i64,
+    free_since: Option<DbTime>,
 }
 
 async fn workers(connection: &mut Connection, head: &Head) -> Result<WorkersRow> {
     let sql = format!(
         "SELECT CAST(coalesce(sum(CASE WHEN state = {WORKER_ACTIVE} THEN slots END), 0) AS bigint) AS slots, \
-         count(CASE WHEN state = {WORKER_DRAINING} THEN 1 END) AS draining FROM workers \
+         count(CASE WHEN state = {WORKER_DRAINING} THEN 1 END) AS draining, \
+         min(CASE WHEN state = {WORKER_ACTIVE} THEN free_since END) AS free_since FROM workers \
          WHERE pool = $1 AND state < {WORKER_GONE} AND lease_until > {NOW}"
     );
     query_as(AssertSqlSafe(sql)).bind(head.pool.as_str()).fetch_one(connection).await.map_err(db)
@@ -192,6 +204,7 @@ async fn heartbeat(connection: &mut Connection, head: &Head) -> Result<Option<He
 
 /// A look ahead for a run, whose steps are given.
 pub(super) async fn load(
+    context: &Context,
     connection: &mut Connection,
     run: &Run,
     head: &Head,
@@ -202,7 +215,11 @@ pub(super) async fn load(
     }
     let Some(first) = first(connection, run).await? else { return Ok(Outlook::default()) };
     let is_free = !matches!(head.owner, Owner::Alive { .. }) && first.state == RunState::Queued.to_db();
-    let place = if is_free { Some(place(connection, head, &first).await?) } else { None };
+    let mut place = None;
+    if is_free {
+        let line = context.line.get(line(connection)).await?;
+        place = Some(line.place(head.pool.as_str(), first.created_at.0, head.session.as_uuid()));
+    }
     let earlier = earlier_runs(connection, run, first.seq).await?;
     let session_pace: Vec<Duration> = earlier.iter().filter_map(PaceRow::worked).collect();
     let mut pool_pace_found = Vec::new();
@@ -221,6 +238,7 @@ pub(super) async fn load(
         place,
         slots: count(workers.slots),
         draining: count(workers.draining),
+        slot_free_since: workers.free_since.map(|at| at.0),
         heartbeat: heartbeat(connection, head).await?,
         steps_ended: u32::try_from(ended).unwrap_or(u32::MAX),
         // What is under way comes before what is over.

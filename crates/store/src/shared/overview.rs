@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{AMONG_1, Connection, LEASE_LEFT, NOW, RUNNING_RUNS, id_list},
+    dialect::{AMONG_1, Connection, FREE_TALLY, LEASE_LEFT, NOW, RUNNING_RUNS, id_list},
     fleet::worker_columns,
     store::{Context, SqlStore},
 };
@@ -99,7 +99,7 @@ async fn pools(connection: &mut Connection, most_sessions: u32) -> Result<(Vec<P
         "SELECT pool, count(CASE WHEN state = {WORKER_ACTIVE} THEN 1 END) AS active, \
          count(CASE WHEN state = {WORKER_DRAINING} THEN 1 END) AS draining, \
          CAST(coalesce(sum(CASE WHEN state = {WORKER_ACTIVE} THEN slots END), 0) AS bigint) AS slots, \
-         CAST(sum(busy) AS bigint) AS busy FROM workers WHERE state < {WORKER_GONE} AND lease_until > {NOW} GROUP BY pool"
+         CAST(coalesce(sum(CASE WHEN state = {WORKER_ACTIVE} THEN busy END), 0) AS bigint) AS busy FROM workers WHERE state < {WORKER_GONE} AND lease_until > {NOW} GROUP BY pool"
     );
     let workers: Vec<PoolWorkersRow> =
         query_as(AssertSqlSafe(sql)).fetch_all(&mut *connection).await.map_err(db)?;
@@ -110,7 +110,7 @@ async fn pools(connection: &mut Connection, most_sessions: u32) -> Result<(Vec<P
         let mut view = idle(parsed(&row.pool)?);
         view.stats.runnable_sessions = row.runnable;
         view.stats.running_sessions = row.running;
-        view.stats.queued_runs = row.unfinished - row.running;
+        view.stats.queued_runs = row.unfinished - row.running - row.parked;
         view.stats.oldest_runnable_at = row.oldest.map(|at| at.0);
         view.parked_sessions = row.parked;
         views.insert(row.pool, view);
@@ -140,30 +140,35 @@ struct CountsRow {
     now: DbTime,
 }
 
-/// Writes down what this process has counted. What cannot be written is counted later.
+/// Writes down what this process has counted. What cannot be written, or not without waiting for another process, is counted later.
 pub(super) async fn write_tally(context: &Context) {
     let counts = context.tally.take();
     if counts == Counts::default() {
         return;
     }
-    let done = query(
+    let sql = format!(
         "UPDATE tally SET submitted = submitted + $1, completed = completed + $2, failed = failed + $3, \
          cancelled = cancelled + $4, timed_out = timed_out + $5, input_tokens = input_tokens + $6, \
-         output_tokens = output_tokens + $7, cost_micros = cost_micros + $8 WHERE id = 1",
-    )
-    .bind(count_to_db(counts.submitted))
-    .bind(count_to_db(counts.completed))
-    .bind(count_to_db(counts.failed))
-    .bind(count_to_db(counts.cancelled))
-    .bind(count_to_db(counts.timed_out))
-    .bind(count_to_db(counts.input_tokens))
-    .bind(count_to_db(counts.output_tokens))
-    .bind(count_to_db(counts.cost_micros))
-    .execute(&context.writer)
-    .await;
-    if let Err(error) = done {
-        tracing::debug!(error = %error, "what happened is counted later");
-        context.tally.add(counts);
+         output_tokens = output_tokens + $7, cost_micros = cost_micros + $8 WHERE id = {FREE_TALLY}"
+    );
+    let done = query(AssertSqlSafe(sql))
+        .bind(count_to_db(counts.submitted))
+        .bind(count_to_db(counts.completed))
+        .bind(count_to_db(counts.failed))
+        .bind(count_to_db(counts.cancelled))
+        .bind(count_to_db(counts.timed_out))
+        .bind(count_to_db(counts.input_tokens))
+        .bind(count_to_db(counts.output_tokens))
+        .bind(count_to_db(counts.cost_micros))
+        .execute(&context.writer)
+        .await;
+    match done {
+        Ok(done) if done.rows_affected() == 1 => {}
+        Ok(_) => context.tally.add(counts),
+        Err(error) => {
+            tracing::debug!(error = %error, "what happened is counted later");
+            context.tally.add(counts);
+        }
     }
 }
 

@@ -235,7 +235,7 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
         Some(_) => Waiting::load(&mut connection, run.id.as_uuid()).await?,
         None => None,
     };
-    let outlook = outlook::load(&mut connection, &run, &head, steps).await?;
+    let outlook = outlook::load(context, &mut connection, &run, &head, steps).await?;
     connection.rollback().await.map_err(db)?;
     let count = |column: &str| -> Result<i64> { workers.try_get(column).map_err(db) };
     Ok(Situation {

@@ -180,8 +180,9 @@ pub(super) async fn insert_budget(connection: &mut Connection, budget: &BudgetIn
     Ok(())
 }
 
-/// Counts what questions cost: for their runs, and in all budgets that cover these. The caller has locked the budgets.
-pub(super) async fn spend(connection: &mut Connection, all: &[SpentWrite]) -> Result<()> {
+/// Counts what questions cost: for their runs, and in all budgets that cover these. The caller has locked the budgets. Says how much
+/// that was, without what had been counted before.
+pub(super) async fn spend(connection: &mut Connection, all: &[SpentWrite]) -> Result<Total> {
     let mut by_run: BTreeMap<Uuid, (Total, Amount)> = BTreeMap::new();
     for SpentWrite { run, spent } in all {
         let counted =
@@ -220,7 +221,7 @@ pub(super) async fn spend(connection: &mut Connection, all: &[SpentWrite]) -> Re
             .await
             .map_err(db)?;
     }
-    Ok(())
+    Ok(by_run.into_values().fold(Total::default(), |sum, (total, _)| sum + total))
 }
 
 async fn add_to_run(connection: &mut Connection, run: Uuid, total: &Total) -> Result<()> {

@@ -12,14 +12,15 @@ use tracing::Instrument as _;
 
 use super::{
     dialect::{self, DbPool},
-    flush,
+    flush, overview,
     ownership::{self, SessionLook},
     runs::{self, RunLook},
 };
 use crate::{
-    Claim, Commit, Committed, NewRun, Submitted,
+    Claim, Commit, Committed, Kept, NewRun, Submitted,
     coalesce::Coalescer,
     error::json,
+    line::Line,
     meters::{Batches, Meters},
     rows::LockedHead,
     tally::Tally,
@@ -39,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) meters: Arc<Meters>,
     /// What happened through this store, for [`Counts`](crate::Counts).
     pub(crate) tally: Arc<Tally>,
+    /// Who waits for a worker, for all who ask for a place.
+    pub(crate) line: Arc<Kept<Line>>,
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +97,12 @@ impl SqlStore {
     {
         let task = self.tracker.spawn(change.in_current_span());
         task.await.map_err(|error| Error::internal("a change was cut short").with_source(error))?
+    }
+
+    /// Writes down what was counted, without anybody waiting for it: a lease must not end over it.
+    pub(crate) fn count_meanwhile(&self) {
+        let context = self.context.clone();
+        self.tracker.spawn(async move { overview::write_tally(&context).await });
     }
 }
 

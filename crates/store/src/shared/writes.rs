@@ -133,7 +133,7 @@ impl Writes {
         Ok(ties.withdrawn(run.id, at).chain(events).collect())
     }
 
-    /// What this will have done, for the [`Tally`](crate::tally::Tally).
+    /// What this will have done beside spending, for the [`Tally`](crate::tally::Tally).
     fn counts(&self) -> Counts {
         let mut counts = Counts { submitted: self.runs.len() as u64, ..Counts::default() };
         for run in &self.finished {
@@ -145,17 +145,12 @@ impl Writes {
                 Some(RunState::Queued | RunState::Running | RunState::Parked) | None => {}
             }
         }
-        for SpentWrite { spent, .. } in &self.spent {
-            counts.input_tokens = counts.input_tokens.saturating_add(spent.usage.input_tokens);
-            counts.output_tokens = counts.output_tokens.saturating_add(spent.usage.output_tokens);
-            counts.cost_micros = counts.cost_micros.saturating_add(spent.micros);
-        }
         counts
     }
 
     /// Writes it all, and says what is to be counted once it is committed.
     pub(super) async fn write(mut self, connection: &mut Connection) -> Result<Counts> {
-        let counts = self.counts();
+        let mut counts = self.counts();
         // Before the ends: only a live run can be marked.
         for mark in &self.cancels {
             mark_cancel(connection, mark).await?;
@@ -174,7 +169,10 @@ impl Writes {
         }
         // Before the ends, which forget what was counted.
         if !self.spent.is_empty() {
-            spending::spend(connection, &self.spent).await?;
+            let total = spending::spend(connection, &self.spent).await?;
+            (counts.input_tokens, counts.output_tokens) =
+                (total.usage.input_tokens, total.usage.output_tokens);
+            counts.cost_micros = total.micros;
         }
         if !self.finished.is_empty() {
             dialect::finish_runs(connection, &self.finished).await?;

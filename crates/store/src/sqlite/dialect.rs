@@ -43,6 +43,8 @@ pub(crate) const AMONG_1: &str = "IN (SELECT unhex(value) FROM json_each($1))";
 /// What workers `w` execute, as `runs r`: each names its runs with its heartbeats.
 pub(crate) const RUNNING_RUNS: &str =
     "workers w CROSS JOIN json_each(w.running) j CROSS JOIN runs r ON r.id = unhex(j.value)";
+/// The id of the row of counts: there is one writer at a time.
+pub(crate) const FREE_TALLY: &str = "1";
 pub(crate) const MAX_BATCH: usize = 1024;
 
 /// Whether those that write and those that read share one pool.

@@ -131,6 +131,7 @@ pub struct PoolStats {
     pub pool: Pool,
     pub runnable_sessions: i64,
     pub running_sessions: i64,
+    /// As in [`PoolDepth`].
     pub queued_runs: i64,
     pub workers: u32,
     pub slots: u32,

@@ -41,7 +41,7 @@ pub struct PoolView {
     pub stats: PoolStats,
     /// Sessions whose first unfinished run is parked.
     pub parked_sessions: i64,
-    /// Slots in use at the last heartbeats, of draining workers too.
+    /// Of `stats.slots`, those in use at the last heartbeats.
     pub busy: u32,
     /// Workers that take nothing new; `stats` does not count them.
     pub draining: u32,
@@ -119,6 +119,8 @@ pub struct Outlook {
     pub slots: u32,
     /// Workers of the pool that take nothing new.
     pub draining: u32,
+    /// Since when a worker of the pool that takes work has told of a free slot with each of its heartbeats.
+    pub slot_free_since: Option<Timestamp>,
     /// Of the worker that owns its session.
     pub heartbeat: Option<HeartbeatAge>,
     /// The newest of its steps, and how many have ended.
@@ -142,11 +144,13 @@ pub struct Front {
     pub worked: Duration,
 }
 
-/// A place among the sessions of a pool that a worker could take.
+/// A place among the sessions of a pool that a worker could take, as they were about a second ago. Workers take them about in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Those whose first run was submitted earlier.
     pub ahead: i64,
+    /// Their unfinished runs, of each as many as a worker executes in a row.
+    pub runs_ahead: i64,
     /// Not all were looked at.
     pub at_least: bool,
 }

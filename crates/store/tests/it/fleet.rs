@@ -14,7 +14,7 @@ use remuda_store::{
 };
 use remuda_testkit::wait_for;
 
-use crate::lab::{LONG_LEASE, Lab, PATIENCE, SHORT_LEASE, completed, refusal, registration};
+use crate::lab::{LONG_LEASE, Lab, PATIENCE, SHORT_LEASE, completed, parking, refusal, registration};
 
 fn beat(worker: WorkerId) -> Heartbeat {
     Heartbeat { worker, lease: LONG_LEASE, running: Vec::new() }
@@ -137,7 +137,18 @@ pub(crate) async fn stats_count_what_is_there(lab: &Lab) -> Result<()> {
         slots: 0,
         oldest_runnable_at: None,
     };
-    assert_eq!(lab.store.queue_stats().await?, [plain, idle]);
+    assert_eq!(lab.store.queue_stats().await?, [plain.clone(), idle.clone()]);
+    // What is parked is not queued, and what a lost worker had does not run.
+    lab.store.commit(parking(&lab.granted(waiting, worker).await?, ParkReason::External)).await?;
+    lab.store.retire_worker(worker).await?;
+    let lost = PoolStats {
+        running_sessions: 0,
+        workers: 0,
+        slots: 0,
+        oldest_runnable_at: lab.runs_of(owned).await?.first().map(|run| run.created_at),
+        ..plain
+    };
+    assert_eq!(lab.store.queue_stats().await?, [lost, idle]);
     Ok(())
 }
 

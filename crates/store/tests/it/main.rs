@@ -92,7 +92,8 @@ store_suite! {
         runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, depths_count_what_is_there,
         a_wait_for_something_else_is_no_wait_for_a_worker, one_leads_at_a_time,
         expired_keys_are_deleted, a_situation_explains_the_wait;
-    overview: a_view_shows_pools_and_workers, what_happens_is_counted, the_longest_running_come_first,
+    overview: a_view_shows_pools_and_workers, what_happens_is_counted,
+        what_is_told_again_is_counted_once, the_longest_running_come_first,
         the_longest_waiting_come_first, an_outlook_knows_what_is_ahead, an_outlook_knows_how_long_others_took,
         a_silent_worker_is_noticed_before_its_lease_ends;
     concurrency: one_key_makes_one_run, every_session_counts_without_holes, many_sessions_commit_together,

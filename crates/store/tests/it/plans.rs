@@ -245,6 +245,13 @@ async fn looking_at_everything_reads_little() -> Result<()> {
         let mut connection = PgConnection::connect(&lab.options().url).await?;
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await?;
     }
+    // Workers that came and went.
+    execute(
+        &lab,
+        "INSERT INTO workers SELECT n.* FROM (SELECT * FROM workers WHERE state = 0 LIMIT 1) w, generate_series(1, 5000) g, \
+         LATERAL jsonb_populate_record(w::workers, jsonb_build_object('id', md5(g::text)::uuid, 'state', 2, 'taken_back', true)) n",
+    )
+    .await?;
     for analysed in [false, true] {
         if analysed {
             execute(&lab, "VACUUM ANALYZE").await?;

@@ -221,7 +221,10 @@ pub(crate) async fn queues_and_sessions_are_shown(lab: &Lab) -> Result<()> {
     assert_eq!(one(lab, counts, "v_queue").await?, format!("acme {} default 2 1 3 1", lab.tenant));
     let stats = lab.store.queue_stats().await?;
     let [pool] = &stats[..] else { panic!("{stats:?}") };
-    assert_eq!((pool.runnable_sessions, pool.running_sessions), (2, 1), "as the API says");
+    let said = (pool.runnable_sessions, pool.running_sessions, pool.queued_runs);
+    assert_eq!(said, (2, 1, 3), "as the API says");
+    let seen = lab.store.fleet_view(100).await?.pools;
+    assert_eq!(seen[0].stats, *pool, "as top shows");
     let oldest = number(lab, "oldest_runnable_seconds", "v_queue").await?;
     let waited = number(lab, "queue_seconds", &of(runs["queued"])).await?;
     assert!((oldest - waited).abs() < 10.0 && oldest > 0.0, "{oldest} and {waited}");
@@ -370,7 +373,7 @@ pub(crate) async fn what_a_lost_worker_had_is_runnable(lab: &Lab) -> Result<()> 
     let worker = lab.worker(SHORT_LEASE).await?;
     let grant = started(lab, "lost", worker).await?;
     lab.outlive(worker).await;
-    assert_eq!(one(lab, "runnable_sessions, running_sessions, queued_runs", "v_queue").await?, "1 1 0");
+    assert_eq!(one(lab, "runnable_sessions, running_sessions, queued_runs", "v_queue").await?, "1 0 1");
     assert_eq!(one(lab, "activity", "v_sessions").await?, "runnable");
     assert_eq!(one(lab, "state", &of(grant.run.id)).await?, "running");
     let parked = started(lab, "waiting", lab.worker(LONG_LEASE).await?).await?;

@@ -71,8 +71,13 @@ impl House {
         format!("anna_{}", self.suffix)
     }
 
-    fn roles(&self) -> [String; 4] {
-        [self.operator(), self.role("a"), self.role("nobody"), self.anna()]
+    /// With this in front, a tenant's name is as long as fits, and may be the beginning of a longer one.
+    fn long(&self) -> String {
+        "x".repeat(63 - self.role("").len())
+    }
+
+    fn roles(&self) -> [String; 5] {
+        [self.operator(), self.role("a"), self.role("nobody"), self.role(&self.long()), self.anna()]
     }
 
     async fn sandbox(
@@ -155,6 +160,17 @@ async fn a_tenants_role_sees_its_tenant_only() -> Result<()> {
             .fetch_one(&mut connection)
             .await?;
         assert_eq!(counts, (1, 1));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_may_have_been_cut_is_nobodys() -> Result<()> {
+    in_a_house(async |house| {
+        let (long, short) = (house.tenant(&house.long()), house.tenant("a"));
+        house.admin(&format!("UPDATE tenants SET name = '{long}' WHERE name = '{short}'")).await?;
+        assert_eq!(house.sees(&house.role(&house.long())).await?, [0; 6]);
         Ok(())
     })
     .await

@@ -2,11 +2,17 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use remuda_domain::{
-    EventId, MessageId, RunId, RunInput, RunState, TenantId, WorkerId, budget::Total, message::Part,
+    EventId, MessageId, RunId, RunInput, RunState, StepId, TenantId, WorkerId,
+    budget::Total,
+    ids::ToolCallId,
+    message::Part,
     run::MessageInput,
+    step::{CallLinks, StepWork},
+    tool::ToolCall,
 };
 
 use super::*;
+use crate::attributes;
 
 pub(crate) fn at(ms: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + TimeDelta::milliseconds(ms)
@@ -109,11 +115,49 @@ fn what_goes_on_is_open() {
     assert_eq!(open, expected.map(|(name, open)| (name.to_owned(), open)));
 }
 
-/// Retention may have taken the events of a run; its steps and its own row are left.
+/// Retention may have taken the events of a run; its steps and its own row are left. Nobody invents a wait to the end.
 #[test]
 fn without_events_there_is_still_the_run() {
+    let line = |name: &str, start, end| (name.to_owned(), start, end, false);
+    let ended = run(RunState::Completed, Some(100));
+    let expected = [line("run message", 0, 100), line("wait in queue", 0, 10)];
+    assert_eq!(outline(&history(&ended, &[], &[], at(500))), expected);
+    let never = Run { started_at: None, ..run(RunState::Cancelled, Some(100)) };
+    let expected = [line("run message", 0, 100), line("wait in queue", 0, 100)];
+    assert_eq!(outline(&history(&never, &[], &[], at(500))), expected);
+}
+
+/// The second attempt of a run is seldom the second ownership of its session.
+#[test]
+fn an_attempt_has_the_epoch_of_its_steps() {
     let run = run(RunState::Completed, Some(100));
-    let names: Vec<String> =
-        history(&run, &[], &[], at(500)).iter().map(|it| it.span.name.to_string()).collect();
-    assert_eq!(names[0], "run message");
+    let worker = WorkerId::new();
+    let events = told(
+        &run,
+        &[
+            (10, EventBody::RunStarted { attempt: 1, worker }),
+            (30, EventBody::RunHandedOver { worker }),
+            (40, EventBody::RunStarted { attempt: 2, worker }),
+            (100, EventBody::RunCompleted),
+        ],
+    );
+    let (id, arguments) = (ToolCallId::new(), serde_json::Value::Null);
+    let call = ToolCall { id, tool: "Bash".into(), arguments, parallel: false, timeout: None };
+    let links = CallLinks::default();
+    let step = Step {
+        id: StepId::new(),
+        index: 0,
+        work: StepWork::ToolCall { call, outcome: None, links },
+        started_at: at(50),
+        finished_at: None,
+        epoch: 17,
+    };
+    let chapters = history(&run, &[step], &events, at(500));
+    let attempts: Vec<_> = chapters.iter().filter(|it| it.span.name == "attempt").collect();
+    let epoch = |chapter: &Chapter| {
+        let mut attributes = chapter.span.attributes.iter();
+        attributes.find(|it| it.key.as_str() == attributes::EPOCH).map(|it| it.value.to_string())
+    };
+    assert_eq!((epoch(attempts[0]), epoch(attempts[1])), (None, Some("17".into())));
+    assert_eq!(attempts[1].span.context.span, SpanId::of_attempt(run.id, 17));
 }

@@ -1,23 +1,14 @@
 //! What a live view shows, in one answer.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::Arc;
 
 use remuda_domain::{Error, RunState, Timestamp, error::Result, identity::Principal, session::Owner};
-use remuda_store::{FleetView, Glance, PoolView, Store};
-use tokio::{sync::Semaphore, time::Instant};
+use remuda_store::{FleetView, Glance, PoolView};
 
 use super::{App, StepGlance};
 
 /// Sessions that are counted: about a tenth of a second of a database's time.
 const MOST_SESSIONS: u32 = 10_000;
-/// How long a look at the fleet is shown to everybody who asks.
-const KEEP: Duration = Duration::from_secs(1);
-/// A look that takes long is kept for longer, so that looking never takes more than a tenth of the time.
-const KEEP_TIMES: u32 = 10;
-const KEEP_MOST: Duration = Duration::from_secs(30);
 /// Runs that a list may hold.
 const MOST_RUNS: u32 = 100;
 const DEFAULT_RUNS: u32 = 20;
@@ -42,44 +33,6 @@ pub struct RunLine {
     pub step: Option<StepGlance>,
 }
 
-/// The last look at the fleet: it is the same for everybody.
-#[derive(Debug)]
-pub(super) struct FleetCache {
-    kept: Mutex<Option<(Instant, Arc<FleetView>)>>,
-    /// One look at a time.
-    turn: Semaphore,
-}
-
-impl Default for FleetCache {
-    fn default() -> Self {
-        Self { kept: Mutex::default(), turn: Semaphore::new(1) }
-    }
-}
-
-impl FleetCache {
-    fn fresh(&self) -> Option<Arc<FleetView>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.as_ref().filter(|(until, _)| Instant::now() < *until).map(|(_, view)| Arc::clone(view))
-    }
-
-    async fn view(&self, store: &dyn Store) -> Result<Arc<FleetView>> {
-        if let Some(view) = self.fresh() {
-            return Ok(view);
-        }
-        let closed = |error| Error::internal("nobody looks at the fleet").with_source(error);
-        let _turn = self.turn.acquire().await.map_err(closed)?;
-        // Whoever had the turn before may have looked for this one too.
-        if let Some(view) = self.fresh() {
-            return Ok(view);
-        }
-        let begun = Instant::now();
-        let view = Arc::new(store.fleet_view(MOST_SESSIONS).await?);
-        let keep = (begun.elapsed() * KEEP_TIMES).clamp(KEEP, KEEP_MOST);
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some((begun + keep, Arc::clone(&view)));
-        Ok(view)
-    }
-}
-
 impl App {
     /// The fleet is shown to whoever may operate it; runs only to their own tenant.
     pub async fn overview(&self, caller: &Principal, limit: u32) -> Result<Overview> {
@@ -90,7 +43,7 @@ impl App {
         };
         let tenant = caller.tenant;
         let (fleet, running, waiting) = tokio::try_join!(
-            self.fleet_cache.view(self.store.as_ref()),
+            self.fleet.get(self.store.fleet_view(MOST_SESSIONS)),
             self.store.longest_running(tenant, limit),
             self.store.longest_waiting(tenant, limit)
         )?;

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use remuda_domain::{
     Pool, RunId, SessionId, WorkerId,
     budget::Amount,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use chrono::Utc;
 use remuda_domain::{
-    Cursor, Event, Run, RunId, SessionId, TenantId, Timestamp, error::Result, identity::Principal,
+    Code, Cursor, Event, Run, RunId, SessionId, TenantId, Timestamp, error::Result, identity::Principal,
     session::SessionRef, step::Step, trace::TraceContext,
 };
 use remuda_trace::{Chapter, RunTrace, history};
@@ -43,10 +43,16 @@ impl App {
                 break;
             }
             let steps = self.store.list_steps(tenant, run.id).await?;
-            let events = self.events_of(tenant, &run, now).await?;
+            let (events, cut) = self.events_of(tenant, &run, now).await?;
+            truncated |= cut;
             chapters.extend(history(&run, &steps, &events, now).into_iter().map(|chapter| (run.id, chapter)));
             for child in children(&steps).filter(|_| with_children) {
-                line.push_back(self.store.get_run(tenant, child).await?);
+                match self.store.get_run(tenant, child).await {
+                    Ok(child) => line.push_back(child),
+                    // Its session was deleted.
+                    Err(error) if error.code() == Code::RunNotFound => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         truncated |= chapters.len() > MAX_SPANS;
@@ -54,8 +60,9 @@ impl App {
         Ok(Trace { context, chapters, truncated, now })
     }
 
-    /// The events of a run. They stand together in its session's stream, between its submission and its end.
-    async fn events_of(&self, tenant: TenantId, run: &Run, now: Timestamp) -> Result<Vec<Event>> {
+    /// The events of a run, and whether there may be more. They stand together in its session's stream, between its submission and its
+    /// end.
+    async fn events_of(&self, tenant: TenantId, run: &Run, now: Timestamp) -> Result<(Vec<Event>, bool)> {
         let until = run.finished_at.unwrap_or(now);
         let mut after = self.cursor_before(tenant, run.session, run.created_at).await?;
         let (mut events, mut seen) = (Vec::new(), 0);
@@ -68,10 +75,10 @@ impl App {
             let over = last.at > until;
             events.extend(batch.into_iter().filter(|event| event.run == Some(run.id)));
             if over || events.iter().any(|event| event.body.terminal_state().is_some()) {
-                break;
+                return Ok((events, false));
             }
         }
-        Ok(events)
+        Ok((events, seen >= MAX_EVENTS))
     }
 
     /// A place in the stream before everything that happened since then: found by halves, because a session may be long.

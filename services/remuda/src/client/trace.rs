@@ -16,7 +16,8 @@ Examples:
   remuda trace run_01k9… --no-children
   remuda trace run_01k9… --json | jq -r '.spans[] | [.name, .started_at, .ended_at] | @tsv'
 
-The trace id is the one that a collector was told, if traces are collected: telemetry.otlp_endpoint.";
+The trace id is the one that a collector was told, if traces are collected (telemetry.otlp_endpoint) and whoever submitted the run
+wanted that of its trace.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TraceArgs {
@@ -35,15 +36,15 @@ pub(super) async fn trace(args: TraceArgs, client: &Client, output: Output) -> R
         return Ok(Exit::Ok);
     }
     let sink = output.out;
-    let collected = if trace.sampled { "collected" } else { "not collected" };
+    let collected = if trace.sampled { "to be collected" } else { "not to be collected" };
     let title = format!("trace {}", one_line(&trace.trace_id));
     sink.line(&format!("{}  {}", sink.paint(Style::Bold, &title), sink.paint(Style::Dim, collected)));
     for Line { name, bar, took, detail, failed } in waterfall::draw(&trace, columns()) {
         let bar = sink.paint(if failed { Style::Bad } else { Style::Accent }, &bar);
-        sink.line(&format!("{name} {bar} {took}  {}", sink.paint(Style::Dim, &detail)).trim_end());
+        sink.line(format!("{name} {bar} {took}  {}", sink.paint(Style::Dim, &detail)).trim_end());
     }
     if trace.truncated {
-        output.note("there are more spans than are shown");
+        output.note("there is more than is shown");
     }
     Ok(Exit::Ok)
 }

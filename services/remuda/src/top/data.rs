@@ -30,11 +30,13 @@ impl History {
         let at = overview.at.as_ref().and_then(from_timestamp);
         let (Some(at), Some(counts)) = (at, overview.counts) else { return };
         let newest = self.0.back();
+        // Another replica of the server may answer with an older look.
+        if newest.is_some_and(|(newest, _)| at <= *newest) {
+            return;
+        }
         if newest.is_some_and(|(_, newest)| counts.submitted < newest.submitted) {
             // Another installation answers under the same address.
             self.0.clear();
-        } else if newest.is_some_and(|(newest, _)| at <= *newest) {
-            return;
         }
         self.0.push_back((at, counts));
         while self.0.get(1).is_some_and(|(second, _)| (at - *second).to_std().is_ok_and(|age| age >= WINDOW))

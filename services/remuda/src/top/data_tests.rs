@@ -34,6 +34,9 @@ fn rates_are_of_the_last_seconds() {
     }
     assert_eq!(history.rates().unwrap().submitted, 0.0);
     assert!(history.0.len() <= 17, "{}", history.0.len());
+    // An older look from another replica.
+    history.push(&counted(59, 119));
+    assert_eq!(history.rates().unwrap().submitted, 0.0);
     // Another database.
     history.push(&counted(61, 3));
     assert_eq!(history.rates(), None);

@@ -59,6 +59,8 @@ pub(super) async fn watch(
 ) -> Result<()> {
     let broken = |error| Error::internal("the terminal cannot be used").with_source(error);
     let no_signals = |error| Error::internal("signals cannot be received").with_source(error);
+    // The key Ctrl-C is no signal while the view has the terminal, but someone else may send one.
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut hung_up = signal(SignalKind::hangup()).map_err(no_signals)?;
     let mut held = Held::take().map_err(broken)?;
@@ -78,10 +80,13 @@ pub(super) async fn watch(
     view.take(first);
     loop {
         view.measure();
+        let last = view.screen().last_scroll(held.area().map_err(broken)?);
+        view.state.scroll_at_most(last);
         held.draw(&view.screen()).map_err(broken)?;
         // While something is late, its time goes on.
         let redraw_at = Instant::now() + Duration::from_secs(1);
         tokio::select! {
+            _ = interrupted.recv() => return Ok(()),
             _ = terminated.recv() => return Ok(()),
             _ = hung_up.recv() => return Ok(()),
             input = keys.recv() => match input {
@@ -121,8 +126,6 @@ impl<'a> View<'a> {
     fn take(&mut self, overview: v1::GetOverviewResponse) {
         self.history.push(&overview);
         self.look = Look(overview);
-        self.lost_at = None;
-        self.state.link = Link::Live;
     }
 
     /// How long the server has been silent or gone.
@@ -194,9 +197,14 @@ impl<'a> View<'a> {
             Answer::Overview(answer) => {
                 self.asked_at = None;
                 match *answer {
-                    // What comes after a pause began is not shown.
-                    Ok(_) if self.state.paused => {}
-                    Ok(overview) => self.take(overview),
+                    Ok(overview) => {
+                        self.lost_at = None;
+                        self.state.link = Link::Live;
+                        // What comes after a pause began is not shown.
+                        if !self.state.paused {
+                            self.take(overview);
+                        }
+                    }
                     Err(error) if is_passing(&error) => {
                         let lost_at = *self.lost_at.get_or_insert_with(Instant::now);
                         self.state.link = Link::Lost { for_: lost_at.elapsed(), error: error.to_string() };

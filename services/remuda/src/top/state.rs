@@ -196,7 +196,6 @@ impl State {
     }
 
     fn in_popup(&mut self, key: Key, mut popup: Popup) {
-        let last = u16::try_from(popup.lines.len().saturating_sub(1)).unwrap_or(u16::MAX);
         popup.scroll = match key {
             Key::Char('q') | Key::Escape | Key::Enter => return,
             Key::Char('j') | Key::Down => popup.scroll.saturating_add(1),
@@ -204,11 +203,17 @@ impl State {
             Key::PageDown | Key::Char(' ') => popup.scroll.saturating_add(10),
             Key::PageUp => popup.scroll.saturating_sub(10),
             Key::Char('g') | Key::Home => 0,
-            Key::Char('G') | Key::End => last,
+            Key::Char('G') | Key::End => u16::MAX,
             _ => popup.scroll,
         };
-        popup.scroll = popup.scroll.min(last);
         self.mode = Mode::Popup(popup);
+    }
+
+    /// Keeps a text over the lists from being scrolled too far; how far that is depends on the screen.
+    pub(crate) fn scroll_at_most(&mut self, last: u16) {
+        if let Mode::Popup(popup) = &mut self.mode {
+            popup.scroll = popup.scroll.min(last);
+        }
     }
 }
 

@@ -102,6 +102,7 @@ fn a_popup_has_the_keys_until_it_is_closed() {
     let popup = Popup { lines: vec![String::new(); 3], ..Popup::default() };
     state.mode = Mode::Popup(popup.clone());
     press(&mut state, &look, &[Key::Down, Key::PageDown]);
+    state.scroll_at_most(2);
     assert_eq!(state.mode, Mode::Popup(Popup { scroll: 2, ..popup }));
     assert_eq!(
         (state.press(Char('q'), &look), state.mode.clone()),

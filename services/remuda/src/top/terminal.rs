@@ -16,6 +16,7 @@ use ratatui::{
         execute,
         terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
     },
+    layout::{Position, Rect},
 };
 use tokio::sync::mpsc;
 
@@ -39,9 +40,25 @@ pub(super) struct Held {
 
 type Hook = dyn Fn(&panic::PanicHookInfo<'_>) + Send + Sync;
 
+/// Each half is tried, whatever becomes of the other.
 fn give_back() -> io::Result<()> {
-    execute!(io::stdout(), LeaveAlternateScreen, Show)?;
-    disable_raw_mode()
+    let left = execute!(io::stdout(), LeaveAlternateScreen, Show);
+    disable_raw_mode().and(left)
+}
+
+fn enter() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen)?;
+    Terminal::new(CrosstermBackend::new(io::stdout()))
+}
+
+/// Makes everything as it was before.
+fn restore(hook: &Arc<Hook>) {
+    drop(give_back());
+    let hook = Arc::clone(hook);
+    if !std::thread::panicking() {
+        panic::set_hook(Box::new(move |info| hook(info)));
+    }
 }
 
 impl Held {
@@ -53,10 +70,12 @@ impl Held {
             drop(give_back());
             after(info);
         }));
-        enable_raw_mode()?;
-        execute!(io::stdout(), EnterAlternateScreen)?;
-        let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        let terminal = enter().inspect_err(|_| restore(&hook))?;
         Ok(Self { terminal, hook })
+    }
+
+    pub(super) fn area(&self) -> io::Result<Rect> {
+        Ok(Rect::from((Position::ORIGIN, self.terminal.size()?)))
     }
 
     /// Only what changed is written, so nothing flickers.
@@ -71,11 +90,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        drop(give_back());
-        let hook = Arc::clone(&self.hook);
-        if !std::thread::panicking() {
-            panic::set_hook(Box::new(move |info| hook(info)));
-        }
+        restore(&self.hook);
     }
 }
 

@@ -99,6 +99,11 @@ impl Screen<'_> {
         over::draw(self, area, buffer);
     }
 
+    /// How far a text over the lists can be scrolled.
+    pub(crate) fn last_scroll(&self, area: Rect) -> u16 {
+        over::last_scroll(self, area)
+    }
+
     fn header(&self, area: Rect, buffer: &mut Buffer) {
         let answer = &self.look.0;
         let server = format!("{}  {} {}", self.endpoint, answer.mode, answer.version);

@@ -201,6 +201,19 @@ fn questions_and_texts_are_shown_over_the_lists() {
 }
 
 #[test]
+fn a_text_is_scrolled_to_its_last_row() {
+    let (look, mut state) = (Look(overview()), State::new());
+    let words = vec!["word ".repeat(500), "the end".to_owned()];
+    state.mode = Mode::Popup(Popup { title: "explain".into(), lines: words, scroll: 0 });
+    assert!(!lines(&screen(&look, &state), 80, 24).join("\n").contains("the end"));
+    state.press(Key::End, &look);
+    let last = screen(&look, &state).last_scroll(Rect::new(0, 0, 80, 24));
+    state.scroll_at_most(last);
+    let popup = lines(&screen(&look, &state), 80, 24);
+    assert!(popup[21].contains("the end") && popup[20].contains("word"), "{popup:#?}");
+}
+
+#[test]
 fn rates_replace_totals() {
     let (look, state) = (Look(overview()), State::new());
     let rates = Rates {

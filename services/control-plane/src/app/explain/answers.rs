@@ -16,7 +16,8 @@ use super::{
     words::{counted, counted_are, length},
 };
 
-/// How long a run may wait beside a free slot before its wake-up counts as lost: heartbeats, which tell of slots, are seconds old.
+/// How long a run may wait beside a free slot before its wake-up counts as lost: heartbeats, which tell of slots, are seconds old, and
+/// where all slots are busy any run waits for one that has just become free.
 const WAKE_UP_DUE: Duration = Duration::from_secs(10);
 const START_WORKER: &str = "start a worker for the pool: remuda worker";
 
@@ -216,10 +217,10 @@ fn waiting(situation: &Situation, woken_at: Option<Timestamp>) -> Answer {
     Answer::new(reason, format!("{before}a worker of the pool {pool} should take it any moment"), pool)
 }
 
-/// How long a run has waited that should have been taken.
+/// How long a run has waited beside a free slot that should have been taken.
 pub(super) fn wake_up_due(situation: &Situation) -> Option<Duration> {
     let Situation { head, free_slots, outlook, .. } = situation;
-    let is_first = outlook.place.is_some_and(|place| place.ahead < i64::from(*free_slots));
-    let waited = ago(free_since(situation)?, outlook.now);
+    let is_first = outlook.place.is_some_and(|place| !place.at_least && place.ahead < i64::from(*free_slots));
+    let waited = ago(free_since(situation)?.max(outlook.slot_free_since?), outlook.now);
     (head.owner == Owner::Nobody && is_first && waited > WAKE_UP_DUE).then_some(waited)
 }

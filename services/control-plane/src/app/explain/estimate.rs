@@ -204,7 +204,8 @@ fn waiting(situation: &Situation, of: &'static str) -> Estimate {
     if let Owner::Alive { worker, .. } = head.owner {
         return Estimate::any_moment(of, format!("worker {worker} has the session"));
     }
-    let Place { ahead, at_least } = outlook.place.unwrap_or(Place { ahead: 0, at_least: false });
+    let nobody = Place { ahead: 0, runs_ahead: 0, at_least: false };
+    let Place { ahead, runs_ahead, at_least } = outlook.place.unwrap_or(nobody);
     if i64::from(*free_slots) > ahead {
         return Estimate::any_moment(of, format!("{} free", counted_are(*free_slots, "slot")));
     }
@@ -216,8 +217,8 @@ fn waiting(situation: &Situation, of: &'static str) -> Estimate {
     let Some(pace) = Pace::of(outlook) else {
         return Estimate::unknown(of, format!("all {} are busy, {NO_PACE}", counted(slots, "slot")));
     };
-    // Slots become free one after another, each once in a run's time.
-    let turns = ahead + 1 - i64::from(*free_slots);
+    // Slots become free one after another, each once in a run's time, and a session keeps its slot for several of its runs.
+    let turns = runs_ahead.max(ahead) + 1 - i64::from(*free_slots);
     let turns = u32::try_from(turns).unwrap_or(u32::MAX);
     let guess = pace.median.saturating_mul(turns) / slots;
     // What has the slots is slower than what the guess is made of.
@@ -226,7 +227,12 @@ fn waiting(situation: &Situation, of: &'static str) -> Estimate {
         let basis = format!("it has waited for {}, though {}", length(waited), pace.words);
         return Estimate::unknown(of, basis);
     }
-    let basis = format!("{sessions} before it for {}, {}", counted(slots, "slot"), pace.words);
+    // Who comes first is decided by tokens, which are about as old as the runs.
+    let others = match ahead {
+        0 => "no session".to_owned(),
+        _ => format!("about {sessions} with {}", counted(runs_ahead, "run")),
+    };
+    let basis = format!("{others} before it for {}, {}", counted(slots, "slot"), pace.words);
     Estimate::about(of, guess, basis)
 }
 

@@ -84,11 +84,11 @@ fn too_little_to_go_by_is_said() {
     );
 }
 
-/// One that could start, with so many sessions before it and so many of eight slots free.
+/// One that could start, with so many sessions of a run each before it and so many of eight slots free.
 fn waiting(ahead: i64, free_slots: u32) -> Situation {
     let mut waiting = situation(RunState::Queued, Owner::Nobody);
     (waiting.workers, waiting.free_slots, waiting.outlook.slots) = (2, free_slots, 8);
-    waiting.outlook.place = Some(Place { ahead, at_least: false });
+    waiting.outlook.place = Some(Place { ahead, runs_ahead: ahead, at_least: false });
     waiting.outlook.pool_pace = pace(20);
     waiting
 }
@@ -98,24 +98,35 @@ fn a_place_in_the_pool_is_worth_its_share_of_the_slots() {
     let yours = "the last 20 of yours in this pool took 20 s each (median)";
     let cases = [
         (waiting(0, 3), "any moment: 3 slots are free".to_owned()),
-        (waiting(0, 0), format!("about 3 s: 0 sessions before it for 8 slots, {yours}")),
-        (waiting(15, 0), format!("about 40 s: 15 sessions before it for 8 slots, {yours}")),
-        (waiting(1, 1), format!("about 3 s: 1 session before it for 8 slots, {yours}")),
+        (waiting(0, 0), format!("about 3 s: no session before it for 8 slots, {yours}")),
+        (
+            waiting(15, 0),
+            format!("about 40 s: about 15 sessions with 15 runs before it for 8 slots, {yours}"),
+        ),
+        (waiting(1, 1), format!("about 3 s: about 1 session with 1 run before it for 8 slots, {yours}")),
     ];
     for (situation, expected) in cases {
         assert_eq!(message(&situation), expected);
     }
+    // Each of those ahead keeps its slot for a while.
+    let mut long = waiting(15, 0);
+    long.outlook.place = Some(Place { ahead: 15, runs_ahead: 159, at_least: false });
+    let expected = format!("about 6.5 min: about 15 sessions with 159 runs before it for 8 slots, {yours}");
+    assert_eq!(message(&long), expected);
     // Those that run now take longer than those before them.
     let mut late = waiting(15, 0);
     late.outlook.now = at(81);
     assert_eq!(message(&late), format!("unknown: it has waited for 81 s, though {yours}"));
     late.outlook.now = at(79);
-    assert_eq!(message(&late), format!("about 40 s: 15 sessions before it for 8 slots, {yours}"));
+    assert_eq!(
+        message(&late),
+        format!("about 40 s: about 15 sessions with 15 runs before it for 8 slots, {yours}")
+    );
     let mut quick = waiting(0, 0);
     quick.outlook.pool_pace = vec![Duration::from_millis(35); 9];
     assert!(message(&quick).starts_with("about 1 s: "), "{}", message(&quick));
     let mut many = waiting(10_000, 0);
-    many.outlook.place = Some(Place { ahead: 10_000, at_least: true });
+    many.outlook.place = Some(Place { ahead: 10_000, runs_ahead: 10_000, at_least: true });
     assert_eq!(message(&many), "unknown: at least 10000 sessions of the pool come before it");
     let mut new = waiting(0, 0);
     new.outlook.pool_pace.clear();

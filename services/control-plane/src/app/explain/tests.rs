@@ -217,7 +217,8 @@ fn a_run_that_nobody_takes_says_whose_turn_it_is() {
     free.outlook = Outlook {
         now: at(5),
         slots: 8,
-        place: Some(Place { ahead: 0, at_least: false }),
+        place: Some(Place { ahead: 0, runs_ahead: 0, at_least: false }),
+        slot_free_since: Some(at(0)),
         ..Outlook::default()
     };
     let answer = explain(&free);
@@ -235,7 +236,11 @@ fn a_run_that_nobody_takes_says_whose_turn_it_is() {
     free.outlook.previous_end = Some(at(25));
     assert_eq!(reason(&free), "waiting_for_worker");
     free.outlook.previous_end = None;
-    free.outlook.place = Some(Place { ahead: 3, at_least: false });
+    // The slot has just become free: the run waited for it, not for a wake-up.
+    free.outlook.slot_free_since = Some(at(25));
+    assert_eq!(reason(&free), "waiting_for_worker");
+    free.outlook.slot_free_since = Some(at(0));
+    free.outlook.place = Some(Place { ahead: 3, runs_ahead: 3, at_least: false });
     assert_eq!(reason(&free), "waiting_for_worker", "others come first");
     free.workers = 0;
     free.outlook.draining = 2;
@@ -251,7 +256,7 @@ fn a_run_behind_others_says_what_the_first_of_them_does() {
     let parked = Some(Parked { reason: ParkReason::Approval, at: at(0) });
     let front = Front { run: RunId::new(), state: RunState::Parked, parked, worked: Duration::ZERO };
     behind.outlook.front = Some(front);
-    behind.outlook.place = Some(Place { ahead: 7, at_least: false });
+    behind.outlook.place = Some(Place { ahead: 7, runs_ahead: 7, at_least: false });
     let answer = explain(&behind);
     assert_eq!(answer.reason, "behind_other_runs");
     assert!(answer.message.ends_with(&format!("{}, is parked (approval)", front.run)), "{}", answer.message);

@@ -37,24 +37,44 @@ pub(super) fn draw(screen: &Screen<'_>, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn boxed(screen: &Screen<'_>, title: &str, lines: &[String], scroll: u16, area: Rect, buffer: &mut Buffer) {
+/// How far the text that is drawn over the lists can be scrolled: until its last row is the last one that is seen.
+pub(super) fn last_scroll(screen: &Screen<'_>, area: Rect) -> u16 {
+    let Mode::Popup(popup) = &screen.state.mode else { return 0 };
+    let (place, rows) = place(&paragraph(&popup.lines), area);
+    rows.saturating_sub(place.height.saturating_sub(BORDERS))
+}
+
+/// Rows or columns that the border takes.
+const BORDERS: u16 = 2;
+
+fn paragraph(lines: &[String]) -> Paragraph<'static> {
+    let text: Vec<Line<'_>> = lines.iter().map(|line| Line::raw(one_line(line))).collect();
+    Paragraph::new(text).wrap(Wrap { trim: false })
+}
+
+/// Where a text is drawn, as high as it is once it is wrapped if there is room, and how many rows it has.
+fn place(text: &Paragraph<'_>, area: Rect) -> (Rect, u16) {
     let width = area.width.saturating_sub(4).min(110);
-    let inner = usize::from(width.saturating_sub(4)).max(1);
-    // As high as the text, once it is wrapped.
-    let wrapped: usize =
-        lines.iter().map(|line| Line::raw(line.as_str()).width().div_ceil(inner).max(1)).sum();
-    let height = u16::try_from(wrapped + 2).unwrap_or(u16::MAX).min(area.height.saturating_sub(2));
+    // There is an empty column on each side.
+    let rows = text.line_count(width.saturating_sub(BORDERS + 2).max(1));
+    let rows = u16::try_from(rows).unwrap_or(u16::MAX);
+    let height = rows.saturating_add(BORDERS).min(area.height.saturating_sub(2));
     let place = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height.saturating_sub(height)) / 2,
         width,
         height,
     };
-    let text: Vec<Line<'_>> = lines.iter().map(|line| Line::raw(one_line(line))).collect();
+    (place, rows)
+}
+
+fn boxed(screen: &Screen<'_>, title: &str, lines: &[String], scroll: u16, area: Rect, buffer: &mut Buffer) {
+    let text = paragraph(lines);
+    let (place, _) = place(&text, area);
     let block = Block::bordered()
         .title(Line::from(screen.span(Tone::Bold, format!(" {title} "))))
         .title_bottom(Line::from(screen.span(Tone::Dim, " esc closes, ↑↓ scroll ")))
         .padding(Padding::horizontal(1));
     Clear.render(place, buffer);
-    Paragraph::new(text).wrap(Wrap { trim: false }).scroll((scroll, 0)).block(block).render(place, buffer);
+    text.scroll((scroll, 0)).block(block).render(place, buffer);
 }
