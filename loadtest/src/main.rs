@@ -122,6 +122,10 @@ Examples:
     Limits(limits::LimitsArgs),
 }
 
+/// As in the servers, so that the generator costs them as little as possible.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     // Fails only if a provider is installed already, which is as good.

@@ -14,8 +14,6 @@ pub(crate) enum Work {
     Bash { command: Arc<str> },
     /// Nine of ten do nothing, the others take so many milliseconds.
     Mixed { slow_ms: u64 },
-    /// A message to an agent.
-    Message { text: Arc<str> },
 }
 
 impl Work {
@@ -28,9 +26,6 @@ impl Work {
                 0 => call("noop", serde_json::json!({ "sleep_ms": slow_ms })),
                 _ => call("noop", serde_json::json!({})),
             },
-            Self::Message { text } => {
-                Input::Message(v1::MessageInput { text: text.to_string(), ..Default::default() })
-            }
         };
         v1::SubmitRunRequest { session: session.to_owned(), input: Some(input), ..Default::default() }
     }

@@ -26,6 +26,10 @@ use crate::{
     output::Output,
 };
 
+/// A run is many small allocations on several threads, which this one is made for.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // The guard must stay small and single-threaded: no runtime, no configuration.

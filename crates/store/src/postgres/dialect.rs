@@ -54,10 +54,11 @@ pub(crate) const MAX_BATCH: usize = 512;
 /// Every statement here is a handful of index look-ups, and sqlx prepares it once per connection. PostgreSQL would plan it
 /// as a scan while the tables are still small and keep that plan until the next ANALYZE, however quickly they grow; without
 /// these choices it never does. Nor does it gather and sort all that waits to find the first of it, which an index has in order.
-/// What can only be a scan still is one, at a price that would call in the JIT.
+/// What can only be a scan still is one, at a price that would call in the JIT. And as there is one good plan for each statement, it is
+/// made once: PostgreSQL would make another one each time, because a batch that is shorter than it guessed looks cheaper.
 const SETTINGS: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
     SET lock_timeout = '15s'; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
-    SET enable_bitmapscan = off; SET jit = off";
+    SET enable_bitmapscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan";
 
 /// A connection that nobody used for so long may be gone without a sign.
 const LONG_IDLE: Duration = Duration::from_secs(2);
