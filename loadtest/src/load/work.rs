@@ -20,18 +20,18 @@ impl Work {
     /// What every run of it comes to.
     pub(super) fn request(&self, session: &str) -> v1::SubmitRunRequest {
         let input = match self {
-            Self::Noop => call("noop", serde_json::json!({})),
-            Self::Bash { command } => call("Bash", serde_json::json!({ "command": &**command })),
+            Self::Noop => call("noop", &serde_json::json!({})),
+            Self::Bash { command } => call("Bash", &serde_json::json!({ "command": &**command })),
             Self::Mixed { slow_ms } => match rand::rng().random_range(0..10) {
-                0 => call("noop", serde_json::json!({ "sleep_ms": slow_ms })),
-                _ => call("noop", serde_json::json!({})),
+                0 => call("noop", &serde_json::json!({ "sleep_ms": slow_ms })),
+                _ => call("noop", &serde_json::json!({})),
             },
         };
         v1::SubmitRunRequest { session: session.to_owned(), input: Some(input), ..Default::default() }
     }
 }
 
-fn call(tool: &str, arguments: serde_json::Value) -> Input {
+fn call(tool: &str, arguments: &serde_json::Value) -> Input {
     let call = v1::ToolCall { tool: tool.to_owned(), arguments: arguments.to_string(), ..Default::default() };
     Input::Tools(v1::ToolsInput { calls: vec![call], ..Default::default() })
 }
