@@ -2,14 +2,16 @@
 
 mod report;
 mod scenario;
+mod team;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 
-use self::{report::Report, scenario::Scenario};
+use self::{report::Report, scenario::Scenario, team::Team};
 use crate::{
-    load::{self, Measured, Pace, Site},
+    collector::Collector,
+    load::{self, Measured, Pace, Site, Stages},
     stage::{Mode, Setting, Stage},
     workload::Addresses,
 };
@@ -68,13 +70,20 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
             streams: endpoints,
             api_key: args.api_key.clone(),
         };
-        return Ok(measure(&args, addresses).await?.print(&args, Vec::new()));
+        return Ok(measure(&args, addresses, None).await?.print(&args, Vec::new()));
     }
-    let setting = Setting { slots: args.slots, nats: args.nats.clone(), ..Setting::same_profile() };
+    let stages = Stages::default();
+    let collector = Collector::start(stages.clone()).await?;
+    let setting = Setting { slots: args.slots, nats: args.nats.clone(), ..Setting::same_profile() }
+        .with("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())
+        .with("REMUDA_TELEMETRY__OTLP_METRICS", "false")
+        // Only those runs are traced whose clients ask for it.
+        .with("REMUDA_TELEMETRY__SAMPLE_RATIO", "0");
     let mut stage = Stage::start(args.mode, &setting).await?;
-    let report = measure(&args, stage.addresses()).await.inspect_err(|_| stage.mark_failed())?;
+    let measured = measure(&args, stage.addresses(), Some(stages.clone())).await;
+    let report = measured.inspect_err(|_| stage.mark_failed())?;
     let memory = stage.memory();
-    let code = Report { memory, ..report }.print(&args, stage.troubles());
+    let code = Report { memory, stages: stages.summary()?, ..report }.print(&args, stage.troubles());
     if code != ExitCode::SUCCESS {
         stage.mark_failed();
     }
@@ -82,13 +91,25 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Warms up, measures, and judges both.
-async fn measure(args: &BenchArgs, addresses: Addresses) -> anyhow::Result<Report> {
+async fn measure(args: &BenchArgs, addresses: Addresses, stages: Option<Stages>) -> anyhow::Result<Report> {
     let sessions = args.sessions.unwrap_or(args.scenario.sessions());
-    let site = Arc::new(Site::new(addresses, sessions).await?);
+    // Gone when all is over.
+    let team = match args.scenario {
+        Scenario::Agent => Some(Team::gather(&addresses).await?),
+        _ => None,
+    };
+    let like = team.as_ref().map(|_| Team::session()).unwrap_or_default();
+    let site = Arc::new(Site::prepared(addresses, sessions, like).await?.staged(stages));
     let work = args.scenario.work();
     let warm = load::drive(&site, &work, args.pace(), Duration::from_secs(args.warm_up)).await?;
     let measured = load::drive(&site, &work, args.pace(), Duration::from_secs(args.seconds)).await?;
     let facts = [warm.facts, measured.facts.clone()].concat();
-    let verdict = load::judge(&site, &facts).await?;
-    Ok(Report { measured: Measured { facts: Vec::new(), ..measured }, sessions, verdict, memory: Vec::new() })
+    let verdict = load::judge(&site, &work, &facts).await?;
+    Ok(Report {
+        measured: Measured { facts: Vec::new(), ..measured },
+        sessions,
+        verdict,
+        memory: Vec::new(),
+        stages: (0, Vec::new()),
+    })
 }

@@ -5,6 +5,7 @@
 
 mod judge;
 mod site;
+mod stages;
 mod work;
 
 use std::{
@@ -17,7 +18,11 @@ use rand::Rng as _;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use self::{site::Site, work::Work};
+pub(crate) use self::{
+    site::Site,
+    stages::{Stage, Stages},
+    work::Work,
+};
 use crate::{
     check::Verdict,
     history::{Micros, now},
@@ -161,12 +166,17 @@ async fn open(site: &Arc<Site>, work: &Work, per_second: f64, time: Duration) ->
 /// Submits one run and waits for its end.
 async fn one_run(site: &Site, work: &Work, client: usize) -> anyhow::Result<RunFact> {
     let session = rand::rng().random_range(0..site.sessions.len());
+    let traced = site.stages.as_ref().and_then(|stages| stages.chosen(rand::rng().random()));
     let (request, sent) = (work.request(&site.sessions[session]), now());
-    let run = site.run(client, request).await?;
-    site.fact(session, sent, &run)
+    let run = site.run(client, request, traced).await?;
+    let fact = site.fact(session, sent, &run)?;
+    if let (Some(stages), Some(context)) = (&site.stages, traced) {
+        stages.seen(context, sent, fact.answered);
+    }
+    Ok(fact)
 }
 
 /// Whether everything that was promised was kept, as clients and the sessions' own streams see it.
-pub(crate) async fn judge(site: &Site, facts: &[RunFact]) -> anyhow::Result<Verdict> {
-    judge::judge(site, facts).await
+pub(crate) async fn judge(site: &Site, work: &Work, facts: &[RunFact]) -> anyhow::Result<Verdict> {
+    judge::judge(site, work.calls(), facts).await
 }

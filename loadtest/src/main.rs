@@ -11,6 +11,7 @@
 mod bench;
 mod chaos;
 mod check;
+mod collector;
 mod crash;
 mod fanout;
 mod history;

@@ -1,14 +1,15 @@
 //! `loadtest tracing`: what it costs to trace every run, and what a collector costs that is not there.
 
-mod collector;
+mod sink;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use serde_json::json;
 
-use self::collector::Collector;
+use self::sink::{Sink, nobody};
 use crate::{
+    collector::Collector,
     load::{self, Measured, Pace, Site, Work},
     stage::{Mode, Setting, Stage},
 };
@@ -82,7 +83,7 @@ impl Variant {
     /// What went wrong with it, in sentences.
     async fn failures(&mut self) -> anyhow::Result<Vec<String>> {
         let mut failures = self.stage.troubles();
-        failures.extend(load::judge(&self.site, &self.measured.facts).await?.sentences());
+        failures.extend(load::judge(&self.site, &Work::Noop, &self.measured.facts).await?.sentences());
         if !failures.is_empty() {
             self.stage.mark_failed();
         }
@@ -91,8 +92,9 @@ impl Variant {
 }
 
 pub(crate) async fn run(args: TracingArgs) -> anyhow::Result<ExitCode> {
-    let collector = Collector::start().await?;
-    let nobody = collector::nobody()?;
+    let sink = Sink::default();
+    let collector = Collector::start(sink.clone()).await?;
+    let nobody = nobody()?;
     let mut variants = [
         Variant::start(&args, "not traced", None).await?,
         Variant::start(&args, "traced", Some(&collector.endpoint)).await?,
@@ -110,7 +112,7 @@ pub(crate) async fn run(args: TracingArgs) -> anyhow::Result<ExitCode> {
     for variant in &mut variants {
         failures.extend(variant.failures().await?);
     }
-    if collector.requests() == 0 {
+    if sink.requests() == 0 {
         failures.push("the collector got nothing".to_owned());
     }
     report(&args, &turns, &failures);

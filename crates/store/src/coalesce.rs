@@ -2,7 +2,7 @@
 //!
 //! Requests that arrive while a flush is under way wait for the next one, which takes them all. An idle coalescer
 //! flushes at once and nothing ever waits on a timer, so a single caller pays no delay and a thousand callers share one
-//! commit.
+//! commit. An [`Inbox`] gathers in the same way for a task that flushes requests of several kinds together.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
@@ -21,6 +21,68 @@ const QUEUE: usize = 8192;
 const CONFLICT_RETRIES: usize = 5;
 
 type Waiting<Request, Response> = (Request, oneshot::Sender<Result<Response>>);
+
+/// Requests of one kind that wait to be flushed.
+#[derive(Debug)]
+pub(crate) struct Inbox<Request, Response> {
+    waiting: mpsc::Receiver<Waiting<Request, Response>>,
+    taken: Vec<Waiting<Request, Response>>,
+    max_batch: usize,
+}
+
+/// A batch and those who wait for its answers.
+#[derive(Debug)]
+pub(crate) struct Gathered<Request, Response> {
+    pub(crate) requests: Arc<Vec<Request>>,
+    callers: Vec<oneshot::Sender<Result<Response>>>,
+}
+
+impl<Request, Response> Inbox<Request, Response> {
+    /// Waits for a request. `false` when there will be none any more. Cancel-safe.
+    pub(crate) async fn wait(&mut self) -> bool {
+        if self.taken.is_empty() {
+            self.taken.extend(self.waiting.recv().await);
+        }
+        !self.taken.is_empty()
+    }
+
+    /// Takes what is there.
+    pub(crate) fn take(&mut self) -> Gathered<Request, Response> {
+        while self.taken.len() < self.max_batch
+            && let Ok(waiting) = self.waiting.try_recv()
+        {
+            self.taken.push(waiting);
+        }
+        let (requests, callers): (Vec<_>, Vec<_>) = self.taken.drain(..).unzip();
+        Gathered { requests: Arc::new(requests), callers }
+    }
+}
+
+impl<Request, Response> Gathered<Request, Response> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(crate) fn answer(self, responses: Vec<Result<Response>>) {
+        // A caller that went away needs no answer: its request is done all the same.
+        for (caller, response) in self.callers.into_iter().zip(responses) {
+            drop(caller.send(response));
+        }
+    }
+
+    /// Answers with what a flush of this kind alone comes to.
+    pub(crate) async fn flush_alone<Flush, Flushed>(self, flush: Flush)
+    where
+        Request: Clone,
+        Flush: Fn(Arc<Vec<Request>>) -> Flushed,
+        Flushed: Future<Output = Result<Vec<Result<Response>>>>,
+    {
+        if !self.is_empty() {
+            let responses = flush_all(&flush, Arc::clone(&self.requests)).await;
+            self.answer(responses);
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Coalescer<Request, Response> {
@@ -46,21 +108,22 @@ where
         Flush: Fn(Arc<Vec<Request>>) -> Flushed + Send + Sync + 'static,
         Flushed: Future<Output = Result<Vec<Result<Response>>>> + Send,
     {
-        let (queue, mut waiting) = mpsc::channel(QUEUE);
+        let (coalescer, mut inbox) = Self::gather(max_batch);
         tracker.spawn(async move {
-            let mut taken: Vec<Waiting<Request, Response>> = Vec::with_capacity(max_batch);
-            while waiting.recv_many(&mut taken, max_batch).await > 0 {
-                let (requests, callers): (Vec<_>, Vec<_>) = taken.drain(..).unzip();
-                let (count, begun) = (requests.len(), Instant::now());
-                let responses = flush_all(&flush, requests).await;
-                batches.flushed(count, begun.elapsed());
-                // A caller that went away needs no answer: its request is done all the same.
-                for (caller, response) in callers.into_iter().zip(responses) {
-                    drop(caller.send(response));
-                }
+            while inbox.wait().await {
+                let (gathered, begun) = (inbox.take(), Instant::now());
+                let responses = flush_all(&flush, Arc::clone(&gathered.requests)).await;
+                batches.flushed(gathered.requests.len(), begun.elapsed());
+                gathered.answer(responses);
             }
         });
-        Self { queue }
+        coalescer
+    }
+
+    /// Gathers for a task that flushes by itself. Whoever drops the inbox fails those who wait.
+    pub(crate) fn gather(max_batch: usize) -> (Self, Inbox<Request, Response>) {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        (Self { queue }, Inbox { waiting, taken: Vec::with_capacity(max_batch), max_batch })
     }
 
     /// Waits for the flush that carries the request. Dropping the future does not take the request back.
@@ -74,14 +137,13 @@ where
 
 async fn flush_all<Request, Response, Flush, Flushed>(
     flush: &Flush,
-    requests: Vec<Request>,
+    requests: Arc<Vec<Request>>,
 ) -> Vec<Result<Response>>
 where
     Request: Clone,
     Flush: Fn(Arc<Vec<Request>>) -> Flushed,
     Flushed: Future<Output = Result<Vec<Result<Response>>>>,
 {
-    let requests = Arc::new(requests);
     let error = match flush_once(flush, Arc::clone(&requests)).await {
         Ok(responses) => return responses,
         Err(error) => error,

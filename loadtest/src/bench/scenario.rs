@@ -14,6 +14,8 @@ pub(crate) enum Scenario {
     Mixed,
     /// A command of the local backend.
     Bash,
+    /// An agent with a rehearsed model: five steps.
+    Agent,
 }
 
 impl Scenario {
@@ -26,7 +28,7 @@ impl Scenario {
         match self {
             Self::Noop | Self::Mixed => 1000,
             Self::HotSession => 1,
-            Self::Bash => 64,
+            Self::Bash | Self::Agent => 256,
         }
     }
 
@@ -35,6 +37,7 @@ impl Scenario {
             Self::Noop | Self::HotSession => Work::Noop,
             Self::Mixed => Work::Mixed { slow_ms: 50 },
             Self::Bash => Work::Bash { command: "true".into() },
+            Self::Agent => Work::Message { text: "Read the notes.".into() },
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
 const SAMPLE: usize = 200;
 const READS_AT_ONCE: usize = 16;
 
-pub(super) async fn judge(site: &Site, facts: &[RunFact]) -> anyhow::Result<Verdict> {
+pub(super) async fn judge(site: &Site, calls: usize, facts: &[RunFact]) -> anyhow::Result<Verdict> {
     let mut of_sessions: HashMap<usize, Vec<&RunFact>> = HashMap::new();
     for fact in facts {
         of_sessions.entry(fact.session).or_default().push(fact);
@@ -38,8 +38,8 @@ pub(super) async fn judge(site: &Site, facts: &[RunFact]) -> anyhow::Result<Verd
     let mut history = History { streams, ..History::default() };
     for fact in sample.iter().flat_map(|(session, _)| &of_sessions[session]) {
         let session = &site.sessions[fact.session];
-        history.submits.push(submit(session, fact));
-        history.runs.push(found(session, fact));
+        history.submits.push(submit(session, calls, fact));
+        history.runs.push(found(session, calls, fact));
     }
     let mut verdict = check(&history);
     for (session, facts) in &mut of_sessions {
@@ -60,7 +60,7 @@ async fn read_back(
     Ok((Arc::clone(session), replay(subscriber, session, last).await?))
 }
 
-fn submit(session: &Arc<str>, fact: &RunFact) -> Submit {
+fn submit(session: &Arc<str>, calls: usize, fact: &RunFact) -> Submit {
     Submit {
         // Submits without a key are told apart by their runs.
         key: fact.id.clone(),
@@ -68,12 +68,12 @@ fn submit(session: &Arc<str>, fact: &RunFact) -> Submit {
         sent: fact.sent,
         answered: fact.answered,
         answer: Answer::Accepted { run: fact.id.as_str().into() },
-        calls: vec![CallPlan::default()],
+        calls: vec![CallPlan::default(); calls],
         expects: Expectation::default(),
     }
 }
 
-fn found(session: &Arc<str>, fact: &RunFact) -> FoundRun {
+fn found(session: &Arc<str>, calls: usize, fact: &RunFact) -> FoundRun {
     let outcome = Outcome { status: "completed".to_owned(), exit_code: None, signalled: false };
     FoundRun {
         id: fact.id.as_str().into(),
@@ -82,7 +82,7 @@ fn found(session: &Arc<str>, fact: &RunFact) -> FoundRun {
         seq: fact.seq,
         state: if fact.completed { RunState::Completed } else { RunState::Failed },
         failure_code: String::new(),
-        outcomes: vec![Some(outcome)],
+        outcomes: vec![Some(outcome); calls],
         steps: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use remuda_domain::limits;
+use remuda_domain::{limits, trace::TraceContext};
 use remuda_proto::{
     convert,
     v1::{self, run_service_client::RunServiceClient, session_service_client::SessionServiceClient},
@@ -15,7 +15,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::RunFact;
+use super::{RunFact, Stages};
 use crate::{history::Micros, workload::Addresses};
 
 /// Connections that clients share: one HTTP/2 connection carries many calls, but not all of them.
@@ -31,6 +31,8 @@ pub(crate) struct Site {
     pub(crate) addresses: Addresses,
     /// Ids.
     pub(crate) sessions: Vec<Arc<str>>,
+    /// Who is told where the time of some runs goes.
+    pub(super) stages: Option<Stages>,
     channels: Vec<Channel>,
     authorization: Option<MetadataValue<Ascii>>,
 }
@@ -60,13 +62,18 @@ impl Site {
         Ok(site)
     }
 
+    /// Some of its runs tell where their time goes.
+    pub(crate) fn staged(self, stages: Option<Stages>) -> Self {
+        Self { stages, ..self }
+    }
+
     fn connect(addresses: Addresses) -> anyhow::Result<Self> {
         let endpoint = addresses.control_planes.first().context("there is no control plane")?;
         let connect = |_| Ok(Endpoint::from_shared(endpoint.clone())?.tcp_nodelay(true).connect_lazy());
         let channels = (0..CONNECTIONS).map(connect).collect::<anyhow::Result<_>>()?;
         let header = |key: &String| format!("Bearer {key}").parse().context("the API key is no header");
         let authorization = addresses.api_key.as_ref().map(header).transpose()?;
-        Ok(Self { addresses, sessions: Vec::new(), channels, authorization })
+        Ok(Self { addresses, sessions: Vec::new(), stages: None, channels, authorization })
     }
 
     fn channel(&self, client: usize) -> Channel {
@@ -82,11 +89,20 @@ impl Site {
     }
 
     /// Submits a run and waits for its end.
-    pub(super) async fn run(&self, client: usize, request: v1::SubmitRunRequest) -> anyhow::Result<v1::Run> {
+    pub(super) async fn run(
+        &self,
+        client: usize,
+        request: v1::SubmitRunRequest,
+        traced: Option<TraceContext>,
+    ) -> anyhow::Result<v1::Run> {
         let wait = Some(WAIT.try_into()?);
         let mut service =
             RunServiceClient::new(self.channel(client)).max_decoding_message_size(limits::MAX_MESSAGE_BYTES);
-        let submitted = service.submit_run(self.request(v1::SubmitRunRequest { wait, ..request })).await?;
+        let mut request = self.request(v1::SubmitRunRequest { wait, ..request });
+        if let Some(context) = traced {
+            request.metadata_mut().insert("traceparent", context.to_string().parse()?);
+        }
+        let submitted = service.submit_run(request).await?;
         let mut run = submitted.into_inner().run.context("no run in the answer")?;
         while run.finished_at.is_none() {
             let again = v1::WaitRunRequest { run_id: run.id.clone(), max_wait: wait };

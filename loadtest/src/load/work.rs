@@ -14,10 +14,20 @@ pub(crate) enum Work {
     Bash { command: Arc<str> },
     /// Nine of ten do nothing, the others take so many milliseconds.
     Mixed { slow_ms: u64 },
+    /// A message to an agent.
+    Message { text: Arc<str> },
 }
 
 impl Work {
-    /// What every run of it comes to.
+    /// How many calls a run is given.
+    pub(super) fn calls(&self) -> usize {
+        match self {
+            Self::Noop | Self::Bash { .. } | Self::Mixed { .. } => 1,
+            Self::Message { .. } => 0,
+        }
+    }
+
+    /// One run of it.
     pub(super) fn request(&self, session: &str) -> v1::SubmitRunRequest {
         let input = match self {
             Self::Noop => call("noop", &serde_json::json!({})),
@@ -26,6 +36,9 @@ impl Work {
                 0 => call("noop", &serde_json::json!({ "sleep_ms": slow_ms })),
                 _ => call("noop", &serde_json::json!({})),
             },
+            Self::Message { text } => {
+                Input::Message(v1::MessageInput { text: text.to_string(), ..Default::default() })
+            }
         };
         v1::SubmitRunRequest { session: session.to_owned(), input: Some(input), ..Default::default() }
     }

@@ -5,13 +5,17 @@
 //! *one* statement writes it all, each session only if its version is still the one that was read. Who decided on something outdated
 //! has written nothing, and goes the usual way; so does everything that is not small.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use remuda_domain::{
-    RunState, SessionId,
+    Run, RunState, SessionId,
     error::Result,
     session::{ClaimDecision, Owner},
 };
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::{
@@ -19,18 +23,49 @@ use super::{
     commit::{Background, commit_batch, conclude, plan},
     dialect,
     lock::{Locked, found},
-    store::{ClaimRequest, Context},
+    ownership::{SessionLook, look_at_sessions},
+    runs::{RunLook, look_at_runs},
+    store::{ClaimRequest, Context, Lanes},
     submit::{self, Answer, Keys, submit_batch},
     swift::{self, ClaimableRow},
     writes::Writes,
 };
 use crate::{
     Claim, Commit, Committed, Counts, Grant, NewRun, Submitted, Then,
+    coalesce::Coalescer,
     error::db,
-    meters::News,
+    meters::{Batches, News},
     rows::{HeadRunRow, LockedHead},
     written::RunFinish,
 };
+
+/// A task for each kind of calls: what one commits the others need not wait for.
+pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
+    macro_rules! coalesced {
+        ($name:literal, $flush:path) => {{
+            let context = context.clone();
+            Coalescer::start(tasks, dialect::MAX_BATCH, Batches::new($name), move |batch: Arc<Vec<_>>| {
+                let context = context.clone();
+                async move { $flush(&context, &batch).await }
+            })
+        }};
+    }
+    Lanes {
+        submits: coalesced!("submit", submits),
+        claims: coalesced!("claim", claims),
+        commits: coalesced!("commit", commits),
+        run_looks: coalesced!("look_at_run", run_looks),
+        session_looks: coalesced!("look_at_session", session_looks),
+    }
+}
+
+async fn run_looks(context: &Context, batch: &[RunLook]) -> Result<Vec<Result<Run>>> {
+    look_at_runs(&mut *context.reader.acquire().await.map_err(db)?, batch).await
+}
+
+async fn session_looks(context: &Context, batch: &[SessionLook]) -> Result<Vec<Result<bool>>> {
+    look_at_sessions(&mut *context.reader.acquire().await.map_err(db)?, batch).await
+}
 
 /// Fewer are not worth a statement of their own: the others have to go the usual way anyhow.
 const MIN_SHARE: usize = 2;
@@ -71,7 +106,7 @@ fn pick<T: Clone>(batch: &[T], places: &[usize]) -> Vec<T> {
     places.iter().map(|place| batch[*place].clone()).collect()
 }
 
-pub(super) async fn submits(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
+async fn submits(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
     let small = |run: &NewRun| run.idempotency.is_none() && run.budget.is_none();
     let places = alone(batch, |run| run.session, small);
     let mut answers = Answers::none(batch.len());
@@ -123,7 +158,7 @@ async fn submit_swiftly(
     Ok(())
 }
 
-pub(super) async fn claims(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<Claim>>> {
+async fn claims(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<Claim>>> {
     let mut answers = Answers::none(batch.len());
     if let Some(first) = batch.first() {
         let worker = first.worker;
@@ -191,7 +226,7 @@ fn granted(row: ClaimableRow, request: &ClaimRequest) -> Result<Option<(LockedHe
     }
 }
 
-pub(super) async fn commits(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Committed>>> {
+async fn commits(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Committed>>> {
     let places = alone(batch, |commit| commit.fence.session, is_small_end);
     let mut answers = Answers::none(batch.len());
     if !places.is_empty() {

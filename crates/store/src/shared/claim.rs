@@ -15,7 +15,7 @@ use super::{
     lock::{Locked, lock_with_leases},
     recover::{self, Attempted, Parting},
     spending,
-    store::{ClaimRequest, Context},
+    store::{Aftermath, ClaimRequest, Context},
     writes::{self, Writes},
 };
 use crate::{
@@ -27,15 +27,27 @@ use crate::{
 /// Grants ownership of many sessions in one transaction.
 pub(crate) async fn claim_batch(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<Claim>>> {
     let mut tx = dialect::begin(&context.writer).await?;
+    let (claims, aftermath) = claim_within(&mut tx, context, batch).await?;
+    tx.commit().await.map_err(db)?;
+    aftermath.tell(context);
+    Ok(claims)
+}
+
+/// The same within a transaction.
+pub(super) async fn claim_within(
+    tx: &mut Connection,
+    context: &Context,
+    batch: &[ClaimRequest],
+) -> Result<(Vec<Result<Claim>>, Aftermath)> {
     let sessions = batch.iter().map(|request| request.session.as_uuid());
     let askers = batch.iter().map(|request| request.worker.as_uuid());
-    let (locked, leases) = lock_with_leases(&mut tx, sessions, askers).await?;
+    let (locked, leases) = lock_with_leases(tx, sessions, askers).await?;
     let ids: Vec<Uuid> = locked.heads.keys().copied().collect();
-    let runs = by_session(dialect::head_runs(&mut tx, &ids).await?);
+    let runs = by_session(dialect::head_runs(tx, &ids).await?);
     let is_lost =
         |id: &Uuid| locked.heads.get(id).is_some_and(|it| matches!(it.head.owner, Owner::Expired { .. }));
     let lost: Vec<Uuid> = ids.iter().copied().filter(is_lost).collect();
-    let lost = recover::current_runs(&mut tx, &locked.heads, &lost).await?;
+    let lost = recover::current_runs(tx, &locked.heads, &lost).await?;
     let mut office = Office {
         context,
         locked,
@@ -51,17 +63,14 @@ pub(crate) async fn claim_batch(context: &Context, batch: &[ClaimRequest]) -> Re
         claims.push(office.decide(request)?);
     }
     let news = std::mem::take(&mut office.writes.news);
-    let counts = office.writes.write(&mut tx).await?;
-    writes::save(&mut tx, &office.locked.heads, office.answered.into_keys()).await?;
+    let counts = office.writes.write(tx).await?;
+    writes::save(tx, &office.locked.heads, office.answered.into_keys()).await?;
     let granted = claims.iter_mut().flatten().filter_map(granted_run);
-    load_earlier_steps(&mut tx, granted, &office.asked_again).await?;
+    load_earlier_steps(tx, granted, &office.asked_again).await?;
     for grant in claims.iter_mut().flatten().filter_map(granted_run) {
-        load_budgets(&mut tx, grant).await?;
+        load_budgets(tx, grant).await?;
     }
-    tx.commit().await.map_err(db)?;
-    context.meters.tell(news);
-    context.tally.add(counts);
-    Ok(claims)
+    Ok((claims, Aftermath { news, counts }))
 }
 
 /// Decides about the claims of one batch.

@@ -15,7 +15,7 @@ use super::{
     notes, park,
     recover::{self, Attempted, Parting},
     spending,
-    store::Context,
+    store::{Aftermath, Context},
     ties::{self, Ties},
     writes::{self, Writes},
 };
@@ -122,15 +122,27 @@ async fn budgeted(connection: &mut Connection, commit: &Commit) -> Result<Option
 /// Writes the progress and the ends of many runs in one transaction, each answered for itself.
 pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Committed>>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let mut locked = lock(&mut tx, touched(batch).into_iter()).await?;
-    let mut background = Background::load(&mut tx, batch, &locked).await?;
+    let (results, aftermath) = commit_within(&mut tx, context, batch).await?;
+    tx.commit().await.map_err(db)?;
+    aftermath.tell(context);
+    Ok(results)
+}
+
+/// The same within a transaction.
+pub(super) async fn commit_within(
+    tx: &mut Connection,
+    context: &Context,
+    batch: &[Commit],
+) -> Result<(Vec<Result<Committed>>, Aftermath)> {
+    let mut locked = lock(tx, touched(batch).into_iter()).await?;
+    let mut background = Background::load(tx, batch, &locked).await?;
     let mut writes = Writes::default();
     let mut planned = Vec::with_capacity(batch.len());
     for commit in batch {
         planned.push(plan(context, commit, &mut locked, &mut background, &mut writes)?);
     }
     let news = std::mem::take(&mut writes.news);
-    let counts = writes.write(&mut tx).await?;
+    let counts = writes.write(tx).await?;
     let moving = planned.iter().flatten().filter(|plan| matches!(plan.moves, Move::Next | Move::Replay));
     let waiting: Vec<Uuid> = moving
         .map(|plan| plan.session)
@@ -138,9 +150,9 @@ pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<
         .collect();
     let mut successors = match waiting.is_empty() {
         true => HashMap::new(),
-        false => by_session(dialect::head_runs(&mut tx, &waiting).await?),
+        false => by_session(dialect::head_runs(tx, &waiting).await?),
     };
-    let bereaving = bereaving(&mut tx, &planned, batch, &locked).await?;
+    let bereaving = bereaving(tx, &planned, batch, &locked).await?;
     let mut results = Vec::with_capacity(batch.len());
     for (plan, commit) in planned.into_iter().zip(batch) {
         results.push(match plan {
@@ -160,22 +172,19 @@ pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<
             std::iter::once(commit.fence.session.as_uuid()).chain(children)
         })
         .collect();
-    writes::save(&mut tx, &locked.heads, changed).await?;
+    writes::save(tx, &locked.heads, changed).await?;
     let next = results.iter_mut().flatten().filter_map(|committed| committed.next.as_deref_mut());
-    load_earlier_steps(&mut tx, next, &[]).await?;
+    load_earlier_steps(tx, next, &[]).await?;
     for (result, commit) in results.iter_mut().zip(batch) {
         let Ok(committed) = result else { continue };
         if let Some(next) = committed.next.as_deref_mut() {
-            load_budgets(&mut tx, next).await?;
+            load_budgets(tx, next).await?;
         }
         if background.limited {
-            committed.budgeted = budgeted(&mut tx, commit).await?;
+            committed.budgeted = budgeted(tx, commit).await?;
         }
     }
-    tx.commit().await.map_err(db)?;
-    context.meters.tell(news);
-    context.tally.add(counts);
-    Ok(results)
+    Ok((results, Aftermath { news, counts }))
 }
 
 /// The sessions of a batch, those of children included, whether they exist already or not.

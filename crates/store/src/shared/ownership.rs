@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, query, query_as};
 use uuid::Uuid;
 
 use super::{
-    dialect::{self, AMONG_1, NOW, id_list},
+    dialect::{self, AMONG_1, Connection, NOW, id_list},
     lock::lock,
     recover::{self, Parting},
     store::{ClaimRequest, Context, SqlStore},
@@ -22,11 +22,11 @@ use crate::{Claim, Commit, Committed, Ownership, SessionChange, error::db, rows:
 #[async_trait]
 impl Ownership for SqlStore {
     async fn claim(&self, tenant: TenantId, session: SessionId, worker: WorkerId) -> Result<Claim> {
-        self.claims.call(ClaimRequest { tenant, session, worker }).await
+        self.lanes.claims.call(ClaimRequest { tenant, session, worker }).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.context.meters.fenced(self.commits.call(commit).await)
+        self.context.meters.fenced(self.lanes.commits.call(commit).await)
     }
 
     async fn release(&self, fence: Fence) -> Result<SessionChange> {
@@ -40,7 +40,7 @@ impl Ownership for SqlStore {
     }
 
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool> {
-        self.session_looks.call(SessionLook { tenant, session }).await
+        self.lanes.session_looks.call(SessionLook { tenant, session }).await
     }
 }
 
@@ -52,7 +52,10 @@ pub(crate) struct SessionLook {
 }
 
 /// Looks at sessions for many callers at once.
-pub(crate) async fn look_at_sessions(context: &Context, batch: &[SessionLook]) -> Result<Vec<Result<bool>>> {
+pub(crate) async fn look_at_sessions(
+    connection: &mut Connection,
+    batch: &[SessionLook],
+) -> Result<Vec<Result<bool>>> {
     let ids: HashSet<Uuid> = batch.iter().map(|look| look.session.as_uuid()).collect();
     let ids: Vec<Uuid> = ids.into_iter().collect();
     let sql = format!(
@@ -61,7 +64,7 @@ pub(crate) async fn look_at_sessions(context: &Context, batch: &[SessionLook]) -
          AND 0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1)"
     );
     let runnable: Vec<(Uuid, Uuid)> =
-        query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(&context.reader).await.map_err(db)?;
+        query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(connection).await.map_err(db)?;
     let runnable: HashSet<(Uuid, Uuid)> = runnable.into_iter().collect();
     let is_among = |look: &SessionLook| runnable.contains(&(look.session.as_uuid(), look.tenant.as_uuid()));
     Ok(batch.iter().map(|look| Ok(is_among(look))).collect())

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Code, Error, Pool, Run, RunId, RunState, SessionId, StepId, TenantId,
+    Code, Error, Pool, Run, RunId, RunInput, RunState, SessionId, StepId, TenantId,
     error::Result,
     page::{Page, PageRequest},
     run::IfBusy,
@@ -65,21 +65,27 @@ async fn load_row(connection: &mut Connection, tenant: TenantId, run: RunId) -> 
 
 /// The steps of one run, in order.
 pub(super) async fn steps_of(connection: &mut Connection, row: &RunRow) -> Result<Vec<Step>> {
-    let mut found = merged_steps(connection, std::slice::from_ref(row)).await?;
+    let last = HashMap::from([(row.id, row.last_steps()?)]);
+    let mut found = with_stored_steps(connection, &[row.id], last).await?;
     Ok(found.remove(&row.id).unwrap_or_default())
 }
 
-/// The steps of runs, each in order: those committed with its end replace their earlier versions.
-async fn merged_steps(connection: &mut Connection, rows: &[RunRow]) -> Result<HashMap<Uuid, Vec<Step>>> {
-    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+/// The steps of runs, each in order: the `last` ones, which were committed with their ends, replace their earlier versions. Looks
+/// for others of those runs that may have `more`.
+async fn with_stored_steps(
+    connection: &mut Connection,
+    more: &[Uuid],
+    last: HashMap<Uuid, Vec<Step>>,
+) -> Result<HashMap<Uuid, Vec<Step>>> {
     let mut of_runs: HashMap<Uuid, HashMap<StepId, Step>> = HashMap::new();
-    for stored in dialect::load_steps(connection, &ids).await? {
-        let step: Step = parse("step", &stored.step)?;
-        of_runs.entry(stored.run_id).or_default().insert(step.id, step);
+    if !more.is_empty() {
+        for stored in dialect::load_steps(connection, more).await? {
+            let step: Step = parse("step", &stored.step)?;
+            of_runs.entry(stored.run_id).or_default().insert(step.id, step);
+        }
     }
-    for row in rows {
-        let last = row.last_steps()?;
-        of_runs.entry(row.id).or_default().extend(last.into_iter().map(|step| (step.id, step)));
+    for (run, steps) in last {
+        of_runs.entry(run).or_default().extend(steps.into_iter().map(|step| (step.id, step)));
     }
     let in_order = |(run, steps): (Uuid, HashMap<StepId, Step>)| {
         let mut steps: Vec<Step> = steps.into_values().collect();
@@ -98,14 +104,23 @@ pub(super) async fn load(connection: &mut Connection, tenant: TenantId, run: Run
 /// Runs with their outcomes, as far as there are such runs. Whose they are is for the caller to look at.
 async fn load_all(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<Uuid, Run>> {
     let rows = load_rows(connection, runs).await?;
-    let mut steps = merged_steps(connection, &rows).await?;
+    let last: HashMap<Uuid, Vec<Step>> =
+        rows.iter().map(|row| Ok((row.id, row.last_steps()?))).collect::<Result<_>>()?;
+    let runs = with_budgets(connection, rows).await?;
+    // A small run has all its steps with its end.
+    let is_whole = |run: &Run| match &run.input {
+        RunInput::Tools(tools) => last.get(&run.id.as_uuid()).is_some_and(|it| it.len() == tools.calls.len()),
+        RunInput::Message(_) => false,
+    };
+    let more: Vec<Uuid> = runs.iter().filter(|run| !is_whole(run)).map(|run| run.id.as_uuid()).collect();
+    let mut steps = with_stored_steps(connection, &more, last).await?;
     let complete = |run: Run| {
         let steps = steps.remove(&run.id.as_uuid()).unwrap_or_default();
         let answer = step::answer(&steps);
         let outcomes = steps.into_iter().filter_map(Step::into_call_outcome).collect();
         (run.id.as_uuid(), Run { outcomes, answer, ..run })
     };
-    Ok(with_budgets(connection, rows).await?.into_iter().map(complete).collect())
+    Ok(runs.into_iter().map(complete).collect())
 }
 
 /// Which run somebody wants to see.
@@ -116,12 +131,11 @@ pub(crate) struct RunLook {
 }
 
 /// Reads runs for many callers at once.
-pub(crate) async fn look_at_runs(context: &Context, batch: &[RunLook]) -> Result<Vec<Result<Run>>> {
+pub(crate) async fn look_at_runs(connection: &mut Connection, batch: &[RunLook]) -> Result<Vec<Result<Run>>> {
     let mut ids: Vec<Uuid> = batch.iter().map(|look| look.run.as_uuid()).collect();
     ids.sort_unstable();
     ids.dedup();
-    let mut connection = context.reader.acquire().await.map_err(db)?;
-    let found = load_all(&mut connection, &ids).await?;
+    let found = load_all(connection, &ids).await?;
     let answer = |look: &RunLook| {
         let run = found.get(&look.run.as_uuid()).filter(|run| run.tenant == look.tenant);
         run.cloned().ok_or_else(run_not_found)
@@ -277,11 +291,11 @@ impl Runs for SqlStore {
             let submit = async move { retrying(|| submit::submit_interrupting(&context, &run)).await };
             return self.to_the_end(submit).await;
         }
-        self.submits.call(run).await
+        self.lanes.submits.call(run).await
     }
 
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<Run> {
-        self.run_looks.call(RunLook { tenant, run }).await
+        self.lanes.run_looks.call(RunLook { tenant, run }).await
     }
 
     async fn list_runs(&self, tenant: TenantId, filter: &RunFilter, page: &PageRequest) -> Result<Page<Run>> {

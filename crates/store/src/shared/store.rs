@@ -13,15 +13,15 @@ use tracing::Instrument as _;
 use super::{
     dialect::{self, DbPool},
     flush, overview,
-    ownership::{self, SessionLook},
-    runs::{self, RunLook},
+    ownership::SessionLook,
+    runs::RunLook,
 };
 use crate::{
-    Claim, Commit, Committed, Kept, NewRun, Submitted,
+    Claim, Commit, Committed, Counts, Kept, NewRun, Submitted,
     coalesce::Coalescer,
     error::json,
     line::Line,
-    meters::{Batches, Meters},
+    meters::{Meters, News},
     rows::LockedHead,
     tally::Tally,
     written::Chunk,
@@ -51,14 +51,34 @@ pub(crate) struct ClaimRequest {
     pub(crate) worker: WorkerId,
 }
 
+/// Calls that share transactions with others.
 #[derive(Debug)]
-pub(crate) struct SqlStore {
-    pub(crate) context: Context,
+pub(crate) struct Lanes {
     pub(crate) submits: Coalescer<NewRun, Submitted>,
     pub(crate) claims: Coalescer<ClaimRequest, Claim>,
     pub(crate) commits: Coalescer<Commit, Committed>,
     pub(crate) run_looks: Coalescer<RunLook, Run>,
     pub(crate) session_looks: Coalescer<SessionLook, bool>,
+}
+
+/// What is to be told of a batch once it is committed.
+#[derive(Debug, Default)]
+pub(crate) struct Aftermath {
+    pub(crate) news: News,
+    pub(crate) counts: Counts,
+}
+
+impl Aftermath {
+    pub(crate) fn tell(self, context: &Context) {
+        context.meters.tell(self.news);
+        context.tally.add(self.counts);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct SqlStore {
+    pub(crate) context: Context,
+    pub(crate) lanes: Lanes,
     tracker: TaskTracker,
 }
 
@@ -66,26 +86,7 @@ impl SqlStore {
     pub(crate) fn new(context: Context) -> Self {
         let tracker = TaskTracker::new();
         observe_connections(&context);
-        let max = dialect::MAX_BATCH;
-        /// Calls of one kind, many at a time.
-        macro_rules! coalesced {
-            ($name:literal, $flush:path) => {{
-                let context = context.clone();
-                Coalescer::start(&tracker, max, Batches::new($name), move |batch: Arc<Vec<_>>| {
-                    let context = context.clone();
-                    async move { $flush(&context, &batch).await }
-                })
-            }};
-        }
-        Self {
-            submits: coalesced!("submit", flush::submits),
-            claims: coalesced!("claim", flush::claims),
-            commits: coalesced!("commit", flush::commits),
-            run_looks: coalesced!("look_at_run", runs::look_at_runs),
-            session_looks: coalesced!("look_at_session", ownership::look_at_sessions),
-            context,
-            tracker,
-        }
+        Self { lanes: flush::start(&context, &tracker), context, tracker }
     }
 
     /// Runs a change to its end even if the caller goes away: a gRPC handler is dropped when its client hangs up, and a

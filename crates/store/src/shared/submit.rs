@@ -22,7 +22,7 @@ use super::{
     dialect::{self, Connection},
     lock::{Locked, lock, lock_with_leases},
     park, runs,
-    store::Context,
+    store::{Aftermath, Context},
     writes::{self, Writes},
 };
 use crate::{
@@ -47,15 +47,27 @@ pub(super) enum Answer {
 /// Accepts many runs in one transaction, each answered for itself.
 pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let mut locked = lock(&mut tx, batch.iter().map(|run| run.session.as_uuid())).await?;
-    let mut keys = Keys::load(&mut tx, batch).await?;
+    let (results, aftermath) = submit_within(&mut tx, context, batch).await?;
+    tx.commit().await.map_err(db)?;
+    aftermath.tell(context);
+    Ok(results)
+}
+
+/// The same within a transaction.
+pub(super) async fn submit_within(
+    tx: &mut Connection,
+    context: &Context,
+    batch: &[NewRun],
+) -> Result<(Vec<Result<Submitted>>, Aftermath)> {
+    let mut locked = lock(tx, batch.iter().map(|run| run.session.as_uuid())).await?;
+    let mut keys = Keys::load(tx, batch).await?;
     let mut accepted = Writes::default();
     let mut answers = Vec::with_capacity(batch.len());
     for run in batch {
         answers.push(accept(context, run, &mut locked, &mut keys, &mut accepted)?);
     }
     let news = std::mem::take(&mut accepted.news);
-    let counts = write(&mut tx, context, &locked, keys, accepted).await?;
+    let counts = write(tx, context, &locked, keys, accepted).await?;
     // Replays are read last: the run may have been inserted by this very batch.
     let mut results = Vec::with_capacity(batch.len());
     for (request, answer) in batch.iter().zip(answers) {
@@ -63,16 +75,13 @@ pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<
             Answer::Accepted(submitted) => Ok(*submitted),
             Answer::Refused(error) => Err(error),
             // A failed statement ends the whole transaction, so its error is everyone's.
-            Answer::Replay(run) => match replay(&mut tx, request.tenant, run).await {
+            Answer::Replay(run) => match replay(tx, request.tenant, run).await {
                 Err(error) if error.code() == Code::RunNotFound => Err(error),
                 outcome => Ok(outcome?),
             },
         });
     }
-    tx.commit().await.map_err(db)?;
-    context.meters.tell(news);
-    context.tally.add(counts);
-    Ok(results)
+    Ok((results, Aftermath { news, counts }))
 }
 
 pub(super) fn accept(

@@ -114,7 +114,7 @@ metrics! {
     FENCED_WRITES = "remuda.fenced_writes", Counter, "{write}", [],
         "Writes that the store refused because the session was no longer the worker's";
     STORE_BATCH_SIZE = "remuda.store.batch_size", Histogram, "{request}", [OPERATION],
-        "Requests that were committed together: submit, claim, commit";
+        "Requests that were served together: submit, claim, commit, look_at_run, look_at_session; all of them on SQLite";
     STORE_FLUSH_DURATION = "remuda.store.flush_duration", Histogram, "s", [OPERATION],
         "How long it took to commit a batch";
     STORE_CONNECTIONS = "remuda.store.connections", Gauge, "{connection}", [STATE],

@@ -31,12 +31,12 @@ async fn the_answer_is_the_finished_run() {
     let client = dev.client();
     let run = waited(&client, waiting("s1", 30, PATIENCE)).await;
     assert_eq!((state(&run), run.outcomes.len()), (RunState::Completed, 1));
-    // The same as everybody else sees.
-    let request = v1::GetRunRequest { run_id: run.id.clone() };
-    assert_eq!(client.get_run(request).await.unwrap().run, Some(run));
+    // The same as those see who wait for it later.
+    let waited = client.wait_run(&run.id, Duration::ZERO).await.unwrap();
+    assert_eq!((waited.finished, waited.run), (true, Some(run)));
 
     // Many who wait in one session get their own runs, in the order of the session.
-    let runs = join_all((0..20).map(|_| waited(&client, waiting("s1", 0, PATIENCE)))).await;
+    let runs = join_all((0..20).map(|_| self::waited(&client, waiting("s1", 0, PATIENCE)))).await;
     assert!(runs.iter().all(|run| state(run) == RunState::Completed));
     let mut numbers: Vec<i64> = runs.iter().map(|run| run.seq).collect();
     numbers.sort_unstable();
