@@ -1,7 +1,7 @@
 //! Drives load over real gRPC and checks the promises while doing so.
 //!
-//! `loadtest bench` runs a closed loop: each client submits a run, waits for its end and goes on. It reports rates and
-//! latencies. `loadtest crash` kills an embedded server again and again under a mixed load, `loadtest chaos` does all kinds of
+//! `loadtest bench` measures rates and latencies, `loadtest limits` what the machine could do at most, and `loadtest ratios` compares
+//! the two. `loadtest crash` kills an embedded server again and again under a mixed load, `loadtest chaos` does all kinds of
 //! bad things to a whole cluster. `loadtest fanout` follows events with thousands of readers over HTTP, `loadtest tracing` measures
 //! what traces cost.
 //!
@@ -20,6 +20,7 @@ mod kernel;
 mod limits;
 mod load;
 mod processes;
+mod ratios;
 mod raw_grpc;
 mod recovery;
 mod report;
@@ -43,11 +44,20 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Closed-loop load: submit, wait for the end, repeat.
-    #[command(
-        after_help = "Examples:\n  cargo run --release -p loadtest -- bench --clients 256 --sessions 1000 --seconds 10 --mode split\n  \
-                            cargo run --release -p loadtest -- bench --endpoint http://127.0.0.1:7777 --json"
-    )]
+    /// Measure how fast runs are, and check that every promise is kept meanwhile.
+    #[command(after_help = "\
+Starts what it needs, unless `--endpoint` names a server, and submits runs over gRPC, each by a
+client that waits for its end. Without `--rate` a closed loop keeps so many clients busy; with it
+an open loop begins runs at their times, whatever the server does, and latencies count from these.
+One run in fifty is traced, and tells how long it took until it was committed, its token published
+and delivered, until it was started, finished, and known to its client. Fails (exit code 1) when a
+promise was broken, however quick that was.
+
+Examples:
+  cargo run --release -p loadtest -- bench --scenario noop --mode split --json
+  cargo run --release -p loadtest -- bench --scenario hot-session --seconds 20
+  cargo run --release -p loadtest -- bench --rate 1000 --mode split
+  cargo run --release -p loadtest -- bench --endpoint http://127.0.0.1:7777 --clients 1")]
     Bench(bench::BenchArgs),
     /// Kill the embedded server again and again under load, and check that nothing is lost, repeated or left over.
     #[command(after_help = "\
@@ -121,6 +131,15 @@ Examples:
   cargo run --release -p loadtest -- limits
   cargo run --release -p loadtest -- limits --seconds 10 --json")]
     Limits(limits::LimitsArgs),
+    /// Compare Remuda with the limits of this machine, in one run, and fail where it has become slower.
+    #[command(after_help = "\
+Measures `limits`, then small runs in both modes, and compares each ratio with the least that it
+should be. `cargo xtask bench-check` does this with everything that it needs.
+
+Examples:
+  cargo run --release -p loadtest -- ratios
+  cargo run --release -p loadtest -- ratios --seconds 20 --json")]
+    Ratios(ratios::RatiosArgs),
 }
 
 /// As in the servers, so that the generator costs them as little as possible.
@@ -140,6 +159,7 @@ async fn main() -> ExitCode {
             Command::Fanout(args) => fanout::run(args).await,
             Command::Tracing(args) => tracing::run(args).await,
             Command::Limits(args) => limits::run(args).await,
+            Command::Ratios(args) => ratios::run(args).await,
         }
     };
     let done = tokio::select! {

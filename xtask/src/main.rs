@@ -5,6 +5,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
+mod bench_check;
 mod clients;
 mod docker;
 mod interrupt;
@@ -30,6 +31,10 @@ cargo xtask test [--filter NAME] [-- ARGS]
 
 cargo xtask clients
     Run the tests of the Python client against the server that was built last.
+
+cargo xtask bench-check
+    Measure Remuda beside what this machine can do at most, and fail if it has become slower. Takes some minutes, and an
+    otherwise quiet machine.
 
 cargo xtask services
     Start the same services, print the environment that tests need, and wait for Ctrl-C.
@@ -58,6 +63,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
     match task {
         "test" => test::run(&test::Options::parse(rest)?, &Interrupt::install()?),
         "clients" if rest.is_empty() => clients::run(&Interrupt::install()?),
+        "bench-check" if rest.is_empty() => bench_check::run(&Interrupt::install()?),
         "services" if rest.is_empty() => services::serve(&Interrupt::install()?),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

@@ -101,7 +101,7 @@ fn nats_servers() -> Result<(Vec<PathBuf>, Vec<String>)> {
     }
 }
 
-fn find_postgres() -> Option<PathBuf> {
+pub(crate) fn find_postgres() -> Option<PathBuf> {
     find_program("postgres").or_else(|| {
         let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
         let programs = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin/postgres")));

@@ -135,7 +135,8 @@ where
     }
 }
 
-async fn flush_all<Request, Response, Flush, Flushed>(
+/// Flushes a batch. A failure that is not the database's silence is found out for each request by itself.
+pub(crate) async fn flush_all<Request, Response, Flush, Flushed>(
     flush: &Flush,
     requests: Arc<Vec<Request>>,
 ) -> Vec<Result<Response>>
@@ -144,6 +145,9 @@ where
     Flush: Fn(Arc<Vec<Request>>) -> Flushed,
     Flushed: Future<Output = Result<Vec<Result<Response>>>>,
 {
+    if requests.is_empty() {
+        return Vec::new();
+    }
     let error = match flush_once(flush, Arc::clone(&requests)).await {
         Ok(responses) => return responses,
         Err(error) => error,

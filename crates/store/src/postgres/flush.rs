@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     Claim, Commit, Committed, Counts, Grant, NewRun, Submitted, Then,
-    coalesce::Coalescer,
+    coalesce::{Coalescer, flush_all},
     error::db,
     meters::{Batches, News},
     rows::{HeadRunRow, LockedHead},
@@ -78,9 +78,10 @@ impl<T> Answers<T> {
         Self((0..count).map(|_| None).collect())
     }
 
-    /// The places of those that have no answer yet.
-    fn missing(&self) -> Vec<usize> {
-        self.0.iter().enumerate().filter(|(_, answer)| answer.is_none()).map(|(place, _)| place).collect()
+    /// Those who have no answer yet.
+    fn missing<R: Clone>(&self, batch: &[R]) -> Vec<R> {
+        let missing = batch.iter().zip(&self.0).filter(|(_, answer)| answer.is_none());
+        missing.map(|(request, _)| request.clone()).collect()
     }
 
     /// Fills the gaps in their order.
@@ -102,10 +103,6 @@ fn alone<T>(batch: &[T], session: impl Fn(&T) -> SessionId, fits: impl Fn(&T) ->
     if places.len() * MIN_SHARE >= batch.len() { places } else { Vec::new() }
 }
 
-fn pick<T: Clone>(batch: &[T], places: &[usize]) -> Vec<T> {
-    places.iter().map(|place| batch[*place].clone()).collect()
-}
-
 async fn submits(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
     let small = |run: &NewRun| run.idempotency.is_none() && run.budget.is_none();
     let places = alone(batch, |run| run.session, small);
@@ -113,12 +110,13 @@ async fn submits(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submi
     if !places.is_empty() {
         submit_swiftly(context, batch, &places, &mut answers).await?;
     }
-    let missing = answers.missing();
-    let rest = match missing.is_empty() {
-        true => Vec::new(),
-        false => submit_batch(context, &pick(batch, &missing)).await?,
-    };
-    Ok(answers.complete(rest))
+    let rest = answers.missing(batch);
+    if rest.len() == batch.len() {
+        return submit_batch(context, batch).await;
+    }
+    // What is committed must not be tried again because of the others: their failures are theirs alone.
+    let flush = |rest: Arc<Vec<_>>| async move { submit_batch(context, &rest).await };
+    Ok(answers.complete(flush_all(&flush, Arc::new(rest)).await))
 }
 
 async fn submit_swiftly(
@@ -167,12 +165,13 @@ async fn claims(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<
             claim_swiftly(context, batch, &places, &mut answers).await?;
         }
     }
-    let missing = answers.missing();
-    let rest = match missing.is_empty() {
-        true => Vec::new(),
-        false => claim_batch(context, &pick(batch, &missing)).await?,
-    };
-    Ok(answers.complete(rest))
+    let rest = answers.missing(batch);
+    if rest.len() == batch.len() {
+        return claim_batch(context, batch).await;
+    }
+    // What is committed must not be tried again because of the others: their failures are theirs alone.
+    let flush = |rest: Arc<Vec<_>>| async move { claim_batch(context, &rest).await };
+    Ok(answers.complete(flush_all(&flush, Arc::new(rest)).await))
 }
 
 /// Grants sessions that nobody owns, with runs that nobody has tried yet, to a worker that lives.
@@ -232,12 +231,13 @@ async fn commits(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Commi
     if !places.is_empty() {
         commit_swiftly(context, batch, &places, &mut answers).await?;
     }
-    let missing = answers.missing();
-    let rest = match missing.is_empty() {
-        true => Vec::new(),
-        false => commit_batch(context, &pick(batch, &missing)).await?,
-    };
-    Ok(answers.complete(rest))
+    let rest = answers.missing(batch);
+    if rest.len() == batch.len() {
+        return commit_batch(context, batch).await;
+    }
+    // What is committed must not be tried again because of the others: their failures are theirs alone.
+    let flush = |rest: Arc<Vec<_>>| async move { commit_batch(context, &rest).await };
+    Ok(answers.complete(flush_all(&flush, Arc::new(rest)).await))
 }
 
 /// The end of a run that has nothing but steps and events.

@@ -1,0 +1,115 @@
+//! `loadtest ratios`: Remuda beside what the machine can do at most, in one run. A machine that is slower today makes both slower, so the
+//! ratio between them tells whether it is Remuda that became slower.
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::{
+    limits::Limits,
+    load::{self, Pace, Site, Work},
+    stage::{Mode, Setting, Stage},
+};
+
+const CLIENTS: usize = 256;
+const SESSIONS: usize = 1000;
+const WARM_UP: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Args)]
+pub(crate) struct RatiosArgs {
+    /// How long each mode is measured.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// The nats-server binary. The installed one if missing.
+    #[arg(long, value_name = "FILE")]
+    nats: Option<PathBuf>,
+    /// One line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A figure of Remuda as a part of what could be had at most, and the least that it should be.
+struct Ratio {
+    name: &'static str,
+    runs_per_second: f64,
+    limit: f64,
+    floor: f64,
+}
+
+impl Ratio {
+    fn value(&self) -> f64 {
+        self.runs_per_second / self.limit
+    }
+
+    fn holds(&self) -> bool {
+        self.value() >= self.floor
+    }
+}
+
+/// Floors are about two thirds of what was measured when they were set, so that only what is really slower falls below.
+fn ratios(limits: &Limits, split: f64, embedded: f64) -> [Ratio; 4] {
+    let ratio = |name, runs_per_second, limit, floor| Ratio { name, runs_per_second, limit, floor };
+    [
+        ratio("split / JetStream tokens", split, limits.jetstream_tokens_per_s, 0.06),
+        ratio("split / PostgreSQL rows", split, limits.postgres_rows_per_s, 0.012),
+        ratio("embedded / SQLite rows", embedded, limits.sqlite_rows_per_s, 0.008),
+        ratio("embedded / gRPC calls", embedded, limits.grpc_echo_per_s, 0.03),
+    ]
+}
+
+#[expect(clippy::print_stdout, reason = "the report is what this program is for")]
+pub(crate) async fn run(args: RatiosArgs) -> anyhow::Result<ExitCode> {
+    let limits = Limits::measure(args.nats.clone(), Duration::from_secs(3)).await?;
+    let split = rate(&args, Mode::Split).await?;
+    let embedded = rate(&args, Mode::Embedded).await?;
+    let ratios = ratios(&limits, split, embedded);
+    if args.json {
+        let ratio = |it: &Ratio| json!({ "name": it.name, "ratio": it.value(), "floor": it.floor });
+        let ratios: Vec<_> = ratios.iter().map(ratio).collect();
+        let rates = json!({ "split": split, "embedded": embedded });
+        println!("{}", json!({ "limits": limits, "runs_per_s": rates, "ratios": ratios }));
+    } else {
+        for it in &ratios {
+            let verdict = if it.holds() { "fine" } else { "SLOWER" };
+            let (name, rate, limit) = (it.name, it.runs_per_second, it.limit);
+            println!(
+                "{name:<26} {rate:>7.0} / {limit:>7.0} = {:.4}, at least {}: {verdict}",
+                it.value(),
+                it.floor
+            );
+        }
+    }
+    Ok(if ratios.iter().all(Ratio::holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs per second of small runs. A broken promise is a failure, however quick it was.
+async fn rate(args: &RatiosArgs, mode: Mode) -> anyhow::Result<f64> {
+    let setting = Setting { slots: 256, nats: args.nats.clone(), ..Setting::same_profile() };
+    let stage = Stage::start(mode, &setting).await?;
+    let site = Arc::new(Site::new(stage.addresses(), SESSIONS).await?);
+    let pace = Pace::Closed { clients: CLIENTS };
+    load::drive(&site, &Work::Noop, pace, WARM_UP).await?;
+    let measured = load::drive(&site, &Work::Noop, pace, Duration::from_secs(args.seconds)).await?;
+    let verdict = load::judge(&site, &Work::Noop, &measured.facts).await?;
+    anyhow::ensure!(verdict.total() == 0, "{}: {}", mode.name(), verdict.sentences().join("; "));
+    Ok(measured.runs_per_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_slower_than_its_floor_is_seen() {
+        let limits = Limits {
+            jetstream_tokens_per_s: 30_000.0,
+            postgres_rows_per_s: 150_000.0,
+            sqlite_rows_per_s: 150_000.0,
+            grpc_echo_per_s: 50_000.0,
+        };
+        assert!(ratios(&limits, 3000.0, 3000.0).iter().all(Ratio::holds));
+        let slower = ratios(&limits, 1000.0, 3000.0);
+        assert_eq!(slower.iter().map(Ratio::holds).collect::<Vec<_>>(), [false, false, true, true]);
+    }
+}

@@ -1,0 +1,31 @@
+//! `cargo xtask bench-check`.
+
+use std::{
+    env,
+    ffi::OsString,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode, Stdio},
+};
+
+use anyhow::{Context, Result};
+use remuda_testkit::find_program;
+
+use crate::{interrupt::Interrupt, packages, services::find_postgres};
+
+/// Measures Remuda beside the limits of this machine, in the release profile, and fails where a ratio is too small.
+pub(crate) fn run(interrupt: &Interrupt) -> Result<ExitCode> {
+    packages::require("nats-server", &["nats-server"], || find_program("nats-server"))?;
+    packages::require("postgres", &["postgresql"], find_postgres)?;
+    interrupt.check()?;
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut child = Command::new(cargo)
+        .args(["run", "--release", "--package", "loadtest", "--", "ratios"])
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .context("cannot run cargo")?;
+    let forward = interrupt.forward(&child)?;
+    let status = child.wait().context("cannot wait for the load test")?;
+    drop(forward);
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
