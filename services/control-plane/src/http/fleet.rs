@@ -4,7 +4,7 @@ use remuda_api::{
     LogFilterChange, LogFilterList, Overview, PoolList, SandboxList, TaskList, Worker, WorkerList,
 };
 use remuda_domain::Error;
-use remuda_http::{Caller, Input, MayOperate, Outcome, Params, Refusals, Segment};
+use remuda_http::{Caller, Input, MayOperate, Outcome, Params, Refusals, Segment, Unreadable};
 use remuda_proto::v1;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -95,7 +95,7 @@ pub(super) async fn log_filter(
 
 /// Changes what processes log, for a while.
 #[utoipa::path(put, path = "/log-filter", tag = "fleet", operation_id = "set_log_filter", request_body = LogFilterChange,
-    responses((status = 200, body = LogFilterList), Refusals))]
+    responses((status = 200, body = LogFilterList), Refusals, Unreadable))]
 pub(super) async fn set_log_filter(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
