@@ -59,7 +59,10 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
         // FULL: a commit is on disk before it is acknowledged, as on PostgreSQL.
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(10))
+        // More would make checkpoints so long that they are felt.
         .pragma("wal_autocheckpoint", "4000")
+        // What a statement would need to undo itself is kept in memory, not in a file.
+        .pragma("temp_store", "memory")
         .pragma("cache_size", "-65536")
         .statement_cache_capacity(256);
     let writer = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
