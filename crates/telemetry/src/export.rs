@@ -36,6 +36,7 @@ const LONGEST_REST: Duration = Duration::from_secs(30);
 pub(crate) struct Outlet {
     batches: Arc<BatchSpanProcessor>,
     waiting: Arc<AtomicUsize>,
+    rest: Arc<Mutex<Rest>>,
 }
 
 /// Made with the first span: by then it is known whether anything is measured.
@@ -53,7 +54,8 @@ pub(crate) fn announce() {
 impl Outlet {
     pub(crate) fn new(exporter: impl SpanExporter + 'static, resource: &Resource) -> Self {
         let waiting = Arc::new(AtomicUsize::new(0));
-        let exporter = Counted { exporter, waiting: Arc::clone(&waiting), rest: Mutex::default() };
+        let rest = Arc::<Mutex<Rest>>::default();
+        let exporter = Counted { exporter, waiting: Arc::clone(&waiting), rest: Arc::clone(&rest) };
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(MOST_WAITING)
             .with_max_export_batch_size(BATCH)
@@ -61,7 +63,13 @@ impl Outlet {
             .build();
         let mut batches = BatchSpanProcessor::new(exporter, config);
         batches.set_resource(resource);
-        Self { batches: Arc::new(batches), waiting }
+        Self { batches: Arc::new(batches), waiting, rest }
+    }
+
+    /// Whether the collector is away, so that spans are made for nobody. Once in a while it is not said to be, which is how its return is
+    /// noticed.
+    pub(crate) fn rests(&self) -> bool {
+        !lock(&self.rest).is_over()
     }
 
     /// Takes a span, or drops it when too many wait.
@@ -99,7 +107,7 @@ impl SpanProcessor for Outlet {
 struct Counted<E> {
     exporter: E,
     waiting: Arc<AtomicUsize>,
-    rest: Mutex<Rest>,
+    rest: Arc<Mutex<Rest>>,
 }
 
 /// Until when nothing is sent, and how long that was to be: encoding batch after batch for a collector that is away costs and brings nothing.
@@ -126,18 +134,17 @@ impl Rest {
     }
 }
 
-impl<E> Counted<E> {
-    fn rest(&self) -> MutexGuard<'_, Rest> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Held for a few instructions.
+fn lock(rest: &Mutex<Rest>) -> MutexGuard<'_, Rest> {
+    rest.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<E: SpanExporter> SpanExporter for Counted<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
-        let outcome = if self.rest().is_over() {
+        let outcome = if lock(&self.rest).is_over() {
             let outcome = self.exporter.export(batch).await;
-            self.rest().after(&outcome);
+            lock(&self.rest).after(&outcome);
             outcome
         } else {
             Err(OTelSdkError::InternalFailure("the collector did not take the spans before these".to_owned()))
@@ -186,7 +193,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_collector_that_is_away_is_left_alone_for_longer_and_longer() {
         let exporter =
-            Counted { exporter: Collector::default(), waiting: Arc::default(), rest: Mutex::default() };
+            Counted { exporter: Collector::default(), waiting: Arc::default(), rest: Arc::default() };
         let asked = || exporter.exporter.asked.swap(0, Ordering::Relaxed);
         exporter.exporter.away.store(true, Ordering::Relaxed);
         for seconds in [1, 2, 4, 8, 16, 30, 30] {

@@ -97,6 +97,12 @@ pub fn are_collected() -> bool {
     OUTLET.get().is_some()
 }
 
+/// Whether telling of a span could come to anything now: traces are collected, and the collector was not found to be away.
+#[must_use]
+pub fn are_wanted() -> bool {
+    OUTLET.get().is_some_and(|outlet| !outlet.rests())
+}
+
 /// Tells of a span, if its trace is collected. Never waits.
 pub fn emit(span: Span) {
     if let Some(outlet) = OUTLET.get().filter(|_| span.context.sampled) {

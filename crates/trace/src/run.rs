@@ -75,10 +75,10 @@ impl RunTrace {
         Self { cause, trace, sampled: cause.is_some_and(|cause| cause.sampled), run: id, session, tenant }
     }
 
-    /// Whether anybody wants to be told of its spans.
+    /// Whether anybody wants to be told of its spans, and can be told now.
     #[must_use]
     pub fn is_collected(&self) -> bool {
-        self.sampled && remuda_telemetry::spans::are_collected()
+        self.sampled && remuda_telemetry::spans::are_wanted()
     }
 
     /// A step, for those who go on with its trace elsewhere. None of a run that came without one.

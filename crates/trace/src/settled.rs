@@ -2,13 +2,13 @@
 
 use remuda_domain::{Epoch, EventBody, Run, RunId, TenantId, Timestamp, error::Result, step::Step};
 use remuda_store::{Lost, SessionChange, Store};
-use remuda_telemetry::spans::{are_collected, emit};
+use remuda_telemetry::spans::{are_wanted, emit};
 
 use crate::{AttemptEnd, RunTrace, run::fence_of};
 
 /// Tells of what a change settled without a worker. Asks the store only if someone collects traces, and changes nothing.
 pub async fn settled(store: &dyn Store, change: &SessionChange) {
-    if !are_collected() {
+    if !are_wanted() {
         return;
     }
     if let Err(error) = tell(store, change).await {
