@@ -192,6 +192,15 @@ impl Head {
         Ok(Write::New)
     }
 
+    /// The owner has ended its current run and goes on with the next one of the line, all in the same write.
+    pub fn follow(&mut self, run: RunId) -> Result<()> {
+        if self.current.is_some() || self.pending <= 0 || self.owner.worker().is_none() {
+            return Err(Error::internal("a run cannot follow one that has not ended"));
+        }
+        self.current = Some(run);
+        Ok(())
+    }
+
     /// Counts one run as ended.
     pub fn retire(&mut self, run: RunId) {
         self.pending -= 1;
@@ -311,6 +320,23 @@ mod tests {
         let new = granted(head.claim(second));
         assert_eq!(head.verify(&old).unwrap_err().code(), Code::OwnershipLost);
         assert!(head.verify(&new).is_ok());
+    }
+
+    #[test]
+    fn an_owner_follows_its_line_only_from_end_to_end() {
+        let mut head = head();
+        let (first, second) = (RunId::new(), RunId::new());
+        head.admit(IfBusy::Enqueue, 10).unwrap();
+        head.admit(IfBusy::Enqueue, 10).unwrap();
+        assert!(head.follow(first).is_err(), "nobody owns it");
+        granted(head.claim(WorkerId::new()));
+        head.current = Some(first);
+        assert!(head.follow(second).is_err(), "the first one goes on");
+        head.retire(first);
+        head.follow(second).unwrap();
+        head.retire(second);
+        assert_eq!((head.current, head.pending), (None, 0));
+        assert!(head.follow(RunId::new()).is_err(), "there is none left");
     }
 
     #[test]

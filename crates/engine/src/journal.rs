@@ -16,6 +16,8 @@ use remuda_trace::RunTrace;
 use remuda_transport::Transport;
 use tokio_util::sync::CancellationToken;
 
+use crate::Gate;
+
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -26,6 +28,7 @@ pub struct Journal {
     fence: Fence,
     run: RunId,
     abandon: CancellationToken,
+    gate: Gate,
     /// Events that the next commit will carry.
     noted: Vec<NewEvent>,
     /// What limits the spending of the run, as far as is known.
@@ -87,7 +90,14 @@ impl Journal {
         run: RunId,
         abandon: CancellationToken,
     ) -> Self {
-        Self { store, transport, fence, run, abandon, noted: Vec::new(), budgeted: None, trace: None }
+        let (gate, noted) = (Gate::default(), Vec::new());
+        Self { store, transport, fence, run, abandon, gate, noted, budgeted: None, trace: None }
+    }
+
+    /// The same for a run that may write nothing before the gate is open.
+    #[must_use]
+    pub fn behind(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     /// The same for a run that was found to be limited.
@@ -138,6 +148,11 @@ impl Journal {
     /// Commits an entry with the noted events, and publishes these. Waits for a store that does not answer until the session
     /// must be abandoned: without the commit nothing may go on. Events of a refused commit stay noted.
     pub async fn commit(&mut self, entry: Entry) -> Result<()> {
+        tokio::select! {
+            biased;
+            () = self.gate.passed() => {}
+            () = self.abandon.cancelled() => return Err(abandoned()),
+        }
         let has_spent = !entry.spent.is_empty();
         let commit = entry.into_commit(self.fence, self.run, self.take_notes(), Then::Continue);
         let begun = now();

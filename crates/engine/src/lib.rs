@@ -12,6 +12,7 @@
 
 mod agent;
 mod calls;
+mod gate;
 mod journal;
 mod live_output;
 mod meters;
@@ -26,6 +27,7 @@ pub use agent::{
     AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, FirstQuestion, OnExpiry,
     PermissionSettings, first_question, tools_of_agent,
 };
+pub use gate::Gate;
 pub use journal::{Entry, Journal, now, patiently, wake_all};
 pub use placement::Placement;
 use remuda_domain::{
@@ -69,6 +71,8 @@ pub struct RunControl {
     pub interrupt: CancellationToken,
     /// The session is, or will be, someone else's: kill what runs and write nothing more.
     pub abandon: CancellationToken,
+    /// Holds back whatever the run would commit, and with it all that has effects, until the run before it is committed.
+    pub gate: Gate,
     /// Someone began to listen in the middle of a message: tell it again from its beginning.
     pub tell_again: Arc<Notify>,
 }

@@ -111,6 +111,7 @@ impl<'a> Stand<'a> {
             run.id,
             control.abandon.clone(),
         )
+        .behind(control.gate.clone())
         .limited(grant.budgeted)
         .traced(trace);
         journal.note(EventBody::RunStarted { attempt: run.attempt, worker: fence.worker });

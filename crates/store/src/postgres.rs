@@ -24,6 +24,8 @@ mod events;
 #[path = "shared/fleet.rs"]
 mod fleet;
 mod flush;
+#[path = "shared/following.rs"]
+mod following;
 #[path = "shared/identity.rs"]
 mod identity;
 #[path = "shared/lock.rs"]

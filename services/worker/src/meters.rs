@@ -65,6 +65,10 @@ impl Meters {
         Busy(Arc::clone(&self.busy))
     }
 
+    pub(crate) fn busy_slots(&self) -> u32 {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn claimed(&self, answer: &Result<Claim>) {
         let result = match answer {
             Ok(Claim::Granted(_)) => "granted",
@@ -90,7 +94,8 @@ impl Meters {
 
     /// Tells of a run whose end this worker committed: the store tells of all others. Both times are the database's.
     pub(crate) fn ended(&self, grant: &Grant, state: RunState, committed: &Committed) {
-        let terminal = committed.events.iter().find(|event| event.body.terminal_state().is_some());
+        let terminal = committed.events.iter().filter(|event| event.run == Some(grant.run.id));
+        let terminal = terminal.into_iter().find(|event| event.body.terminal_state().is_some());
         let state = terminal.and_then(|event| event.body.terminal_state()).unwrap_or(state);
         let run = &grant.run;
         let labels =

@@ -1,26 +1,28 @@
 //! One session in hand: claim, execute, release, look once more.
 
+mod turn;
+
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Code, Error, Fence, RunState, SessionId, TenantId, Timestamp, WorkerId,
+    Code, CommitId, Error, Fence, RunState, SessionId, TenantId, WorkerId,
     error::Result,
     run::{Failure, RunEnd},
     worker::Signal,
 };
-use remuda_engine::{Ending, Execution, HandOver, RunControl, now, patiently, wake_all};
+use remuda_engine::{Execution, Gate, HandOver, RunControl, now, patiently, wake_all};
 use remuda_store::{CancelSignal, Claim, Commit, Committed, Finish, Grant, SessionChange, Then};
 use remuda_telemetry::metrics;
 use remuda_trace::{AttemptEnd, settled};
 use remuda_transport::Token;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 
+use self::turn::{Done, Saved, Turn};
 use crate::{
-    Worker, context,
+    Worker,
     held::{Held, Hold},
-    traced::{self, Arrival, Traced},
+    traced::{Arrival, Traced},
 };
 
 /// A claim that fails is tried again after this.
@@ -154,53 +156,14 @@ impl SessionServer {
             }
         };
         tokio::select! {
-            left = self.work(hold, grant, arrival) => left,
+            left = Turn::new(self, hold, &grant).run(grant, arrival) => left,
             () = keep_alive => Left::Lost,
         }
     }
 
-    /// Executes the granted run, then the next ones of the session, until none waits or the turn is over.
-    async fn work(&self, hold: &Hold, mut grant: Grant, arrival: Arrival) -> Left {
-        let fence = grant.fence;
-        let mut runs = 0;
-        let mut arrival = Some(arrival);
-        loop {
-            runs += 1;
-            self.worker.meters.started(&grant.run);
-            let traced = Traced::begin(&grant, arrival.take());
-            let span = context::of_run(&grant.run);
-            let execution = self.execute(hold, &grant).instrument(span.clone()).await;
-            let give_up = runs >= self.worker.options.turn || self.drain.is_cancelled();
-            let (end, tracing) = (traced::end_of(&execution), traced.as_ref());
-            let committed = match execution {
-                Execution::Ended(ending) => {
-                    self.end(&grant, *ending, give_up, tracing).instrument(span).await
-                }
-                Execution::HandedOver(hand_over) => {
-                    self.give_back(&grant, *hand_over, Then::HandOver, tracing).instrument(span).await
-                }
-                Execution::Parked(hand_over, parking) => {
-                    self.give_back(&grant, *hand_over, Then::Park(parking), tracing).instrument(span).await
-                }
-                Execution::Abandoned => {
-                    self.tell_trace(traced, &grant, end).await;
-                    return self.let_go(fence).await;
-                }
-            };
-            let end = match &committed {
-                Ok(committed) => traced::end_as_committed(end, committed, &grant),
-                Err(_) => AttemptEnd::Abandoned,
-            };
-            self.tell_trace(traced, &grant, end).await;
-            match committed {
-                Ok(Committed { next: Some(next), .. }) => grant = *next,
-                Ok(_) => return Left::Released,
-                Err(error) => {
-                    tracing::warn!(run = %grant.run.id, error = error.chain(), "what became of a run was not taken");
-                    return self.let_go(fence).await;
-                }
-            }
-        }
+    /// Others could use the slot.
+    fn is_crowded(&self) -> bool {
+        self.worker.meters.busy_slots() >= self.worker.options.slots
     }
 
     async fn tell_trace(&self, traced: Option<Traced>, grant: &Grant, end: AttemptEnd) {
@@ -210,14 +173,16 @@ impl SessionServer {
     }
 
     /// Executes one run. A request to stop it is acknowledged in the store while its processes are being killed.
-    async fn execute(&self, hold: &Hold, grant: &Grant) -> Execution {
+    async fn execute(&self, hold: &Hold, grant: Grant, gate: Gate, abandon: CancellationToken) -> Execution {
         tracing::debug!(attempt = grant.run.attempt, "a run begins, or goes on");
+        let grant = &grant;
         let (cancel, tell_again) = hold.begin(grant.run.id);
         let control = RunControl {
             cancel: cancel.clone(),
             drain: self.drain.clone(),
             interrupt: self.interrupt.clone(),
-            abandon: self.abandon.clone(),
+            abandon,
+            gate,
             tell_again,
         };
         let executing = self.worker.engine.execute(grant, &control);
@@ -253,31 +218,53 @@ impl SessionServer {
         }
     }
 
-    async fn end(
-        &self,
-        grant: &Grant,
-        ending: Ending,
-        give_up: bool,
-        traced: Option<&Traced>,
-    ) -> Result<Committed> {
-        let stopped_ago = ending.stopped_at.map(|at| at.elapsed());
-        let Ending { end, started_at, agent, entry, events, .. } = ending;
-        let state = end.state;
-        let then = Then::End(Finish { end, started_at, stopped_ago, give_up, agent });
-        let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
-        let committed = match self.commit(&commit, traced).await {
-            Err(error) if !matches!(error.code(), Code::OwnershipLost | Code::Unavailable) => {
-                self.commit(&bare_failure(grant, started_at, give_up, &error), traced).await?
+    /// Commits the ends of runs that came one behind the other, and tells of them.
+    async fn save(&self, mut batch: Vec<Done>, wanted: u32) -> Saved {
+        let begun = now();
+        let outcome = self.save_together(&mut batch, wanted).await;
+        if let Ok(committed) = &outcome {
+            for done in batch.iter().take(committed.ended).skip(1) {
+                done.traced.iter().for_each(|traced| traced.committed(&done.commit, begun));
             }
-            committed => committed?,
-        };
-        tracing::debug!("a run has ended");
-        self.worker.meters.ended(grant, state, &committed);
-        self.tell_relatives(grant, &committed, traced).await;
-        if state == RunState::Cancelled {
-            self.tell_receipts(grant).await;
+            for done in batch.iter().take(committed.ended) {
+                tracing::debug!(run = %done.grant.run.id, "a run has ended");
+                self.worker.meters.ended(&done.grant, done.state, committed);
+                if done.state == RunState::Cancelled {
+                    self.tell_receipts(&done.grant).await;
+                }
+            }
+            // Those behind have no relatives.
+            if let Some(first) = batch.first() {
+                self.tell_relatives(&first.grant, committed, first.traced.as_ref()).await;
+            }
         }
-        Ok(committed)
+        Saved { batch, outcome }
+    }
+
+    /// What the store does not take together it may take one by one: whoever comes behind is executed again.
+    async fn save_together(&self, batch: &mut [Done], wanted: u32) -> Result<Committed> {
+        let Some((first, others)) = batch.split_first_mut() else {
+            return Err(Error::internal("there is nothing to save"));
+        };
+        let alone = Commit { wanted, ..first.commit.clone() };
+        let behind = others.iter().map(|done| done.commit.clone()).collect();
+        let refused = |error: &Error| !matches!(error.code(), Code::OwnershipLost | Code::Unavailable);
+        if !others.is_empty() {
+            let together = Commit { id: CommitId::new(), behind, ..alone.clone() };
+            match self.commit(&together, first.traced.as_ref()).await {
+                Err(error) if refused(&error) => {
+                    tracing::warn!(error = error.chain(), "ends of runs were not taken together");
+                }
+                committed => return committed,
+            }
+        }
+        match self.commit(&alone, first.traced.as_ref()).await {
+            Err(error) if refused(&error) => {
+                first.state = RunState::Failed;
+                self.commit(&bare_failure(&alone, &error), first.traced.as_ref()).await
+            }
+            committed => committed,
+        }
     }
 
     /// Tells how long it took to stop a run. When that was asked for is in the store alone.
@@ -384,12 +371,15 @@ impl SessionServer {
 }
 
 /// The end of a run whose real end the store refuses: whoever took it over would come to the same.
-fn bare_failure(grant: &Grant, started_at: Timestamp, give_up: bool, error: &Error) -> Commit {
+fn bare_failure(refused: &Commit, error: &Error) -> Commit {
     tracing::error!(error = error.chain(), "the store does not take how the run ended");
     let failure = Failure::new(Code::Internal, format!("how the run ended could not be stored: {error}"));
     let end = RunEnd { state: RunState::Failed, outcomes: Vec::new(), failure: Some(failure) };
-    let then = Then::End(Finish { end, started_at, stopped_ago: None, give_up, agent: None });
-    Commit::new(grant.fence, grant.run.id, then)
+    let then = match &refused.then {
+        Then::End(finish) => Then::End(Finish { end, stopped_ago: None, agent: None, ..finish.clone() }),
+        other => other.clone(),
+    };
+    Commit::new(refused.fence, refused.run, then)
 }
 
 #[cfg(test)]

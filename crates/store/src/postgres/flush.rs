@@ -226,7 +226,8 @@ fn granted(row: ClaimableRow, request: &ClaimRequest) -> Result<Option<(LockedHe
 }
 
 async fn commits(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Committed>>> {
-    let places = alone(batch, |commit| commit.fence.session, is_small_end);
+    let small = |commit: &Commit| commit.is_small_end() && commit.behind.is_empty() && commit.wanted == 0;
+    let places = alone(batch, |commit| commit.fence.session, small);
     let mut answers = Answers::none(batch.len());
     if !places.is_empty() {
         commit_swiftly(context, batch, &places, &mut answers).await?;
@@ -238,16 +239,6 @@ async fn commits(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Commi
     // What is committed must not be tried again because of the others: their failures are theirs alone.
     let flush = |rest: Arc<Vec<_>>| async move { commit_batch(context, &rest).await };
     Ok(answers.complete(flush_all(&flush, Arc::new(rest)).await))
-}
-
-/// The end of a run that has nothing but steps and events.
-fn is_small_end(commit: &Commit) -> bool {
-    let nothing_else = commit.messages.is_empty()
-        && commit.contents.is_empty()
-        && commit.children.is_empty()
-        && commit.approvals.is_empty()
-        && commit.spent.is_empty();
-    nothing_else && matches!(&commit.then, Then::End(finish) if finish.agent.is_none())
 }
 
 async fn commit_swiftly(

@@ -105,6 +105,12 @@ impl RunRow {
         })
     }
 
+    /// It waits in line, and nobody has tried or stopped it, works through it, or limits it.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let queued = self.state == RunState::Queued.to_db() && self.attempts == 0;
+        queued && self.cancel_at.is_none() && self.parent_run.is_none() && self.budget_id.is_none()
+    }
+
     pub(crate) fn last_steps(&self) -> Result<Vec<Step>> {
         self.last_steps.as_deref().map_or_else(|| Ok(Vec::new()), |text| parse("steps", text))
     }

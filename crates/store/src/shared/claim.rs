@@ -168,6 +168,8 @@ pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: 
         model: row.model,
         permissions,
         depth: u32::try_from(row.depth).unwrap_or(0),
+        at,
+        following: Vec::new(),
         budgeted,
     })
 }

@@ -11,6 +11,7 @@ use super::{
     children::{self, Nursery},
     claim::{by_session, grant, load_budgets, load_earlier_steps},
     dialect::{self, Connection},
+    following,
     lock::{Locked, lock},
     notes, park,
     recover::{self, Attempted, Parting},
@@ -27,15 +28,15 @@ pub(super) struct Planned {
     events: Vec<Event>,
     moves: Move,
     children: Vec<SessionChange>,
-    /// The run is over.
-    ended: bool,
+    /// How many runs are over with it: none, this one, or those behind it as well.
+    ended: usize,
     parent: Option<RunId>,
 }
 
 impl Planned {
     fn new(commit: &Commit, moves: Move) -> Self {
         let session = commit.fence.session.as_uuid();
-        Self { session, events: Vec::new(), moves, children: Vec::new(), ended: false, parent: None }
+        Self { session, events: Vec::new(), moves, children: Vec::new(), ended: 0, parent: None }
     }
 }
 
@@ -62,6 +63,8 @@ pub(super) struct Background {
     nursery: Nursery,
     /// Runs that want to wait for what has come.
     need_not_wait: HashSet<RunId>,
+    /// Runs behind others that can still be ended with them.
+    queued: HashSet<Uuid>,
     /// Budgets limit some of those that spend.
     limited: bool,
 }
@@ -88,6 +91,7 @@ impl Background {
             ties: ties::load(connection, &ending).await?,
             nursery: Nursery::load(connection, batch).await?,
             need_not_wait,
+            queued: following::still_queued(connection, batch).await?,
             limited,
         })
     }
@@ -157,7 +161,7 @@ pub(super) async fn commit_within(
     for (plan, commit) in planned.into_iter().zip(batch) {
         results.push(match plan {
             Ok(plan) => {
-                let has_children = plan.ended && bereaving.contains(&commit.run.as_uuid());
+                let has_children = plan.ended > 0 && bereaving.contains(&commit.run.as_uuid());
                 let committed = conclude(plan, commit, &mut locked, &mut successors)?;
                 Ok(Committed { has_children, ..committed })
             }
@@ -179,6 +183,7 @@ pub(super) async fn commit_within(
         let Ok(committed) = result else { continue };
         if let Some(next) = committed.next.as_deref_mut() {
             load_budgets(tx, next).await?;
+            next.following = following::load(tx, next, commit.wanted).await?;
         }
         if background.limited {
             committed.budgeted = budgeted(tx, commit).await?;
@@ -205,7 +210,7 @@ async fn bereaving(
 ) -> Result<HashSet<Uuid>> {
     let ended = planned.iter().zip(batch).filter(|(plan, commit)| {
         let tied = locked.heads.get(&commit.fence.session.as_uuid()).is_some_and(|it| it.ties);
-        tied && plan.as_ref().is_ok_and(|plan| plan.ended)
+        tied && plan.as_ref().is_ok_and(|plan| plan.ended > 0)
     });
     let ended: Vec<Uuid> = ended.map(|(_, commit)| commit.run.as_uuid()).collect();
     ties::with_live_children(connection, &ended).await
@@ -241,8 +246,11 @@ pub(super) fn plan(
             ties.ask(&commit.approvals);
             events.extend(ties.withdrawn(commit.run, at));
             events.push(notes::end(commit, finish, head, at, writes)?);
-            planned.moves = if finish.give_up { Move::Gone } else { Move::Next };
-            (planned.ended, planned.parent) = (true, ties.parent);
+            let taken =
+                following::end_those_behind(commit, head, &background.queued, at, &mut events, writes)?;
+            let last = taken.last().unwrap_or(&finish);
+            planned.moves = if last.give_up { Move::Gone } else { Move::Next };
+            (planned.ended, planned.parent) = (1 + taken.len(), ties.parent);
         }
         Then::HandOver | Then::Park(_) => {
             notes::steps(commit, writes)?;
@@ -259,7 +267,7 @@ pub(super) fn plan(
             let parted = recover::part(context, head, current, parting, at, writes)?;
             planned.events.extend(parted.events);
             planned.moves = Move::Gone;
-            (planned.ended, planned.parent) = (parted.ended, parted.parent);
+            (planned.ended, planned.parent) = (usize::from(parted.ended), parted.parent);
         }
     }
     planned.events.extend(writes.append(head, events)?);
@@ -290,7 +298,8 @@ fn repeated(commit: &Commit, locked: &Locked, background: &mut Background) -> Pl
     let moves = if matches!(commit.then, Then::Continue) { Move::Stay } else { Move::Replay };
     Planned {
         children: children::again(commit, &locked.heads),
-        ended: matches!(commit.then, Then::End(_)),
+        // How many were taken is not known any more; whoever asks again only tells others.
+        ended: if matches!(commit.then, Then::End(_)) { 1 + commit.behind.len() } else { 0 },
         parent: background.ties.remove(&commit.run.as_uuid()).and_then(|ties| ties.parent),
         ..Planned::new(commit, moves)
     }
@@ -322,6 +331,7 @@ pub(super) fn conclude(
     successors: &mut HashMap<Uuid, HeadRunRow>,
 ) -> Result<Committed> {
     let mut committed = Committed {
+        ended: plan.ended,
         events: plan.events,
         next: None,
         released: false,

@@ -70,6 +70,10 @@ pub struct Grant {
     pub permissions: SessionPermissions,
     /// How many sessions are above this one.
     pub depth: u32,
+    /// When it was granted, by the database's clock.
+    pub at: Timestamp,
+    /// Runs right behind this one that nobody has tried, as far as they were [wanted](Commit::wanted).
+    pub following: Vec<Run>,
     /// A budget covers the run: every question has to be [reserved](Budgets::reserve). Whether that budget limits money.
     pub budgeted: Option<Budgeted>,
 }
@@ -100,6 +104,11 @@ pub struct Commit {
     /// What questions have cost. A step counts once, however often it is told of.
     pub spent: Vec<Spent>,
     pub then: Then,
+    /// Ends of the runs right behind this one, in order, which the owner executed before this end was committed. They hold nothing but
+    /// steps and events. Taken as far as they are still next in line, see [`Committed::ended`].
+    pub behind: Vec<Commit>,
+    /// How many [following](Grant::following) runs the owner wants to know along with the next one.
+    pub wanted: u32,
 }
 
 impl Commit {
@@ -118,7 +127,20 @@ impl Commit {
             approvals: Vec::new(),
             spent: Vec::new(),
             then,
+            behind: Vec::new(),
+            wanted: 0,
         }
+    }
+
+    /// The end of a run that has nothing but steps and events.
+    #[must_use]
+    pub fn is_small_end(&self) -> bool {
+        let nothing_else = self.messages.is_empty()
+            && self.contents.is_empty()
+            && self.children.is_empty()
+            && self.approvals.is_empty()
+            && self.spent.is_empty();
+        nothing_else && matches!(&self.then, Then::End(finish) if finish.agent.is_none())
     }
 }
 
@@ -161,6 +183,8 @@ impl Parking {
 pub struct Finish {
     pub end: RunEnd,
     pub started_at: Timestamp,
+    /// When it was over, by the database's clock, if its owner went on before this could be committed. The time of the commit otherwise.
+    pub finished_at: Option<Timestamp>,
     /// How long ago the last process of a cancelled run was dead. A time span, because clocks differ.
     pub stopped_ago: Option<Duration>,
     /// Give the session up even if another run waits: the worker's turn is over, or it drains.
@@ -180,6 +204,8 @@ pub struct NewMessage {
 
 #[derive(Clone, Debug)]
 pub struct Committed {
+    /// After an end: how many runs ended, this one and those [behind](Commit::behind) it. The others were not taken.
+    pub ended: usize,
     /// The appended events with their cursors, to be published live.
     pub events: Vec<Event>,
     /// After an end: the next run, if the worker still owns the session.

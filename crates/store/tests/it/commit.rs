@@ -2,12 +2,13 @@
 
 use anyhow::{Context as _, Result};
 use remuda_domain::{
-    Code, EventBody, RunState,
+    Code, EventBody, RunId, RunState,
+    budget::Limit,
     event::NewEvent,
     message::Role,
     run::{Failure, RunEnd},
 };
-use remuda_store::{Claim, Commit, Finish, Then};
+use remuda_store::{Claim, Commit, Finish, Grant, NewRun, Then};
 
 use crate::lab::{
     LONG_LEASE, Lab, call_of, completed, done, ending, giving_up, message, names, outcome, page, progress,
@@ -133,7 +134,14 @@ pub(crate) async fn an_end_is_final_and_complete(lab: &Lab) -> Result<()> {
         let end = RunEnd { state, outcomes: Vec::new(), failure: failure.clone() };
         let started_at = grant.run.started_at.context("not started")?;
         let steps = vec![done(&second, "two"), done(&first, "one")];
-        let then = Then::End(Finish { end, started_at, stopped_ago: None, give_up: false, agent: None });
+        let then = Then::End(Finish {
+            end,
+            started_at,
+            finished_at: None,
+            stopped_ago: None,
+            give_up: false,
+            agent: None,
+        });
         lab.store.commit(Commit { steps, then, ..progress(&grant, Vec::new()) }).await?;
         let ended = lab.run(run).await?;
         assert_eq!((ended.state, ended.failure), (state, failure));
@@ -189,5 +197,108 @@ pub(crate) async fn releasing_keeps_the_run_at_the_head(lab: &Lab) -> Result<()>
     assert_eq!((next.run.id, next.run.attempt, next.fence.epoch), (run, 2, 2));
     assert_eq!(next.run.started_at, grant.run.started_at);
     assert!(matches!(lab.claim(session, worker).await?, Claim::Refused { .. }));
+    lab.check(session).await
+}
+
+/// The end of a run that came behind another one, as its owner would tell it.
+fn behind(before: &Grant, run: RunId) -> Commit {
+    Commit { run, ..completed(before) }
+}
+
+pub(crate) async fn ends_are_taken_together(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        runs.push(lab.submit(session).await?.run.id);
+    }
+    let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
+    let ends = Commit { behind: vec![behind(&grant, runs[1]), behind(&grant, runs[2])], ..completed(&grant) };
+    let committed = lab.store.commit(ends.clone()).await?;
+    assert_eq!((committed.ended, names(&committed.events)), (3, vec!["run.completed"; 3]));
+    let told: Vec<_> = committed.events.iter().filter_map(|event| event.run).collect();
+    assert_eq!(told, runs[..3]);
+    let next = committed.next.context("no next run")?;
+    assert_eq!((next.run.id, next.run.attempt), (runs[3], 1));
+    for run in &runs[..3] {
+        let ended = lab.run(*run).await?;
+        assert_eq!((ended.state, ended.attempt), (RunState::Completed, 1));
+    }
+    // Its answer was lost: nothing is done twice.
+    let again = lab.store.commit(ends).await?;
+    assert_eq!(again.next.context("no next run")?.run.id, runs[3]);
+    assert_eq!(lab.look(session).await?.pending, 1);
+    lab.check(session).await
+}
+
+/// Only what is still next in line is ended behind another one.
+pub(crate) async fn ends_behind_a_stopped_run_are_not_taken(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        runs.push(lab.submit(session).await?.run.id);
+    }
+    let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
+    lab.store.request_cancel(lab.tenant, runs[2], "changed my mind").await?;
+    let behind = runs[1..].iter().map(|run| behind(&grant, *run)).collect();
+    let committed = lab.store.commit(Commit { behind, ..completed(&grant) }).await?;
+    assert_eq!(committed.ended, 2);
+    let next = committed.next.context("no next run")?;
+    assert_eq!(next.run.id, runs[3]);
+    let mut states = Vec::new();
+    for run in &runs {
+        states.push(lab.run(*run).await?.state);
+    }
+    assert_eq!(states, [RunState::Completed, RunState::Completed, RunState::Cancelled, RunState::Running]);
+    // A foreign fence among them is not taken either.
+    let fence = remuda_domain::Fence { epoch: grant.fence.epoch + 1, ..grant.fence };
+    let last = lab.submit(session).await?.run.id;
+    let odd = Commit { fence, run: last, ..completed(&grant) };
+    let committed = lab.store.commit(Commit { behind: vec![odd], ..completed(&next) }).await?;
+    assert_eq!((committed.ended, committed.next.map(|next| next.run.id)), (1, Some(last)));
+    lab.check(session).await
+}
+
+/// An owner learns what comes after the next run, as far as it can be executed like that one.
+pub(crate) async fn the_line_is_told_as_far_as_wanted(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    let mut runs = Vec::new();
+    for _ in 0..6 {
+        runs.push(lab.submit(session).await?.run.id);
+    }
+    let limited =
+        NewRun { budget: Some(Limit { tokens: Some(1), ..Limit::default() }), ..lab.new_run(session) };
+    lab.store.submit(limited).await?;
+    lab.store.request_cancel(lab.tenant, runs[3], "changed my mind").await?;
+    let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
+    assert!(grant.following.is_empty(), "a claim tells of one run only");
+    let committed = lab.store.commit(Commit { wanted: 2, ..completed(&grant) }).await?;
+    let next = committed.next.context("no next run")?;
+    let ids = |grant: &Grant| grant.following.iter().map(|run| run.id).collect::<Vec<_>>();
+    assert_eq!((next.run.id, ids(&next)), (runs[1], vec![runs[2], runs[4]]));
+    let committed = lab.store.commit(Commit { wanted: 50, ..completed(&next) }).await?;
+    let next = committed.next.context("no next run")?;
+    assert_eq!((next.run.id, ids(&next)), (runs[2], vec![runs[4], runs[5]]), "not the one with a budget");
+    assert_eq!(next.following[0].attempt, 0);
+    lab.check(session).await
+}
+
+/// Who went on before an end was saved says when that end was; the database's time is the latest that it can be.
+pub(crate) async fn an_end_may_lie_before_its_commit(lab: &Lab) -> Result<()> {
+    let session = lab.session().await?;
+    let worker = lab.worker(LONG_LEASE).await?;
+    for (said, early) in [(0, true), (3_600, false)] {
+        let run = lab.submit(session).await?.run.id;
+        let grant = lab.granted(session, worker).await?;
+        let said = grant.at + chrono::TimeDelta::seconds(said);
+        let mut commit = completed(&grant);
+        if let Then::End(finish) = &mut commit.then {
+            finish.finished_at = Some(said);
+        }
+        let committed = lab.store.commit(commit).await?;
+        let ended = lab.run(run).await?;
+        assert_eq!(ended.finished_at == Some(said), early);
+        assert!(ended.finished_at <= Some(said));
+        assert_eq!(committed.events.last().map(|event| event.at), ended.finished_at);
+    }
     lab.check(session).await
 }

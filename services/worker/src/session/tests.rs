@@ -5,7 +5,7 @@ use remuda_domain::{
     run::{IfBusy, MessageInput, ParkReason},
     worker::Registration,
 };
-use remuda_engine::{AgentRuntime, AgentSettings, Engine, Entry, Placement};
+use remuda_engine::{AgentRuntime, AgentSettings, Ending, Engine, Entry, Placement};
 use remuda_models::{ModelOptions, Models};
 use remuda_sandbox::Backends;
 use remuda_store::{ChildSession, NewChild, NewMessage, NewRun, NewSession, Options, Parking};
@@ -193,9 +193,11 @@ async fn a_run_whose_end_is_refused_ends_all_the_same() {
         events: Vec::new(),
         agent: None,
     };
-    let committed = lab.server.end(&grant, ending, false, None).await.unwrap();
+    let run = grant.run.id;
+    let saved = lab.server.save(vec![Done::new(grant, None, ending, None)], 0).await;
+    let committed = saved.outcome.unwrap();
     assert!(committed.released, "the session goes on with its next run, of which there is none");
-    let run = lab.store().get_run(lab.tenant, grant.run.id).await.unwrap();
+    let run = lab.store().get_run(lab.tenant, run).await.unwrap();
     assert_eq!((run.state, run.failure.unwrap().code.as_str()), (RunState::Failed, "internal"));
 }
 

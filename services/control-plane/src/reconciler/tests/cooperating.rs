@@ -26,6 +26,7 @@ fn completed() -> Then {
     Then::End(Finish {
         end: RunEnd { state: RunState::Completed, outcomes: Vec::new(), failure: None },
         started_at: chrono::Utc::now(),
+        finished_at: None,
         stopped_ago: None,
         give_up: true,
         agent: None,
