@@ -24,6 +24,12 @@ mod events;
 #[path = "shared/fleet.rs"]
 mod fleet;
 mod flush;
+#[path = "shared/gc.rs"]
+mod gc;
+#[path = "shared/gc_runs.rs"]
+mod gc_runs;
+#[path = "shared/gc_sessions.rs"]
+mod gc_sessions;
 #[path = "shared/identity.rs"]
 mod identity;
 #[path = "shared/lock.rs"]
