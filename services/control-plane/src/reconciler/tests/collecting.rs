@@ -10,10 +10,10 @@ use super::{
 
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// A round once what there is has become old.
-async fn round(gc: &tokio::sync::Mutex<Gc>) -> Vec<(String, u64)> {
+/// A round from the beginning on, once what there is has become old.
+async fn round(lab: &Lab, options: &ReconcilerOptions) -> Vec<(String, u64)> {
     let something = || async {
-        let round = gc.lock().await.round().await.unwrap();
+        let round = Gc::new(lab.store.clone(), options).round().await.unwrap();
         Some(round.counts.into_iter().collect::<Vec<_>>()).filter(|counts| !counts.is_empty())
     };
     wait_for("something that is old", PATIENCE, something).await
@@ -29,8 +29,7 @@ async fn old_runs_go_and_their_session_stays() {
     let forever = Gc::new(lab.store.clone(), &options(NEVER)).round().await.unwrap();
     assert!(forever.counts.is_empty() && forever.again_in.is_none());
     let options = ReconcilerOptions { runs_kept: AT_ONCE, ..options(NEVER) };
-    let gc = tokio::sync::Mutex::new(Gc::new(lab.store.clone(), &options));
-    assert_eq!(round(&gc).await, [("runs_deleted".to_owned(), 1)]);
+    assert_eq!(round(&lab, &options).await, [("runs_deleted".to_owned(), 1)]);
     assert_eq!(lab.store.get_run(lab.tenant, run).await.unwrap_err().code(), Code::RunNotFound);
     assert!(lab.store.get_run(lab.tenant, waiting).await.is_ok());
     assert_eq!(lab.store.read_events(lab.tenant, session, 0, 10).await.unwrap().last_cursor, 4);
