@@ -204,7 +204,7 @@ def overview():
     board.stat("Processes", "Control planes, workers and stream services that answer Prometheus.", 'sum(up{job=~"remuda-.*"})', "short")
     board.stat("Processes away", "Those that do not.", 'count(up{job=~"remuda-.*"} == 0) or vector(0)', "short", [(1, "red")])
     board.stat("Slowest task", "How long ago the background task succeeded that has not for the longest time.",
-               'max(time() - max by (task) (remuda_task_last_success_timestamp_seconds{task!~"delete_expired_keys|trim_events"}))', "s",
+               'max(time() - max by (task) (remuda_task_last_success_timestamp_seconds{task!~"delete_expired_keys|trim_events|gc"}))', "s",
                [(30, "orange"), (60, "red")])
     board.stat("Spent, 24 h", "What model calls cost within a day, where models have a price.",
                "sum(increase(remuda_model_cost_usd_total[24h]))", "currencyUSD")

@@ -230,6 +230,12 @@ fn bad_values_in_a_file_name_key_file_and_what_was_expected() {
         ("[webhooks]\nmax_attempts = 0", "webhooks.max_attempts", "expected 1 to 100, found 0"),
         ("[webhooks]\nretry_delay = \"0s\"", "webhooks.retry_delay", "expected 1ms to 1h, found 0s"),
         ("[webhooks]\nallowed = \"x\"", "webhooks.allowed", "expected a list of strings, found string"),
+        (
+            "[limits]\nruns_kept = \"30s\"",
+            "limits.runs_kept",
+            "expected 0s, which is for ever, or at least 1m, found 30s",
+        ),
+        ("[limits]\nsessions_kept = \"4000days\"", "limits.sessions_kept", "expected 0s to 9years 11months"),
         ("[limits]\nmax_lost_attempts = 0", "limits.max_lost_attempts", "expected 1 to 1000, found 0"),
         ("[telemetry]\nformat = \"xml\"", "telemetry.format", "expected one of `auto`, `pretty`, `json`"),
         ("data_dir = 3", "data_dir", "expected a string in quotes, found integer"),
@@ -244,6 +250,18 @@ fn bad_values_in_a_file_name_key_file_and_what_was_expected() {
             if key == "stream.listen" { "default".to_owned() } else { file.path().display().to_string() };
         assert!(found[0].contains(&origin), "{text}: {found:?}");
     }
+}
+
+#[test]
+fn nothing_is_deleted_unless_someone_says_so() {
+    let limits = Config::default().limits;
+    for kept in [limits.events_kept, limits.runs_kept, limits.sessions_kept] {
+        assert_eq!(kept, Duration::ZERO);
+    }
+    let file = File::new("[limits]\nruns_kept = \"30days\"\nsessions_kept = \"0s\"");
+    let limits = Config::load(&file.options()).unwrap().limits;
+    assert_eq!(limits.runs_kept, Duration::from_secs(30 * 24 * 60 * 60));
+    assert_eq!(limits.sessions_kept, Duration::ZERO);
 }
 
 #[test]

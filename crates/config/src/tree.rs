@@ -351,6 +351,12 @@ pub struct Limits {
     /// How long events of finished runs are kept. Zero: for ever.
     #[serde(with = "duration")]
     pub events_kept: Duration,
+    /// How long runs are kept after their end. Zero: for ever.
+    #[serde(with = "duration")]
+    pub runs_kept: Duration,
+    /// How long sessions are kept in which nothing happens. Zero: for ever.
+    #[serde(with = "duration")]
+    pub sessions_kept: Duration,
 }
 
 impl Default for Limits {
@@ -360,6 +366,8 @@ impl Default for Limits {
             idempotency_ttl: Duration::from_secs(24 * 60 * 60),
             max_lost_attempts: 5,
             events_kept: Duration::ZERO,
+            runs_kept: Duration::ZERO,
+            sessions_kept: Duration::ZERO,
         }
     }
 }

@@ -4,13 +4,14 @@ use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
 
 use humantime::format_duration;
 
-use crate::tree::{Budget, Config, Context, Docker, Nats, Permissions, Rule, Server, Stream, Worker};
+use crate::tree::{Budget, Config, Context, Docker, Limits, Nats, Permissions, Rule, Server, Stream, Worker};
 
 /// The key that breaks a rule, and what was expected of it.
 pub(crate) type Broken = (&'static str, String);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -29,14 +30,7 @@ pub(crate) fn rules(config: &Config) -> Vec<Broken> {
         let least = format_duration(reconciler.interval.saturating_mul(2));
         broken.add("reconciler.lease", format!("expected at least twice reconciler.interval ({least})"));
     }
-    broken.number(
-        "limits.max_pending_runs_per_session",
-        config.limits.max_pending_runs_per_session,
-        1..=1_000_000,
-    );
-    broken.duration("limits.idempotency_ttl", config.limits.idempotency_ttl, SECOND..=365 * DAY);
-    broken.number("limits.max_lost_attempts", config.limits.max_lost_attempts, 1..=1000);
-    broken.duration("limits.events_kept", config.limits.events_kept, Duration::ZERO..=3650 * DAY);
+    broken.limits(&config.limits);
     broken.docker(&config.docker);
     broken.endpoint("tools.search_url", &config.tools.search_url);
     let webhooks = &config.webhooks;
@@ -95,6 +89,25 @@ impl Rules {
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_');
         if value.is_empty() || value.len() > 32 || !value.bytes().all(allowed) {
             self.add(key, "expected 1 to 32 characters of a-z, 0-9, - and _".to_owned());
+        }
+    }
+
+    fn limits(&mut self, limits: &Limits) {
+        let pending = limits.max_pending_runs_per_session;
+        self.number("limits.max_pending_runs_per_session", pending, 1..=1_000_000);
+        self.duration("limits.idempotency_ttl", limits.idempotency_ttl, SECOND..=365 * DAY);
+        self.number("limits.max_lost_attempts", limits.max_lost_attempts, 1..=1000);
+        self.duration("limits.events_kept", limits.events_kept, Duration::ZERO..=3650 * DAY);
+        self.duration("limits.runs_kept", limits.runs_kept, Duration::ZERO..=3650 * DAY);
+        self.duration("limits.sessions_kept", limits.sessions_kept, Duration::ZERO..=3650 * DAY);
+        for (key, kept) in
+            [("limits.runs_kept", limits.runs_kept), ("limits.sessions_kept", limits.sessions_kept)]
+        {
+            // What is deleted within the minute is most likely a unit that was mistaken, and gone for good.
+            if !kept.is_zero() && kept < MINUTE {
+                let found = format_duration(kept);
+                self.add(key, format!("expected 0s, which is for ever, or at least 1m, found {found}"));
+            }
         }
     }
 

@@ -250,12 +250,14 @@ impl Starter<'_> {
     }
 
     fn start_reconciler(&self, app: &App) {
-        let settings = &self.options.config.reconciler;
+        let (settings, limits) = (&self.options.config.reconciler, &self.options.config.limits);
         let options = ReconcilerOptions {
             host: host_name(),
             interval: settings.interval,
             lease: settings.lease,
-            events_kept: self.options.config.limits.events_kept,
+            events_kept: limits.events_kept,
+            runs_kept: limits.runs_kept,
+            sessions_kept: limits.sessions_kept,
         };
         self.tasks.spawn(Reconciler::new(app, options).run(self.stop.clone()));
     }

@@ -26,6 +26,12 @@ mod fleet;
 mod flush;
 #[path = "shared/following.rs"]
 mod following;
+#[path = "shared/gc.rs"]
+mod gc;
+#[path = "shared/gc_runs.rs"]
+mod gc_runs;
+#[path = "shared/gc_sessions.rs"]
+mod gc_sessions;
 #[path = "shared/identity.rs"]
 mod identity;
 #[path = "shared/lock.rs"]

@@ -7,6 +7,7 @@ mod fleet;
 mod identity;
 mod overview;
 mod ownership;
+mod retention;
 mod runs;
 mod sandboxes;
 mod sessions;
@@ -14,8 +15,8 @@ mod trees;
 mod webhooks;
 
 pub use self::{
-    approvals::*, budgets::*, events::*, fleet::*, identity::*, overview::*, ownership::*, runs::*,
-    sandboxes::*, sessions::*, trees::*, webhooks::*,
+    approvals::*, budgets::*, events::*, fleet::*, identity::*, overview::*, ownership::*, retention::*,
+    runs::*, sandboxes::*, sessions::*, trees::*, webhooks::*,
 };
 
 /// Everything a process needs from the truth.
@@ -30,6 +31,7 @@ pub trait Store:
     + Events
     + Fleet
     + Overview
+    + Retention
     + Sandboxes
     + Webhooks
     + Deliveries
@@ -50,6 +52,7 @@ impl<T> Store for T where
         + Events
         + Fleet
         + Overview
+        + Retention
         + Sandboxes
         + Webhooks
         + Deliveries

@@ -15,6 +15,7 @@
 //! | `mend_transport` | every interval | |
 //! | `delete_expired_keys` | every minute | |
 //! | `trim_events` | every minute | a round left some for the next one |
+//! | `gc` | every minute | a round left some for the next one |
 //! | `tell_queues` | every five seconds, where there are metrics | |
 //!
 //! The process that leads also delivers to [webhooks](crate::webhooks).
@@ -23,6 +24,7 @@ mod delete_expired_keys;
 mod driver;
 mod end_overdue;
 mod expire_approvals;
+mod gc;
 mod heal_orphans;
 mod leadership;
 mod link;
@@ -48,7 +50,7 @@ use tracing::Instrument as _;
 pub(crate) use self::leadership::Term;
 use self::{
     delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
-    expire_approvals::ExpireApprovals, heal_orphans::HealOrphans, leadership::Leadership,
+    expire_approvals::ExpireApprovals, gc::Gc, heal_orphans::HealOrphans, leadership::Leadership,
     mend_transport::MendTransport, record::Recorder, resume_ready::ResumeReady, stop_orphans::StopOrphans,
     take_back::TakeBack, task::BackgroundTask, tell_queues::TellQueues, trim_events::TrimEvents,
     wake_sessions::WakeSessions, walk::Walk,
@@ -65,6 +67,9 @@ pub struct ReconcilerOptions {
     pub lease: Duration,
     /// How long events of finished runs are kept. Zero: for ever.
     pub events_kept: Duration,
+    /// The same for runs, after their end, and for sessions, after their last use.
+    pub runs_kept: Duration,
+    pub sessions_kept: Duration,
 }
 
 /// Runs the background tasks while this process leads.
@@ -111,6 +116,7 @@ impl Reconciler {
             Box::new(MendTransport { transport: Arc::clone(transport), pace }),
             Box::new(DeleteExpiredKeys { store: Arc::clone(store) }),
             Box::new(TrimEvents { store: Arc::clone(store), kept: self.options.events_kept, after: None }),
+            Box::new(Gc::new(Arc::clone(store), &self.options)),
         ]
     }
 

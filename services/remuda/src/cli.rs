@@ -10,6 +10,7 @@ use crate::{
     config_command::ConfigCommand,
     demo::DemoArgs,
     doctor,
+    gc::{self, GcArgs},
     keys::KeysCommand,
     models::{self, ModelsCommand},
     output::ColorChoice,
@@ -115,6 +116,14 @@ pub(crate) enum Command {
     /// Works on the database directly: whoever may read its configuration may make keys.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Delete finished runs, idle sessions, and events that are older than they are to be kept.
+    ///
+    /// Servers do this by themselves, by limits.runs_kept, limits.sessions_kept and limits.events_kept; this does it now, or by other times.
+    /// It works on the database directly: whoever may read its configuration may delete. It can be interrupted and started again at any
+    /// time, also while servers run. A run goes together with those below it, and stays while its idempotency key holds or a
+    /// webhook has to be told of it; a session stays while it has unfinished runs or sessions below it. What is deleted is gone for good.
+    #[command(after_help = gc::EXAMPLES)]
+    Gc(GcArgs),
     /// List containers and other places in which tools execute, and remove what is left behind.
     #[command(subcommand, after_help = sandboxes::EXAMPLES)]
     Sandboxes(SandboxesCommand),

@@ -5,6 +5,7 @@ mod client;
 mod config_command;
 mod demo;
 mod doctor;
+mod gc;
 mod keys;
 mod metrics;
 mod migrate;
@@ -63,6 +64,7 @@ async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
         Command::Stream(args) => serve::stream(&args, &load, output).await,
         Command::Migrate => migrate::execute(&config(&load)?, output).await,
         Command::Keys(command) => keys::execute(command, &config(&load)?, output).await,
+        Command::Gc(args) => gc::execute(&args, &config(&load)?, output).await,
         Command::Sandboxes(command) => {
             sandboxes::execute(command, &cli.connection, || config(&load), output).await
         }

@@ -47,6 +47,8 @@ pub(crate) const RUNNING_RUNS: &str = "workers w CROSS JOIN LATERAL json_array_e
     CROSS JOIN LATERAL (SELECT id, tenant_id, session_id, state, started_at FROM runs WHERE id = j.id::uuid OFFSET 0) r";
 /// The id of the row of counts, or nothing while another process writes it: every process does, and none has to wait.
 pub(crate) const FREE_TALLY: &str = "(SELECT id FROM tally WHERE id = 1 FOR UPDATE SKIP LOCKED)";
+/// Ends a look at rows that are about to be deleted: what another one is about to delete is left to it.
+pub(crate) const FREE_ROWS: &str = "FOR UPDATE SKIP LOCKED";
 pub(crate) const MAX_BATCH: usize = 512;
 
 /// A stuck statement or a forgotten transaction must not hold row locks for ever.

@@ -30,8 +30,12 @@ const STATEMENTS: [&str; 14] = [
     concat!("DELETE FROM waits WHERE run_id IN ", their_runs!()),
     concat!("DELETE FROM budgets WHERE id IN ", their_runs!()),
     "DELETE FROM budgets WHERE id {among}",
-    "DELETE FROM idempotency_keys WHERE (tenant_id, key) IN \
-     (SELECT tenant_id, idempotency_key FROM runs WHERE session_id {among} AND idempotency_key IS NOT NULL)",
+    concat!(
+        // A key past its time may have become that of a run elsewhere.
+        "DELETE FROM idempotency_keys WHERE (tenant_id, key) IN \
+         (SELECT tenant_id, idempotency_key FROM runs WHERE session_id {among} AND idempotency_key IS NOT NULL) AND run_id IN ",
+        their_runs!()
+    ),
     "DELETE FROM dead_letters WHERE webhook_id IN (SELECT id FROM webhooks WHERE session_id {among})",
     "DELETE FROM webhooks WHERE session_id {among}",
     "DELETE FROM approvals WHERE session_id {among}",
@@ -55,12 +59,18 @@ pub(super) async fn delete(
         let message = "it, or a session below it, has unfinished runs: cancel them, or wait for them";
         return Err(Error::new(Code::SessionBusy, message));
     }
-    for statement in STATEMENTS {
-        let sql = statement.replace("{among}", AMONG_1);
-        query(AssertSqlSafe(sql)).bind(id_list(&ids)?).execute(&mut *tx).await.map_err(db)?;
-    }
+    wipe(&mut tx, &ids).await?;
     tx.commit().await.map_err(db)?;
     Ok(ids.into_iter().map(SessionId::from_uuid).collect())
+}
+
+/// Deletes sessions that are locked, and everything that hangs on them.
+pub(super) async fn wipe(connection: &mut Connection, ids: &[Uuid]) -> Result<()> {
+    for statement in STATEMENTS {
+        let sql = statement.replace("{among}", AMONG_1);
+        query(AssertSqlSafe(sql)).bind(id_list(ids)?).execute(&mut *connection).await.map_err(db)?;
+    }
+    Ok(())
 }
 
 /// The session and all below it.

@@ -52,8 +52,11 @@ pub(super) async fn lock_with_leases(
     }
     for owner in owners {
         let worker = WorkerId::from_uuid(owner);
-        // The row of a worker is never deleted while it owns anything.
-        let lease = leases.entry(owner).or_insert(Owner::Expired { worker });
+        // Rows are deleted of workers that are long gone and own nothing. Whoever has none cannot renew, so nothing has to be written off.
+        let Some(lease) = leases.get_mut(&owner) else {
+            leases.insert(owner, Owner::Expired { worker });
+            continue;
+        };
         if matches!(lease, Owner::Expired { .. }) && !write_off(connection, owner).await? {
             *lease = Owner::Alive { worker, lease_left: Duration::from_secs(1) };
         }

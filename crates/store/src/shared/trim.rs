@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{
     dialect::{AMONG_1, Connection, id_list},
+    gc_runs::note,
     store::Context,
 };
 use crate::{
@@ -26,6 +27,7 @@ struct Candidate {
     id: Uuid,
     created_at: DbTime,
     pending: i64,
+    last_cursor: i64,
     oldest: Option<String>,
 }
 
@@ -43,10 +45,31 @@ pub(super) async fn trim(
     limit: u32,
 ) -> Result<Trimmed> {
     let mut connection = context.writer.acquire().await.map_err(db)?;
+    look(&mut connection, kept, after, limit, false).await
+}
+
+/// Counts all that [`trim`] would delete of these sessions in the end.
+pub(super) async fn count(
+    context: &Context,
+    kept: Duration,
+    after: Option<SessionId>,
+    limit: u32,
+) -> Result<Trimmed> {
+    let mut connection = context.reader.acquire().await.map_err(db)?;
+    look(&mut connection, kept, after, limit, true).await
+}
+
+async fn look(
+    connection: &mut Connection,
+    kept: Duration,
+    after: Option<SessionId>,
+    limit: u32,
+    dry_run: bool,
+) -> Result<Trimmed> {
     let kept = TimeDelta::from_std(kept).unwrap_or(TimeDelta::MAX);
     let before = now().checked_sub_signed(kept).unwrap_or(Timestamp::MIN_UTC);
     let candidates: Vec<Candidate> = query_as(
-        "SELECT s.id, s.created_at, s.pending, \
+        "SELECT s.id, s.created_at, s.pending, s.last_cursor, \
          (SELECT e.chunk FROM events e WHERE e.session_id = s.id ORDER BY e.last_cursor LIMIT 1) AS oldest \
          FROM sessions s WHERE s.id > $1 ORDER BY s.id LIMIT $2",
     )
@@ -63,7 +86,7 @@ pub(super) async fn trim(
     for candidate in &candidates {
         let Some(oldest) = &candidate.oldest else { continue };
         if is_older(&parse::<Vec<Event>>("event", oldest)?, before) {
-            let rows = trim_session(&mut connection, candidate, before).await?;
+            let rows = trim_session(connection, candidate, before, dry_run).await?;
             trimmed.rows += rows;
             trimmed.sessions += u64::from(rows > 0);
         }
@@ -76,13 +99,19 @@ fn is_older(chunk: &[Event], before: Timestamp) -> bool {
 }
 
 /// Deletes from the beginning on: what stays has no hole.
-async fn trim_session(connection: &mut Connection, session: &Candidate, before: Timestamp) -> Result<u64> {
-    let mut deleted = 0;
-    for _ in 0..TURNS {
+async fn trim_session(
+    connection: &mut Connection,
+    session: &Candidate,
+    before: Timestamp,
+    dry_run: bool,
+) -> Result<u64> {
+    let (mut deleted, mut from) = (0, 0);
+    for _ in 0..if dry_run { u32::MAX } else { TURNS } {
         let rows: Vec<Row> = query_as(
-            "SELECT last_cursor, chunk FROM events WHERE session_id = $1 ORDER BY last_cursor LIMIT $2",
+            "SELECT last_cursor, chunk FROM events WHERE session_id = $1 AND last_cursor > $2 ORDER BY last_cursor LIMIT $3",
         )
         .bind(session.id)
+        .bind(from)
         .bind(ROWS)
         .fetch_all(&mut *connection)
         .await
@@ -101,20 +130,36 @@ async fn trim_session(connection: &mut Connection, session: &Candidate, before: 
         let finished = |chunk: &[Event]| {
             chunk.iter().filter_map(|it| it.run).all(|run| !unfinished.contains(&run.as_uuid()))
         };
-        let old = chunks.iter().take_while(|(_, chunk)| is_older(chunk, before) && finished(chunk));
-        let Some((through, _)) = old.last() else { break };
-        let done = query("DELETE FROM events WHERE session_id = $1 AND last_cursor <= $2")
-            .bind(session.id)
-            .bind(through)
-            .execute(&mut *connection)
-            .await
-            .map_err(db)?;
-        deleted += done.rows_affected();
-        if chunks.last().is_none_or(|(last, _)| last != through) {
+        let old = chunks.iter().take_while(|(_, chunk)| is_older(chunk, before) && finished(chunk)).count();
+        let Some((through, newest)) = chunks[..old].last() else { break };
+        deleted += if dry_run { old as u64 } else { delete(connection, session, *through, newest).await? };
+        if old < chunks.len() {
             break;
         }
+        from = *through;
     }
     Ok(deleted)
+}
+
+/// Deletes up to there. `newest` is what tells of the last of it.
+async fn delete(
+    connection: &mut Connection,
+    session: &Candidate,
+    through: i64,
+    newest: &[Event],
+) -> Result<u64> {
+    if through >= session.last_cursor
+        && let Some(at) = newest.iter().map(|event| event.at).max()
+    {
+        note(connection, session.id, at).await?;
+    }
+    let done = query("DELETE FROM events WHERE session_id = $1 AND last_cursor <= $2")
+        .bind(session.id)
+        .bind(through)
+        .execute(&mut *connection)
+        .await
+        .map_err(db)?;
+    Ok(done.rows_affected())
 }
 
 fn runs_of(chunks: &[(i64, Vec<Event>)]) -> impl Iterator<Item = Uuid> + '_ {

@@ -45,6 +45,8 @@ pub(crate) const RUNNING_RUNS: &str =
     "workers w CROSS JOIN json_each(w.running) j CROSS JOIN runs r ON r.id = unhex(j.value)";
 /// The id of the row of counts: there is one writer at a time.
 pub(crate) const FREE_TALLY: &str = "1";
+/// Ends a look at rows that are about to be deleted: there is one writer at a time.
+pub(crate) const FREE_ROWS: &str = "";
 pub(crate) const MAX_BATCH: usize = 1024;
 
 /// Whether those that write and those that read share one pool.

@@ -22,6 +22,8 @@ mod overview;
 mod paging;
 mod plans;
 mod recover;
+mod retention;
+mod retention_workers;
 mod sandboxes;
 mod schema;
 mod sessions;
@@ -69,6 +71,11 @@ store_suite! {
     messages: messages_are_in_the_order_of_their_commits, messages_keep_what_they_say,
         contents_are_stored_once_and_belong_to_their_tenant, contents_of_many_sessions_do_not_collide,
         an_end_can_change_who_leads, a_message_run_has_an_answer, a_lost_message_run_is_settled;
+    retention: old_runs_go_with_all_that_hangs_on_them, what_is_not_over_stays, a_key_that_holds_keeps_its_run,
+        what_is_still_to_be_told_stays, idle_sessions_go_whole, sessions_below_and_above_wait_for_each_other,
+        the_last_use_is_known_without_history, a_large_session_goes_too, others_go_on_without_a_broken_one,
+        two_at_once_delete_each_once, a_used_session_is_left_alone_while_its_old_runs_go;
+    retention_workers: long_gone_workers_are_forgotten, an_owner_is_not_forgotten;
     sandboxes: a_sandbox_is_recorded_until_it_is_gone, an_owner_learns_where_to_execute, a_tenant_is_found_by_id;
     paging: sessions_come_newest_first_and_pages_survive_inserts, runs_are_filtered_and_paged,
         a_queue_is_paged_in_order, a_bad_page_token_is_named;

@@ -7,13 +7,14 @@ use remuda_domain::{
     budget::{Amount, Limit},
     run::ParkReason,
 };
-use remuda_store::{BudgetOf, Commit, Parking, Then, connect};
+use remuda_store::{BudgetOf, Commit, Parking, Sweep, Then, connect};
 use remuda_testkit::wait_for;
 use sqlx::{Connection as _, PgConnection};
 
 use crate::{
     family::{asking, awaiting, child, making, question, yes},
     lab::{LONG_LEASE, Lab, PATIENCE, completed, progress, step},
+    retention::NO_TIME,
 };
 
 /// Executes one statement behind the store's back.
@@ -274,6 +275,70 @@ async fn looking_at_everything_reads_little() -> Result<()> {
         );
         read.retain(|_, rows| *rows >= MOST);
         ensure!(read.is_empty(), "much was read in {ROUNDS} rounds (analysed: {analysed}): {read:?}");
+    }
+    Ok(())
+}
+
+/// What old runs and sessions cost to delete is told by how many they are, not by what else there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deleting_reads_little() -> Result<()> {
+    const OLD: i64 = 200;
+    const MOST: i64 = OLD * 20;
+    for analysed in [false, true] {
+        let lab = Lab::postgres().await?;
+        let worked = lab.executing().await?;
+        lab.store.commit(progress(&worked, vec![step(&worked, 0)])).await?;
+        lab.store.commit(completed(&worked)).await?;
+        for (low, many, keyed) in
+            [("00000000", OLD, "now() - interval '1 hour'"), ("ffffffff", 20_000, "now()")]
+        {
+            let ids = format!("'{low}-0000-7000-8000-' || lpad(to_hex(g), 12, '0')");
+            for sql in [
+                format!(
+                    "INSERT INTO runs SELECT n.* FROM runs r, generate_series(1, {many}) g, LATERAL jsonb_populate_record(r, \
+                     jsonb_build_object('id', {ids}, 'session_id', {ids}, 'seq', 1, 'idempotency_key', '{low}' || g)) n WHERE r.id = '{}'",
+                    worked.run.id.as_uuid()
+                ),
+                format!(
+                    "INSERT INTO sessions SELECT n.* FROM sessions s, generate_series(1, {many}) g, \
+                     LATERAL jsonb_populate_record(s, jsonb_build_object('id', {ids}, 'last_seq', 1)) n WHERE s.id = '{}'",
+                    worked.fence.session.as_uuid()
+                ),
+                format!(
+                    "INSERT INTO events SELECT ({ids})::uuid, e.last_cursor, e.chunk FROM events e, generate_series(1, {many}) g \
+                     WHERE e.last_cursor = 1 AND e.session_id = '{}'",
+                    worked.fence.session.as_uuid()
+                ),
+                format!(
+                    "INSERT INTO steps SELECT ({ids})::uuid, t.id, 0, t.step FROM steps t, generate_series(1, {many}) g WHERE t.run_id = '{}'",
+                    worked.run.id.as_uuid()
+                ),
+                format!(
+                    "INSERT INTO idempotency_keys SELECT r.tenant_id, r.idempotency_key, '', r.id, {keyed} \
+                     FROM runs r WHERE r.idempotency_key LIKE '{low}%'"
+                ),
+            ] {
+                let mut connection = PgConnection::connect(&lab.options().url).await?;
+                sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await?;
+            }
+        }
+        if analysed {
+            execute(&lab, "VACUUM ANALYZE").await?;
+        }
+        let lab = lab.reopened().await?;
+        let before = rows_read(&lab).await?;
+        lab.a_moment().await;
+        ensure!(lab.collect_runs(NO_TIME, 50, true).await? >= OLD.unsigned_abs());
+        let sweep = Sweep { older_than: NO_TIME, after: None, limit: 100, dry_run: false };
+        ensure!(lab.store.collect_runs(sweep).await?.deleted == 100);
+        ensure!(lab.collect_sessions(NO_TIME, 50, false).await? >= OLD.unsigned_abs());
+        ensure!(lab.store.collect_workers(NO_TIME, false).await? == 0);
+        let lab = lab.reopened().await?;
+        let mut read = rows_read_since(&lab, &before).await?;
+        ensure!(read.get("runs_pkey").is_some_and(|rows| *rows >= OLD), "nothing was looked at: {read:?}");
+        read.retain(|_, rows| *rows >= MOST);
+        ensure!(read.is_empty(), "much was read (analysed: {analysed}): {read:?}");
+        ensure!(count(&lab, "SELECT count(*) FROM runs").await? == 20_000);
     }
     Ok(())
 }

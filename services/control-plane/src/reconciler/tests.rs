@@ -1,5 +1,6 @@
 //! The tasks against a real SQLite store, the in-process transport, and a real nats-server where that matters.
 
+mod collecting;
 mod cooperating;
 mod delivering;
 mod lab;

@@ -255,10 +255,12 @@ impl Turn<'_> {
         self.passed = self.passed.max(last);
         self.note_passed().await?;
         let Some(run) = self.webhook().run.filter(|_| !heard_of_run) else { return Ok(Next::Idle) };
-        // The end of a run may be among what is not kept.
+        // The end of a run may be among what is not kept, and so may the run itself.
         let (tenant, session) = (self.webhook().tenant, self.webhook().session);
-        if !self.turns.store.get_run(tenant, run).await?.state.is_terminal() {
-            return Ok(Next::Idle);
+        match self.turns.store.get_run(tenant, run).await {
+            Ok(run) if !run.state.is_terminal() => return Ok(Next::Idle),
+            Err(error) if error.code() != Code::RunNotFound => return Err(error),
+            _ => {}
         }
         // It may also have come in between.
         if !self.turns.store.read_events(tenant, session, self.cursor, 1).await?.events.is_empty() {

@@ -18,6 +18,7 @@ mod crash;
 mod dry_run;
 mod embedded;
 mod examples;
+mod gc;
 mod harness;
 mod hostile;
 mod http;

@@ -41,6 +41,18 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// So long that no test sees it pass: what happens, happens for another reason.
 pub(super) const NEVER: Duration = Duration::from_secs(3600);
 
+/// Everything is kept for ever.
+pub(super) fn options(interval: Duration) -> ReconcilerOptions {
+    ReconcilerOptions {
+        host: "lab".to_owned(),
+        interval,
+        lease: interval * 4,
+        events_kept: Duration::ZERO,
+        runs_kept: Duration::ZERO,
+        sessions_kept: Duration::ZERO,
+    }
+}
+
 pub(super) struct Lab {
     pub(super) store: Arc<dyn Store>,
     pub(super) transport: Arc<Watched>,
@@ -84,12 +96,11 @@ impl Lab {
 
     /// Starts a reconciler that the lab's own `stop` ends, too.
     pub(super) fn start(&self, app: &App, interval: Duration) -> CancellationToken {
-        let options = ReconcilerOptions {
-            host: "lab".to_owned(),
-            interval,
-            lease: interval * 4,
-            events_kept: Duration::ZERO,
-        };
+        self.start_with(app, options(interval))
+    }
+
+    /// The same, with more to say.
+    pub(super) fn start_with(&self, app: &App, options: ReconcilerOptions) -> CancellationToken {
         let stop = self.stop.child_token();
         self.tasks.spawn(Reconciler::new(app, options).run(stop.clone()));
         stop
