@@ -12,14 +12,13 @@ use hdrhistogram::Histogram;
 use remuda_testkit::BusyboxImage;
 use serde_json::{Value, json};
 
-use crate::{
-    history::{Micros, now},
-    load::Stage,
-};
-
 use self::{
     growth::{Growth, Usage},
     ways::{Bare, DockerWay, Local, RawExec},
+};
+use crate::{
+    history::{Micros, now},
+    load::Stage,
 };
 
 #[derive(Debug, clap::Args)]

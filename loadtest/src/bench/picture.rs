@@ -13,14 +13,18 @@ use crate::{
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 520.0;
 const RATE: Field = Field { left: 70.0, top: 92.0, width: 510.0, height: 250.0 };
-const PERCENTILES: Field = Field { left: 670.0, top: 92.0, width: 510.0, height: 250.0 };
-const BAR: Field = Field { left: 70.0, top: 412.0, width: 1110.0, height: 34.0 };
+const PERCENTILES: Field = Field { left: 670.0, top: 92.0, width: 495.0, height: 250.0 };
+const BAR: Field = Field { left: 70.0, top: 412.0, width: 1095.0, height: 34.0 };
+/// Between the names of two stages, at most.
+const COLUMN: f64 = 190.0;
 const SECOND: Micros = 1_000_000;
 const MOST_POINTS: i64 = 120;
 /// The marks of the percentiles: each nine takes as much room as the one before it.
 const MARKS: [(f64, &str); 6] =
     [(0.0, "0 %"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (0.9999, "99.99 %")];
 const NINES: f64 = 4.0;
+/// Marks below the rate, at most.
+const MARKS_OF_TIME: u32 = 8;
 const STEPS: u32 = 160;
 
 /// What is drawn.
@@ -65,17 +69,26 @@ fn rate(out: &mut String, picture: &Picture<'_>) {
         RATE.level(out, share, &grouped(highest * share));
     }
     let seconds = span as f64 / SECOND as f64;
-    for part in 0..=5 {
-        let share = f64::from(part) / 5.0;
-        let (at, digits) = (seconds * share, usize::from(seconds < 20.0));
-        RATE.mark(out, share, &format!("{at:.digits$} s"));
+    let step = step(seconds);
+    for number in 0..=MARKS_OF_TIME {
+        let at = f64::from(number) * step;
+        if at <= seconds {
+            RATE.mark(out, at / seconds, &format!("{at} s"));
+        }
     }
     let count = rates.len().max(1) as f64;
     let place = |(index, rate): (usize, &f64)| (RATE.x((index as f64 + 0.5) / count), RATE.y(rate / highest));
     line(out, COLOURS[0], rates.iter().enumerate().map(place));
 }
 
-/// Per second, in as many equal parts of the time as can be seen. The last part of a second is left to the one before it.
+/// Seconds between two marks.
+fn step(seconds: f64) -> f64 {
+    let steps = [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+    let fits = steps.into_iter().find(|step| seconds / step <= f64::from(MARKS_OF_TIME));
+    fits.unwrap_or(seconds / f64::from(MARKS_OF_TIME))
+}
+
+/// Per second, in as many equal parts of the time as can be seen.
 fn rates(ends: &[Micros], window: &Range<Micros>) -> Vec<f64> {
     let span = (window.end - window.start).max(1);
     let count = (span / (SECOND / 2)).clamp(1, MOST_POINTS);
@@ -92,7 +105,7 @@ fn rates(ends: &[Micros], window: &Range<Micros>) -> Vec<f64> {
 
 fn percentiles(out: &mut String, picture: &Picture<'_>) {
     let field = PERCENTILES;
-    let head = format!("{}, at most so long for this part of all", picture.from_to);
+    let head = format!("{}, by percentile", picture.from_to);
     text(out, "head", field.left, field.top - 12.0, "start", &head);
     let at = |quantile: f64| picture.latencies.value_at_quantile(quantile).max(1) as f64 / 1000.0;
     let (lowest, highest) = (floor_of_ten(at(0.0)), ceiling_of_ten(at(0.9999)));
@@ -100,7 +113,7 @@ fn percentiles(out: &mut String, picture: &Picture<'_>) {
     let height = |value: f64| (value / lowest).log10() / decades;
     let mut level = lowest;
     while level <= highest * 1.001 {
-        field.level(out, height(level), &format!("{level} ms"));
+        field.level(out, height(level), &level_label(level));
         level *= 10.0;
     }
     for (quantile, label) in MARKS {
@@ -112,8 +125,20 @@ fn percentiles(out: &mut String, picture: &Picture<'_>) {
     for quantile in [0.5, 0.99] {
         let (x, y) = (field.x(nines(quantile)), field.y(height(at(quantile))));
         put(out, &format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{}\"/>", COLOURS[1]));
-        text(out, "strong", x, y - 10.0, "middle", &millis(at(quantile)));
+        // Below the curve, where it lies so high that a label would be in the way of what is above.
+        let above = if y < field.top + 24.0 { -20.0 } else { 10.0 };
+        text(out, "strong", x, y - above, "middle", &millis(at(quantile)));
     }
+}
+
+fn level_label(millis: f64) -> String {
+    let digits = match millis {
+        millis if millis > 0.9 => return format!("{} ms", grouped(millis)),
+        millis if millis > 0.09 => 1,
+        millis if millis > 0.009 => 2,
+        _ => 3,
+    };
+    format!("{millis:.digits$} ms")
 }
 
 /// Where a percentile stands: 90 % at one quarter, 99 % at two.
@@ -139,7 +164,7 @@ fn stages(out: &mut String, stages: &[Stage]) {
         format!("where the time goes: p50 of each stage after the one before it, together {}", millis(whole));
     text(out, "head", BAR.left, BAR.top - 12.0, "start", &head);
     let (mut begun, row) = (0.0, BAR.bottom() + 26.0);
-    let column = BAR.width / stages.len() as f64;
+    let column = (BAR.width / stages.len() as f64).min(COLUMN);
     for (place, (stage, colour)) in stages.iter().zip(COLOURS.iter().cycle()).enumerate() {
         let (x, width) = (BAR.x(begun / whole), stage.p50_ms / whole * BAR.width);
         begun += stage.p50_ms;
@@ -221,6 +246,12 @@ mod tests {
         let rates = rates(&ends, &(0..10 * SECOND));
         assert_eq!(rates.len(), 20);
         assert!(rates.iter().all(|rate| (rate - 50.0).abs() < 1e-6), "{rates:?}");
+    }
+
+    #[test]
+    fn marks_are_at_times_that_read_well() {
+        assert_eq!([3.3, 5.1, 10.0, 170.0].map(step), [0.5, 1.0, 2.0, 30.0]);
+        assert_eq!([0.01, 0.1, 1.0, 1000.0].map(level_label), ["0.01 ms", "0.1 ms", "1 ms", "1,000 ms"]);
     }
 
     #[test]
