@@ -18,25 +18,31 @@ use crate::{
 const IDLE_SECONDS: u64 = 3;
 
 /// Everything that clients of one measurement did.
-pub(super) struct Drive {
+struct Drive {
     site: Arc<Site>,
     work: Work,
     facts: Vec<RunFact>,
 }
 
 impl Drive {
-    pub(super) fn new(site: Site, work: Work) -> Self {
+    fn new(site: Site, work: Work) -> Self {
         Self { site: Arc::new(site), work, facts: Vec::new() }
     }
 
+    /// Drives for so long, so that nothing else is in the picture.
+    async fn measure(&mut self, pace: Pace, seconds: u64) -> anyhow::Result<Measured> {
+        self.site.forget_stages();
+        self.go(pace, seconds).await
+    }
+
     /// Drives for so long, and remembers what is to be judged.
-    pub(super) async fn go(&mut self, pace: Pace, seconds: u64) -> anyhow::Result<Measured> {
+    async fn go(&mut self, pace: Pace, seconds: u64) -> anyhow::Result<Measured> {
         let measured = load::drive(&self.site, &self.work, pace, Duration::from_secs(seconds)).await?;
         self.facts.extend(measured.facts.iter().cloned());
         Ok(measured)
     }
 
-    pub(super) async fn judge(&self) -> anyhow::Result<Verdict> {
+    async fn judge(&self) -> anyhow::Result<Verdict> {
         load::judge(&self.site, &self.work, &self.facts).await
     }
 }
@@ -113,7 +119,7 @@ async fn driven(plan: &Plan, half: bool, mut drive: Drive) -> anyhow::Result<Rep
         return halfway(plan, drive).await;
     }
     drive.go(pace, warm_up).await?;
-    let measured = drive.go(pace, seconds).await?;
+    let measured = drive.measure(pace, seconds).await?;
     let verdict = drive.judge().await?;
     let mut report = Report::of_runs(plan, measured);
     report.judged(&verdict);
@@ -129,7 +135,7 @@ async fn halfway(plan: &Plan, mut drive: Drive) -> anyhow::Result<Report> {
     let most = drive.go(plan.pace, plan.seconds).await?;
     let half = Plan { pace: Pace::Open { per_second: most.runs_per_second() / 2.0 }, ..plan.clone() };
     drive.go(half.pace, plan.warm_up).await?;
-    let measured = drive.go(half.pace, plan.seconds).await?;
+    let measured = drive.measure(half.pace, plan.seconds).await?;
     let verdict = drive.judge().await?;
     let mut report = Report::of_runs(&half, measured);
     report.judged(&verdict);

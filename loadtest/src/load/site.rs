@@ -77,6 +77,13 @@ impl Site {
         Self { stages, ..self }
     }
 
+    /// From here on, stages are those of what follows.
+    pub(crate) fn forget_stages(&self) {
+        if let Some(stages) = &self.stages {
+            stages.forget();
+        }
+    }
+
     fn connect(addresses: Addresses) -> anyhow::Result<Self> {
         let endpoint = addresses.control_planes.first().context("there is no control plane")?;
         let connect = |_| Ok(Endpoint::from_shared(endpoint.clone())?.tcp_nodelay(true).connect_lazy());
