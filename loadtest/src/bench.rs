@@ -1,20 +1,20 @@
 //! `loadtest bench`: how fast, and whether every promise is kept meanwhile.
 
+mod backlog;
+mod looped;
+mod others;
+mod picture;
+mod plan;
 mod report;
 mod scenario;
 mod team;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use self::{report::Report, scenario::Scenario, team::Team};
-use crate::{
-    collector::Collector,
-    load::{self, Measured, Pace, Site, Stages},
-    stage::{Mode, Setting, Stage},
-    workload::Addresses,
-};
+pub(crate) use self::{plan::Plan, report::Report, scenario::Scenario};
+use crate::{load::Pace, stage::Mode, workload::Addresses};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -34,9 +34,19 @@ pub(crate) struct BenchArgs {
     /// An open loop instead: runs begin at this rate, whatever the server does, and latencies count from when they should begin.
     #[arg(long, value_name = "PER_SECOND", conflicts_with = "clients")]
     rate: Option<f64>,
-    /// Sessions that runs are spread over. The scenario's own number if missing.
+    /// Find the highest rate first, and then measure an open loop at half of it, beside what one client alone gets.
+    #[arg(long, conflicts_with = "rate")]
+    half: bool,
+    /// Sessions that runs are spread over. The scenario's own number if missing; more than 10,000 are written into the database.
     #[arg(long)]
     sessions: Option<usize>,
+    /// Runs that are queued before: those that `backlog` works off (1,000,000 if missing), or for others so many that wait in a pool
+    /// without workers (none if missing).
+    #[arg(long, value_name = "RUNS")]
+    queued: Option<u64>,
+    /// Sessions that waiting runs are spread over; `backlog` has `--sessions`.
+    #[arg(long, value_name = "SESSIONS", default_value_t = 10_000)]
+    queued_sessions: u64,
     #[arg(long, default_value_t = 10)]
     seconds: u64,
     /// Seconds of load before it is measured.
@@ -51,65 +61,63 @@ pub(crate) struct BenchArgs {
     /// One line of JSON.
     #[arg(long)]
     json: bool,
+    /// Draw the rate over time, the percentiles and the stages into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 impl BenchArgs {
-    fn pace(&self) -> Pace {
-        match self.rate {
-            Some(per_second) => Pace::Open { per_second },
-            None => Pace::Closed { clients: usize::try_from(self.clients).unwrap_or(usize::MAX) },
+    fn plan(&self) -> Plan {
+        let usual = Plan::new(self.scenario, self.mode);
+        Plan {
+            pace: match self.rate {
+                Some(per_second) => Pace::Open { per_second },
+                None => Pace::Closed { clients: usize::try_from(self.clients).unwrap_or(usize::MAX) },
+            },
+            sessions: self.sessions.unwrap_or(usual.sessions).max(1),
+            queued: self.queued.unwrap_or(usual.queued),
+            queued_sessions: self.queued_sessions,
+            seconds: self.seconds,
+            warm_up: self.warm_up,
+            slots: self.slots,
+            nats: self.nats.clone(),
+            ..usual
         }
     }
 }
 
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
-    if let Some(endpoint) = &args.endpoint {
-        let endpoints = vec![endpoint.clone()];
-        let addresses = Addresses {
-            control_planes: endpoints.clone(),
-            streams: endpoints,
-            api_key: args.api_key.clone(),
-        };
-        return Ok(measure(&args, addresses, None).await?.print(&args, Vec::new()));
+    let plan = args.plan();
+    anyhow::ensure!(
+        !args.half || plan.scenario.is_looped(),
+        "--half is for scenarios in which clients submit runs"
+    );
+    let report = match &args.endpoint {
+        None if args.half => looped::measure(&plan, true).await?,
+        None => measure(&plan).await?,
+        Some(endpoint) => {
+            anyhow::ensure!(plan.scenario.is_looped(), "{} starts what it needs", plan.scenario.name());
+            let endpoints = vec![endpoint.clone()];
+            let addresses = Addresses {
+                control_planes: endpoints.clone(),
+                streams: endpoints,
+                api_key: args.api_key.clone(),
+            };
+            looped::measure_at(&plan, args.half, addresses).await?
+        }
+    };
+    if let Some(file) = &args.svg {
+        report.draw(file)?;
     }
-    let stages = Stages::default();
-    let collector = Collector::start(stages.clone()).await?;
-    let setting = Setting { slots: args.slots, nats: args.nats.clone(), ..Setting::same_profile() }
-        .with("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())
-        .with("REMUDA_TELEMETRY__OTLP_METRICS", "false")
-        // Only those runs are traced whose clients ask for it.
-        .with("REMUDA_TELEMETRY__SAMPLE_RATIO", "0");
-    let mut stage = Stage::start(args.mode, &setting).await?;
-    let measured = measure(&args, stage.addresses(), Some(stages.clone())).await;
-    let report = measured.inspect_err(|_| stage.mark_failed())?;
-    let memory = stage.memory();
-    let code = Report { memory, stages: stages.summary()?, ..report }.print(&args, stage.troubles());
-    if code != ExitCode::SUCCESS {
-        stage.mark_failed();
-    }
-    Ok(code)
+    Ok(report.print(args.json))
 }
 
-/// Warms up, measures, and judges both.
-async fn measure(args: &BenchArgs, addresses: Addresses, stages: Option<Stages>) -> anyhow::Result<Report> {
-    let sessions = args.sessions.unwrap_or(args.scenario.sessions());
-    // Gone when all is over.
-    let team = match args.scenario {
-        Scenario::Agent => Some(Team::gather(&addresses).await?),
-        _ => None,
-    };
-    let like = team.as_ref().map(|_| Team::session()).unwrap_or_default();
-    let site = Arc::new(Site::prepared(addresses, sessions, like).await?.staged(stages));
-    let work = args.scenario.work();
-    let warm = load::drive(&site, &work, args.pace(), Duration::from_secs(args.warm_up)).await?;
-    let measured = load::drive(&site, &work, args.pace(), Duration::from_secs(args.seconds)).await?;
-    let facts = [warm.facts, measured.facts.clone()].concat();
-    let verdict = load::judge(&site, &work, &facts).await?;
-    Ok(Report {
-        measured: Measured { facts: Vec::new(), ..measured },
-        sessions,
-        verdict,
-        memory: Vec::new(),
-        stages: (0, Vec::new()),
-    })
+/// Starts what a scenario needs, and measures it.
+pub(crate) async fn measure(plan: &Plan) -> anyhow::Result<Report> {
+    match plan.scenario {
+        Scenario::Fanout => others::fanout(plan).await,
+        Scenario::Sandbox => others::sandbox(plan).await,
+        Scenario::Backlog => backlog::measure(plan).await,
+        _ => looped::measure(plan, false).await,
+    }
 }

@@ -18,6 +18,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
+pub(crate) use self::flow::Flow;
 use self::report::Part;
 use crate::stage::{Mode, Setting, Stage};
 
@@ -103,6 +104,52 @@ pub(crate) async fn run(args: FanoutArgs) -> anyhow::Result<ExitCode> {
         parts.extend(on(stage, async |stage| replicas::run(&args, stage).await).await?);
     }
     Ok(report::report(args.seed, args.mode().name(), args.json, &parts))
+}
+
+/// What `bench` wants to know of.
+pub(crate) struct Sizes {
+    pub(crate) mode: Mode,
+    pub(crate) nats: Option<PathBuf>,
+    pub(crate) readers: usize,
+    pub(crate) sessions: usize,
+    pub(crate) events_per_second: f64,
+    pub(crate) seconds: u64,
+}
+
+impl Sizes {
+    /// The parts that are not looked at have no sizes.
+    fn args(self) -> FanoutArgs {
+        FanoutArgs {
+            parts: vec![PartName::Latency],
+            readers: self.readers,
+            sessions: self.sessions,
+            rate: self.events_per_second,
+            seconds: self.seconds.max(1),
+            idle_readers: 0,
+            idle_sessions: 0,
+            reconnects: 0,
+            replica_readers: 0,
+            replica_sessions: 0,
+            kills: 0,
+            seed: 1,
+            split: self.mode == Mode::Split,
+            nats: self.nats,
+            release: !cfg!(debug_assertions),
+            json: false,
+        }
+    }
+}
+
+/// The part `latency`, as `bench` shows it.
+pub(crate) async fn flow(sizes: Sizes) -> anyhow::Result<Flow> {
+    raise_open_files()?;
+    let args = sizes.args();
+    let mut stage = args.stage().await?;
+    let flow = flow::flow(&args, &mut stage).await.inspect_err(|_| stage.mark_failed())?;
+    if !flow.failures.is_empty() {
+        stage.mark_failed();
+    }
+    Ok(flow)
 }
 
 /// Lets something happen on a stage, whose logs are kept if it comes to a bad end.

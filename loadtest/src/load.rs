@@ -4,11 +4,13 @@
 //! the server does, and counts the latency of each from the time at which it should have begun: a server that stalls cannot hide it.
 
 mod judge;
+mod sessions;
 mod site;
 mod stages;
 mod work;
 
 use std::{
+    ops::Range,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -19,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::{
+    sessions::Sessions,
     site::Site,
     stages::{Stage, Stages},
     work::Work,
@@ -61,6 +64,8 @@ pub(crate) struct Measured {
     /// From the moment at which a run should begin to its end at the client, in microseconds.
     pub(crate) latencies: Histogram<u64>,
     pub(crate) elapsed: Duration,
+    /// From its beginning to its end by this machine's clock; the last one, if there were several turns.
+    pub(crate) window: Range<Micros>,
     pub(crate) facts: Vec<RunFact>,
     /// Runs of an open loop that were not begun, because too many were under way.
     pub(crate) not_begun: u64,
@@ -69,7 +74,7 @@ pub(crate) struct Measured {
 impl Measured {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let (latencies, elapsed) = (Histogram::new(3)?, Duration::ZERO);
-        Ok(Self { latencies, elapsed, facts: Vec::new(), not_begun: 0 })
+        Ok(Self { latencies, elapsed, window: 0..0, facts: Vec::new(), not_begun: 0 })
     }
 
     /// Takes over what another one did at the same time, or in another turn.
@@ -103,10 +108,12 @@ pub(crate) async fn drive(
     pace: Pace,
     time: Duration,
 ) -> anyhow::Result<Measured> {
-    match pace {
+    let began = now();
+    let measured = match pace {
         Pace::Closed { clients } => closed(site, work, clients, time).await,
         Pace::Open { per_second } => open(site, work, per_second, time).await,
-    }
+    };
+    Ok(Measured { window: began..now(), ..measured? })
 }
 
 async fn closed(site: &Arc<Site>, work: &Work, clients: usize, time: Duration) -> anyhow::Result<Measured> {
@@ -167,7 +174,7 @@ async fn open(site: &Arc<Site>, work: &Work, per_second: f64, time: Duration) ->
 async fn one_run(site: &Site, work: &Work, client: usize) -> anyhow::Result<RunFact> {
     let session = rand::rng().random_range(0..site.sessions.len());
     let traced = site.stages.as_ref().and_then(|stages| stages.chosen(rand::rng().random()));
-    let (request, sent) = (work.request(&site.sessions[session]), now());
+    let (request, sent) = (work.request(&site.sessions.id(session)), now());
     let run = site.run(client, request, traced).await?;
     let fact = site.fact(session, sent, &run)?;
     if let (Some(stages), Some(context)) = (&site.stages, traced) {

@@ -1,9 +1,9 @@
 //! Drives load over real gRPC and checks the promises while doing so.
 //!
 //! `loadtest bench` measures rates and latencies, `loadtest limits` what the machine could do at most, and `loadtest ratios` compares
-//! the two. `loadtest crash` kills an embedded server again and again under a mixed load, `loadtest chaos` does all kinds of
-//! bad things to a whole cluster. `loadtest fanout` follows events with thousands of readers over HTTP, `loadtest tracing` measures
-//! what traces cost.
+//! the two. `loadtest growth` measures whether more sessions or a longer queue make it slower. `loadtest crash` kills an embedded
+//! server again and again under a mixed load, `loadtest chaos` does all kinds of bad things to a whole cluster. `loadtest fanout`
+//! follows events with thousands of readers over HTTP, `loadtest tracing` measures what traces cost.
 //!
 //! All of them fail when a promise is broken, as seen from outside: by clients, by readers of events, and by the tools,
 //! which keep a journal of their own. Speed without the promises counts for nothing.
@@ -13,7 +13,9 @@ mod chaos;
 mod check;
 mod collector;
 mod crash;
+mod draw;
 mod fanout;
+mod growth;
 mod history;
 mod journal;
 mod kernel;
@@ -25,6 +27,7 @@ mod raw_grpc;
 mod recovery;
 mod report;
 mod sandbox;
+mod seed;
 mod server;
 mod stage;
 mod timeline;
@@ -53,10 +56,19 @@ One run in fifty is traced, and tells how long it took until it was committed, i
 and delivered, until it was started, finished, and known to its client. Fails (exit code 1) when a
 promise was broken, however quick that was.
 
+More than 10,000 sessions, and queued runs, are written into the database while the servers rest, as
+copies of a session that was made through the API. `backlog` lets the worker have such runs, all
+others leave them in a pool without workers. `--half` finds the highest rate of a closed loop, and
+measures an open loop at half of it.
+
 Examples:
   cargo run --release -p loadtest -- bench --scenario noop --mode split --json
   cargo run --release -p loadtest -- bench --scenario hot-session --seconds 20
   cargo run --release -p loadtest -- bench --rate 1000 --mode split
+  cargo run --release -p loadtest -- bench --scenario many-sessions --mode split --svg many.svg
+  cargo run --release -p loadtest -- bench --scenario backlog --queued 100000 --json
+  cargo run --release -p loadtest -- bench --scenario noop --queued 1000000 --mode split
+  cargo run --release -p loadtest -- bench --half --mode split
   cargo run --release -p loadtest -- bench --endpoint http://127.0.0.1:7777 --clients 1")]
     Bench(bench::BenchArgs),
     /// Kill the embedded server again and again under load, and check that nothing is lost, repeated or left over.
@@ -140,6 +152,17 @@ Examples:
   cargo run --release -p loadtest -- ratios
   cargo run --release -p loadtest -- ratios --seconds 20 --json")]
     Ratios(ratios::RatiosArgs),
+    /// Measure whether many sessions, or many queued runs, make every other run dearer.
+    #[command(after_help = "\
+Measures the closed loop of `bench --scenario noop` at each size, on servers that start on a database
+which has so many sessions, or so many runs that wait in a pool without workers. Tells throughput
+relative to the smallest size (the goal: at least 80 %) and the memory of every process before and
+after the load. A missed goal is told and is no failure; a broken promise is.
+
+Examples:
+  cargo run --release -p loadtest -- growth --svg growth.svg
+  cargo run --release -p loadtest -- growth --mode embedded --sessions 1000,100000 --queued 0,100000 --json")]
+    Growth(growth::GrowthArgs),
 }
 
 /// As in the servers, so that the generator costs them as little as possible.
@@ -160,6 +183,7 @@ async fn main() -> ExitCode {
             Command::Tracing(args) => tracing::run(args).await,
             Command::Limits(args) => limits::run(args).await,
             Command::Ratios(args) => ratios::run(args).await,
+            Command::Growth(args) => growth::run(args).await,
         }
     };
     let done = tokio::select! {

@@ -16,6 +16,10 @@ use self::{
     growth::{Growth, Usage},
     ways::{Bare, DockerWay, Local, RawExec},
 };
+use crate::{
+    history::{Micros, now},
+    load::Stage,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SandboxArgs {
@@ -41,18 +45,61 @@ const LOCAL_GOAL: f64 = 1.5;
 const DOCKER_GOAL: f64 = 1.2;
 const FIRST_GOAL: f64 = 1.5;
 
+/// About as many as an engine does.
+const ROUNDS_PER_SECOND: u64 = 10;
+
 pub(crate) async fn run(args: SandboxArgs) -> Result<ExitCode> {
+    let report = measured(&args).await?;
+    let good = report.violations.is_empty();
+    report.print(args.json);
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn measured(args: &SandboxArgs) -> Result<Report> {
     let named = || std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty());
     let host = args.docker_host.clone().or_else(named).unwrap_or("unix:///var/run/docker.sock".to_owned());
     let image = BusyboxImage::import(&host, &format!("load-{}", std::process::id()))?;
     let directory = tempfile::tempdir()?;
     let docker = DockerWay::start(&host, &image.name, directory.path()).await?;
-    let report = measure(&args, &host, &image, &docker, directory.path()).await;
+    let report = measure(args, &host, &image, &docker, directory.path()).await;
     docker.stop().await;
-    let report = report?;
-    let good = report.violations.is_empty();
-    report.print(args.json);
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    report
+}
+
+/// What `bench` shows: commands in a warm container, and beside them the other ways.
+pub(crate) struct Commands {
+    /// In microseconds.
+    pub(crate) latencies: Histogram<u64>,
+    /// When each of them ended.
+    pub(crate) ends: Vec<Micros>,
+    /// What a command takes in each way.
+    pub(crate) ways: Vec<Stage>,
+    /// Ratios and their goals.
+    pub(crate) notes: Vec<String>,
+    /// What has grown that should not.
+    pub(crate) failures: Vec<String>,
+}
+
+/// So many rounds as take about so many seconds.
+pub(crate) async fn commands(seconds: u64) -> Result<Commands> {
+    let rounds = u32::try_from(seconds * ROUNDS_PER_SECOND).unwrap_or(u32::MAX);
+    let args = SandboxArgs { rounds, sessions: 5, calls: rounds, docker_host: None, json: false };
+    let report = measured(&args).await?;
+    let ways = [
+        ("bare", &report.bare),
+        ("local", &report.local),
+        ("engine_exec", &report.raw),
+        ("docker", &report.docker),
+    ];
+    let way = |(name, times)| Stage { name, p50_ms: millis(times, 0.5), p99_ms: millis(times, 0.99) };
+    let note = |(name, ratio, goal)| format!("{name} {ratio:.2} (goal: at most {goal})");
+    Ok(Commands {
+        ways: ways.map(way).into(),
+        notes: report.ratios().map(note).into(),
+        failures: report.growth.as_ref().map(Growth::problems).unwrap_or_default(),
+        latencies: report.docker,
+        ends: report.ends,
+    })
 }
 
 async fn measure(
@@ -70,6 +117,7 @@ async fn measure(
         let took = [Bare::once().await?, local.once().await?, raw.once().await?, docker.once(&warm).await?];
         if round >= WARM_UP {
             report.add(took)?;
+            report.ends.push(now());
         }
     }
     raw.stop().await?;
@@ -101,6 +149,8 @@ struct Report {
     docker: Histogram<u64>,
     first: Histogram<u64>,
     later: Histogram<u64>,
+    /// When each round ended.
+    ends: Vec<Micros>,
     growth: Option<Growth>,
     violations: Vec<String>,
 }
@@ -116,6 +166,7 @@ impl Default for Report {
             docker: empty(),
             first: empty(),
             later: empty(),
+            ends: Vec::new(),
             growth: None,
             violations: Vec::new(),
         }

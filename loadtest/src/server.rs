@@ -17,6 +17,8 @@ use crate::workload::Addresses;
 
 /// How long a start may take. It replays what the last life left.
 const START: Duration = Duration::from_secs(60);
+/// How long an orderly end may take.
+const STOP: Duration = Duration::from_secs(60);
 
 /// `remuda dev` on a fixed port, in one life after the other.
 pub(crate) struct Server {
@@ -97,11 +99,28 @@ impl Server {
         anyhow::bail!("the server ended by itself in life {} ({status}):\n{}", self.life, last.join("\n"))
     }
 
+    /// Where it keeps everything, while nothing else is said.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.directory.join("data/remuda.db")
+    }
+
     /// SIGKILL. Returns when the process is gone.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
+        self.end(Signal::SIGKILL).await
+    }
+
+    /// SIGTERM. Returns when the process is gone. One that takes too long is killed with its handle.
+    pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
+        match timeout(STOP, self.end(Signal::SIGTERM)).await {
+            Ok(ended) => ended,
+            Err(_) => anyhow::bail!("the server did not stop within {STOP:?}"),
+        }
+    }
+
+    async fn end(&mut self, signal: Signal) -> anyhow::Result<()> {
         self.ensure_alive()?;
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        child.signal(Signal::SIGKILL)?;
+        child.signal(signal)?;
         while child.ended().is_none() {
             sleep(Duration::from_millis(1)).await;
         }

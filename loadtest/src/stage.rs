@@ -8,7 +8,7 @@ use remuda_cluster::{Cluster, ClusterOptions, Member, find_or_build_remuda};
 use remuda_testkit::find_program;
 use tempfile::TempDir;
 
-use crate::{chaos, kernel::resident_kib, server::Server, workload::Addresses};
+use crate::{chaos, kernel::resident_kib, seed::Database, server::Server, workload::Addresses};
 
 /// How the servers are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -130,6 +130,33 @@ impl Stage {
         }
     }
 
+    /// Ends the servers in an orderly way, while their database stays.
+    pub(crate) async fn rest(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Embedded { server, .. } => server.stop().await,
+            Self::Split(cluster) => cluster.rest().await,
+        }
+    }
+
+    /// Starts the servers again, and returns when they serve.
+    pub(crate) async fn resume(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Embedded { server, .. } => {
+                server.start()?;
+                server.wait_until_ready().await
+            }
+            Self::Split(cluster) => cluster.resume().await,
+        }
+    }
+
+    /// The database itself, past the servers.
+    pub(crate) async fn database(&self) -> anyhow::Result<Database> {
+        match self {
+            Self::Embedded { server, .. } => Database::sqlite(&server.database()).await,
+            Self::Split(cluster) => Database::postgres(&cluster.postgres_url()).await,
+        }
+    }
+
     /// Those who serve streams.
     pub(crate) fn servers(&self) -> Vec<SocketAddr> {
         match self {
@@ -146,12 +173,14 @@ impl Stage {
         }
     }
 
-    /// Resident memory of each server, in MiB.
+    /// Resident memory of each server, in MiB, and of the broker, which holds the tokens.
     pub(crate) fn memory(&self) -> Vec<(String, f64)> {
         let servers: Vec<(String, Option<u32>)> = match self {
             Self::Embedded { server, .. } => vec![("remuda".to_owned(), server.pid())],
             Self::Split(cluster) => {
-                cluster.members().map(|member| (member.name().to_owned(), member.pid())).collect()
+                let members = cluster.members().map(|member| (member.name().to_owned(), member.pid()));
+                let broker = cluster.processes().into_iter().find(|it| it.cmdline.contains("nats-server"));
+                members.chain(broker.map(|it| ("nats-server".to_owned(), Some(it.pid)))).collect()
             }
         };
         let resident = |(name, pid): (String, Option<u32>)| Some((name, resident_kib(pid?).ok()? / 1024.0));

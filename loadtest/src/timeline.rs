@@ -3,6 +3,7 @@
 use std::{fmt::Write as _, ops::Range};
 
 use crate::{
+    draw::{STYLE, begin, escape, put, text},
     history::Micros,
     recovery::{Fault, Recovery},
 };
@@ -18,13 +19,11 @@ const SECOND: Micros = 1_000_000;
 /// More points than pixels show nothing more.
 const MAX_BUCKETS: i64 = 600;
 
-const STYLE: &str = "\
-svg{background:#fff;color:#24292f;font:12px system-ui,sans-serif}
-.grid{stroke:currentColor;opacity:.15}.axis{fill:currentColor;opacity:.75}.title{fill:currentColor;font-size:15px;font-weight:600}
+const COLOURS: &str = "
 .fault{fill:#d73a49;opacity:.16}.label{fill:#b31d28;font-size:10px}.recovered{stroke:#d73a49;stroke-dasharray:3 3;opacity:.7}
-.line{fill:none;stroke-width:1.6}.ended{stroke:#1a7f37}.submitted{stroke:#0969da}.errors{stroke:#bf8700}
+.ended{stroke:#1a7f37}.submitted{stroke:#0969da}.errors{stroke:#bf8700}
 .key-ended{fill:#1a7f37}.key-submitted{fill:#0969da}.key-errors{fill:#bf8700}
-@media(prefers-color-scheme:dark){svg{background:#0d1117;color:#e6edf3}.fault{fill:#f85149;opacity:.24}.label{fill:#ff7b72}\
+@media(prefers-color-scheme:dark){.fault{fill:#f85149;opacity:.24}.label{fill:#ff7b72}\
 .ended{stroke:#3fb950}.submitted{stroke:#58a6ff}.errors{stroke:#d29922}\
 .key-ended{fill:#3fb950}.key-submitted{fill:#58a6ff}.key-errors{fill:#d29922}}";
 
@@ -45,21 +44,8 @@ pub(crate) struct Timeline<'a> {
 /// Draws it.
 pub(crate) fn svg(timeline: &Timeline<'_>) -> String {
     let scale = Scale::new(timeline);
-    let mut out = String::new();
-    let style = STYLE;
-    put(
-        &mut out,
-        &format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\"><style>{style}</style>"
-        ),
-    );
-    put(
-        &mut out,
-        &format!(
-            "<title>{0}</title><text class=\"title\" x=\"{LEFT}\" y=\"22\">{0}</text>",
-            escape(timeline.title)
-        ),
-    );
+    let mut out = begin(WIDTH, HEIGHT, &format!("{STYLE}{COLOURS}"), timeline.title);
+    text(&mut out, "title", LEFT, 22.0, "start", timeline.title);
     axes(&mut out, &scale);
     faults(&mut out, timeline, &scale);
     for (name, times) in series(timeline) {
@@ -193,14 +179,14 @@ fn line(out: &mut String, name: &str, times: &[Micros], scale: &Scale) {
 fn legend(out: &mut String, timeline: &Timeline<'_>) {
     let keys =
         [("ended", "runs ended"), ("submitted", "runs submitted"), ("errors", "failed attempts of clients")];
-    for (place, (name, text)) in (0..).zip(keys) {
+    for (place, (name, words)) in (0..).zip(keys) {
         let x = LEFT + 210.0 * f64::from(place);
         let y = HEIGHT - 14.0;
         put(
             out,
             &format!("<rect class=\"key-{name}\" x=\"{x}\" y=\"{}\" width=\"14\" height=\"4\"/>", y - 6.0),
         );
-        put(out, &format!("<text class=\"axis\" x=\"{}\" y=\"{y}\">{text}</text>", x + 20.0));
+        put(out, &format!("<text class=\"axis\" x=\"{}\" y=\"{y}\">{words}</text>", x + 20.0));
     }
     if !timeline.faults.is_empty() {
         let x = LEFT + 640.0;
@@ -214,50 +200,10 @@ fn legend(out: &mut String, timeline: &Timeline<'_>) {
     }
 }
 
-fn put(out: &mut String, text: &str) {
-    out.push_str(text);
-    out.push('\n');
-}
-
-fn escape(text: &str) -> String {
-    text.chars().fold(String::new(), |mut out, character| {
-        match character {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            // XML has no way to write these.
-            character if character.is_control() => out.push(' '),
-            character => out.push(character),
-        }
-        out
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Names of the elements, if every one is closed in the right order and every attribute is quoted.
-    fn elements(xml: &str) -> Vec<&str> {
-        let (mut open, mut all) = (Vec::new(), Vec::new());
-        for piece in xml.split('<').skip(1) {
-            let (tag, text) = piece.split_once('>').unwrap_or_else(|| panic!("an open tag: {piece}"));
-            assert!(!text.contains('>') || open.last() == Some(&"style"), "{text}");
-            if let Some(name) = tag.strip_prefix('/') {
-                assert_eq!(open.pop(), Some(name));
-                continue;
-            }
-            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
-            let name = tag.split([' ', '/']).next().unwrap();
-            all.push(name);
-            if !tag.ends_with('/') {
-                open.push(name);
-            }
-        }
-        assert!(open.is_empty(), "{open:?}");
-        all
-    }
+    use crate::draw::tests::elements;
 
     #[test]
     fn draws_every_fault_and_is_well_formed() {

@@ -30,6 +30,8 @@ use crate::{
 
 /// How long guards may take to kill what their dead workers left.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
+/// What a process may take beyond its drain deadline when the cluster is put to rest.
+const REST_MARGIN: Duration = Duration::from_secs(15);
 
 /// A process that ended although nobody had told it to.
 #[derive(Clone, Debug)]
@@ -95,6 +97,22 @@ impl Cluster {
         }
         started.with_context(|| format!("logs are in {}", cluster.logs().display()))?;
         Ok(cluster)
+    }
+
+    /// Ends every process of Remuda in an orderly way. PostgreSQL and NATS stay, and nothing else uses them until
+    /// [`Cluster::resume`].
+    pub async fn rest(&self) -> Result<()> {
+        let patience = self.options.drain_deadline + REST_MARGIN;
+        let ends = self.members().map(|member| async move {
+            let ended = member.end(Signal::SIGTERM, patience).await?;
+            ended.map(drop).with_context(|| format!("{} did not end when told to", member.name()))
+        });
+        try_join_all(ends).await.map(drop)
+    }
+
+    /// Starts every process again after [`Cluster::rest`], and returns when all serve.
+    pub async fn resume(&self) -> Result<()> {
+        try_join_all(self.members().map(Member::start)).await.map(drop)
     }
 
     /// Makes the places, without processes yet.

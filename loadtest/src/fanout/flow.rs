@@ -18,7 +18,7 @@ use super::{
     report::{Goal, Part, rounded},
 };
 use crate::{
-    history::{Micros, Seen, now},
+    history::{EventKind, Micros, Seen, now},
     kernel::most_unsent_bytes,
     stage::Stage,
 };
@@ -39,7 +39,7 @@ const STALLED: &str = "the stalled reader";
 const LATE: Micros = 1_000_000;
 
 /// The times in which events count.
-type Window = Range<Micros>;
+pub(crate) type Window = Range<Micros>;
 
 /// Everything that happened.
 struct Watched {
@@ -66,6 +66,42 @@ pub(super) async fn run(args: &FanoutArgs, stage: &mut Stage, stall: bool) -> an
         parts.push(judge_stall(&watched, stall)?);
     }
     Ok(parts)
+}
+
+/// What `bench` shows of a flow to readers who all read.
+pub(crate) struct Flow {
+    /// From the commit of an event to each of its readers, in microseconds.
+    pub(crate) latencies: Histogram<u64>,
+    /// When readers got events.
+    pub(crate) received: Vec<Micros>,
+    pub(crate) window: Window,
+    /// Of the whole load, and per second of the time that was measured.
+    pub(crate) runs: u64,
+    pub(crate) runs_per_second: f64,
+    /// Resident memory of the servers by name, in MiB.
+    pub(crate) memory: Vec<(String, f64)>,
+    pub(crate) violations: u64,
+    pub(crate) failures: Vec<String>,
+}
+
+pub(super) async fn flow(args: &FanoutArgs, stage: &mut Stage) -> anyhow::Result<Flow> {
+    let watched = watch(args, stage, false).await?;
+    let Watched { quiet, counts, findings, .. } = &watched;
+    let window = quiet.first().map_or(0, |first| first.start)..quiet.last().map_or(0, |last| last.end);
+    let ended = findings.history.streams.values().flatten().filter(|seen| within(quiet, seen));
+    let ended = ended.filter(|seen| matches!(seen.kind, EventKind::Ended(_))).count() as f64;
+    let seen = findings.history.readings.iter().flat_map(|reading| &reading.seen);
+    let part = Part::new("fanout", findings, stage.troubles());
+    Ok(Flow {
+        latencies: times(findings, quiet)?,
+        received: seen.map(|seen| seen.received).filter(|at| window.contains(at)).collect(),
+        runs: counts.accepted(),
+        runs_per_second: ended / ((window.end - window.start).max(1) as f64 / 1e6),
+        window,
+        memory: stage.memory(),
+        violations: part.violations(),
+        failures: part.failures(),
+    })
 }
 
 async fn watch(args: &FanoutArgs, stage: &Stage, stall: bool) -> anyhow::Result<Watched> {

@@ -75,6 +75,10 @@ impl Part {
         self.goals.push(goal);
     }
 
+    pub(super) fn violations(&self) -> u64 {
+        self.verdict.total()
+    }
+
     /// Everything that makes the test fail.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = self.verdict.sentences();

@@ -31,19 +31,19 @@ pub(super) async fn judge(site: &Site, calls: usize, facts: &[RunFact]) -> anyho
         .collect();
     let subscriber = Subscriber::new(&site.addresses)?;
     let streams: HashMap<Arc<str>, Vec<Seen>> = stream::iter(&sample)
-        .map(|(session, runs)| read_back(site, &subscriber, &site.sessions[*session], *runs))
+        .map(|(session, runs)| read_back(site, &subscriber, site.sessions.id(*session), *runs))
         .buffer_unordered(READS_AT_ONCE)
         .try_collect()
         .await?;
     let mut history = History { streams, ..History::default() };
     for fact in sample.iter().flat_map(|(session, _)| &of_sessions[session]) {
-        let session = &site.sessions[fact.session];
-        history.submits.push(submit(session, calls, fact));
-        history.runs.push(found(session, calls, fact));
+        let session = site.sessions.id(fact.session);
+        history.submits.push(submit(&session, calls, fact));
+        history.runs.push(found(&session, calls, fact));
     }
     let mut verdict = check(&history);
     for (session, facts) in &mut of_sessions {
-        in_order(&site.sessions[*session], facts, &mut verdict);
+        in_order(&site.sessions.id(*session), facts, &mut verdict);
     }
     Ok(verdict)
 }
@@ -52,12 +52,13 @@ pub(super) async fn judge(site: &Site, calls: usize, facts: &[RunFact]) -> anyho
 async fn read_back(
     site: &Site,
     subscriber: &Subscriber,
-    session: &Arc<str>,
+    session: Arc<str>,
     runs: i64,
 ) -> anyhow::Result<(Arc<str>, Vec<Seen>)> {
-    let last = site.last_cursor(session).await?;
+    let last = site.last_cursor(&session).await?;
     anyhow::ensure!(last >= runs, "{session} has {last} events of {runs} runs");
-    Ok((Arc::clone(session), replay(subscriber, session, last).await?))
+    let seen = replay(subscriber, &session, last).await?;
+    Ok((session, seen))
 }
 
 fn submit(session: &Arc<str>, calls: usize, fact: &RunFact) -> Submit {

@@ -15,7 +15,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{RunFact, Stages};
+use super::{RunFact, Sessions, Stages};
 use crate::{history::Micros, workload::Addresses};
 
 /// Connections that clients share: one HTTP/2 connection carries many calls, but not all of them.
@@ -29,8 +29,7 @@ const WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) addresses: Addresses,
-    /// Ids.
-    pub(crate) sessions: Vec<Arc<str>>,
+    pub(crate) sessions: Sessions,
     /// Who is told where the time of some runs goes.
     pub(super) stages: Option<Stages>,
     channels: Vec<Channel>,
@@ -58,13 +57,31 @@ impl Site {
                 anyhow::Ok(Arc::from(answer.session.context("no session in the answer")?.id))
             }
         });
-        site.sessions = created.buffered(CALLS_AT_ONCE).try_collect().await?;
+        site.sessions = Sessions::Made(created.buffered(CALLS_AT_ONCE).try_collect().await?);
         Ok(site)
+    }
+
+    /// The same with sessions of another pool.
+    pub(crate) async fn in_pool(addresses: Addresses, sessions: usize, pool: &str) -> anyhow::Result<Self> {
+        let like = v1::CreateSessionRequest { pool: pool.to_owned(), ..v1::CreateSessionRequest::default() };
+        Self::prepared(addresses, sessions, like).await
+    }
+
+    /// The same with sessions that are there already.
+    pub(crate) fn existing(addresses: Addresses, sessions: Sessions) -> anyhow::Result<Self> {
+        Ok(Self { sessions, ..Self::connect(addresses)? })
     }
 
     /// Some of its runs tell where their time goes.
     pub(crate) fn staged(self, stages: Option<Stages>) -> Self {
         Self { stages, ..self }
+    }
+
+    /// From here on, stages are those of what follows.
+    pub(crate) fn forget_stages(&self) {
+        if let Some(stages) = &self.stages {
+            stages.forget();
+        }
     }
 
     fn connect(addresses: Addresses) -> anyhow::Result<Self> {
@@ -73,7 +90,8 @@ impl Site {
         let channels = (0..CONNECTIONS).map(connect).collect::<anyhow::Result<_>>()?;
         let header = |key: &String| format!("Bearer {key}").parse().context("the API key is no header");
         let authorization = addresses.api_key.as_ref().map(header).transpose()?;
-        Ok(Self { addresses, sessions: Vec::new(), stages: None, channels, authorization })
+        let sessions = Sessions::Made(Vec::new());
+        Ok(Self { addresses, sessions, stages: None, channels, authorization })
     }
 
     fn channel(&self, client: usize) -> Channel {
@@ -86,6 +104,28 @@ impl Site {
             request.metadata_mut().insert("authorization", value.clone());
         }
         request
+    }
+
+    /// Submits a run and waits for nothing. Returns its id.
+    pub(crate) async fn submit(&self, request: v1::SubmitRunRequest) -> anyhow::Result<String> {
+        let answer = RunServiceClient::new(self.channel(0)).submit_run(self.request(request)).await?;
+        Ok(answer.into_inner().run.context("no run in the answer")?.id)
+    }
+
+    /// All runs of a session.
+    pub(crate) async fn runs_of(&self, session: &str) -> anyhow::Result<Vec<v1::Run>> {
+        let (mut runs, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let request =
+                v1::ListRunsRequest { session: session.to_owned(), page_token, ..Default::default() };
+            let answer =
+                RunServiceClient::new(self.channel(0)).list_runs(self.request(request)).await?.into_inner();
+            runs.extend(answer.runs);
+            page_token = answer.next_page_token;
+            if page_token.is_empty() {
+                return Ok(runs);
+            }
+        }
     }
 
     /// Submits a run and waits for its end.
@@ -124,7 +164,7 @@ impl Site {
     }
 
     /// What is kept of a finished run.
-    pub(super) fn fact(&self, session: usize, sent: Micros, run: &v1::Run) -> anyhow::Result<RunFact> {
+    pub(crate) fn fact(&self, session: usize, sent: Micros, run: &v1::Run) -> anyhow::Result<RunFact> {
         let state = convert::run_state("state", run.state)?;
         let time = |at: &Option<prost_types::Timestamp>| {
             at.as_ref().map_or(0, |at| at.seconds * 1_000_000 + Micros::from(at.nanos) / 1000)

@@ -78,6 +78,11 @@ impl Stages {
         (moments.sent, moments.answered) = (Some(sent), Some(answered));
     }
 
+    /// Forgets what came before: what servers still tell of it is not counted, as its clients are forgotten, too.
+    pub(super) fn forget(&self) {
+        self.runs().clear();
+    }
+
     /// Percentiles of each stage in milliseconds, and of how many runs.
     pub(crate) fn summary(&self) -> anyhow::Result<(usize, Vec<Stage>)> {
         let whole: Vec<[Option<Micros>; 6]> = self.runs().values().filter_map(Moments::stages).collect();
@@ -150,6 +155,16 @@ mod tests {
         let in_hand = Moments { published: None, delivered: None, ..whole };
         assert_eq!(in_hand.stages(), Some([Some(20), None, None, Some(30), Some(10), Some(30)]));
         assert_eq!(Moments { answered: None, ..whole }.stages(), None);
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_counted() {
+        let stages = Stages::default();
+        let context = stages.chosen(0).unwrap();
+        stages.seen(context, 1, 2);
+        stages.forget();
+        stages.runs().entry(context.trace.bits()).or_default().committed = Some(2);
+        assert_eq!(stages.summary().unwrap().0, 0);
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl Work {
     }
 
     /// One run of it.
-    pub(super) fn request(&self, session: &str) -> v1::SubmitRunRequest {
+    pub(crate) fn request(&self, session: &str) -> v1::SubmitRunRequest {
         let input = match self {
             Self::Noop => call("noop", &serde_json::json!({})),
             Self::Bash { command } => call("Bash", &serde_json::json!({ "command": &**command })),
