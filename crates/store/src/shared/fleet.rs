@@ -32,14 +32,29 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Sessions whose head run could start and that no live worker owns. `runs` narrows the runs that are looked at, `rest`
-/// ends the statement. `state < 10` is there for SQLite, which else does not see that the index `runs_live` fits.
-fn runnable_sql(columns: &str, runs: &str, rest: &str) -> String {
+/// Sessions whose head run could start and that no live worker owns. `rest` ends the statement. `state < 10` is there for SQLite, which else does not see that the index `runs_live` fits.
+fn runnable_sql(columns: &str, rest: &str) -> String {
     format!(
-        "SELECT {columns} FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0 AND state < 10 {runs}) q \
+        "SELECT {columns} FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0 AND state < 10) q \
          JOIN sessions s ON s.id = q.session_id \
          WHERE NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) \
          AND 0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1) {rest}"
+    )
+}
+
+/// The next `$2` sessions with unfinished runs after `$1`, and whether they are runnable. Goes from session to session along the index, so
+/// that it costs the same however many runs wait in each.
+fn sessions_with_work_sql() -> String {
+    format!(
+        "WITH RECURSIVE live (id) AS (\
+         SELECT f.session_id FROM (SELECT session_id FROM runs WHERE state < 10 AND session_id > $1 ORDER BY session_id LIMIT 1) f \
+         UNION ALL SELECT (SELECT r.session_id FROM runs r WHERE r.state < 10 AND r.session_id > l.id \
+           ORDER BY r.session_id LIMIT 1) FROM live l WHERE l.id IS NOT NULL), \
+         looked (id) AS (SELECT id FROM live WHERE id IS NOT NULL LIMIT $2) \
+         SELECT s.id, s.tenant_id, s.pool, \
+           0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1) AND NOT EXISTS \
+           (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) AS runnable \
+         FROM looked l CROSS JOIN sessions s WHERE s.id = l.id ORDER BY s.id"
     )
 }
 
@@ -125,6 +140,7 @@ pub(super) fn worker_columns() -> String {
 
 #[derive(Debug, FromRow)]
 struct RunnableRow {
+    runnable: bool,
     id: Uuid,
     tenant_id: Uuid,
     pool: String,
@@ -259,25 +275,30 @@ impl Fleet for SqlStore {
     }
 
     async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>> {
-        let sql = runnable_sql(
-            "s.id, s.tenant_id, s.pool",
-            "AND session_id > $1",
-            "ORDER BY q.session_id LIMIT $2",
-        );
-        let rows: Vec<RunnableRow> = query_as(AssertSqlSafe(sql))
-            .bind(after.map_or(Uuid::nil(), SessionId::as_uuid))
-            .bind(i64::from(limit))
-            .fetch_all(&self.context.reader)
-            .await
-            .map_err(db)?;
-        let runnable = |row: RunnableRow| {
-            Ok(Runnable {
-                tenant: TenantId::from_uuid(row.tenant_id),
-                session: SessionId::from_uuid(row.id),
-                pool: row.pool.parse().map_err(|_| corrupt("pool"))?,
-            })
-        };
-        rows.into_iter().map(runnable).collect()
+        let (sql, limit) = (sessions_with_work_sql(), usize::try_from(limit).unwrap_or(usize::MAX));
+        let (mut runnable, mut after) = (Vec::new(), after.map_or(Uuid::nil(), SessionId::as_uuid));
+        while runnable.len() < limit {
+            let wanted = limit - runnable.len();
+            let rows: Vec<RunnableRow> = query_as(AssertSqlSafe(sql.as_str()))
+                .bind(after)
+                .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
+                .fetch_all(&self.context.reader)
+                .await
+                .map_err(db)?;
+            let is_last_page = rows.len() < wanted;
+            after = rows.last().map_or(after, |row| row.id);
+            for row in rows.into_iter().filter(|row| row.runnable) {
+                runnable.push(Runnable {
+                    tenant: TenantId::from_uuid(row.tenant_id),
+                    session: SessionId::from_uuid(row.id),
+                    pool: row.pool.parse().map_err(|_| corrupt("pool"))?,
+                });
+            }
+            if is_last_page {
+                break;
+            }
+        }
+        Ok(runnable)
     }
 
     async fn count_sessions_with_work(&self) -> Result<u64> {
@@ -292,7 +313,6 @@ impl Fleet for SqlStore {
         let runnable = runnable_sql(
             "s.pool, count(*) AS sessions, min((SELECT r.created_at FROM runs r \
              WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1)) AS oldest",
-            "",
             "GROUP BY s.pool",
         );
         let sql = format!(

@@ -57,13 +57,12 @@ pub(crate) const ONE_POOL: bool = false;
 pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbPool), sqlx::Error> {
     let options = SqliteConnectOptions::from_str(url)?
         .create_if_missing(true)
-        .page_size(std::env::var("REMUDA_PAGE").ok().and_then(|it| it.parse().ok()).unwrap_or(4096))
         .journal_mode(SqliteJournalMode::Wal)
         // FULL: a commit is on disk before it is acknowledged, as on PostgreSQL.
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(10))
         // More would make checkpoints so long that they are felt.
-        .pragma("wal_autocheckpoint", std::env::var("REMUDA_CKPT").unwrap_or("4000".into()))
+        .pragma("wal_autocheckpoint", "4000")
         // What a statement would need to undo itself is kept in memory, not in a file.
         .pragma("temp_store", "memory")
         .pragma("cache_size", "-65536")
