@@ -115,6 +115,9 @@ async fn serve(context: Context, mut inboxes: Inboxes) {
 /// Does all of it in one transaction. Commits come after submits, so that an owner takes the next run at once; claims after these, for what
 /// is left; and who only looks sees it all.
 async fn flush(context: &Context, load: &Load) -> Result<Done> {
+    if load.only_looks() {
+        return look(&mut *context.writer.acquire().await.map_err(db)?, load).await;
+    }
     let mut tx = dialect::begin(&context.writer).await?;
     let (mut done, mut told) = (Done::default(), Vec::<Aftermath>::new());
     if !load.submits.is_empty() {
@@ -132,18 +135,29 @@ async fn flush(context: &Context, load: &Load) -> Result<Done> {
         done.claims = answers;
         told.push(aftermath);
     }
-    if !load.run_looks.is_empty() {
-        done.run_looks = look_at_runs(&mut tx, &load.run_looks.requests).await?;
-    }
-    if !load.session_looks.is_empty() {
-        done.session_looks = look_at_sessions(&mut tx, &load.session_looks.requests).await?;
-    }
+    let Done { run_looks, session_looks, .. } = look(&mut tx, load).await?;
     tx.commit().await.map_err(db)?;
     told.into_iter().for_each(|aftermath| aftermath.tell(context));
+    Ok(Done { run_looks, session_looks, ..done })
+}
+
+/// Looks see one moment each, so that they need no transaction of their own. On the writer's connection, which has the pages.
+async fn look(connection: &mut dialect::Connection, load: &Load) -> Result<Done> {
+    let mut done = Done::default();
+    if !load.run_looks.is_empty() {
+        done.run_looks = look_at_runs(&mut *connection, &load.run_looks.requests).await?;
+    }
+    if !load.session_looks.is_empty() {
+        done.session_looks = look_at_sessions(connection, &load.session_looks.requests).await?;
+    }
     Ok(done)
 }
 
 impl Load {
+    fn only_looks(&self) -> bool {
+        self.submits.is_empty() && self.commits.is_empty() && self.claims.is_empty()
+    }
+
     fn count(&self) -> usize {
         self.submits.requests.len()
             + self.claims.requests.len()
