@@ -1,8 +1,10 @@
 use remuda_domain::{
-    MessageId, Pool, RunId, RunInput, WorkspaceId,
+    MessageId, Pool, RunId, RunInput, Timestamp, ToolCallId, WorkspaceId,
     execution::Policies,
     message::{Part, Role},
-    run::{IfBusy, MessageInput, ParkReason},
+    run::{IfBusy, MessageInput, ParkReason, ToolsInput},
+    session::SessionRef,
+    tool::ToolCall,
     worker::Registration,
 };
 use remuda_engine::{AgentRuntime, AgentSettings, Ending, Engine, Entry, Placement};
@@ -15,7 +17,7 @@ use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
 use tempfile::TempDir;
 
 use super::*;
-use crate::WorkerOptions;
+use crate::{WorkerOptions, traced};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -107,6 +109,12 @@ impl Lab {
 
     /// A run that this worker executes, in a session of its own.
     async fn begun(&self) -> Grant {
+        let session = self.session().await;
+        self.submit(session, input()).await;
+        self.claim(session).await
+    }
+
+    async fn session(&self) -> SessionId {
         let session = NewSession {
             id: SessionId::new(),
             tenant: self.tenant,
@@ -122,19 +130,22 @@ impl Lab {
             budget: None,
         };
         self.store().create_session(&session).await.unwrap();
+        session.id
+    }
+
+    async fn submit(&self, session: SessionId, input: RunInput) -> RunId {
         let run = NewRun {
             id: RunId::new(),
             tenant: self.tenant,
-            session: session.id,
-            input: input(),
+            session,
+            input,
             timeout: MINUTE,
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
             budget: None,
         };
-        self.store().submit(run).await.unwrap();
-        self.claim(session.id).await
+        self.store().submit(run).await.unwrap().run.id
     }
 
     async fn claim(&self, session: SessionId) -> Grant {
@@ -211,4 +222,54 @@ async fn a_first_attempt_has_waited_since_the_submission() {
     lab.server.give_back(&grant, hand_over, Then::HandOver, None).await.unwrap();
     let again = lab.claim(grant.fence.session).await;
     assert_eq!(traced::waited(&again), (None, grant.run.started_at.unwrap()));
+}
+
+fn noop(record: bool) -> RunInput {
+    let call = ToolCall {
+        id: ToolCallId::new(),
+        tool: "noop".to_owned(),
+        arguments: serde_json::json!({}),
+        parallel: false,
+        timeout: None,
+    };
+    RunInput::Tools(ToolsInput { calls: vec![call], continue_on_error: false, record })
+}
+
+/// Runs are executed while those before them are being saved, one at a time, in their order, each once.
+#[tokio::test]
+async fn a_long_line_is_worked_off_in_order() {
+    let lab = Lab::new().await;
+    let session = lab.session().await;
+    let mut line = Vec::new();
+    for number in 0..150 {
+        // Some are more than steps and events.
+        line.push(lab.submit(session, noop(number % 17 == 5)).await);
+    }
+    let stopped = [line[40], line[41], line[149]];
+    for run in stopped {
+        lab.store().request_cancel(lab.tenant, run, "not needed").await.unwrap();
+    }
+    let grant = lab.claim(session).await;
+    let hold = lab.server.held.take(session).unwrap();
+    let arrival = Arrival { origin: None, received: now() };
+    let left = Turn::new(&lab.server, &hold, &grant).run(grant, arrival).await;
+    assert_eq!(left, Left::Released);
+    let mut over: Option<Timestamp> = None;
+    for run in line {
+        let run = lab.store().get_run(lab.tenant, run).await.unwrap();
+        if stopped.contains(&run.id) {
+            assert_eq!(run.state, RunState::Cancelled);
+            continue;
+        }
+        // There is no place to execute anything here, which is as good an end as any.
+        assert_eq!((run.state, run.attempt, run.outcomes.len()), (RunState::Failed, 1, 1));
+        assert!(run.started_at >= over, "{} began before the one before it was over", run.seq);
+        assert!(run.finished_at >= run.started_at);
+        over = run.finished_at;
+    }
+    let seen = lab.store().get_session(lab.tenant, &SessionRef::Id(session)).await.unwrap();
+    assert_eq!((seen.owner, seen.current, seen.pending), (None, None, 0));
+    let events = lab.store().read_events(lab.tenant, session, 0, 1000).await.unwrap();
+    let ends = events.events.iter().filter(|event| event.body.terminal_state().is_some()).count();
+    assert_eq!(ends, 150);
 }

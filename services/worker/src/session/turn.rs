@@ -218,8 +218,10 @@ impl<'a> Turn<'a> {
         if self.saving.is_some() || self.done.is_empty() {
             return;
         }
-        let mut batch = std::mem::take(&mut self.done);
-        let give_up = self.is_over();
+        // What holds more than steps and events comes first in a commit of its own.
+        let behind = self.done.iter().skip(1).take_while(|done| done.commit.is_small_end()).count();
+        let mut batch: Vec<Done> = self.done.drain(..=behind).collect();
+        let give_up = self.is_over() && self.done.is_empty();
         let in_a_row = !give_up && self.begun >= IN_A_ROW;
         let wanted = if in_a_row { (2 * batch.len() + 2).min(MOST_UNSAVED) } else { 0 };
         if let Some(Then::End(finish)) = batch.last_mut().map(|done| &mut done.commit.then) {
