@@ -17,10 +17,11 @@ use remuda_trace::{AttemptEnd, settled};
 use remuda_transport::Token;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use self::turn::{Done, Saved, Turn};
 use crate::{
-    Worker,
+    Worker, context,
     held::{Held, Hold},
     traced::{Arrival, Traced},
 };
@@ -221,13 +222,16 @@ impl SessionServer {
     /// Commits the ends of runs that came one behind the other, and tells of them.
     async fn save(&self, mut batch: Vec<Done>, wanted: u32) -> Saved {
         let begun = now();
-        let outcome = self.save_together(&mut batch, wanted).await;
+        let span = batch.first().map_or_else(Span::none, |first| context::of_run(&first.grant.run));
+        let outcome = self.save_together(&mut batch, wanted).instrument(span).await;
         if let Ok(committed) = &outcome {
             for done in batch.iter().take(committed.ended).skip(1) {
                 done.traced.iter().for_each(|traced| traced.committed(&done.commit, begun));
             }
             for done in batch.iter().take(committed.ended) {
-                tracing::debug!(run = %done.grant.run.id, "a run has ended");
+                if tracing::enabled!(tracing::Level::DEBUG) {
+                    context::of_run(&done.grant.run).in_scope(|| tracing::debug!("a run has ended"));
+                }
                 self.worker.meters.ended(&done.grant, done.state, committed);
                 if done.state == RunState::Cancelled {
                     self.tell_receipts(&done.grant).await;

@@ -401,8 +401,7 @@ impl Lab {
             Execution::Abandoned => panic!("the run was abandoned"),
         };
         let stopped_ago = stopped_at.map(|at| at.elapsed());
-        let then =
-            Then::End(Finish { end, started_at, finished_at: None, stopped_ago, give_up: true, agent });
+        let then = Then::End(Finish { end, started_at: Some(started_at), stopped_ago, give_up: true, agent });
         let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
         let committed = self.store.commit(commit).await.unwrap();
         if committed.has_children {

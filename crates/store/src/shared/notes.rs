@@ -91,15 +91,16 @@ pub(super) fn end(
     writes: &mut Writes,
 ) -> Result<NewEvent> {
     let Finish { end, started_at, stopped_ago, agent, .. } = finish;
-    let finished_at = finish.finished_at.map_or(at, |time| time.max(*started_at).min(at));
+    // The first of a commit follows what was committed before it, those behind follow each other here and now.
+    let started_at = started_at.or(locked.current_started_at).unwrap_or(at);
     writes.agents.extend(agent.clone().map(|agent| (commit.fence.session.as_uuid(), agent)));
     let stopped_at =
         stopped_ago.map(|ago| at.checked_sub_signed(chrono::TimeDelta::from_std(ago).unwrap_or_default()));
     writes.finished.push(RunFinish {
         id: commit.run.as_uuid(),
         state: end.state.to_db(),
-        started_at: Some(DbTime(*started_at)),
-        finished_at: DbTime(finished_at),
+        started_at: Some(DbTime(started_at)),
+        finished_at: DbTime(at),
         failure: end.failure.as_ref().map(json).transpose()?,
         last_steps: if commit.steps.is_empty() { None } else { Some(json(&commit.steps)?) },
         attempts: 1,
@@ -114,5 +115,5 @@ pub(super) fn end(
     locked.current_started_at = None;
     let body = EventBody::for_end(end.state, end.failure.as_ref());
     let body = body.ok_or_else(|| Error::internal("an end without an event"))?;
-    Ok(NewEvent { run: Some(commit.run), at: finished_at, body })
+    Ok(NewEvent { run: Some(commit.run), at, body })
 }

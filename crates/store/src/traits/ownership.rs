@@ -182,9 +182,8 @@ impl Parking {
 #[derive(Clone, Debug)]
 pub struct Finish {
     pub end: RunEnd,
-    pub started_at: Timestamp,
-    /// When it was over, by the database's clock, if its owner went on before this could be committed. The time of the commit otherwise.
-    pub finished_at: Option<Timestamp>,
+    /// Missing for a run that began while the one before it was being committed: it starts where that one ends.
+    pub started_at: Option<Timestamp>,
     /// How long ago the last process of a cancelled run was dead. A time span, because clocks differ.
     pub stopped_ago: Option<Duration>,
     /// Give the session up even if another run waits: the worker's turn is over, or it drains.

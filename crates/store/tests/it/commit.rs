@@ -136,8 +136,7 @@ pub(crate) async fn an_end_is_final_and_complete(lab: &Lab) -> Result<()> {
         let steps = vec![done(&second, "two"), done(&first, "one")];
         let then = Then::End(Finish {
             end,
-            started_at,
-            finished_at: None,
+            started_at: Some(started_at),
             stopped_ago: None,
             give_up: false,
             agent: None,
@@ -282,23 +281,30 @@ pub(crate) async fn the_line_is_told_as_far_as_wanted(lab: &Lab) -> Result<()> {
     lab.check(session).await
 }
 
-/// Who went on before an end was saved says when that end was; the database's time is the latest that it can be.
-pub(crate) async fn an_end_may_lie_before_its_commit(lab: &Lab) -> Result<()> {
+/// Runs that were executed while others were being saved start where these end, by the database's clock.
+pub(crate) async fn runs_behind_others_start_where_these_end(lab: &Lab) -> Result<()> {
     let session = lab.session().await?;
-    let worker = lab.worker(LONG_LEASE).await?;
-    for (said, early) in [(0, true), (3_600, false)] {
-        let run = lab.submit(session).await?.run.id;
-        let grant = lab.granted(session, worker).await?;
-        let said = grant.at + chrono::TimeDelta::seconds(said);
-        let mut commit = completed(&grant);
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        runs.push(lab.submit(session).await?.run.id);
+    }
+    let ahead = |grant: &Grant, run| {
+        let mut commit = behind(grant, run);
         if let Then::End(finish) = &mut commit.then {
-            finish.finished_at = Some(said);
+            finish.started_at = None;
         }
-        let committed = lab.store.commit(commit).await?;
-        let ended = lab.run(run).await?;
-        assert_eq!(ended.finished_at == Some(said), early);
-        assert!(ended.finished_at <= Some(said));
-        assert_eq!(committed.events.last().map(|event| event.at), ended.finished_at);
+        commit
+    };
+    let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
+    lab.store.commit(completed(&grant)).await?;
+    let others = vec![ahead(&grant, runs[2]), ahead(&grant, runs[3])];
+    lab.store.commit(Commit { behind: others, ..ahead(&grant, runs[1]) }).await?;
+    let mut over = grant.run.started_at;
+    for run in runs {
+        let run = lab.run(run).await?;
+        assert_eq!(run.started_at, over, "run {}", run.seq);
+        assert!(run.finished_at >= run.started_at);
+        over = run.finished_at;
     }
     lab.check(session).await
 }

@@ -389,8 +389,7 @@ pub(crate) fn saying(grant: &Grant, messages: Vec<NewMessage>) -> Commit {
 pub(crate) fn ending(grant: &Grant, state: RunState) -> Commit {
     let end = RunEnd { state, outcomes: Vec::new(), failure: None };
     let started_at = grant.run.started_at.unwrap_or_default();
-    let finish =
-        Finish { end, started_at, finished_at: None, stopped_ago: None, give_up: false, agent: None };
+    let finish = Finish { end, started_at: Some(started_at), stopped_ago: None, give_up: false, agent: None };
     Commit { then: Then::End(finish), ..progress(grant, Vec::new()) }
 }
 

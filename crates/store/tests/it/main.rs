@@ -87,7 +87,7 @@ store_suite! {
         a_takeover_after_the_lease_resumes_the_run, a_retired_owner_is_taken_over_at_once,
         one_of_many_claims_is_granted, claims_of_a_lost_worker_are_refused, nothing_to_do_is_said;
     commit: progress_is_visible_and_handed_on, an_end_leads_to_the_next_run, ends_are_taken_together, ends_behind_a_stopped_run_are_not_taken,
-        the_line_is_told_as_far_as_wanted, an_end_may_lie_before_its_commit, giving_up_releases_though_more_wait,
+        the_line_is_told_as_far_as_wanted, runs_behind_others_start_where_these_end, giving_up_releases_though_more_wait,
         an_old_fence_writes_nothing, only_the_current_run_is_written, an_end_is_final_and_complete,
         a_repeated_step_keeps_its_last_version, terminal_events_are_the_stores, releasing_keeps_the_run_at_the_head;
     cancel: a_waiting_run_ends_at_once, an_executing_run_is_marked, a_finished_run_stays_finished,

@@ -187,7 +187,7 @@ impl Lab {
         let end = RunEnd { state: RunState::Completed, outcomes: Vec::new(), failure: None };
         let started_at = Timestamp::UNIX_EPOCH;
         let finish =
-            Finish { end, started_at, finished_at: None, stopped_ago: None, give_up: true, agent: None };
+            Finish { end, started_at: Some(started_at), stopped_ago: None, give_up: true, agent: None };
         self.commit(Commit::new(place.grant.fence, place.run(), Then::End(finish))).await
     }
 

@@ -205,7 +205,7 @@ async fn a_run_whose_end_is_refused_ends_all_the_same() {
         agent: None,
     };
     let run = grant.run.id;
-    let saved = lab.server.save(vec![Done::new(grant, None, ending, None)], 0).await;
+    let saved = lab.server.save(vec![Done::new(grant, None, ending, false)], 0).await;
     let committed = saved.outcome.unwrap();
     assert!(committed.released, "the session goes on with its next run, of which there is none");
     let run = lab.store().get_run(lab.tenant, run).await.unwrap();

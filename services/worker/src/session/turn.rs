@@ -12,11 +12,10 @@
 use std::{collections::VecDeque, future, time::Duration};
 
 use futures::future::BoxFuture;
-use remuda_domain::{Fence, Run, RunInput, RunState, Timestamp};
+use remuda_domain::{Fence, Run, RunInput, RunState};
 use remuda_engine::{Ending, Execution, Gate, HandOver};
 use remuda_store::{Commit, Committed, Finish, Grant, Then};
 use remuda_trace::AttemptEnd;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -32,23 +31,11 @@ const MOST_UNSAVED: usize = 64;
 /// Whoever has executed so many runs in a row wants to know what comes after the next one.
 const IN_A_ROW: u32 = 3;
 
-/// The database's clock, as far as it is known from its last answer. It is never ahead.
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    told: Timestamp,
-    heard: Instant,
-}
-
-impl Clock {
-    fn now(self) -> Timestamp {
-        let since = chrono::TimeDelta::from_std(self.heard.elapsed()).unwrap_or_default();
-        self.told.checked_add_signed(since).unwrap_or(self.told)
-    }
-}
-
 /// A run on its way.
 struct Executing<'a> {
     gate: Gate,
+    /// It was begun before those in front of it were saved.
+    ahead: bool,
     abandon: CancellationToken,
     grant: Grant,
     traced: Option<Traced>,
@@ -73,7 +60,6 @@ pub(super) struct Turn<'a> {
     server: &'a SessionServer,
     hold: &'a Hold,
     fence: Fence,
-    clock: Clock,
     /// How many runs were begun.
     begun: u32,
     /// What comes next, as far as it is known.
@@ -97,7 +83,6 @@ impl<'a> Turn<'a> {
             server,
             hold,
             fence: grant.fence,
-            clock: Clock { told: grant.at, heard: Instant::now() },
             begun: 0,
             line: VecDeque::new(),
             executing: None,
@@ -137,9 +122,10 @@ impl<'a> Turn<'a> {
         server.worker.meters.started(&grant.run);
         let traced = Traced::begin(&grant, arrival);
         let (abandon, span) = (server.abandon.child_token(), context::of_run(&grant.run));
+        let ahead = !gate.is_open();
         let execution = server.execute(hold, grant.clone(), gate.clone(), abandon.clone());
         let ended = Box::pin(execution.instrument(span));
-        self.executing = Some(Executing { gate, abandon, grant, traced, ended });
+        self.executing = Some(Executing { gate, ahead, abandon, grant, traced, ended });
     }
 
     /// Begins with the next run of the line, if it may. Nothing waits for what is behind a run that has not been saved.
@@ -151,24 +137,19 @@ impl<'a> Turn<'a> {
         }
         // Agents read what those before them have said.
         let fits = |grant: &Grant| !behind || matches!(grant.run.input, RunInput::Tools(_));
-        if let Some(mut grant) = self.line.pop_front_if(|grant| fits(grant)) {
+        if let Some(grant) = self.line.pop_front_if(|grant| fits(grant)) {
             let gate = if behind { Gate::closed() } else { Gate::default() };
-            if behind {
-                grant.run.started_at = Some(self.clock.now());
-            }
             self.begin(grant, gate, None);
         }
     }
 
     /// An execution came to its end.
     async fn executed(&mut self, execution: Execution) -> Option<Left> {
-        let Executing { gate, grant, traced, .. } = self.executing.take()?;
+        let Executing { gate, ahead, grant, traced, .. } = self.executing.take()?;
         let end = traced::end_of(&execution);
         let (hand_over, then) = match execution {
             Execution::Ended(ending) => {
-                // Who goes on before this is saved begins after it all the same.
-                let finished_at = (!gate.is_open() || !self.line.is_empty()).then(|| self.clock.now());
-                self.done.push(Done::new(grant, traced, *ending, finished_at));
+                self.done.push(Done::new(grant, traced, *ending, ahead));
                 self.save();
                 self.go_on();
                 return None;
@@ -255,7 +236,6 @@ impl<'a> Turn<'a> {
             self.forget().await;
             return Some(Left::Released);
         };
-        self.clock = Clock { told: next.at, heard: Instant::now() };
         self.line_up(*next, committed.ended < count).await;
         self.save();
         if let (None, Some(executing)) = (&self.saving, &self.executing) {
@@ -294,7 +274,8 @@ impl<'a> Turn<'a> {
 
 /// A run that comes behind a granted one, as if it had been granted as well.
 fn behind(before: &Grant, run: Run) -> Grant {
-    let run = Run { state: RunState::Running, attempt: run.attempt + 1, ..run };
+    let (attempt, started_at) = (run.attempt + 1, Some(before.at));
+    let run = Run { state: RunState::Running, attempt, started_at, ..run };
     Grant {
         time_left: run.timeout,
         run,
@@ -306,16 +287,12 @@ fn behind(before: &Grant, run: Run) -> Grant {
 }
 
 impl Done {
-    pub(super) fn new(
-        grant: Grant,
-        traced: Option<Traced>,
-        ending: Ending,
-        finished_at: Option<Timestamp>,
-    ) -> Self {
+    /// Of a run that was begun `ahead` only the store can say when that was: where the one before it ended.
+    pub(super) fn new(grant: Grant, traced: Option<Traced>, ending: Ending, ahead: bool) -> Self {
         let stopped_ago: Option<Duration> = ending.stopped_at.map(|at| at.elapsed());
         let Ending { end, started_at, agent, entry, events, .. } = ending;
-        let state = end.state;
-        let then = Then::End(Finish { end, started_at, finished_at, stopped_ago, give_up: false, agent });
+        let (state, started_at) = (end.state, (!ahead).then_some(started_at));
+        let then = Then::End(Finish { end, started_at, stopped_ago, give_up: false, agent });
         let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
         Self { grant, traced, state, commit }
     }

@@ -25,8 +25,7 @@ use super::{
 fn completed() -> Then {
     Then::End(Finish {
         end: RunEnd { state: RunState::Completed, outcomes: Vec::new(), failure: None },
-        started_at: chrono::Utc::now(),
-        finished_at: None,
+        started_at: Some(chrono::Utc::now()),
         stopped_ago: None,
         give_up: true,
         agent: None,
