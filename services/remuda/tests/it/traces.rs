@@ -222,10 +222,13 @@ async fn ask(cli: &Cli, root: &Path) -> String {
     submitted.stdout.trim().to_owned()
 }
 
-async fn complete(cli: &Cli, run: &str) {
-    // A reader, so that something is delivered.
-    let watched = cli.run(&["watch", run]).await;
-    assert_eq!(watched.code, 0, "{}", watched.stderr);
+/// Something is delivered only to those who are there: the reader's place is taken before it gets the first events. Until then a
+/// command may wait for the file `watched`.
+async fn complete(cli: &Cli, run: &str, root: &Path) {
+    let mut watch = cli.start(&["watch", run, "--json"]);
+    wait_for("a reader", PATIENCE, || std::future::ready(!watch.documents().is_empty())).await;
+    fs::write(root.join("watched"), "").unwrap();
+    assert_eq!(watch.exit_code().await, 0, "{}", watch.stderr());
     let done = cli.one(&["runs", "show", run]).await;
     assert_eq!(done["state"], "completed", "{done}");
 }
@@ -298,9 +301,9 @@ async fn a_run_of_two_agents_is_one_trace_over_all_processes() {
     let collector = Collector::start().await;
     let otlp = [("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())];
     let cluster = Cluster::start_with(&nats_binaries().remove(0), 2, &otlp).await;
-    let root = workspace(place.path(), "true");
+    let root = workspace(place.path(), "until [ -e watched ]; do sleep 0.02; done");
     let run = ask(&cluster.cli, &root).await;
-    complete(&cluster.cli, &run).await;
+    complete(&cluster.cli, &run, &root).await;
     let trace = collector.whole_trace().await;
     check(&trace, &root);
     let services: HashSet<&str> = trace.spans.values().map(|it| it.service.as_str()).collect();
@@ -334,7 +337,7 @@ async fn a_trace_stays_whole_when_a_worker_is_killed() {
     wait_for("the command", PATIENCE, || std::future::ready(begun.try_exists().unwrap())).await;
     cluster.workers[0].process.kill();
     cluster.workers.push(cluster.services.worker().await);
-    complete(&cluster.cli, &run).await;
+    complete(&cluster.cli, &run, &root).await;
     let trace = collector.whole_trace().await;
     check(&trace, &root);
 
@@ -356,7 +359,7 @@ async fn a_waterfall_needs_no_collector() {
     let dev = Dev::start().await;
     let root = workspace(place.path(), "exit 3");
     let run = ask(&dev.cli, &root).await;
-    complete(&dev.cli, &run).await;
+    complete(&dev.cli, &run, &root).await;
 
     let trace = dev.cli.one(&["trace", &run]).await;
     assert_eq!((trace["trace_id"].as_str(), trace["sampled"].as_bool()), (Some(TRACE), Some(true)));
