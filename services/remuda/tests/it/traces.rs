@@ -128,12 +128,14 @@ impl Collector {
         Trace { spans }
     }
 
-    /// Waits until whatever was to come has come.
+    /// Waits until whatever was to come has come: every process sends its spans at times of its own.
     async fn whole_trace(&self) -> Trace {
         wait_for("a whole trace", PATIENCE, || async {
             let trace = self.trace();
-            let ended = trace.named("run message").len();
-            (ended >= 2 && trace.is_connected()).then_some(trace)
+            let ended = trace.named("run message");
+            let delivered = trace.named("deliver events");
+            let told = ended.first().is_some_and(|run| delivered.iter().any(|it| it.parent() == run.id()));
+            (ended.len() >= 2 && told && trace.is_connected()).then_some(trace)
         })
         .await
     }
