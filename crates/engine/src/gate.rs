@@ -4,8 +4,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Closed until the run before is committed. Cheap to clone; the default one is open.
 ///
-/// A run behind it may read and compute. Whatever it wants to commit waits here, and so does every call with side effects, because these
-/// are announced in the store before they start.
+/// A run behind it may read and compute. Whatever it wants to commit waits here, and so does every call that changes anything, even if it
+/// could be repeated: the run may turn out not to be next in line.
 #[derive(Clone, Debug, Default)]
 pub struct Gate(Option<CancellationToken>);
 

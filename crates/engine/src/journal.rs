@@ -145,14 +145,19 @@ impl Journal {
         std::mem::take(&mut self.noted)
     }
 
+    /// Waits until the runs before this one are committed: before that nothing may be written, here or anywhere else.
+    pub async fn cleared(&self) -> Result<()> {
+        tokio::select! {
+            biased;
+            () = self.gate.passed() => Ok(()),
+            () = self.abandon.cancelled() => Err(abandoned()),
+        }
+    }
+
     /// Commits an entry with the noted events, and publishes these. Waits for a store that does not answer until the session
     /// must be abandoned: without the commit nothing may go on. Events of a refused commit stay noted.
     pub async fn commit(&mut self, entry: Entry) -> Result<()> {
-        tokio::select! {
-            biased;
-            () = self.gate.passed() => {}
-            () = self.abandon.cancelled() => return Err(abandoned()),
-        }
+        self.cleared().await?;
         let has_spent = !entry.spent.is_empty();
         let commit = entry.into_commit(self.fence, self.run, self.take_notes(), Then::Continue);
         let begun = now();

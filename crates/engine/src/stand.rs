@@ -251,6 +251,10 @@ impl<'a> Stand<'a> {
 
     /// Notes that calls start. Those with side effects are in the store before they do.
     async fn announce(&mut self, slots: &mut [Slot], todo: &[usize]) -> Result<()> {
+        // What may be done twice may still not be done too early: only looking is harmless.
+        if todo.iter().any(|index| self.effects(&slots[*index].call.tool) != Effects::ReadOnly) {
+            self.journal.cleared().await?;
+        }
         let mut intents = Vec::new();
         for index in todo {
             let slot = &mut slots[*index];

@@ -5,9 +5,9 @@
 //!  saving        ╰─ 1 ──────╯╰─ 2, 3, 4 ───╯      one commit at a time, with all that ended meanwhile
 //! ```
 //!
-//! The next run begins when the one before it is over, not when that is on the disk. What it does until then can be repeated: its
-//! [gate](Gate) holds back every commit, and calls with side effects are committed before they start. So a worker that dies, or is told
-//! that the line is another one than it believed, has done nothing that counts.
+//! The next run begins when the one before it is over, not when that is on the disk. What it does until then changes nothing: its
+//! [gate](Gate) holds back every commit, and every call that is not read-only. So a worker that dies, or is told that the line is another
+//! one than it believed, has done nothing that counts.
 
 use std::{collections::VecDeque, future, time::Duration};
 
