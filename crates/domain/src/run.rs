@@ -1,5 +1,7 @@
 //! Runs: their input, their states and the legal transitions.
 
+mod told;
+
 use std::{fmt, str::FromStr, time::Duration};
 
 use chrono::TimeDelta;

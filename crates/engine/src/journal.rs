@@ -120,7 +120,12 @@ impl Journal {
 
     /// Notes an event for the next commit. A small run needs no commit but its last.
     pub fn note(&mut self, body: EventBody) {
-        self.noted.push(NewEvent { run: Some(self.run), at: now(), body });
+        self.note_at(now(), body);
+    }
+
+    /// The same of something that has its time from the store.
+    pub fn note_at(&mut self, at: Timestamp, body: EventBody) {
+        self.noted.push(NewEvent { run: Some(self.run), at, body });
     }
 
     #[must_use]

@@ -114,7 +114,8 @@ impl<'a> Stand<'a> {
         .behind(control.gate.clone())
         .limited(grant.budgeted)
         .traced(trace);
-        journal.note(EventBody::RunStarted { attempt: run.attempt, worker: fence.worker });
+        let started = EventBody::RunStarted { attempt: run.attempt, worker: fence.worker };
+        journal.note_at(grant.at, started);
         let killed = run.cancel.is_some().then_some(Killed::Cancelled);
         Self {
             engine,

@@ -70,6 +70,24 @@ impl<Request, Response> Gathered<Request, Response> {
         }
     }
 
+    /// Answers those who have an answer, and keeps the others.
+    pub(crate) fn answer_some(self, answers: Vec<Option<Result<Response>>>) -> Self
+    where
+        Request: Clone,
+    {
+        let (mut requests, mut callers) = (Vec::new(), Vec::new());
+        for ((request, caller), answer) in self.requests.iter().zip(self.callers).zip(answers) {
+            match answer {
+                Some(answer) => drop(caller.send(answer)),
+                None => {
+                    requests.push(request.clone());
+                    callers.push(caller);
+                }
+            }
+        }
+        Self { requests: Arc::new(requests), callers }
+    }
+
     /// Answers with what a flush of this kind alone comes to.
     pub(crate) async fn flush_alone<Flush, Flushed>(self, flush: Flush)
     where

@@ -8,7 +8,7 @@ use std::{
 use remuda_domain::{Code, Error, error::Result};
 use sqlx::migrate::Migrator;
 
-use crate::{Store, error::db, meters::Meters, postgres, sqlite};
+use crate::{Store, error::db, postgres, sqlite};
 
 static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
 static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
@@ -230,26 +230,12 @@ pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
     let pools = Pools::open_patiently(options).await?;
     pools.schema(backend).await?.check()?;
     Ok(match pools {
-        Pools::Postgres(writer, reader) => Arc::new(postgres::SqlStore::new(postgres::Context {
-            writer,
-            reader,
-            idempotency_ttl: options.idempotency_ttl,
-            max_pending: options.max_pending,
-            max_lost_attempts: options.max_lost_attempts,
-            meters: Arc::new(Meters::new()),
-            tally: Arc::default(),
-            line: Arc::default(),
-        })),
-        Pools::Sqlite(writer, reader) => Arc::new(sqlite::SqlStore::new(sqlite::Context {
-            writer,
-            reader,
-            idempotency_ttl: options.idempotency_ttl,
-            max_pending: options.max_pending,
-            max_lost_attempts: options.max_lost_attempts,
-            meters: Arc::new(Meters::new()),
-            tally: Arc::default(),
-            line: Arc::default(),
-        })),
+        Pools::Postgres(writer, reader) => {
+            Arc::new(postgres::SqlStore::new(postgres::Context::new(writer, reader, options)))
+        }
+        Pools::Sqlite(writer, reader) => {
+            Arc::new(sqlite::SqlStore::new(sqlite::Context::new(writer, reader, options)))
+        }
     })
 }
 

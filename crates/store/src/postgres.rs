@@ -42,6 +42,7 @@ mod notes;
 mod outlook;
 #[path = "shared/overview.rs"]
 mod overview;
+mod own;
 #[path = "shared/ownership.rs"]
 mod ownership;
 #[path = "shared/park.rs"]

@@ -62,6 +62,7 @@ mod spending;
 mod store;
 #[path = "shared/submit.rs"]
 mod submit;
+mod swift;
 #[path = "shared/tasks.rs"]
 mod tasks;
 #[path = "shared/ties.rs"]
@@ -76,6 +77,7 @@ mod trim;
 mod webhooks;
 #[path = "shared/work.rs"]
 mod work;
+mod writer;
 #[path = "shared/writes.rs"]
 mod writes;
 

@@ -66,9 +66,11 @@ impl Stages {
 
     /// The context for a run that is to be traced, once in a while.
     pub(super) fn chosen(&self, random: u64) -> Option<TraceContext> {
+        if !random.is_multiple_of(ONE_IN) {
+            return None;
+        }
         let trace = Uuid::now_v7().as_u128();
-        let context = format!("00-{trace:032x}-{}-01", SpanId::random()).parse().ok();
-        context.filter(|_| random.is_multiple_of(ONE_IN))
+        format!("00-{trace:032x}-{}-01", SpanId::random()).parse().ok()
     }
 
     /// Notes what the client saw of it.

@@ -1,9 +1,11 @@
-//! Takes tokens, never more than there are free slots.
+//! Takes tokens and grants, never more than there are free slots.
 
 use std::{sync::Arc, time::Duration};
 
-use remuda_transport::TokenSource;
-use tokio::sync::Semaphore;
+use remuda_domain::error::Result;
+use remuda_store::{Handed, Offer};
+use remuda_transport::{Token, TokenSource};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -11,66 +13,121 @@ use crate::{context, session::SessionServer};
 
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Runs until `stop`. Each token gets a task of `tasks`.
+/// Runs until `stop`. Each token, and each grant, gets a task of `tasks`.
 pub(crate) async fn run(server: Arc<SessionServer>, tasks: TaskTracker, stop: CancellationToken) {
     let slots = Arc::new(Semaphore::new(server.worker.options.slots as usize));
-    while !stop.is_cancelled() {
-        let opened = server.worker.engine.transport.tokens(&server.worker.options.pool).await;
-        let failed = match opened {
-            Ok(mut source) => take_all(&server, source.as_mut(), &slots, &tasks, &stop).await,
-            Err(error) => Some(error),
-        };
-        if let Some(error) = failed {
-            tracing::warn!(error = error.chain(), retry_in = ?RETRY, "tokens cannot be taken at the moment");
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(RETRY) => {}
-            }
-        }
+    let intake = Intake { server, tasks, slots, stop };
+    let offer = Offer {
+        worker: intake.server.id,
+        pool: intake.server.worker.options.pool.clone(),
+        slots: Arc::clone(&intake.slots),
+        most: intake.server.worker.options.slots as usize,
+    };
+    match intake.server.worker.engine.store.stand_by(offer) {
+        Some(handed) => drop(tokio::join!(intake.take_grants(handed), intake.take_tokens(Hands::Open))),
+        None => intake.take_tokens(Hands::Full).await,
     }
 }
 
-/// Takes tokens until `stop`, or until the source fails.
-async fn take_all(
-    server: &Arc<SessionServer>,
-    source: &mut dyn TokenSource,
-    slots: &Arc<Semaphore>,
-    tasks: &TaskTracker,
-    stop: &CancellationToken,
-) -> Option<remuda_domain::Error> {
-    loop {
-        let acquired = tokio::select! {
-            biased;
-            () = stop.cancelled() => return None,
-            permit = Arc::clone(slots).acquire_owned() => permit,
-        };
-        let Ok(mut permit) = acquired else { return None };
-        // Only this loop takes permits, so those that are free now stay free.
-        while let Ok(more) = Arc::clone(slots).try_acquire_owned() {
-            permit.merge(more);
-        }
-        let taken = tokio::select! {
-            biased;
-            () = stop.cancelled() => return None,
-            taken = source.take(permit.num_permits()) => taken,
-        };
-        let tokens = match taken {
-            Ok(tokens) => tokens,
-            Err(error) => return Some(error),
-        };
-        for token in tokens {
-            let Some(slot) = permit.split(1) else {
-                // A source that gave more than asked for: the token comes back by itself.
-                tracing::error!("more tokens than free slots");
-                break;
+/// Whether slots are kept for tokens while these are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hands {
+    /// Nobody else takes slots, so what is free when tokens are asked for is free when they come.
+    Full,
+    /// Grants take slots, too. A token that finds none waits for one in this process, which is where it would wait anyhow.
+    Open,
+}
+
+struct Intake {
+    server: Arc<SessionServer>,
+    tasks: TaskTracker,
+    slots: Arc<Semaphore>,
+    stop: CancellationToken,
+}
+
+impl Intake {
+    async fn take_tokens(&self, hands: Hands) {
+        let worker = &self.server.worker;
+        while !self.stop.is_cancelled() {
+            let opened = worker.engine.transport.tokens(&worker.options.pool).await;
+            let failed = match opened {
+                Ok(mut source) => self.take_all(source.as_mut(), hands).await,
+                Err(error) => Err(error),
             };
-            let server = Arc::clone(server);
-            let span = context::of_session(token.tenant(), token.session());
+            if let Err(error) = failed {
+                tracing::warn!(error = error.chain(), retry_in = ?RETRY, "tokens cannot be taken at the moment");
+                tokio::select! {
+                    () = self.stop.cancelled() => {}
+                    () = tokio::time::sleep(RETRY) => {}
+                }
+            }
+        }
+    }
+
+    /// Takes tokens until `stop`, or until the source fails.
+    async fn take_all(&self, source: &mut dyn TokenSource, hands: Hands) -> Result<()> {
+        loop {
+            let Some(mut free) = self.free_slots().await else { return Ok(()) };
+            let count = free.num_permits();
+            if hands == Hands::Open {
+                drop(free.split(count));
+            }
+            let taken = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(()),
+                taken = source.take(count) => taken,
+            };
+            for token in taken? {
+                let slot = match free.split(1) {
+                    Some(slot) => Some(slot),
+                    // Whoever waits for a slot gets the next one that is free, before any grant does.
+                    None => self.one_slot().await,
+                };
+                let Some(slot) = slot else { return Ok(()) };
+                self.serve(token, slot);
+            }
+        }
+    }
+
+    fn serve(&self, token: Box<dyn Token>, slot: OwnedSemaphorePermit) {
+        let server = Arc::clone(&self.server);
+        let span = context::of_session(token.tenant(), token.session());
+        let serving = async move {
+            server.serve(token).await;
+            drop(slot);
+        };
+        self.tasks.spawn(serving.instrument(span));
+    }
+
+    /// Executes what the store grants by itself. In the end, what was granted and not begun is given back.
+    async fn take_grants(&self, mut handed: mpsc::Receiver<Handed>) {
+        while let Some(Some(Handed { grant, slot })) = self.stop.run_until_cancelled(handed.recv()).await {
+            let server = Arc::clone(&self.server);
+            let span = context::of_session(grant.fence.tenant, grant.fence.session);
             let serving = async move {
-                server.serve(token).await;
+                server.serve_granted(*grant).await;
                 drop(slot);
             };
-            tasks.spawn(serving.instrument(span));
+            self.tasks.spawn(serving.instrument(span));
         }
+        handed.close();
+        while let Some(Handed { grant, .. }) = handed.recv().await {
+            self.server.give_up(&grant).await;
+        }
+    }
+
+    /// All slots that are free, as soon as there is one.
+    async fn free_slots(&self) -> Option<OwnedSemaphorePermit> {
+        let mut free = self.one_slot().await?;
+        while let Ok(more) = Arc::clone(&self.slots).try_acquire_owned() {
+            free.merge(more);
+        }
+        Some(free)
+    }
+
+    /// A slot, unless nothing more is taken.
+    async fn one_slot(&self) -> Option<OwnedSemaphorePermit> {
+        let slot = self.stop.run_until_cancelled(Arc::clone(&self.slots).acquire_owned()).await?;
+        slot.ok()
     }
 }

@@ -93,6 +93,23 @@ impl SessionServer {
         }
     }
 
+    /// Works on a session that the store granted without being asked. No token is involved: whoever submits from here on finds an owner,
+    /// or wakes somebody.
+    pub(crate) async fn serve_granted(&self, grant: Grant) {
+        let session = grant.fence.session;
+        // It may have been released a moment ago, by a turn that is not quite over yet.
+        let hold = self.held.take_when_free(session).await;
+        let _busy = self.worker.meters.busy();
+        Turn::new(self, &hold, &grant).run(grant, None).await;
+    }
+
+    /// Gives back what was granted when nothing more is taken.
+    pub(crate) async fn give_up(&self, grant: &Grant) {
+        self.let_go(grant.fence).await;
+        let Fence { tenant, session, .. } = grant.fence;
+        self.look_again(tenant, session).await;
+    }
+
     /// Asks for a session. Tried again by this worker, not by another: the answer to a grant may be what was lost.
     async fn claim(&self, tenant: TenantId, session: SessionId) -> Result<Claim> {
         let store = &self.worker.engine.store;
@@ -130,6 +147,11 @@ impl SessionServer {
         if let Err(error) = token.finish().await {
             tracing::debug!(error = error.chain(), "the token may come back once more");
         }
+        self.look_again(tenant, session).await;
+    }
+
+    /// Wakes somebody if a run of the session could start.
+    async fn look_again(&self, tenant: TenantId, session: SessionId) {
         let engine = &self.worker.engine;
         let pool = &self.worker.options.pool;
         let again = async {
@@ -157,7 +179,7 @@ impl SessionServer {
             }
         };
         tokio::select! {
-            left = Turn::new(self, hold, &grant).run(grant, arrival) => left,
+            left = Turn::new(self, hold, &grant).run(grant, Some(arrival)) => left,
             () = keep_alive => Left::Lost,
         }
     }

@@ -5,6 +5,7 @@ use std::{str::FromStr, time::Duration};
 use remuda_domain::error::Result;
 use sqlx::{
     ConnectOptions as _, Connection as _, PgConnection, PgPool, Transaction,
+    pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
     query, query_as, raw_sql,
 };
@@ -20,6 +21,8 @@ use crate::{
 pub(crate) type Db = sqlx::Postgres;
 pub(crate) type Connection = PgConnection;
 pub(crate) type DbPool = PgPool;
+/// Those that write need no order: rows have locks.
+pub(crate) type Writer = PgPool;
 
 /// The database's clock. Leases are compared with it alone, so the clocks of workers do not matter.
 pub(crate) const NOW: &str = "clock_timestamp()";
@@ -65,8 +68,10 @@ const SETTINGS: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_s
 /// A connection that nobody used for so long may be gone without a sign.
 const LONG_IDLE: Duration = Duration::from_secs(2);
 
-/// Whether those that write and those that read share one pool.
-pub(crate) const ONE_POOL: bool = true;
+/// The pool of those that write, if they have one for themselves.
+pub(crate) fn own_pool(_: &Writer) -> Option<&DbPool> {
+    None
+}
 
 /// Opens the pool. Readers and writers share it.
 pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbPool), sqlx::Error> {
@@ -101,6 +106,11 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
     Ok((pool.clone(), pool))
 }
 
+/// A connection to write with.
+pub(crate) async fn writing(writer: &Writer) -> Result<PoolConnection<Db>> {
+    writer.acquire().await.map_err(db)
+}
+
 /// For migrations: they may take long, and wait for each other.
 pub(crate) async fn lift_time_limits(connection: &mut Connection) -> Result<()> {
     for limit in ["SET statement_timeout = 0", "SET lock_timeout = 0"] {
@@ -109,8 +119,8 @@ pub(crate) async fn lift_time_limits(connection: &mut Connection) -> Result<()> 
     Ok(())
 }
 
-pub(crate) async fn begin(pool: &DbPool) -> Result<Transaction<'static, Db>> {
-    pool.begin().await.map_err(db)
+pub(crate) async fn begin(writer: &Writer) -> Result<Transaction<'static, Db>> {
+    writer.begin().await.map_err(db)
 }
 
 /// A transaction that only reads, and sees one moment.

@@ -15,14 +15,16 @@ use remuda_domain::{
     error::Result,
     session::{ClaimDecision, Owner},
 };
+use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::{
     claim::{by_session, claim_batch, grant},
     commit::{Background, commit_batch, conclude, plan},
-    dialect,
+    dialect::{self, Connection},
     lock::{Locked, found},
+    own::Own,
     ownership::{SessionLook, look_at_sessions},
     runs::{RunLook, look_at_runs},
     store::{ClaimRequest, Context, Lanes},
@@ -31,22 +33,36 @@ use super::{
     writes::Writes,
 };
 use crate::{
-    Claim, Commit, Committed, Counts, Grant, NewRun, Submitted, Then,
+    Claim, Commit, Committed, Counts, Grant, Handed, NewRun, Offer, Submitted, Then,
     coalesce::{Coalescer, flush_all},
-    error::db,
     meters::{Batches, News},
     rows::{HeadRunRow, LockedHead},
     written::RunFinish,
 };
 
+/// Workers are in other processes: a grant could be lost on its way.
+#[derive(Debug)]
+pub(crate) struct StandBy;
+
+impl StandBy {
+    pub(crate) fn offer(&self, _: Offer) -> Option<mpsc::Receiver<Handed>> {
+        None
+    }
+}
+
 /// A task for each kind of calls: what one commits the others need not wait for.
 pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
     macro_rules! coalesced {
         ($name:literal, $flush:path) => {{
-            let context = context.clone();
+            let (context, own) = (context.clone(), Arc::new(Own::new(&context.writer)));
             Coalescer::start(tasks, dialect::MAX_BATCH, Batches::new($name), move |batch: Arc<Vec<_>>| {
-                let context = context.clone();
-                async move { $flush(&context, &batch).await }
+                let (context, own) = (context.clone(), Arc::clone(&own));
+                async move {
+                    let mut connection = own.take().await?;
+                    let answers = $flush(&context, &mut connection, &batch).await?;
+                    own.keep(connection);
+                    Ok(answers)
+                }
             })
         }};
     }
@@ -56,15 +72,20 @@ pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
         commits: coalesced!("commit", commits),
         run_looks: coalesced!("look_at_run", run_looks),
         session_looks: coalesced!("look_at_session", session_looks),
+        stand_by: StandBy,
     }
 }
 
-async fn run_looks(context: &Context, batch: &[RunLook]) -> Result<Vec<Result<Run>>> {
-    look_at_runs(&mut *context.reader.acquire().await.map_err(db)?, batch).await
+async fn run_looks(_: &Context, connection: &mut Connection, batch: &[RunLook]) -> Result<Vec<Result<Run>>> {
+    look_at_runs(connection, batch).await
 }
 
-async fn session_looks(context: &Context, batch: &[SessionLook]) -> Result<Vec<Result<bool>>> {
-    look_at_sessions(&mut *context.reader.acquire().await.map_err(db)?, batch).await
+async fn session_looks(
+    _: &Context,
+    connection: &mut Connection,
+    batch: &[SessionLook],
+) -> Result<Vec<Result<bool>>> {
+    look_at_sessions(connection, batch).await
 }
 
 /// Fewer are not worth a statement of their own: the others have to go the usual way anyhow.
@@ -103,12 +124,16 @@ fn alone<T>(batch: &[T], session: impl Fn(&T) -> SessionId, fits: impl Fn(&T) ->
     if places.len() * MIN_SHARE >= batch.len() { places } else { Vec::new() }
 }
 
-async fn submits(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
+async fn submits(
+    context: &Context,
+    connection: &mut Connection,
+    batch: &[NewRun],
+) -> Result<Vec<Result<Submitted>>> {
     let small = |run: &NewRun| run.idempotency.is_none() && run.budget.is_none();
     let places = alone(batch, |run| run.session, small);
     let mut answers = Answers::none(batch.len());
     if !places.is_empty() {
-        submit_swiftly(context, batch, &places, &mut answers).await?;
+        submit_swiftly(context, connection, batch, &places, &mut answers).await?;
     }
     let rest = answers.missing(batch);
     if rest.len() == batch.len() {
@@ -121,14 +146,14 @@ async fn submits(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submi
 
 async fn submit_swiftly(
     context: &Context,
+    connection: &mut Connection,
     batch: &[NewRun],
     places: &[usize],
     answers: &mut Answers<Submitted>,
 ) -> Result<()> {
-    let mut connection = context.writer.acquire().await.map_err(db)?;
     let sessions = places.iter().map(|place| batch[*place].session.as_uuid());
     let sessions: Vec<Uuid> = sessions.collect();
-    let mut locked = found(dialect::peek_heads(&mut connection, &sessions).await?)?;
+    let mut locked = found(dialect::peek_heads(connection, &sessions).await?)?;
     let (mut keys, mut writes) = (Keys::default(), Writes::default());
     let mut accepted = Vec::new();
     for place in places {
@@ -140,7 +165,7 @@ async fn submit_swiftly(
     }
     let won = match accepted.is_empty() {
         true => HashSet::new(),
-        false => swift::submit(&mut connection, &locked.heads, &writes.runs, &writes.chunks).await?,
+        false => swift::submit(connection, &locked.heads, &writes.runs, &writes.chunks).await?,
     };
     let mut news = News::default();
     let mut counts = Counts::default();
@@ -156,13 +181,17 @@ async fn submit_swiftly(
     Ok(())
 }
 
-async fn claims(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<Claim>>> {
+async fn claims(
+    context: &Context,
+    connection: &mut Connection,
+    batch: &[ClaimRequest],
+) -> Result<Vec<Result<Claim>>> {
     let mut answers = Answers::none(batch.len());
     if let Some(first) = batch.first() {
         let worker = first.worker;
         let places = alone(batch, |request| request.session, |request| request.worker == worker);
         if !places.is_empty() {
-            claim_swiftly(context, batch, &places, &mut answers).await?;
+            claim_swiftly(connection, batch, &places, &mut answers).await?;
         }
     }
     let rest = answers.missing(batch);
@@ -176,18 +205,17 @@ async fn claims(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<
 
 /// Grants sessions that nobody owns, with runs that nobody has tried yet, to a worker that lives.
 async fn claim_swiftly(
-    context: &Context,
+    connection: &mut Connection,
     batch: &[ClaimRequest],
     places: &[usize],
     answers: &mut Answers<Claim>,
 ) -> Result<()> {
-    let mut connection = context.writer.acquire().await.map_err(db)?;
     let wanted: HashMap<Uuid, usize> =
         places.iter().map(|place| (batch[*place].session.as_uuid(), *place)).collect();
     let worker = batch[places[0]].worker;
     let mut grants = Vec::new();
     let mut heads = Vec::new();
-    for row in swift::claimable(&mut connection, wanted.keys().copied(), worker).await? {
+    for row in swift::claimable(connection, wanted.keys().copied(), worker).await? {
         let Some(place) = wanted.get(&row.session()).copied() else { continue };
         if let Some((head, grant)) = granted(row, &batch[place])? {
             heads.push(head);
@@ -197,7 +225,7 @@ async fn claim_swiftly(
     if grants.is_empty() {
         return Ok(());
     }
-    let won = swift::save(&mut connection, &heads).await?;
+    let won = swift::save(connection, &heads).await?;
     for (place, grant) in grants {
         if won.contains(&grant.fence.session.as_uuid()) {
             answers.0[place] = Some(Ok(Claim::Granted(Box::new(grant))));
@@ -225,12 +253,16 @@ fn granted(row: ClaimableRow, request: &ClaimRequest) -> Result<Option<(LockedHe
     }
 }
 
-async fn commits(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Committed>>> {
+async fn commits(
+    context: &Context,
+    connection: &mut Connection,
+    batch: &[Commit],
+) -> Result<Vec<Result<Committed>>> {
     let small = |commit: &Commit| commit.is_small_end() && commit.behind.is_empty() && commit.wanted == 0;
     let places = alone(batch, |commit| commit.fence.session, small);
     let mut answers = Answers::none(batch.len());
     if !places.is_empty() {
-        commit_swiftly(context, batch, &places, &mut answers).await?;
+        commit_swiftly(context, connection, batch, &places, &mut answers).await?;
     }
     let rest = answers.missing(batch);
     if rest.len() == batch.len() {
@@ -243,19 +275,19 @@ async fn commits(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Commi
 
 async fn commit_swiftly(
     context: &Context,
+    connection: &mut Connection,
     batch: &[Commit],
     places: &[usize],
     answers: &mut Answers<Committed>,
 ) -> Result<()> {
-    let mut connection = context.writer.acquire().await.map_err(db)?;
     let sessions = places.iter().map(|place| batch[*place].fence.session.as_uuid());
     let sessions: Vec<Uuid> = sessions.collect();
-    let mut locked = found(dialect::peek_heads(&mut connection, &sessions).await?)?;
+    let mut locked = found(dialect::peek_heads(connection, &sessions).await?)?;
     let followed = locked.heads.values().filter(|it| it.head.pending > 1).map(|it| it.head.session.as_uuid());
     let followed: Vec<Uuid> = followed.collect();
     let mut successors = match followed.is_empty() {
         true => HashMap::new(),
-        false => by_session(dialect::next_runs(&mut connection, &followed).await?),
+        false => by_session(dialect::next_runs(connection, &followed).await?),
     };
     let mut writes = Writes::default();
     let mut planned = Vec::new();
@@ -273,7 +305,7 @@ async fn commit_swiftly(
     // In the order in which they were planned, as their ends were noted.
     let sessions = planned.iter().map(|(place, _)| batch[*place].fence.session.as_uuid());
     let ended: Vec<(Uuid, &RunFinish)> = sessions.zip(&writes.finished).collect();
-    let won = swift::end(&mut connection, &locked.heads, &ended, &writes.chunks).await?;
+    let won = swift::end(connection, &locked.heads, &ended, &writes.chunks).await?;
     let mut counts = Counts::default();
     for (place, committed) in planned {
         if won.contains(&batch[place].fence.session.as_uuid()) {
@@ -300,8 +332,13 @@ fn end(
     if !simple {
         return Ok(None);
     }
-    match plan(context, commit, locked, &mut Background::default(), writes)? {
-        Ok(planned) => conclude(planned, commit, locked, successors).map(Some),
+    match plan(context, commit, locked, &mut Background::of_small(HashSet::new()), writes)? {
+        Ok(planned) => {
+            let successor = successors.remove(&commit.fence.session.as_uuid());
+            let successor = successor.filter(HeadRunRow::is_runnable);
+            let next = |head: &mut LockedHead, row, at| grant(head, commit.fence, row, at);
+            conclude(planned, commit, locked, successor, next).map(Some)
+        }
         Err(_) => Ok(None),
     }
 }

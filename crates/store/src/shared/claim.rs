@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use remuda_domain::{
-    Code, Error, Fence, RunId, RunState, Timestamp, WorkerId,
+    Code, Error, Fence, Run, RunId, RunState, Timestamp, WorkerId,
     error::Result,
     session::{ClaimDecision, Owner},
     step::Step,
@@ -141,14 +141,37 @@ pub(super) fn by_session(rows: Vec<HeadRunRow>) -> HashMap<Uuid, HeadRunRow> {
     rows.into_iter().map(|row| (row.run.session_id, row)).collect()
 }
 
-/// Makes a run the current one and gives it to the owner. A run that started before keeps that time.
+/// Makes the run at the head of a line the current one and gives it to the owner.
 pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: Timestamp) -> Result<Grant> {
-    let already_current = locked.head.current == Some(row.id());
-    let execution = rows::execution(row.execution.as_deref())?;
-    let permissions = rows::permissions(row.permissions.as_deref())?;
     // What exactly it is follows in `load_budgets`.
     let budgeted = row.is_budgeted().then(Budgeted::default);
-    let mut run = row.run.into_run()?;
+    let HeadRunRow { run, root, execution, agent, model, permissions, depth, .. } = row;
+    let around = Surroundings { root, execution, agent, model, permissions, depth };
+    Ok(Grant { budgeted, ..grant_run(locked, fence, run.into_run()?, around, at)? })
+}
+
+/// What a worker has to know of a session to work there.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings {
+    pub(super) root: String,
+    pub(super) execution: Option<String>,
+    pub(super) agent: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) permissions: Option<String>,
+    pub(super) depth: i32,
+}
+
+/// Makes a run the current one and gives it to the owner. A run that started before keeps that time.
+pub(super) fn grant_run(
+    locked: &mut LockedHead,
+    fence: Fence,
+    mut run: Run,
+    around: Surroundings,
+    at: Timestamp,
+) -> Result<Grant> {
+    let already_current = locked.head.current == Some(run.id);
+    let execution = rows::execution(around.execution.as_deref())?;
+    let permissions = rows::permissions(around.permissions.as_deref())?;
     // The worker may ask twice for what it has, because the first answer was lost: that is no second attempt.
     run.attempt += u32::from(!already_current);
     let started_at = run.started_at.unwrap_or(at);
@@ -162,15 +185,15 @@ pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: 
         run,
         time_left,
         steps: Vec::new(),
-        workspace_root: row.root,
+        workspace_root: around.root,
         execution,
-        agent: row.agent,
-        model: row.model,
+        agent: around.agent,
+        model: around.model,
         permissions,
-        depth: u32::try_from(row.depth).unwrap_or(0),
+        depth: u32::try_from(around.depth).unwrap_or(0),
         at,
         following: Vec::new(),
-        budgeted,
+        budgeted: None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Code, Error, Event, RunId, RunState, SessionId, error::Result, run::ParkReason, session::Write,
+    Code, Error, Event, RunId, RunState, SessionId, Timestamp, error::Result, run::ParkReason, session::Write,
 };
 use uuid::Uuid;
 
@@ -20,7 +20,11 @@ use super::{
     ties::{self, Ties},
     writes::{self, Writes},
 };
-use crate::{Budgeted, Commit, Committed, SessionChange, Then, error::db, rows::HeadRunRow};
+use crate::{
+    Budgeted, Commit, Committed, Grant, SessionChange, Then,
+    error::db,
+    rows::{HeadRunRow, LockedHead},
+};
 
 /// A commit that passed its checks.
 pub(super) struct Planned {
@@ -34,6 +38,11 @@ pub(super) struct Planned {
 }
 
 impl Planned {
+    /// How many runs are over with it.
+    pub(super) fn ended(&self) -> usize {
+        self.ended
+    }
+
     fn new(commit: &Commit, moves: Move) -> Self {
         let session = commit.fence.session.as_uuid();
         Self { session, events: Vec::new(), moves, children: Vec::new(), ended: 0, parent: None }
@@ -70,6 +79,11 @@ pub(super) struct Background {
 }
 
 impl Background {
+    /// Of commits on which nothing else hangs, with the runs behind theirs that are as their owners believe.
+    pub(super) fn of_small(queued: HashSet<Uuid>) -> Self {
+        Self { queued, ..Self::default() }
+    }
+
     async fn load(connection: &mut Connection, batch: &[Commit], locked: &Locked) -> Result<Self> {
         let parting = batch.iter().filter(|commit| matches!(commit.then, Then::HandOver | Then::Park(_)));
         let parting: Vec<Uuid> = parting.map(|commit| commit.fence.session.as_uuid()).collect();
@@ -161,8 +175,12 @@ pub(super) async fn commit_within(
     for (plan, commit) in planned.into_iter().zip(batch) {
         results.push(match plan {
             Ok(plan) => {
-                let has_children = plan.ended > 0 && bereaving.contains(&commit.run.as_uuid());
-                let committed = conclude(plan, commit, &mut locked, &mut successors)?;
+                let has_children = plan.ended() > 0 && bereaving.contains(&commit.run.as_uuid());
+                let successor = successors.remove(&commit.fence.session.as_uuid());
+                let successor = successor.filter(HeadRunRow::is_runnable);
+                let committed = conclude(plan, commit, &mut locked, successor, |head, row, at| {
+                    grant(head, commit.fence, row, at)
+                })?;
                 Ok(Committed { has_children, ..committed })
             }
             Err(error) => Err(error),
@@ -210,7 +228,7 @@ async fn bereaving(
 ) -> Result<HashSet<Uuid>> {
     let ended = planned.iter().zip(batch).filter(|(plan, commit)| {
         let tied = locked.heads.get(&commit.fence.session.as_uuid()).is_some_and(|it| it.ties);
-        tied && plan.as_ref().is_ok_and(|plan| plan.ended > 0)
+        tied && plan.as_ref().is_ok_and(|plan| plan.ended() > 0)
     });
     let ended: Vec<Uuid> = ended.map(|(_, commit)| commit.run.as_uuid()).collect();
     ties::with_live_children(connection, &ended).await
@@ -238,7 +256,10 @@ pub(super) fn plan(
     notes::messages(commit, head.head.last_cursor, at, writes)?;
     notes::contents(commit, writes)?;
     notes::ties(commit, head, at, writes)?;
-    let mut events = commit.events.clone();
+    let mut events = match &commit.then {
+        Then::End(finish) => notes::told(commit, finish, head, at).collect(),
+        Then::Continue | Then::HandOver | Then::Park(_) => commit.events.clone(),
+    };
     match &commit.then {
         Then::Continue => notes::steps(commit, writes)?,
         Then::End(finish) => {
@@ -324,11 +345,12 @@ fn check(commit: &Commit) -> Result<()> {
 }
 
 /// Moves an owner on to the next run, or takes the session from it when there is none.
-pub(super) fn conclude(
+pub(super) fn conclude<Successor>(
     plan: Planned,
     commit: &Commit,
     locked: &mut Locked,
-    successors: &mut HashMap<Uuid, HeadRunRow>,
+    successor: Option<Successor>,
+    grant: impl FnOnce(&mut LockedHead, Successor, Timestamp) -> Result<Grant>,
 ) -> Result<Committed> {
     let mut committed = Committed {
         ended: plan.ended,
@@ -350,10 +372,10 @@ pub(super) fn conclude(
     let successor = match plan.moves {
         Move::Gone => None,
         Move::Replay if !still_owned => None,
-        _ => successors.remove(&plan.session).filter(HeadRunRow::is_runnable),
+        _ => successor,
     };
     match successor {
-        Some(row) => committed.next = Some(Box::new(grant(head, commit.fence, row, at)?)),
+        Some(successor) => committed.next = Some(Box::new(grant(head, successor, at)?)),
         None => {
             if still_owned {
                 head.head.release();

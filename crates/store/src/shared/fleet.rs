@@ -71,7 +71,7 @@ async fn register(context: &Context, worker: &Registration, lease: Duration) -> 
         .bind(worker.pool.as_str())
         .bind(i32::try_from(worker.slots).unwrap_or(i32::MAX))
         .bind(DbTime(now()))
-        .execute(&context.writer)
+        .execute(&mut *dialect::writing(&context.writer).await?)
         .await
         .map_err(db)?;
     Ok(())
@@ -111,7 +111,7 @@ async fn lead(context: &Context, name: &str, holder: &str, lease: Duration) -> R
         .bind(name)
         .bind(micros(lease))
         .bind(holder)
-        .execute(&context.writer)
+        .execute(&mut *dialect::writing(&context.writer).await?)
         .await
         .map_err(db)?;
     Ok(done.rows_affected() == 1)
@@ -125,7 +125,7 @@ async fn drain(context: &Context, worker: WorkerId) -> Result<Worker> {
     );
     let row: Option<WorkerRow> = query_as(AssertSqlSafe(sql))
         .bind(worker.as_uuid())
-        .fetch_optional(&context.writer)
+        .fetch_optional(&mut *dialect::writing(&context.writer).await?)
         .await
         .map_err(db)?;
     let not_found = || Error::new(Code::WorkerNotFound, "there is no such worker").at("worker_id");
@@ -202,7 +202,11 @@ impl Fleet for SqlStore {
 
     async fn retire_worker(&self, worker: WorkerId) -> Result<()> {
         let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]' WHERE id = $1");
-        query(AssertSqlSafe(sql)).bind(worker.as_uuid()).execute(&self.context.writer).await.map_err(db)?;
+        query(AssertSqlSafe(sql))
+            .bind(worker.as_uuid())
+            .execute(&mut *dialect::writing(&self.context.writer).await?)
+            .await
+            .map_err(db)?;
         write_tally(&self.context).await;
         Ok(())
     }
@@ -269,8 +273,14 @@ impl Fleet for SqlStore {
         let sql = format!(
             "UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]' WHERE state < {WORKER_GONE}"
         );
-        let done = query(AssertSqlSafe(sql)).execute(&self.context.writer).await.map_err(db)?;
-        query("DELETE FROM leases").execute(&self.context.writer).await.map_err(db)?;
+        let done = query(AssertSqlSafe(sql))
+            .execute(&mut *dialect::writing(&self.context.writer).await?)
+            .await
+            .map_err(db)?;
+        query("DELETE FROM leases")
+            .execute(&mut *dialect::writing(&self.context.writer).await?)
+            .await
+            .map_err(db)?;
         Ok(done.rows_affected())
     }
 
@@ -383,7 +393,7 @@ impl Fleet for SqlStore {
     async fn delete_expired_keys(&self) -> Result<u64> {
         let done = query("DELETE FROM idempotency_keys WHERE expires_at <= $1")
             .bind(DbTime(now()))
-            .execute(&self.context.writer)
+            .execute(&mut *dialect::writing(&self.context.writer).await?)
             .await
             .map_err(db)?;
         Ok(done.rows_affected())

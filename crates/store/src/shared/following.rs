@@ -57,7 +57,7 @@ pub(super) fn end_those_behind<'a>(
             break;
         }
         head.head.follow(next.run)?;
-        events.extend(next.events.iter().cloned());
+        events.extend(notes::told(next, finish, head, at));
         events.push(notes::end(next, finish, head, at, writes)?);
         taken.push(finish);
     }

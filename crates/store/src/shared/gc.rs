@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, query, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{AMONG_1, Connection, NOW, id_list},
+    dialect::{self, AMONG_1, Connection, NOW, id_list},
     gc_runs, gc_sessions,
     store::{Context, SqlStore},
     trim,
@@ -35,7 +35,7 @@ pub(super) fn id_at(time: Timestamp) -> Uuid {
 
 /// Rows of workers that are gone for so long, whose sessions are in other hands, and who left no sandbox behind.
 async fn collect_workers(context: &Context, gone_for: Duration, dry_run: bool) -> Result<u64> {
-    let mut connection = context.writer.acquire().await.map_err(db)?;
+    let mut connection = dialect::writing(&context.writer).await?;
     let before = before(&mut connection, gone_for).await?;
     let sql = format!(
         "SELECT w.id FROM workers w WHERE w.state = {WORKER_GONE} AND w.taken_back AND w.lease_until < $1 \

@@ -82,7 +82,7 @@ async fn create_key(context: &Context, key: &NewKey) -> Result<ApiKey> {
     .bind(scopes.join(" "))
     .bind(DbTime(now()))
     .bind(key.expires_at.map(DbTime))
-    .fetch_one(&context.writer)
+    .fetch_one(&mut *dialect::writing(&context.writer).await?)
     .await
     .map_err(db)?;
     row.into_key()
@@ -96,7 +96,7 @@ async fn revoke_key(context: &Context, tenant: TenantId, key: ApiKeyId) -> Resul
     .bind(key.as_uuid())
     .bind(tenant.as_uuid())
     .bind(DbTime(now()))
-    .fetch_optional(&context.writer)
+    .fetch_optional(&mut *dialect::writing(&context.writer).await?)
     .await
     .map_err(db)?;
     row.ok_or_else(|| Error::new(Code::KeyNotFound, "the tenant has no such key"))?.into_key()

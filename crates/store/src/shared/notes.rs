@@ -82,6 +82,25 @@ pub(super) fn contents(commit: &Commit, writes: &mut Writes) -> Result<()> {
     Ok(())
 }
 
+/// What a run tells that ends. If it was executed ahead, nothing of it happened before the one in front of it was over.
+pub(super) fn told<'a>(
+    commit: &'a Commit,
+    finish: &Finish,
+    locked: &LockedHead,
+    at: Timestamp,
+) -> impl Iterator<Item = NewEvent> + use<'a> {
+    let not_before = finish.started_at.is_none().then(|| started(finish, locked, at));
+    commit.events.iter().cloned().map(move |event| match not_before {
+        Some(started) => NewEvent { at: event.at.max(started), ..event },
+        None => event,
+    })
+}
+
+/// The first of a commit follows what was committed before it, those behind follow each other here and now.
+fn started(finish: &Finish, locked: &LockedHead, at: Timestamp) -> Timestamp {
+    finish.started_at.or(locked.current_started_at).unwrap_or(at)
+}
+
 /// The one place that makes terminal events of executed runs: exactly one per run.
 pub(super) fn end(
     commit: &Commit,
@@ -90,9 +109,8 @@ pub(super) fn end(
     at: Timestamp,
     writes: &mut Writes,
 ) -> Result<NewEvent> {
-    let Finish { end, started_at, stopped_ago, agent, .. } = finish;
-    // The first of a commit follows what was committed before it, those behind follow each other here and now.
-    let started_at = started_at.or(locked.current_started_at).unwrap_or(at);
+    let Finish { end, stopped_ago, agent, .. } = finish;
+    let started_at = started(finish, locked, at);
     writes.agents.extend(agent.clone().map(|agent| (commit.fence.session.as_uuid(), agent)));
     let stopped_at =
         stopped_ago.map(|ago| at.checked_sub_signed(chrono::TimeDelta::from_std(ago).unwrap_or_default()));

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{AMONG_1, Connection, FREE_TALLY, LEASE_LEFT, NOW, RUNNING_RUNS, id_list},
+    dialect::{self, AMONG_1, Connection, FREE_TALLY, LEASE_LEFT, NOW, RUNNING_RUNS, id_list},
     fleet::worker_columns,
     store::{Context, SqlStore},
 };
@@ -146,6 +146,17 @@ pub(super) async fn write_tally(context: &Context) {
     if counts == Counts::default() {
         return;
     }
+    match add_to_tally(context, &counts).await {
+        Ok(1) => {}
+        Ok(_) => context.tally.add(counts),
+        Err(error) => {
+            tracing::debug!(error = error.chain(), "what happened is counted later");
+            context.tally.add(counts);
+        }
+    }
+}
+
+async fn add_to_tally(context: &Context, counts: &Counts) -> Result<u64> {
     let sql = format!(
         "UPDATE tally SET submitted = submitted + $1, completed = completed + $2, failed = failed + $3, \
          cancelled = cancelled + $4, timed_out = timed_out + $5, input_tokens = input_tokens + $6, \
@@ -160,16 +171,10 @@ pub(super) async fn write_tally(context: &Context) {
         .bind(count_to_db(counts.input_tokens))
         .bind(count_to_db(counts.output_tokens))
         .bind(count_to_db(counts.cost_micros))
-        .execute(&context.writer)
-        .await;
-    match done {
-        Ok(done) if done.rows_affected() == 1 => {}
-        Ok(_) => context.tally.add(counts),
-        Err(error) => {
-            tracing::debug!(error = %error, "what happened is counted later");
-            context.tally.add(counts);
-        }
-    }
+        .execute(&mut *dialect::writing(&context.writer).await?)
+        .await
+        .map_err(db)?;
+    Ok(done.rows_affected())
 }
 
 async fn fleet_view(context: &Context, most_sessions: u32) -> Result<FleetView> {

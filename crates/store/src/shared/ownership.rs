@@ -8,6 +8,7 @@ use remuda_domain::{
     event::NewEvent,
 };
 use sqlx::{AssertSqlSafe, query, query_as};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
@@ -17,7 +18,10 @@ use super::{
     store::{ClaimRequest, Context, SqlStore},
     writes::{self, Writes},
 };
-use crate::{Claim, Commit, Committed, Ownership, SessionChange, error::db, rows::WORKER_GONE, time::DbTime};
+use crate::{
+    Claim, Commit, Committed, Handed, Offer, Ownership, SessionChange, error::db, rows::WORKER_GONE,
+    time::DbTime,
+};
 
 #[async_trait]
 impl Ownership for SqlStore {
@@ -41,6 +45,10 @@ impl Ownership for SqlStore {
 
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool> {
         self.lanes.session_looks.call(SessionLook { tenant, session }).await
+    }
+
+    fn stand_by(&self, offer: Offer) -> Option<mpsc::Receiver<Handed>> {
+        self.lanes.stand_by.offer(offer)
     }
 }
 

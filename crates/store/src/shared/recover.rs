@@ -236,7 +236,7 @@ async fn write_off_lapsed(context: &Context) -> Result<()> {
     let sql = format!(
         "UPDATE workers SET state = {WORKER_GONE} WHERE state < {WORKER_GONE} AND lease_until <= {NOW}"
     );
-    query(AssertSqlSafe(sql)).execute(&context.writer).await.map_err(db)?;
+    query(AssertSqlSafe(sql)).execute(&mut *dialect::writing(&context.writer).await?).await.map_err(db)?;
     Ok(())
 }
 
@@ -247,7 +247,11 @@ async fn forget_long_gone(context: &Context) -> Result<()> {
         "UPDATE workers SET taken_back = $1 WHERE NOT taken_back AND state = {WORKER_GONE} AND lease_until <= {}",
         dialect::A_MINUTE_AGO
     );
-    query(AssertSqlSafe(sql)).bind(true).execute(&context.writer).await.map_err(db)?;
+    query(AssertSqlSafe(sql))
+        .bind(true)
+        .execute(&mut *dialect::writing(&context.writer).await?)
+        .await
+        .map_err(db)?;
     Ok(())
 }
 

@@ -9,7 +9,10 @@ use remuda_domain::{
 use sqlx::{FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
-use super::store::{Context, SqlStore};
+use super::{
+    dialect,
+    store::{Context, SqlStore},
+};
 use crate::{
     Sandboxes,
     error::{corrupt, db},
@@ -79,7 +82,7 @@ async fn save(context: &Context, record: &SandboxRecord) -> Result<()> {
     .bind(record.state.as_str())
     .bind(DbTime(record.created_at))
     .bind(DbTime(record.used_at))
-    .execute(&context.writer)
+    .execute(&mut *dialect::writing(&context.writer).await?)
     .await
     .map_err(db)?;
     Ok(())
@@ -88,7 +91,7 @@ async fn save(context: &Context, record: &SandboxRecord) -> Result<()> {
 async fn forget(context: &Context, id: SandboxId) -> Result<()> {
     query("DELETE FROM sandboxes WHERE id = $1")
         .bind(id.as_uuid())
-        .execute(&context.writer)
+        .execute(&mut *dialect::writing(&context.writer).await?)
         .await
         .map_err(db)?;
     Ok(())

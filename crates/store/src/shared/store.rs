@@ -11,13 +11,14 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use super::{
-    dialect::{self, DbPool},
-    flush, overview,
+    dialect::{self, DbPool, Writer},
+    flush::{self, StandBy},
+    overview,
     ownership::SessionLook,
     runs::RunLook,
 };
 use crate::{
-    Claim, Commit, Committed, Counts, Kept, NewRun, Submitted,
+    Claim, Commit, Committed, Counts, Kept, NewRun, Options, Submitted,
     coalesce::Coalescer,
     error::json,
     line::Line,
@@ -30,8 +31,8 @@ use crate::{
 /// What every function of the store needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    /// For transactions that write.
-    pub(crate) writer: DbPool,
+    /// For whoever writes.
+    pub(crate) writer: Writer,
     /// For everything else.
     pub(crate) reader: DbPool,
     pub(crate) idempotency_ttl: Duration,
@@ -42,6 +43,21 @@ pub(crate) struct Context {
     pub(crate) tally: Arc<Tally>,
     /// Who waits for a worker, for all who ask for a place.
     pub(crate) line: Arc<Kept<Line>>,
+}
+
+impl Context {
+    pub(crate) fn new(writer: DbPool, reader: DbPool, options: &Options) -> Self {
+        Self {
+            writer: Writer::from(writer),
+            reader,
+            idempotency_ttl: options.idempotency_ttl,
+            max_pending: options.max_pending,
+            max_lost_attempts: options.max_lost_attempts,
+            meters: Arc::new(Meters::new()),
+            tally: Arc::default(),
+            line: Arc::default(),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -59,6 +75,7 @@ pub(crate) struct Lanes {
     pub(crate) commits: Coalescer<Commit, Committed>,
     pub(crate) run_looks: Coalescer<RunLook, Run>,
     pub(crate) session_looks: Coalescer<SessionLook, bool>,
+    pub(crate) stand_by: StandBy,
 }
 
 /// What is to be told of a batch once it is committed.
@@ -109,11 +126,8 @@ impl SqlStore {
 
 /// Tells how many connections there are, for as long as the process lives.
 fn observe_connections(context: &Context) {
-    let pools = if dialect::ONE_POOL {
-        vec![context.reader.clone()]
-    } else {
-        vec![context.writer.clone(), context.reader.clone()]
-    };
+    let writer = dialect::own_pool(&context.writer).cloned();
+    let pools: Vec<DbPool> = writer.into_iter().chain([context.reader.clone()]).collect();
     metrics::observe(&STORE_CONNECTIONS, move |connections| {
         let (mut open, mut idle) = (0, 0);
         for pool in &pools {

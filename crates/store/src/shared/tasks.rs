@@ -10,7 +10,7 @@ use remuda_domain::{
 use serde::{Deserialize, Serialize};
 use sqlx::{FromRow, query, query_as};
 
-use super::store::Context;
+use super::{dialect, store::Context};
 use crate::error::{db, json, parse};
 
 /// A round as it is stored.
@@ -72,7 +72,7 @@ pub(super) async fn record(context: &Context, round: &TaskRound) -> Result<()> {
     .bind(i64::from(round.result.is_err()))
     .bind(stored.as_str())
     .bind(is_notable.then_some(stored.as_str()))
-    .execute(&context.writer)
+    .execute(&mut *dialect::writing(&context.writer).await?)
     .await
     .map_err(db)?;
     Ok(())

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{AMONG_1, Connection, id_list},
+    dialect::{self, AMONG_1, Connection, id_list},
     gc_runs::note,
     store::Context,
 };
@@ -44,7 +44,7 @@ pub(super) async fn trim(
     after: Option<SessionId>,
     limit: u32,
 ) -> Result<Trimmed> {
-    let mut connection = context.writer.acquire().await.map_err(db)?;
+    let mut connection = dialect::writing(&context.writer).await?;
     look(&mut connection, kept, after, limit, false).await
 }
 

@@ -134,7 +134,7 @@ impl Writes {
     }
 
     /// What this will have done beside spending, for the [`Tally`](crate::tally::Tally).
-    fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts { submitted: self.runs.len() as u64, ..Counts::default() };
         for run in &self.finished {
             match RunState::from_db(run.state) {

@@ -19,6 +19,8 @@ use crate::{
     written::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
 };
 
+pub(crate) use super::writer::{Writer, begin, own_pool, writing};
+
 pub(crate) type Db = sqlx::Sqlite;
 pub(crate) type Connection = SqliteConnection;
 pub(crate) type DbPool = SqlitePool;
@@ -48,9 +50,16 @@ pub(crate) const FREE_TALLY: &str = "1";
 /// Ends a look at rows that are about to be deleted: there is one writer at a time.
 pub(crate) const FREE_ROWS: &str = "";
 pub(crate) const MAX_BATCH: usize = 1024;
-
-/// Whether those that write and those that read share one pool.
-pub(crate) const ONE_POOL: bool = false;
+/// Of every connection.
+pub(super) const PRAGMAS: [(&str, &str); 3] = [
+    // Pages of the log after which it is written back. More would make that so long that it is felt.
+    ("wal_autocheckpoint", "4000"),
+    // What a statement would need to undo itself is kept in memory, not in a file.
+    ("temp_store", "memory"),
+    ("cache_size", "-65536"),
+];
+/// How long a connection waits for another one that writes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens a pool of one writer and a pool of readers: SQLite has room for one writer, and waiting for it in line is
 /// quicker than trying again.
@@ -60,24 +69,17 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
         .journal_mode(SqliteJournalMode::Wal)
         // FULL: a commit is on disk before it is acknowledged, as on PostgreSQL.
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(Duration::from_secs(10))
-        // More would make checkpoints so long that they are felt.
-        .pragma("wal_autocheckpoint", "4000")
-        // What a statement would need to undo itself is kept in memory, not in a file.
-        .pragma("temp_store", "memory")
-        .pragma("cache_size", "-65536")
+        .busy_timeout(PATIENCE)
         .statement_cache_capacity(256);
-    let writer = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
-    let readers = SqlitePoolOptions::new()
+    let options = PRAGMAS.into_iter().fold(options, |options, (name, value)| options.pragma(name, value));
+    // A file does not go away: nobody has to ask for it before each use.
+    let pool = SqlitePoolOptions::new().test_before_acquire(false);
+    let writer = pool.clone().max_connections(1).connect_with(options.clone()).await?;
+    let readers = pool
         .max_connections(max_connections)
         .connect_with(options.pragma("query_only", "on").optimize_on_close(false, None))
         .await?;
     Ok((writer, readers))
-}
-
-/// Takes the write lock at once: a transaction that reads first and writes later could fail in the middle.
-pub(crate) async fn begin(pool: &DbPool) -> Result<Transaction<'static, Db>> {
-    pool.begin_with("BEGIN IMMEDIATE").await.map_err(db)
 }
 
 /// A transaction that only reads, and sees one moment.

@@ -1,13 +1,14 @@
-//! One lane for everything that is frequent.
+//! One lane for everything that writes frequently.
 //!
-//! SQLite has room for one writer, and every commit costs a write to the disk and makes what others have read before outdated. So submits,
-//! claims, commits and looks that gather while one transaction is under way all share the next one, on one connection.
+//! SQLite has room for one writer, and every commit costs a write to the disk. So submits, claims and commits that gather while one
+//! transaction is under way all share the next one. What is [small](super::swift) of it is done at once, on the lane's own connection and
+//! thread; the rest goes the usual way.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt as _;
 use remuda_domain::{Error, Run, error::Result};
-use tokio::time::Instant;
+use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -18,6 +19,7 @@ use super::{
     runs::{RunLook, look_at_runs},
     store::{Aftermath, ClaimRequest, Context, Lanes},
     submit::{submit_batch, submit_within},
+    swift::Swift,
 };
 use crate::{
     Claim, Commit, Committed, NewRun, Submitted,
@@ -26,39 +28,43 @@ use crate::{
     meters::Batches,
 };
 
+pub(crate) use super::swift::StandBy;
+
 pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
     let max = dialect::MAX_BATCH;
     let (submits, new_submits) = Coalescer::gather(max);
     let (claims, new_claims) = Coalescer::gather(max);
     let (commits, new_commits) = Coalescer::gather(max);
-    let (run_looks, new_run_looks) = Coalescer::gather(max);
-    let (session_looks, new_session_looks) = Coalescer::gather(max);
-    let inboxes = Inboxes {
-        submits: new_submits,
-        claims: new_claims,
-        commits: new_commits,
-        run_looks: new_run_looks,
-        session_looks: new_session_looks,
-    };
-    tasks.spawn(serve(context.clone(), inboxes));
-    Lanes { submits, claims, commits, run_looks, session_looks }
+    let inboxes = Inboxes { submits: new_submits, claims: new_claims, commits: new_commits };
+    let stand_by = StandBy::default();
+    let lane = Lane { context: context.clone(), swift: None, stand_by: stand_by.clone() };
+    // A thread of its own: whoever writes to the disk must not hold up those who serve callers.
+    tasks.spawn_blocking(move || lane.serve(inboxes, &Handle::current()));
+    macro_rules! coalesced {
+        ($name:literal, $look:path) => {{
+            let reader = context.reader.clone();
+            Coalescer::start(tasks, max, Batches::new($name), move |batch: Arc<Vec<_>>| {
+                let reader = reader.clone();
+                async move { $look(&mut *reader.acquire().await.map_err(db)?, &batch).await }
+            })
+        }};
+    }
+    let run_looks: Coalescer<RunLook, Run> = coalesced!("look_at_run", look_at_runs);
+    let session_looks: Coalescer<SessionLook, bool> = coalesced!("look_at_session", look_at_sessions);
+    Lanes { submits, claims, commits, run_looks, session_looks, stand_by }
 }
 
 struct Inboxes {
     submits: Inbox<NewRun, Submitted>,
     claims: Inbox<ClaimRequest, Claim>,
     commits: Inbox<Commit, Committed>,
-    run_looks: Inbox<RunLook, Run>,
-    session_looks: Inbox<SessionLook, bool>,
 }
 
 /// What one transaction does.
-struct Load {
-    submits: Gathered<NewRun, Submitted>,
-    claims: Gathered<ClaimRequest, Claim>,
-    commits: Gathered<Commit, Committed>,
-    run_looks: Gathered<RunLook, Run>,
-    session_looks: Gathered<SessionLook, bool>,
+pub(super) struct Load {
+    pub(super) submits: Gathered<NewRun, Submitted>,
+    pub(super) claims: Gathered<ClaimRequest, Claim>,
+    pub(super) commits: Gathered<Commit, Committed>,
 }
 
 /// The answers to it.
@@ -67,8 +73,6 @@ struct Done {
     submits: Vec<Result<Submitted>>,
     claims: Vec<Result<Claim>>,
     commits: Vec<Result<Committed>>,
-    run_looks: Vec<Result<Run>>,
-    session_looks: Vec<Result<bool>>,
 }
 
 impl Inboxes {
@@ -78,46 +82,77 @@ impl Inboxes {
             true = self.submits.wait() => true,
             true = self.claims.wait() => true,
             true = self.commits.wait() => true,
-            true = self.run_looks.wait() => true,
-            true = self.session_looks.wait() => true,
             else => false,
         }
     }
 
     fn take(&mut self) -> Load {
-        Load {
-            submits: self.submits.take(),
-            claims: self.claims.take(),
-            commits: self.commits.take(),
-            run_looks: self.run_looks.take(),
-            session_looks: self.session_looks.take(),
+        Load { submits: self.submits.take(), claims: self.claims.take(), commits: self.commits.take() }
+    }
+}
+
+struct Lane {
+    context: Context,
+    /// Opened when there is something to do. Without it everything goes the usual way.
+    swift: Option<Swift>,
+    stand_by: StandBy,
+}
+
+impl Lane {
+    /// Runs until nothing will come any more.
+    fn serve(mut self, mut inboxes: Inboxes, runtime: &Handle) {
+        let batches = Batches::new("all");
+        while runtime.block_on(inboxes.wait()) {
+            let (load, begun) = (inboxes.take(), Instant::now());
+            let count = load.count();
+            let rest = self.flush_swiftly(load, runtime);
+            if rest.count() > 0 {
+                runtime.block_on(flush_or_fail(&self.context, rest));
+            }
+            batches.flushed(count, begun.elapsed());
+        }
+    }
+
+    /// Does what is small. Returns the rest: all of it, if that failed.
+    fn flush_swiftly(&mut self, load: Load, runtime: &Handle) -> Load {
+        if self.swift.is_none() {
+            self.swift = Swift::open(&self.context, self.stand_by.clone())
+                .inspect_err(|error| tracing::warn!(error = error.chain(), "everything goes the long way"))
+                .ok();
+        }
+        let Some(swift) = &mut self.swift else { return load };
+        let turn = runtime.block_on(self.context.writer.turn());
+        let flushing = || match turn {
+            Ok(_turn) => swift.flush(&self.context, &load),
+            Err(error) => Err(error),
+        };
+        let flushed = std::panic::catch_unwind(AssertUnwindSafe(flushing));
+        match flushed.unwrap_or_else(|_| Err(Error::internal("a flush panicked"))) {
+            Ok(answers) => answers.give(load, &self.context),
+            Err(error) => {
+                tracing::warn!(error = error.chain(), requests = load.count(), "a flush goes the long way");
+                // Its connection may be in the middle of something.
+                self.swift = None;
+                load
+            }
         }
     }
 }
 
-async fn serve(context: Context, mut inboxes: Inboxes) {
-    let batches = Batches::new("all");
-    while inboxes.wait().await {
-        let (load, begun) = (inboxes.take(), Instant::now());
-        let count = load.count();
-        let flushing = AssertUnwindSafe(retrying(|| flush(&context, &load))).catch_unwind().await;
-        match flushing.unwrap_or_else(|_| Err(Error::internal("a flush panicked"))) {
-            Ok(done) => load.answer(done),
-            Err(error) => {
-                tracing::warn!(error = error.chain(), requests = count, "a flush failed");
-                load.flush_apart(&context).await;
-            }
+async fn flush_or_fail(context: &Context, load: Load) {
+    let flushing = AssertUnwindSafe(retrying(|| flush(context, &load))).catch_unwind().await;
+    match flushing.unwrap_or_else(|_| Err(Error::internal("a flush panicked"))) {
+        Ok(done) => load.answer(done),
+        Err(error) => {
+            tracing::warn!(error = error.chain(), requests = load.count(), "a flush failed");
+            load.flush_apart(context).await;
         }
-        batches.flushed(count, begun.elapsed());
     }
 }
 
 /// Does all of it in one transaction. Commits come after submits, so that an owner takes the next run at once; claims after these, for what
-/// is left; and who only looks sees it all.
+/// is left.
 async fn flush(context: &Context, load: &Load) -> Result<Done> {
-    if load.only_looks() {
-        return look(&mut *context.writer.acquire().await.map_err(db)?, load).await;
-    }
     let mut tx = dialect::begin(&context.writer).await?;
     let (mut done, mut told) = (Done::default(), Vec::<Aftermath>::new());
     if !load.submits.is_empty() {
@@ -135,43 +170,20 @@ async fn flush(context: &Context, load: &Load) -> Result<Done> {
         done.claims = answers;
         told.push(aftermath);
     }
-    let Done { run_looks, session_looks, .. } = look(&mut tx, load).await?;
     tx.commit().await.map_err(db)?;
     told.into_iter().for_each(|aftermath| aftermath.tell(context));
-    Ok(Done { run_looks, session_looks, ..done })
-}
-
-/// Looks see one moment each, so that they need no transaction of their own. On the writer's connection, which has the pages.
-async fn look(connection: &mut dialect::Connection, load: &Load) -> Result<Done> {
-    let mut done = Done::default();
-    if !load.run_looks.is_empty() {
-        done.run_looks = look_at_runs(&mut *connection, &load.run_looks.requests).await?;
-    }
-    if !load.session_looks.is_empty() {
-        done.session_looks = look_at_sessions(connection, &load.session_looks.requests).await?;
-    }
     Ok(done)
 }
 
 impl Load {
-    fn only_looks(&self) -> bool {
-        self.submits.is_empty() && self.commits.is_empty() && self.claims.is_empty()
-    }
-
-    fn count(&self) -> usize {
-        self.submits.requests.len()
-            + self.claims.requests.len()
-            + self.commits.requests.len()
-            + self.run_looks.requests.len()
-            + self.session_looks.requests.len()
+    pub(super) fn count(&self) -> usize {
+        self.submits.requests.len() + self.claims.requests.len() + self.commits.requests.len()
     }
 
     fn answer(self, done: Done) {
         self.submits.answer(done.submits);
         self.claims.answer(done.claims);
         self.commits.answer(done.commits);
-        self.run_looks.answer(done.run_looks);
-        self.session_looks.answer(done.session_looks);
     }
 
     /// Each kind by itself, so that one request that cannot be stored does not take all others with it.
@@ -184,15 +196,5 @@ impl Load {
         self.submits.flush_alone(alone!(submit_batch)).await;
         self.commits.flush_alone(alone!(commit_batch)).await;
         self.claims.flush_alone(alone!(claim_batch)).await;
-        self.run_looks.flush_alone(alone!(run_looks)).await;
-        self.session_looks.flush_alone(alone!(session_looks)).await;
     }
-}
-
-async fn run_looks(context: &Context, batch: &[RunLook]) -> Result<Vec<Result<Run>>> {
-    look_at_runs(&mut *context.reader.acquire().await.map_err(db)?, batch).await
-}
-
-async fn session_looks(context: &Context, batch: &[SessionLook]) -> Result<Vec<Result<bool>>> {
-    look_at_sessions(&mut *context.reader.acquire().await.map_err(db)?, batch).await
 }

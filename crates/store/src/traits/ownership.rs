@@ -1,10 +1,11 @@
 //! What workers do to sessions they own.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{
-    ApprovalId, CommitId, Event, Fence, MessageId, Run, RunId, SessionId, TenantId, Timestamp, WorkerId,
+    ApprovalId, CommitId, Event, Fence, MessageId, Pool, Run, RunId, SessionId, TenantId, Timestamp,
+    WorkerId,
     budget::{Amount, Spent},
     content::Content,
     error::Result,
@@ -15,6 +16,8 @@ use remuda_domain::{
     run::{ParkReason, RunEnd},
     step::Step,
 };
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{NewApproval, NewChild, SessionChange};
 
@@ -35,6 +38,34 @@ pub trait Ownership {
     async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Vec<Event>>;
     /// Whether the session has a run that could start and nobody who owns it: the look after the ack.
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool>;
+    /// Offers a worker's free slots to whoever submits: a run whose session is nobody's may be granted in the very commit that accepts it,
+    /// and needs no token then. Only a store in the worker's own process can hand grants over without losing any; others say nothing, and
+    /// tokens wake the worker.
+    ///
+    /// Who stands by has to take all that comes, or to give it back: [close](mpsc::Receiver::close) ends the offer, and what was handed
+    /// over before is still to be received. A later offer takes the place of an earlier one.
+    fn stand_by(&self, offer: Offer) -> Option<mpsc::Receiver<Handed>> {
+        drop(offer);
+        None
+    }
+}
+
+/// A worker with free slots.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    pub worker: WorkerId,
+    pub pool: Pool,
+    /// Each grant takes one.
+    pub slots: Arc<Semaphore>,
+    /// How many there are at most.
+    pub most: usize,
+}
+
+/// A session that was granted to a worker that stood by, and the slot that it was granted for.
+#[derive(Debug)]
+pub struct Handed {
+    pub grant: Box<Grant>,
+    pub slot: OwnedSemaphorePermit,
 }
 
 #[derive(Clone, Debug)]

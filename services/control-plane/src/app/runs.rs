@@ -143,7 +143,7 @@ impl App {
                 Ok(SubmitReceipt { run, ..receipt })
             }
             Some((expecting, deadline)) => {
-                let run = self.wait_for(caller, expecting, deadline).await?;
+                let run = self.wait_for(caller, expecting, Some(&receipt.run), deadline).await?;
                 Ok(SubmitReceipt { run, ..receipt })
             }
             None => Ok(receipt),

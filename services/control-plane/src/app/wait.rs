@@ -13,6 +13,7 @@ use tokio::{
 use super::App;
 
 pub(super) use ends::Ends;
+use ends::LastWords;
 
 /// Live events may be lost; looking into the store now and then makes a lost one only late. At first a little sooner: that somebody
 /// listens may have come to the broker's ears too late.
@@ -25,7 +26,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(20);
 pub(super) struct Expecting {
     session: SessionId,
     run: RunId,
-    ended: oneshot::Receiver<()>,
+    ended: oneshot::Receiver<LastWords>,
 }
 
 impl App {
@@ -42,7 +43,7 @@ impl App {
         if found.state.is_terminal() {
             return Ok(found);
         }
-        self.wait_for(caller, expecting, deadline).await
+        self.wait_for(caller, expecting, None, deadline).await
     }
 
     /// Begins to listen for the end of a run, which need not exist yet.
@@ -50,20 +51,30 @@ impl App {
         Expecting { session, run, ended: self.ends.expect((caller.tenant, session), run) }
     }
 
+    /// Waits for a run. Whoever knows it as it was `queued`, and listens since then, need not look it up if its end tells all.
     pub(super) async fn wait_for(
         &self,
         caller: &Principal,
         mut expecting: Expecting,
+        queued: Option<&Run>,
         deadline: Instant,
     ) -> Result<Run> {
         let (mut pause, mut unheard) = (FIRST_LOOK, FIRST_RETRY);
         loop {
             let until = (Instant::now() + pause).min(deadline);
             let heard = timeout_at(until, &mut expecting.ended).await;
-            if let Ok(Err(_)) = heard {
+            match &heard {
+                Ok(Ok(words)) => {
+                    if let Some(run) = queued.and_then(|run| run.completed_as_told(words)) {
+                        return Ok(run);
+                    }
+                }
                 // Nobody listens for us, or no longer.
-                sleep_until((Instant::now() + unheard).min(deadline)).await;
-                unheard = (unheard * 2).min(LOOK_AGAIN);
+                Ok(Err(_)) => {
+                    sleep_until((Instant::now() + unheard).min(deadline)).await;
+                    unheard = (unheard * 2).min(LOOK_AGAIN);
+                }
+                Err(_) => {}
             }
             let run = self.store.get_run(caller.tenant, expecting.run).await?;
             if run.state.is_terminal() || Instant::now() >= deadline {

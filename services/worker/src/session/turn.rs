@@ -91,8 +91,9 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(super) async fn run(mut self, grant: Grant, arrival: Arrival) -> Left {
-        self.begin(grant, Gate::default(), Some(arrival));
+    /// `arrival` is missing where no token was needed.
+    pub(super) async fn run(mut self, grant: Grant, arrival: Option<Arrival>) -> Left {
+        self.begin(grant, Gate::default(), arrival);
         loop {
             let left = tokio::select! {
                 biased;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use remuda_domain::{Event, RunId, SessionId, TenantId};
+use remuda_domain::{Event, EventBody, RunId, SessionId, TenantId};
 use remuda_transport::Transport;
 use tokio::{
     sync::oneshot,
@@ -20,7 +20,17 @@ const LINGER: Duration = Duration::from_secs(5);
 const MAX_SESSIONS: usize = 10_000;
 
 type Line = (TenantId, SessionId);
-type Waiters = HashMap<RunId, Vec<oneshot::Sender<()>>>;
+type Waiters = HashMap<RunId, Waiting>;
+/// What the commit that ended a run told of it. Nothing if there was more to tell before.
+pub(super) type LastWords = Arc<[Event]>;
+
+/// Those who wait for one run.
+#[derive(Default)]
+struct Waiting {
+    told: Vec<oneshot::Sender<LastWords>>,
+    /// More happened to the run than its last commit tells, beside that it was queued.
+    has_a_past: bool,
+}
 
 /// Tells those who wait for runs of their ends. What it does not hear of it does not tell: whoever waits looks into the store now
 /// and then.
@@ -36,15 +46,16 @@ impl Ends {
     }
 
     /// What resolves when the run has ended. It fails where nobody listens, or no longer.
-    pub(super) fn expect(self: &Arc<Self>, line: Line, run: RunId) -> oneshot::Receiver<()> {
+    pub(super) fn expect(self: &Arc<Self>, line: Line, run: RunId) -> oneshot::Receiver<LastWords> {
         let (sender, receiver) = oneshot::channel();
         let mut lines = self.lines();
         let count = lines.len();
         match lines.get_mut(&line) {
-            Some(waiters) => waiters.entry(run).or_default().push(sender),
+            Some(waiters) => waiters.entry(run).or_default().told.push(sender),
             None if count >= MAX_SESSIONS => {}
             None => {
-                lines.insert(line, HashMap::from([(run, vec![sender])]));
+                let waiting = Waiting { told: vec![sender], has_a_past: false };
+                lines.insert(line, HashMap::from([(run, waiting)]));
                 self.tasks.spawn(Arc::clone(self).listen(line));
             }
         }
@@ -83,11 +94,20 @@ impl Ends {
     fn tell(&self, line: Line, events: &[Event]) {
         let mut lines = self.lines();
         let Some(waiters) = lines.get_mut(&line) else { return };
-        for event in events.iter().filter(|event| event.body.terminal_state().is_some()) {
-            let ended = event.run.and_then(|run| waiters.remove(&run)).unwrap_or_default();
+        // Events of one run stand together in what is told at once.
+        for of_one in events.chunk_by(|event, next| event.run == next.run) {
+            let Some(run) = of_one.first().and_then(|event| event.run) else { continue };
+            let Some(waiting) = waiters.get_mut(&run) else { continue };
+            if of_one.iter().all(|event| event.body.terminal_state().is_none()) {
+                let is_news = |event: &Event| !matches!(event.body, EventBody::RunQueued { .. });
+                waiting.has_a_past |= of_one.iter().any(is_news);
+                continue;
+            }
+            let Waiting { told, has_a_past } = waiters.remove(&run).unwrap_or_default();
+            let words: LastWords = if has_a_past { Arc::default() } else { of_one.into() };
             // One that went away needs no answer.
-            for waiter in ended {
-                waiter.send(()).ok();
+            for waiter in told {
+                waiter.send(Arc::clone(&words)).ok();
             }
         }
     }
@@ -97,8 +117,8 @@ impl Ends {
         let mut lines = self.lines();
         let Some(waiters) = lines.get_mut(&line) else { return true };
         waiters.retain(|_, waiting| {
-            waiting.retain(|waiter| !waiter.is_closed());
-            !waiting.is_empty()
+            waiting.told.retain(|waiter| !waiter.is_closed());
+            !waiting.told.is_empty()
         });
         let left = waiters.is_empty();
         if left {

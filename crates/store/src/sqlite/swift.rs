@@ -1,0 +1,290 @@
+//! Small runs without detours.
+//!
+//! A statement through the driver is a message to a thread and back, and its rows are copied value by value. What small runs need is a few
+//! rows of one session each, so here the lane's own thread reads, lets the same functions decide as everywhere, and writes, on a
+//! connection of its own. Each session is read once and written once per flush, whatever happens to it in between. What is not small, and
+//! whoever is to be refused, goes the usual way.
+
+mod stand_by;
+mod statements;
+
+use std::collections::{HashMap, HashSet, hash_map::Entry};
+
+use remuda_domain::{
+    Error, Run, WorkerId,
+    error::Result,
+    session::{ClaimDecision, Owner},
+};
+use uuid::Uuid;
+
+pub(crate) use self::stand_by::StandBy;
+use self::{
+    stand_by::{Place, Standing},
+    statements::{SessionRow, Statements},
+};
+use super::{
+    claim::grant_run,
+    commit::{Background, conclude, plan},
+    flush::Load,
+    lock::Locked,
+    store::{Aftermath, ClaimRequest, Context},
+    submit::{self, Answer, Keys},
+    writes::Writes,
+};
+use crate::{Claim, Commit, Committed, Grant, NewRun, Submitted, time::now};
+
+/// The lane's own connection.
+#[derive(Debug)]
+pub(super) struct Swift {
+    connection: rusqlite::Connection,
+    stand_by: StandBy,
+}
+
+/// A statement that failed ends the flush, and everything goes the usual way.
+fn refused(error: rusqlite::Error) -> Error {
+    Error::internal("the database refused a statement").with_source(error)
+}
+
+impl Swift {
+    pub(super) fn open(context: &Context, stand_by: StandBy) -> Result<Self> {
+        let connection = statements::open(context).map_err(refused)?;
+        Ok(Self { connection, stand_by })
+    }
+
+    /// Does what is small of a load in one transaction. Fails if nothing was written.
+    pub(super) fn flush(&mut self, context: &Context, load: &Load) -> Result<Answers> {
+        let standing = self.stand_by.standing();
+        let immediate = rusqlite::TransactionBehavior::Immediate;
+        let transaction = self.connection.transaction_with_behavior(immediate).map_err(refused)?;
+        let mut flush = Flush::new(context, Statements(&transaction));
+        let mut submits = Vec::with_capacity(load.submits.requests.len());
+        for request in load.submits.requests.iter() {
+            submits.push(flush.submit(request)?);
+        }
+        // The next runs of owners are read from the table.
+        flush.insert_runs()?;
+        let mut commits = Vec::with_capacity(load.commits.requests.len());
+        for request in load.commits.requests.iter() {
+            commits.push(flush.commit(request)?);
+        }
+        let mut claims = Vec::with_capacity(load.claims.requests.len());
+        for request in load.claims.requests.iter() {
+            claims.push(flush.claim(request)?);
+        }
+        let mut handed = Vec::new();
+        if let Some(standing) = &standing {
+            for submitted in submits.iter_mut().flatten().flatten().filter(|submitted| submitted.wake) {
+                handed.extend(flush.hand_over(submitted, standing)?);
+            }
+        }
+        let aftermath = flush.write()?;
+        transaction.commit().map_err(refused)?;
+        // Only now: what is handed over is executed.
+        for (place, grant) in handed {
+            place.hand(grant);
+        }
+        Ok(Answers { submits, commits, claims, aftermath })
+    }
+}
+
+/// What became of a load: answers for those who are done, in their places.
+pub(super) struct Answers {
+    submits: Vec<Option<Result<Submitted>>>,
+    commits: Vec<Option<Result<Committed>>>,
+    claims: Vec<Option<Result<Claim>>>,
+    aftermath: Aftermath,
+}
+
+impl Answers {
+    /// Returns what is left.
+    pub(super) fn give(self, load: Load, context: &Context) -> Load {
+        let rest = Load {
+            submits: load.submits.answer_some(self.submits),
+            claims: load.claims.answer_some(self.claims),
+            commits: load.commits.answer_some(self.commits),
+        };
+        self.aftermath.tell(context);
+        rest
+    }
+}
+
+/// One transaction.
+struct Flush<'a> {
+    context: &'a Context,
+    statements: Statements<'a>,
+    locked: Locked,
+    /// What was read of sessions beside their heads.
+    rows: HashMap<Uuid, SessionRow>,
+    changed: HashSet<Uuid>,
+    leases: HashMap<WorkerId, bool>,
+    writes: Writes,
+    inserted: usize,
+}
+
+impl<'a> Flush<'a> {
+    fn new(context: &'a Context, statements: Statements<'a>) -> Self {
+        Self {
+            context,
+            statements,
+            locked: Locked { heads: HashMap::new(), at: now() },
+            rows: HashMap::new(),
+            changed: HashSet::new(),
+            leases: HashMap::new(),
+            writes: Writes::default(),
+            inserted: 0,
+        }
+    }
+
+    /// Reads a session, unless that was done already. Whether it exists.
+    fn read(&mut self, session: Uuid) -> Result<bool> {
+        let Entry::Vacant(vacant) = self.rows.entry(session) else { return Ok(true) };
+        let Some((head, row)) = self.statements.session(session).map_err(refused)? else { return Ok(false) };
+        self.locked.heads.insert(session, head.into_head_with_owner()?);
+        vacant.insert(row);
+        Ok(true)
+    }
+
+    fn submit(&mut self, request: &NewRun) -> Result<Option<Result<Submitted>>> {
+        let small = request.idempotency.is_none() && request.budget.is_none();
+        let session = request.session.as_uuid();
+        if !small || !self.read(session)? {
+            return Ok(None);
+        }
+        let mut keys = Keys::default();
+        let answer = submit::accept(self.context, request, &mut self.locked, &mut keys, &mut self.writes)?;
+        Ok(match answer {
+            Answer::Accepted(submitted) => {
+                self.changed.insert(session);
+                Some(Ok(*submitted))
+            }
+            Answer::Refused(refusal) => Some(Err(refusal)),
+            Answer::Replay(_) => None,
+        })
+    }
+
+    fn insert_runs(&mut self) -> Result<()> {
+        for run in &self.writes.runs[self.inserted..] {
+            self.statements.insert_run(run).map_err(refused)?;
+        }
+        self.inserted = self.writes.runs.len();
+        Ok(())
+    }
+
+    /// The end of a run, with those that its owner executed behind it, on which nothing else hangs.
+    fn commit(&mut self, commit: &Commit) -> Result<Option<Result<Committed>>> {
+        let session = commit.fence.session.as_uuid();
+        let small = commit.is_small_end() && commit.behind.iter().all(Commit::is_small_end);
+        if !small || !self.read(session)? {
+            return Ok(None);
+        }
+        let (Some(locked), Some(row)) = (self.locked.heads.get(&session), self.rows.get(&session)) else {
+            return Ok(None);
+        };
+        let head = &locked.head;
+        let is_current = head.current == Some(commit.run) && head.last_commit != Some(commit.id);
+        if !is_current || head.verify(&commit.fence).is_err() || locked.ties || row.budgeted {
+            return Ok(None);
+        }
+        let behind = commit.behind.len();
+        let line = match head.pending {
+            ..=1 => Vec::new(),
+            _ => {
+                let count = behind + 1 + usize::try_from(commit.wanted).unwrap_or(0);
+                self.statements.line(session, commit.run.as_uuid(), count).map_err(refused)?
+            }
+        };
+        if line.iter().take(behind + 1).any(|queued| !queued.untouched) {
+            return Ok(None);
+        }
+        let next = line.iter().take(behind).map(|queued| queued.id).collect();
+        let mut background = Background::of_small(next);
+        let planned = plan(self.context, commit, &mut self.locked, &mut background, &mut self.writes)?;
+        let Ok(planned) = planned else { return Ok(None) };
+        self.changed.insert(session);
+        let mut line = line.into_iter().skip(planned.ended() - 1).take_while(|queued| queued.untouched);
+        let (successor, around) = (line.next(), row.around.clone());
+        let committed = conclude(planned, commit, &mut self.locked, successor, |head, queued, at| {
+            let run = queued.into_run(commit.fence.tenant, commit.fence.session)?;
+            let grant = grant_run(head, commit.fence, run, around, at)?;
+            let following = line.map(|queued| queued.into_run(commit.fence.tenant, commit.fence.session));
+            Ok(Grant { following: following.collect::<Result<_>>()?, ..grant })
+        })?;
+        Ok(Some(Ok(committed)))
+    }
+
+    /// A session that nobody owns, with a run that nobody has tried yet, for a worker that lives.
+    fn claim(&mut self, request: &ClaimRequest) -> Result<Option<Result<Claim>>> {
+        let session = request.session.as_uuid();
+        if !self.read(session)? || !self.is_alive(request.worker)? {
+            return Ok(None);
+        }
+        let is_its = |head: &remuda_domain::session::Head| head.tenant == request.tenant;
+        if !self.locked.heads.get(&session).is_some_and(|it| is_its(&it.head)) {
+            return Ok(None);
+        }
+        let first = self.statements.line(session, Uuid::nil(), 1).map_err(refused)?.pop();
+        let Some(first) = first.filter(|queued| queued.untouched) else { return Ok(None) };
+        let run = first.into_run(request.tenant, request.session)?;
+        Ok(self.grant(session, request.worker, run)?.map(|grant| Ok(Claim::Granted(grant))))
+    }
+
+    /// Gives a run that was just accepted to the worker that stands by, if it is the only one of its session and that is nobody's.
+    fn hand_over<'s>(
+        &mut self,
+        submitted: &mut Submitted,
+        standing: &'s Standing,
+    ) -> Result<Option<(Place<'s>, Box<Grant>)>> {
+        let session = submitted.run.session.as_uuid();
+        let head = self.locked.heads.get(&session).map(|it| &it.head);
+        let alone = head.is_some_and(|head| head.pending == 1 && head.pool == standing.offer.pool);
+        if !alone || !self.is_alive(standing.offer.worker)? {
+            return Ok(None);
+        }
+        let Some(place) = standing.place() else { return Ok(None) };
+        let Some(grant) = self.grant(session, standing.offer.worker, submitted.run.clone())? else {
+            return Ok(None);
+        };
+        submitted.wake = false;
+        Ok(Some((place, grant)))
+    }
+
+    fn grant(&mut self, session: Uuid, worker: WorkerId, run: Run) -> Result<Option<Box<Grant>>> {
+        let (Some(locked), Some(row)) = (self.locked.heads.get_mut(&session), self.rows.get(&session)) else {
+            return Ok(None);
+        };
+        if locked.head.owner != Owner::Nobody || locked.head.current.is_some() || row.budgeted {
+            return Ok(None);
+        }
+        let ClaimDecision::Granted { fence } = locked.head.claim(worker) else { return Ok(None) };
+        self.changed.insert(session);
+        Ok(Some(Box::new(grant_run(locked, fence, run, row.around.clone(), self.locked.at)?)))
+    }
+
+    /// Whether a worker has a lease.
+    fn is_alive(&mut self, worker: WorkerId) -> Result<bool> {
+        if let Some(alive) = self.leases.get(&worker) {
+            return Ok(*alive);
+        }
+        let lease = self.statements.lease(worker.as_uuid()).map_err(refused)?;
+        let alive = lease.is_some_and(|lease| matches!(lease.owner(), Owner::Alive { .. }));
+        self.leases.insert(worker, alive);
+        Ok(alive)
+    }
+
+    /// Writes what was decided.
+    fn write(mut self) -> Result<Aftermath> {
+        for run in &self.writes.finished {
+            self.statements.finish_run(run).map_err(refused)?;
+        }
+        for chunk in &self.writes.chunks {
+            self.statements.append_chunk(chunk).map_err(refused)?;
+        }
+        for session in &self.changed {
+            if let (Some(head), Some(row)) = (self.locked.heads.get(session), self.rows.get(session)) {
+                self.statements.save_head(row.rowid, head).map_err(refused)?;
+            }
+        }
+        let news = std::mem::take(&mut self.writes.news);
+        Ok(Aftermath { news, counts: self.writes.counts() })
+    }
+}

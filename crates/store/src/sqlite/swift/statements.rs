@@ -1,0 +1,242 @@
+//! The statements of small runs.
+
+use std::time::Duration;
+
+use remuda_domain::{
+    CommitId, Run, RunId, RunInput, RunState, SessionId, TenantId, Timestamp, WorkerId, budget::Total,
+    error::Result,
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params};
+use uuid::Uuid;
+
+use super::super::{claim::Surroundings, dialect, store::Context};
+use crate::{
+    error::parse,
+    rows::{HeadRow, LeaseRow, LockedHead},
+    time::DbTime,
+    written::{Chunk, RunFinish, RunInsert},
+};
+
+/// Statements that are kept prepared: all of them.
+const PREPARED: usize = 16;
+
+/// Opens the database like [`dialect::open`] does.
+pub(super) fn open(context: &Context) -> rusqlite::Result<Connection> {
+    let path =
+        dialect::own_pool(&context.writer).map(|pool| pool.connect_options().get_filename().to_owned());
+    let connection = Connection::open(path.unwrap_or_default())?;
+    connection.busy_timeout(dialect::PATIENCE)?;
+    connection.set_prepared_statement_cache_capacity(PREPARED);
+    for (name, value) in dialect::PRAGMAS {
+        connection.pragma_update(None, name, value)?;
+    }
+    connection.pragma_update(None, "synchronous", "full")?;
+    Ok(connection)
+}
+
+/// Within one transaction.
+pub(super) struct Statements<'a>(pub(super) &'a Connection);
+
+/// What is read of a session beside its head.
+#[derive(Debug)]
+pub(super) struct SessionRow {
+    pub(super) rowid: i64,
+    pub(super) around: Surroundings,
+    /// Some budget covers what its runs spend.
+    pub(super) budgeted: bool,
+}
+
+/// A run that waits in line.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) id: Uuid,
+    seq: i64,
+    input: String,
+    timeout_ms: i64,
+    created_at: Timestamp,
+    idempotency_key: Option<String>,
+    traceparent: Option<String>,
+    /// Nobody has tried or stopped it, works through it, or limits it.
+    pub(super) untouched: bool,
+}
+
+fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.and_then(Timestamp::from_timestamp_micros))
+}
+
+fn micros(at: DbTime) -> i64 {
+    at.0.timestamp_micros()
+}
+
+impl Statements<'_> {
+    pub(super) fn session(&self, session: Uuid) -> rusqlite::Result<Option<(HeadRow, SessionRow)>> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT s.rowid, s.tenant_id, s.pool, s.closed, s.epoch, s.owner, s.current_run, s.current_started_at, s.pending, \
+             s.last_seq, s.last_cursor, s.last_commit, s.ties, s.version, w.root, s.execution, s.agent, s.model, s.permissions, \
+             s.depth, s.budget_id IS NOT NULL FROM sessions s CROSS JOIN workspaces w ON w.id = s.workspace_id WHERE s.id = ?1",
+        )?;
+        let found = statement.query_row([session], |row| {
+            let head = HeadRow {
+                id: session,
+                tenant_id: row.get(1)?,
+                pool: row.get(2)?,
+                closed: row.get(3)?,
+                epoch: row.get(4)?,
+                owner: row.get(5)?,
+                current_run: row.get(6)?,
+                current_started_at: time(row, 7)?.map(DbTime),
+                pending: row.get(8)?,
+                last_seq: row.get(9)?,
+                last_cursor: row.get(10)?,
+                last_commit: row.get(11)?,
+                ties: row.get(12)?,
+                version: row.get(13)?,
+                now: None,
+            };
+            let around = Surroundings {
+                root: row.get(14)?,
+                execution: row.get(15)?,
+                agent: row.get(16)?,
+                model: row.get(17)?,
+                permissions: row.get(18)?,
+                depth: row.get(19)?,
+            };
+            Ok((head, SessionRow { rowid: row.get(0)?, around, budgeted: row.get(20)? }))
+        });
+        found.optional()
+    }
+
+    /// The first unfinished runs of a session but for one.
+    pub(super) fn line(&self, session: Uuid, but: Uuid, count: usize) -> rusqlite::Result<Vec<Queued>> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT id, seq, input, timeout_ms, created_at, idempotency_key, traceparent, state = 0 AND attempts = 0 \
+             AND started_at IS NULL AND cancel_at IS NULL AND parent_run IS NULL AND budget_id IS NULL \
+             FROM runs WHERE session_id = ?1 AND state < 10 AND id <> ?2 ORDER BY seq LIMIT ?3",
+        )?;
+        let queued = |row: &Row<'_>| {
+            Ok(Queued {
+                id: row.get(0)?,
+                seq: row.get(1)?,
+                input: row.get(2)?,
+                timeout_ms: row.get(3)?,
+                created_at: time(row, 4)?.unwrap_or_default(),
+                idempotency_key: row.get(5)?,
+                traceparent: row.get(6)?,
+                untouched: row.get(7)?,
+            })
+        };
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        statement.query_map(params![session, but, count], queued)?.collect()
+    }
+
+    pub(super) fn lease(&self, worker: Uuid) -> rusqlite::Result<Option<LeaseRow>> {
+        let sql = format!("SELECT state, {} FROM workers WHERE id = ?1", dialect::LEASE_LEFT);
+        let mut statement = self.0.prepare_cached(&sql)?;
+        let lease =
+            |row: &Row<'_>| Ok(LeaseRow { id: worker, state: row.get(0)?, left_us: row.get(1)?, now: None });
+        statement.query_row([worker], lease).optional()
+    }
+
+    pub(super) fn insert_run(&self, run: &RunInsert) -> rusqlite::Result<()> {
+        let mut statement = self.0.prepare_cached(
+            "INSERT INTO runs (id, tenant_id, session_id, seq, state, timeout_ms, created_at, input, idempotency_key, traceparent, \
+             parent_run, budget_id) VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )?;
+        statement.execute(params![
+            run.id,
+            run.tenant,
+            run.session,
+            run.seq,
+            run.timeout_ms,
+            micros(run.created_at),
+            run.input,
+            run.idempotency_key,
+            run.traceparent,
+            run.parent,
+            run.budget,
+        ])?;
+        Ok(())
+    }
+
+    pub(super) fn finish_run(&self, run: &RunFinish) -> rusqlite::Result<()> {
+        let mut statement = self.0.prepare_cached(
+            "UPDATE runs SET state = :state, started_at = coalesce(:started, started_at), finished_at = :finished, \
+             cancel_stopped_at = :stopped, attempts = attempts + :attempts, lost_attempts = lost_attempts + :lost, \
+             paused_ms = paused_ms + :paused, failure = :failure, last_steps = :steps, parked = NULL, parked_at = NULL \
+             WHERE id = :id AND +state < 10",
+        )?;
+        statement.execute(named_params! {
+            ":id": run.id,
+            ":state": run.state,
+            ":started": run.started_at.map(micros),
+            ":finished": micros(run.finished_at),
+            ":stopped": run.stopped_at.map(micros),
+            ":attempts": run.attempts,
+            ":lost": run.lost_attempts,
+            ":paused": run.paused_ms,
+            ":failure": run.failure,
+            ":steps": run.last_steps,
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn append_chunk(&self, chunk: &Chunk) -> rusqlite::Result<()> {
+        let mut statement = self
+            .0
+            .prepare_cached("INSERT INTO events (session_id, last_cursor, chunk) VALUES (?1, ?2, ?3)")?;
+        statement.execute(params![chunk.session, chunk.last_cursor, chunk.json])?;
+        Ok(())
+    }
+
+    pub(super) fn save_head(&self, rowid: i64, locked: &LockedHead) -> rusqlite::Result<()> {
+        let mut statement = self.0.prepare_cached(
+            "UPDATE sessions SET epoch = ?2, owner = ?3, current_run = ?4, current_started_at = ?5, pending = ?6, last_seq = ?7, \
+             last_cursor = ?8, last_commit = ?9, version = version + 1 WHERE rowid = ?1",
+        )?;
+        let head = &locked.head;
+        statement.execute(params![
+            rowid,
+            head.epoch,
+            head.owner.worker().map(WorkerId::as_uuid),
+            head.current.map(RunId::as_uuid),
+            locked.current_started_at.map(|at| at.timestamp_micros()),
+            head.pending,
+            head.last_seq,
+            head.last_cursor,
+            head.last_commit.map(CommitId::as_uuid),
+        ])?;
+        Ok(())
+    }
+}
+
+impl Queued {
+    /// The run, if it is untouched: it has no past.
+    pub(super) fn into_run(self, tenant: TenantId, session: SessionId) -> Result<Run> {
+        let input: RunInput = parse("input", &self.input)?;
+        Ok(Run {
+            id: RunId::from_uuid(self.id),
+            tenant,
+            session,
+            seq: self.seq,
+            state: RunState::Queued,
+            input,
+            timeout: Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or(0)),
+            attempt: 0,
+            lost_attempts: 0,
+            created_at: self.created_at,
+            started_at: None,
+            finished_at: None,
+            outcomes: Vec::new(),
+            answer: None,
+            failure: None,
+            cancel: None,
+            parked: None,
+            parent: None,
+            spent: Total::default(),
+            budget: None,
+            paused: Duration::ZERO,
+            idempotency_key: self.idempotency_key,
+            traceparent: self.traceparent,
+        })
+    }
+}
