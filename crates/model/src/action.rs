@@ -6,6 +6,8 @@ use crate::state::{LifeId, SessionIndex};
 pub enum Action {
     /// A client's run is committed.
     Submit(SessionIndex),
+    /// The same, and the session is granted in that very commit to a worker of the same process that stands by.
+    SubmitTo(SessionIndex, LifeId),
     /// The control plane publishes the token that it owes after a submit.
     Wake(SessionIndex),
     /// The broker gives a token to a worker: for the first time, or once more because the ack wait is over.

@@ -67,6 +67,11 @@ impl Protocol {
         let mut next = state.clone();
         match action {
             Action::Submit(session) => store::submit(&self.scope, &mut next, session),
+            Action::SubmitTo(session, life) => {
+                if let Some(phase) = store::submit_to(&self.scope, &mut next, session, life) {
+                    worker::take_handed(&mut next, session, life, phase);
+                }
+            }
             Action::Wake(session) => {
                 next.session_mut(session).wakes -= 1;
                 broker::publish(&mut next, session);
@@ -102,7 +107,17 @@ impl Model for Protocol {
         self.own_actions(state, actions);
         let unsubmitted = sessions(state).zip(&self.scope.runs);
         let unsubmitted = unsubmitted.filter(|((_, session), runs)| session.runs.len() < usize::from(**runs));
-        actions.extend(unsubmitted.map(|((index, _), _)| Action::Submit(index)));
+        for ((index, session), _) in unsubmitted {
+            actions.push(Action::Submit(index));
+            // Only the first of a line: a later one is not next.
+            if session.row.owner.is_none() && session.row.pending == 0 {
+                let alive = lives(state).filter(|(id, _)| {
+                    worker::is_present(state, *id) && !state.workers[usize::from(id.worker)].down
+                });
+                let standing = alive.filter(|(_, life)| worker::stands_by(&self.scope, life, index));
+                actions.extend(standing.map(|(id, _)| Action::SubmitTo(index, id)));
+            }
+        }
         actions.extend(fault::possible(state).into_iter().map(Action::Fault));
     }
 

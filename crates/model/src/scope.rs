@@ -10,6 +10,8 @@ pub struct Scope {
     pub slots: usize,
     /// Runs of one session before its owner gives the session up although more wait.
     pub turn: u8,
+    /// Workers may be granted a session when its first run is submitted.
+    pub stand_by: bool,
     /// The tool calls of every run, in order.
     pub calls: Vec<Call>,
     pub faults: Faults,
@@ -78,6 +80,8 @@ pub enum Mutation {
     UngatedStart,
     /// A worker that has lost a session acks its token all the same.
     AckAfterLoss,
+    /// A worker gives up a session that it was handed, and does not look whether runs are left.
+    NoLookWithoutToken,
 }
 
 impl Scope {
@@ -89,6 +93,7 @@ impl Scope {
             workers: 2,
             slots: 1,
             turn: u8::MAX,
+            stand_by: false,
             calls: vec![Call::Mutating],
             faults: Faults::default(),
             mutation: None,

@@ -142,6 +142,8 @@ pub struct Task {
     /// Whether the broker still holds the very token that was delivered. Acks name a token, so an ack of one that is gone
     /// does not touch its successor.
     pub token_is_current: bool,
+    /// There is no token: the session was granted when its run was submitted.
+    pub handed: bool,
     /// Runs ended under this grant.
     pub served: u8,
     pub phase: Phase,

@@ -36,6 +36,19 @@ pub(crate) fn submit(scope: &Scope, state: &mut State, session: SessionIndex) {
     }
 }
 
+/// The same, granted at once to a worker that stands by, in the same transaction: no publish is owed. `None` if that cannot be.
+pub(crate) fn submit_to(
+    scope: &Scope,
+    state: &mut State,
+    session: SessionIndex,
+    life: LifeId,
+) -> Option<Phase> {
+    submit(scope, state, session);
+    let ClaimAnswer::Granted(phase) = claim(scope, state, session, life) else { return None };
+    state.session_mut(session).wakes -= 1;
+    Some(phase)
+}
+
 /// Asks for ownership of a session.
 pub(crate) fn claim(scope: &Scope, state: &mut State, session: SessionIndex, life: LifeId) -> ClaimAnswer {
     if state.life(life).lease != Lease::Held {

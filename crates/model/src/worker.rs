@@ -15,8 +15,20 @@ pub(crate) fn takes(scope: &Scope, life: &Life, session: SessionIndex) -> bool {
 }
 
 pub(crate) fn deliver(state: &mut State, session: SessionIndex, life: LifeId) {
-    let task = Task { session, token_is_current: true, served: 0, phase: Phase::Claim };
+    let task = Task { session, token_is_current: true, handed: false, served: 0, phase: Phase::Claim };
     state.life_mut(life).tasks.push(task);
+}
+
+/// Whether a worker that stands by would be granted a session whose first run is submitted now.
+pub(crate) fn stands_by(scope: &Scope, life: &Life, session: SessionIndex) -> bool {
+    scope.stand_by && life.lease == Lease::Held && takes(scope, life, session)
+}
+
+/// Takes what was granted with a submit.
+pub(crate) fn take_handed(state: &mut State, session: SessionIndex, life: LifeId, phase: Phase) {
+    let tasks = &mut state.life_mut(life).tasks;
+    tasks.push(Task { session, token_is_current: false, handed: true, served: 0, phase });
+    tasks.sort_unstable();
 }
 
 /// The steps that a task can take next: one, or two while it drains.
@@ -73,7 +85,7 @@ fn advance(scope: &Scope, state: &mut State, life: LifeId, task: &Task, phase: P
         Phase::Claim => match store::claim(scope, state, session, life) {
             ClaimAnswer::Granted(phase) => Some(phase),
             ClaimAnswer::TakenBack => Some(Phase::Claim),
-            ClaimAnswer::NothingToDo => Some(after_release(scope)),
+            ClaimAnswer::NothingToDo => after_release(scope, task, true),
             // Given back. A present token can be delivered at any time anyway.
             ClaimAnswer::Refused => None,
         },
@@ -93,16 +105,19 @@ fn advance(scope: &Scope, state: &mut State, life: LifeId, task: &Task, phase: P
         }
         Phase::End(grant) => {
             let give_up = task.served + 1 >= scope.turn || state.life(life).draining;
-            Some(match store::commit_end(scope, state, session, life, grant, give_up) {
-                EndAnswer::Next(phase) => phase,
-                EndAnswer::Released => after_release(scope),
-                EndAnswer::Refused => Phase::LetGo(grant),
-            })
+            match store::commit_end(scope, state, session, life, grant, give_up) {
+                EndAnswer::Next(phase) => Some(phase),
+                EndAnswer::Released => after_release(scope, task, give_up),
+                EndAnswer::Refused => Some(Phase::LetGo(grant)),
+            }
         }
         Phase::LetGo(grant) => {
             let released = store::release(state, session, life, grant);
             // Someone else's now: an ack could hit the new owner's token, so nothing is sent.
-            (released || scope.broken(Mutation::AckAfterLoss)).then(|| after_release(scope))
+            if !released && !scope.broken(Mutation::AckAfterLoss) {
+                return None;
+            }
+            after_release(scope, task, true)
         }
         Phase::Ack => {
             if task.token_is_current {
@@ -144,8 +159,13 @@ fn after_call(scope: &Scope, grant: Grant, call: u8) -> Phase {
     }
 }
 
-fn after_release(scope: &Scope) -> Phase {
-    if scope.broken(Mutation::LookBeforeAck) { Phase::Look } else { Phase::Ack }
+/// Without a token there is none to ack, and nothing to look for unless `runs_may_wait`: whoever submits from here on wakes somebody.
+fn after_release(scope: &Scope, task: &Task, runs_may_wait: bool) -> Option<Phase> {
+    match task.handed {
+        true => (runs_may_wait && !scope.broken(Mutation::NoLookWithoutToken)).then_some(Phase::Look),
+        false if scope.broken(Mutation::LookBeforeAck) => Some(Phase::Look),
+        false => Some(Phase::Ack),
+    }
 }
 
 pub(crate) fn after_ack(scope: &Scope) -> Option<Phase> {

@@ -11,14 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Sessions in this process's hands. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held(Arc<Hands>);
-
-#[derive(Debug, Default)]
-struct Hands {
-    sessions: Mutex<HashMap<SessionId, Option<Current>>>,
-    /// Told whenever one is let go.
-    let_go: Notify,
-}
+pub(crate) struct Held(Arc<Mutex<HashMap<SessionId, Option<Current>>>>);
 
 #[derive(Debug)]
 struct Current {
@@ -37,20 +30,6 @@ impl Held {
         }
         sessions.insert(session, None);
         Some(Hold { held: self.clone(), session })
-    }
-
-    /// The same, as soon as the session is let go of.
-    pub(crate) async fn take_when_free(&self, session: SessionId) -> Hold {
-        loop {
-            let let_go = self.0.let_go.notified();
-            tokio::pin!(let_go);
-            // Before the look, so that nothing is missed between the two.
-            let_go.as_mut().enable();
-            if let Some(hold) = self.take(session) {
-                return hold;
-            }
-            let_go.await;
-        }
     }
 
     /// Cancels a run if it executes here.
@@ -75,7 +54,7 @@ impl Held {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Option<Current>>> {
-        self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -99,7 +78,6 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.held.lock().remove(&self.session);
-        self.held.0.let_go.notify_waiters();
     }
 }
 
@@ -115,20 +93,6 @@ mod tests {
         assert!(held.take(session).is_none());
         drop(hold);
         assert!(held.take(session).is_some());
-    }
-
-    #[tokio::test]
-    async fn whoever_needs_a_session_waits_until_it_is_let_go_of() {
-        let held = Held::default();
-        let session = SessionId::new();
-        let (hold, other) = (held.take(session).unwrap(), held.take(SessionId::new()).unwrap());
-        let waiting = held.take_when_free(session);
-        tokio::pin!(waiting);
-        assert!(futures::poll!(&mut waiting).is_pending());
-        drop(other);
-        assert!(futures::poll!(&mut waiting).is_pending());
-        drop(hold);
-        assert_eq!(waiting.await.session, session);
     }
 
     #[test]

@@ -1,32 +1,28 @@
-//! Takes tokens and grants, never more than there are free slots.
+//! Takes tokens, never more than there are free slots.
 
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::error::Result;
-use remuda_store::{Handed, Offer};
+use remuda_store::{Seats, StandBy};
 use remuda_transport::{Token, TokenSource};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
-use crate::{context, session::SessionServer};
+use crate::{context, seats::Room, session::SessionServer};
 
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Runs until `stop`. Each token, and each grant, gets a task of `tasks`.
+/// Runs until `stop`. Each token gets a task of `tasks`, and so does whatever the store grants by itself.
 pub(crate) async fn run(server: Arc<SessionServer>, tasks: TaskTracker, stop: CancellationToken) {
     let slots = Arc::new(Semaphore::new(server.worker.options.slots as usize));
-    let intake = Intake { server, tasks, slots, stop };
-    let offer = Offer {
-        worker: intake.server.id,
-        pool: intake.server.worker.options.pool.clone(),
-        slots: Arc::clone(&intake.slots),
-        most: intake.server.worker.options.slots as usize,
-    };
-    match intake.server.worker.engine.store.stand_by(offer) {
-        Some(handed) => drop(tokio::join!(intake.take_grants(handed), intake.take_tokens(Hands::Open))),
-        None => intake.take_tokens(Hands::Full).await,
-    }
+    let room: Arc<dyn Seats> =
+        Arc::new(Room::new(Arc::clone(&server), tasks.clone(), Arc::clone(&slots), stop.clone()));
+    let stand_by =
+        StandBy { worker: server.id, pool: server.worker.options.pool.clone(), seats: Arc::downgrade(&room) };
+    let hands = if server.worker.engine.store.stand_by(stand_by) { Hands::Open } else { Hands::Full };
+    Intake { server, tasks, slots, stop, hands }.take_tokens().await;
+    drop(room);
 }
 
 /// Whether slots are kept for tokens while these are waited for.
@@ -43,15 +39,16 @@ struct Intake {
     tasks: TaskTracker,
     slots: Arc<Semaphore>,
     stop: CancellationToken,
+    hands: Hands,
 }
 
 impl Intake {
-    async fn take_tokens(&self, hands: Hands) {
+    async fn take_tokens(&self) {
         let worker = &self.server.worker;
         while !self.stop.is_cancelled() {
             let opened = worker.engine.transport.tokens(&worker.options.pool).await;
             let failed = match opened {
-                Ok(mut source) => self.take_all(source.as_mut(), hands).await,
+                Ok(mut source) => self.take_all(source.as_mut()).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = failed {
@@ -65,12 +62,12 @@ impl Intake {
     }
 
     /// Takes tokens until `stop`, or until the source fails.
-    async fn take_all(&self, source: &mut dyn TokenSource, hands: Hands) -> Result<()> {
+    async fn take_all(&self, source: &mut dyn TokenSource) -> Result<()> {
         loop {
             let Some(mut free) = self.free_slots().await else { return Ok(()) };
-            let count = free.num_permits();
-            if hands == Hands::Open {
-                drop(free.split(count));
+            let count = free.num_permits() + self.slots.available_permits();
+            if self.hands == Hands::Open {
+                drop(free.split(1));
             }
             let taken = tokio::select! {
                 biased;
@@ -99,27 +96,12 @@ impl Intake {
         self.tasks.spawn(serving.instrument(span));
     }
 
-    /// Executes what the store grants by itself. In the end, what was granted and not begun is given back.
-    async fn take_grants(&self, mut handed: mpsc::Receiver<Handed>) {
-        while let Some(Some(Handed { grant, slot })) = self.stop.run_until_cancelled(handed.recv()).await {
-            let server = Arc::clone(&self.server);
-            let span = context::of_session(grant.fence.tenant, grant.fence.session);
-            let serving = async move {
-                server.serve_granted(*grant).await;
-                drop(slot);
-            };
-            self.tasks.spawn(serving.instrument(span));
-        }
-        handed.close();
-        while let Some(Handed { grant, .. }) = handed.recv().await {
-            self.server.give_up(&grant).await;
-        }
-    }
-
-    /// All slots that are free, as soon as there is one.
+    /// A slot that is free, with all others if nobody else may have them.
     async fn free_slots(&self) -> Option<OwnedSemaphorePermit> {
         let mut free = self.one_slot().await?;
-        while let Ok(more) = Arc::clone(&self.slots).try_acquire_owned() {
+        while self.hands == Hands::Full
+            && let Ok(more) = Arc::clone(&self.slots).try_acquire_owned()
+        {
             free.merge(more);
         }
         Some(free)

@@ -10,6 +10,7 @@ mod lease;
 mod life;
 mod meters;
 mod reaper;
+mod seats;
 mod session;
 mod traced;
 

@@ -53,7 +53,9 @@ pub(crate) struct SessionServer {
 /// How the work on a session ended.
 #[derive(Debug, PartialEq, Eq)]
 enum Left {
-    /// The session is nobody's now.
+    /// The session is nobody's now, as none of its runs waited when that was committed.
+    Idle,
+    /// The session is nobody's now, and its runs may wait.
     Released,
     /// It is, or may be, someone else's. A late ack or nak would hit the new owner's token, so nothing is sent.
     Lost,
@@ -73,7 +75,7 @@ impl SessionServer {
             Ok(Claim::Granted(grant)) => {
                 let left = self.work_keeping(token.as_ref(), &hold, *grant, arrival).await;
                 drop(hold);
-                if left == Left::Released {
+                if left != Left::Lost {
                     self.finish_and_look_again(token).await;
                 }
             }
@@ -93,21 +95,16 @@ impl SessionServer {
         }
     }
 
-    /// Works on a session that the store granted without being asked. No token is involved: whoever submits from here on finds an owner,
-    /// or wakes somebody.
-    pub(crate) async fn serve_granted(&self, grant: Grant) {
-        let session = grant.fence.session;
-        // It may have been released a moment ago, by a turn that is not quite over yet.
-        let hold = self.held.take_when_free(session).await;
+    /// Works on a session that the store granted without being asked. No token is involved: whoever submits finds an owner, or wakes
+    /// somebody. So there is nothing to look for, unless runs are left behind.
+    pub(crate) async fn serve_granted(&self, hold: Hold, grant: Grant) {
         let _busy = self.worker.meters.busy();
-        Turn::new(self, &hold, &grant).run(grant, None).await;
-    }
-
-    /// Gives back what was granted when nothing more is taken.
-    pub(crate) async fn give_up(&self, grant: &Grant) {
-        self.let_go(grant.fence).await;
-        let Fence { tenant, session, .. } = grant.fence;
-        self.look_again(tenant, session).await;
+        let fence = grant.fence;
+        let left = Turn::new(self, &hold, &grant).run(grant, None).await;
+        drop(hold);
+        if left == Left::Released {
+            self.look_again(fence.tenant, fence.session).await;
+        }
     }
 
     /// Asks for a session. Tried again by this worker, not by another: the answer to a grant may be what was lost.
@@ -272,11 +269,11 @@ impl SessionServer {
         let Some((first, others)) = batch.split_first_mut() else {
             return Err(Error::internal("there is nothing to save"));
         };
-        let alone = Commit { wanted, ..first.commit.clone() };
-        let behind = others.iter().map(|done| done.commit.clone()).collect();
+        first.commit.wanted = wanted;
         let refused = |error: &Error| !matches!(error.code(), Code::OwnershipLost | Code::Unavailable);
         if !others.is_empty() {
-            let together = Commit { id: CommitId::new(), behind, ..alone.clone() };
+            let behind = others.iter().map(|done| done.commit.clone()).collect();
+            let together = Commit { id: CommitId::new(), behind, ..first.commit.clone() };
             match self.commit(&together, first.traced.as_ref()).await {
                 Err(error) if refused(&error) => {
                     tracing::warn!(error = error.chain(), "ends of runs were not taken together");
@@ -284,10 +281,10 @@ impl SessionServer {
                 committed => return committed,
             }
         }
-        match self.commit(&alone, first.traced.as_ref()).await {
+        match self.commit(&first.commit, first.traced.as_ref()).await {
             Err(error) if refused(&error) => {
                 first.state = RunState::Failed;
-                self.commit(&bare_failure(&alone, &error), first.traced.as_ref()).await
+                self.commit(&bare_failure(&first.commit, &error), first.traced.as_ref()).await
             }
             committed => committed,
         }

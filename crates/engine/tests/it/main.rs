@@ -13,6 +13,7 @@ mod delegation;
 mod drain;
 mod events;
 mod failures;
+mod gate;
 mod lab;
 mod look;
 mod max_steps;

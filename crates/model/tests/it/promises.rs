@@ -83,6 +83,27 @@ fn two_sessions_share_the_workers() {
     explore(scope.with(Faults { crashes: 1, ..Faults::default() }), &[INTERRUPTED_CALL]);
 }
 
+/// In one process, whoever submits may grant: tokens and grants without tokens come between each other.
+#[test]
+fn workers_stand_by_and_give_up_after_each_run() {
+    let scope = Scope { stand_by: true, turn: 1, slots: 2, ..Scope::one_session(3) };
+    explore(scope, &[REFUSED_PUBLISH]);
+}
+
+#[test]
+fn workers_stand_by_and_crash() {
+    let faults = Faults { stalls: 1, crashes: 1, ..Faults::default() };
+    let scope = Scope { stand_by: true, ..Scope::one_session(2) };
+    explore(scope.with(faults), &[TAKEOVER, ZOMBIE_COMMIT, INTERRUPTED_CALL]);
+}
+
+#[test]
+fn workers_stand_by_and_drain() {
+    let calls = vec![Call::Mutating, Call::Repeatable];
+    let scope = Scope { stand_by: true, calls, ..Scope::one_session(2) };
+    explore(scope.with(Faults { drains: 1, ..Faults::default() }), &[HAND_OVER]);
+}
+
 /// A rule that no promise needs. The late ack removes the new owner's token, which that owner can do without; should it die,
 /// the reconciler wakes the session.
 #[test]

@@ -15,7 +15,6 @@ use remuda_domain::{
     error::Result,
     session::{ClaimDecision, Owner},
 };
-use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -33,7 +32,7 @@ use super::{
     writes::Writes,
 };
 use crate::{
-    Claim, Commit, Committed, Counts, Grant, Handed, NewRun, Offer, Submitted, Then,
+    Claim, Commit, Committed, Counts, Grant, NewRun, StandBy, Submitted, Then,
     coalesce::{Coalescer, flush_all},
     meters::{Batches, News},
     rows::{HeadRunRow, LockedHead},
@@ -42,11 +41,11 @@ use crate::{
 
 /// Workers are in other processes: a grant could be lost on its way.
 #[derive(Debug)]
-pub(crate) struct StandBy;
+pub(crate) struct Post;
 
-impl StandBy {
-    pub(crate) fn offer(&self, _: Offer) -> Option<mpsc::Receiver<Handed>> {
-        None
+impl Post {
+    pub(crate) fn take(&self, _: StandBy) -> bool {
+        false
     }
 }
 
@@ -72,7 +71,7 @@ pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
         commits: coalesced!("commit", commits),
         run_looks: coalesced!("look_at_run", run_looks),
         session_looks: coalesced!("look_at_session", session_looks),
-        stand_by: StandBy,
+        post: Post,
     }
 }
 

@@ -8,7 +8,6 @@ use remuda_domain::{
     event::NewEvent,
 };
 use sqlx::{AssertSqlSafe, query, query_as};
-use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::{
@@ -19,8 +18,7 @@ use super::{
     writes::{self, Writes},
 };
 use crate::{
-    Claim, Commit, Committed, Handed, Offer, Ownership, SessionChange, error::db, rows::WORKER_GONE,
-    time::DbTime,
+    Claim, Commit, Committed, Ownership, SessionChange, StandBy, error::db, rows::WORKER_GONE, time::DbTime,
 };
 
 #[async_trait]
@@ -47,8 +45,8 @@ impl Ownership for SqlStore {
         self.lanes.session_looks.call(SessionLook { tenant, session }).await
     }
 
-    fn stand_by(&self, offer: Offer) -> Option<mpsc::Receiver<Handed>> {
-        self.lanes.stand_by.offer(offer)
+    fn stand_by(&self, stand_by: StandBy) -> bool {
+        self.lanes.post.take(stand_by)
     }
 }
 

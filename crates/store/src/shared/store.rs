@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 
 use super::{
     dialect::{self, DbPool, Writer},
-    flush::{self, StandBy},
+    flush::{self, Post},
     overview,
     ownership::SessionLook,
     runs::RunLook,
@@ -75,7 +75,8 @@ pub(crate) struct Lanes {
     pub(crate) commits: Coalescer<Commit, Committed>,
     pub(crate) run_looks: Coalescer<RunLook, Run>,
     pub(crate) session_looks: Coalescer<SessionLook, bool>,
-    pub(crate) stand_by: StandBy,
+    /// Who stands by.
+    pub(crate) post: Post,
 }
 
 /// What is to be told of a batch once it is committed.

@@ -58,6 +58,8 @@ pub(super) const PRAGMAS: [(&str, &str); 3] = [
     ("temp_store", "memory"),
     ("cache_size", "-65536"),
 ];
+/// There are many readers, and the system keeps the file's pages for all of them.
+const READER_CACHE: &str = "-8192";
 /// How long a connection waits for another one that writes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -77,7 +79,12 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
     let writer = pool.clone().max_connections(1).connect_with(options.clone()).await?;
     let readers = pool
         .max_connections(max_connections)
-        .connect_with(options.pragma("query_only", "on").optimize_on_close(false, None))
+        .connect_with(
+            options
+                .pragma("query_only", "on")
+                .pragma("cache_size", READER_CACHE)
+                .optimize_on_close(false, None),
+        )
         .await?;
     Ok((writer, readers))
 }

@@ -28,7 +28,7 @@ use crate::{
     meters::Batches,
 };
 
-pub(crate) use super::swift::StandBy;
+pub(crate) use super::swift::Post;
 
 pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
     let max = dialect::MAX_BATCH;
@@ -36,8 +36,8 @@ pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
     let (claims, new_claims) = Coalescer::gather(max);
     let (commits, new_commits) = Coalescer::gather(max);
     let inboxes = Inboxes { submits: new_submits, claims: new_claims, commits: new_commits };
-    let stand_by = StandBy::default();
-    let lane = Lane { context: context.clone(), swift: None, stand_by: stand_by.clone() };
+    let post = Post::default();
+    let lane = Lane { context: context.clone(), swift: None, post: post.clone() };
     // A thread of its own: whoever writes to the disk must not hold up those who serve callers.
     tasks.spawn_blocking(move || lane.serve(inboxes, &Handle::current()));
     macro_rules! coalesced {
@@ -51,7 +51,7 @@ pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
     }
     let run_looks: Coalescer<RunLook, Run> = coalesced!("look_at_run", look_at_runs);
     let session_looks: Coalescer<SessionLook, bool> = coalesced!("look_at_session", look_at_sessions);
-    Lanes { submits, claims, commits, run_looks, session_looks, stand_by }
+    Lanes { submits, claims, commits, run_looks, session_looks, post }
 }
 
 struct Inboxes {
@@ -95,7 +95,7 @@ struct Lane {
     context: Context,
     /// Opened when there is something to do. Without it everything goes the usual way.
     swift: Option<Swift>,
-    stand_by: StandBy,
+    post: Post,
 }
 
 impl Lane {
@@ -116,7 +116,7 @@ impl Lane {
     /// Does what is small. Returns the rest: all of it, if that failed.
     fn flush_swiftly(&mut self, load: Load, runtime: &Handle) -> Load {
         if self.swift.is_none() {
-            self.swift = Swift::open(&self.context, self.stand_by.clone())
+            self.swift = Swift::open(&self.context, self.post.clone())
                 .inspect_err(|error| tracing::warn!(error = error.chain(), "everything goes the long way"))
                 .ok();
         }

@@ -5,7 +5,7 @@
 //! connection of its own. Each session is read once and written once per flush, whatever happens to it in between. What is not small, and
 //! whoever is to be refused, goes the usual way.
 
-mod stand_by;
+mod post;
 mod statements;
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
@@ -17,11 +17,8 @@ use remuda_domain::{
 };
 use uuid::Uuid;
 
-pub(crate) use self::stand_by::StandBy;
-use self::{
-    stand_by::{Place, Standing},
-    statements::{SessionRow, Statements},
-};
+pub(crate) use self::post::Post;
+use self::statements::{SessionRow, Statements};
 use super::{
     claim::grant_run,
     commit::{Background, conclude, plan},
@@ -31,14 +28,17 @@ use super::{
     submit::{self, Answer, Keys},
     writes::Writes,
 };
-use crate::{Claim, Commit, Committed, Grant, NewRun, Submitted, time::now};
+use crate::{Claim, Commit, Committed, Grant, NewRun, Seat, Seats, StandBy, Submitted, time::now};
 
 /// The lane's own connection.
 #[derive(Debug)]
 pub(super) struct Swift {
     connection: rusqlite::Connection,
-    stand_by: StandBy,
+    post: Post,
 }
+
+/// A session that is granted to the worker that stands by, once that is committed.
+type Seated = (Box<dyn Seat>, Box<Grant>);
 
 /// A statement that failed ends the flush, and everything goes the usual way.
 fn refused(error: rusqlite::Error) -> Error {
@@ -46,14 +46,13 @@ fn refused(error: rusqlite::Error) -> Error {
 }
 
 impl Swift {
-    pub(super) fn open(context: &Context, stand_by: StandBy) -> Result<Self> {
+    pub(super) fn open(context: &Context, post: Post) -> Result<Self> {
         let connection = statements::open(context).map_err(refused)?;
-        Ok(Self { connection, stand_by })
+        Ok(Self { connection, post })
     }
 
     /// Does what is small of a load in one transaction. Fails if nothing was written.
     pub(super) fn flush(&mut self, context: &Context, load: &Load) -> Result<Answers> {
-        let standing = self.stand_by.standing();
         let immediate = rusqlite::TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(immediate).map_err(refused)?;
         let mut flush = Flush::new(context, Statements(&transaction));
@@ -71,17 +70,17 @@ impl Swift {
         for request in load.claims.requests.iter() {
             claims.push(flush.claim(request)?);
         }
-        let mut handed = Vec::new();
-        if let Some(standing) = &standing {
+        let mut taken = Vec::new();
+        if let Some((stand_by, seats)) = self.post.on_duty() {
             for submitted in submits.iter_mut().flatten().flatten().filter(|submitted| submitted.wake) {
-                handed.extend(flush.hand_over(submitted, standing)?);
+                taken.extend(flush.hand_over(submitted, &stand_by, &*seats)?);
             }
         }
         let aftermath = flush.write()?;
         transaction.commit().map_err(refused)?;
         // Only now: what is handed over is executed.
-        for (place, grant) in handed {
-            place.hand(grant);
+        for (seat, grant) in taken {
+            seat.take(grant);
         }
         Ok(Answers { submits, commits, claims, aftermath })
     }
@@ -218,8 +217,7 @@ impl<'a> Flush<'a> {
         if !self.read(session)? || !self.is_alive(request.worker)? {
             return Ok(None);
         }
-        let is_its = |head: &remuda_domain::session::Head| head.tenant == request.tenant;
-        if !self.locked.heads.get(&session).is_some_and(|it| is_its(&it.head)) {
+        if self.locked.heads.get(&session).is_none_or(|it| it.head.tenant != request.tenant) {
             return Ok(None);
         }
         let first = self.statements.line(session, Uuid::nil(), 1).map_err(refused)?.pop();
@@ -228,24 +226,31 @@ impl<'a> Flush<'a> {
         Ok(self.grant(session, request.worker, run)?.map(|grant| Ok(Claim::Granted(grant))))
     }
 
-    /// Gives a run that was just accepted to the worker that stands by, if it is the only one of its session and that is nobody's.
-    fn hand_over<'s>(
+    /// Gives a run that was just accepted to the worker that stands by, if it is the first of its session and that is nobody's. Whoever was
+    /// accepted behind it need not wake anybody, either.
+    fn hand_over(
         &mut self,
         submitted: &mut Submitted,
-        standing: &'s Standing,
-    ) -> Result<Option<(Place<'s>, Box<Grant>)>> {
+        stand_by: &StandBy,
+        seats: &dyn Seats,
+    ) -> Result<Option<Seated>> {
         let session = submitted.run.session.as_uuid();
-        let head = self.locked.heads.get(&session).map(|it| &it.head);
-        let alone = head.is_some_and(|head| head.pending == 1 && head.pool == standing.offer.pool);
-        if !alone || !self.is_alive(standing.offer.worker)? {
+        let Some(head) = self.locked.heads.get(&session).map(|it| &it.head) else { return Ok(None) };
+        if head.owner != Owner::Nobody {
+            submitted.wake = false;
             return Ok(None);
         }
-        let Some(place) = standing.place() else { return Ok(None) };
-        let Some(grant) = self.grant(session, standing.offer.worker, submitted.run.clone())? else {
+        // Nothing is between it and the last one, and nothing else is unfinished.
+        let is_first = head.last_seq - head.pending + 1 == submitted.run.seq;
+        if !is_first || head.pool != stand_by.pool || !self.is_alive(stand_by.worker)? {
+            return Ok(None);
+        }
+        let Some(seat) = seats.seat(submitted.run.session) else { return Ok(None) };
+        let Some(grant) = self.grant(session, stand_by.worker, submitted.run.clone())? else {
             return Ok(None);
         };
         submitted.wake = false;
-        Ok(Some((place, grant)))
+        Ok(Some((seat, grant)))
     }
 
     fn grant(&mut self, session: Uuid, worker: WorkerId, run: Run) -> Result<Option<Box<Grant>>> {

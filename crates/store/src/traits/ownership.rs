@@ -1,6 +1,6 @@
 //! What workers do to sessions they own.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Weak, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -16,8 +16,6 @@ use remuda_domain::{
     run::{ParkReason, RunEnd},
     step::Step,
 };
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::{NewApproval, NewChild, SessionChange};
 
@@ -38,34 +36,35 @@ pub trait Ownership {
     async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Vec<Event>>;
     /// Whether the session has a run that could start and nobody who owns it: the look after the ack.
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool>;
-    /// Offers a worker's free slots to whoever submits: a run whose session is nobody's may be granted in the very commit that accepts it,
-    /// and needs no token then. Only a store in the worker's own process can hand grants over without losing any; others say nothing, and
-    /// tokens wake the worker.
-    ///
-    /// Who stands by has to take all that comes, or to give it back: [close](mpsc::Receiver::close) ends the offer, and what was handed
-    /// over before is still to be received. A later offer takes the place of an earlier one.
-    fn stand_by(&self, offer: Offer) -> Option<mpsc::Receiver<Handed>> {
-        drop(offer);
-        None
+    /// Names a worker of this very process, to which a run may be granted in the commit that accepts it, if its session is nobody's. Such a
+    /// run needs no token. A later worker takes the place of an earlier one. Whether that is possible here: where grants go over a wire
+    /// they could be lost on their way, and tokens wake workers instead.
+    fn stand_by(&self, stand_by: StandBy) -> bool {
+        drop(stand_by);
+        false
     }
 }
 
-/// A worker with free slots.
+/// A worker that takes what it is granted without having asked.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct StandBy {
     pub worker: WorkerId,
     pub pool: Pool,
-    /// Each grant takes one.
-    pub slots: Arc<Semaphore>,
-    /// How many there are at most.
-    pub most: usize,
+    /// Gone when the worker takes nothing more.
+    pub seats: Weak<dyn Seats>,
 }
 
-/// A session that was granted to a worker that stood by, and the slot that it was granted for.
-#[derive(Debug)]
-pub struct Handed {
-    pub grant: Box<Grant>,
-    pub slot: OwnedSemaphorePermit,
+/// Where a worker has room.
+pub trait Seats: fmt::Debug + Send + Sync {
+    /// A free slot for this session. Nothing if there is none, or if the worker has not quite let go of the session yet. Called in the middle
+    /// of a transaction: must not wait.
+    fn seat(&self, session: SessionId) -> Option<Box<dyn Seat>>;
+}
+
+/// A slot that is kept for a session. Dropping it gives it back.
+pub trait Seat: Send {
+    /// The session is granted, and that is committed. Must not wait.
+    fn take(self: Box<Self>, grant: Box<Grant>);
 }
 
 #[derive(Clone, Debug)]

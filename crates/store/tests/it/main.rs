@@ -27,6 +27,7 @@ mod retention_workers;
 mod sandboxes;
 mod schema;
 mod sessions;
+mod stand_by;
 mod stubborn;
 mod submit;
 mod time;
@@ -86,6 +87,8 @@ store_suite! {
     claim: the_head_run_is_granted_in_order, a_live_owner_is_not_overruled, claiming_again_fences_the_first_claim,
         a_takeover_after_the_lease_resumes_the_run, a_retired_owner_is_taken_over_at_once,
         one_of_many_claims_is_granted, claims_of_a_lost_worker_are_refused, nothing_to_do_is_said;
+    stand_by: a_first_run_is_granted_with_its_submit, runs_that_come_together_stay_in_order,
+        who_cannot_take_it_is_not_granted_it;
     commit: progress_is_visible_and_handed_on, an_end_leads_to_the_next_run, ends_are_taken_together, ends_behind_a_stopped_run_are_not_taken,
         the_line_is_told_as_far_as_wanted, runs_behind_others_start_where_these_end, giving_up_releases_though_more_wait,
         an_old_fence_writes_nothing, only_the_current_run_is_written, an_end_is_final_and_complete,

@@ -10,7 +10,7 @@ use remuda_domain::{
 use remuda_engine::{AgentRuntime, AgentSettings, Ending, Engine, Entry, Placement};
 use remuda_models::{ModelOptions, Models};
 use remuda_sandbox::Backends;
-use remuda_store::{ChildSession, NewChild, NewMessage, NewRun, NewSession, Options, Parking};
+use remuda_store::{ChildSession, NewChild, NewMessage, NewRun, NewSession, Options, Parking, Seats as _};
 use remuda_tools::{Registry, ToolOptions};
 use remuda_transport::{Memory, Transport as _};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
@@ -252,8 +252,8 @@ async fn a_long_line_is_worked_off_in_order() {
     let grant = lab.claim(session).await;
     let hold = lab.server.held.take(session).unwrap();
     let arrival = Arrival { origin: None, received: now() };
-    let left = Turn::new(&lab.server, &hold, &grant).run(grant, arrival).await;
-    assert_eq!(left, Left::Released);
+    let left = Turn::new(&lab.server, &hold, &grant).run(grant, Some(arrival)).await;
+    assert_eq!(left, Left::Idle);
     let mut over: Option<Timestamp> = None;
     for run in line {
         let run = lab.store().get_run(lab.tenant, run).await.unwrap();
@@ -272,4 +272,70 @@ async fn a_long_line_is_worked_off_in_order() {
     let events = lab.store().read_events(lab.tenant, session, 0, 1000).await.unwrap();
     let ends = events.events.iter().filter(|event| event.body.terminal_state().is_some()).count();
     assert_eq!(ends, 150);
+}
+
+impl Lab {
+    /// A session with two runs, the first of which is granted and in hand.
+    async fn handed(&self) -> (Hold, Grant, RunId) {
+        let session = self.session().await;
+        self.submit(session, noop(false)).await;
+        let second = self.submit(session, noop(false)).await;
+        (self.server.held.take(session).unwrap(), self.claim(session).await, second)
+    }
+
+    async fn woken(&self) -> u64 {
+        self.transport.token_counts(&Pool::default()).await.unwrap().waiting
+    }
+}
+
+/// There is no token, so nothing is left to be done for one.
+#[tokio::test]
+async fn what_the_store_grants_is_worked_off() {
+    let lab = Lab::new().await;
+    let (hold, grant, second) = lab.handed().await;
+    let (first, session) = (grant.run.id, grant.fence.session);
+    lab.server.serve_granted(hold, grant).await;
+    assert!(lab.state(first).await.is_terminal() && lab.state(second).await.is_terminal());
+    let seen = lab.store().get_session(lab.tenant, &SessionRef::Id(session)).await.unwrap();
+    assert_eq!((seen.owner, seen.pending, lab.woken().await), (None, 0, 0));
+    assert!(lab.server.held.take(session).is_some());
+}
+
+/// Its turn is over and others want the slot: whoever goes on has to be woken, as no token is left to do so.
+#[tokio::test]
+async fn what_is_left_of_a_session_without_a_token_is_woken() {
+    let lab = Lab::new().await;
+    let (hold, grant, second) = lab.handed().await;
+    let first = grant.run.id;
+    let crowd: Vec<_> = (0..4).map(|_| lab.server.worker.meters.busy()).collect();
+    lab.server.serve_granted(hold, grant).await;
+    drop(crowd);
+    assert!(lab.state(first).await.is_terminal());
+    assert_eq!((lab.state(second).await, lab.woken().await), (RunState::Queued, 1));
+}
+
+/// A token that comes meanwhile finds the session in hand, and a session in hand is granted to nobody.
+#[tokio::test]
+async fn room_is_given_once_per_session_and_slot() {
+    let lab = Lab::new().await;
+    let (tasks, stop) = (tokio_util::task::TaskTracker::new(), CancellationToken::new());
+    let slots = Arc::new(tokio::sync::Semaphore::new(1));
+    let Lab { server, transport: _, tenant: _, workspace: _, _directory } = lab;
+    let server = Arc::new(server);
+    let room = crate::seats::Room::new(Arc::clone(&server), tasks.clone(), Arc::clone(&slots), stop.clone());
+    let (one, other) = (SessionId::new(), SessionId::new());
+    let seat = room.seat(one).unwrap();
+    assert!(room.seat(other).is_none(), "there is one slot");
+    assert!(server.held.take(one).is_none());
+    drop(seat);
+    let hold = server.held.take(one).unwrap();
+    assert!(room.seat(one).is_none(), "it is in hand");
+    assert_eq!(slots.available_permits(), 1, "what came to nothing is given back");
+    drop(hold);
+    let seat = room.seat(one).unwrap();
+    tasks.close();
+    assert!(!tasks.is_empty(), "an end waits for it");
+    drop(seat);
+    stop.cancel();
+    assert!(room.seat(one).is_none(), "nothing more is taken");
 }

@@ -217,6 +217,7 @@ impl<'a> Turn<'a> {
     async fn saved(&mut self, saved: Saved) -> Option<Left> {
         let Saved { batch, outcome } = saved;
         let count = batch.len();
+        let gave_up = batch.last().is_some_and(|done| done.gives_up());
         let committed = match outcome {
             Ok(committed) => committed,
             Err(error) => {
@@ -235,7 +236,9 @@ impl<'a> Turn<'a> {
         }
         let Some(next) = committed.next else {
             self.forget().await;
-            return Some(Left::Released);
+            // What was not taken waits, too.
+            let idle = !gave_up && committed.ended == count;
+            return Some(if idle { Left::Idle } else { Left::Released });
         };
         self.line_up(*next, committed.ended < count).await;
         self.save();
@@ -296,5 +299,9 @@ impl Done {
         let then = Then::End(Finish { end, started_at, stopped_ago, give_up: false, agent });
         let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
         Self { grant, traced, state, commit }
+    }
+
+    fn gives_up(&self) -> bool {
+        matches!(&self.commit.then, Then::End(finish) if finish.give_up)
     }
 }

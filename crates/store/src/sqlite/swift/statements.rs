@@ -106,12 +106,13 @@ impl Statements<'_> {
         found.optional()
     }
 
-    /// The first unfinished runs of a session but for one.
+    /// The first unfinished runs of a session but for one. A limit would be a parameter, and SQLite plans a statement anew whenever that
+    /// one changes: whoever has enough just stops.
     pub(super) fn line(&self, session: Uuid, but: Uuid, count: usize) -> rusqlite::Result<Vec<Queued>> {
         let mut statement = self.0.prepare_cached(
             "SELECT id, seq, input, timeout_ms, created_at, idempotency_key, traceparent, state = 0 AND attempts = 0 \
              AND started_at IS NULL AND cancel_at IS NULL AND parent_run IS NULL AND budget_id IS NULL \
-             FROM runs WHERE session_id = ?1 AND state < 10 AND id <> ?2 ORDER BY seq LIMIT ?3",
+             FROM runs WHERE session_id = ?1 AND state < 10 AND id <> ?2 ORDER BY seq",
         )?;
         let queued = |row: &Row<'_>| {
             Ok(Queued {
@@ -125,8 +126,7 @@ impl Statements<'_> {
                 untouched: row.get(7)?,
             })
         };
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        statement.query_map(params![session, but, count], queued)?.collect()
+        statement.query_map(params![session, but], queued)?.take(count).collect()
     }
 
     pub(super) fn lease(&self, worker: Uuid) -> rusqlite::Result<Option<LeaseRow>> {

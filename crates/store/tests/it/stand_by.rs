@@ -1,0 +1,136 @@
+//! Workers that are granted a session with the submit of its first run, without a token.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context as _, Result};
+use remuda_domain::{Pool, RunState, SessionId, WorkerId};
+use remuda_store::{Grant, NewSession, Seat, Seats, StandBy};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::lab::{LONG_LEASE, Lab, SHORT_LEASE, completed};
+
+/// A worker with some slots, which is told what it was granted.
+#[derive(Debug)]
+struct Room {
+    slots: Arc<Semaphore>,
+    granted: mpsc::UnboundedSender<(Box<Grant>, OwnedSemaphorePermit)>,
+    /// Let go of only later.
+    in_hand: Mutex<Vec<SessionId>>,
+}
+
+struct Place(OwnedSemaphorePermit, mpsc::UnboundedSender<(Box<Grant>, OwnedSemaphorePermit)>);
+
+impl Seats for Room {
+    fn seat(&self, session: SessionId) -> Option<Box<dyn Seat>> {
+        if self.in_hand.lock().unwrap().contains(&session) {
+            return None;
+        }
+        let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        Some(Box::new(Place(slot, self.granted.clone())))
+    }
+}
+
+impl Seat for Place {
+    fn take(self: Box<Self>, grant: Box<Grant>) {
+        self.1.send((grant, self.0)).unwrap();
+    }
+}
+
+type Granted = mpsc::UnboundedReceiver<(Box<Grant>, OwnedSemaphorePermit)>;
+
+/// `None` where grants could be lost on their way: nothing is granted there.
+fn standing(lab: &Lab, worker: WorkerId, slots: usize) -> Option<(Arc<Room>, Granted)> {
+    let (granted, receiver) = mpsc::unbounded_channel();
+    let room = Arc::new(Room { slots: Arc::new(Semaphore::new(slots)), granted, in_hand: Mutex::default() });
+    let seats: Arc<dyn Seats> = room.clone();
+    let stands = lab.store.stand_by(StandBy { worker, pool: Pool::default(), seats: Arc::downgrade(&seats) });
+    assert_eq!(stands, !lab.is_postgres());
+    stands.then_some((room, receiver))
+}
+
+pub(crate) async fn a_first_run_is_granted_with_its_submit(lab: &Lab) -> Result<()> {
+    let worker = lab.worker(LONG_LEASE).await?;
+    let Some((room, mut granted)) = standing(lab, worker, 2) else {
+        let submitted = lab.submit(lab.session().await?).await?;
+        assert!(submitted.wake, "somebody has to be woken");
+        return Ok(());
+    };
+    let session = lab.session().await?;
+    let first = lab.submit(session).await?;
+    assert!(!first.wake && first.run.state == RunState::Queued);
+    let (grant, slot) = granted.recv().await.context("nothing was granted")?;
+    assert_eq!((grant.run.id, grant.run.attempt, grant.run.state), (first.run.id, 1, RunState::Running));
+    assert_eq!((grant.fence.worker, grant.fence.epoch, grant.fence.session), (worker, 1, session));
+    assert_eq!((grant.workspace_root.as_str(), grant.run.input.clone()), ("/srv/root", first.run.input));
+    assert_eq!(room.slots.available_permits(), 1);
+    let running = lab.run(first.run.id).await?;
+    assert_eq!((running.state, running.attempt), (RunState::Running, 1));
+    assert_eq!(running.started_at, grant.run.started_at);
+    let seen = lab.look(session).await?;
+    assert_eq!((seen.owner, seen.current, seen.epoch), (Some(worker), Some(first.run.id), 1));
+
+    // The next one is its owner's, who hears of it with the end of the first.
+    let second = lab.submit(session).await?;
+    assert!(!second.wake && granted.try_recv().is_err());
+    let committed = lab.store.commit(completed(&grant)).await?;
+    let next = committed.next.context("the second run waits")?;
+    assert_eq!(next.run.id, second.run.id);
+    assert!(lab.store.commit(completed(&next)).await?.released);
+    drop(slot);
+    lab.check(session).await
+}
+
+pub(crate) async fn runs_that_come_together_stay_in_order(lab: &Lab) -> Result<()> {
+    let worker = lab.worker(LONG_LEASE).await?;
+    let Some((_room, mut granted)) = standing(lab, worker, 4) else { return Ok(()) };
+    for _ in 0..20 {
+        let session = lab.session().await?;
+        let submits = (0..5).map(|_| lab.submit(session));
+        let submitted = futures::future::try_join_all(submits).await?;
+        assert!(submitted.iter().all(|it| !it.wake), "a token would find an owner");
+        let (mut grant, slot) = granted.recv().await.context("nothing was granted")?;
+        let mut seqs = vec![grant.run.seq];
+        while let Some(next) = lab.store.commit(completed(&grant)).await?.next {
+            seqs.push(next.run.seq);
+            grant = next;
+        }
+        assert_eq!(seqs, [1, 2, 3, 4, 5]);
+        drop(slot);
+        lab.check(session).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn who_cannot_take_it_is_not_granted_it(lab: &Lab) -> Result<()> {
+    let worker = lab.worker(LONG_LEASE).await?;
+    let Some((room, mut granted)) = standing(lab, worker, 1) else { return Ok(()) };
+    let is_granted = async || anyhow::Ok(!lab.submit(lab.session().await?).await?.wake);
+    // All slots are in use, or the worker still has the session in hand.
+    let taken = Arc::clone(&room.slots).try_acquire_owned()?;
+    assert!(!is_granted().await?);
+    drop(taken);
+    let session = lab.session().await?;
+    room.in_hand.lock().unwrap().push(session);
+    assert!(lab.submit(session).await?.wake);
+    assert!(is_granted().await?);
+    drop(granted.recv().await.context("nothing was granted")?);
+    // What waits already is first in line.
+    room.in_hand.lock().unwrap().clear();
+    assert!(lab.submit(session).await?.wake);
+    // Another pool, a key that has to be remembered.
+    let elsewhere = NewSession { pool: "gpu".parse()?, ..lab.new_session(None) };
+    let elsewhere = lab.store.create_session(&elsewhere).await?.value.id;
+    assert!(lab.submit(elsewhere).await?.wake);
+    let keyed = lab.keyed_run(lab.session().await?, "key", 1);
+    assert!(lab.store.submit(keyed).await?.wake, "it goes the usual way");
+    // A worker whose lease has ended, and one that is gone.
+    let lapsed = lab.worker(SHORT_LEASE).await?;
+    let (late, _granted) = standing(lab, lapsed, 1).context("the store stands by")?;
+    lab.outlive(lapsed).await;
+    assert!(!is_granted().await?);
+    drop(late);
+    let (gone, _granted) = standing(lab, worker, 1).context("the store stands by")?;
+    drop(gone);
+    assert!(!is_granted().await?);
+    Ok(())
+}
