@@ -1,17 +1,24 @@
 //! The sessions a worker holds, and how to stop what they execute.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use remuda_domain::{RunId, SessionId};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Sessions in this process's hands. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held(Arc<Mutex<HashMap<SessionId, Option<Current>>>>);
+pub(crate) struct Held(Arc<Mutex<HashMap<SessionId, InHand>>>);
+
+#[derive(Debug, Default)]
+struct InHand {
+    current: Option<Current>,
+    /// Who takes the session over when it is let go of.
+    next: Option<oneshot::Sender<Hold>>,
+}
 
 #[derive(Debug)]
 struct Current {
@@ -24,18 +31,35 @@ impl Held {
     /// Takes a session into hand, unless it already is: the store would grant it again to the same worker, and one
     /// session would have two executions.
     pub(crate) fn take(&self, session: SessionId) -> Option<Hold> {
+        match self.lock().entry(session) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(vacant) => {
+                vacant.insert(InHand::default());
+                Some(Hold { held: self.clone(), session })
+            }
+        }
+    }
+
+    /// Takes a session into hand now, or as soon as it is let go of. One at most may wait for that.
+    pub(crate) fn take_next(&self, session: SessionId) -> Option<NextHold> {
+        if let Some(hold) = self.take(session) {
+            return Some(NextHold::Now(hold));
+        }
         let mut sessions = self.lock();
-        if sessions.contains_key(&session) {
+        let in_hand = sessions.get_mut(&session)?;
+        if in_hand.next.as_ref().is_some_and(|next| !next.is_closed()) {
             return None;
         }
-        sessions.insert(session, None);
-        Some(Hold { held: self.clone(), session })
+        let (sender, receiver) = oneshot::channel();
+        in_hand.next = Some(sender);
+        Some(NextHold::Later(receiver))
     }
 
     /// Cancels a run if it executes here.
     pub(crate) fn cancel(&self, run: RunId) {
         let sessions = self.lock();
-        let current = sessions.values().flatten().find(|current| current.run == run);
+        let current =
+            sessions.values().filter_map(|it| it.current.as_ref()).find(|current| current.run == run);
         if let Some(current) = current {
             current.cancel.cancel();
         }
@@ -43,17 +67,17 @@ impl Held {
 
     /// Lets what is being said in a session be told again, if it executes here.
     pub(crate) fn tell_again(&self, session: SessionId) {
-        if let Some(Some(current)) = self.lock().get(&session) {
+        if let Some(current) = self.lock().get(&session).and_then(|it| it.current.as_ref()) {
             current.tell_again.notify_one();
         }
     }
 
     /// The runs that execute now.
     pub(crate) fn running(&self) -> Vec<RunId> {
-        self.lock().values().flatten().map(|current| current.run).collect()
+        self.lock().values().filter_map(|it| it.current.as_ref()).map(|current| current.run).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Option<Current>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, InHand>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -65,19 +89,49 @@ pub(crate) struct Hold {
     session: SessionId,
 }
 
+/// A session that is in hand, or will be.
+#[derive(Debug)]
+pub(crate) enum NextHold {
+    Now(Hold),
+    Later(oneshot::Receiver<Hold>),
+}
+
+impl NextHold {
+    /// Waits until the session is in hand.
+    pub(crate) async fn taken(self) -> Option<Hold> {
+        match self {
+            Self::Now(hold) => Some(hold),
+            // Whoever lets go hands it on.
+            Self::Later(later) => later.await.ok(),
+        }
+    }
+}
+
 impl Hold {
     /// Says which run executes now. Returns what cancels it, and what asks it to tell again what it says.
     pub(crate) fn begin(&self, run: RunId) -> (CancellationToken, Arc<Notify>) {
         let (cancel, tell_again) = (CancellationToken::new(), Arc::new(Notify::new()));
         let current = Current { run, cancel: cancel.clone(), tell_again: Arc::clone(&tell_again) };
-        self.held.lock().insert(self.session, Some(current));
+        if let Some(in_hand) = self.held.lock().get_mut(&self.session) {
+            in_hand.current = Some(current);
+        }
         (cancel, tell_again)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.held.lock().remove(&self.session);
+        let mut sessions = self.held.lock();
+        let Some(in_hand) = sessions.get_mut(&self.session) else { return };
+        in_hand.current = None;
+        let next = in_hand.next.take().filter(|next| !next.is_closed());
+        let Some(next) = next else {
+            sessions.remove(&self.session);
+            return;
+        };
+        // Without the lock: one that went away at this moment drops it in turn.
+        drop(sessions);
+        drop(next.send(Self { held: self.held.clone(), session: self.session }));
     }
 }
 
@@ -93,6 +147,27 @@ mod tests {
         assert!(held.take(session).is_none());
         drop(hold);
         assert!(held.take(session).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_session_is_handed_on_to_one_who_waits() {
+        let held = Held::default();
+        let session = SessionId::new();
+        let first = held.take_next(session).unwrap().taken().await.unwrap();
+        let second = held.take_next(session).unwrap();
+        assert!(held.take_next(session).is_none(), "somebody waits already");
+        assert!(matches!(second, NextHold::Later(_)));
+        drop(first);
+        assert!(held.take(session).is_none(), "it was handed on");
+        let second = second.taken().await.unwrap();
+        drop(held.take_next(session).unwrap());
+        drop(second);
+        assert!(held.take(session).is_some(), "who went away is not waited for");
+        let (held_by, waiting) = (held.take(session).unwrap(), held.take_next(session).unwrap());
+        drop(held_by);
+        drop(waiting);
+        assert!(held.take(session).is_some(), "what was handed on to nobody is free");
+        assert!(held.lock().is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio_util::{
 };
 use tracing::Instrument as _;
 
-use crate::{context, held::Hold, session::SessionServer};
+use crate::{context, held::NextHold, session::SessionServer};
 
 /// The free slots of a worker.
 pub(crate) struct Room {
@@ -44,8 +44,9 @@ impl Seats for Room {
             return None;
         }
         let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        // From here on a token of the session waits: it would be granted the same once more.
-        let hold = self.server.held.take(session)?;
+        // From here on a token of the session waits: it would be granted the same once more. Whoever has just released the session may not
+        // have let go of it yet.
+        let hold = self.server.held.take_next(session)?;
         let (server, tasks, awaited) = (Arc::clone(&self.server), self.tasks.clone(), self.tasks.token());
         Some(Box::new(Reserved { server, tasks, slot, hold, awaited }))
     }
@@ -56,7 +57,7 @@ struct Reserved {
     server: Arc<SessionServer>,
     tasks: TaskTracker,
     slot: OwnedSemaphorePermit,
-    hold: Hold,
+    hold: NextHold,
     /// Whoever waits for the end of all tasks waits for this one, which has not begun.
     awaited: TaskTrackerToken,
 }
@@ -66,7 +67,9 @@ impl Seat for Reserved {
         let Self { server, tasks, slot, hold, awaited } = *self;
         let span = context::of_session(grant.fence.tenant, grant.fence.session);
         let serving = async move {
-            server.serve_granted(hold, *grant).await;
+            if let Some(hold) = hold.taken().await {
+                server.serve_granted(hold, *grant).await;
+            }
             drop(slot);
         };
         tasks.spawn(serving.instrument(span));

@@ -56,8 +56,8 @@ pub struct StandBy {
 
 /// Where a worker has room.
 pub trait Seats: fmt::Debug + Send + Sync {
-    /// A free slot for this session. Nothing if there is none, or if the worker has not quite let go of the session yet. Called in the middle
-    /// of a transaction: must not wait.
+    /// A free slot for this session. Nothing if there is none, or if the worker has the session in hand already. Called in the middle of a
+    /// transaction: must not wait.
     fn seat(&self, session: SessionId) -> Option<Box<dyn Seat>>;
 }
 

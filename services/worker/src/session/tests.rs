@@ -329,9 +329,13 @@ async fn room_is_given_once_per_session_and_slot() {
     assert!(server.held.take(one).is_none());
     drop(seat);
     let hold = server.held.take(one).unwrap();
-    assert!(room.seat(one).is_none(), "it is in hand");
+    let next = room.seat(one).unwrap();
+    slots.add_permits(1);
+    assert!(room.seat(one).is_none(), "it is in hand, and somebody waits for it");
     assert_eq!(slots.available_permits(), 1, "what came to nothing is given back");
     drop(hold);
+    assert!(server.held.take(one).is_none(), "it was handed on");
+    drop(next);
     let seat = room.seat(one).unwrap();
     tasks.close();
     assert!(!tasks.is_empty(), "an end waits for it");
