@@ -98,6 +98,11 @@ impl<T> Answers<T> {
         Self((0..count).map(|_| None).collect())
     }
 
+    /// How many are done.
+    fn count(&self) -> usize {
+        self.0.iter().flatten().count()
+    }
+
     /// Those who have no answer yet.
     fn missing<R: Clone>(&self, batch: &[R]) -> Vec<R> {
         let missing = batch.iter().zip(&self.0).filter(|(_, answer)| answer.is_none());
@@ -111,16 +116,39 @@ impl<T> Answers<T> {
     }
 }
 
-/// The places of requests that are alone in their session and fit for the short way; none if these are too few.
-fn alone<T>(batch: &[T], session: impl Fn(&T) -> SessionId, fits: impl Fn(&T) -> bool) -> Vec<usize> {
-    let mut counts: HashMap<SessionId, usize> = HashMap::new();
-    for request in batch {
-        *counts.entry(session(request)).or_default() += 1;
-    }
-    let places = batch.iter().enumerate();
-    let places = places.filter(|(_, request)| fits(request) && counts.get(&session(request)) == Some(&1));
-    let places: Vec<usize> = places.map(|(place, _)| place).collect();
-    if places.len() * MIN_SHARE >= batch.len() { places } else { Vec::new() }
+/// How often the short way is tried: by requests behind others of the same session, and by those who decided on something outdated.
+const ROUNDS: usize = 3;
+
+/// The places of the first requests of their sessions that have no answer yet, as far as they fit for the short way.
+fn first_places<T, R>(
+    batch: &[T],
+    answers: &Answers<R>,
+    session: impl Fn(&T) -> SessionId,
+    fits: impl Fn(&T) -> bool,
+) -> Vec<usize> {
+    let mut seen = HashSet::new();
+    let unanswered = batch.iter().enumerate().filter(|(place, _)| answers.0[*place].is_none());
+    let first = unanswered.filter(|(_, request)| seen.insert(session(request)) && fits(request));
+    first.map(|(place, _)| place).collect()
+}
+
+/// Goes the short way with some places at a time, for as long as it leads somewhere. A failure is everyone's as long as nothing is
+/// committed; after that, those who are left find out for themselves.
+macro_rules! in_rounds {
+    ($batch:ident, $answers:ident, $session:expr, $fits:expr, |$places:ident| $swiftly:expr) => {
+        for round in 0..ROUNDS {
+            let before = $answers.count();
+            let $places = &first_places($batch, &$answers, $session, $fits);
+            if $places.is_empty() || (round == 0 && $places.len() * MIN_SHARE < $batch.len()) {
+                break;
+            }
+            match $swiftly.await {
+                Err(error) if before == 0 => return Err(error),
+                Ok(()) if $answers.count() > before => {}
+                _ => break,
+            }
+        }
+    };
 }
 
 async fn submits(
@@ -129,11 +157,14 @@ async fn submits(
     batch: &[NewRun],
 ) -> Result<Vec<Result<Submitted>>> {
     let small = |run: &NewRun| run.idempotency.is_none() && run.budget.is_none();
-    let places = alone(batch, |run| run.session, small);
     let mut answers = Answers::none(batch.len());
-    if !places.is_empty() {
-        submit_swiftly(context, connection, batch, &places, &mut answers).await?;
-    }
+    in_rounds!(batch, answers, |run| run.session, small, |places| submit_swiftly(
+        context,
+        connection,
+        batch,
+        places,
+        &mut answers
+    ));
     let rest = answers.missing(batch);
     if rest.len() == batch.len() {
         return submit_batch(context, batch).await;
@@ -188,10 +219,13 @@ async fn claims(
     let mut answers = Answers::none(batch.len());
     if let Some(first) = batch.first() {
         let worker = first.worker;
-        let places = alone(batch, |request| request.session, |request| request.worker == worker);
-        if !places.is_empty() {
-            claim_swiftly(connection, batch, &places, &mut answers).await?;
-        }
+        let its = |request: &ClaimRequest| request.worker == worker;
+        in_rounds!(batch, answers, |request| request.session, its, |places| claim_swiftly(
+            connection,
+            batch,
+            places,
+            &mut answers
+        ));
     }
     let rest = answers.missing(batch);
     if rest.len() == batch.len() {
@@ -258,11 +292,14 @@ async fn commits(
     batch: &[Commit],
 ) -> Result<Vec<Result<Committed>>> {
     let small = |commit: &Commit| commit.is_small_end() && commit.behind.is_empty() && commit.wanted == 0;
-    let places = alone(batch, |commit| commit.fence.session, small);
     let mut answers = Answers::none(batch.len());
-    if !places.is_empty() {
-        commit_swiftly(context, connection, batch, &places, &mut answers).await?;
-    }
+    in_rounds!(batch, answers, |commit| commit.fence.session, small, |places| commit_swiftly(
+        context,
+        connection,
+        batch,
+        places,
+        &mut answers
+    ));
     let rest = answers.missing(batch);
     if rest.len() == batch.len() {
         return commit_batch(context, batch).await;
