@@ -1,6 +1,6 @@
 //! Workers that are granted a session with the submit of its first run, without a token.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
 use remuda_domain::{Pool, RunState, SessionId, WorkerId};
@@ -20,9 +20,15 @@ struct Room {
 
 struct Place(OwnedSemaphorePermit, mpsc::UnboundedSender<(Box<Grant>, OwnedSemaphorePermit)>);
 
+impl Room {
+    fn in_hand(&self) -> MutexGuard<'_, Vec<SessionId>> {
+        self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Seats for Room {
     fn seat(&self, session: SessionId) -> Option<Box<dyn Seat>> {
-        if self.in_hand.lock().unwrap().contains(&session) {
+        if self.in_hand().contains(&session) {
             return None;
         }
         let slot = Arc::clone(&self.slots).try_acquire_owned().ok()?;
@@ -32,7 +38,7 @@ impl Seats for Room {
 
 impl Seat for Place {
     fn take(self: Box<Self>, grant: Box<Grant>) {
-        self.1.send((grant, self.0)).unwrap();
+        self.1.send((grant, self.0)).ok();
     }
 }
 
@@ -110,12 +116,12 @@ pub(crate) async fn who_cannot_take_it_is_not_granted_it(lab: &Lab) -> Result<()
     assert!(!is_granted().await?);
     drop(taken);
     let session = lab.session().await?;
-    room.in_hand.lock().unwrap().push(session);
+    room.in_hand().push(session);
     assert!(lab.submit(session).await?.wake);
     assert!(is_granted().await?);
     drop(granted.recv().await.context("nothing was granted")?);
     // What waits already is first in line.
-    room.in_hand.lock().unwrap().clear();
+    room.in_hand().clear();
     assert!(lab.submit(session).await?.wake);
     // Another pool, a key that has to be remembered.
     let elsewhere = NewSession { pool: "gpu".parse()?, ..lab.new_session(None) };
