@@ -80,6 +80,11 @@ impl Meters {
         self.claims.add(1, &[KeyValue::new(label::RESULT, result)]);
     }
 
+    /// A session was granted without having been asked for.
+    pub(crate) fn granted(&self) {
+        self.claims.add(1, &[KeyValue::new(label::RESULT, "granted")]);
+    }
+
     pub(crate) fn lost_life(&self) {
         self.lives_lost.add(1, &[]);
     }

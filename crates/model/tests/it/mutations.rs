@@ -57,7 +57,7 @@ fn looking_before_the_ack_loses_no_run() {
 #[test]
 fn giving_up_what_was_handed_without_a_look_loses_wake_ups() {
     let scope = Scope { stand_by: true, turn: 1, ..quiet() };
-    breaks(scope, Mutation::NoLookWithoutToken, NO_WAKE_UP_LOST, 6);
+    breaks(scope, Mutation::NoLookWithoutToken, NO_WAKE_UP_LOST, 2);
 }
 
 #[test]
