@@ -14,8 +14,9 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// How long a session is listened to after the last event: who waits for one run often waits for the next one.
-const LINGER: Duration = Duration::from_secs(5);
+/// How long a session is listened to after the last event: who waits for one run often waits for the next one. Not for long, as those who
+/// wait in ever other sessions need room.
+const LINGER: Duration = Duration::from_secs(1);
 /// Sessions that are listened to at once. Who waits for a run of another one looks for himself.
 const MAX_SESSIONS: usize = 10_000;
 
