@@ -25,19 +25,26 @@ async fn waited(client: &Client, request: v1::SubmitRunRequest) -> v1::Run {
     client.submit(request).await.unwrap().run.unwrap()
 }
 
+/// Who waited was told of the end of a run; who asks later reads it from the store. Both see the same, to the microsecond.
+async fn as_stored(client: &Client, runs: &[v1::Run]) {
+    for run in runs {
+        let stored = client.wait_run(&run.id, Duration::ZERO).await.unwrap();
+        assert_eq!((stored.finished, stored.run.as_ref()), (true, Some(run)));
+    }
+}
+
 #[tokio::test]
 async fn the_answer_is_the_finished_run() {
     let dev = Dev::start().await;
     let client = dev.client();
     let run = waited(&client, waiting("s1", 30, PATIENCE)).await;
     assert_eq!((state(&run), run.outcomes.len()), (RunState::Completed, 1));
-    // The same as those see who wait for it later.
-    let waited = client.wait_run(&run.id, Duration::ZERO).await.unwrap();
-    assert_eq!((waited.finished, waited.run), (true, Some(run)));
+    as_stored(&client, &[run]).await;
 
     // Many who wait in one session get their own runs, in the order of the session.
-    let runs = join_all((0..20).map(|_| self::waited(&client, waiting("s1", 0, PATIENCE)))).await;
+    let runs = join_all((0..20).map(|_| waited(&client, waiting("s1", 0, PATIENCE)))).await;
     assert!(runs.iter().all(|run| state(run) == RunState::Completed));
+    as_stored(&client, &runs).await;
     let mut numbers: Vec<i64> = runs.iter().map(|run| run.seq).collect();
     numbers.sort_unstable();
     assert_eq!(numbers, (2..=21).collect::<Vec<_>>());
@@ -91,5 +98,7 @@ async fn on_a_cluster_too() {
         let request = waiting(&format!("s{}", number % 7), 0, PATIENCE);
         waited(&client, request)
     }));
-    assert!(runs.await.iter().all(|run| state(run) == RunState::Completed));
+    let runs = runs.await;
+    assert!(runs.iter().all(|run| state(run) == RunState::Completed));
+    as_stored(&client, &runs).await;
 }
