@@ -2,13 +2,16 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     time::Duration,
 };
 
 use proptest::prelude::*;
 use serde_json::Value;
-use tracing::subscriber::{DefaultGuard, set_default};
+use tracing::{
+    Dispatch,
+    subscriber::{DefaultGuard, NoSubscriber, set_default},
+};
 use tracing_subscriber::{Layer as _, layer::SubscriberExt as _};
 
 use super::{json::MAX_LINE, text::is_harmful, *};
@@ -47,7 +50,12 @@ impl io::Write for Paper {
     }
 }
 
+/// A subscriber that stays. While there is only one, a change of its filter asks that one alone which places may log, without a lock: a
+/// subscriber that another test makes at the same moment would be silenced.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+
 fn json(filter: &str) -> (Paper, Levels, DefaultGuard) {
+    LazyLock::force(&ANOTHER);
     let (paper, levels) = (Paper::default(), Levels::new(filter).unwrap());
     let writer = paper.clone();
     let lines = Lines::json(move || writer.clone(), "remuda", "i1");
@@ -56,6 +64,7 @@ fn json(filter: &str) -> (Paper, Levels, DefaultGuard) {
 }
 
 fn pretty(ansi: bool) -> (Paper, DefaultGuard) {
+    LazyLock::force(&ANOTHER);
     let (paper, levels) = (Paper::default(), Levels::new("trace").unwrap());
     let writer = paper.clone();
     let lines = Lines::pretty(move || writer.clone(), ansi);
