@@ -287,6 +287,43 @@ pub struct Run {
 }
 
 impl Run {
+    /// A run that waits in line, and to which nothing has happened yet.
+    #[must_use]
+    pub fn queued(
+        id: RunId,
+        (tenant, session): (TenantId, SessionId),
+        seq: i64,
+        input: RunInput,
+        timeout: Duration,
+        created_at: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            tenant,
+            session,
+            seq,
+            state: RunState::Queued,
+            input,
+            timeout,
+            attempt: 0,
+            lost_attempts: 0,
+            created_at,
+            started_at: None,
+            finished_at: None,
+            outcomes: Vec::new(),
+            answer: None,
+            failure: None,
+            cancel: None,
+            parked: None,
+            parent: None,
+            spent: Total::default(),
+            budget: None,
+            paused: Duration::ZERO,
+            idempotency_key: None,
+            traceparent: None,
+        }
+    }
+
     /// When the run's time is over. None before it has started, and while it is parked.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {

@@ -49,7 +49,6 @@ mod tests {
     use super::*;
     use crate::{
         Timestamp,
-        budget::Total,
         ids::{EventId, RunId, SessionId, TenantId, ToolCallId, WorkerId},
         run::{Failure, ToolsInput},
         tool::{CallStatus, ToolCall},
@@ -66,31 +65,9 @@ mod tests {
 
     fn queued() -> Run {
         let calls = vec![call(), call()];
-        Run {
-            id: RunId::new(),
-            tenant: TenantId::new(),
-            session: SessionId::new(),
-            seq: 1,
-            state: RunState::Queued,
-            input: RunInput::Tools(ToolsInput { calls, continue_on_error: false, record: false }),
-            timeout: Duration::from_secs(1),
-            attempt: 0,
-            lost_attempts: 0,
-            created_at: at(0),
-            started_at: None,
-            finished_at: None,
-            outcomes: Vec::new(),
-            answer: None,
-            failure: None,
-            cancel: None,
-            parked: None,
-            parent: None,
-            spent: Total::default(),
-            budget: None,
-            paused: Duration::ZERO,
-            idempotency_key: None,
-            traceparent: None,
-        }
+        let input = RunInput::Tools(ToolsInput { calls, continue_on_error: false, record: false });
+        let line = (TenantId::new(), SessionId::new());
+        Run::queued(RunId::new(), line, 1, input, Duration::from_secs(1), at(0))
     }
 
     fn outcome(call: &ToolCall) -> ToolOutcome {

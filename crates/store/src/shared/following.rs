@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// So many are told at once, however many are wanted.
-const MOST: u32 = 64;
+pub(super) const MOST: u32 = 64;
 
 /// Those of the runs behind others that nobody has stopped in the meantime. They were next in line when their owner was told of
 /// them, and nothing comes between two runs of a line.

@@ -7,8 +7,8 @@ use std::{
 
 use chrono::TimeDelta;
 use remuda_domain::{
-    Code, Error, EventBody, Run, RunId, RunState, TenantId, Timestamp,
-    budget::{Amount, Budget, Total},
+    Code, Error, EventBody, Run, RunId, TenantId, Timestamp,
+    budget::{Amount, Budget},
     error::Result,
     event::NewEvent,
     run::IfBusy,
@@ -284,29 +284,11 @@ fn insert_row(request: &NewRun, seq: i64, at: Timestamp) -> Result<RunInsert> {
 }
 
 fn new_run(request: &NewRun, seq: i64, at: Timestamp) -> Run {
+    let line = (request.tenant, request.session);
     Run {
-        id: request.id,
-        tenant: request.tenant,
-        session: request.session,
-        seq,
-        state: RunState::Queued,
-        input: request.input.clone(),
-        timeout: request.timeout,
-        attempt: 0,
-        lost_attempts: 0,
-        created_at: at,
-        started_at: None,
-        finished_at: None,
-        outcomes: Vec::new(),
-        answer: None,
-        failure: None,
-        cancel: None,
-        parked: None,
-        parent: None,
-        spent: Total::default(),
         budget: request.budget.map(|limit| Budget { limit, ..Budget::default() }),
-        paused: Duration::ZERO,
         idempotency_key: request.idempotency.as_ref().map(|it| it.key.clone()),
         traceparent: request.traceparent.clone(),
+        ..Run::queued(request.id, line, seq, request.input.clone(), request.timeout, at)
     }
 }

@@ -23,6 +23,7 @@ use super::{
     claim::grant_run,
     commit::{Background, conclude, plan},
     flush::Load,
+    following,
     lock::Locked,
     store::{Aftermath, ClaimRequest, Context},
     submit::{self, Answer, Keys},
@@ -95,15 +96,14 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Returns what is left.
+    /// Returns what is left. Whoever has its answer is counted already.
     pub(super) fn give(self, load: Load, context: &Context) -> Load {
-        let rest = Load {
+        self.aftermath.tell(context);
+        Load {
             submits: load.submits.answer_some(self.submits),
             claims: load.claims.answer_some(self.claims),
             commits: load.commits.answer_some(self.commits),
-        };
-        self.aftermath.tell(context);
-        rest
+        }
     }
 }
 
@@ -188,7 +188,8 @@ impl<'a> Flush<'a> {
         let line = match head.pending {
             ..=1 => Vec::new(),
             _ => {
-                let count = behind + 1 + usize::try_from(commit.wanted).unwrap_or(0);
+                let wanted = usize::try_from(commit.wanted.min(following::MOST)).unwrap_or(0);
+                let count = behind + 1 + wanted;
                 self.statements.line(session, commit.run.as_uuid(), count).map_err(refused)?
             }
         };

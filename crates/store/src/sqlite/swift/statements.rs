@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    CommitId, Run, RunId, RunInput, RunState, SessionId, TenantId, Timestamp, WorkerId, budget::Total,
-    error::Result,
+    CommitId, Run, RunId, RunInput, SessionId, TenantId, Timestamp, WorkerId, error::Result,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params};
 use uuid::Uuid;
@@ -210,33 +209,15 @@ impl Statements<'_> {
 }
 
 impl Queued {
-    /// The run, if it is untouched: it has no past.
+    /// The run, if it is untouched.
     pub(super) fn into_run(self, tenant: TenantId, session: SessionId) -> Result<Run> {
         let input: RunInput = parse("input", &self.input)?;
+        let timeout = Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or(0));
+        let (id, line) = (RunId::from_uuid(self.id), (tenant, session));
         Ok(Run {
-            id: RunId::from_uuid(self.id),
-            tenant,
-            session,
-            seq: self.seq,
-            state: RunState::Queued,
-            input,
-            timeout: Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or(0)),
-            attempt: 0,
-            lost_attempts: 0,
-            created_at: self.created_at,
-            started_at: None,
-            finished_at: None,
-            outcomes: Vec::new(),
-            answer: None,
-            failure: None,
-            cancel: None,
-            parked: None,
-            parent: None,
-            spent: Total::default(),
-            budget: None,
-            paused: Duration::ZERO,
             idempotency_key: self.idempotency_key,
             traceparent: self.traceparent,
+            ..Run::queued(id, line, self.seq, input, timeout, self.created_at)
         })
     }
 }
