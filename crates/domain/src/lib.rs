@@ -39,8 +39,8 @@ pub use distance::distance;
 pub use error::{Code, Error, Result};
 pub use event::{Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, ApprovalId, CommitId, DeliveryId, EventId, MessageId, RunId, SandboxId, SessionId, StepId,
-    TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,
+    ApiKeyId, ApprovalId, CommitId, DeliveryId, EventId, MessageId, PlaneId, RunId, SandboxId, SessionId,
+    StepId, TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,
 };
 pub use pool::Pool;
 pub use run::{Run, RunInput, RunState};

@@ -198,7 +198,7 @@ pub struct RunEnd {
 
 /// Someone asked for a run to stop, and how far that has got. The last receipt is the end of the run itself: then its slot
 /// is free.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     pub at: Timestamp,
     pub reason: String,
@@ -242,14 +242,14 @@ impl ParkReason {
 }
 
 /// A run that waits as data and holds no worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
     pub reason: ParkReason,
     pub at: Timestamp,
 }
 
 /// A run as readers see it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub id: RunId,
     pub tenant: TenantId,

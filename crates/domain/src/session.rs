@@ -25,7 +25,7 @@ use crate::{
 pub type Epoch = i64;
 
 /// What a worker holds while it owns a session, and shows with every write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fence {
     pub tenant: TenantId,
     pub session: SessionId,
@@ -142,6 +142,12 @@ impl Head {
         self.last_seq += 1;
         self.pending += 1;
         Ok(self.last_seq)
+    }
+
+    /// Whether the run with this place in line is the next one: nothing before it is unfinished.
+    #[must_use]
+    pub const fn is_first(&self, seq: i64) -> bool {
+        self.last_seq - self.pending + 1 == seq
     }
 
     /// Takes the next `count` cursors and returns the first of them.

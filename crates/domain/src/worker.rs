@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
-    ids::{RunId, SessionId, WorkerId},
+    ids::{PlaneId, RunId, SessionId, TenantId, WorkerId},
     pool::Pool,
 };
 
@@ -65,4 +65,23 @@ pub enum Signal {
     TellAgain {
         session: SessionId,
     },
+    /// The store says that the session is yours: take it into hand, unless you have it. A grant may have been lost on its way. Asked again
+    /// as long as it seems so.
+    Yours {
+        tenant: TenantId,
+        session: SessionId,
+    },
+}
+
+/// Room that a worker has, as it tells every control plane: the commit that accepts the first run of a session may grant it there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    pub worker: WorkerId,
+    pub pool: Pool,
+    /// Sessions that it takes from each control plane, beyond those that it has received.
+    pub room: u32,
+    /// The worker's own clock, in microseconds. Whoever grants gives it back, so that the worker knows how old a grant is at most.
+    pub stamp: u64,
+    /// How many grants of each control plane it has received.
+    pub received: Vec<(PlaneId, u64)>,
 }

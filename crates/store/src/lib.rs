@@ -27,6 +27,8 @@ mod error;
 mod kept;
 mod line;
 mod meters;
+mod parcel;
+mod post;
 mod postgres;
 mod sqlite;
 mod tally;
@@ -36,4 +38,5 @@ mod written;
 
 pub use connect::{Backend, Options, SchemaStatus, connect, migrate, schema_status};
 pub use kept::Kept;
+pub use parcel::{GRANT_AGE, Parcel};
 pub use traits::*;

@@ -4,6 +4,7 @@
 //! that keep a token with its worker. Every wait has an end: while disconnected, the client library would otherwise queue commands
 //! and then block for ever.
 
+mod carrier;
 mod demand;
 mod link;
 mod live;
@@ -40,7 +41,8 @@ pub use self::{
 use crate::{
     meters::Meters,
     traits::{
-        DeltaSource, EventSource, NoticeSource, Published, SignalSource, TokenCounts, TokenSource, Transport,
+        Carrier, DeltaSource, EventSource, NoticeSource, Published, SignalSource, TokenCounts, TokenSource,
+        Transport,
     },
 };
 
@@ -198,6 +200,10 @@ impl Transport for Nats {
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
         self.shared.token_counts(pool).await
+    }
+
+    fn carrier(&self) -> Option<&dyn Carrier> {
+        Some(&*self.shared)
     }
 
     async fn ping(&self) -> Result<()> {

@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
-    trace::TraceContext, worker::Signal,
+    Event, Pool, SessionId, TenantId, WorkerId,
+    error::Result,
+    event::Delta,
+    logs::Notice,
+    trace::TraceContext,
+    worker::{Offer, Signal},
 };
 
 /// Carries wake-ups, live events and signals between processes.
@@ -99,8 +104,32 @@ pub trait Transport: Send + Sync + 'static {
     /// as taken until then.
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts>;
 
+    /// Who brings grants to workers of other processes. Nothing where there are none.
+    fn carrier(&self) -> Option<&dyn Carrier> {
+        None
+    }
+
     /// Answers when the transport does.
     async fn ping(&self) -> Result<()>;
+}
+
+/// Brings what was granted to workers of other processes, and tells where there is room. Like everything here it may lose what it carries.
+#[async_trait]
+pub trait Carrier: Send + Sync {
+    /// Tells all control planes that listen now.
+    async fn offer(&self, offer: &Offer) -> Result<()>;
+
+    /// Listens to the offers of all workers from now on.
+    async fn subscribe_offers(&self) -> Result<Box<dyn OfferSource>>;
+
+    /// Sends a parcel to a worker. Those of one sender arrive in order.
+    async fn send_parcel(&self, worker: WorkerId, parcel: Bytes) -> Result<()>;
+
+    /// Listens to the parcels for one worker from now on: who sends one after this returned is heard.
+    async fn subscribe_parcels(&self, worker: WorkerId) -> Result<Box<dyn ParcelSource>>;
+
+    /// How large a parcel may be.
+    fn max_parcel(&self) -> usize;
 }
 
 /// What became of a token that was published.
@@ -165,6 +194,20 @@ pub trait DeltaSource: Send {
 pub trait SignalSource: Send {
     /// The next signal; `None` when the source has ended and must be opened anew. Cancel-safe.
     async fn next(&mut self) -> Option<Signal>;
+}
+
+/// Offers of all workers.
+#[async_trait]
+pub trait OfferSource: Send {
+    /// The next offer; `None` when the source has ended and must be opened anew. Cancel-safe.
+    async fn next(&mut self) -> Option<Offer>;
+}
+
+/// Parcels for one worker.
+#[async_trait]
+pub trait ParcelSource: Send {
+    /// The next parcel; `None` when the source has ended and must be opened anew. Cancel-safe.
+    async fn next(&mut self) -> Option<Bytes>;
 }
 
 /// What is told to all processes.

@@ -22,7 +22,7 @@ pub use budgets::Spender;
 pub use explain::{Estimate, Explanation, PoolPlace, Receipt, StepGlance, Wait};
 pub use overview::{Overview, RunLine};
 use remuda_domain::{Error, error::Result, execution::Policies};
-use remuda_store::{FleetView, Kept, Store};
+use remuda_store::{FleetView, Kept, Seats, Store};
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
 pub use sessions::{Making, SessionSpec};
@@ -33,6 +33,7 @@ use tracing::Instrument as _;
 pub use self::webhooks::{TestDelivery, WebhookSpec, WithSecret};
 use crate::{
     alarm::Alarm,
+    dispatch::Dispatch,
     logs::ProcessLogs,
     waker::Waker,
     webhooks::{Bell, Courier, WebhookOptions},
@@ -73,6 +74,8 @@ pub struct App {
     check_call: CheckCall,
     policies: Arc<Policies>,
     waker: Waker,
+    /// Grants sessions to workers that offer room. The store asks it, for as long as it is here.
+    _dispatch: Option<Arc<Dispatch>>,
     /// Rings when a wake-up may have been lost.
     alarm: Alarm,
     /// Delivers to webhooks.
@@ -104,7 +107,13 @@ impl App {
         let alarm = Alarm::default();
         let waker =
             Waker::start(&tasks, Arc::clone(&options.store), Arc::clone(&options.transport), alarm.clone());
+        let dispatch = Dispatch::start(&tasks, &options.transport);
+        if let Some(dispatch) = &dispatch {
+            let seats: Arc<dyn Seats> = dispatch.clone();
+            options.store.stand_by(Arc::downgrade(&seats));
+        }
         Self {
+            _dispatch: dispatch,
             ends: Arc::new(wait::Ends::new(Arc::clone(&options.transport), tasks.clone())),
             store: options.store,
             transport: options.transport,

@@ -7,6 +7,7 @@
 mod alarm;
 mod app;
 mod calls;
+mod dispatch;
 mod grpc;
 mod health;
 mod http;

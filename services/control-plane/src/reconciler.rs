@@ -11,6 +11,7 @@
 //! | `expire_approvals` | every interval | the next approval expires |
 //! | `stop_orphans` | every interval | |
 //! | `wake_sessions` | every interval | a wake-up could not be sent, or the transport is back |
+//! | `find_unheld` | every interval | |
 //! | `heal_orphans` | every interval | |
 //! | `mend_transport` | every interval | |
 //! | `delete_expired_keys` | every minute | |
@@ -24,6 +25,7 @@ mod delete_expired_keys;
 mod driver;
 mod end_overdue;
 mod expire_approvals;
+mod find_unheld;
 mod gc;
 mod heal_orphans;
 mod leadership;
@@ -50,10 +52,10 @@ use tracing::Instrument as _;
 pub(crate) use self::leadership::Term;
 use self::{
     delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
-    expire_approvals::ExpireApprovals, gc::Gc, heal_orphans::HealOrphans, leadership::Leadership,
-    mend_transport::MendTransport, record::Recorder, resume_ready::ResumeReady, stop_orphans::StopOrphans,
-    take_back::TakeBack, task::BackgroundTask, tell_queues::TellQueues, trim_events::TrimEvents,
-    wake_sessions::WakeSessions, walk::Walk,
+    expire_approvals::ExpireApprovals, find_unheld::FindUnheld, gc::Gc, heal_orphans::HealOrphans,
+    leadership::Leadership, mend_transport::MendTransport, record::Recorder, resume_ready::ResumeReady,
+    stop_orphans::StopOrphans, take_back::TakeBack, task::BackgroundTask, tell_queues::TellQueues,
+    trim_events::TrimEvents, wake_sessions::WakeSessions, walk::Walk,
 };
 use crate::{app::App, webhooks::Deliverer};
 
@@ -112,6 +114,12 @@ impl Reconciler {
                 self.app.alarm().clone(),
                 pace,
             )),
+            Box::new(FindUnheld {
+                store: Arc::clone(store),
+                transport: Arc::clone(transport),
+                pace,
+                after: None,
+            }),
             Box::new(HealOrphans::new(Arc::clone(store), Arc::clone(transport), pace)),
             Box::new(MendTransport { transport: Arc::clone(transport), pace }),
             Box::new(DeleteExpiredKeys { store: Arc::clone(store) }),

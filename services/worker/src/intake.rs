@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::error::Result;
-use remuda_store::{Seats, StandBy};
+use remuda_store::Seats;
 use remuda_transport::{Token, TokenSource};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
@@ -13,33 +13,42 @@ use crate::{context, seats::Room, session::SessionServer};
 
 const RETRY: Duration = Duration::from_secs(1);
 
+/// A token for which no slot becomes free for so long is given back, as other workers may have one.
+const SLOT_PATIENCE: Duration = Duration::from_millis(100);
+const SOON: Duration = Duration::from_millis(20);
+
 /// Runs until `stop`. Each token gets a task of `tasks`, and so does whatever the store grants by itself.
-pub(crate) async fn run(server: Arc<SessionServer>, tasks: TaskTracker, stop: CancellationToken) {
-    let slots = Arc::new(Semaphore::new(server.worker.options.slots as usize));
-    let room: Arc<dyn Seats> =
-        Arc::new(Room::new(Arc::clone(&server), tasks.clone(), Arc::clone(&slots), stop.clone()));
-    let stand_by =
-        StandBy { worker: server.id, pool: server.worker.options.pool.clone(), seats: Arc::downgrade(&room) };
-    let hands = if server.worker.engine.store.stand_by(stand_by) { Hands::Open } else { Hands::Full };
-    Intake { server, tasks, slots, stop, hands }.take_tokens().await;
-    drop(room);
+pub(crate) async fn run(
+    server: Arc<SessionServer>,
+    room: Arc<Room>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+) {
+    let carried = server.worker.engine.transport.carrier().is_some();
+    // Where grants are brought from other processes, it is there that the store asks for room.
+    let seats: Arc<dyn Seats> = room.clone();
+    if !carried {
+        server.worker.engine.store.stand_by(Arc::downgrade(&seats));
+    }
+    let elsewhere = if carried { Elsewhere::Others } else { Elsewhere::Nobody };
+    Intake { server, tasks, room, stop, elsewhere }.take_tokens().await;
+    drop(seats);
 }
 
-/// Whether slots are kept for tokens while these are waited for.
+/// Who else could take a token for which there is no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hands {
-    /// Nobody else takes slots, so what is free when tokens are asked for is free when they come.
-    Full,
-    /// Grants take slots, too. A token that finds none waits for one in this process, which is where it would wait anyhow.
-    Open,
+enum Elsewhere {
+    /// It waits in this process, which is where it would wait anyhow.
+    Nobody,
+    Others,
 }
 
 struct Intake {
     server: Arc<SessionServer>,
     tasks: TaskTracker,
-    slots: Arc<Semaphore>,
+    room: Arc<Room>,
     stop: CancellationToken,
-    hands: Hands,
+    elsewhere: Elsewhere,
 }
 
 impl Intake {
@@ -61,33 +70,34 @@ impl Intake {
         }
     }
 
-    /// Takes tokens until `stop`, or until the source fails.
+    /// Takes tokens until `stop`, or until the source fails. Slots are not kept for them while they are waited for, as grants take slots, too.
     async fn take_all(&self, source: &mut dyn TokenSource) -> Result<()> {
         loop {
-            let Some(mut free) = self.free_slots().await else { return Ok(()) };
-            let count = free.num_permits() + self.slots.available_permits();
-            if self.hands == Hands::Open {
-                drop(free.split(1));
-            }
+            let Some(slot) = self.one_slot().await else { return Ok(()) };
+            drop(slot);
+            let count = self.room.slots().available_permits().max(1);
             let taken = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
                 taken = source.take(count) => taken,
-            };
-            for token in taken? {
-                let slot = match free.split(1) {
-                    Some(slot) => Some(slot),
-                    // Whoever waits for a slot gets the next one that is free, before any grant does.
-                    None => self.one_slot().await,
+            }?;
+            self.room.set_crowded(taken.len() >= count);
+            let mut tokens = taken.into_iter();
+            while let Some(token) = tokens.next() {
+                let Some(slot) = self.slot_for_token().await else {
+                    self.put_back(std::iter::once(token).chain(tokens)).await;
+                    break;
                 };
-                let Some(slot) = slot else { return Ok(()) };
                 self.serve(token, slot);
+            }
+            if self.stop.is_cancelled() {
+                return Ok(());
             }
         }
     }
 
     fn serve(&self, token: Box<dyn Token>, slot: OwnedSemaphorePermit) {
-        let server = Arc::clone(&self.server);
+        let (server, slot) = (Arc::clone(&self.server), self.room.occupy(slot));
         let span = context::of_session(token.tenant(), token.session());
         let serving = async move {
             server.serve(token).await;
@@ -96,20 +106,26 @@ impl Intake {
         self.tasks.spawn(serving.instrument(span));
     }
 
-    /// A slot that is free, with all others if nobody else may have them.
-    async fn free_slots(&self) -> Option<OwnedSemaphorePermit> {
-        let mut free = self.one_slot().await?;
-        while self.hands == Hands::Full
-            && let Ok(more) = Arc::clone(&self.slots).try_acquire_owned()
-        {
-            free.merge(more);
+    async fn put_back(&self, tokens: impl Iterator<Item = Box<dyn Token>>) {
+        for token in tokens {
+            if let Err(error) = token.retry_after(SOON).await {
+                tracing::debug!(error = error.chain(), "the token will come back by itself");
+            }
         }
-        Some(free)
+    }
+
+    /// Whoever waits for a slot gets the next one that is free, before any grant does.
+    async fn slot_for_token(&self) -> Option<OwnedSemaphorePermit> {
+        match self.elsewhere {
+            Elsewhere::Nobody => self.one_slot().await,
+            Elsewhere::Others => timeout(SLOT_PATIENCE, self.one_slot()).await.ok().flatten(),
+        }
     }
 
     /// A slot, unless nothing more is taken.
     async fn one_slot(&self) -> Option<OwnedSemaphorePermit> {
-        let slot = self.stop.run_until_cancelled(Arc::clone(&self.slots).acquire_owned()).await?;
+        let slots = Arc::clone(self.room.slots());
+        let slot = self.stop.run_until_cancelled(slots.acquire_owned()).await?;
         slot.ok()
     }
 }

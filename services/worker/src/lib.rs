@@ -9,6 +9,7 @@ mod intake;
 mod lease;
 mod life;
 mod meters;
+mod offers;
 mod reaper;
 mod seats;
 mod session;

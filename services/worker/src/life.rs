@@ -12,7 +12,9 @@ use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
-use crate::{Worker, context, held::Held, intake, lease::Lease, session::SessionServer};
+use crate::{
+    Worker, context, held::Held, intake, lease::Lease, offers::Offers, seats::Room, session::SessionServer,
+};
 
 const RETRY: Duration = Duration::from_secs(1);
 /// How long killed tools may take to be gone at the end.
@@ -77,7 +79,17 @@ async fn live_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
     });
     let tasks = TaskTracker::new();
     let intake_stop = drain.child_token();
-    tasks.spawn(intake::run(server, tasks.clone(), intake_stop.clone()).in_current_span());
+    let room = Arc::new(Room::new(Arc::clone(&server), tasks.clone(), intake_stop.clone()));
+    let intake = intake::run(server, Arc::clone(&room), tasks.clone(), intake_stop.clone());
+    tasks.spawn(intake.in_current_span());
+    let offers = Offers {
+        worker: id,
+        pool: options.pool.clone(),
+        transport: Arc::clone(&worker.engine.transport),
+        room: Arc::clone(&room),
+        stop: intake_stop.clone(),
+    };
+    tasks.spawn(offers.run().in_current_span());
 
     let working = async {
         stop.cancelled().await;
@@ -94,7 +106,7 @@ async fn live_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
             }
         }
     };
-    let signals = listen(worker.engine.transport.as_ref(), id, &held, &drain);
+    let signals = listen(worker.engine.transport.as_ref(), id, &held, &room, &drain);
     tokio::select! {
         () = working => {
             sign_off(&worker, id).await;
@@ -127,9 +139,15 @@ async fn sign_off(worker: &Worker, id: WorkerId) {
 }
 
 /// Takes signals for ever. A broken subscription is opened anew; meanwhile the heartbeat carries the same orders.
-async fn listen(transport: &dyn Transport, worker: WorkerId, held: &Held, drain: &CancellationToken) {
+async fn listen(
+    transport: &dyn Transport,
+    worker: WorkerId,
+    held: &Held,
+    room: &Room,
+    drain: &CancellationToken,
+) {
     loop {
-        if let Err(error) = obey_signals(transport, worker, held, drain).await {
+        if let Err(error) = obey_signals(transport, worker, held, room, drain).await {
             tracing::warn!(error = error.chain(), "signals cannot be received at the moment");
         }
         tokio::time::sleep(RETRY).await;
@@ -140,6 +158,7 @@ async fn obey_signals(
     transport: &dyn Transport,
     worker: WorkerId,
     held: &Held,
+    room: &Room,
     drain: &CancellationToken,
 ) -> Result<()> {
     let mut signals = transport.subscribe_signals(worker).await?;
@@ -148,6 +167,7 @@ async fn obey_signals(
             Signal::Cancel { run, .. } => held.cancel(run),
             Signal::Drain => drain.cancel(),
             Signal::TellAgain { session } => held.tell_again(session),
+            Signal::Yours { tenant, session } => room.claim_own(tenant, session),
         }
     }
     Ok(())

@@ -108,6 +108,27 @@ impl SessionServer {
         }
     }
 
+    /// Asks for a session that the store has recorded as this worker's, though nobody here knew: the grant was lost, or is too old.
+    pub(crate) async fn claim_own(&self, tenant: TenantId, session: SessionId) -> Option<Grant> {
+        match self.claim(tenant, session).await {
+            Ok(Claim::Granted(grant)) => Some(*grant),
+            // It is somebody else's by now, or there is nothing to do.
+            Ok(_) => None,
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "a session of this worker could not be claimed");
+                None
+            }
+        }
+    }
+
+    /// Gives back what was granted here although there is no room for it.
+    pub(crate) async fn decline(&self, fence: Fence) {
+        tracing::debug!("there is no room for what was granted");
+        if self.let_go(fence).await == Left::Released {
+            self.look_again(fence.tenant, fence.session).await;
+        }
+    }
+
     /// Asks for a session. Tried again by this worker, not by another: the answer to a grant may be what was lost.
     async fn claim(&self, tenant: TenantId, session: SessionId) -> Result<Claim> {
         let store = &self.worker.engine.store;

@@ -48,6 +48,10 @@ pub(crate) const AMONG_1: &str = "= ANY($1)";
 /// `OFFSET 0` keeps the planner from going the other way round, from all runs of a tenant to the few workers.
 pub(crate) const RUNNING_RUNS: &str = "workers w CROSS JOIN LATERAL json_array_elements_text(w.running::json) j (id) \
     CROSS JOIN LATERAL (SELECT id, tenant_id, session_id, state, started_at FROM runs WHERE id = j.id::uuid OFFSET 0) r";
+/// A point in time `$3` microseconds ago.
+pub(crate) const BEFORE_MICROS_3: &str = "clock_timestamp() - $3 * interval '1 microsecond'";
+/// A worker `w` has named the current run of a session `s` with its last heartbeat.
+pub(crate) const NAMES_CURRENT_RUN: &str = "position(replace(s.current_run::text, '-', '') IN w.running) > 0";
 /// The id of the row of counts, or nothing while another process writes it: every process does, and none has to wait.
 pub(crate) const FREE_TALLY: &str = "(SELECT id FROM tally WHERE id = 1 FOR UPDATE SKIP LOCKED)";
 /// Ends a look at rows that are about to be deleted: what another one is about to delete is left to it.

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::{
-    claim::{by_session, claim_batch, grant},
+    claim::{Surroundings, by_session, claim_batch, grant, grant_run},
     commit::{Background, commit_batch, conclude, plan},
     dialect::{self, Connection},
     lock::{Locked, found},
@@ -32,22 +32,12 @@ use super::{
     writes::Writes,
 };
 use crate::{
-    Claim, Commit, Committed, Counts, Grant, NewRun, StandBy, Submitted, Then,
+    Claim, Commit, Committed, Counts, Grant, NewRun, Seat, Seats, Submitted, Then,
     coalesce::{Coalescer, flush_all},
     meters::{Batches, News},
     rows::{HeadRunRow, LockedHead},
     written::RunFinish,
 };
-
-/// Workers are in other processes: a grant could be lost on its way.
-#[derive(Debug)]
-pub(crate) struct Post;
-
-impl Post {
-    pub(crate) fn take(&self, _: StandBy) -> bool {
-        false
-    }
-}
 
 /// A task for each kind of calls: what one commits the others need not wait for.
 pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
@@ -71,7 +61,6 @@ pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
         commits: coalesced!("commit", commits),
         run_looks: coalesced!("look_at_run", run_looks),
         session_looks: coalesced!("look_at_session", session_looks),
-        post: Post,
     }
 }
 
@@ -174,6 +163,13 @@ async fn submits(
     Ok(answers.complete(flush_all(&flush, Arc::new(rest)).await))
 }
 
+/// Runs that were accepted, and what is to be granted with them.
+#[derive(Default)]
+struct Accepted {
+    runs: Vec<(usize, Box<Submitted>)>,
+    seated: HashMap<Uuid, (Box<dyn Seat>, Box<Grant>)>,
+}
+
 async fn submit_swiftly(
     context: &Context,
     connection: &mut Connection,
@@ -181,34 +177,80 @@ async fn submit_swiftly(
     places: &[usize],
     answers: &mut Answers<Submitted>,
 ) -> Result<()> {
-    let sessions = places.iter().map(|place| batch[*place].session.as_uuid());
-    let sessions: Vec<Uuid> = sessions.collect();
-    let mut locked = found(dialect::peek_heads(connection, &sessions).await?)?;
+    let sessions: Vec<Uuid> = places.iter().map(|place| batch[*place].session.as_uuid()).collect();
+    let (mut locked, around) = accepting(context, connection, &sessions).await?;
     let (mut keys, mut writes) = (Keys::default(), Writes::default());
-    let mut accepted = Vec::new();
+    let mut accepted = Accepted::default();
     for place in places {
         match submit::accept(context, &batch[*place], &mut locked, &mut keys, &mut writes)? {
-            Answer::Accepted(submitted) => accepted.push((*place, submitted)),
+            Answer::Accepted(submitted) => accepted.runs.push((*place, submitted)),
             Answer::Refused(refusal) => answers.0[*place] = Some(Err(refusal)),
             Answer::Replay(_) => {}
         }
     }
-    let won = match accepted.is_empty() {
+    if let Some((seats, around)) = around {
+        accepted.seat(&mut locked, &*seats, around)?;
+    }
+    let granted = accepted.seated.iter().map(|(session, (seat, _))| (*session, seat.worker())).collect();
+    let won = match accepted.runs.is_empty() {
         true => HashSet::new(),
-        false => swift::submit(connection, &locked.heads, &writes.runs, &writes.chunks).await?,
+        false => swift::submit(connection, &locked.heads, &writes.runs, &writes.chunks, &granted).await?,
     };
     let mut news = News::default();
     let mut counts = Counts::default();
-    for (place, submitted) in accepted {
-        if won.contains(&submitted.run.session.as_uuid()) {
+    for (place, mut submitted) in accepted.runs {
+        let session = submitted.run.session.as_uuid();
+        if won.contains(&session) {
             news.submitted(submitted.run.input.kind(), &submitted.pool, submitted.run.tenant);
             counts.submitted += 1;
+            if let Some((seat, grant)) = accepted.seated.remove(&session) {
+                submitted.wake = false;
+                seat.take(grant);
+            }
             answers.0[place] = Some(Ok(*submitted));
         }
     }
     context.meters.tell(news);
     context.tally.add(counts);
     Ok(())
+}
+
+type Around = HashMap<Uuid, Surroundings>;
+
+/// Sessions as they are now. Where somebody stands by, with what is around runs that could be granted.
+async fn accepting(
+    context: &Context,
+    connection: &mut Connection,
+    sessions: &[Uuid],
+) -> Result<(Locked, Option<(Arc<dyn Seats>, Around)>)> {
+    let Some(seats) = context.post.on_duty() else {
+        return Ok((found(dialect::peek_heads(connection, sessions).await?)?, None));
+    };
+    let rows = swift::accepting(connection, sessions).await?;
+    let (heads, around): (Vec<_>, Vec<_>) = rows.into_iter().map(swift::AcceptingRow::split).unzip();
+    let around = heads.iter().zip(around).filter_map(|(head, around)| Some((head.id, around?))).collect();
+    Ok((found(heads)?, Some((seats, around))))
+}
+
+impl Accepted {
+    /// Grants runs that are the first of their sessions to workers that have room, if these sessions are nobody's.
+    fn seat(&mut self, locked: &mut Locked, seats: &dyn Seats, mut around: Around) -> Result<()> {
+        let at = locked.at;
+        for (_, submitted) in self.runs.iter().filter(|(_, submitted)| submitted.wake) {
+            let session = submitted.run.session.as_uuid();
+            let Some(locked) = locked.heads.get_mut(&session) else { continue };
+            if !locked.head.is_first(submitted.run.seq) || locked.head.current.is_some() {
+                continue;
+            }
+            let Some(around) = around.remove(&session) else { continue };
+            let Some(seat) = seats.seat(&locked.head.pool, submitted.run.session) else { continue };
+            if let ClaimDecision::Granted { fence } = locked.head.claim(seat.worker()) {
+                let grant = grant_run(locked, fence, submitted.run.clone(), around, at)?;
+                self.seated.insert(session, (seat, Box::new(grant)));
+            }
+        }
+        Ok(())
+    }
 }
 
 async fn claims(

@@ -8,10 +8,13 @@ use remuda_domain::{CommitId, RunId, Timestamp, WorkerId, error::Result};
 use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
 use uuid::Uuid;
 
-use super::dialect::{Connection, LEASE_LEFT};
+use super::{
+    claim::Surroundings,
+    dialect::{Connection, LEASE_LEFT},
+};
 use crate::{
     error::db,
-    rows::{HeadRow, HeadRunRow, LeaseRow, LockedHead},
+    rows::{HeadRow, HeadRunRow, LeaseRow, LockedHead, WORKER_GONE},
     time::DbTime,
     written::{Chunk, RunFinish, RunInsert},
 };
@@ -26,12 +29,50 @@ fn by_session(chunks: &[Chunk]) -> HashMap<Uuid, &Chunk> {
     chunks.iter().map(|chunk| (chunk.session, chunk)).collect()
 }
 
-/// Queues one run per session.
+/// A session as it is now, with what a worker has to know to work there.
+#[derive(Debug, FromRow)]
+pub(super) struct AcceptingRow {
+    #[sqlx(flatten)]
+    pub(super) head: HeadRow,
+    root: String,
+    execution: Option<String>,
+    agent: Option<String>,
+    model: Option<String>,
+    permissions: Option<String>,
+    depth: i32,
+    budgeted: bool,
+}
+
+impl AcceptingRow {
+    /// The session, and what is around its runs if no budget covers them.
+    pub(super) fn split(self) -> (HeadRow, Option<Surroundings>) {
+        let Self { head, root, execution, agent, model, permissions, depth, budgeted } = self;
+        let around = Surroundings { root, execution, agent, model, permissions, depth };
+        (head, (!budgeted).then_some(around))
+    }
+}
+
+/// Sessions whose runs could be granted with their submits.
+pub(super) async fn accepting(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<AcceptingRow>> {
+    query_as(
+        "SELECT s.id, s.tenant_id, s.pool, s.closed, s.epoch, s.owner, s.current_run, s.current_started_at, s.pending, s.last_seq, \
+         s.last_cursor, s.last_commit, s.ties, s.version, clock_timestamp() AS now, w.root, s.execution, s.agent, s.model, \
+         s.permissions, s.depth, s.budget_id IS NOT NULL AS budgeted \
+         FROM sessions s JOIN workspaces w ON w.id = s.workspace_id WHERE s.id = ANY($1)",
+    )
+    .bind(sessions)
+    .fetch_all(connection)
+    .await
+    .map_err(db)
+}
+
+/// Queues one run per session, and gives some of these to workers, as long as they live.
 pub(super) async fn submit(
     connection: &mut Connection,
     heads: &Heads,
     runs: &[RunInsert],
     chunks: &[Chunk],
+    granted: &HashMap<Uuid, WorkerId>,
 ) -> Result<HashSet<Uuid>> {
     let chunks = by_session(chunks);
     let mut rows: Vec<(&LockedHead, &RunInsert)> =
@@ -40,32 +81,42 @@ pub(super) async fn submit(
     let column = |rows: &[(&LockedHead, &RunInsert)], value: fn(&LockedHead) -> i64| -> Vec<i64> {
         rows.iter().map(|(head, _)| value(head)).collect()
     };
-    let won: Vec<Uuid> = query_scalar(
-        "WITH won AS (UPDATE sessions s SET pending = n.pending, last_seq = n.seq, last_cursor = n.last_cursor, \
-           version = s.version + 1 FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::uuid[], \
-             $7::uuid[], $8::text[], $9::bigint[], $10::timestamptz[], $11::text[], $12::text[]) \
-             AS n (session, version, pending, seq, last_cursor, run, tenant, input, timeout_ms, created_at, traceparent, chunk) \
-           WHERE s.id = n.session AND s.version = n.version RETURNING n.*), \
+    let to = |session| granted.get(&session).map(|worker| worker.as_uuid());
+    let sql = format!(
+        "WITH won AS (UPDATE sessions s SET pending = n.pending, last_seq = n.seq, last_cursor = n.last_cursor, epoch = n.epoch, \
+           owner = coalesce(n.granted, s.owner), current_run = n.current_run, current_started_at = n.started, version = s.version + 1 \
+           FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::uuid[], \
+             $7::uuid[], $8::text[], $9::bigint[], $10::timestamptz[], $11::text[], $12::text[], $13::bigint[], $14::uuid[], \
+             $15::uuid[], $16::timestamptz[]) \
+             AS n (session, version, pending, seq, last_cursor, run, tenant, input, timeout_ms, created_at, traceparent, chunk, epoch, \
+               granted, current_run, started) \
+           WHERE s.id = n.session AND s.version = n.version AND (n.granted IS NULL OR EXISTS (SELECT 1 FROM workers w \
+             WHERE w.id = n.granted AND w.state < {WORKER_GONE} AND w.lease_until > clock_timestamp())) RETURNING n.*), \
          queued AS (INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, traceparent) \
            SELECT run, tenant, session, seq, 0, input, timeout_ms, created_at, traceparent FROM won), \
          told AS (INSERT INTO events (session_id, last_cursor, chunk) SELECT session, last_cursor, chunk FROM won) \
-         SELECT session FROM won",
-    )
-    .bind(rows.iter().map(|(_, run)| run.session).collect::<Vec<_>>())
-    .bind(column(&rows, |it| it.version))
-    .bind(column(&rows, |it| it.head.pending))
-    .bind(column(&rows, |it| it.head.last_seq))
-    .bind(column(&rows, |it| it.head.last_cursor))
-    .bind(rows.iter().map(|(_, run)| run.id).collect::<Vec<_>>())
-    .bind(rows.iter().map(|(_, run)| run.tenant).collect::<Vec<_>>())
-    .bind(rows.iter().map(|(_, run)| run.input.as_str()).collect::<Vec<_>>())
-    .bind(rows.iter().map(|(_, run)| run.timeout_ms).collect::<Vec<_>>())
-    .bind(rows.iter().map(|(_, run)| run.created_at.0).collect::<Vec<_>>())
-    .bind(rows.iter().map(|(_, run)| run.traceparent.as_deref()).collect::<Vec<_>>())
-    .bind(rows.iter().map(|(_, run)| chunk_of(&chunks, run.session)).collect::<Vec<_>>())
-    .fetch_all(connection)
-    .await
-    .map_err(db)?;
+         SELECT session FROM won"
+    );
+    let won: Vec<Uuid> = query_scalar(AssertSqlSafe(sql))
+        .bind(rows.iter().map(|(_, run)| run.session).collect::<Vec<_>>())
+        .bind(column(&rows, |it| it.version))
+        .bind(column(&rows, |it| it.head.pending))
+        .bind(column(&rows, |it| it.head.last_seq))
+        .bind(column(&rows, |it| it.head.last_cursor))
+        .bind(rows.iter().map(|(_, run)| run.id).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(_, run)| run.tenant).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(_, run)| run.input.as_str()).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(_, run)| run.timeout_ms).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(_, run)| run.created_at.0).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(_, run)| run.traceparent.as_deref()).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(_, run)| chunk_of(&chunks, run.session)).collect::<Vec<_>>())
+        .bind(column(&rows, |it| it.head.epoch))
+        .bind(rows.iter().map(|(_, run)| to(run.session)).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(head, _)| head.head.current.map(RunId::as_uuid)).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(head, _)| head.current_started_at).collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await
+        .map_err(db)?;
     Ok(won.into_iter().collect())
 }
 

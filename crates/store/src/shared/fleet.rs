@@ -15,7 +15,9 @@ use uuid::Uuid;
 
 use super::{
     approvals, below,
-    dialect::{self, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NOW, RUNNABLE_SINCE},
+    dialect::{
+        self, BEFORE_MICROS_3, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NAMES_CURRENT_RUN, NOW, RUNNABLE_SINCE,
+    },
     overview::write_tally,
     ready, recover,
     store::{Context, SqlStore},
@@ -23,6 +25,7 @@ use super::{
 };
 use crate::{
     CancelledRuns, Fleet, Heartbeat, Orders, PoolDepth, PoolStats, Runnable, SessionChange, Swept, TakenBack,
+    Unheld, UnheldPage,
     error::{corrupt, db, json},
     rows::{WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE, WorkerRow},
     time::{DbTime, now},
@@ -42,16 +45,18 @@ fn runnable_sql(columns: &str, rest: &str) -> String {
     )
 }
 
+/// `looked`: the next `$2` sessions after `$1` that have an unfinished run, found from session to session along the index.
+const LOOKED: &str = "WITH RECURSIVE live (id) AS (\
+    SELECT f.session_id FROM (SELECT session_id FROM runs WHERE state < 10 AND session_id > $1 ORDER BY session_id LIMIT 1) f \
+    UNION ALL SELECT (SELECT r.session_id FROM runs r WHERE r.state < 10 AND r.session_id > l.id \
+      ORDER BY r.session_id LIMIT 1) FROM live l WHERE l.id IS NOT NULL), \
+    looked (id) AS (SELECT id FROM live WHERE id IS NOT NULL LIMIT $2)";
+
 /// The next `$2` sessions with unfinished runs after `$1`, and whether they are runnable. Goes from session to session along the index, so
 /// that it costs the same however many runs wait in each.
 fn sessions_with_work_sql() -> String {
     format!(
-        "WITH RECURSIVE live (id) AS (\
-         SELECT f.session_id FROM (SELECT session_id FROM runs WHERE state < 10 AND session_id > $1 ORDER BY session_id LIMIT 1) f \
-         UNION ALL SELECT (SELECT r.session_id FROM runs r WHERE r.state < 10 AND r.session_id > l.id \
-           ORDER BY r.session_id LIMIT 1) FROM live l WHERE l.id IS NOT NULL), \
-         looked (id) AS (SELECT id FROM live WHERE id IS NOT NULL LIMIT $2) \
-         SELECT s.id, s.tenant_id, s.pool, \
+        "{LOOKED} SELECT s.id, s.tenant_id, s.pool, \
            0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1) AND NOT EXISTS \
            (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) AS runnable \
          FROM looked l CROSS JOIN sessions s WHERE s.id = l.id ORDER BY s.id"
@@ -309,6 +314,34 @@ impl Fleet for SqlStore {
             }
         }
         Ok(runnable)
+    }
+
+    async fn unheld_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+        granted_ago: Duration,
+    ) -> Result<UnheldPage> {
+        let sql = format!(
+            "{LOOKED} SELECT s.id, s.tenant_id, CASE WHEN w.id IS NOT NULL AND w.state < {WORKER_GONE} AND w.lease_until > {NOW} \
+               AND w.beat_at > s.current_started_at AND s.current_started_at < {BEFORE_MICROS_3} AND NOT {NAMES_CURRENT_RUN} \
+               THEN s.owner END AS owner \
+             FROM looked l CROSS JOIN sessions s LEFT JOIN workers w ON w.id = s.owner WHERE s.id = l.id ORDER BY s.id"
+        );
+        let rows: Vec<(Uuid, Uuid, Option<Uuid>)> = query_as(AssertSqlSafe(sql))
+            .bind(after.map_or(Uuid::nil(), SessionId::as_uuid))
+            .bind(i64::from(limit))
+            .bind(micros(granted_ago))
+            .fetch_all(&self.context.reader)
+            .await
+            .map_err(db)?;
+        let is_full = rows.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
+        let next = rows.last().filter(|_| is_full).map(|(session, ..)| SessionId::from_uuid(*session));
+        let unheld = |(session, tenant, owner): (Uuid, Uuid, Option<Uuid>)| {
+            let (tenant, session) = (TenantId::from_uuid(tenant), SessionId::from_uuid(session));
+            Some(Unheld { tenant, session, owner: WorkerId::from_uuid(owner?) })
+        };
+        Ok(UnheldPage { sessions: rows.into_iter().filter_map(unheld).collect(), next })
     }
 
     async fn count_sessions_with_work(&self) -> Result<u64> {

@@ -1,6 +1,6 @@
 //! What workers do to sessions they own.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Weak};
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -18,7 +18,7 @@ use super::{
     writes::{self, Writes},
 };
 use crate::{
-    Claim, Commit, Committed, Ownership, SessionChange, StandBy, error::db, rows::WORKER_GONE, time::DbTime,
+    Claim, Commit, Committed, Ownership, Seats, SessionChange, error::db, rows::WORKER_GONE, time::DbTime,
 };
 
 #[async_trait]
@@ -45,8 +45,8 @@ impl Ownership for SqlStore {
         self.lanes.session_looks.call(SessionLook { tenant, session }).await
     }
 
-    fn stand_by(&self, stand_by: StandBy) -> bool {
-        self.lanes.post.take(stand_by)
+    fn stand_by(&self, seats: Weak<dyn Seats>) {
+        self.context.post.take(seats);
     }
 }
 

@@ -12,8 +12,7 @@ use tracing::Instrument as _;
 
 use super::{
     dialect::{self, DbPool, Writer},
-    flush::{self, Post},
-    overview,
+    flush, overview,
     ownership::SessionLook,
     runs::RunLook,
 };
@@ -23,6 +22,7 @@ use crate::{
     error::json,
     line::Line,
     meters::{Meters, News},
+    post::Post,
     rows::LockedHead,
     tally::Tally,
     written::Chunk,
@@ -43,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) tally: Arc<Tally>,
     /// Who waits for a worker, for all who ask for a place.
     pub(crate) line: Arc<Kept<Line>>,
+    /// Who stands by.
+    pub(crate) post: Post,
 }
 
 impl Context {
@@ -56,6 +58,7 @@ impl Context {
             meters: Arc::new(Meters::new()),
             tally: Arc::default(),
             line: Arc::default(),
+            post: Post::default(),
         }
     }
 }
@@ -75,8 +78,6 @@ pub(crate) struct Lanes {
     pub(crate) commits: Coalescer<Commit, Committed>,
     pub(crate) run_looks: Coalescer<RunLook, Run>,
     pub(crate) session_looks: Coalescer<SessionLook, bool>,
-    /// Who stands by.
-    pub(crate) post: Post,
 }
 
 /// What is to be told of a batch once it is committed.

@@ -45,6 +45,10 @@ pub(crate) const AMONG_1: &str = "IN (SELECT unhex(value) FROM json_each($1))";
 /// What workers `w` execute, as `runs r`: each names its runs with its heartbeats.
 pub(crate) const RUNNING_RUNS: &str =
     "workers w CROSS JOIN json_each(w.running) j CROSS JOIN runs r ON r.id = unhex(j.value)";
+/// A point in time `$3` microseconds ago.
+pub(crate) const BEFORE_MICROS_3: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) - $3";
+/// A worker `w` has named the current run of a session `s` with its last heartbeat.
+pub(crate) const NAMES_CURRENT_RUN: &str = "instr(w.running, lower(hex(s.current_run))) > 0";
 /// The id of the row of counts: there is one writer at a time.
 pub(crate) const FREE_TALLY: &str = "1";
 /// Ends a look at rows that are about to be deleted: there is one writer at a time.

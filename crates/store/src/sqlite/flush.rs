@@ -28,16 +28,13 @@ use crate::{
     meters::Batches,
 };
 
-pub(crate) use super::swift::Post;
-
 pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
     let max = dialect::MAX_BATCH;
     let (submits, new_submits) = Coalescer::gather(max);
     let (claims, new_claims) = Coalescer::gather(max);
     let (commits, new_commits) = Coalescer::gather(max);
     let inboxes = Inboxes { submits: new_submits, claims: new_claims, commits: new_commits };
-    let post = Post::default();
-    let lane = Lane { context: context.clone(), swift: None, post: post.clone() };
+    let lane = Lane { context: context.clone(), swift: None };
     // A thread of its own: whoever writes to the disk must not hold up those who serve callers.
     tasks.spawn_blocking(move || lane.serve(inboxes, &Handle::current()));
     macro_rules! coalesced {
@@ -51,7 +48,7 @@ pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
     }
     let run_looks: Coalescer<RunLook, Run> = coalesced!("look_at_run", look_at_runs);
     let session_looks: Coalescer<SessionLook, bool> = coalesced!("look_at_session", look_at_sessions);
-    Lanes { submits, claims, commits, run_looks, session_looks, post }
+    Lanes { submits, claims, commits, run_looks, session_looks }
 }
 
 struct Inboxes {
@@ -95,7 +92,6 @@ struct Lane {
     context: Context,
     /// Opened when there is something to do. Without it everything goes the usual way.
     swift: Option<Swift>,
-    post: Post,
 }
 
 impl Lane {
@@ -116,7 +112,7 @@ impl Lane {
     /// Does what is small. Returns the rest: all of it, if that failed.
     fn flush_swiftly(&mut self, load: Load, runtime: &Handle) -> Load {
         if self.swift.is_none() {
-            self.swift = Swift::open(&self.context, self.post.clone())
+            self.swift = Swift::open(&self.context)
                 .inspect_err(|error| tracing::warn!(error = error.chain(), "everything goes the long way"))
                 .ok();
         }

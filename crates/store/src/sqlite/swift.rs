@@ -5,7 +5,6 @@
 //! connection of its own. Each session is read once and written once per flush, whatever happens to it in between. What is not small, and
 //! whoever is to be refused, goes the usual way.
 
-mod post;
 mod statements;
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
@@ -17,7 +16,6 @@ use remuda_domain::{
 };
 use uuid::Uuid;
 
-pub(crate) use self::post::Post;
 use self::statements::{SessionRow, Statements};
 use super::{
     claim::grant_run,
@@ -29,16 +27,15 @@ use super::{
     submit::{self, Answer, Keys},
     writes::Writes,
 };
-use crate::{Claim, Commit, Committed, Grant, NewRun, Seat, Seats, StandBy, Submitted, time::now};
+use crate::{Claim, Commit, Committed, Grant, NewRun, Seat, Seats, Submitted, time::now};
 
 /// The lane's own connection.
 #[derive(Debug)]
 pub(super) struct Swift {
     connection: rusqlite::Connection,
-    post: Post,
 }
 
-/// A session that is granted to the worker that stands by, once that is committed.
+/// A session that is granted to a worker that stands by, once that is committed.
 type Seated = (Box<dyn Seat>, Box<Grant>);
 
 /// A statement that failed ends the flush, and everything goes the usual way.
@@ -47,9 +44,9 @@ fn refused(error: rusqlite::Error) -> Error {
 }
 
 impl Swift {
-    pub(super) fn open(context: &Context, post: Post) -> Result<Self> {
+    pub(super) fn open(context: &Context) -> Result<Self> {
         let connection = statements::open(context).map_err(refused)?;
-        Ok(Self { connection, post })
+        Ok(Self { connection })
     }
 
     /// Does what is small of a load in one transaction. Fails if nothing was written.
@@ -72,9 +69,9 @@ impl Swift {
             claims.push(flush.claim(request)?);
         }
         let mut taken = Vec::new();
-        if let Some((stand_by, seats)) = self.post.on_duty() {
+        if let Some(seats) = context.post.on_duty() {
             for submitted in submits.iter_mut().flatten().flatten().filter(|submitted| submitted.wake) {
-                taken.extend(flush.hand_over(submitted, &stand_by, &*seats)?);
+                taken.extend(flush.hand_over(submitted, &*seats)?);
             }
         }
         let aftermath = flush.write()?;
@@ -227,27 +224,23 @@ impl<'a> Flush<'a> {
         Ok(self.grant(session, request.worker, run)?.map(|grant| Ok(Claim::Granted(grant))))
     }
 
-    /// Gives a run that was just accepted to the worker that stands by, if it is the first of its session and that is nobody's. Whoever was
+    /// Gives a run that was just accepted to a worker that stands by, if it is the first of its session and that is nobody's. Whoever was
     /// accepted behind it need not wake anybody, either.
-    fn hand_over(
-        &mut self,
-        submitted: &mut Submitted,
-        stand_by: &StandBy,
-        seats: &dyn Seats,
-    ) -> Result<Option<Seated>> {
+    fn hand_over(&mut self, submitted: &mut Submitted, seats: &dyn Seats) -> Result<Option<Seated>> {
         let session = submitted.run.session.as_uuid();
         let Some(head) = self.locked.heads.get(&session).map(|it| &it.head) else { return Ok(None) };
         if head.owner != Owner::Nobody {
             submitted.wake = false;
             return Ok(None);
         }
-        // Nothing is between it and the last one, and nothing else is unfinished.
-        let is_first = head.last_seq - head.pending + 1 == submitted.run.seq;
-        if !is_first || head.pool != stand_by.pool || !self.is_alive(stand_by.worker)? {
+        if !head.is_first(submitted.run.seq) {
             return Ok(None);
         }
-        let Some(seat) = seats.seat(submitted.run.session) else { return Ok(None) };
-        let Some(grant) = self.grant(session, stand_by.worker, submitted.run.clone())? else {
+        let Some(seat) = seats.seat(&head.pool, submitted.run.session) else { return Ok(None) };
+        if !self.is_alive(seat.worker())? {
+            return Ok(None);
+        }
+        let Some(grant) = self.grant(session, seat.worker(), submitted.run.clone())? else {
             return Ok(None);
         };
         submitted.wake = false;

@@ -45,6 +45,14 @@ pub trait Fleet {
     async fn expire_all_leases(&self) -> Result<u64>;
     /// Sessions with a run that could start and no live owner, after `after` in id order.
     async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>>;
+    /// Sessions that live workers own and do not seem to have in hand: their last heartbeats do not name the runs that were granted at least so
+    /// long ago. Looks at `limit` sessions with work, after `after` in id order. A guess: such an owner is asked to look, and knows better.
+    async fn unheld_sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: u32,
+        granted_ago: Duration,
+    ) -> Result<UnheldPage>;
     /// How many sessions should have a token: those that could start, and those that a worker works on.
     async fn count_sessions_with_work(&self) -> Result<u64>;
     async fn queue_stats(&self) -> Result<Vec<PoolStats>>;
@@ -111,6 +119,21 @@ pub struct Runnable {
     pub tenant: TenantId,
     pub session: SessionId,
     pub pool: Pool,
+}
+
+/// A session that its owner may not know of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unheld {
+    pub tenant: TenantId,
+    pub session: SessionId,
+    pub owner: WorkerId,
+}
+
+#[derive(Clone, Debug)]
+pub struct UnheldPage {
+    pub sessions: Vec<Unheld>,
+    /// The last session that was looked at, to go on after. Nothing when there was none behind it.
+    pub next: Option<SessionId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,6 +16,7 @@ use remuda_domain::{
     run::{ParkReason, RunEnd},
     step::Step,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{NewApproval, NewChild, SessionChange};
 
@@ -36,33 +37,23 @@ pub trait Ownership {
     async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Vec<Event>>;
     /// Whether the session has a run that could start and nobody who owns it: the look after the ack.
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool>;
-    /// Names a worker of this very process, to which a run may be granted in the commit that accepts it, if its session is nobody's. Such a
-    /// run needs no token. A later worker takes the place of an earlier one. Whether that is possible here: where grants go over a wire
-    /// they could be lost on their way, and tokens wake workers instead.
-    fn stand_by(&self, stand_by: StandBy) -> bool {
-        drop(stand_by);
-        false
-    }
+    /// Names who has room for sessions whose first run is submitted: the commit that accepts such a run grants it, if its session is nobody's,
+    /// and no token is needed. Whoever comes later takes the place of who was there. A grant is the seat's to bring to its worker; if it is lost on
+    /// its way, [`Fleet::unheld_sessions`](crate::Fleet::unheld_sessions) tells.
+    fn stand_by(&self, seats: Weak<dyn Seats>);
 }
 
-/// A worker that takes what it is granted without having asked.
-#[derive(Clone, Debug)]
-pub struct StandBy {
-    pub worker: WorkerId,
-    pub pool: Pool,
-    /// Gone when the worker takes nothing more.
-    pub seats: Weak<dyn Seats>,
-}
-
-/// Where a worker has room.
+/// Where workers have room that take what they are granted without having asked.
 pub trait Seats: fmt::Debug + Send + Sync {
-    /// A free slot for this session. Nothing if there is none, or if the worker has the session in hand already. Called in the middle of a
-    /// transaction: must not wait.
-    fn seat(&self, session: SessionId) -> Option<Box<dyn Seat>>;
+    /// A free slot of some worker of the pool for this session. Nothing if there is none, or if that worker has the session in hand already.
+    /// Called in the middle of a transaction: must not wait.
+    fn seat(&self, pool: &Pool, session: SessionId) -> Option<Box<dyn Seat>>;
 }
 
 /// A slot that is kept for a session. Dropping it gives it back.
 pub trait Seat: Send {
+    /// Whose it is.
+    fn worker(&self) -> WorkerId;
     /// The session is granted, and that is committed. Must not wait.
     fn take(self: Box<Self>, grant: Box<Grant>);
 }
@@ -82,8 +73,8 @@ pub enum Claim {
     TakenBack(SessionChange),
 }
 
-/// Ownership of a session with its head run.
-#[derive(Clone, Debug)]
+/// Ownership of a session with its head run. Over a wire it is JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grant {
     pub fence: Fence,
     pub run: Run,
@@ -109,7 +100,7 @@ pub struct Grant {
 }
 
 /// What the budgets that cover a run limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budgeted {
     pub tokens: bool,
     pub money: bool,

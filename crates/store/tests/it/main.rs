@@ -88,7 +88,7 @@ store_suite! {
         a_takeover_after_the_lease_resumes_the_run, a_retired_owner_is_taken_over_at_once,
         one_of_many_claims_is_granted, claims_of_a_lost_worker_are_refused, nothing_to_do_is_said;
     stand_by: a_first_run_is_granted_with_its_submit, runs_that_come_together_stay_in_order,
-        who_cannot_take_it_is_not_granted_it;
+        who_cannot_take_it_is_not_granted_it, what_an_owner_does_not_know_of_is_found;
     commit: progress_is_visible_and_handed_on, an_end_leads_to_the_next_run, ends_are_taken_together, ends_behind_a_stopped_run_are_not_taken,
         the_line_is_told_as_far_as_wanted, runs_behind_others_start_where_these_end, giving_up_releases_though_more_wait,
         an_old_fence_writes_nothing, only_the_current_run_is_written, an_end_is_final_and_complete,

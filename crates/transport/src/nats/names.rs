@@ -69,6 +69,14 @@ impl Names {
         format!("{}.control.{worker}", self.prefix)
     }
 
+    pub(super) fn grants(&self, worker: WorkerId) -> String {
+        format!("{}.grants.{worker}", self.prefix)
+    }
+
+    pub(super) fn offers(&self) -> String {
+        format!("{}.offers", self.prefix)
+    }
+
     pub(super) fn notices(&self) -> String {
         format!("{}.notices", self.prefix)
     }

@@ -319,27 +319,28 @@ async fn what_is_left_of_a_session_without_a_token_is_woken() {
 async fn room_is_given_once_per_session_and_slot() {
     let lab = Lab::new().await;
     let (tasks, stop) = (tokio_util::task::TaskTracker::new(), CancellationToken::new());
-    let slots = Arc::new(tokio::sync::Semaphore::new(1));
     let Lab { server, transport: _, tenant: _, workspace: _, _directory } = lab;
     let server = Arc::new(server);
-    let room = crate::seats::Room::new(Arc::clone(&server), tasks.clone(), Arc::clone(&slots), stop.clone());
+    let room = crate::seats::Room::new(Arc::clone(&server), tasks.clone(), stop.clone());
+    let (pool, slots) = (Pool::default(), Arc::clone(room.slots()));
+    slots.forget_permits(3);
     let (one, other) = (SessionId::new(), SessionId::new());
-    let seat = room.seat(one).unwrap();
-    assert!(room.seat(other).is_none(), "there is one slot");
+    let seat = room.seat(&pool, one).unwrap();
+    assert!(room.seat(&pool, other).is_none(), "there is one slot");
     assert!(server.held.take(one).is_none());
     drop(seat);
     let hold = server.held.take(one).unwrap();
-    let next = room.seat(one).unwrap();
+    let next = room.seat(&pool, one).unwrap();
     slots.add_permits(1);
-    assert!(room.seat(one).is_none(), "it is in hand, and somebody waits for it");
+    assert!(room.seat(&pool, one).is_none(), "it is in hand, and somebody waits for it");
     assert_eq!(slots.available_permits(), 1, "what came to nothing is given back");
     drop(hold);
     assert!(server.held.take(one).is_none(), "it was handed on");
     drop(next);
-    let seat = room.seat(one).unwrap();
+    let seat = room.seat(&pool, one).unwrap();
     tasks.close();
     assert!(!tasks.is_empty(), "an end waits for it");
     drop(seat);
     stop.cancel();
-    assert!(room.seat(one).is_none(), "nothing more is taken");
+    assert!(room.seat(&pool, one).is_none(), "nothing more is taken");
 }

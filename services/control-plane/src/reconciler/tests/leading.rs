@@ -32,7 +32,7 @@ async fn one_control_plane_runs_the_tasks_and_the_next_takes_over() {
     }
     let tasks = lab.store.list_tasks().await.unwrap();
     assert!(tasks.iter().all(|task| task.last.holder == leader), "{tasks:?}");
-    assert_eq!(tasks.len(), 11);
+    assert_eq!(tasks.len(), 12);
 
     stop_first.cancel();
     lab.runnable().await;
