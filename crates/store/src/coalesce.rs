@@ -46,6 +46,11 @@ impl<Request, Response> Inbox<Request, Response> {
         !self.taken.is_empty()
     }
 
+    /// Whether nothing waits at the moment.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken.is_empty() && self.waiting.is_empty()
+    }
+
     /// Takes what is there.
     pub(crate) fn take(&mut self) -> Gathered<Request, Response> {
         while self.taken.len() < self.max_batch

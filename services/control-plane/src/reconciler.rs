@@ -118,6 +118,7 @@ impl Reconciler {
                 store: Arc::clone(store),
                 transport: Arc::clone(transport),
                 pace,
+                granted_ago: find_unheld::GRANTED_AGO,
                 after: None,
             }),
             Box::new(HealOrphans::new(Arc::clone(store), Arc::clone(transport), pace)),

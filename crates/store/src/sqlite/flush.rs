@@ -34,7 +34,7 @@ pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
     let (claims, new_claims) = Coalescer::gather(max);
     let (commits, new_commits) = Coalescer::gather(max);
     let inboxes = Inboxes { submits: new_submits, claims: new_claims, commits: new_commits };
-    let lane = Lane { context: context.clone(), swift: None };
+    let lane = Lane { context: context.clone(), swift: None, unwritten: 0 };
     // A thread of its own: whoever writes to the disk must not hold up those who serve callers.
     tasks.spawn_blocking(move || lane.serve(inboxes, &Handle::current()));
     macro_rules! coalesced {
@@ -83,6 +83,10 @@ impl Inboxes {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.submits.is_empty() && self.claims.is_empty() && self.commits.is_empty()
+    }
+
     fn take(&mut self) -> Load {
         Load { submits: self.submits.take(), claims: self.claims.take(), commits: self.commits.take() }
     }
@@ -92,7 +96,13 @@ struct Lane {
     context: Context,
     /// Opened when there is something to do. Without it everything goes the usual way.
     swift: Option<Swift>,
+    /// Requests since the log was last written back from here.
+    unwritten: usize,
 }
+
+/// After so many requests the log is written back as soon as nobody waits. SQLite does so by itself only when there is much of it, and then
+/// those wait whose commit it was, and all behind them.
+const IDLE_CHECKPOINT: usize = 256;
 
 impl Lane {
     /// Runs until nothing will come any more.
@@ -106,6 +116,17 @@ impl Lane {
                 runtime.block_on(flush_or_fail(&self.context, rest));
             }
             batches.flushed(count, begun.elapsed());
+            self.unwritten += count;
+            if self.unwritten >= IDLE_CHECKPOINT && inboxes.is_empty() {
+                self.write_back();
+            }
+        }
+    }
+
+    fn write_back(&mut self) {
+        self.unwritten = 0;
+        if let Some(Err(error)) = self.swift.as_ref().map(Swift::write_back) {
+            tracing::debug!(error = error.chain(), "the log is written back later");
         }
     }
 

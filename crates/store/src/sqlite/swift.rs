@@ -49,6 +49,11 @@ impl Swift {
         Ok(Self { connection })
     }
 
+    /// Writes the log back into the database, as far as nobody reads what it replaces.
+    pub(super) fn write_back(&self) -> Result<()> {
+        self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(refused)
+    }
+
     /// Does what is small of a load in one transaction. Fails if nothing was written.
     pub(super) fn flush(&mut self, context: &Context, load: &Load) -> Result<Answers> {
         let immediate = rusqlite::TransactionBehavior::Immediate;

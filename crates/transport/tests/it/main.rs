@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod carrier;
 mod deltas;
 mod nats;
 mod notices;

@@ -16,6 +16,8 @@ use super::{
 
 /// Two rounds are never closer than this, however often a task is called.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// A task rests so many times as long as its round took: what is looked through may be large, and the same database serves callers.
+const REST: u32 = 10;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 /// Every call a round makes has a limit of its own; this is for the sum of them in the largest installation.
@@ -46,7 +48,7 @@ impl Driver {
             let pause = match &outcome {
                 Ok(round) => {
                     retry = FIRST_RETRY;
-                    let pace = task.pace();
+                    let pace = task.pace().max(begun.elapsed() * REST);
                     round.again_in.map_or(pace, |again| again.min(pace)).max(SHORTEST_PAUSE)
                 }
                 Err(_) => {

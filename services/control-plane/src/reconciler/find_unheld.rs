@@ -11,7 +11,7 @@ use super::task::{BackgroundTask, Round};
 
 /// A grant that is older is not taken as it is by its worker ([`GRANT_AGE`](remuda_store::GRANT_AGE)), so whoever is told now claims anew and is not
 /// overtaken by it.
-const GRANTED_AGO: Duration = Duration::from_secs(remuda_store::GRANT_AGE.as_secs() + 1);
+pub(super) const GRANTED_AGO: Duration = Duration::from_secs(remuda_store::GRANT_AGE.as_secs() + 1);
 const PAGE: u32 = 1000;
 /// Pages of one round: the next one goes on where this one ended.
 const PAGES: u32 = 10;
@@ -20,6 +20,8 @@ pub(super) struct FindUnheld {
     pub(super) store: Arc<dyn Store>,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) pace: Duration,
+    /// What was granted later may still be on its way.
+    pub(super) granted_ago: Duration,
     /// The last session that was looked at. Nothing at the beginning.
     pub(super) after: Option<SessionId>,
 }
@@ -41,7 +43,7 @@ impl BackgroundTask for FindUnheld {
             return Ok(Round::default());
         }
         for _ in 0..PAGES {
-            let page = self.store.unheld_sessions(self.after, PAGE, GRANTED_AGO).await?;
+            let page = self.store.unheld_sessions(self.after, PAGE, self.granted_ago).await?;
             self.after = page.next;
             for Unheld { tenant, session, owner } in page.sessions {
                 self.transport.send_signal(owner, &Signal::Yours { tenant, session }).await?;

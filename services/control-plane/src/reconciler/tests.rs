@@ -3,6 +3,7 @@
 mod collecting;
 mod cooperating;
 mod delivering;
+mod granting;
 mod lab;
 mod leading;
 mod orphans;

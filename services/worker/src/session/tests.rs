@@ -344,3 +344,52 @@ async fn room_is_given_once_per_session_and_slot() {
     stop.cancel();
     assert!(room.seat(&pool, one).is_none(), "nothing more is taken");
 }
+
+/// What was granted elsewhere and sent here is given back if there is no slot for it, and whoever has one is woken.
+#[tokio::test]
+async fn what_finds_no_room_is_given_back() {
+    let lab = Lab::new().await;
+    let session = lab.session().await;
+    let run = lab.submit(session, noop(false)).await;
+    let grant = lab.claim(session).await;
+    let (tasks, stop) = (tokio_util::task::TaskTracker::new(), CancellationToken::new());
+    let Lab { server, transport, tenant, workspace, _directory } = lab;
+    let server = Arc::new(server);
+    let room = crate::seats::Room::new(Arc::clone(&server), tasks.clone(), stop.clone());
+    room.slots().forget_permits(4);
+    assert_eq!(room.free(), 0);
+    room.receive(Box::new(grant));
+    tasks.close();
+    tasks.wait().await;
+    drop(room);
+    let lab = Lab { server: Arc::into_inner(server).unwrap(), transport, tenant, workspace, _directory };
+    let seen = lab.store().get_session(lab.tenant, &SessionRef::Id(session)).await.unwrap();
+    assert_eq!((seen.owner, lab.state(run).await, lab.woken().await), (None, RunState::Queued, 1));
+}
+
+/// The grant was lost on its way: whoever is told that a session is its own claims it, unless it has it in hand.
+#[tokio::test]
+async fn who_is_told_what_is_its_own_claims_it_once() {
+    let lab = Lab::new().await;
+    let session = lab.session().await;
+    let run = lab.submit(session, noop(false)).await;
+    let lost = lab.claim(session).await;
+    let (tasks, stop) = (tokio_util::task::TaskTracker::new(), CancellationToken::new());
+    let Lab { server, transport, tenant, workspace, _directory } = lab;
+    let server = Arc::new(server);
+    let room = crate::seats::Room::new(Arc::clone(&server), tasks.clone(), stop.clone());
+    let hold = server.held.take(session).unwrap();
+    room.claim_own(tenant, session);
+    assert!(tasks.is_empty(), "it is in hand");
+    drop(hold);
+    room.claim_own(tenant, session);
+    room.claim_own(tenant, session);
+    tasks.close();
+    tasks.wait().await;
+    assert_eq!(room.free(), 4);
+    drop(room);
+    let lab = Lab { server: Arc::into_inner(server).unwrap(), transport, tenant, workspace, _directory };
+    assert!(lab.state(run).await.is_terminal());
+    let seen = lab.store().get_session(lab.tenant, &SessionRef::Id(session)).await.unwrap();
+    assert_eq!((seen.owner, seen.epoch), (None, lost.fence.epoch + 1));
+}

@@ -24,8 +24,8 @@ use remuda_domain::{
 use remuda_store::{Claim, Grant, NewRun, NewSession, Options, Store};
 use remuda_testkit::wait_for;
 use remuda_transport::{
-    DeltaSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts, TokenSource,
-    Transport,
+    Carrier, DeltaSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts,
+    TokenSource, Transport,
 };
 use tempfile::TempDir;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -313,6 +313,10 @@ impl Transport for Watched {
 
     async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
         self.inner.subscribe_notices().await
+    }
+
+    fn carrier(&self) -> Option<&dyn Carrier> {
+        self.inner.carrier()
     }
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
