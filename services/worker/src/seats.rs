@@ -143,6 +143,7 @@ impl Seat for Reserved {
 
     fn take(self: Box<Self>, grant: Box<Grant>) {
         let Self { server, tasks, slot, hold, awaited } = *self;
+        server.worker.meters.granted();
         let span = context::of_session(grant.fence.tenant, grant.fence.session);
         let serving = async move {
             if let Some(hold) = hold.taken().await {

@@ -98,7 +98,6 @@ impl SessionServer {
     /// Works on a session that the store granted without being asked. No token is involved: whoever submits finds an owner, or wakes
     /// somebody. So there is nothing to look for, unless runs are left behind.
     pub(crate) async fn serve_granted(&self, hold: Hold, grant: Grant) {
-        self.worker.meters.granted();
         let _busy = self.worker.meters.busy();
         let fence = grant.fence;
         let left = Turn::new(self, &hold, &grant).run(grant, None).await;

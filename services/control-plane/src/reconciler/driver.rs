@@ -18,6 +18,8 @@ use super::{
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// A task rests so many times as long as its round took: what is looked through may be large, and the same database serves callers.
 const REST: u32 = 10;
+/// But no longer than this: who watches tasks takes one for stalled that did nothing for a minute.
+const LONGEST_REST: Duration = Duration::from_secs(30);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 /// Every call a round makes has a limit of its own; this is for the sum of them in the largest installation.
@@ -48,7 +50,7 @@ impl Driver {
             let pause = match &outcome {
                 Ok(round) => {
                     retry = FIRST_RETRY;
-                    let pace = task.pace().max(begun.elapsed() * REST);
+                    let pace = task.pace().max((begun.elapsed() * REST).min(LONGEST_REST));
                     round.again_in.map_or(pace, |again| again.min(pace)).max(SHORTEST_PAUSE)
                 }
                 Err(_) => {
