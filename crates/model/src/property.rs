@@ -5,7 +5,7 @@ use stateright::Property;
 use crate::{
     action::Action,
     protocol::Protocol,
-    state::{Lease, Phase, Run, Session, SessionIndex, State, Step, Task, Token},
+    state::{Lease, Life, Origin, Phase, Run, Session, SessionIndex, State, Step, Task, Token},
 };
 
 /// Never two live tool processes of one session, of whatever runs and workers.
@@ -47,6 +47,12 @@ pub const INTERRUPTED_CALL: &str = "an interrupted call is reached";
 pub const HAND_OVER: &str = "a hand-over within a run is reached";
 /// The reconciler is about to remove an orphan.
 pub const ORPHAN_HEALED: &str = "the healing of an orphan is reached";
+/// Something is about to be given back that was granted to a worker without room for it.
+pub const DECLINED: &str = "a declined grant is reached";
+/// A worker is about to claim what it owns, as it was told so or was granted it too long ago.
+pub const OWN_CLAIMED: &str = "a claim of a worker's own is reached";
+/// A worker is about to claim a session while an earlier grant of it is on its way there.
+pub const OVERTAKEN: &str = "an overtaken grant is reached";
 
 type Promise = Property<Protocol>;
 
@@ -99,6 +105,21 @@ pub(crate) fn all() -> Vec<Promise> {
         Promise::sometimes(ORPHAN_HEALED, |_, state| {
             let next = state.reconciler.todo.first();
             state.reconciler.replacing && next.is_some_and(|it| state.session(*it).token == Token::Orphan)
+        }),
+        Promise::sometimes(DECLINED, |_, state| {
+            any_task(state, |task, session| {
+                let gives_back = matches!(task.phase, Phase::LetGo(_)) && !is_stale(task, session);
+                gives_back && matches!(task.origin, Origin::Declined | Origin::OwnInExcess)
+            })
+        }),
+        Promise::sometimes(OWN_CLAIMED, |_, state| {
+            any_task(state, |task, _| task.phase == Phase::Claim && task.origin != Origin::Token)
+        }),
+        Promise::sometimes(OVERTAKEN, |_, state| {
+            let overtakes = |life: &Life, task: &Task| {
+                task.phase == Phase::Claim && life.parcels.iter().any(|parcel| parcel.session == task.session)
+            };
+            state.lives().any(|life| life.tasks.iter().any(|task| overtakes(life, task)))
         }),
     ]
 }

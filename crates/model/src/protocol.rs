@@ -6,10 +6,10 @@ use crate::{
     action::{Action, Event},
     broker, fault,
     fold::fold,
-    property, reconciler,
+    parcel, property, reconciler,
     recovery::Recovery,
-    scope::Scope,
-    state::{Evidence, Life, LifeId, Reconciler, Session, SessionIndex, State, Worker},
+    scope::{Scope, StandBy},
+    state::{Evidence, Life, LifeId, Origin, Reconciler, Session, SessionIndex, State, Worker},
     store, worker,
 };
 
@@ -53,6 +53,10 @@ impl Protocol {
             let events = events.filter(|event| worker::can_happen(&self.scope, life, present, down, *event));
             actions.extend(events.map(|event| Action::Worker(id, event)));
             if present && !down {
+                let parcels = life.parcels.iter().enumerate();
+                let parcels = parcels.filter(|(_, parcel)| parcel::can_arrive(&self.scope, life, parcel));
+                actions.extend(parcels.map(|(index, _)| Action::Arrive(id, index)));
+                actions.extend(life.told.iter().map(|session| Action::Hear(id, *session)));
                 let sessions = sessions(state).map(|(index, _)| index);
                 let taken = sessions.filter(|session| {
                     worker::is_deliverable(state, *session) && worker::takes(&self.scope, life, *session)
@@ -69,7 +73,10 @@ impl Protocol {
             Action::Submit(session) => store::submit(&self.scope, &mut next, session),
             Action::SubmitTo(session, life) => {
                 if let Some(phase) = store::submit_to(&self.scope, &mut next, session, life) {
-                    worker::take_handed(&mut next, session, life, phase);
+                    match self.scope.stand_by {
+                        StandBy::OverWire => parcel::send(&mut next, session, life, phase),
+                        _ => worker::take_up(&mut next, session, life, Origin::Grant, phase),
+                    }
                 }
             }
             Action::Wake(session) => {
@@ -77,12 +84,14 @@ impl Protocol {
                 broker::publish(&mut next, session);
             }
             Action::Deliver(session, life) => worker::deliver(&mut next, session, life),
+            Action::Arrive(life, index) => parcel::arrive(&self.scope, &mut next, life, index),
+            Action::Hear(life, session) => parcel::hear(&self.scope, &mut next, life, session),
             Action::Work(life, index, step) => worker::work(&self.scope, &mut next, life, index, step),
             Action::Worker(life, event) => worker::happen(&self.scope, &mut next, life, event),
             Action::Reconcile(round) => reconciler::step(&self.scope, &mut next, round),
             Action::Fault(fault) => fault::strike(&self.scope, &mut next, fault),
         }
-        if self.scope.folded { fold(next) } else { next }
+        if self.scope.folded { fold(&self.scope, next) } else { next }
     }
 }
 
@@ -111,14 +120,12 @@ impl Model for Protocol {
             actions.push(Action::Submit(index));
             // Only the first of a line: a later one is not next.
             if session.row.owner.is_none() && session.row.pending == 0 {
-                let alive = lives(state).filter(|(id, _)| {
-                    worker::is_present(state, *id) && !state.workers[usize::from(id.worker)].down
-                });
-                let standing = alive.filter(|(_, life)| worker::stands_by(&self.scope, life, index));
-                actions.extend(standing.map(|(id, _)| Action::SubmitTo(index, id)));
+                let lives = lives(state).map(|(id, _)| id);
+                let standing = lives.filter(|id| worker::stands_by(&self.scope, state, *id, index));
+                actions.extend(standing.map(|id| Action::SubmitTo(index, id)));
             }
         }
-        actions.extend(fault::possible(state).into_iter().map(Action::Fault));
+        actions.extend(fault::possible(&self.scope, state).into_iter().map(Action::Fault));
     }
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {

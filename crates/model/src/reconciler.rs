@@ -1,12 +1,13 @@
-//! The reconciler: takes sessions back from lost workers, publishes the tokens of runnable sessions, and replaces the
-//! orphans among them.
+//! The reconciler: takes sessions back from lost workers, tells live ones what is theirs, publishes the tokens of runnable
+//! sessions, and replaces the orphans among them.
 
 use crate::{
     action::Round,
     broker::{self, Published},
+    parcel,
     scope::{Mutation, Scope},
     state::{Reconciler, SessionIndex, State, Token},
-    store,
+    store, worker,
 };
 
 /// What the reconciler could do next, except what would change nothing.
@@ -15,7 +16,11 @@ pub(crate) fn steps(scope: &Scope, state: &State) -> Vec<Round> {
         return Vec::new();
     }
     let lost = sessions(state).filter(|session| store::is_lost(state, *session));
-    lost.map(Round::TakeBack).chain(sweep(state)).collect()
+    let unheld = sessions(state).filter(|session| {
+        let owner = parcel::owner_to_tell(scope, state, *session);
+        owner.is_some_and(|owner| !worker::is_in_hand(state.life(owner), *session))
+    });
+    lost.map(Round::TakeBack).chain(sweep(state)).chain(unheld.map(Round::Tell)).collect()
 }
 
 /// The next step through the runnable sessions.
@@ -35,6 +40,7 @@ pub(crate) fn step(scope: &Scope, state: &mut State, round: Round) {
             store::take_back(state, session);
             state.session_mut(session).wakes += 1;
         }
+        Round::Tell(session) => parcel::tell(state, session),
         Round::Begin => begin(scope, state),
         Round::Publish => publish(state),
         Round::Discard => {

@@ -58,13 +58,13 @@ impl Recovery {
     }
 }
 
-/// All runs have ended, and nothing is left of them: no task, and no token to be delivered. An orphan may be left;
+/// All runs have ended, and nothing is left of them: no task, no parcel, and no token to be delivered. An orphan may be left;
 /// whether it harms the next run is seen in the states in which there is one.
 fn is_done(state: &State) -> bool {
     let sessions = || state.sessions.iter();
     sessions().all(|session| session.runs.iter().all(|run| run.ends > 0) && session.wakes == 0)
         && sessions().all(|session| session.token != Token::Present)
-        && state.tasks().next().is_none()
+        && state.lives().all(|life| life.tasks.is_empty() && life.parcels.is_empty())
 }
 
 fn key(state: &State) -> u64 {

@@ -10,14 +10,23 @@ pub struct Scope {
     pub slots: usize,
     /// Runs of one session before its owner gives the session up although more wait.
     pub turn: u8,
-    /// Workers may be granted a session when its first run is submitted.
-    pub stand_by: bool,
+    pub stand_by: StandBy,
     /// The tool calls of every run, in order.
     pub calls: Vec<Call>,
     pub faults: Faults,
     pub mutation: Option<Mutation>,
     /// Explore one of several states that differ only in names. Smaller, but workers change places within a trace.
     pub folded: bool,
+}
+
+/// Who may be granted a session in the very commit that accepts its first run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandBy {
+    Nobody,
+    /// A worker of the same process that has room. Nothing is lost between the two.
+    SameProcess,
+    /// Any worker with a lease. What it is granted is sent to it, and may be late or lost.
+    OverWire,
 }
 
 /// What may be assumed about a tool call whose outcome is unknown.
@@ -44,14 +53,18 @@ pub struct Faults {
     pub orphans: u8,
     /// A request is carried out, but its sender hears nothing, or it is carried out much later.
     pub timeouts: u8,
+    /// A grant on its way to its worker is lost, or late.
+    pub parcels: u8,
     /// A worker is told to stop and hands over. Not a fault, but bounded like one.
     pub drains: u8,
+    /// An owner is told of a session that it has in hand: from the store this looks the same. Not a fault either.
+    pub false_alarms: u8,
 }
 
 impl Faults {
     /// Whether anything broke between `self`, the budget at the start, and what is `left` of it.
     pub(crate) fn happened(&self, left: &Self) -> bool {
-        *self != Self { drains: self.drains, ..left.clone() }
+        *self != Self { drains: self.drains, false_alarms: self.false_alarms, ..left.clone() }
     }
 }
 
@@ -82,6 +95,14 @@ pub enum Mutation {
     AckAfterLoss,
     /// A worker gives up a session that it was handed, and does not look whether runs are left.
     NoLookWithoutToken,
+    /// A worker that drains signs off without waiting for what it was granted before that was known.
+    NoLastParcels,
+    /// The reconciler tells no worker of sessions that are its own.
+    NoTelling,
+    /// A worker executes what it was granted long ago without asking the store once more.
+    TakeLateParcels,
+    /// A worker executes what it was granted although it has claimed the session since.
+    TakeOvertakenParcels,
 }
 
 impl Scope {
@@ -93,7 +114,7 @@ impl Scope {
             workers: 2,
             slots: 1,
             turn: u8::MAX,
-            stand_by: false,
+            stand_by: StandBy::Nobody,
             calls: vec![Call::Mutating],
             faults: Faults::default(),
             mutation: None,

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+pub use crate::task::{Grant, Origin, Phase, Task, Tool};
 use crate::{row::Row, scope::Faults};
 
 /// A session's place in [`State::sessions`].
@@ -97,6 +98,27 @@ pub struct Life {
     pub draining: bool,
     pub tasks: Vec<Task>,
     pub tools: Vec<Tool>,
+    /// On their way to it. They are for this life alone, so they go with it.
+    pub parcels: Vec<Parcel>,
+    /// Sessions of which it is about to hear that they are its own.
+    pub told: Vec<SessionIndex>,
+}
+
+/// A grant that is sent to its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Parcel {
+    pub session: SessionIndex,
+    /// What its worker is to do first. A copy: what happens meanwhile changes nothing about it.
+    pub phase: Phase,
+    pub age: Age,
+}
+
+/// How long ago a parcel was granted, by its worker's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Age {
+    /// So lately that its worker cannot have been told of it.
+    Fresh,
+    Late,
 }
 
 /// Names a life: the worker's place, and the life's place in it.
@@ -133,82 +155,6 @@ pub enum Lease {
     Ended,
     /// Someone has acted upon its end, or its worker has signed off. It cannot be renewed.
     WrittenOff,
-}
-
-/// A token in a worker's hands, and how far the work on it is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Task {
-    pub session: SessionIndex,
-    /// Whether the broker still holds the very token that was delivered. Acks name a token, so an ack of one that is gone
-    /// does not touch its successor.
-    pub token_is_current: bool,
-    /// There is no token: the session was granted when its run was submitted.
-    pub handed: bool,
-    /// Runs ended under this grant.
-    pub served: u8,
-    pub phase: Phase,
-}
-
-/// What a task does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Phase {
-    Claim,
-    /// Record that a call was found announced but not finished.
-    Interrupt(Grant, u8),
-    Announce(Grant, u8),
-    Start(Grant, u8),
-    /// A tool process runs, or has been killed.
-    Running(Grant, u8),
-    /// Record the outcome of a call that is not the run's last.
-    Record(Grant, u8),
-    /// Commit the run's end.
-    End(Grant),
-    /// Give the session up.
-    LetGo(Grant),
-    Ack,
-    Look,
-    Publish,
-}
-
-impl Phase {
-    /// From claim to release: what a second token of the session must not interfere with, and what a life that has lost
-    /// its lease drops at once.
-    pub(crate) fn holds_session(self) -> bool {
-        !matches!(self, Self::Ack | Self::Look | Self::Publish)
-    }
-
-    /// Under what the task works, between claim and release.
-    pub(crate) fn grant(mut self) -> Option<Grant> {
-        self.grant_mut().copied()
-    }
-
-    pub(crate) fn grant_mut(&mut self) -> Option<&mut Grant> {
-        match self {
-            Self::Interrupt(grant, _)
-            | Self::Announce(grant, _)
-            | Self::Start(grant, _)
-            | Self::Running(grant, _)
-            | Self::Record(grant, _)
-            | Self::End(grant)
-            | Self::LetGo(grant) => Some(grant),
-            Self::Claim | Self::Ack | Self::Look | Self::Publish => None,
-        }
-    }
-}
-
-/// What a claim granted: a run, and the epoch under which to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Grant {
-    pub run: RunIndex,
-    pub epoch: u8,
-}
-
-/// A live tool process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tool {
-    pub session: SessionIndex,
-    pub grant: Grant,
-    pub call: u8,
 }
 
 /// The reconciler between two of its steps.

@@ -152,9 +152,12 @@ pub(crate) fn release(state: &mut State, session: SessionIndex, life: LifeId, gr
 
 /// Whether the session has a run that could start, and nobody alive who owns it.
 pub(crate) fn is_runnable(state: &State, session: SessionIndex) -> bool {
-    let row = &state.session(session).row;
-    let owned = row.owner.is_some_and(|owner| state.life(owner).lease == Lease::Held);
-    row.pending > 0 && !owned
+    state.session(session).row.pending > 0 && live_owner(state, session).is_none()
+}
+
+/// Who owns the session, if its lease goes on.
+pub(crate) fn live_owner(state: &State, session: SessionIndex) -> Option<LifeId> {
+    state.session(session).row.owner.filter(|owner| state.life(*owner).lease == Lease::Held)
 }
 
 /// Decides about a write of a worker.

@@ -2,32 +2,53 @@
 
 use crate::{
     action::{Event, Work},
-    broker,
-    scope::{Call, Mutation, Scope},
-    state::{Grant, Lease, Life, LifeId, Phase, SessionIndex, State, Step, Task, Token, Tool, Watch},
+    broker, parcel,
+    scope::{Call, Mutation, Scope, StandBy},
+    state::{
+        Age, Grant, Lease, Life, LifeId, Origin, Phase, SessionIndex, State, Step, Task, Token, Tool, Watch,
+    },
     store::{self, ClaimAnswer, EndAnswer},
 };
 
 /// Whether the present life of a worker would take this token now.
 pub(crate) fn takes(scope: &Scope, life: &Life, session: SessionIndex) -> bool {
-    let in_hand = life.tasks.iter().any(|task| task.session == session && task.phase.holds_session());
-    !life.draining && life.tasks.len() < scope.slots && (!in_hand || scope.broken(Mutation::NoHold))
+    has_room(scope, life) && (!is_in_hand(life, session) || scope.broken(Mutation::NoHold))
+}
+
+pub(crate) fn has_room(scope: &Scope, life: &Life) -> bool {
+    !life.draining && has_slot(scope, life)
+}
+
+pub(crate) fn has_slot(scope: &Scope, life: &Life) -> bool {
+    life.tasks.iter().filter(|task| task.has_slot()).count() < scope.slots
+}
+
+pub(crate) fn is_in_hand(life: &Life, session: SessionIndex) -> bool {
+    life.tasks.iter().any(|task| task.session == session && task.holds_session())
 }
 
 pub(crate) fn deliver(state: &mut State, session: SessionIndex, life: LifeId) {
-    let task = Task { session, token_is_current: true, handed: false, served: 0, phase: Phase::Claim };
+    let task =
+        Task { session, token_is_current: true, origin: Origin::Token, served: 0, phase: Phase::Claim };
     state.life_mut(life).tasks.push(task);
 }
 
-/// Whether a worker that stands by would be granted a session whose first run is submitted now.
-pub(crate) fn stands_by(scope: &Scope, life: &Life, session: SessionIndex) -> bool {
-    scope.stand_by && life.lease == Lease::Held && takes(scope, life, session)
+/// Whether a life could be granted a session whose first run is submitted now. From another process it cannot be seen what has become
+/// of one that offered room: it may be full, drain, or be over.
+pub(crate) fn stands_by(scope: &Scope, state: &State, id: LifeId, session: SessionIndex) -> bool {
+    let life = state.life(id);
+    life.lease == Lease::Held
+        && match scope.stand_by {
+            StandBy::Nobody => false,
+            StandBy::SameProcess => is_alive(state, id) && takes(scope, life, session),
+            StandBy::OverWire => true,
+        }
 }
 
-/// Takes what was granted with a submit.
-pub(crate) fn take_handed(state: &mut State, session: SessionIndex, life: LifeId, phase: Phase) {
+/// Takes a session into hand without a token.
+pub(crate) fn take_up(state: &mut State, session: SessionIndex, life: LifeId, origin: Origin, phase: Phase) {
     let tasks = &mut state.life_mut(life).tasks;
-    tasks.push(Task { session, token_is_current: false, handed: true, served: 0, phase });
+    tasks.push(Task { session, token_is_current: false, origin, served: 0, phase });
     tasks.sort_unstable();
 }
 
@@ -83,11 +104,17 @@ fn advance(scope: &Scope, state: &mut State, life: LifeId, task: &Task, phase: P
     let session = task.session;
     match phase {
         Phase::Claim => match store::claim(scope, state, session, life) {
-            ClaimAnswer::Granted(phase) => Some(phase),
+            ClaimAnswer::Granted(phase) => {
+                parcel::overtake(scope, state, life, session);
+                match (task.origin, phase.grant()) {
+                    (Origin::OwnInExcess, Some(grant)) => Some(Phase::LetGo(grant)),
+                    _ => Some(phase),
+                }
+            }
             ClaimAnswer::TakenBack => Some(Phase::Claim),
-            ClaimAnswer::NothingToDo => after_release(scope, task, true),
-            // Given back. A present token can be delivered at any time anyway.
-            ClaimAnswer::Refused => None,
+            ClaimAnswer::NothingToDo if task.origin == Origin::Token => after_release(scope, task, true),
+            // A token is given back: one that is present can be delivered at any time anyway.
+            ClaimAnswer::NothingToDo | ClaimAnswer::Refused => None,
         },
         Phase::Interrupt(grant, call) | Phase::Record(grant, call) => {
             let next = store::commit_step(scope, state, session, life, grant, (call, Step::Done));
@@ -161,10 +188,10 @@ fn after_call(scope: &Scope, grant: Grant, call: u8) -> Phase {
 
 /// Without a token there is none to ack, and nothing to look for unless `runs_may_wait`: whoever submits from here on wakes somebody.
 fn after_release(scope: &Scope, task: &Task, runs_may_wait: bool) -> Option<Phase> {
-    match task.handed {
-        true => (runs_may_wait && !scope.broken(Mutation::NoLookWithoutToken)).then_some(Phase::Look),
-        false if scope.broken(Mutation::LookBeforeAck) => Some(Phase::Look),
-        false => Some(Phase::Ack),
+    match task.origin {
+        Origin::Token if scope.broken(Mutation::LookBeforeAck) => Some(Phase::Look),
+        Origin::Token => Some(Phase::Ack),
+        _ => (runs_may_wait && !scope.broken(Mutation::NoLookWithoutToken)).then_some(Phase::Look),
     }
 }
 
@@ -195,7 +222,12 @@ pub(crate) fn can_happen(scope: &Scope, life: &Life, present: bool, down: bool, 
                     || (life.watch == Watch::Hungry && scope.broken(Mutation::NoSelfFence)))
         }
         Event::NoticeLoss => alive && life.watch == Watch::TimeUp,
-        Event::SignOff => alive && life.draining && life.tasks.is_empty(),
+        // What was granted before it was known that it drains has to come first.
+        Event::SignOff => {
+            let expects = life.parcels.iter().any(|parcel| parcel.age == Age::Fresh);
+            let waits = expects && !scope.broken(Mutation::NoLastParcels);
+            alive && life.draining && life.tasks.is_empty() && !waits
+        }
         Event::Restart => present && down,
     }
 }
@@ -230,6 +262,7 @@ pub(crate) fn happen(scope: &Scope, state: &mut State, id: LifeId, event: Event)
 }
 
 fn begin_life(state: &mut State, last: LifeId) {
+    parcel::forget(state.life_mut(last));
     state.workers[usize::from(last.worker)].lives.push(Life::default());
 }
 
@@ -239,6 +272,7 @@ pub(crate) fn crash(state: &mut State, id: LifeId) {
     worker.down = true;
     for life in &mut worker.lives {
         life.tasks.clear();
+        parcel::forget(life);
     }
     stall(state, id);
 }
@@ -252,6 +286,11 @@ pub(crate) fn stall(state: &mut State, id: LifeId) {
 
 pub(crate) fn is_present(state: &State, id: LifeId) -> bool {
     usize::from(id.life) + 1 == state.workers[usize::from(id.worker)].lives.len()
+}
+
+/// Whether the life goes on.
+pub(crate) fn is_alive(state: &State, id: LifeId) -> bool {
+    is_present(state, id) && !state.workers[usize::from(id.worker)].down
 }
 
 /// Whether the broker has something to give for this session.

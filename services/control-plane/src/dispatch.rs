@@ -40,7 +40,12 @@ const AT_ONCE: usize = 256;
 /// When offers cannot be heard, they are listened to again after this.
 const RETRY: Duration = Duration::from_secs(1);
 
-type Granted = (WorkerId, Box<Grant>);
+/// What was granted to whom, on the strength of an offer with this stamp.
+struct Granted {
+    worker: WorkerId,
+    stamp: u64,
+    grant: Box<Grant>,
+}
 
 /// Who has room. Handed to the store, which asks it for seats.
 pub(crate) struct Dispatch {
@@ -85,8 +90,8 @@ impl Dispatch {
 impl Seats for Dispatch {
     fn seat(&self, pool: &Pool, _: SessionId) -> Option<Box<dyn Seat>> {
         let dispatch = self.me.upgrade()?;
-        let worker = self.table().reserve(pool, Instant::now())?;
-        Some(Box::new(Place { dispatch, worker, taken: false }))
+        let (worker, stamp) = self.table().reserve(pool, Instant::now())?;
+        Some(Box::new(Place { dispatch, worker, stamp, taken: false }))
     }
 }
 
@@ -94,6 +99,7 @@ impl Seats for Dispatch {
 struct Place {
     dispatch: Arc<Dispatch>,
     worker: WorkerId,
+    stamp: u64,
     taken: bool,
 }
 
@@ -105,7 +111,8 @@ impl Seat for Place {
     fn take(mut self: Box<Self>, grant: Box<Grant>) {
         self.taken = true;
         let session = grant.fence.session;
-        if self.dispatch.queue.try_send((self.worker, grant)).is_err() {
+        let granted = Granted { worker: self.worker, stamp: self.stamp, grant };
+        if self.dispatch.queue.try_send(granted).is_err() {
             tracing::warn!(%session, "a grant could not be sent; its worker will be told");
         }
     }
@@ -157,25 +164,28 @@ impl Sender {
     async fn run(self, mut granted: mpsc::Receiver<Granted>) {
         let mut batch = Vec::with_capacity(AT_ONCE);
         while granted.recv_many(&mut batch, AT_ONCE).await > 0 {
-            let mut by_worker: HashMap<WorkerId, Vec<Box<Grant>>> = HashMap::new();
-            for (worker, grant) in batch.drain(..) {
-                by_worker.entry(worker).or_default().push(grant);
+            // The oldest stamp of each parcel: a grant must not look younger than it is.
+            let mut by_worker: HashMap<WorkerId, (u64, Vec<Box<Grant>>)> = HashMap::new();
+            for Granted { worker, stamp, grant } in batch.drain(..) {
+                let (oldest, grants) = by_worker.entry(worker).or_insert((stamp, Vec::new()));
+                *oldest = stamp.min(*oldest);
+                grants.push(grant);
             }
             let Some(carrier) = self.transport.carrier() else { return };
-            for (worker, grants) in by_worker {
-                self.send(carrier, worker, grants).await;
+            for (worker, (stamp, grants)) in by_worker {
+                self.send(carrier, worker, stamp, grants).await;
             }
         }
     }
 
-    async fn send(&self, carrier: &dyn Carrier, worker: WorkerId, grants: Vec<Box<Grant>>) {
+    async fn send(&self, carrier: &dyn Carrier, worker: WorkerId, stamp: u64, grants: Vec<Box<Grant>>) {
         let limit = carrier.max_parcel();
         let mut parts = vec![grants];
         while let Some(mut grants) = parts.pop() {
             let Some(dispatch) = self.dispatch.upgrade() else { return };
             let count = grants.len();
-            let (stamp, sent) = dispatch.table().last_words(worker);
-            let parcel = Parcel { from: self.plane, stamp, sent: sent + count as u64, grants };
+            let sent = dispatch.table().sent_to(worker) + count as u64;
+            let parcel = Parcel { from: self.plane, stamp, sent, grants };
             let sending = match serde_json::to_vec(&parcel) {
                 Ok(bytes) if bytes.len() <= limit => carrier.send_parcel(worker, bytes.into()).await,
                 Ok(_) if count > 1 => {

@@ -1,17 +1,51 @@
 //! The sessions a worker holds, and how to stop what they execute.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use remuda_domain::{RunId, SessionId};
-use tokio::sync::{Notify, oneshot};
+use remuda_domain::{Epoch, Fence, RunId, SessionId};
+use remuda_store::GRANT_AGE;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Sessions in this process's hands. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held(Arc<Mutex<HashMap<SessionId, InHand>>>);
+pub(crate) struct Held {
+    sessions: Arc<Mutex<HashMap<SessionId, InHand>>>,
+    claimed: Arc<Mutex<Claimed>>,
+}
+
+/// Which sessions were claimed lately, under which epochs.
+///
+/// The store grants a session again to the worker that owns it. So a worker that claims a session, because of a token or because it was told that
+/// it is its own, may overtake a grant of that session that is still on its way to it, or waits for the session to be let go of. Executed after
+/// all, such a grant would do again what is done.
+#[derive(Debug, Default)]
+struct Claimed {
+    epochs: HashMap<SessionId, Epoch>,
+    /// In the order of time. A grant that may be older is not executed as it is.
+    recent: VecDeque<(Instant, SessionId, Epoch)>,
+}
+
+impl Claimed {
+    fn note(&mut self, session: SessionId, epoch: Epoch, now: Instant) {
+        while let Some((at, session, epoch)) = self.recent.front()
+            && now.duration_since(*at) > GRANT_AGE
+        {
+            if self.epochs.get(session) == Some(epoch) {
+                self.epochs.remove(session);
+            }
+            self.recent.pop_front();
+        }
+        self.epochs.insert(session, epoch);
+        self.recent.push_back((now, session, epoch));
+    }
+}
 
 #[derive(Debug, Default)]
 struct InHand {
@@ -55,6 +89,19 @@ impl Held {
         Some(NextHold::Later(receiver))
     }
 
+    /// Notes that a session in hand was claimed. Whoever waits for it was granted it before that, and waits no more.
+    pub(crate) fn claimed(&self, fence: &Fence) {
+        lock(&self.claimed).note(fence.session, fence.epoch, Instant::now());
+        if let Some(in_hand) = self.lock().get_mut(&fence.session) {
+            in_hand.next = None;
+        }
+    }
+
+    /// Whether a grant was overtaken by a claim of this worker.
+    pub(crate) fn is_overtaken(&self, fence: &Fence) -> bool {
+        lock(&self.claimed).epochs.get(&fence.session).is_some_and(|claimed| *claimed > fence.epoch)
+    }
+
     /// Cancels a run if it executes here.
     pub(crate) fn cancel(&self, run: RunId) {
         let sessions = self.lock();
@@ -78,8 +125,12 @@ impl Held {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, InHand>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One session in hand, until dropped.
@@ -168,6 +219,40 @@ mod tests {
         drop(waiting);
         assert!(held.take(session).is_some(), "what was handed on to nobody is free");
         assert!(held.lock().is_empty());
+    }
+
+    fn fence(session: SessionId, epoch: Epoch) -> Fence {
+        Fence {
+            tenant: remuda_domain::TenantId::new(),
+            session,
+            worker: remuda_domain::WorkerId::new(),
+            epoch,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_overtakes_what_was_granted_before() {
+        let held = Held::default();
+        let session = SessionId::new();
+        let hold = held.take(session).unwrap();
+        let waiting = held.take_next(session).unwrap();
+        assert!(!held.is_overtaken(&fence(session, 1)));
+        held.claimed(&fence(session, 2));
+        assert!(waiting.taken().await.is_none(), "it was granted before the claim");
+        assert!(held.is_overtaken(&fence(session, 1)));
+        assert!(!held.is_overtaken(&fence(session, 2)) && !held.is_overtaken(&fence(session, 3)));
+        assert!(!held.is_overtaken(&fence(SessionId::new(), 1)));
+        drop(hold);
+        assert!(held.is_overtaken(&fence(session, 1)), "also when the claim is done with");
+        tokio::time::advance(GRANT_AGE / 2).await;
+        held.claimed(&fence(session, 5));
+        tokio::time::advance(GRANT_AGE * 2 / 3).await;
+        held.claimed(&fence(SessionId::new(), 1));
+        assert!(held.is_overtaken(&fence(session, 4)), "the later claim is remembered");
+        tokio::time::advance(GRANT_AGE).await;
+        held.claimed(&fence(SessionId::new(), 1));
+        assert!(!held.is_overtaken(&fence(session, 4)));
+        assert_eq!(lock(&held.claimed).epochs.len(), 2, "nothing is kept for long");
     }
 
     #[test]

@@ -88,6 +88,7 @@ async fn live_as(id: WorkerId, worker: Arc<Worker>, stop: CancellationToken) {
         transport: Arc::clone(&worker.engine.transport),
         room: Arc::clone(&room),
         stop: intake_stop.clone(),
+        epoch: registered_at,
     };
     tasks.spawn(offers.run().in_current_span());
 

@@ -26,12 +26,12 @@ pub(crate) struct Offers {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) room: Arc<Room>,
     pub(crate) stop: CancellationToken,
+    /// Where the worker's clock begins.
+    pub(crate) epoch: Instant,
 }
 
 /// What came from control planes.
 struct Received {
-    /// Where the worker's clock begins.
-    epoch: Instant,
     /// How many grants, and when the last of them.
     planes: HashMap<PlaneId, (u64, Instant)>,
     /// Control planes have not been told of all of it.
@@ -53,7 +53,7 @@ impl Offers {
     async fn serve(&self, carrier: &dyn Carrier) -> Result<()> {
         // Before the first offer: whoever takes it up must be heard.
         let mut parcels = carrier.subscribe_parcels(self.worker).await?;
-        let mut received = Received { epoch: Instant::now(), planes: HashMap::new(), news: true };
+        let mut received = Received { planes: HashMap::new(), news: true };
         let mut offered = (0, Instant::now());
         loop {
             let offer = self.offer(&mut received);
@@ -85,6 +85,10 @@ impl Offers {
         }
     }
 
+    fn stamp(&self, now: Instant) -> u64 {
+        u64::try_from(now.duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX)
+    }
+
     fn offer(&self, received: &mut Received) -> Offer {
         let now = Instant::now();
         received.planes.retain(|_, (_, at)| now.duration_since(*at) < 6 * ACTIVE);
@@ -94,7 +98,7 @@ impl Offers {
             worker: self.worker,
             pool: self.pool.clone(),
             room: u32::try_from(share).unwrap_or(u32::MAX),
-            stamp: received.stamp(now),
+            stamp: self.stamp(now),
             received: received.planes.iter().map(|(plane, (count, _))| (*plane, *count)).collect(),
         }
     }
@@ -108,10 +112,11 @@ impl Offers {
             }
         };
         let now = Instant::now();
-        let age = received.stamp(now).saturating_sub(parcel.stamp);
         received.planes.insert(parcel.from, (parcel.sent, now));
         received.news = true;
-        let fresh = u128::from(age) < GRANT_AGE.as_micros();
+        // A stamp from the future is none of this worker's.
+        let age = self.stamp(now).checked_sub(parcel.stamp).map(Duration::from_micros);
+        let fresh = age.is_some_and(|age| age < GRANT_AGE);
         for grant in parcel.grants {
             match fresh {
                 true => self.room.receive(grant),
@@ -127,11 +132,5 @@ impl Offers {
         while let Ok(Some(parcel)) = tokio::time::timeout_at(until, parcels.next()).await {
             self.open(&parcel, received);
         }
-    }
-}
-
-impl Received {
-    fn stamp(&self, now: Instant) -> u64 {
-        u64::try_from(now.duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX)
     }
 }

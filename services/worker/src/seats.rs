@@ -74,6 +74,9 @@ impl Room {
     /// Takes what was granted elsewhere and sent here, or gives it back if there is no room for it.
     pub(crate) fn receive(&self, grant: Box<Grant>) {
         let fence = grant.fence;
+        if self.server.held.is_overtaken(&fence) {
+            return;
+        }
         if let Some(seat) = self.seat(&self.server.worker.options.pool, fence.session) {
             seat.take(grant);
             return;
@@ -146,7 +149,8 @@ impl Seat for Reserved {
         server.worker.meters.granted();
         let span = context::of_session(grant.fence.tenant, grant.fence.session);
         let serving = async move {
-            if let Some(hold) = hold.taken().await {
+            let hold = hold.taken().await;
+            if let Some(hold) = hold.filter(|_| !server.held.is_overtaken(&grant.fence)) {
                 server.serve_granted(hold, *grant).await;
             }
             drop(slot);

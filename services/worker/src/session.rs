@@ -128,7 +128,7 @@ impl SessionServer {
         }
     }
 
-    /// Asks for a session. Tried again by this worker, not by another: the answer to a grant may be what was lost.
+    /// Asks for a session that is in hand. Tried again by this worker, not by another: the answer to a grant may be what was lost.
     async fn claim(&self, tenant: TenantId, session: SessionId) -> Result<Claim> {
         let store = &self.worker.engine.store;
         let mut claims = 0;
@@ -140,6 +140,10 @@ impl SessionServer {
                 Claim::TakenBack(change) if claims < CLAIMS_AT_ONCE => {
                     tracing::info!("took the session back from a lost worker");
                     self.publish(&change).await;
+                }
+                Claim::Granted(grant) => {
+                    self.held.claimed(&grant.fence);
+                    return Ok(Claim::Granted(grant));
                 }
                 claim => return Ok(claim),
             }

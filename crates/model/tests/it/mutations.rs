@@ -1,7 +1,7 @@
 //! Each rule, once broken, is missed: the checker finds how.
 
 use remuda_model::{
-    Faults, Mutation, Protocol, Scope,
+    Call, Faults, Mutation, Protocol, Scope, StandBy,
     property::{
         NO_REPEATED_CALL, NO_RUN_LOST, NO_TOOL_OUTLIVES_ITS_LEASE, NO_WAKE_UP_LOST, ONE_END,
         ONE_TOOL_AT_A_TIME, ONLY_OWNERS_COMMIT, SUBMISSION_ORDER,
@@ -34,6 +34,11 @@ fn quiet() -> Scope {
     Scope::one_session(2)
 }
 
+/// What is granted with a submit is sent to its worker. Its calls start without a word to the store.
+fn sent(runs: u8) -> Scope {
+    Scope { stand_by: StandBy::OverWire, calls: vec![Call::Repeatable], ..Scope::one_session(runs) }
+}
+
 fn stalled() -> Scope {
     quiet().with(Faults { stalls: 1, ..Faults::default() })
 }
@@ -56,7 +61,7 @@ fn looking_before_the_ack_loses_no_run() {
 
 #[test]
 fn giving_up_what_was_handed_without_a_look_loses_wake_ups() {
-    let scope = Scope { stand_by: true, turn: 1, ..quiet() };
+    let scope = Scope { stand_by: StandBy::SameProcess, turn: 1, ..quiet() };
     breaks(scope, Mutation::NoLookWithoutToken, NO_WAKE_UP_LOST, 2);
 }
 
@@ -122,4 +127,48 @@ fn without_the_self_fence_a_takeover_overlaps() {
 fn starting_without_the_guards_word_overlaps() {
     breaks(stalled(), Mutation::UngatedStart, ONE_TOOL_AT_A_TIME, 17);
     breaks(stalled(), Mutation::UngatedStart, NO_REPEATED_CALL, 13);
+}
+
+#[test]
+fn without_telling_a_lost_grant_loses_a_run() {
+    let faults = Faults { parcels: 1, ..Faults::default() };
+    breaks(sent(1).with(faults), Mutation::NoTelling, NO_RUN_LOST, 2);
+}
+
+#[test]
+fn signing_off_with_a_grant_on_its_way_loses_wake_ups() {
+    let faults = Faults { drains: 1, ..Faults::default() };
+    breaks(sent(1).with(faults), Mutation::NoLastParcels, NO_WAKE_UP_LOST, 3);
+}
+
+#[test]
+fn declining_without_a_look_loses_wake_ups() {
+    let faults = Faults { drains: 1, ..Faults::default() };
+    breaks(sent(1).with(faults), Mutation::NoLookWithoutToken, NO_WAKE_UP_LOST, 2);
+}
+
+#[test]
+fn executing_late_grants_repeats_calls_and_overlaps() {
+    let faults = Faults { parcels: 1, ..Faults::default() };
+    breaks(sent(1).with(faults.clone()), Mutation::TakeLateParcels, NO_REPEATED_CALL, 10);
+    breaks(sent(2).with(faults), Mutation::TakeLateParcels, ONE_TOOL_AT_A_TIME, 13);
+}
+
+/// Nothing has to be lost for that, nor anybody told: a token that was left over is enough.
+#[test]
+fn executing_overtaken_grants_repeats_calls() {
+    breaks(sent(2), Mutation::TakeOvertakenParcels, NO_REPEATED_CALL, 17);
+}
+
+#[test]
+fn executing_overtaken_grants_overlaps() {
+    let faults = Faults { false_alarms: 1, ..Faults::default() };
+    breaks(sent(2).with(faults), Mutation::TakeOvertakenParcels, ONE_TOOL_AT_A_TIME, 20);
+}
+
+/// They are announced first, which the store refuses.
+#[test]
+fn executing_overtaken_grants_repeats_no_call_with_side_effects() {
+    let scope = Scope { calls: vec![Call::Mutating], ..sent(2) }.breaking(Mutation::TakeOvertakenParcels);
+    assert_eq!(shortest_breach(&Scope { folded: true, ..scope }, NO_REPEATED_CALL), None);
 }

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use remuda_model::{
-    Call, Faults, Mutation, Protocol, Scope,
+    Call, Faults, Mutation, Protocol, Scope, StandBy,
     property::{
-        HAND_OVER, INTERRUPTED_CALL, ORPHAN_HEALED, PROMISES, REFUSED_PUBLISH, TAKEOVER, ZOMBIE_COMMIT,
+        DECLINED, HAND_OVER, INTERRUPTED_CALL, ORPHAN_HEALED, OVERTAKEN, OWN_CLAIMED, PROMISES,
+        REFUSED_PUBLISH, TAKEOVER, ZOMBIE_COMMIT,
     },
 };
 use stateright::{Checker as _, Model as _};
@@ -86,22 +87,104 @@ fn two_sessions_share_the_workers() {
 /// In one process, whoever submits may grant: tokens and grants without tokens come between each other.
 #[test]
 fn workers_stand_by_and_give_up_after_each_run() {
-    let scope = Scope { stand_by: true, turn: 1, slots: 2, ..Scope::one_session(3) };
+    let scope = Scope { stand_by: StandBy::SameProcess, turn: 1, slots: 2, ..Scope::one_session(3) };
     explore(scope, &[REFUSED_PUBLISH]);
 }
 
 #[test]
 fn workers_stand_by_and_crash() {
     let faults = Faults { stalls: 1, crashes: 1, ..Faults::default() };
-    let scope = Scope { stand_by: true, ..Scope::one_session(2) };
+    let scope = Scope { stand_by: StandBy::SameProcess, ..Scope::one_session(2) };
     explore(scope.with(faults), &[TAKEOVER, ZOMBIE_COMMIT, INTERRUPTED_CALL]);
 }
 
 #[test]
 fn workers_stand_by_and_drain() {
     let calls = vec![Call::Mutating, Call::Repeatable];
-    let scope = Scope { stand_by: true, calls, ..Scope::one_session(2) };
+    let scope = Scope { stand_by: StandBy::SameProcess, calls, ..Scope::one_session(2) };
     explore(scope.with(Faults { drains: 1, ..Faults::default() }), &[HAND_OVER]);
+}
+
+/// What is granted with a submit is sent to its worker, which may be full by then.
+fn sent(runs: u8) -> Scope {
+    Scope { stand_by: StandBy::OverWire, ..Scope::one_session(runs) }
+}
+
+/// A grant under which a call is repeated without a word to the store.
+fn sent_repeatable(runs: u8) -> Scope {
+    Scope { calls: vec![Call::Repeatable], ..sent(runs) }
+}
+
+#[test]
+fn grants_are_sent() {
+    explore(sent(2), &[DECLINED, OVERTAKEN, REFUSED_PUBLISH]);
+}
+
+#[test]
+fn grants_are_sent_of_calls_that_are_repeated() {
+    explore(Scope { turn: 1, ..sent_repeatable(2) }, &[DECLINED, OVERTAKEN, REFUSED_PUBLISH]);
+}
+
+#[test]
+fn grants_are_lost_and_late() {
+    let faults = Faults { parcels: 2, ..Faults::default() };
+    explore(sent_repeatable(2).with(faults), &[DECLINED, OVERTAKEN, OWN_CLAIMED]);
+}
+
+/// Who hears late that a session is its own may have been granted it anew.
+#[test]
+fn a_grant_is_lost_and_its_worker_told_too_often() {
+    let faults = Faults { parcels: 1, false_alarms: 1, ..Faults::default() };
+    explore(sent_repeatable(2).with(faults), &[DECLINED, OVERTAKEN, OWN_CLAIMED]);
+}
+
+#[test]
+fn the_control_plane_crashes_with_grants_to_be_sent() {
+    let faults = Faults { parcels: 1, plane_crashes: 1, ..Faults::default() };
+    explore(sent(2).with(faults), &[DECLINED, OVERTAKEN, OWN_CLAIMED]);
+}
+
+#[test]
+fn a_grant_is_lost_and_the_store_does_not_answer() {
+    let faults = Faults { parcels: 1, timeouts: 1, ..Faults::default() };
+    explore(sent(2).with(faults), &[DECLINED, OVERTAKEN, OWN_CLAIMED]);
+}
+
+#[test]
+fn a_worker_drains_with_grants_on_their_way() {
+    let faults = Faults { drains: 1, ..Faults::default() };
+    explore(sent(2).with(faults), &[DECLINED, OVERTAKEN]);
+}
+
+#[test]
+fn a_worker_drains_and_is_told() {
+    let faults = Faults { drains: 1, parcels: 1, false_alarms: 1, ..Faults::default() };
+    explore(sent(1).with(faults), &[DECLINED, OWN_CLAIMED]);
+}
+
+#[test]
+fn a_worker_crashes_with_grants_on_their_way() {
+    let faults = Faults { crashes: 1, parcels: 1, ..Faults::default() };
+    explore(sent_repeatable(2).with(faults), &[DECLINED, OVERTAKEN, OWN_CLAIMED]);
+}
+
+#[test]
+fn one_worker_stalls_and_one_crashes_with_a_grant_on_its_way() {
+    let faults = Faults { stalls: 1, crashes: 1, parcels: 1, ..Faults::default() };
+    explore(sent(1).with(faults), &[TAKEOVER, ZOMBIE_COMMIT, INTERRUPTED_CALL, DECLINED, OWN_CLAIMED]);
+}
+
+#[test]
+fn a_worker_stalls_with_grants_on_their_way() {
+    let faults = Faults { stalls: 1, parcels: 1, ..Faults::default() };
+    explore(Scope { workers: 1, ..sent_repeatable(2) }.with(faults), &[TAKEOVER, DECLINED, OWN_CLAIMED]);
+}
+
+#[test]
+fn grants_of_two_sessions_compete_for_slots() {
+    let scope = Scope { runs: vec![1, 1], workers: 1, ..sent(1) };
+    let faults = Faults { parcels: 1, false_alarms: 1, ..Faults::default() };
+    explore(scope.with(faults), &[DECLINED, OWN_CLAIMED]);
 }
 
 /// A rule that no promise needs. The late ack removes the new owner's token, which that owner can do without; should it die,

@@ -81,8 +81,8 @@ impl Table {
         });
     }
 
-    /// A place at one of the workers that have the most room.
-    pub(super) fn reserve(&mut self, pool: &Pool, now: Instant) -> Option<WorkerId> {
+    /// A place at one of the workers that have the most room, and the stamp of its offer.
+    pub(super) fn reserve(&mut self, pool: &Pool, now: Instant) -> Option<(WorkerId, u64)> {
         let benches = self.pools.get_mut(pool)?;
         self.turn = self.turn.wrapping_add(1);
         let count = benches.len();
@@ -90,7 +90,7 @@ impl Table {
         let best = looked_at.max_by_key(|place| benches[*place].free(now))?;
         let bench = benches.get_mut(best).filter(|bench| bench.free(now) > 0)?;
         bench.reserved += 1;
-        Some(bench.worker)
+        Some((bench.worker, bench.stamp))
     }
 
     pub(super) fn give_back(&mut self, worker: WorkerId) {
@@ -108,9 +108,9 @@ impl Table {
         }
     }
 
-    /// The stamp of the worker's last offer, and how many grants were sent to it so far.
-    pub(super) fn last_words(&mut self, worker: WorkerId) -> (u64, u64) {
-        self.bench(worker).map_or((0, 0), |bench| (bench.stamp, bench.sent))
+    /// How many grants were sent to the worker so far.
+    pub(super) fn sent_to(&mut self, worker: WorkerId) -> u64 {
+        self.bench(worker).map_or(0, |bench| bench.sent)
     }
 
     /// So many more are sent, or lost.
@@ -159,7 +159,9 @@ mod tests {
         }
 
         fn reserve(&mut self) -> Option<WorkerId> {
-            self.table.reserve(&Pool::default(), self.now)
+            let (worker, stamp) = self.table.reserve(&Pool::default(), self.now)?;
+            assert_eq!(stamp, 7);
+            Some(worker)
         }
 
         fn grant(&mut self) -> Option<WorkerId> {
@@ -181,7 +183,7 @@ mod tests {
         lab.offer(worker, 2, 1);
         assert_eq!((lab.grant(), lab.grant()), (Some(worker), None));
         lab.table.sent(worker, 3);
-        assert_eq!(lab.table.last_words(worker), (7, 3));
+        assert_eq!(lab.table.sent_to(worker), 3);
         assert_eq!(lab.table.reserve(&"other".parse().unwrap(), lab.now), None);
     }
 
