@@ -26,7 +26,8 @@ fn request_id<B>(request: &Request<B>) -> RequestId {
         let fits = (1..=MAX_ID_CHARS).contains(&id.len());
         fits && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte))
     };
-    RequestId(given.filter(plain).map_or_else(|| format!("req_{}", Uuid::now_v7().simple()), str::to_owned))
+    let new = || ["req_", Uuid::now_v7().simple().encode_lower(&mut Uuid::encode_buffer())].concat();
+    RequestId(given.filter(plain).map_or_else(new, str::to_owned))
 }
 
 /// The request's id. One that has none gets it.
@@ -45,25 +46,34 @@ pub fn of_request<B>(request: &mut Request<B>) -> Span {
     let RequestId(request_id) = identify(request);
     let path = request.uri().path();
     let path = &path[..path.floor_char_boundary(MAX_PATH_CHARS)];
-    let trace_id = caller(request.headers());
+    let caller = caller(request.headers());
     let span = error_span!(
         "request",
         request_id,
         method = %format_args!("{} {path}", request.method()),
-        trace_id = trace_id.map(|context| display(context.trace)),
+        trace_id = caller.map(|context| display(context.trace)),
         tenant = Empty
     );
-    request.extensions_mut().insert(Around(span.clone()));
+    request.extensions_mut().insert(Around { span: span.clone(), caller });
     span
 }
 
-/// The span around a request, for those who learn more about it.
+/// The span around a request, for those who learn more about it, and what was learnt when it was made.
 #[derive(Clone)]
-struct Around(Span);
+struct Around {
+    span: Span,
+    caller: Option<TraceContext>,
+}
+
+/// The trace of a request's caller.
+pub fn caller_of<B>(request: &Request<B>) -> Option<TraceContext> {
+    let around = request.extensions().get::<Around>();
+    around.map_or_else(|| caller(request.headers()), |around| around.caller)
+}
 
 /// Says whose request it is.
 pub fn note_caller(request: &Extensions, caller: &Principal) {
-    if let Some(Around(span)) = request.get::<Around>() {
+    if let Some(Around { span, .. }) = request.get::<Around>() {
         span.record("tenant", display(caller.tenant));
     }
 }

@@ -3,6 +3,7 @@
 mod auth;
 mod call;
 mod context;
+mod front;
 pub mod keys;
 mod requests;
 mod services;
@@ -11,10 +12,11 @@ mod standing;
 
 pub use auth::{Authenticator, KeyPolicy};
 pub use call::{Gate, log, log_and_convert};
-pub use context::{REQUEST_ID, RequestId, identify, note_caller, of_request};
+pub use context::{REQUEST_ID, RequestId, caller_of, identify, note_caller, of_request};
+pub use front::Front;
 pub use requests::Requests;
 pub use services::{basics, router};
-pub use span::{cause, within_span};
+pub use span::{cause, of_route, within_span};
 pub use standing::Standing;
 
 /// Limits on both directions of a generated server: `limited!(RunServiceServer::new(service))`.

@@ -1,25 +1,14 @@
 //! What is measured of calls, whatever protocol they come in.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use axum::{
-    extract::{Request, State},
-    middleware::Next,
-    response::Response,
-};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use remuda_domain::{Error, error::Result};
-use remuda_proto::status::from_status;
 use remuda_telemetry::metrics::{
     self, Histogram, KeyValue, OTHER,
     registry::{REQUEST_DURATION, label},
 };
-use tonic::Status;
 
 /// Tells how long calls of one protocol took. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -46,7 +35,22 @@ impl Requests {
 #[derive(Debug)]
 pub(crate) struct Methods {
     requests: Requests,
-    known: HashMap<String, Arc<str>>,
+    known: HashMap<String, Arc<Method>>,
+    /// What stands for all others.
+    unknown: Arc<Method>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Method {
+    full_name: String,
+    label: KeyValue,
+}
+
+impl Method {
+    /// What spans call it: with its package.
+    pub(crate) fn full_name(&self) -> &str {
+        &self.full_name
+    }
 }
 
 impl Methods {
@@ -61,35 +65,27 @@ impl Methods {
             {
                 for method in &service.method {
                     let name = format!("{}/{}", service.name(), method.name());
-                    known.insert(format!("/{package}.{name}"), name.into());
+                    let full_name = format!("{package}.{name}");
+                    // Shared by all measurements, so none of them copies it.
+                    let label = KeyValue::new(label::METHOD, Arc::<str>::from(name));
+                    known.insert(format!("/{full_name}"), Arc::new(Method { full_name, label }));
                 }
             }
         }
-        Ok(Self { requests: Requests::new("grpc"), known })
+        let unknown =
+            Method { full_name: "unknown method".to_owned(), label: KeyValue::new(label::METHOD, OTHER) };
+        Ok(Self { requests: Requests::new("grpc"), known, unknown: Arc::new(unknown) })
     }
 
-    /// What spans call it: with its package.
-    pub(crate) fn full_name(&self, path: &str) -> &str {
-        self.known.get_key_value(path).map_or("unknown method", |(path, _)| path.trim_start_matches('/'))
+    /// The method that a path names.
+    pub(crate) fn find(&self, path: &str) -> Arc<Method> {
+        Arc::clone(self.known.get(path).unwrap_or(&self.unknown))
     }
 
-    fn label(&self, path: &str) -> KeyValue {
-        match self.known.get(path) {
-            Some(name) => KeyValue::new(label::METHOD, Arc::clone(name)),
-            None => KeyValue::new(label::METHOD, OTHER),
-        }
+    /// `code` is that of the error, or `ok`.
+    pub(crate) fn answered(&self, method: &Method, code: &'static str, took: Duration) {
+        self.requests.answered(method.label.clone(), code, took);
     }
-}
-
-/// A layer around all services. An error is in the head of its answer, as no answer of ours fails after its first part with
-/// anything that could not be told by the stream itself.
-pub(crate) async fn measure(State(methods): State<Arc<Methods>>, request: Request, next: Next) -> Response {
-    let (method, begun) = (methods.label(request.uri().path()), Instant::now());
-    let response = next.run(request).await;
-    let status = Status::from_header_map(response.headers()).filter(|it| it.code() != tonic::Code::Ok);
-    let code = status.map_or("ok", |status| from_status(&status).code().as_str());
-    methods.requests.answered(method, code, begun.elapsed());
-    response
 }
 
 #[cfg(test)]
@@ -100,11 +96,14 @@ mod tests {
     fn only_our_own_methods_have_a_name() {
         let methods = Methods::new(&[remuda_proto::FILE_DESCRIPTOR_SET]).unwrap();
         let named = KeyValue::new(label::METHOD, "RunService/SubmitRun");
-        assert_eq!(methods.label("/remuda.v1.RunService/SubmitRun"), named);
-        assert_eq!(methods.full_name("/remuda.v1.RunService/SubmitRun"), "remuda.v1.RunService/SubmitRun");
+        assert_eq!(methods.find("/remuda.v1.RunService/SubmitRun").label, named);
+        assert_eq!(
+            methods.find("/remuda.v1.RunService/SubmitRun").full_name(),
+            "remuda.v1.RunService/SubmitRun"
+        );
         for path in ["/remuda.v1.RunService/Guess", "/x", "", "/remuda.v1.RunService/SubmitRun/"] {
-            assert_eq!(methods.label(path), KeyValue::new(label::METHOD, "other"), "{path}");
-            assert_eq!(methods.full_name(path), "unknown method", "{path}");
+            assert_eq!(methods.find(path).label, KeyValue::new(label::METHOD, "other"), "{path}");
+            assert_eq!(methods.find(path).full_name(), "unknown method", "{path}");
         }
     }
 }

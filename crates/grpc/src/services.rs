@@ -1,21 +1,10 @@
 //! What a server offers over gRPC.
 
-use std::sync::Arc;
-
-use axum::{Router, middleware};
 use remuda_domain::{Error, error::Result};
-use tonic::{
-    Code as StatusCode,
-    codegen::http::{HeaderValue, Response},
-    service::RoutesBuilder,
-};
+use tonic::service::RoutesBuilder;
 use tonic_health::server::HealthReporter;
-use tower::util::MapResponseLayer;
 
-use crate::{
-    requests::{Methods, measure},
-    span::traced,
-};
+use crate::{front::Front, requests::Methods};
 
 /// The services every server has: health, and reflection, by which a generic client needs nothing but the address.
 /// Others are added to the builder; the reporter says how the server is.
@@ -37,23 +26,8 @@ pub fn basics() -> Result<(RoutesBuilder, HealthReporter)> {
     Ok((routes, reporter))
 }
 
-/// Says `invalid_argument` of bytes that are no message, such as text that is not UTF-8. The library would say
-/// `internal`, as if the fault were ours.
-fn blame_the_sender<B>(mut response: Response<B>) -> Response<B> {
-    const STATUS: &str = "grpc-status";
-    let header = |name: &str| response.headers().get(name).map(HeaderValue::as_bytes).unwrap_or_default();
-    let undecodable = header("grpc-message").starts_with(b"failed%20to%20decode%20Protobuf");
-    if undecodable && header(STATUS) == b"13" {
-        response.headers_mut().insert(STATUS, HeaderValue::from(StatusCode::InvalidArgument as u16));
-    }
-    response
-}
-
 /// The services as something to serve.
-pub fn router(services: RoutesBuilder) -> Result<Router> {
+pub fn router(services: RoutesBuilder) -> Result<Front> {
     let descriptions = [remuda_proto::FILE_DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET];
-    let methods = Arc::new(Methods::new(&descriptions)?);
-    let router = services.routes().into_axum_router().layer(MapResponseLayer::new(blame_the_sender));
-    let router = router.layer(middleware::from_fn_with_state(Arc::clone(&methods), traced));
-    Ok(router.layer(middleware::from_fn_with_state(methods, measure)))
+    Ok(Front::new(services.routes().prepare().into_axum_router(), Methods::new(&descriptions)?))
 }

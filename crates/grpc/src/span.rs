@@ -1,21 +1,13 @@
 //! The span of a request, in the trace that its caller began or in a new one.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, pin::pin};
 
-use axum::{
-    extract::{Request, State},
-    middleware::Next,
-    response::Response,
-};
 use remuda_domain::trace::TraceContext;
-use remuda_telemetry::{TRACE_TARGET, set_parent, spans};
-use tonic::{
-    Code,
-    codegen::http::{HeaderMap, HeaderValue},
-};
+use remuda_telemetry::{TRACE_TARGET, set_parent};
+use tonic::codegen::http::HeaderMap;
 use tracing::{Instrument as _, Span, field::Empty};
 
-use crate::{context::note_trace, requests::Methods};
+use crate::context::note_trace;
 
 /// The caller's trace, if it looks like one. A trace is never worth a failed request.
 pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
@@ -28,65 +20,52 @@ pub fn cause(headers: &HeaderMap) -> Option<TraceContext> {
     remuda_telemetry::current().or_else(|| caller(headers))
 }
 
-/// Does the work of a request within a span of its own, where traces are collected. `record` adds what the answer says.
+/// The span of a gRPC call, if traces are collected. Nobody sees it otherwise.
+pub(crate) fn of_call(method: &str) -> Span {
+    tracing::info_span!(
+        target: TRACE_TARGET,
+        "request",
+        otel.name = method,
+        otel.kind = "server",
+        otel.status_code = Empty,
+        rpc.system = "grpc",
+        rpc.method = method,
+        rpc.grpc.status_code = Empty,
+    )
+}
+
+/// The same of an HTTP request.
+#[must_use]
+pub fn of_route(route: &str) -> Span {
+    tracing::info_span!(
+        target: TRACE_TARGET,
+        "request",
+        otel.name = route,
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.route = route,
+        http.response.status_code = Empty,
+    )
+}
+
+/// Does the work of a request within a span of its own: of the caller's trace, or of a new one. `record` adds what the answer says.
+///
+/// To be called where traces are collected, within the span of the log.
 pub async fn within_span<T>(
-    protocol: &'static str,
-    name: &str,
-    headers: &HeaderMap,
+    span: Span,
+    caller: Option<TraceContext>,
     work: impl Future<Output = T>,
     record: impl FnOnce(&Span, &T),
 ) -> T {
-    if !spans::are_collected() {
-        return work.await;
-    }
-    let span = tracing::info_span!(
-        target: TRACE_TARGET,
-        "request",
-        otel.name = name,
-        otel.kind = "server",
-        otel.status_code = Empty,
-        rpc.system = Empty,
-        rpc.method = Empty,
-        rpc.grpc.status_code = Empty,
-        http.route = Empty,
-        http.response.status_code = Empty,
-    );
-    match protocol {
-        "grpc" => span.record("rpc.system", protocol).record("rpc.method", name),
-        _ => span.record("http.route", name),
-    };
-    match caller(headers) {
+    match caller {
         Some(parent) => set_parent(&span, parent),
         // Lines of the request know the trace of its caller already.
         None => {
             span.in_scope(remuda_telemetry::current).inspect(|own| note_trace(*own));
         }
     }
-    let answer = work.instrument(span.clone()).await;
-    record(&span, &answer);
+    let mut work = pin!(work.instrument(span));
+    let answer = work.as_mut().await;
+    record(work.span(), &answer);
     answer
-}
-
-/// The layer of gRPC services.
-pub(crate) async fn traced(State(methods): State<Arc<Methods>>, request: Request, next: Next) -> Response {
-    if !spans::are_collected() {
-        return next.run(request).await;
-    }
-    let (name, headers) = (methods.full_name(request.uri().path()), request.headers().clone());
-    within_span("grpc", name, &headers, next.run(request), |span, response| {
-        // An answer that goes on has its status in the end; one that has failed has it here.
-        let status = response.headers().get("grpc-status").map(HeaderValue::as_bytes);
-        let code = status.map_or(Code::Ok, Code::from_bytes);
-        span.record("rpc.grpc.status_code", code as i32);
-        if is_fault(code) {
-            span.record("otel.status_code", "ERROR");
-        }
-    })
-    .await
-}
-
-/// Whether the server is to blame, as OpenTelemetry has it: a refusal is an answer.
-fn is_fault(code: Code) -> bool {
-    use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
-    matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
 }

@@ -19,7 +19,10 @@ use hyper::{
 };
 use remuda_domain::{Code, Error};
 use remuda_grpc::{REQUEST_ID, Requests, identify};
-use remuda_telemetry::metrics::{KeyValue, OTHER, registry::label};
+use remuda_telemetry::{
+    metrics::{KeyValue, OTHER, registry::label},
+    spans,
+};
 use tower::{Layer, Service};
 use tower_http::cors::CorsLayer;
 
@@ -41,11 +44,15 @@ pub fn edge(router: Router, cors: CorsLayer) -> Router {
         .layer(middleware::from_fn_with_state(Requests::new("http"), pass))
 }
 
-/// Within a span that has the name of the route: paths are without number.
+/// Within a span that has the name of the route, where traces are collected: paths are without number.
 async fn answer(request: Request, next: Next) -> Response {
+    if !spans::are_collected() {
+        return next.run(request).await;
+    }
     let route = request.extensions().get::<MatchedPath>().map_or("unknown route", MatchedPath::as_str);
-    let (name, headers) = (format!("{} {route}", request.method()), request.headers().clone());
-    remuda_grpc::within_span("http", &name, &headers, next.run(request), |span, response| {
+    let span = remuda_grpc::of_route(&format!("{} {route}", request.method()));
+    let caller = remuda_grpc::caller_of(&request);
+    remuda_grpc::within_span(span, caller, next.run(request), |span, response| {
         let status = response.status();
         span.record("http.response.status_code", status.as_u16());
         if status.is_server_error() {

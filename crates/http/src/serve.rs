@@ -2,13 +2,15 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, extract::DefaultBodyLimit};
+use axum::{Router, extract::DefaultBodyLimit};
+use futures::future::Either;
 use hyper::{Request, body::Incoming, header::CONTENT_TYPE, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto::Builder, graceful::GracefulShutdown},
 };
 use remuda_domain::{Code, Error, error::Result, limits::MAX_MESSAGE_BYTES};
+use remuda_grpc::Front;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -16,7 +18,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower::ServiceExt as _;
+use tower::Service as _;
 use tracing::Instrument as _;
 
 use crate::stall::Unstalled;
@@ -64,7 +66,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
 /// Serves until `stop`, then tells clients to go elsewhere (`GOAWAY`, or `Connection: close`) and lets open calls finish for a while.
 pub async fn serve(
     listener: TcpListener,
-    grpc: Router,
+    grpc: Front,
     http: Router,
     options: ServeOptions,
     stop: CancellationToken,
@@ -89,9 +91,13 @@ pub async fn serve(
         prepare(&stream, &options);
         let (grpc, http) = (grpc.clone(), http.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let router = if is_grpc(&request) { grpc.clone() } else { http.clone() };
             let span = remuda_grpc::of_request(&mut request);
-            router.oneshot(request.map(Body::new)).instrument(span)
+            let answer = match is_grpc(&request) {
+                true => Either::Left(grpc.answer(request)),
+                // A router is always ready.
+                false => Either::Right(http.clone().call(request)),
+            };
+            answer.instrument(span)
         });
         let (builder, watcher, stop) = (Arc::clone(&builder), open.watcher(), stop.clone());
         connections.spawn(async move {
