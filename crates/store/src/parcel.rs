@@ -19,5 +19,5 @@ pub struct Parcel {
     pub stamp: u64,
     /// How many grants this sender has sent to this worker, these included. More than were received were lost.
     pub sent: u64,
-    pub grants: Vec<Box<Grant>>,
+    pub grants: Vec<Grant>,
 }

@@ -165,11 +165,11 @@ impl Sender {
         let mut batch = Vec::with_capacity(AT_ONCE);
         while granted.recv_many(&mut batch, AT_ONCE).await > 0 {
             // The oldest stamp of each parcel: a grant must not look younger than it is.
-            let mut by_worker: HashMap<WorkerId, (u64, Vec<Box<Grant>>)> = HashMap::new();
+            let mut by_worker: HashMap<WorkerId, (u64, Vec<Grant>)> = HashMap::new();
             for Granted { worker, stamp, grant } in batch.drain(..) {
                 let (oldest, grants) = by_worker.entry(worker).or_insert((stamp, Vec::new()));
                 *oldest = stamp.min(*oldest);
-                grants.push(grant);
+                grants.push(*grant);
             }
             let Some(carrier) = self.transport.carrier() else { return };
             for (worker, (stamp, grants)) in by_worker {
@@ -178,7 +178,7 @@ impl Sender {
         }
     }
 
-    async fn send(&self, carrier: &dyn Carrier, worker: WorkerId, stamp: u64, grants: Vec<Box<Grant>>) {
+    async fn send(&self, carrier: &dyn Carrier, worker: WorkerId, stamp: u64, grants: Vec<Grant>) {
         let limit = carrier.max_parcel();
         let mut parts = vec![grants];
         while let Some(mut grants) = parts.pop() {

@@ -119,7 +119,7 @@ impl Offers {
         let fresh = age.is_some_and(|age| age < GRANT_AGE);
         for grant in parcel.grants {
             match fresh {
-                true => self.room.receive(grant),
+                true => self.room.receive(Box::new(grant)),
                 // It may have been told of meanwhile, and done.
                 false => self.room.claim_own(grant.fence.tenant, grant.fence.session),
             }
