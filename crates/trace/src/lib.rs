@@ -5,6 +5,7 @@
 //! └─ remuda.v1.RunService/SubmitRun        control plane, live
 //!    ├─ commit run
 //!    └─ run message                        from its submission to its end: told by whoever ends it
+//!       ├─ send grant                      control plane, to a worker that has offered room; if none has:
 //!       ├─ publish token                   control plane
 //!       │  └─ receive token                worker: from the delivery to the grant
 //!       ├─ wait in queue                   told by the worker that takes the run up

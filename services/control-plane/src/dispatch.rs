@@ -18,12 +18,16 @@ use std::{
     time::Duration,
 };
 
+use chrono::Utc;
 use remuda_domain::{
-    PlaneId, Pool, SessionId, WorkerId,
+    PlaneId, Pool, SessionId, Timestamp, WorkerId,
     error::{Error, Result},
+    trace::SpanId,
     worker::Signal,
 };
 use remuda_store::{Grant, Parcel, Seat, Seats};
+use remuda_telemetry::spans::{Span, SpanKind, emit};
+use remuda_trace::RunTrace;
 use remuda_transport::{Carrier, Transport};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::{
@@ -183,7 +187,7 @@ impl Sender {
         let mut parts = vec![grants];
         while let Some(mut grants) = parts.pop() {
             let Some(dispatch) = self.dispatch.upgrade() else { return };
-            let count = grants.len();
+            let (count, begun) = (grants.len(), Utc::now());
             let sent = dispatch.table().sent_to(worker) + count as u64;
             let parcel = Parcel { from: self.plane, stamp, sent, grants };
             let sending = match serde_json::to_vec(&parcel) {
@@ -198,6 +202,7 @@ impl Sender {
                 Err(error) => Err(Error::internal("cannot write grants").with_source(error)),
             };
             dispatch.table().sent(worker, count as u64);
+            tell_traces(&parcel, begun, sending.as_ref().err());
             if let Err(error) = sending {
                 tracing::warn!(%worker, count, error = error.chain(), "grants could not be sent; their worker will be told");
             }
@@ -211,5 +216,13 @@ impl Sender {
             self.transport.send_signal(worker, &signal).await?;
         }
         Ok(())
+    }
+}
+
+/// Tells of what was sent, as far as traces of its runs are collected.
+fn tell_traces(parcel: &Parcel, begun: Timestamp, failure: Option<&Error>) {
+    for trace in parcel.grants.iter().map(|grant| RunTrace::of(&grant.run)).filter(RunTrace::is_collected) {
+        let span = Span::below(trace.run(), SpanId::random(), "send grant", (begun, Utc::now()));
+        emit(span.kind(SpanKind::Producer).failed(failure.map(ToString::to_string)));
     }
 }

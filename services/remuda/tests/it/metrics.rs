@@ -244,9 +244,8 @@ async fn prometheus_scrapes_every_process_of_a_cluster() {
         prometheus.until(query, |values| values == [expected]).await;
     }
     prometheus.until("sum(remuda_stream_events_total)", |values| values.first() > Some(&0.0)).await;
-    prometheus
-        .until("sum(remuda_tokens_published_total{result=\"stored\"})", |it| it.first() > Some(&0.0))
-        .await;
+    // With their submits, or by tokens where there was no room at that moment.
+    prometheus.until("sum(remuda_claims_total{result=\"granted\"})", |it| it.first() >= Some(&20.0)).await;
     for url in &urls {
         check_with_promtool(&Scraped::from(url).await.text);
     }

@@ -217,8 +217,11 @@ fn workspace(directory: &Path, second: &str) -> PathBuf {
     root
 }
 
+/// With a key, which has to be remembered: such a run is not granted with its submit, and a token wakes its worker.
 async fn ask(cli: &Cli, root: &Path) -> String {
-    let arguments = ["run", "go", "--session", "team", "--dir", root.to_str().unwrap(), "--detach"];
+    let directory = root.to_str().unwrap();
+    let arguments =
+        ["run", "go", "--session", "team", "--dir", directory, "--detach", "--idempotency-key", "go"];
     let submitted = cli.traced(&traceparent()).run(&arguments).await;
     assert_eq!(submitted.code, 0, "{}", submitted.stderr);
     submitted.stdout.trim().to_owned()
@@ -325,6 +328,30 @@ async fn a_run_of_two_agents_is_one_trace_over_all_processes() {
     let strays =
         by_trace.iter().filter(|(id, names)| *id != TRACE && names.iter().any(|name| name == "attempt"));
     assert_eq!(strays.count(), 0, "{by_trace:?}");
+}
+
+/// Where a worker has offered room, no token is needed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grant_with_a_submit_is_in_the_trace() {
+    let collector = Collector::start().await;
+    let otlp = [("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())];
+    let cluster = Cluster::start_with(&nats_binaries().remove(0), 1, &otlp).await;
+    let cli = cluster.cli.traced(&traceparent());
+    // The first ones may come before the offer does, and those of a session that is in hand are its owner's.
+    let granted = || async {
+        let ran = cli.run(&["run", "--tool", "noop", "{}"]).await;
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        collector.received().into_iter().find(|it| it.span.name == "send grant")
+    };
+    let sent = wait_for("a grant", PATIENCE, granted).await;
+    let run = || {
+        let all = collector.received();
+        let above = all.into_iter().find(|it| it.id() == sent.parent());
+        std::future::ready(above)
+    };
+    let run = wait_for("its run", PATIENCE, run).await;
+    assert_eq!((run.span.name.as_str(), sent.span.kind), ("run tools", SpanKind::Producer as i32));
+    assert_eq!(sent.service, "remuda-control-plane");
 }
 
 #[tokio::test(flavor = "multi_thread")]
