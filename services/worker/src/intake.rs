@@ -15,6 +15,8 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// A token for which no slot becomes free for so long is given back, as other workers may have one.
 const SLOT_PATIENCE: Duration = Duration::from_millis(100);
+/// Tokens that wait come sooner than this.
+const NONE_WAIT: Duration = Duration::from_millis(10);
 const SOON: Duration = Duration::from_millis(20);
 
 /// Runs until `stop`. Each token gets a task of `tasks`, and so does whatever the store grants by itself.
@@ -76,11 +78,10 @@ impl Intake {
             let Some(slot) = self.one_slot().await else { return Ok(()) };
             drop(slot);
             let count = self.room.slots().available_permits().max(1);
-            let taken = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return Ok(()),
-                taken = source.take(count) => taken,
-            }?;
+            let Some(taken) = self.stop.run_until_cancelled(self.take(source, count)).await else {
+                return Ok(());
+            };
+            let taken = taken?;
             self.room.set_crowded(taken.len() >= count);
             let mut tokens = taken.into_iter();
             while let Some(token) = tokens.next() {
@@ -92,6 +93,19 @@ impl Intake {
             }
             if self.stop.is_cancelled() {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Takes tokens. If none come at once, nobody waits for the slots that there are.
+    async fn take(&self, source: &mut dyn TokenSource, count: usize) -> Result<Vec<Box<dyn Token>>> {
+        let taking = source.take(count);
+        tokio::pin!(taking);
+        match timeout(NONE_WAIT, &mut taking).await {
+            Ok(taken) => taken,
+            Err(_) => {
+                self.room.set_crowded(false);
+                taking.await
             }
         }
     }
