@@ -339,7 +339,7 @@ async fn a_grant_with_a_submit_is_in_the_trace() {
     let cli = cluster.cli.traced(&traceparent());
     // The first ones may come before the offer does, and those of a session that is in hand are its owner's.
     let granted = || async {
-        let ran = cli.run(&["run", "--tool", "noop", "{}"]).await;
+        let ran = cli.run(&["run", "--tool", "noop"]).await;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         collector.received().into_iter().find(|it| it.span.name == "send grant")
     };
