@@ -26,15 +26,16 @@ pub(crate) async fn run(
     tasks: TaskTracker,
     stop: CancellationToken,
 ) {
-    let carried = server.worker.engine.transport.carrier().is_some();
-    // Where grants are brought from other processes, it is there that the store asks for room.
-    let seats: Arc<dyn Seats> = room.clone();
-    if !carried {
-        server.worker.engine.store.stand_by(Arc::downgrade(&seats));
-    }
-    let elsewhere = if carried { Elsewhere::Others } else { Elsewhere::Nobody };
+    let elsewhere = match server.worker.engine.transport.carrier() {
+        // Grants are brought from other processes, and it is there that the store asks for room.
+        Some(_) => Elsewhere::Others,
+        None => {
+            let seats: Arc<dyn Seats> = room.clone();
+            server.worker.engine.store.stand_by(Arc::downgrade(&seats));
+            Elsewhere::Nobody
+        }
+    };
     Intake { server, tasks, room, stop, elsewhere }.take_tokens().await;
-    drop(seats);
 }
 
 /// Who else could take a token for which there is no slot.
