@@ -91,7 +91,7 @@ pub(crate) async fn commands(seconds: u64) -> Result<Commands> {
         ("engine_exec", &report.raw),
         ("docker", &report.docker),
     ];
-    let way = |(name, times)| Stage { name, p50_ms: millis(times, 0.5), p99_ms: millis(times, 0.99) };
+    let way = |(name, times)| Stage::of_all(name, millis(times, 0.5), millis(times, 0.99));
     let note = |(name, ratio, goal)| format!("{name} {ratio:.2} (goal: at most {goal})");
     Ok(Commands {
         ways: ways.map(way).into(),

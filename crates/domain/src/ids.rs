@@ -118,7 +118,7 @@ typed_id! {
     ToolCallId, "tool", "tool_call_id";
     /// One entry of a session's event stream.
     EventId, "evt", "event_id";
-    /// Names one life of a control plane, for workers that it grants sessions to.
+    /// Names one life of a control plane, for workers that it grants sessions to, or whose callers wait for runs.
     PlaneId, "pln", "plane_id";
     /// A process that executes runs.
     WorkerId, "wrk", "worker_id";

@@ -7,11 +7,13 @@ use std::{fmt, str::FromStr, time::Duration};
 use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
 
+pub use told::{Completion, LastWords};
+
 use crate::{
     Timestamp,
     budget::{Budget, Total},
     error::{Code, Error},
-    ids::{MessageId, RunId, SessionId, TenantId},
+    ids::{MessageId, PlaneId, RunId, SessionId, TenantId},
     message::Part,
     tool::{ToolCall, ToolOutcome},
 };
@@ -284,6 +286,9 @@ pub struct Run {
     pub idempotency_key: Option<String>,
     /// W3C `traceparent` of the submitter, so that one trace spans every process.
     pub traceparent: Option<String>,
+    /// Whose caller waits for its end, and is told of it by name ([`LastWords`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaited_by: Option<PlaneId>,
 }
 
 impl Run {
@@ -321,6 +326,7 @@ impl Run {
             paused: Duration::ZERO,
             idempotency_key: None,
             traceparent: None,
+            awaited_by: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a model is asked, in no provider's words.
 
+use std::sync::Arc;
+
 use remuda_domain::{
     message::{Image, Reasoning},
     model::ModelParameters,
@@ -15,7 +17,7 @@ pub struct Request {
     pub system: String,
     /// Begins with the user's, then alternates as it did: providers that want strict alternation join neighbours of one role.
     pub messages: Vec<ChatMessage>,
-    pub tools: Vec<ToolSpec>,
+    pub tools: Arc<[ToolSpec]>,
     pub tool_choice: ToolChoice,
     /// Whether the model may ask for several calls at once.
     pub parallel_tool_calls: bool,

@@ -278,6 +278,7 @@ mod tests {
             paused: Duration::ZERO,
             idempotency_key: None,
             traceparent: None,
+            awaited_by: None,
         };
         run.into()
     }

@@ -54,7 +54,7 @@ macro_rules! run_columns {
         "r.id, r.tenant_id, r.session_id, r.seq, r.state, r.input, r.timeout_ms, r.attempts, r.lost_attempts, \
          r.created_at, r.started_at, r.finished_at, r.failure, r.last_steps, r.cancel_at, r.cancel_reason, \
          r.cancel_delivered_at, r.cancel_stopped_at, r.parked, r.parked_at, r.paused_ms, r.idempotency_key, \
-         r.traceparent, r.parent_run, r.budget_id, r.model_calls, r.input_tokens, r.output_tokens, r.cached_tokens, \
+         r.traceparent, r.awaited_by, r.parent_run, r.budget_id, r.model_calls, r.input_tokens, r.output_tokens, r.cached_tokens, \
          r.cache_write_tokens, r.reasoning_tokens, r.cost_micros, s.current_run, s.current_started_at"
     };
 }

@@ -31,6 +31,7 @@ pub(crate) struct RunInsert {
     pub(crate) traceparent: Option<String>,
     pub(crate) parent: Option<Uuid>,
     pub(crate) budget: Option<Uuid>,
+    pub(crate) awaited_by: Option<Uuid>,
 }
 
 /// A session of a child run as it is inserted. What it does not say is its parent's.

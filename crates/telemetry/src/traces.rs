@@ -77,6 +77,8 @@ where
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false)
+        // Whoever asks for the current span asks `tracing` ([`context`](crate::context)): nobody needs it twice at each poll.
+        .with_context_activation(false)
         .with_filter(ours)
 }
 

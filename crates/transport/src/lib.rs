@@ -5,7 +5,7 @@
 //!   [`Published::AlreadyScheduled`], which is a success.
 //! - A token that was taken and neither finished nor kept alive comes back to some worker.
 //! - [`Token::finish`] returns only after the token is gone, so a publish that follows is not refused because of it.
-//! - Live events, deltas, signals, notices, offers and parcels of grants reach those who subscribed before they were sent, in order per sender, at most once.
+//! - Live events, ends of runs, deltas, signals, notices, offers and parcels of grants reach those who subscribed before they were sent, in order per sender, at most once.
 //!
 //! It does not say who owns a session, and it does not count attempts.
 

@@ -12,8 +12,8 @@ use std::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
-    trace::TraceContext, worker::Signal,
+    Event, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
+    run::LastWords, trace::TraceContext, worker::Signal,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -24,7 +24,7 @@ use self::{
 use crate::{
     meters::{Deliveries, Meters},
     traits::{
-        DeltaSource, EventSource, NoticeSource, Published, SignalSource, Token, TokenCounts, TokenSource,
+        DeltaSource, EndSource, EventSource, NoticeSource, Published, SignalSource, Token, TokenCounts, TokenSource,
         Transport,
     },
 };
@@ -32,6 +32,8 @@ use crate::{
 /// Batches of events, and of deltas, a reader may lag behind before its source ends.
 const EVENT_BUFFER: usize = 64;
 const DELTA_BUFFER: usize = 256;
+/// Ends of runs that may wait for the one who tells of them.
+const END_BUFFER: usize = 4096;
 const SIGNAL_BUFFER: usize = 64;
 const NOTICE_BUFFER: usize = 64;
 /// How long `take` waits before it comes back empty-handed, as over NATS.
@@ -62,6 +64,7 @@ struct Shared {
     pools: Mutex<HashMap<Pool, Arc<Queue>>>,
     events: Arc<Topics<Stream, Told>>,
     deltas: Arc<Topics<Stream, Batch<Delta>>>,
+    ends: Arc<Topics<PlaneId, LastWords>>,
     signals: Arc<Topics<WorkerId, Signal>>,
     notices: Arc<Topics<(), Notice>>,
     meters: Meters,
@@ -134,6 +137,14 @@ impl Transport for Memory {
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         let listener = Topics::listen(&self.shared.events, (tenant, session), EVENT_BUFFER);
         Ok(Box::new(MemoryEvents { listener, origin: None }))
+    }
+
+    fn tell_end(&self, plane: PlaneId, words: LastWords) {
+        self.shared.ends.send(&plane, || words);
+    }
+
+    async fn subscribe_ends(&self, plane: PlaneId) -> Result<Box<dyn EndSource>> {
+        Ok(Box::new(MemoryEnds(Topics::listen(&self.shared.ends, plane, END_BUFFER))))
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
@@ -279,6 +290,15 @@ impl EventSource for MemoryEvents {
     }
 }
 
+struct MemoryEnds(Listener<PlaneId, LastWords>);
+
+#[async_trait]
+impl EndSource for MemoryEnds {
+    async fn next(&mut self) -> Option<Vec<LastWords>> {
+        self.0.next().await.map(|words| vec![words])
+    }
+}
+
 struct MemoryDeltas(Listener<Stream, Batch<Delta>>);
 
 #[async_trait]
@@ -327,12 +347,17 @@ mod tests {
             }
             drop(memory.subscribe_signals(WorkerId::new()).await.unwrap());
             drop(memory.subscribe_notices().await.unwrap());
+            drop(memory.subscribe_ends(PlaneId::new()).await.unwrap());
         }
         let shared = &memory.shared;
-        assert_eq!(
-            shared.events.len() + shared.deltas.len() + shared.signals.len() + shared.notices.len(),
-            0
-        );
+        let listened_to = [
+            shared.events.len(),
+            shared.deltas.len(),
+            shared.ends.len(),
+            shared.signals.len(),
+            shared.notices.len(),
+        ];
+        assert_eq!(listened_to, [0; 5]);
         assert!(memory.queue(&pool).is_empty());
     }
 

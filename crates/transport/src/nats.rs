@@ -6,6 +6,7 @@
 
 mod carrier;
 mod demand;
+mod ends;
 mod link;
 mod live;
 mod names;
@@ -23,10 +24,11 @@ use std::{fmt, sync::Arc, time::Duration};
 use async_nats::jetstream::{self, context::ContextBuilder};
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId,
+    Event, PlaneId, Pool, SessionId, TenantId, WorkerId,
     error::{Error, Result},
     event::Delta,
     logs::Notice,
+    run::LastWords,
     trace::TraceContext,
     worker::Signal,
 };
@@ -41,8 +43,8 @@ pub use self::{
 use crate::{
     meters::Meters,
     traits::{
-        Carrier, DeltaSource, EventSource, NoticeSource, Published, SignalSource, TokenCounts, TokenSource,
-        Transport,
+        Carrier, DeltaSource, EndSource, EventSource, NoticeSource, Published, SignalSource, TokenCounts,
+        TokenSource, Transport,
     },
 };
 
@@ -63,7 +65,8 @@ struct Shared {
     jetstream: jetstream::Context,
     /// Lets one task at a time repair a wiped server; the others find it repaired.
     repair: Semaphore,
-    /// Gives back tokens that arrive for sources that are gone, and reads subscriptions.
+    ends: ends::Outbox,
+    /// Gives back tokens that arrive for sources that are gone, reads subscriptions, and tells of ends.
     tasks: TaskTracker,
     meters: Meters,
 }
@@ -87,6 +90,7 @@ impl Nats {
             events,
             jetstream,
             repair: Semaphore::new(1),
+            ends: ends::Outbox::default(),
             tasks: TaskTracker::new(),
             meters: Meters::default(),
         };
@@ -171,6 +175,14 @@ impl Transport for Nats {
     async fn listen_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         let subject = self.shared.names.events(tenant, session);
         Ok(Box::new(Live::<Event>::open_soon(&self.shared, subject).await?))
+    }
+
+    fn tell_end(&self, plane: PlaneId, words: LastWords) {
+        ends::tell(&self.shared, plane, words);
+    }
+
+    async fn subscribe_ends(&self, plane: PlaneId) -> Result<Box<dyn EndSource>> {
+        Ok(Box::new(ends::NatsEnds::open(&self.shared, plane).await?))
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId,
+    Event, PlaneId, Pool, SessionId, TenantId, WorkerId,
     error::Result,
     event::Delta,
     logs::Notice,
+    run::LastWords,
     trace::TraceContext,
     worker::{Offer, Signal},
 };
@@ -80,6 +81,12 @@ pub trait Transport: Send + Sync + 'static {
     async fn listen_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         self.subscribe_events(tenant, session).await
     }
+
+    /// Tells a control plane that a run has ended for which somebody waits there. Never waits: who is not told looks into the store.
+    fn tell_end(&self, plane: PlaneId, words: LastWords);
+
+    /// Listens to the ends of runs that are told to one control plane from now on.
+    async fn subscribe_ends(&self, plane: PlaneId) -> Result<Box<dyn EndSource>>;
 
     /// Sends pieces of messages to whoever listens now. Never waits: pieces nobody could be told of are dropped, the message
     /// follows whole.
@@ -180,6 +187,13 @@ pub trait EventSource: Send {
     fn origin(&self) -> Option<TraceContext> {
         None
     }
+}
+
+/// Ends of runs that are told to one control plane.
+#[async_trait]
+pub trait EndSource: Send {
+    /// The next ends; `None` when the source has ended and must be opened anew. Cancel-safe.
+    async fn next(&mut self) -> Option<Vec<LastWords>>;
 }
 
 /// Pieces of messages of one session.

@@ -158,7 +158,7 @@ fn report(
     let seconds = (window.end - window.start) as f64 / 1e6;
     let part = |name, times: &Histogram<u64>| {
         let millis = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
-        Part { name, p50_ms: millis(0.5), p99_ms: millis(0.99) }
+        Part::of_all(name, millis(0.5), millis(0.99))
     };
     let stages = (times.len(), vec![part("queued", &queued), part("in_hand", &took)]);
     let load = format!(

@@ -34,7 +34,7 @@ pub(super) async fn fanout(plan: &Plan) -> anyhow::Result<Report> {
     report.count = received.len() as u64;
     report.per_second = runs_per_second;
     (report.ends, report.window) = (received, window);
-    let at_reader = Part { name: "at_reader", p50_ms: report.millis(0.5), p99_ms: report.millis(0.99) };
+    let at_reader = Part::of_all("at_reader", report.millis(0.5), report.millis(0.99));
     report.stages = (usize::try_from(report.count)?, vec![at_reader]);
     (report.memory, report.violations, report.failures) = (memory, violations, failures);
     report.more.insert("readers".to_owned(), json!(READERS));
@@ -54,9 +54,9 @@ pub(super) async fn sandbox(plan: &Plan) -> anyhow::Result<Report> {
     report.what = "commands";
     report.per_second = if busy > 0.0 { report.count as f64 / busy } else { 0.0 };
     (report.ends, report.window) = (ends, window);
-    let docker = Part { name: "docker", p50_ms: report.millis(0.5), p99_ms: report.millis(0.99) };
+    let docker = Part::of_all("docker", report.millis(0.5), report.millis(0.99));
     report.stages = (usize::try_from(report.count)?, vec![docker]);
-    for Part { name, p50_ms, p99_ms } in ways {
+    for Part { name, p50_ms, p99_ms, .. } in ways {
         report.more.insert(format!("{name}_ms"), json!({ "p50": p50_ms, "p99": p99_ms }));
         report.notes.push(format!("  {name:<12} p50 {p50_ms:>7.2} ms, p99 {p99_ms:>7.2} ms"));
     }

@@ -225,7 +225,7 @@ mod tests {
     fn draws_every_part_and_is_well_formed() {
         let ends: Vec<Micros> = (0..1000).map(|run| run * SECOND / 100).collect();
         let latencies = histogram((1..=1000).map(|value| value * 100));
-        let stages = ["committed", "at_client"].map(|name| Stage { name, p50_ms: 3.0, p99_ms: 9.0 });
+        let stages = ["committed", "at_client"].map(|name| Stage::of_all(name, 3.0, 9.0));
         let drawn = svg(&picture(&latencies, &ends, &stages));
         let elements = elements(&drawn);
         assert_eq!(elements.iter().filter(|name| **name == "polyline").count(), 2);

@@ -150,11 +150,7 @@ impl Report {
                 "{per_second:.0} {what}/s, {from_to}: p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms"
             ),
         ];
-        for Stage { name, p50_ms, p99_ms } in &self.stages.1 {
-            lines.push(format!(
-                "  {name:<10} p50 {p50_ms:>7.2} ms, p99 {p99_ms:>7.2} ms after the stage before it"
-            ));
-        }
+        lines.extend(self.stages.1.iter().map(stage_line));
         lines.extend(self.memory.iter().map(|(name, mib)| format!("  {name}: {mib:.0} MiB")));
         lines.extend(self.notes.iter().cloned());
         lines.push(format!("violations: {}", self.violations));
@@ -189,14 +185,22 @@ impl Report {
     }
 }
 
+fn stage_line(Stage { name, p50_ms, p99_ms, share }: &Stage) -> String {
+    if *share == 0.0 {
+        return format!("  {name:<10} was needed by no run");
+    }
+    let of_some = if *share < 1.0 { format!(", {:.0} % of the runs", share * 100.0) } else { String::new() };
+    format!("  {name:<10} p50 {p50_ms:>7.2} ms, p99 {p99_ms:>7.2} ms after the stage before it{of_some}")
+}
+
 fn memory_json(memory: &[(String, f64)]) -> Value {
     Value::Object(memory.iter().map(|(name, mib)| (name.clone(), json!(mib))).collect())
 }
 
 fn stages_json(stages: &[Stage]) -> Value {
     let stage = |stage: &Stage| {
-        let Stage { name, p50_ms, p99_ms } = *stage;
-        (name.to_owned(), json!({ "p50_ms": p50_ms, "p99_ms": p99_ms }))
+        let Stage { name, p50_ms, p99_ms, share } = *stage;
+        (name.to_owned(), json!({ "p50_ms": p50_ms, "p99_ms": p99_ms, "share": share }))
     };
     Value::Object(stages.iter().map(stage).collect())
 }

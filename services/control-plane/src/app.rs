@@ -31,6 +31,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 pub use self::webhooks::{TestDelivery, WebhookSpec, WithSecret};
+pub(crate) use self::wait::Named;
 use crate::{
     alarm::Alarm,
     dispatch::Dispatch,
@@ -88,6 +89,8 @@ pub struct App {
     logs: ProcessLogs,
     /// Who waits for the end of which run.
     ends: Arc<wait::Ends>,
+    /// The same, of those who are told by name.
+    named: Arc<Named>,
     /// The last look at the fleet.
     fleet: Arc<Kept<FleetView>>,
     /// Kibibytes of input that may be on their way to the store at once: what bounds memory under a flood of submits.
@@ -105,8 +108,8 @@ impl App {
     #[must_use]
     pub fn new(options: AppOptions, tasks: TaskTracker) -> Self {
         let alarm = Alarm::default();
-        let waker =
-            Waker::start(&tasks, Arc::clone(&options.store), Arc::clone(&options.transport), alarm.clone());
+        let named = Named::start(&tasks, &options.transport);
+        let waker = Waker::start(&tasks, &options.store, &options.transport, alarm.clone(), Arc::clone(&named));
         let dispatch = Dispatch::start(&tasks, &options.transport);
         if let Some(dispatch) = &dispatch {
             let seats: Arc<dyn Seats> = dispatch.clone();
@@ -115,6 +118,7 @@ impl App {
         Self {
             _dispatch: dispatch,
             ends: Arc::new(wait::Ends::new(Arc::clone(&options.transport), tasks.clone())),
+            named,
             store: options.store,
             transport: options.transport,
             tools: Arc::new(options.tools),

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
 
-use crate::alarm::Alarm;
+use crate::{alarm::Alarm, app::Named};
 
 const QUEUE: usize = 16_384;
 /// Announcements under way at once: a publish waits for the broker, the next one need not wait for it.
@@ -34,26 +34,29 @@ struct Announcement {
 }
 
 /// Handle to the announcing task. Cheap to clone; the task ends when the last handle is gone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Waker {
     queue: mpsc::Sender<Announcement>,
     alarm: Alarm,
+    /// Those in this process who wait for runs.
+    waiting: Arc<Named>,
 }
 
 impl Waker {
     pub(crate) fn start(
         tracker: &TaskTracker,
-        store: Arc<dyn Store>,
-        transport: Arc<dyn Transport>,
+        store: &Arc<dyn Store>,
+        transport: &Arc<dyn Transport>,
         alarm: Alarm,
+        waiting: Arc<Named>,
     ) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE);
-        let ring = alarm.clone();
+        let (store, transport, ring) = (Arc::clone(store), Arc::clone(transport), alarm.clone());
         tracker.spawn(ReceiverStream::new(receiver).for_each_concurrent(IN_FLIGHT, move |announcement| {
             let (store, transport, ring) = (Arc::clone(&store), Arc::clone(&transport), ring.clone());
             async move { announce(&*store, &*transport, announcement, &ring).await }
         }));
-        Self { queue, alarm }
+        Self { queue, alarm, waiting }
     }
 
     /// Announces what a commit did to a session. `origin` is the run that it is about, if its trace is collected.
@@ -61,6 +64,7 @@ impl Waker {
         if !change.wake && change.events.is_empty() {
             return;
         }
+        self.waiting.note(&change.events);
         let (session, wakes) = (change.session, change.wake);
         if self.queue.try_send(Announcement { change, origin }).is_err() && wakes {
             tracing::warn!(%session, "the announcement queue is full; the reconciler will wake the session");

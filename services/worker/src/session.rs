@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use remuda_domain::{
     Code, CommitId, Error, Fence, RunState, SessionId, TenantId, WorkerId,
     error::Result,
-    run::{Failure, RunEnd},
+    run::{Failure, LastWords, RunEnd},
     worker::Signal,
 };
 use remuda_engine::{Execution, Gate, HandOver, RunControl, now, patiently, wake_all};
@@ -277,6 +277,7 @@ impl SessionServer {
                     context::of_run(&done.grant.run).in_scope(|| tracing::debug!("a run has ended"));
                 }
                 self.worker.meters.ended(&done.grant, done.state, committed);
+                self.tell_waiting(&done.grant, committed);
                 if done.state == RunState::Cancelled {
                     self.tell_receipts(&done.grant).await;
                 }
@@ -336,8 +337,17 @@ impl SessionServer {
         let commit = entry.into_commit(grant.fence, grant.run.id, events, then);
         let committed = self.commit(&commit, traced).await?;
         // It may have ended instead: someone asked it to, or its time was over.
+        self.tell_waiting(grant, &committed);
         self.tell_relatives(grant, &committed, traced).await;
         Ok(committed)
+    }
+
+    /// Tells the control plane whose caller waits for a run, if that has ended.
+    fn tell_waiting(&self, grant: &Grant, committed: &Committed) {
+        let Some(plane) = grant.run.awaited_by else { return };
+        if let Some(words) = LastWords::of(grant.run.id, &committed.events) {
+            self.worker.engine.transport.tell_end(plane, words);
+        }
     }
 
     /// A run that ended may be what its parent waits for, and nothing below it may live longer. What fails here is only late:

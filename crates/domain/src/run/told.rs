@@ -1,41 +1,80 @@
 //! What became of a run, as its events tell.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Run, RunInput, RunState};
 use crate::{
+    Timestamp,
     event::{Event, EventBody},
+    ids::RunId,
     tool::ToolOutcome,
 };
 
-impl Run {
-    /// This run, which was queued, as it is when it has completed. `events` are all that happened to it since. Nothing if they tell less
-    /// than the store knows: then it has to be asked.
+/// What the commit that ended a run tells of it, for those who wait.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LastWords {
+    pub run: RunId,
+    /// All that is to know of it. Missing if the store knows more: then that has to be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed: Option<Completion>,
+}
+
+/// A run that was executed at once and completed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Completion {
+    pub started_at: Timestamp,
+    pub finished_at: Timestamp,
+    /// In the order in which they came: calls made together may end in another order than they stand in.
+    pub outcomes: Vec<ToolOutcome>,
+}
+
+impl LastWords {
+    /// What a commit tells of a run with its events, if it ended it.
     #[must_use]
-    pub fn completed_as_told(&self, events: &[Event]) -> Option<Self> {
-        let RunInput::Tools(tools) = &self.input else { return None };
+    pub fn of<'a>(run: RunId, events: impl IntoIterator<Item = &'a Event>) -> Option<Self> {
+        let its: Vec<&Event> = events.into_iter().filter(|event| event.run == Some(run)).collect();
+        let ended = its.iter().any(|event| event.body.terminal_state().is_some());
+        ended.then(|| Self { run, completed: Completion::of(&its) })
+    }
+}
+
+impl Completion {
+    fn of(events: &[&Event]) -> Option<Self> {
         let [started, between @ .., completed] = events else { return None };
-        let untouched = self.state == RunState::Queued && self.attempt == 0 && self.budget.is_none();
         let at_once = matches!(started.body, EventBody::RunStarted { attempt: 1, .. });
-        if !(untouched && at_once && matches!(completed.body, EventBody::RunCompleted)) {
+        if !(at_once && matches!(completed.body, EventBody::RunCompleted)) {
             return None;
         }
-        let mut outcomes: Vec<&ToolOutcome> = Vec::with_capacity(tools.calls.len());
+        let mut outcomes = Vec::new();
         for event in between {
             match &event.body {
-                EventBody::ToolCompleted(outcome) | EventBody::ToolFailed(outcome) => outcomes.push(outcome),
+                EventBody::ToolCompleted(outcome) | EventBody::ToolFailed(outcome) => {
+                    outcomes.push(outcome.clone());
+                }
                 EventBody::ToolStarted { .. } => {}
                 _ => return None,
             }
         }
-        // Calls made together may end in another order.
+        Some(Self { started_at: started.at, finished_at: completed.at, outcomes })
+    }
+}
+
+impl Run {
+    /// This run, which was queued, as it is when it has completed. Nothing if its last words tell less than the store knows.
+    #[must_use]
+    pub fn completed_as_told(&self, words: &LastWords) -> Option<Self> {
+        let RunInput::Tools(tools) = &self.input else { return None };
+        let untouched = self.state == RunState::Queued && self.attempt == 0 && self.budget.is_none();
+        let told = words.completed.as_ref().filter(|_| untouched && words.run == self.id)?;
         let in_order = tools.calls.iter().map(|call| {
-            let outcome = outcomes.iter().find(|outcome| outcome.id == call.id)?;
+            let outcome = told.outcomes.iter().find(|outcome| outcome.id == call.id)?;
             Some(ToolOutcome::clone(outcome))
         });
         Some(Self {
             state: RunState::Completed,
             attempt: 1,
-            started_at: Some(started.at),
-            finished_at: Some(completed.at),
+            started_at: Some(told.started_at),
+            finished_at: Some(told.finished_at),
             outcomes: in_order.collect::<Option<_>>()?,
             ..self.clone()
         })
@@ -48,8 +87,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Timestamp,
-        ids::{EventId, RunId, SessionId, TenantId, ToolCallId, WorkerId},
+        ids::{EventId, SessionId, TenantId, ToolCallId, WorkerId},
         run::{Failure, ToolsInput},
         tool::{CallStatus, ToolCall},
     };
@@ -107,7 +145,7 @@ mod tests {
             body,
         };
         let events: Vec<Event> = (2..).zip(bodies).map(event).collect();
-        run.completed_as_told(&events)
+        run.completed_as_told(&LastWords::of(run.id, &events)?)
     }
 
     #[test]
@@ -123,6 +161,30 @@ mod tests {
             ..run.clone()
         };
         assert_eq!(told(&run, story(&run)), Some(expected));
+    }
+
+    #[test]
+    fn last_words_are_of_one_run_that_ended() {
+        let (run, other) = (queued(), queued());
+        let event = |run: &Run, body| Event {
+            id: EventId::new(),
+            session: run.session,
+            cursor: 1,
+            run: Some(run.id),
+            at: at(1),
+            body,
+        };
+        let mut events: Vec<Event> = story(&other).into_iter().map(|body| event(&other, body)).collect();
+        assert_eq!(LastWords::of(run.id, &events), None, "nothing is told of it");
+        events.extend(story(&run).into_iter().map(|body| event(&run, body)));
+        let words = LastWords::of(run.id, &events).unwrap();
+        assert_eq!(words.completed.as_ref().unwrap().outcomes.len(), 2);
+        assert_eq!(other.completed_as_told(&words), None, "they are another one's");
+        let back: LastWords = serde_json::from_str(&serde_json::to_string(&words).unwrap()).unwrap();
+        assert_eq!(back, words);
+        let stopped = event(&run, EventBody::RunCancelled { reason: "enough".to_owned() });
+        let words = LastWords::of(run.id, [&stopped]);
+        assert_eq!(words, Some(LastWords { run: run.id, completed: None }), "the store knows more");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One question to a model, and its answer.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
     Code, EventBody, MessageId, StepId, Timestamp,
@@ -72,16 +72,16 @@ impl AgentRun<'_> {
             Room::Waits(parking) => return Ok(Some(parking)),
             Room::Stopped => return Ok(None),
         };
-        let mut outgoing = fitted.outgoing;
-        context::squeeze(&mut outgoing, &self.gauge(), self.shortened.forced);
+        let (mut outgoing, gauge) = (fitted.outgoing, self.gauge());
+        context::squeeze(&mut outgoing, &gauge, self.shortened.forced);
         let outgoing = self.outgoing(outgoing, concluding);
         let place = self.announced.take().unwrap_or_else(|| Place {
             step: StepId::new(),
             message: MessageId::new(),
             index: self.take_index(),
         });
-        let gauge = self.gauge();
-        let (model, expected) = (self.scene.model.clone(), gauge.expected(&outgoing));
+        let estimate = gauge.estimate(&outgoing);
+        let (model, expected) = (self.scene.model.clone(), gauge.really(estimate));
         if let Some(parking) = self.reserve(place.step, &model, expected, gauge.room.reserve).await? {
             return Ok(Some(parking));
         }
@@ -96,7 +96,7 @@ impl AgentRun<'_> {
         question.first_token_ms = utterance.first_after(question.begun).map(millis);
         match asked {
             Some(Ok(response)) => {
-                let lesson = Lesson::of(gauge.estimate(&outgoing), &response.usage);
+                let lesson = Lesson::of(estimate, &response.usage);
                 self.shortened.lesson = lesson.map(|lesson| (model.reference.clone(), lesson));
                 self.shortened.forced = false;
                 self.shortened.retried = false;
@@ -231,7 +231,7 @@ impl AgentRun<'_> {
         let request = Request {
             system: scene.system.text.clone(),
             messages: request::chat(outgoing, &scene.model.reference),
-            tools: scene.specs.clone(),
+            tools: Arc::clone(&scene.specs),
             tool_choice: if concluding { ToolChoice::None } else { ToolChoice::Auto },
             parallel_tool_calls: scene.agent.policy.parallel_tool_calls,
             parameters,

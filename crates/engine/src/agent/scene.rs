@@ -21,7 +21,7 @@ use remuda_tools::Registry;
 use remuda_workspace::{Audience, Current, Definitions, WorkspaceKind};
 use tokio_util::sync::CancellationToken;
 
-use super::{skill, toolset};
+use super::{context::tokens, skill, toolset};
 use crate::{Engine, patiently};
 
 /// What stays the same during a run, whoever acts.
@@ -72,9 +72,11 @@ pub(super) struct Scene {
     pub(super) model: ModelDefinition,
     pub(super) parameters: ModelParameters,
     pub(super) tools: Registry,
-    pub(super) specs: Vec<ToolSpec>,
+    pub(super) specs: Arc<[ToolSpec]>,
     pub(super) system: Content,
     pub(super) offered: Content,
+    /// Tokens of what goes with every question, as estimated.
+    pub(super) fixed: u64,
     pub(super) rules: Ruleset,
     pub(super) mode: PermissionMode,
     pub(super) unattended: Unattended,
@@ -161,7 +163,7 @@ impl Engine {
         let deepest = grant.depth >= self.agents.settings.delegation.max_depth;
         let tools = toolset::of_agent(&all, agent, definitions, may_execute, !deepest)?;
         let tools = tools.only(|name| !rules.hides(name));
-        let specs = toolset::specs(&tools);
+        let specs: Arc<[ToolSpec]> = toolset::specs(&tools).into();
         let reads_skills = tools.is_known(skill::NAME);
         let audience = Audience { agent, model: &model, reads_skills, today: grant.run.created_at };
         let system = definitions.system_prompt(&audience);
@@ -171,7 +173,8 @@ impl Engine {
             parameters: parameters.or(model.parameters),
             model,
             tools,
-            offered: Content::new(serde_json::to_string(&specs).unwrap_or_default()),
+            offered: Content::new(serde_json::to_string(&*specs).unwrap_or_default()),
+            fixed: tokens::fixed(&system, &specs),
             specs,
             system: Content::new(system),
             rules,

@@ -49,9 +49,8 @@ impl AgentRun<'_> {
     pub(super) fn gauge(&self) -> Gauge {
         let scene = &self.scene;
         let lesson = self.shortened.lesson.as_ref().filter(|(model, _)| *model == scene.model.reference);
-        let fixed = context::tokens::fixed(&scene.system.text, &scene.specs);
         let settings = &self.stand.engine.agents.settings.context;
-        Gauge::new(&scene.model, &scene.parameters, settings, fixed, lesson.map(|(_, lesson)| *lesson))
+        Gauge::new(&scene.model, &scene.parameters, settings, scene.fixed, lesson.map(|(_, lesson)| *lesson))
     }
 
     /// What of the conversation is sent: all of it, or what there is room for.

@@ -220,6 +220,7 @@ impl Lab {
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
+            awaited_by: None,
             budget: self.budget,
         };
         self.store.submit(run).await.unwrap().run.id

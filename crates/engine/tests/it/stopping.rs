@@ -7,11 +7,12 @@ use std::sync::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice, worker::Signal,
+    Event, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
+    run::LastWords, worker::Signal,
 };
 use remuda_transport::{
-    DeltaSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts, TokenSource,
-    Transport,
+    DeltaSource, EndSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts,
+    TokenSource, Transport,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -76,6 +77,14 @@ impl Transport for Stopping {
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         self.inner.subscribe_events(tenant, session).await
+    }
+
+    fn tell_end(&self, plane: PlaneId, words: LastWords) {
+        self.inner.tell_end(plane, words);
+    }
+
+    async fn subscribe_ends(&self, plane: PlaneId) -> Result<Box<dyn EndSource>> {
+        self.inner.subscribe_ends(plane).await
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {

@@ -139,7 +139,7 @@ pub(crate) fn request(messages: Vec<ChatMessage>) -> Request {
     Request {
         system: "Be brief.".to_owned(),
         messages,
-        tools: vec![read],
+        tools: [read].into(),
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: true,
         parameters: Default::default(),

@@ -70,7 +70,7 @@ fn everything() -> Request {
             said(ChatRole::Assistant, vec![text("  ")]),
             said(ChatRole::User, vec![text("Well?")]),
         ],
-        tools: vec![tool("Read"), tool("Grep")],
+        tools: [tool("Read"), tool("Grep")].into(),
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: false,
         parameters: ModelParameters { temperature: Some(0.5), top_p: None, max_tokens: None },
@@ -176,7 +176,7 @@ async fn everything_in_anthropics_words() {
 
 #[tokio::test]
 async fn nothing_that_is_not_needed() {
-    let bare = Request { system: String::new(), tools: Vec::new(), ..request(vec![user("Hi")]) };
+    let bare = Request { system: String::new(), tools: [].into(), ..request(vec![user("Hi")]) };
     let asked = sent(Wire::OpenAi, &bare, |model| model.key = None).await;
     let expected = json!({
         "model": "model-1", "stream": true, "stream_options": {"include_usage": true},

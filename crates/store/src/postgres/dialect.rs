@@ -218,11 +218,11 @@ fn times(times: &[Option<DbTime>]) -> Vec<Option<remuda_domain::Timestamp>> {
 pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert]) -> Result<()> {
     query(
         "INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, idempotency_key, traceparent, \
-         parent_run, budget_id) \
-         SELECT id, tenant_id, session_id, seq, 0, input, timeout_ms, created_at, key, traceparent, parent_run, budget_id \
+         parent_run, budget_id, awaited_by) \
+         SELECT id, tenant_id, session_id, seq, 0, input, timeout_ms, created_at, key, traceparent, parent_run, budget_id, awaited_by \
          FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::timestamptz[], \
-         $8::text[], $9::text[], $10::uuid[], $11::uuid[]) \
-         AS n (id, tenant_id, session_id, seq, input, timeout_ms, created_at, key, traceparent, parent_run, budget_id)",
+         $8::text[], $9::text[], $10::uuid[], $11::uuid[], $12::uuid[]) \
+         AS n (id, tenant_id, session_id, seq, input, timeout_ms, created_at, key, traceparent, parent_run, budget_id, awaited_by)",
     )
     .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.tenant).collect::<Vec<_>>())
@@ -235,6 +235,7 @@ pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert])
     .bind(runs.iter().map(|run| run.traceparent.as_deref()).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.parent).collect::<Vec<_>>())
     .bind(runs.iter().map(|run| run.budget).collect::<Vec<_>>())
+    .bind(runs.iter().map(|run| run.awaited_by).collect::<Vec<_>>())
     .execute(connection)
     .await
     .map_err(db)?;

@@ -87,13 +87,13 @@ pub(super) async fn submit(
            owner = coalesce(n.granted, s.owner), current_run = n.current_run, current_started_at = n.started, version = s.version + 1 \
            FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::uuid[], \
              $7::uuid[], $8::text[], $9::bigint[], $10::timestamptz[], $11::text[], $12::text[], $13::bigint[], $14::uuid[], \
-             $15::uuid[], $16::timestamptz[]) \
+             $15::uuid[], $16::timestamptz[], $17::uuid[]) \
              AS n (session, version, pending, seq, last_cursor, run, tenant, input, timeout_ms, created_at, traceparent, chunk, epoch, \
-               granted, current_run, started) \
+               granted, current_run, started, awaited_by) \
            WHERE s.id = n.session AND s.version = n.version AND (n.granted IS NULL OR EXISTS (SELECT 1 FROM workers w \
              WHERE w.id = n.granted AND w.state < {WORKER_GONE} AND w.lease_until > clock_timestamp())) RETURNING n.*), \
-         queued AS (INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, traceparent) \
-           SELECT run, tenant, session, seq, 0, input, timeout_ms, created_at, traceparent FROM won), \
+         queued AS (INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, traceparent, \
+             awaited_by) SELECT run, tenant, session, seq, 0, input, timeout_ms, created_at, traceparent, awaited_by FROM won), \
          told AS (INSERT INTO events (session_id, last_cursor, chunk) SELECT session, last_cursor, chunk FROM won) \
          SELECT session FROM won"
     );
@@ -114,6 +114,7 @@ pub(super) async fn submit(
         .bind(rows.iter().map(|(_, run)| to(run.session)).collect::<Vec<_>>())
         .bind(rows.iter().map(|(head, _)| head.head.current.map(RunId::as_uuid)).collect::<Vec<_>>())
         .bind(rows.iter().map(|(head, _)| head.current_started_at).collect::<Vec<_>>())
+        .bind(rows.iter().map(|(_, run)| run.awaited_by).collect::<Vec<_>>())
         .fetch_all(connection)
         .await
         .map_err(db)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    Run, RunId, RunState, SessionId, TenantId,
+    PlaneId, Run, RunId, RunState, SessionId, TenantId,
     error::Result,
     run::{CancelRequest, Failure, ParkReason, Parked},
     step::Step,
@@ -42,6 +42,7 @@ pub(crate) struct RunRow {
     paused_ms: i64,
     idempotency_key: Option<String>,
     traceparent: Option<String>,
+    awaited_by: Option<Uuid>,
     pub(crate) parent_run: Option<Uuid>,
     pub(crate) budget_id: Option<Uuid>,
     #[sqlx(flatten)]
@@ -102,6 +103,7 @@ impl RunRow {
             paused: millis(self.paused_ms),
             idempotency_key: self.idempotency_key,
             traceparent: self.traceparent,
+            awaited_by: self.awaited_by.map(PlaneId::from_uuid),
         })
     }
 

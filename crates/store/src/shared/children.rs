@@ -167,6 +167,7 @@ fn run_row(
         traceparent: child.traceparent.clone(),
         parent: Some(commit.run.as_uuid()),
         budget,
+        awaited_by: None,
     })
 }
 

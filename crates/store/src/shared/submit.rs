@@ -7,7 +7,7 @@ use std::{
 
 use chrono::TimeDelta;
 use remuda_domain::{
-    Code, Error, EventBody, Run, RunId, TenantId, Timestamp,
+    Code, Error, EventBody, PlaneId, Run, RunId, TenantId, Timestamp,
     budget::{Amount, Budget},
     error::Result,
     event::NewEvent,
@@ -280,6 +280,7 @@ fn insert_row(request: &NewRun, seq: i64, at: Timestamp) -> Result<RunInsert> {
         traceparent: request.traceparent.clone(),
         parent: None,
         budget: request.budget.map(|_| request.id.as_uuid()),
+        awaited_by: request.awaited_by.map(PlaneId::as_uuid),
     })
 }
 
@@ -289,6 +290,7 @@ fn new_run(request: &NewRun, seq: i64, at: Timestamp) -> Run {
         budget: request.budget.map(|limit| Budget { limit, ..Budget::default() }),
         idempotency_key: request.idempotency.as_ref().map(|it| it.key.clone()),
         traceparent: request.traceparent.clone(),
+        awaited_by: request.awaited_by,
         ..Run::queued(request.id, line, seq, request.input.clone(), request.timeout, at)
     }
 }

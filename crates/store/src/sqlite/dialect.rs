@@ -154,14 +154,15 @@ pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert])
     let row = |run: &RunInsert| {
         let ids = [run.id, run.tenant, run.session].map(hex);
         let numbers = [run.seq, run.timeout_ms, run.created_at.0.timestamp_micros()];
-        let above = [run.parent, run.budget].map(|id| id.map(hex));
-        (ids, numbers, run.input.clone(), run.idempotency_key.clone(), run.traceparent.clone(), above)
+        let others = [run.parent, run.budget, run.awaited_by].map(|id| id.map(hex));
+        (ids, numbers, run.input.clone(), run.idempotency_key.clone(), run.traceparent.clone(), others)
     };
     query(
         "INSERT INTO runs (id, tenant_id, session_id, seq, state, timeout_ms, created_at, input, idempotency_key, \
-         traceparent, parent_run, budget_id) SELECT unhex(value ->> '$[0][0]'), unhex(value ->> '$[0][1]'), unhex(value ->> '$[0][2]'), \
+         traceparent, parent_run, budget_id, awaited_by) \
+         SELECT unhex(value ->> '$[0][0]'), unhex(value ->> '$[0][1]'), unhex(value ->> '$[0][2]'), \
          value ->> '$[1][0]', 0, value ->> '$[1][1]', value ->> '$[1][2]', value ->> 2, value ->> 3, value ->> 4, \
-         unhex(value ->> '$[5][0]'), unhex(value ->> '$[5][1]') FROM json_each($1)",
+         unhex(value ->> '$[5][0]'), unhex(value ->> '$[5][1]'), unhex(value ->> '$[5][2]') FROM json_each($1)",
     )
     .bind(json(&runs.iter().map(row).collect::<Vec<_>>())?)
     .execute(connection)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, WorkerId,
+    Event, PlaneId, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, WorkerId,
     budget::{Amount, Limit},
     error::Result,
     page::{Page, PageRequest},
@@ -56,6 +56,8 @@ pub struct NewRun {
     pub traceparent: Option<String>,
     /// How much the run and those below it may spend.
     pub budget: Option<Limit>,
+    /// Whose caller waits for its end.
+    pub awaited_by: Option<PlaneId>,
 }
 
 /// Makes a retried submit return the first one's run.

@@ -150,6 +150,7 @@ impl Lab {
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
+            awaited_by: None,
             budget: None,
         }
     }

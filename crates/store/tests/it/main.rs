@@ -80,7 +80,7 @@ store_suite! {
     sandboxes: a_sandbox_is_recorded_until_it_is_gone, an_owner_learns_where_to_execute, a_tenant_is_found_by_id;
     paging: sessions_come_newest_first_and_pages_survive_inserts, runs_are_filtered_and_paged,
         a_queue_is_paged_in_order, a_bad_page_token_is_named;
-    submit: runs_get_their_place_and_their_event, refusals_say_why, a_full_queue_refuses,
+    submit: runs_get_their_place_and_their_event, who_waits_for_a_run_is_known_to_whoever_executes_it, refusals_say_why, a_full_queue_refuses,
         interrupting_cancels_what_waits_and_marks_what_executes, a_retry_gets_the_first_run,
         a_retry_is_answered_after_the_session_closed, interrupting_retries_are_answered,
         odd_values_survive, a_repeated_id_fails_alone;

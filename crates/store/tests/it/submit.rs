@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use remuda_domain::{
-    Code, EventBody, RunId, RunInput, RunState, SessionId,
+    Code, EventBody, PlaneId, RunId, RunInput, RunState, SessionId,
     run::{IfBusy, ToolsInput},
 };
 use remuda_store::{NewRun, Options, connect};
@@ -27,6 +27,23 @@ pub(crate) async fn runs_get_their_place_and_their_event(lab: &Lab) -> Result<()
     // An owner looks for itself: nobody needs to be woken.
     lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
     assert!(!lab.submit(session).await?.wake);
+    lab.check(session).await
+}
+
+pub(crate) async fn who_waits_for_a_run_is_known_to_whoever_executes_it(lab: &Lab) -> Result<()> {
+    let (session, plane) = (lab.session().await?, PlaneId::new());
+    let (first, second) = (lab.new_run(session), lab.keyed_run(session, "k", 1));
+    for run in [first, second] {
+        let run = NewRun { awaited_by: Some(plane), ..run };
+        let submitted = lab.store.submit(run).await?.run;
+        assert_eq!(submitted.awaited_by, Some(plane));
+        assert_eq!(lab.run(submitted.id).await?, submitted);
+    }
+    let grant = lab.granted(session, lab.worker(LONG_LEASE).await?).await?;
+    assert_eq!(grant.run.awaited_by, Some(plane));
+    let committed = lab.store.commit(completed(&grant)).await?;
+    let next = committed.next.context("the session has another run")?;
+    assert_eq!(next.run.awaited_by, Some(plane));
     lab.check(session).await
 }
 

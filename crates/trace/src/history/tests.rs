@@ -44,6 +44,7 @@ pub(crate) fn run(state: RunState, finished: Option<i64>) -> Run {
         paused: Duration::ZERO,
         idempotency_key: None,
         traceparent: None,
+        awaited_by: None,
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn publish<T: Serialize>(
 }
 
 /// Packs items into as few JSON arrays of at most `limit` bytes as keep their order. One that fits into none is left out.
-fn batches<T: Serialize>(items: &[T], limit: usize) -> Vec<Bytes> {
+pub(super) fn batches<T: Serialize>(items: &[T], limit: usize) -> Vec<Bytes> {
     let mut batches = Vec::new();
     let mut current: Vec<u8> = Vec::new();
     for item in items {

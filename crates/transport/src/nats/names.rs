@@ -2,7 +2,7 @@
 //! wildcard, or be so long that the server closes the connection that everyone shares.
 
 use remuda_domain::{
-    Pool, SessionId, TenantId, WorkerId,
+    PlaneId, Pool, SessionId, TenantId, WorkerId,
     error::{Error, Result},
 };
 
@@ -71,6 +71,10 @@ impl Names {
 
     pub(super) fn grants(&self, worker: WorkerId) -> String {
         format!("{}.grants.{worker}", self.prefix)
+    }
+
+    pub(super) fn ends(&self, plane: PlaneId) -> String {
+        format!("{}.ends.{plane}", self.prefix)
     }
 
     pub(super) fn offers(&self) -> String {

@@ -4,6 +4,7 @@
 
 mod carrier;
 mod deltas;
+mod ends;
 mod nats;
 mod notices;
 mod suite;

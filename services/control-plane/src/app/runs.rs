@@ -113,8 +113,12 @@ impl App {
         } else {
             self.session_like(caller, &submission.session, &submission.making).await?
         };
+        let id = RunId::new();
+        // Before it is submitted, so that its end is not missed.
+        let waiting =
+            submission.wait.map(|wait| (self.expect_new(caller, session, id), Instant::now() + wait));
         let run = NewRun {
-            id: RunId::new(),
+            id,
             tenant: caller.tenant,
             session,
             input: submission.input,
@@ -123,12 +127,10 @@ impl App {
             idempotency,
             traceparent: submission.cause.map(|cause| cause.to_string()),
             budget: submission.budget.filter(|limit| !limit.is_none()),
+            awaited_by: waiting.as_ref().and_then(|(expecting, _)| expecting.plane()),
         };
         let kib = u32::try_from(submission.input_bytes / 1024 + 1).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.input_room).acquire_many_owned(kib).await;
-        // Before it is submitted, so that its end is not missed.
-        let waiting =
-            submission.wait.map(|wait| (self.expect(caller, session, run.id), Instant::now() + wait));
         let app = self.clone();
         let receipt = self.to_the_end(async move {
             let _room = room.map_err(|_| Error::unavailable("the server shuts down"))?;

@@ -1,19 +1,27 @@
 //! Waiting for a run without polling.
+//!
+//! ```text
+//!  submit and wait ── the run names this plane ──► whoever ends it tells the plane      [named]
+//!  wait for a run that is there already  ──► the session is listened to                 [ends]
+//!  neither was heard for a while         ──► a look into the store, and both from then on
+//! ```
 
 mod ends;
+mod named;
 
 use std::time::Duration;
 
-use remuda_domain::{Run, RunId, SessionId, error::Result, identity::Principal};
+use remuda_domain::{PlaneId, Run, RunId, SessionId, error::Result, identity::Principal, run::LastWords};
 use tokio::{
-    sync::oneshot,
+    sync::oneshot::{Receiver, error::RecvError},
     time::{Instant, sleep_until, timeout_at},
 };
 
 use super::App;
 
 pub(super) use ends::Ends;
-use ends::LastWords;
+pub(crate) use named::Named;
+use named::NamedWait;
 
 /// Live events may be lost; looking into the store now and then makes a lost one only late. At first a little sooner: that somebody
 /// listens may have come to the broker's ears too late.
@@ -26,7 +34,29 @@ const FIRST_RETRY: Duration = Duration::from_millis(20);
 pub(super) struct Expecting {
     session: SessionId,
     run: RunId,
-    ended: oneshot::Receiver<LastWords>,
+    by_name: Option<NamedWait>,
+    in_line: Option<Receiver<LastWords>>,
+}
+
+impl Expecting {
+    /// Whom to tell by name.
+    pub(super) fn plane(&self) -> Option<PlaneId> {
+        self.by_name.as_ref().map(NamedWait::plane)
+    }
+
+    /// The run's last words. Fails where nobody listens, or no longer. Cancel-safe.
+    async fn heard(&mut self) -> Result<LastWords, RecvError> {
+        match (&mut self.by_name, &mut self.in_line) {
+            (Some(named), Some(in_line)) => tokio::select! {
+                words = &mut named.ended => words,
+                words = in_line => words,
+            },
+            (Some(named), None) => (&mut named.ended).await,
+            (None, Some(in_line)) => in_line.await,
+            // Nothing that would ever resolve.
+            (None, None) => std::future::pending().await,
+        }
+    }
 }
 
 impl App {
@@ -46,9 +76,18 @@ impl App {
         self.wait_for(caller, expecting, None, deadline).await
     }
 
-    /// Begins to listen for the end of a run, which need not exist yet.
-    pub(super) fn expect(&self, caller: &Principal, session: SessionId, run: RunId) -> Expecting {
-        Expecting { session, run, ended: self.ends.expect((caller.tenant, session), run) }
+    /// Begins to listen for the end of a run that will be submitted, and told of by name if it says so.
+    pub(super) fn expect_new(&self, caller: &Principal, session: SessionId, run: RunId) -> Expecting {
+        match self.named.expect(run) {
+            Some(named) => Expecting { session, run, by_name: Some(named), in_line: None },
+            None => self.expect(caller, session, run),
+        }
+    }
+
+    /// Begins to listen for the end of a run in its session.
+    fn expect(&self, caller: &Principal, session: SessionId, run: RunId) -> Expecting {
+        let in_line = self.ends.expect((caller.tenant, session), run);
+        Expecting { session, run, by_name: None, in_line: Some(in_line) }
     }
 
     /// Waits for a run. Whoever knows it as it was `queued`, and listens since then, need not look it up if its end tells all.
@@ -62,7 +101,7 @@ impl App {
         let (mut pause, mut unheard) = (FIRST_LOOK, FIRST_RETRY);
         loop {
             let until = (Instant::now() + pause).min(deadline);
-            let heard = timeout_at(until, &mut expecting.ended).await;
+            let heard = timeout_at(until, expecting.heard()).await;
             match &heard {
                 Ok(Ok(words)) => {
                     if let Some(run) = queued.and_then(|run| run.completed_as_told(words)) {
@@ -73,6 +112,10 @@ impl App {
                 Ok(Err(_)) => {
                     sleep_until((Instant::now() + unheard).min(deadline)).await;
                     unheard = (unheard * 2).min(LOOK_AGAIN);
+                }
+                // Whoever was to tell it may be gone, and another one have ended the run. Listen first, then look.
+                Err(_) if expecting.in_line.is_none() => {
+                    expecting.in_line = Some(self.ends.expect((caller.tenant, expecting.session), expecting.run));
                 }
                 Err(_) => {}
             }

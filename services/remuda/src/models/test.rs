@@ -64,7 +64,7 @@ async fn ask(
             role: ChatRole::User,
             content: vec![Content::Text(QUESTION.to_owned())],
         }],
-        tools: Vec::new(),
+        tools: [].into(),
         tool_choice: ToolChoice::Auto,
         parallel_tool_calls: false,
         parameters: model.parameters,

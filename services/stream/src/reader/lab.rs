@@ -239,6 +239,7 @@ async fn submit(store: &Arc<dyn Store>, tenant: TenantId, session: SessionId, wo
         if_busy: IfBusy::Enqueue,
         idempotency: None,
         traceparent: None,
+        awaited_by: None,
         budget: None,
     };
     store.submit(run).await.unwrap();

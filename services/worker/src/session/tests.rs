@@ -1,5 +1,5 @@
 use remuda_domain::{
-    MessageId, Pool, RunId, RunInput, Timestamp, ToolCallId, WorkspaceId,
+    MessageId, PlaneId, Pool, RunId, RunInput, Timestamp, ToolCallId, WorkspaceId,
     execution::Policies,
     message::{Part, Role},
     run::{IfBusy, MessageInput, ParkReason, ToolsInput},
@@ -134,6 +134,10 @@ impl Lab {
     }
 
     async fn submit(&self, session: SessionId, input: RunInput) -> RunId {
+        self.submit_for(session, input, None).await
+    }
+
+    async fn submit_for(&self, session: SessionId, input: RunInput, awaited_by: Option<PlaneId>) -> RunId {
         let run = NewRun {
             id: RunId::new(),
             tenant: self.tenant,
@@ -143,6 +147,7 @@ impl Lab {
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
+            awaited_by,
             budget: None,
         };
         self.store().submit(run).await.unwrap().run.id
@@ -222,6 +227,28 @@ async fn a_first_attempt_has_waited_since_the_submission() {
     lab.server.give_back(&grant, hand_over, Then::HandOver, None).await.unwrap();
     let again = lab.claim(grant.fence.session).await;
     assert_eq!(traced::waited(&again), (None, grant.run.started_at.unwrap()));
+}
+
+/// Whoever waits is told of the end of the run by name, whether that was granted first or came behind another.
+#[tokio::test]
+async fn who_waits_for_a_run_is_told_of_its_end() {
+    let lab = Lab::new().await;
+    let (session, plane) = (lab.session().await, PlaneId::new());
+    let mut ends = lab.transport.subscribe_ends(plane).await.unwrap();
+    let mut awaited = Vec::new();
+    for waits in [true, false, true] {
+        let run = lab.submit_for(session, noop(false), waits.then_some(plane)).await;
+        awaited.extend(waits.then_some(run));
+    }
+    let (grant, hold) = (lab.claim(session).await, lab.server.held.take(session).unwrap());
+    lab.server.serve_granted(hold, grant).await;
+    for run in awaited {
+        let [words] = ends.next().await.unwrap().try_into().unwrap();
+        let stored = lab.store().get_run(lab.tenant, run).await.unwrap();
+        let completed = words.completed.expect("it was executed at once");
+        assert_eq!((words.run, stored.state), (run, RunState::Completed));
+        assert_eq!((Some(completed.finished_at), completed.outcomes), (stored.finished_at, stored.outcomes));
+    }
 }
 
 fn noop(record: bool) -> RunInput {

@@ -92,7 +92,12 @@ impl Gauge {
 
     /// Of the whole question, as far as is known really.
     pub(in crate::agent) fn expected(&self, outgoing: &[Outgoing]) -> u64 {
-        tokens::scale(self.estimate(outgoing), self.ratio)
+        self.really(self.estimate(outgoing))
+    }
+
+    /// So many estimated tokens, in the model's own.
+    pub(in crate::agent) fn really(&self, estimated: u64) -> u64 {
+        tokens::scale(estimated, self.ratio)
     }
 
     /// So many of the model's tokens, in estimated ones.

@@ -63,7 +63,7 @@ impl SummaryRequest {
         Request {
             system: self.system.clone(),
             messages: self.messages.clone(),
-            tools: Vec::new(),
+            tools: [].into(),
             tool_choice: ToolChoice::None,
             parallel_tool_calls: false,
             parameters: ModelParameters { max_tokens: Some(self.max_tokens), ..*parameters },

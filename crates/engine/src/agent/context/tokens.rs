@@ -3,6 +3,8 @@
 //! Tokenizers differ, and most are not public. An estimate that is wrong by a constant factor is good enough, because what the
 //! provider counted for the last question mends the next one ([`correct`]).
 
+use std::fmt::{self, Write as _};
+
 use remuda_domain::model::{ModelRef, Usage};
 use remuda_models::{ChatMessage, Content, ToolSpec};
 use serde_json::Value;
@@ -24,7 +26,7 @@ pub(in crate::agent) fn text(text: &str) -> u64 {
 }
 
 fn quarters(text: &str) -> u64 {
-    text.chars().map(weight).sum()
+    if text.is_ascii() { text.len() as u64 } else { text.chars().map(weight).sum() }
 }
 
 /// Of a character, in quarters of a token.
@@ -37,7 +39,20 @@ pub(super) const fn weight(character: char) -> u64 {
 }
 
 pub(in crate::agent) fn json(value: &Value) -> u64 {
-    text(&value.to_string())
+    let mut counted = Counted(0);
+    // Nothing here fails.
+    write!(counted, "{value}").ok();
+    counted.0.div_ceil(4)
+}
+
+/// Quarters of tokens of what is written to it, which is kept nowhere.
+struct Counted(u64);
+
+impl fmt::Write for Counted {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += quarters(text);
+        Ok(())
+    }
 }
 
 /// Of a message as it is sent.
@@ -129,6 +144,12 @@ mod unit {
         ] {
             assert_eq!(text(sample), expected, "{sample:?}");
         }
+    }
+
+    #[test]
+    fn json_is_estimated_as_its_text_is() {
+        let value = json!({ "path": "/tmp/ä", "lines": [1, 2.5, null, true], "text": "日本\n\"quoted\"" });
+        assert_eq!(super::json(&value), text(&value.to_string()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use remuda_domain::{
     error::Code,
     model::{FinishReason, Usage},
 };
-use remuda_models::{ChatMessage, ChatRole, Content, Delta, Models, Request, ToolChoice};
+use remuda_models::{ChatMessage, ChatRole, Content, Delta, Models, Request, ToolChoice, ToolSpec};
 use serde_json::{Value, json};
 
 use super::{Stage, assistant, definition, result};
@@ -177,9 +177,9 @@ otherwise: { say: none }
     let ask = async |request: Request| stage.ask(&request).await.0.unwrap().text;
     assert_eq!(ask(Request { system: "You plan".to_owned(), ..base.clone() }).await, "planning");
     assert_eq!(ask(Request { tool_choice: ToolChoice::None, ..base.clone() }).await, "concluding");
-    assert_eq!(ask(Request { tools: Vec::new(), ..base.clone() }).await, "concluding");
+    assert_eq!(ask(Request { tools: [].into(), ..base.clone() }).await, "concluding");
     let mut grep = base.clone();
-    grep.tools[0].name = "Grep".to_owned();
+    grep.tools = [ToolSpec { name: "Grep".to_owned(), ..grep.tools[0].clone() }].into();
     assert_eq!(ask(grep).await, "grep");
     assert_eq!(stage.text(&[user("both"), assistant("a"), result("too")]).await, "both");
     assert_eq!(stage.text(&[user("both"), assistant("a"), result("one")]).await, "none");

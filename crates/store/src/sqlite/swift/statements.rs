@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    CommitId, Run, RunId, RunInput, SessionId, TenantId, Timestamp, WorkerId, error::Result,
+    CommitId, PlaneId, Run, RunId, RunInput, SessionId, TenantId, Timestamp, WorkerId, error::Result,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params};
 use uuid::Uuid;
@@ -55,6 +55,7 @@ pub(super) struct Queued {
     created_at: Timestamp,
     idempotency_key: Option<String>,
     traceparent: Option<String>,
+    awaited_by: Option<Uuid>,
     /// Nobody has tried or stopped it, works through it, or limits it.
     pub(super) untouched: bool,
 }
@@ -109,7 +110,7 @@ impl Statements<'_> {
     /// one changes: whoever has enough just stops.
     pub(super) fn line(&self, session: Uuid, but: Uuid, count: usize) -> rusqlite::Result<Vec<Queued>> {
         let mut statement = self.0.prepare_cached(
-            "SELECT id, seq, input, timeout_ms, created_at, idempotency_key, traceparent, state = 0 AND attempts = 0 \
+            "SELECT id, seq, input, timeout_ms, created_at, idempotency_key, traceparent, awaited_by, state = 0 AND attempts = 0 \
              AND started_at IS NULL AND cancel_at IS NULL AND parent_run IS NULL AND budget_id IS NULL \
              FROM runs WHERE session_id = ?1 AND state < 10 AND id <> ?2 ORDER BY seq",
         )?;
@@ -122,7 +123,8 @@ impl Statements<'_> {
                 created_at: time(row, 4)?.unwrap_or_default(),
                 idempotency_key: row.get(5)?,
                 traceparent: row.get(6)?,
-                untouched: row.get(7)?,
+                awaited_by: row.get(7)?,
+                untouched: row.get(8)?,
             })
         };
         statement.query_map(params![session, but], queued)?.take(count).collect()
@@ -139,7 +141,7 @@ impl Statements<'_> {
     pub(super) fn insert_run(&self, run: &RunInsert) -> rusqlite::Result<()> {
         let mut statement = self.0.prepare_cached(
             "INSERT INTO runs (id, tenant_id, session_id, seq, state, timeout_ms, created_at, input, idempotency_key, traceparent, \
-             parent_run, budget_id) VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             parent_run, budget_id, awaited_by) VALUES (?1, ?2, ?3, ?4, 0, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?;
         statement.execute(params![
             run.id,
@@ -153,6 +155,7 @@ impl Statements<'_> {
             run.traceparent,
             run.parent,
             run.budget,
+            run.awaited_by,
         ])?;
         Ok(())
     }
@@ -217,6 +220,7 @@ impl Queued {
         Ok(Run {
             idempotency_key: self.idempotency_key,
             traceparent: self.traceparent,
+            awaited_by: self.awaited_by.map(PlaneId::from_uuid),
             ..Run::queued(id, line, self.seq, input, timeout, self.created_at)
         })
     }

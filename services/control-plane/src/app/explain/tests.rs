@@ -41,6 +41,7 @@ pub(super) fn situation(state: RunState, owner: Owner) -> Situation {
         paused: Duration::ZERO,
         idempotency_key: None,
         traceparent: None,
+        awaited_by: None,
     };
     let head = Head {
         tenant,

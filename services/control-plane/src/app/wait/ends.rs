@@ -1,4 +1,4 @@
-//! Who waits for the end of which run: one listener per session, however many wait there.
+//! Who waits for the end of which run of a session: one listener per session, however many wait there.
 
 use std::{
     collections::HashMap,
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use remuda_domain::{Event, EventBody, RunId, SessionId, TenantId};
+use remuda_domain::{Event, EventBody, RunId, SessionId, TenantId, run::LastWords};
 use remuda_transport::Transport;
 use tokio::{
     sync::oneshot,
@@ -22,8 +22,6 @@ const MAX_SESSIONS: usize = 10_000;
 
 type Line = (TenantId, SessionId);
 type Waiters = HashMap<RunId, Waiting>;
-/// What the commit that ended a run told of it. Nothing if there was more to tell before.
-pub(super) type LastWords = Arc<[Event]>;
 
 /// Those who wait for one run.
 #[derive(Default)]
@@ -99,16 +97,18 @@ impl Ends {
         for of_one in events.chunk_by(|event, next| event.run == next.run) {
             let Some(run) = of_one.first().and_then(|event| event.run) else { continue };
             let Some(waiting) = waiters.get_mut(&run) else { continue };
-            if of_one.iter().all(|event| event.body.terminal_state().is_none()) {
+            let Some(mut words) = LastWords::of(run, of_one) else {
                 let is_news = |event: &Event| !matches!(event.body, EventBody::RunQueued { .. });
                 waiting.has_a_past |= of_one.iter().any(is_news);
                 continue;
-            }
+            };
             let Waiting { told, has_a_past } = waiters.remove(&run).unwrap_or_default();
-            let words: LastWords = if has_a_past { Arc::default() } else { of_one.into() };
+            if has_a_past {
+                words.completed = None;
+            }
             // One that went away needs no answer.
             for waiter in told {
-                waiter.send(Arc::clone(&words)).ok();
+                waiter.send(words.clone()).ok();
             }
         }
     }

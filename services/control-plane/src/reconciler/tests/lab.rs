@@ -11,12 +11,12 @@ use std::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Error, Event, Pool, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId, WorkspaceId,
+    Error, Event, PlaneId, Pool, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId, WorkspaceId,
     error::Result,
     event::Delta,
     execution::ExecutionChoice,
     logs::Notice,
-    run::{IfBusy, ToolsInput},
+    run::{IfBusy, LastWords, ToolsInput},
     task::TaskStatus,
     tool::ToolCall,
     worker::{Registration, Signal},
@@ -24,7 +24,7 @@ use remuda_domain::{
 use remuda_store::{Claim, Grant, NewRun, NewSession, Options, Store};
 use remuda_testkit::wait_for;
 use remuda_transport::{
-    Carrier, DeltaSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts,
+    Carrier, DeltaSource, EndSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts,
     TokenSource, Transport,
 };
 use tempfile::TempDir;
@@ -142,6 +142,7 @@ impl Lab {
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
+            awaited_by: None,
             budget: None,
         };
         self.store.submit(run).await.unwrap().run.id
@@ -289,6 +290,14 @@ impl Transport for Watched {
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         self.inner.subscribe_events(tenant, session).await
+    }
+
+    fn tell_end(&self, plane: PlaneId, words: LastWords) {
+        self.inner.tell_end(plane, words);
+    }
+
+    async fn subscribe_ends(&self, plane: PlaneId) -> Result<Box<dyn EndSource>> {
+        self.inner.subscribe_ends(plane).await
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {

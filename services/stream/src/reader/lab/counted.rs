@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice, worker::Signal,
+    Event, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
+    run::LastWords, worker::Signal,
 };
 use remuda_transport::{
-    DeltaSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts, TokenSource,
-    Transport,
+    DeltaSource, EndSource, EventSource, Memory, NoticeSource, Published, SignalSource, TokenCounts,
+    TokenSource, Transport,
 };
 
 #[derive(Default)]
@@ -42,6 +43,14 @@ impl Transport for Counted {
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
         self.events.fetch_add(1, Ordering::SeqCst);
         self.inner.subscribe_events(tenant, session).await
+    }
+
+    fn tell_end(&self, plane: PlaneId, words: LastWords) {
+        self.inner.tell_end(plane, words);
+    }
+
+    async fn subscribe_ends(&self, plane: PlaneId) -> Result<Box<dyn EndSource>> {
+        self.inner.subscribe_ends(plane).await
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {

@@ -115,6 +115,7 @@ impl Lab {
             if_busy: IfBusy::Enqueue,
             idempotency: None,
             traceparent: None,
+            awaited_by: None,
             budget: Some(budget),
         };
         self.store.submit(run).await.unwrap();
