@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use anyhow::Context as _;
 use clap::ValueEnum;
 use remuda_cluster::{Cluster, ClusterOptions, Member, find_or_build_remuda};
-use remuda_testkit::find_program;
+use remuda_testkit::{age_postgres, find_program};
 use tempfile::TempDir;
 
 use crate::{chaos, kernel::resident_kib, seed::Database, server::Server, workload::Addresses};
@@ -109,7 +109,10 @@ impl Stage {
             settings: setting.variables.clone(),
             ..ClusterOptions::new(setting.program().await?, nats)
         };
-        Ok(Self::Split(Box::new(Cluster::start(options).await?)))
+        let cluster = Cluster::start(options).await?;
+        let database = cluster.postgres_url();
+        tokio::task::spawn_blocking(move || age_postgres(&database)).await??;
+        Ok(Self::Split(Box::new(cluster)))
     }
 
     pub(crate) fn cluster(&self) -> Option<&Cluster> {

@@ -22,7 +22,7 @@ pub use faketime::faketime_library;
 pub use image::BusyboxImage;
 pub use nats::{NatsServer, nats_binaries};
 pub use ports::{free_port, stable_port};
-pub use postgres::{PostgresServer, TestDatabase};
+pub use postgres::{PostgresServer, TestDatabase, age_postgres};
 pub use processes::{Process, process, processes_of, still_alive};
 pub use proxy::{Link, TcpProxy};
 pub use wait::{Condition, wait_for, wait_until};

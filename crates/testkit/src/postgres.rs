@@ -31,6 +31,9 @@ const START_ATTEMPTS: usize = 3;
 /// Names the superuser URL under which [`TestDatabase::create`] finds the server.
 const URL_VARIABLE: &str = "REMUDA_TEST_POSTGRES_URL";
 
+/// Segments of the log that [`age_postgres`] makes: half a minute of writing as fast as can be.
+const AGED_SEGMENTS: usize = 32;
+
 /// A PostgreSQL server with durable commits: what a test proves about crashes must not rest on `fsync = off`. It keeps
 /// port and data over [`PostgresServer::restart`].
 #[derive(Debug)]
@@ -224,6 +227,16 @@ fn postgres_program(name: &str) -> Result<PathBuf> {
         .filter(|program| program.is_file())
         .max_by_key(|program| version(program))
         .with_context(|| format!("{name} not found; install PostgreSQL"))
+}
+
+/// Gives a new server segments of its log that can be written over, as one has that ran for a while: a new one stops everybody at every
+/// 16 MB to fill the next segment with zeros. What is measured on a server should be measured after this.
+pub fn age_postgres(url: &str) -> Result<()> {
+    psql(url, "ALTER SYSTEM SET min_wal_size = '1GB'")?;
+    psql(url, "SELECT pg_reload_conf()")?;
+    let fill = "PERFORM pg_logical_emit_message(false, 'remuda', 'x'); PERFORM pg_switch_wal()";
+    psql(url, &format!("DO $$ BEGIN FOR segment IN 1..{AGED_SEGMENTS} LOOP {fill}; END LOOP; END $$"))?;
+    psql(url, "CHECKPOINT")
 }
 
 /// Runs one statement.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use remuda_testkit::PostgresServer;
+use remuda_testkit::{PostgresServer, age_postgres};
 use sqlx::{Connection as _, PgConnection, query};
 
 use super::rows::{INPUT, RESULT, ids, repeat};
@@ -14,7 +14,12 @@ const CONNECTIONS: usize = 2;
 pub(super) async fn measure(time: Duration) -> anyhow::Result<f64> {
     let directory = tempfile::Builder::new().prefix("remuda-limits-").tempdir()?;
     let place = directory.path().to_owned();
-    let server = tokio::task::spawn_blocking(move || PostgresServer::start(&place)).await??;
+    let server = tokio::task::spawn_blocking(move || {
+        let server = PostgresServer::start(&place)?;
+        age_postgres(&server.url())?;
+        anyhow::Ok(server)
+    });
+    let server = server.await??;
     let mut connection = PgConnection::connect(&server.url()).await?;
     query(
         "CREATE TABLE runs (id uuid PRIMARY KEY, state smallint NOT NULL, input text NOT NULL, result text)",

@@ -10,6 +10,7 @@ mod fleet;
 mod overview;
 mod runs;
 mod sessions;
+mod to_the_end;
 mod trace;
 mod wait;
 mod webhooks;
@@ -21,16 +22,16 @@ pub use artifacts::Artifact;
 pub use budgets::Spender;
 pub use explain::{Estimate, Explanation, PoolPlace, Receipt, StepGlance, Wait};
 pub use overview::{Overview, RunLine};
-use remuda_domain::{Error, error::Result, execution::Policies};
+use remuda_domain::{error::Result, execution::Policies};
 use remuda_store::{FleetView, Kept, Seats, Store};
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
 pub use sessions::{Making, SessionSpec};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
-use tracing::Instrument as _;
 
 pub use self::webhooks::{TestDelivery, WebhookSpec, WithSecret};
+use self::to_the_end::ToTheEnd;
 pub(crate) use self::wait::Named;
 use crate::{
     alarm::Alarm,
@@ -166,12 +167,7 @@ impl App {
     }
 
     /// Runs a change to its end, announcements included, even if the caller hangs up.
-    async fn to_the_end<T, F>(&self, change: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
-        let task = self.tasks.spawn(change.in_current_span());
-        task.await.map_err(|error| Error::internal("a change was cut short").with_source(error))?
+    fn to_the_end<T>(&self, change: impl Future<Output = Result<T>> + Send + 'static) -> ToTheEnd<T> {
+        ToTheEnd::new(&self.tasks, change)
     }
 }

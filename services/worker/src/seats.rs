@@ -151,7 +151,8 @@ impl Seat for Reserved {
         let serving = async move {
             let hold = hold.taken().await;
             if let Some(hold) = hold.filter(|_| !server.held.is_overtaken(&grant.fence)) {
-                server.serve_granted(hold, *grant).await;
+                // It is large, and tasks are moved before they begin.
+                Box::pin(server.serve_granted(hold, *grant)).await;
             }
             drop(slot);
         };

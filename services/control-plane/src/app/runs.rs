@@ -141,7 +141,7 @@ impl App {
             // An earlier request made the run, which is another one than was listened for, and may be over.
             Some((_, deadline)) if receipt.deduplicated => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let run = self.wait_run(caller, receipt.run.id, left).await?;
+                let run = Box::pin(self.wait_run(caller, receipt.run.id, left)).await?;
                 Ok(SubmitReceipt { run, ..receipt })
             }
             Some((expecting, deadline)) => {
@@ -181,10 +181,13 @@ impl App {
             lost: submitted.lost,
         };
         self.waker.announce(change, trace.is_collected().then(|| trace.run()));
+        // What is rare has no place in what every submit carries around.
         if let Some((worker, run)) = submitted.signal {
-            self.signal(worker, Signal::Cancel { session, run }).await;
+            Box::pin(self.signal(worker, Signal::Cancel { session, run })).await;
         }
-        self.tell_all(&submitted.below).await;
+        if !submitted.interrupted.is_empty() {
+            Box::pin(self.tell_all(&submitted.below)).await;
+        }
         Ok(SubmitReceipt {
             run: submitted.run,
             deduplicated: submitted.deduplicated,

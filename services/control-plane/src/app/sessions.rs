@@ -157,7 +157,7 @@ impl App {
         let Making { execution, workspace, model, permissions } = making.clone();
         let (name, permissions) = (session.to_owned(), permissions.unwrap_or_default());
         let spec = SessionSpec { name, execution, workspace, model, permissions, ..SessionSpec::default() };
-        match self.create_session(caller, spec).await {
+        match Box::pin(self.create_session(caller, spec)).await {
             Ok(created) => Ok(created.id),
             Err(error) if error.code() == Code::AlreadyExists => {
                 self.session_like(caller, session, making).await
@@ -176,6 +176,15 @@ impl App {
         if making.says_nothing() {
             return self.session_id(caller, session).await;
         }
+        Box::pin(self.session_made_like(caller, session, making)).await
+    }
+
+    async fn session_made_like(
+        &self,
+        caller: &Principal,
+        session: &str,
+        making: &Making,
+    ) -> Result<SessionId> {
         let found = self.get_session(caller, session).await?;
         if !making.execution.is_default() && found.execution != making.execution {
             return Err(made_otherwise("execution", "to execute elsewhere"));
