@@ -24,8 +24,8 @@ use self::{
 use crate::{
     meters::{Deliveries, Meters},
     traits::{
-        DeltaSource, EndSource, EventSource, NoticeSource, Published, SignalSource, Token, TokenCounts, TokenSource,
-        Transport,
+        DeltaSource, EndSource, EventSource, NoticeSource, Published, SignalSource, Token, TokenCounts,
+        TokenSource, Transport,
     },
 };
 

@@ -30,9 +30,9 @@ pub use sessions::{Making, SessionSpec};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-pub use self::webhooks::{TestDelivery, WebhookSpec, WithSecret};
 use self::to_the_end::ToTheEnd;
 pub(crate) use self::wait::Named;
+pub use self::webhooks::{TestDelivery, WebhookSpec, WithSecret};
 use crate::{
     alarm::Alarm,
     dispatch::Dispatch,
@@ -110,7 +110,8 @@ impl App {
     pub fn new(options: AppOptions, tasks: TaskTracker) -> Self {
         let alarm = Alarm::default();
         let named = Named::start(&tasks, &options.transport);
-        let waker = Waker::start(&tasks, &options.store, &options.transport, alarm.clone(), Arc::clone(&named));
+        let waker =
+            Waker::start(&tasks, &options.store, &options.transport, alarm.clone(), Arc::clone(&named));
         let dispatch = Dispatch::start(&tasks, &options.transport);
         if let Some(dispatch) = &dispatch {
             let seats: Arc<dyn Seats> = dispatch.clone();

@@ -1,6 +1,9 @@
 //! Ends of runs on their way to those who wait.
 
-use remuda_domain::{PlaneId, RunId, Timestamp, run::{Completion, LastWords}};
+use remuda_domain::{
+    PlaneId, RunId, Timestamp,
+    run::{Completion, LastWords},
+};
 use tokio::time::timeout;
 
 use crate::{

@@ -115,7 +115,8 @@ impl App {
                 }
                 // Whoever was to tell it may be gone, and another one have ended the run. Listen first, then look.
                 Err(_) if expecting.in_line.is_none() => {
-                    expecting.in_line = Some(self.ends.expect((caller.tenant, expecting.session), expecting.run));
+                    expecting.in_line =
+                        Some(self.ends.expect((caller.tenant, expecting.session), expecting.run));
                 }
                 Err(_) => {}
             }

@@ -228,7 +228,8 @@ mod tests {
             lab.end(RunId::new());
         }
         assert!((&mut waiting.ended).await.is_err(), "it has to look");
-        wait_for("somebody listens again", PATIENCE, || async { lab.named.expect(RunId::new()).is_some() }).await;
+        wait_for("somebody listens again", PATIENCE, || async { lab.named.expect(RunId::new()).is_some() })
+            .await;
         drop(waiting);
         let Lab { named, tasks, .. } = lab;
         drop(named);
