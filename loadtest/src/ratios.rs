@@ -51,10 +51,10 @@ impl Ratio {
 fn ratios(limits: &Limits, split: f64, embedded: f64) -> [Ratio; 4] {
     let ratio = |name, runs_per_second, limit, floor| Ratio { name, runs_per_second, limit, floor };
     [
-        ratio("split / JetStream tokens", split, limits.jetstream_tokens_per_s, 0.06),
-        ratio("split / PostgreSQL rows", split, limits.postgres_rows_per_s, 0.012),
-        ratio("embedded / SQLite rows", embedded, limits.sqlite_rows_per_s, 0.008),
-        ratio("embedded / gRPC calls", embedded, limits.grpc_echo_per_s, 0.03),
+        ratio("split / JetStream tokens", split, limits.jetstream_tokens_per_s, 0.085),
+        ratio("split / PostgreSQL rows", split, limits.postgres_rows_per_s, 0.02),
+        ratio("embedded / SQLite rows", embedded, limits.sqlite_rows_per_s, 0.024),
+        ratio("embedded / gRPC calls", embedded, limits.grpc_echo_per_s, 0.08),
     ]
 }
 
@@ -108,8 +108,8 @@ mod tests {
             sqlite_rows_per_s: 150_000.0,
             grpc_echo_per_s: 50_000.0,
         };
-        assert!(ratios(&limits, 3000.0, 3000.0).iter().all(Ratio::holds));
-        let slower = ratios(&limits, 1000.0, 3000.0);
+        assert!(ratios(&limits, 4000.0, 6000.0).iter().all(Ratio::holds));
+        let slower = ratios(&limits, 1000.0, 6000.0);
         assert_eq!(slower.iter().map(Ratio::holds).collect::<Vec<_>>(), [false, false, true, true]);
     }
 }

@@ -47,9 +47,9 @@ pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
             Coalescer::start(tasks, dialect::MAX_BATCH, Batches::new($name), move |batch: Arc<Vec<_>>| {
                 let (context, own) = (context.clone(), Arc::clone(&own));
                 async move {
-                    let mut connection = own.take().await?;
-                    let answers = $flush(&context, &mut connection, &batch).await?;
-                    own.keep(connection);
+                    let mut kept = own.take().await?;
+                    let answers = $flush(&context, &mut kept.connection, &batch).await?;
+                    own.keep(kept);
                     Ok(answers)
                 }
             })
