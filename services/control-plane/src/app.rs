@@ -22,7 +22,7 @@ pub use artifacts::Artifact;
 pub use budgets::Spender;
 pub use explain::{Estimate, Explanation, PoolPlace, Receipt, StepGlance, Wait};
 pub use overview::{Overview, RunLine};
-use remuda_domain::{error::Result, execution::Policies};
+use remuda_domain::{PlaneId, error::Result, execution::Policies};
 use remuda_store::{FleetView, Kept, Seats, Store};
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
@@ -109,10 +109,11 @@ impl App {
     #[must_use]
     pub fn new(options: AppOptions, tasks: TaskTracker) -> Self {
         let alarm = Alarm::default();
-        let named = Named::start(&tasks, &options.transport);
+        let plane = PlaneId::new();
+        let named = Named::start(plane, &tasks, &options.transport);
         let waker =
             Waker::start(&tasks, &options.store, &options.transport, alarm.clone(), Arc::clone(&named));
-        let dispatch = Dispatch::start(&tasks, &options.transport);
+        let dispatch = Dispatch::start(plane, &tasks, &options.transport);
         if let Some(dispatch) = &dispatch {
             let seats: Arc<dyn Seats> = dispatch.clone();
             options.store.stand_by(Arc::downgrade(&seats));

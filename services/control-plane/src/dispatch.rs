@@ -68,7 +68,11 @@ impl fmt::Debug for Dispatch {
 
 impl Dispatch {
     /// Starts to listen to offers, if the transport brings grants to workers. The tasks end when the dispatch is dropped.
-    pub(crate) fn start(tasks: &TaskTracker, transport: &Arc<dyn Transport>) -> Option<Arc<Self>> {
+    pub(crate) fn start(
+        plane: PlaneId,
+        tasks: &TaskTracker,
+        transport: &Arc<dyn Transport>,
+    ) -> Option<Arc<Self>> {
         transport.carrier()?;
         let (queue, granted) = mpsc::channel(QUEUE);
         let stop = CancellationToken::new();
@@ -78,7 +82,7 @@ impl Dispatch {
             queue,
             _stop: stop.clone().drop_guard(),
         });
-        let (plane, desk) = (PlaneId::new(), Arc::downgrade(&dispatch));
+        let desk = Arc::downgrade(&dispatch);
         let sender = Sender { plane, transport: Arc::clone(transport), dispatch: desk.clone() };
         let listener = Listener { plane, transport: Arc::clone(transport), dispatch: desk };
         tasks.spawn(stop.run_until_cancelled_owned(listener.run()));

@@ -4,7 +4,8 @@
 //! so that every server process has to find its statements in a cold cache. Whoever flushes all the time keeps one instead.
 //!
 //! Plans are kept, too, and one that was made while a table had a few rows goes through the whole table: cheap then, and ever dearer until the
-//! next ANALYZE. So they are made anew after a while, which doubles each time: no plan is for a table of less than half the size.
+//! next ANALYZE. So they are made anew after a while, which doubles each time up to a limit, as a table's size does that
+//! grows steadily. One that is idle for long has its plans until ANALYZE, as does everybody who takes connections from the pool.
 
 use std::{
     sync::{Mutex, PoisonError},

@@ -39,8 +39,8 @@ struct Waiting {
 
 impl Named {
     /// Starts to listen. The task ends when this is dropped.
-    pub(crate) fn start(tasks: &TaskTracker, transport: &Arc<dyn Transport>) -> Arc<Self> {
-        let (plane, stop) = (PlaneId::new(), CancellationToken::new());
+    pub(crate) fn start(plane: PlaneId, tasks: &TaskTracker, transport: &Arc<dyn Transport>) -> Arc<Self> {
+        let stop = CancellationToken::new();
         let named = Arc::new(Self {
             plane,
             waiting: Mutex::default(),
@@ -154,7 +154,7 @@ mod tests {
     impl Lab {
         async fn new() -> Self {
             let (transport, tasks): (Arc<dyn Transport>, _) = (Arc::new(Memory::new()), TaskTracker::new());
-            let named = Named::start(&tasks, &transport);
+            let named = Named::start(PlaneId::new(), &tasks, &transport);
             assert!(named.expect(RunId::new()).is_none(), "nobody listens yet");
             wait_for("somebody listens", PATIENCE, || async { named.expect(RunId::new()).is_some() }).await;
             Self { transport, named, tasks }
