@@ -2,15 +2,14 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::Context as _;
 use clap::Args;
 use futures::StreamExt as _;
 use remuda_cluster::{Cluster, ClusterOptions, FaultKind, FaultRecord, FaultSchedule, find_or_build_remuda};
-use remuda_testkit::find_program;
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
     history::now,
+    needs,
     recovery::Fault,
     report::{ReportArgs, Test},
     workload::{Addresses, LoadArgs, Workload},
@@ -52,8 +51,7 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     let kinds = kinds(&args.faults)?;
     let release = args.load.release;
     let remuda = tokio::task::spawn_blocking(move || find_or_build_remuda(release)).await??;
-    let nats = args.nats.clone().or_else(|| find_program("nats-server"));
-    let nats = nats.context("no nats-server found; install it, or name one with --nats")?;
+    let nats = needs::servers(args.nats.clone()).await?;
     let options = ClusterOptions {
         keep_logs: args.keep_logs,
         lease: args.lease,

@@ -13,8 +13,9 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
-use remuda_testkit::find_program;
 use serde::Serialize;
+
+use crate::needs;
 
 /// Callers at the same time, as in `bench`.
 pub(crate) const CALLERS: usize = 256;
@@ -44,8 +45,7 @@ pub(crate) struct Limits {
 impl Limits {
     /// One part after the other: each gets the whole machine, as Remuda does.
     pub(crate) async fn measure(nats: Option<PathBuf>, time: Duration) -> anyhow::Result<Self> {
-        let nats = nats.or_else(|| find_program("nats-server"));
-        let nats = nats.context("no nats-server found; install it, or name one with --nats")?;
+        let nats = needs::servers(nats).await?;
         Ok(Self {
             jetstream_tokens_per_s: jetstream::measure(nats, time).await.context("JetStream")?,
             postgres_rows_per_s: postgres::measure(time).await.context("PostgreSQL")?,

@@ -21,6 +21,7 @@ mod journal;
 mod kernel;
 mod limits;
 mod load;
+mod needs;
 mod processes;
 mod ratios;
 mod raw_grpc;
@@ -101,8 +102,8 @@ Examples:
     #[command(after_help = "\
 Compares the local backend with a bare fork and exec, the Docker backend with the engine's own
 exec, and the first call of a new session on a spare container with a warm one, all in turns
-in one run. Then makes thousands of calls and looks whether anything has grown. Makes its own
-image from this machine's busybox (Debian: busybox-static) and removes what it made.
+in one run. Then makes thousands of calls and looks whether anything has grown. Uses the engine
+that answers, or starts one of its own; makes an image of busybox, and removes what it made.
 
 Examples:
   cargo run --release -p loadtest -- sandbox

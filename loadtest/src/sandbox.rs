@@ -19,6 +19,7 @@ use self::{
 use crate::{
     history::{Micros, now},
     load::Stage,
+    needs,
 };
 
 #[derive(Debug, clap::Args)]
@@ -56,8 +57,13 @@ pub(crate) async fn run(args: SandboxArgs) -> Result<ExitCode> {
 }
 
 async fn measured(args: &SandboxArgs) -> Result<Report> {
-    let named = || std::env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty());
-    let host = args.docker_host.clone().or_else(named).unwrap_or("unix:///var/run/docker.sock".to_owned());
+    // A private engine ends with this, after everything that is in it.
+    let engine = match args.docker_host {
+        Some(_) => None,
+        None => Some(needs::docker().await?),
+    };
+    let host = args.docker_host.as_ref().or(engine.as_ref().map(|engine| &engine.host));
+    let host = host.context("no Docker engine")?.clone();
     let image = BusyboxImage::import(&host, &format!("load-{}", std::process::id()))?;
     let directory = tempfile::tempdir()?;
     let docker = DockerWay::start(&host, &image.name, directory.path()).await?;

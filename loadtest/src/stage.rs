@@ -2,13 +2,12 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use anyhow::Context as _;
 use clap::ValueEnum;
 use remuda_cluster::{Cluster, ClusterOptions, Member, find_or_build_remuda};
-use remuda_testkit::{age_postgres, find_program};
+use remuda_testkit::age_postgres;
 use tempfile::TempDir;
 
-use crate::{chaos, kernel::resident_kib, seed::Database, server::Server, workload::Addresses};
+use crate::{chaos, kernel::resident_kib, needs, seed::Database, server::Server, workload::Addresses};
 
 /// How the servers are put together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -95,8 +94,7 @@ impl Stage {
 
     /// On PostgreSQL and NATS, with the product's own times and without proxies in between: nothing is broken here.
     async fn split(setting: &Setting) -> anyhow::Result<Self> {
-        let nats = setting.nats.clone().or_else(|| find_program("nats-server"));
-        let nats = nats.context("no nats-server found; install it, or name one with --nats")?;
+        let nats = needs::servers(setting.nats.clone()).await?;
         let options = ClusterOptions {
             control_planes: 1,
             workers: 1,

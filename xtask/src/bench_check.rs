@@ -8,15 +8,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use remuda_testkit::find_program;
 
-use crate::{interrupt::Interrupt, packages, services::find_postgres};
+use crate::interrupt::Interrupt;
 
 /// Measures Remuda beside the limits of this machine, in the release profile, and fails where a ratio is too small.
 pub(crate) fn run(interrupt: &Interrupt) -> Result<ExitCode> {
-    packages::require("nats-server", &["nats-server"], || find_program("nats-server"))?;
-    packages::require("postgres", &["postgresql"], find_postgres)?;
-    interrupt.check()?;
     let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut child = Command::new(cargo)
         .args(["run", "--release", "--package", "loadtest", "--", "ratios"])

@@ -8,9 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use remuda_testkit::find_program;
+use remuda_testkit::{find_program, packages};
 
-use crate::{interrupt::Interrupt, packages};
+use crate::interrupt::Interrupt;
 
 /// Tests clients against the server beside this program.
 pub(crate) fn run(interrupt: &Interrupt) -> Result<ExitCode> {

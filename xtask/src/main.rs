@@ -7,9 +7,8 @@
 
 mod bench_check;
 mod clients;
-mod docker;
 mod interrupt;
-mod packages;
+mod newer_nats;
 mod report;
 mod services;
 mod test;

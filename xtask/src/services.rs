@@ -1,16 +1,12 @@
 //! The services that tests need.
 
-use std::{env, fs, path::PathBuf, process::ExitCode};
+use std::{env, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use remuda_testkit::{PostgresServer, faketime_library, find_program};
+use remuda_testkit::{DockerEngine, PostgresServer, faketime_library, find_program, packages};
 use tempfile::TempDir;
 
-use crate::{
-    docker::{self, Engine},
-    interrupt::Interrupt,
-    packages,
-};
+use crate::{interrupt::Interrupt, newer_nats};
 
 /// Services that run until this is dropped.
 pub(crate) struct Services {
@@ -23,25 +19,25 @@ pub(crate) struct Services {
     // Dropped in this order: a server ends before its directory goes.
     _postgres: PostgresServer,
     _directory: TempDir,
-    _docker: Option<Engine>,
+    _docker: Option<DockerEngine>,
 }
 
 impl Services {
     pub(crate) fn start(interrupt: &Interrupt) -> Result<Self> {
         let (nats, mut warnings) = nats_servers()?;
         interrupt.check()?;
-        let postgres_program = packages::require("postgres", &["postgresql"], find_postgres)?;
+        let postgres_program = packages::postgres()?;
         let directory = tempfile::Builder::new().prefix("remuda-postgres-").tempdir()?;
         let postgres = PostgresServer::start(directory.path()).context("cannot start PostgreSQL")?;
         interrupt.check()?;
-        let docker = match docker::engine() {
+        let docker = match DockerEngine::find_or_start() {
             Ok(engine) => Some(engine),
             Err(error) => {
                 warnings.push(format!("no Docker engine, tests that need one will fail: {error:#}"));
                 None
             }
         };
-        if let Err(error) = packages::require("busybox", &["busybox-static"], || find_program("busybox")) {
+        if let Err(error) = packages::busybox() {
             warnings.push(format!("no busybox, tests that need a Docker image will fail: {error:#}"));
         }
         if let Err(error) = packages::require("bwrap", &["bubblewrap"], || find_program("bwrap")) {
@@ -89,8 +85,8 @@ fn nats_servers() -> Result<(Vec<PathBuf>, Vec<String>)> {
     if let Some(paths) = env::var_os("REMUDA_TEST_NATS_SERVERS").filter(|paths| !paths.is_empty()) {
         return Ok((env::split_paths(&paths).collect(), Vec::new()));
     }
-    let installed = packages::require("nats-server", &["nats-server"], || find_program("nats-server"));
-    let newer = packages::newer_nats_server();
+    let installed = packages::nats_server();
+    let newer = newer_nats::find_or_fetch();
     match (installed, newer) {
         (Ok(installed), Ok(newer)) => Ok((vec![installed, newer], Vec::new())),
         (Ok(only), Err(error)) | (Err(error), Ok(only)) => {
@@ -99,14 +95,6 @@ fn nats_servers() -> Result<(Vec<PathBuf>, Vec<String>)> {
         }
         (Err(error), Err(other)) => Err(error.context(format!("no nats-server ({other:#})"))),
     }
-}
-
-pub(crate) fn find_postgres() -> Option<PathBuf> {
-    find_program("postgres").or_else(|| {
-        let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
-        let programs = versions.filter_map(|entry| Some(entry.ok()?.path().join("bin/postgres")));
-        programs.filter(|program| program.is_file()).max()
-    })
 }
 
 fn join(paths: &[PathBuf]) -> Result<String> {

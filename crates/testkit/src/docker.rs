@@ -11,25 +11,30 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use nix::{sys::signal::Signal, unistd::Uid};
-use remuda_testkit::{Child, find_program, wait_until};
 use tempfile::TempDir;
 
-use crate::packages;
+use crate::{
+    child::{Child, find_program, report},
+    packages,
+    wait::wait_until,
+};
 
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const START_TIMEOUT: Duration = Duration::from_secs(40);
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// An engine that answers.
-pub(crate) struct Engine {
-    pub(crate) host: String,
-    pub(crate) version: String,
-    pub(crate) private: bool,
+/// An engine that answers. A private one ends with this handle.
+#[derive(Debug)]
+pub struct DockerEngine {
+    pub host: String,
+    pub version: String,
+    pub private: bool,
     // Dropped in this order: the daemon ends before its directory goes.
     _daemon: Option<Daemon>,
 }
 
+#[derive(Debug)]
 struct Daemon {
     child: Child,
     _directory: TempDir,
@@ -40,18 +45,20 @@ impl Drop for Daemon {
         // In order, so that it unmounts what it mounted; the handle kills it if it will not.
         let stopped = self.child.signal(Signal::SIGTERM).and_then(|()| self.child.wait_timeout(STOP_TIMEOUT));
         if let Err(error) = stopped {
-            eprintln!("warning: cannot stop dockerd: {error:#}");
+            report(&format!("warning: cannot stop dockerd: {error:#}"));
         }
     }
 }
 
-/// Finds an engine or starts a private one.
-pub(crate) fn engine() -> Result<Engine> {
-    let host =
-        env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty()).unwrap_or(DEFAULT_HOST.to_owned());
-    match version(&host) {
-        Some(version) => Ok(Engine { host, version, private: false, _daemon: None }),
-        None => start(),
+impl DockerEngine {
+    /// Finds an engine or starts a private one.
+    pub fn find_or_start() -> Result<Self> {
+        let host =
+            env::var("DOCKER_HOST").ok().filter(|host| !host.is_empty()).unwrap_or(DEFAULT_HOST.to_owned());
+        match version(&host) {
+            Some(version) => Ok(Self { host, version, private: false, _daemon: None }),
+            None => start(),
+        }
     }
 }
 
@@ -78,7 +85,7 @@ fn version(host: &str) -> Option<String> {
     Some(version.split('"').next()?.to_owned())
 }
 
-fn start() -> Result<Engine> {
+fn start() -> Result<DockerEngine> {
     let dockerd = packages::require("dockerd", &["docker.io"], || find_program("dockerd"))?;
     if !Uid::effective().is_root() {
         bail!("no Docker engine answers, and only root can start one");
@@ -101,7 +108,7 @@ fn start() -> Result<Engine> {
         None => daemon.child.ended().map(|_| None),
     });
     let version = answer.flatten().with_context(|| format!("dockerd did not start: {}", last_lines(&log)))?;
-    Ok(Engine { host, version, private: true, _daemon: Some(daemon) })
+    Ok(DockerEngine { host, version, private: true, _daemon: Some(daemon) })
 }
 
 fn last_lines(log: &Path) -> String {
