@@ -32,6 +32,13 @@ use crate::{
     time::DbTime,
 };
 
+/// One commit's events of a session.
+#[derive(Debug, FromRow)]
+pub(crate) struct ChunkRow {
+    pub(crate) last_cursor: i64,
+    pub(crate) chunk: String,
+}
+
 /// The columns of a [`WebhookRow`], for statements that name `webhooks w`.
 macro_rules! webhook_columns {
     () => {

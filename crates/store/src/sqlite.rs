@@ -10,6 +10,7 @@ mod budgets;
 mod cancel;
 #[path = "shared/children.rs"]
 mod children;
+mod chunks;
 #[path = "shared/claim.rs"]
 mod claim;
 #[path = "shared/commit.rs"]

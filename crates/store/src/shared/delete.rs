@@ -5,6 +5,7 @@ use sqlx::{AssertSqlSafe, query, query_scalar};
 use uuid::Uuid;
 
 use super::{
+    chunks,
     dialect::{self, AMONG_1, Connection, id_list},
     lock::lock,
     store::Context,
@@ -40,7 +41,7 @@ const STATEMENTS: [&str; 14] = [
     "DELETE FROM webhooks WHERE session_id {among}",
     "DELETE FROM approvals WHERE session_id {among}",
     "DELETE FROM messages WHERE session_id {among}",
-    "DELETE FROM events WHERE session_id {among}",
+    chunks::DELETE_ALL,
     "DELETE FROM runs WHERE session_id {among}",
     "DELETE FROM sessions WHERE id {among}",
 ];

@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
+    chunks,
     dialect::{AMONG_1, id_list},
     store::SqlStore,
     submit::session_not_found,
@@ -58,20 +59,16 @@ impl Events for SqlStore {
         if after >= last_cursor {
             return Ok(EventSlice { events: Vec::new(), last_cursor });
         }
-        // A chunk holds at least one event, so `limit` chunks hold at least `limit` events.
-        let chunks: Vec<String> = query_scalar(
-            "SELECT chunk FROM events WHERE session_id = $1 AND last_cursor > $2 ORDER BY last_cursor LIMIT $3",
-        )
-        .bind(session.as_uuid())
-        .bind(after)
-        .bind(i64::try_from(limit.max(1)).unwrap_or(i64::MAX))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(db)?;
-        let mut events = Vec::with_capacity(chunks.len());
-        for chunk in &chunks {
-            let chunk: Vec<Event> = parse("event", chunk)?;
-            events.extend(chunk.into_iter().filter(|event| event.cursor > after));
+        let (limit, mut events, mut from) = (limit.max(1), Vec::new(), after);
+        while events.len() < limit && from < last_cursor {
+            let wanted = i64::try_from(limit - events.len()).unwrap_or(i64::MAX);
+            let rows = chunks::after(&mut connection, session.as_uuid(), from, wanted).await?;
+            let Some(newest) = rows.last() else { break };
+            from = newest.last_cursor;
+            for row in &rows {
+                let chunk: Vec<Event> = parse("event", &row.chunk)?;
+                events.extend(chunk.into_iter().filter(|event| event.cursor > after));
+            }
         }
         let newest = events.last().map_or(last_cursor, |event| event.cursor.max(last_cursor));
         Ok(EventSlice { events, last_cursor: newest })

@@ -1,10 +1,11 @@
 //! Deleting sessions in which nothing has happened for long.
 
 use remuda_domain::{Event, SessionId, Timestamp, error::Result};
-use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
+    chunks,
     delete::wipe,
     dialect::{self, Connection, NOW},
     gc, gc_runs,
@@ -117,14 +118,14 @@ impl Judge {
             "1 = 2".to_owned()
         };
         let sql = format!(
-            "SELECT s.last_cursor, \
-             (SELECT e.chunk FROM events e WHERE e.session_id = s.id ORDER BY e.last_cursor DESC LIMIT 1) AS newest, \
+            "SELECT s.last_cursor, {newest} AS newest, \
              EXISTS (SELECT 1 FROM sessions c WHERE c.parent_id = s.id) AS has_children, \
              EXISTS (SELECT 1 FROM webhooks w WHERE w.session_id = s.id \
                AND (w.created_at >= $2 OR (w.state || '' = 'active' AND w.cursor < s.last_cursor))) \
              OR (s.parent_id IS NOT NULL AND EXISTS (SELECT 1 FROM runs r JOIN runs p ON p.id = r.parent_run \
                WHERE r.session_id = s.id AND p.state + 0 < 10)) \
-             OR {keyed} AS is_used FROM sessions s WHERE s.id = $1"
+             OR {keyed} AS is_used FROM sessions s WHERE s.id = $1",
+            newest = chunks::NEWEST
         );
         let standing: Option<Standing> = query_as(AssertSqlSafe(sql))
             .bind(session)
@@ -208,21 +209,9 @@ async fn has_children(connection: &mut Connection, session: Uuid) -> Result<bool
 
 /// Deletes the oldest events. True if there are few others.
 async fn delete_events(connection: &mut Connection, session: Uuid) -> Result<bool> {
-    let through: Option<i64> = query_scalar(
-        "SELECT last_cursor FROM events WHERE session_id = $1 ORDER BY last_cursor LIMIT 1 OFFSET $2",
-    )
-    .bind(session)
-    .bind(EVENTS_AT_ONCE)
-    .fetch_optional(&mut *connection)
-    .await
-    .map_err(db)?;
+    let through = chunks::end_of_oldest(connection, session, EVENTS_AT_ONCE).await?;
     let Some(through) = through else { return Ok(true) };
-    query("DELETE FROM events WHERE session_id = $1 AND last_cursor <= $2")
-        .bind(session)
-        .bind(through)
-        .execute(connection)
-        .await
-        .map_err(db)?;
+    chunks::delete_through(connection, session, through).await?;
     Ok(false)
 }
 

@@ -4,10 +4,11 @@ use std::{collections::HashSet, time::Duration};
 
 use chrono::TimeDelta;
 use remuda_domain::{Event, SessionId, Timestamp, error::Result};
-use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
+    chunks,
     dialect::{self, AMONG_1, Connection, id_list},
     gc_runs::note,
     store::Context,
@@ -29,12 +30,6 @@ struct Candidate {
     pending: i64,
     last_cursor: i64,
     oldest: Option<String>,
-}
-
-#[derive(Debug, FromRow)]
-struct Row {
-    last_cursor: i64,
-    chunk: String,
 }
 
 /// Looks at some sessions, in the order of their ids.
@@ -68,16 +63,16 @@ async fn look(
 ) -> Result<Trimmed> {
     let kept = TimeDelta::from_std(kept).unwrap_or(TimeDelta::MAX);
     let before = now().checked_sub_signed(kept).unwrap_or(Timestamp::MIN_UTC);
-    let candidates: Vec<Candidate> = query_as(
-        "SELECT s.id, s.created_at, s.pending, s.last_cursor, \
-         (SELECT e.chunk FROM events e WHERE e.session_id = s.id ORDER BY e.last_cursor LIMIT 1) AS oldest \
-         FROM sessions s WHERE s.id > $1 ORDER BY s.id LIMIT $2",
-    )
-    .bind(after.map_or(Uuid::nil(), SessionId::as_uuid))
-    .bind(i64::from(limit.max(1)))
-    .fetch_all(&mut *connection)
-    .await
-    .map_err(db)?;
+    let sql = format!(
+        "SELECT s.id, s.created_at, s.pending, s.last_cursor, {} AS oldest FROM sessions s WHERE s.id > $1 ORDER BY s.id LIMIT $2",
+        chunks::OLDEST
+    );
+    let candidates: Vec<Candidate> = query_as(AssertSqlSafe(sql))
+        .bind(after.map_or(Uuid::nil(), SessionId::as_uuid))
+        .bind(i64::from(limit.max(1)))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(db)?;
     let mut trimmed = Trimmed::default();
     // Ids are in the order of time: behind a session that is too young there are none with old events.
     let last =
@@ -107,15 +102,7 @@ async fn trim_session(
 ) -> Result<u64> {
     let (mut deleted, mut from) = (0, 0);
     for _ in 0..if dry_run { u32::MAX } else { TURNS } {
-        let rows: Vec<Row> = query_as(
-            "SELECT last_cursor, chunk FROM events WHERE session_id = $1 AND last_cursor > $2 ORDER BY last_cursor LIMIT $3",
-        )
-        .bind(session.id)
-        .bind(from)
-        .bind(ROWS)
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(db)?;
+        let rows = chunks::after(connection, session.id, from, ROWS).await?;
         let mut chunks: Vec<(i64, Vec<Event>)> = Vec::with_capacity(rows.len());
         for row in &rows {
             chunks.push((row.last_cursor, parse("event", &row.chunk)?));
@@ -153,13 +140,7 @@ async fn delete(
     {
         note(connection, session.id, at).await?;
     }
-    let done = query("DELETE FROM events WHERE session_id = $1 AND last_cursor <= $2")
-        .bind(session.id)
-        .bind(through)
-        .execute(&mut *connection)
-        .await
-        .map_err(db)?;
-    Ok(done.rows_affected())
+    chunks::delete_through(connection, session.id, through).await
 }
 
 fn runs_of(chunks: &[(i64, Vec<Event>)]) -> impl Iterator<Item = Uuid> + '_ {

@@ -281,11 +281,13 @@ impl<'a> Flush<'a> {
             self.statements.finish_run(run).map_err(refused)?;
         }
         for chunk in &self.writes.chunks {
-            self.statements.append_chunk(chunk).map_err(refused)?;
+            let row = self.rows.get_mut(&chunk.session);
+            let row = row.ok_or_else(|| Error::internal("events of a session that was not read"))?;
+            self.statements.append_chunk(chunk, &mut row.stream).map_err(refused)?;
         }
         for session in &self.changed {
             if let (Some(head), Some(row)) = (self.locked.heads.get(session), self.rows.get(session)) {
-                self.statements.save_head(row.rowid, head).map_err(refused)?;
+                self.statements.save_head(row, head).map_err(refused)?;
             }
         }
         let news = std::mem::take(&mut self.writes.news);

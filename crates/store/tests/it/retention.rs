@@ -284,7 +284,7 @@ pub(crate) async fn a_large_session_goes_too(lab: &Lab) -> Result<()> {
     execute(
         lab,
         "INSERT INTO events (session_id, last_cursor, chunk) WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500) \
-         SELECT s.id, -n.i, '[]' FROM sessions s CROSS JOIN n WHERE s.pending = 0",
+         SELECT s.id, s.last_cursor + n.i, '[]' FROM sessions s CROSS JOIN n WHERE s.pending = 0",
     )
     .await?;
     lab.a_moment().await;

@@ -8,7 +8,7 @@ use remuda_domain::{
 use rusqlite::{Connection, OptionalExtension as _, Row, named_params, params};
 use uuid::Uuid;
 
-use super::super::{claim::Surroundings, dialect, store::Context};
+use super::super::{chunks::LANDMARK_EVERY, claim::Surroundings, dialect, store::Context};
 use crate::{
     error::parse,
     rows::{HeadRow, LeaseRow, LockedHead},
@@ -43,6 +43,14 @@ pub(super) struct SessionRow {
     pub(super) around: Surroundings,
     /// Some budget covers what its runs spend.
     pub(super) budgeted: bool,
+    pub(super) stream: StreamEnd,
+}
+
+/// Where the chunks of a session end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamEnd {
+    pub(super) last_chunk: Option<i64>,
+    pub(super) last_cursor: i64,
 }
 
 /// A run that waits in line.
@@ -73,7 +81,7 @@ impl Statements<'_> {
         let mut statement = self.0.prepare_cached(
             "SELECT s.rowid, s.tenant_id, s.pool, s.closed, s.epoch, s.owner, s.current_run, s.current_started_at, s.pending, \
              s.last_seq, s.last_cursor, s.last_commit, s.ties, s.version, w.root, s.execution, s.agent, s.model, s.permissions, \
-             s.depth, s.budget_id IS NOT NULL FROM sessions s CROSS JOIN workspaces w ON w.id = s.workspace_id WHERE s.id = ?1",
+             s.depth, s.budget_id IS NOT NULL, s.last_chunk FROM sessions s CROSS JOIN workspaces w ON w.id = s.workspace_id WHERE s.id = ?1",
         )?;
         let found = statement.query_row([session], |row| {
             let head = HeadRow {
@@ -101,7 +109,8 @@ impl Statements<'_> {
                 permissions: row.get(18)?,
                 depth: row.get(19)?,
             };
-            Ok((head, SessionRow { rowid: row.get(0)?, around, budgeted: row.get(20)? }))
+            let stream = StreamEnd { last_chunk: row.get(21)?, last_cursor: head.last_cursor };
+            Ok((head, SessionRow { rowid: row.get(0)?, around, budgeted: row.get(20)?, stream }))
         });
         found.optional()
     }
@@ -182,22 +191,31 @@ impl Statements<'_> {
         Ok(())
     }
 
-    pub(super) fn append_chunk(&self, chunk: &Chunk) -> rusqlite::Result<()> {
-        let mut statement = self
-            .0
-            .prepare_cached("INSERT INTO events (session_id, last_cursor, chunk) VALUES (?1, ?2, ?3)")?;
-        statement.execute(params![chunk.session, chunk.last_cursor, chunk.json])?;
+    /// Appends to the stream of a session, which ends there from then on.
+    pub(super) fn append_chunk(&self, chunk: &Chunk, stream: &mut StreamEnd) -> rusqlite::Result<()> {
+        let mut statement = self.0.prepare_cached(
+            "INSERT INTO events (session_id, last_cursor, chunk, previous, landmark) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?;
+        let landmark = chunk.last_cursor / LANDMARK_EVERY > stream.last_cursor / LANDMARK_EVERY;
+        let id = statement.insert(params![
+            chunk.session,
+            chunk.last_cursor,
+            chunk.json,
+            stream.last_chunk,
+            landmark
+        ])?;
+        *stream = StreamEnd { last_chunk: Some(id), last_cursor: chunk.last_cursor };
         Ok(())
     }
 
-    pub(super) fn save_head(&self, rowid: i64, locked: &LockedHead) -> rusqlite::Result<()> {
+    pub(super) fn save_head(&self, row: &SessionRow, locked: &LockedHead) -> rusqlite::Result<()> {
         let mut statement = self.0.prepare_cached(
             "UPDATE sessions SET epoch = ?2, owner = ?3, current_run = ?4, current_started_at = ?5, pending = ?6, last_seq = ?7, \
-             last_cursor = ?8, last_commit = ?9, version = version + 1 WHERE rowid = ?1",
+             last_cursor = ?8, last_commit = ?9, last_chunk = ?10, version = version + 1 WHERE rowid = ?1",
         )?;
         let head = &locked.head;
         statement.execute(params![
-            rowid,
+            row.rowid,
             head.epoch,
             head.owner.worker().map(WorkerId::as_uuid),
             head.current.map(RunId::as_uuid),
@@ -206,6 +224,7 @@ impl Statements<'_> {
             head.last_seq,
             head.last_cursor,
             head.last_commit.map(CommitId::as_uuid),
+            row.stream.last_chunk,
         ])?;
         Ok(())
     }
