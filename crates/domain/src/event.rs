@@ -1,5 +1,6 @@
 //! Events: what clients see of a session, in one order.
 
+mod appended;
 mod delta;
 #[cfg(test)]
 mod documented;
@@ -19,7 +20,10 @@ use crate::{
     tool::ToolOutcome,
 };
 
-pub use self::delta::{Delta, DeltaKind, DeltaOf};
+pub use self::{
+    appended::Appended,
+    delta::{Delta, DeltaKind, DeltaOf},
+};
 
 /// Position in a session's event stream: 1, 2, 3 … without a hole. 0 stands before the first event.
 pub type Cursor = i64;

@@ -37,7 +37,7 @@ pub mod worker;
 
 pub use distance::distance;
 pub use error::{Code, Error, Result};
-pub use event::{Cursor, Event, EventBody};
+pub use event::{Appended, Cursor, Event, EventBody};
 pub use ids::{
     ApiKeyId, ApprovalId, CommitId, DeliveryId, EventId, MessageId, PlaneId, RunId, SandboxId, SessionId,
     StepId, TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,

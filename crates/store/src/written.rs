@@ -1,5 +1,7 @@
 //! Rows as they are written.
 
+use std::sync::Arc;
+
 use remuda_domain::{
     RunState,
     budget::{Amount, Limit, Spent},
@@ -14,7 +16,7 @@ use crate::time::DbTime;
 pub(crate) struct Chunk {
     pub(crate) session: Uuid,
     pub(crate) last_cursor: i64,
-    pub(crate) json: String,
+    pub(crate) json: Arc<str>,
 }
 
 /// A run as it is inserted.

@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
+    Appended, Event, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
     run::LastWords, trace::TraceContext, worker::Signal,
 };
 use tokio::time::{Instant, timeout_at};
@@ -118,7 +118,7 @@ impl Transport for Memory {
         Ok(Box::new(MemoryTokens { queue: self.queue(pool), deliveries: self.shared.meters.of(pool) }))
     }
 
-    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &Appended) {
         self.publish_events_from(tenant, session, events, None).await;
     }
 
@@ -126,11 +126,11 @@ impl Transport for Memory {
         &self,
         tenant: TenantId,
         session: SessionId,
-        events: &[Event],
+        events: &Appended,
         origin: Option<TraceContext>,
     ) {
         if !events.is_empty() {
-            self.shared.events.send(&(tenant, session), || (events.into(), origin));
+            self.shared.events.send(&(tenant, session), || (events[..].into(), origin));
         }
     }
 
@@ -336,7 +336,7 @@ mod tests {
         let (pool, tenant) = (Pool::default(), TenantId::new());
         for _ in 0..100 {
             let session = SessionId::new();
-            memory.publish_events(tenant, session, &[]).await;
+            memory.publish_events(tenant, session, &Appended::default()).await;
             drop(memory.subscribe_events(tenant, session).await.unwrap());
             memory.publish_deltas(tenant, session, &[]).await;
             drop(memory.subscribe_deltas(tenant, session).await.unwrap());

@@ -23,8 +23,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use async_nats::jetstream::{self, context::ContextBuilder};
 use async_trait::async_trait;
+use bytes::Bytes;
 use remuda_domain::{
-    Event, PlaneId, Pool, SessionId, TenantId, WorkerId,
+    Appended, Event, PlaneId, Pool, SessionId, TenantId, WorkerId,
     error::{Error, Result},
     event::Delta,
     logs::Notice,
@@ -35,7 +36,11 @@ use remuda_domain::{
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use self::{link::Link, live::Live, names::Names};
+use self::{
+    link::Link,
+    live::{Live, Text},
+    names::Names,
+};
 pub use self::{
     options::NatsOptions,
     prepare::{ConsumerReport, NatsReport},
@@ -153,7 +158,7 @@ impl Transport for Nats {
         Ok(Box::new(tokens::NatsTokens::new(Arc::clone(&self.shared), pool.clone())))
     }
 
-    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &Appended) {
         self.publish_events_from(tenant, session, events, None).await;
     }
 
@@ -161,10 +166,11 @@ impl Transport for Nats {
         &self,
         tenant: TenantId,
         session: SessionId,
-        events: &[Event],
+        events: &Appended,
         origin: Option<TraceContext>,
     ) {
-        live::publish(&self.shared, self.shared.names.events(tenant, session), events, origin).await;
+        let text = events.json().map(|json| Bytes::from_owner(Text(Arc::clone(json))));
+        live::publish(&self.shared, self.shared.names.events(tenant, session), events, text, origin).await;
     }
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
@@ -186,7 +192,7 @@ impl Transport for Nats {
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
-        live::publish(&self.shared, self.shared.names.deltas(tenant, session), deltas, None).await;
+        live::publish(&self.shared, self.shared.names.deltas(tenant, session), deltas, None, None).await;
     }
 
     async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use remuda_domain::{
-    Event, PlaneId, Pool, SessionId, TenantId, WorkerId,
+    Appended, Event, PlaneId, Pool, SessionId, TenantId, WorkerId,
     error::Result,
     event::Delta,
     logs::Notice,
@@ -61,14 +61,14 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Sends events of one session to whoever listens now. Never blocks for long: events nobody could be told of are
     /// dropped, readers find them in the store.
-    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]);
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &Appended);
 
     /// The same, telling readers what the events belong to in a trace.
     async fn publish_events_from(
         &self,
         tenant: TenantId,
         session: SessionId,
-        events: &[Event],
+        events: &Appended,
         _origin: Option<TraceContext>,
     ) {
         self.publish_events(tenant, session, events).await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use chrono::Utc;
 use futures::StreamExt as _;
 use remuda_domain::{
-    Event, Pool, SessionId, TenantId,
+    Appended, Pool, SessionId, TenantId,
     error::Result,
     trace::{SpanId, TraceContext},
 };
@@ -73,7 +73,7 @@ impl Waker {
     }
 
     /// Tells readers of a session of events that wake nobody.
-    pub(crate) fn announce_events(&self, tenant: TenantId, session: SessionId, events: Vec<Event>) {
+    pub(crate) fn announce_events(&self, tenant: TenantId, session: SessionId, events: Appended) {
         let pool = Pool::default();
         self.announce(SessionChange { tenant, session, pool, wake: false, events, lost: None }, None);
     }

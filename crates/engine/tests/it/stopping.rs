@@ -7,7 +7,7 @@ use std::sync::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
+    Appended, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
     run::LastWords, worker::Signal,
 };
 use remuda_transport::{
@@ -54,7 +54,7 @@ impl Stopping {
 
 #[async_trait]
 impl Transport for Stopping {
-    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &Appended) {
         let published = self.published.fetch_add(1, Ordering::SeqCst) + 1;
         let due = self.later.lock().unwrap().take_if(|(commit, _)| *commit == published);
         if let Some((_, token)) = due {

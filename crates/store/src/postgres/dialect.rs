@@ -249,7 +249,7 @@ pub(crate) async fn append_chunks(connection: &mut Connection, chunks: &[Chunk])
     )
     .bind(chunks.iter().map(|chunk| chunk.session).collect::<Vec<_>>())
     .bind(chunks.iter().map(|chunk| chunk.last_cursor).collect::<Vec<_>>())
-    .bind(chunks.iter().map(|chunk| chunk.json.as_str()).collect::<Vec<_>>())
+    .bind(chunks.iter().map(|chunk| &*chunk.json).collect::<Vec<_>>())
     .execute(connection)
     .await
     .map_err(db)?;

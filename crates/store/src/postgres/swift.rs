@@ -22,7 +22,7 @@ use crate::{
 type Heads = HashMap<Uuid, LockedHead>;
 
 fn chunk_of<'a>(chunks: &'a HashMap<Uuid, &Chunk>, session: Uuid) -> Option<&'a str> {
-    chunks.get(&session).map(|chunk| chunk.json.as_str())
+    chunks.get(&session).map(|chunk| &*chunk.json)
 }
 
 fn by_session(chunks: &[Chunk]) -> HashMap<Uuid, &Chunk> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    ApprovalId, Code, Error, Event, EventBody, RunId, TenantId, Timestamp,
+    Appended, ApprovalId, Code, Error, EventBody, RunId, TenantId, Timestamp,
     approval::{Answer, Approval, ApprovalState, Decision},
     error::Result,
     event::NewEvent,
@@ -101,10 +101,12 @@ async fn resume(
     run: RunId,
     at: Timestamp,
     writes: &mut Writes,
-) -> Result<Vec<Event>> {
-    let Some(waiting) = Waiting::load(connection, run.as_uuid()).await? else { return Ok(Vec::new()) };
+) -> Result<Appended> {
+    let Some(waiting) = Waiting::load(connection, run.as_uuid()).await? else {
+        return Ok(Appended::default());
+    };
     if !waiting.is_over(connection, false).await? {
-        return Ok(Vec::new());
+        return Ok(Appended::default());
     }
     waiting.end(connection, locked, at, writes).await
 }
@@ -185,7 +187,7 @@ pub(super) async fn expire(context: &Context, limit: u32) -> Result<TakenBack> {
     let rows: Vec<ApprovalRow> =
         query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(&mut *tx).await.map_err(db)?;
     let (at, mut writes) = (locked.at, Writes::default());
-    let mut changed: BTreeMap<Uuid, (Vec<Event>, bool)> = BTreeMap::new();
+    let mut changed: BTreeMap<Uuid, (Appended, bool)> = BTreeMap::new();
     for row in rows {
         let session = row.session_id;
         let (approval, head) = (row.into_approval()?, locked.heads.get_mut(&session));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use remuda_domain::{
-    Code, Error, Event, EventBody, Run, RunId, SessionId, TenantId, Timestamp, WorkerId,
+    Appended, Code, Error, EventBody, Run, RunId, SessionId, TenantId, Timestamp, WorkerId,
     error::Result,
     event::NewEvent,
     run::{CancelRequest, Failure, RunState},
@@ -56,7 +56,7 @@ impl Stopper<'_> {
         &mut self,
         locked: &mut LockedHead,
         attempted: Attempted,
-    ) -> Result<(Stopped, Vec<Event>)> {
+    ) -> Result<(Stopped, Appended)> {
         let Attempted { mut run, steps, ties } = attempted;
         let is_current = locked.head.current == Some(run.id);
         match locked.head.owner {
@@ -94,9 +94,9 @@ impl Stopper<'_> {
     }
 
     /// Asked again, the first request stands.
-    fn request(&mut self, locked: &mut LockedHead, run: &Run) -> Result<Vec<Event>> {
+    fn request(&mut self, locked: &mut LockedHead, run: &Run) -> Result<Appended> {
         if run.cancel.is_some() {
-            return Ok(Vec::new());
+            return Ok(Appended::default());
         }
         self.mark(run);
         let body = EventBody::RunCancelRequested { reason: self.reason.to_owned() };
@@ -154,7 +154,7 @@ pub(super) async fn request(
 
 /// Nothing changed.
 fn quiet(locked: &LockedHead) -> SessionChange {
-    SessionChange { wake: false, ..recover::change(locked, Vec::new()) }
+    SessionChange { wake: false, ..recover::change(locked, Appended::default()) }
 }
 
 /// Stops every unfinished run of a session and what is below these, or of its tree, some sessions at a time.
@@ -258,7 +258,7 @@ pub(super) async fn stop_runs(
 ) -> Result<CancelledRuns> {
     let (mut writes, mut done) = (Writes::default(), CancelledRuns::default());
     // A session has one run that executes, so it loses one at most.
-    let mut told: BTreeMap<Uuid, (Vec<Event>, Option<Lost>)> = BTreeMap::new();
+    let mut told: BTreeMap<Uuid, (Appended, Option<Lost>)> = BTreeMap::new();
     for run in runs {
         let (id, session) = (run.id, run.session);
         let head = locked.heads.get_mut(&session.as_uuid()).ok_or_else(lonely_run)?;
@@ -322,7 +322,7 @@ pub(super) async fn stop_all(
 #[derive(Debug, Default)]
 pub(super) struct Interrupted {
     pub(super) runs: Vec<RunId>,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Appended,
     /// The owner to tell, and the run it should stop.
     pub(super) signal: Option<(WorkerId, RunId)>,
     pub(super) lost: Option<Lost>,

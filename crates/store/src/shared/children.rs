@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Code, Error, EventBody, Head, RunId, Timestamp, error::Result, event::NewEvent, run::IfBusy,
+    Appended, Code, Error, EventBody, Head, RunId, Timestamp, error::Result, event::NewEvent, run::IfBusy,
     session::Owner,
 };
 use sqlx::{AssertSqlSafe, query, query_as};
@@ -129,7 +129,7 @@ fn wake(head: &Head) -> SessionChange {
         session: head.session,
         pool: head.pool.clone(),
         wake: head.owner == Owner::Nobody && head.pending > 0,
-        events: Vec::new(),
+        events: Appended::default(),
         lost: None,
     }
 }

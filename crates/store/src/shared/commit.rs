@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Code, Error, Event, RunId, RunState, SessionId, Timestamp, error::Result, run::ParkReason, session::Write,
+    Appended, Code, Error, RunId, RunState, SessionId, Timestamp, error::Result, run::ParkReason,
+    session::Write,
 };
 use uuid::Uuid;
 
@@ -29,7 +30,7 @@ use crate::{
 /// A commit that passed its checks.
 pub(super) struct Planned {
     session: Uuid,
-    events: Vec<Event>,
+    events: Appended,
     moves: Move,
     children: Vec<SessionChange>,
     /// How many runs are over with it: none, this one, or those behind it as well.
@@ -45,7 +46,7 @@ impl Planned {
 
     fn new(commit: &Commit, moves: Move) -> Self {
         let session = commit.fence.session.as_uuid();
-        Self { session, events: Vec::new(), moves, children: Vec::new(), ended: 0, parent: None }
+        Self { session, events: Appended::default(), moves, children: Vec::new(), ended: 0, parent: None }
     }
 }
 

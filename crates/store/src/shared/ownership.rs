@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Weak};
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Code, Error, Event, EventBody, Fence, RunId, SessionId, TenantId, WorkerId, error::Result,
+    Appended, Code, Error, EventBody, Fence, RunId, SessionId, TenantId, WorkerId, error::Result,
     event::NewEvent,
 };
 use sqlx::{AssertSqlSafe, query, query_as};
@@ -36,7 +36,7 @@ impl Ownership for SqlStore {
         self.context.meters.fenced(self.to_the_end(async move { release(&context, &fence).await }).await)
     }
 
-    async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Vec<Event>> {
+    async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Appended> {
         let context = self.context.clone();
         self.to_the_end(async move { cancel_delivered(&context, &fence, run).await }).await
     }
@@ -100,7 +100,7 @@ async fn release(context: &Context, fence: &Fence) -> Result<SessionChange> {
     Ok(change)
 }
 
-async fn cancel_delivered(context: &Context, fence: &Fence, run: RunId) -> Result<Vec<Event>> {
+async fn cancel_delivered(context: &Context, fence: &Fence, run: RunId) -> Result<Appended> {
     let mut tx = dialect::begin(&context.writer).await?;
     let id = fence.session.as_uuid();
     let mut locked = lock(&mut tx, std::iter::once(id)).await?;
@@ -119,7 +119,7 @@ async fn cancel_delivered(context: &Context, fence: &Fence, run: RunId) -> Resul
     .await
     .map_err(db)?;
     if noted.rows_affected() == 0 {
-        return Ok(Vec::new());
+        return Ok(Appended::default());
     }
     let body = EventBody::RunCancelDelivered { worker: fence.worker };
     let mut writes = Writes::default();

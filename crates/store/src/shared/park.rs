@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use remuda_domain::{
-    Event, EventBody, RunId, TenantId, Timestamp,
+    Appended, EventBody, RunId, TenantId, Timestamp,
     budget::Amount,
     error::Result,
     event::NewEvent,
@@ -146,7 +146,7 @@ impl Waiting {
         locked: &mut LockedHead,
         at: Timestamp,
         writes: &mut Writes,
-    ) -> Result<Vec<Event>> {
+    ) -> Result<Appended> {
         let (run, reason) = (RunId::from_uuid(self.id), self.reason()?);
         let waited = (at - self.parked_at.0).to_std().unwrap_or_default();
         let worked = match reason {

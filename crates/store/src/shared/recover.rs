@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Event, EventBody, Run, RunId, SessionId, Timestamp, error::Result, event::NewEvent, run::Fate,
+    Appended, EventBody, Run, RunId, SessionId, Timestamp, error::Result, event::NewEvent, run::Fate,
     session::Owner, step::Step,
 };
 use sqlx::{AssertSqlSafe, query, query_scalar};
@@ -61,7 +61,7 @@ impl Attempted {
 /// What parting with a session did.
 #[derive(Debug, Default)]
 pub(super) struct Parted {
-    pub(super) events: Vec<Event>,
+    pub(super) events: Appended,
     /// The run ended by it.
     pub(super) ended: bool,
     /// The run above the one that ended.
@@ -138,7 +138,7 @@ fn parked_as(parking: &Parking, at: Timestamp) -> ParkWrite {
 }
 
 /// What the fleet should hear of a session that nobody owns now.
-pub(super) fn change(locked: &LockedHead, events: Vec<Event>) -> SessionChange {
+pub(super) fn change(locked: &LockedHead, events: Appended) -> SessionChange {
     let head = &locked.head;
     // A parked head needs no worker, and whoever is woken for it finds nothing to do.
     let wake = head.owner == Owner::Nobody && head.pending > 0;

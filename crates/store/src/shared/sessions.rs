@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Code, Error, EventBody, SessionId, TenantId, WorkspaceId,
+    Appended, Code, Error, EventBody, SessionId, TenantId, WorkspaceId,
     budget::Amount,
     content::ContentHash,
     error::Result,
@@ -223,7 +223,7 @@ async fn close(context: &Context, tenant: TenantId, session: SessionId) -> Resul
         record(&mut tx, tenant, session, EventBody::SessionClosed).await?
     } else {
         let value = load(&mut tx, tenant, &SessionRef::Id(session)).await?;
-        Changed { value, events: Vec::new() }
+        Changed { value, events: Appended::default() }
     };
     tx.commit().await.map_err(db)?;
     Ok(changed)

@@ -2,7 +2,9 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use remuda_domain::{Error, Event, Run, SessionId, TenantId, WorkerId, error::Result, event::NewEvent};
+use remuda_domain::{
+    Appended, Error, Event, Run, SessionId, TenantId, WorkerId, error::Result, event::NewEvent,
+};
 use remuda_telemetry::metrics::{
     self, KeyValue,
     registry::{STORE_CONNECTIONS, label},
@@ -143,15 +145,16 @@ fn observe_connections(context: &Context) {
 }
 
 /// Gives new events their cursors and makes the row that stores them.
-pub(crate) fn append(locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<(Vec<Event>, Option<Chunk>)> {
+pub(crate) fn append(locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<(Appended, Option<Chunk>)> {
     if events.is_empty() {
-        return Ok((Vec::new(), None));
+        return Ok((Appended::default(), None));
     }
     let head = &mut locked.head;
     let first = head.take_cursors(events.len());
     let placed: Vec<Event> =
         (first..).zip(events).map(|(cursor, event)| event.at_cursor(head.session, cursor)).collect();
+    let json: Arc<str> = json(&placed)?.into();
     let chunk =
-        Chunk { session: head.session.as_uuid(), last_cursor: head.last_cursor, json: json(&placed)? };
-    Ok((placed, Some(chunk)))
+        Chunk { session: head.session.as_uuid(), last_cursor: head.last_cursor, json: Arc::clone(&json) };
+    Ok((Appended::stored(placed, json), Some(chunk)))
 }

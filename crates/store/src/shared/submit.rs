@@ -7,7 +7,7 @@ use std::{
 
 use chrono::TimeDelta;
 use remuda_domain::{
-    Code, Error, EventBody, PlaneId, Run, RunId, TenantId, Timestamp,
+    Appended, Code, Error, EventBody, PlaneId, Run, RunId, TenantId, Timestamp,
     budget::{Amount, Budget},
     error::Result,
     event::NewEvent,
@@ -259,7 +259,7 @@ async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Re
         pool,
         deduplicated: true,
         wake,
-        events: Vec::new(),
+        events: Appended::default(),
         interrupted: Vec::new(),
         signal: None,
         lost: None,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use remuda_domain::{
-    Event, EventBody, Run, RunId, RunState, Timestamp,
+    Appended, EventBody, Run, RunId, RunState, Timestamp,
     error::Result,
     event::NewEvent,
     run::{Failure, ParkReason},
@@ -79,7 +79,7 @@ pub(super) struct Ended<'a> {
 
 impl Writes {
     /// Gives events their cursors and notes the row that holds them.
-    pub(super) fn append(&mut self, locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<Vec<Event>> {
+    pub(super) fn append(&mut self, locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<Appended> {
         let (events, chunk) = append(locked, events)?;
         self.chunks.extend(chunk);
         Ok(events)

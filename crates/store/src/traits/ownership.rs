@@ -4,7 +4,7 @@ use std::{fmt, sync::Weak, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{
-    ApprovalId, CommitId, Event, Fence, MessageId, Pool, Run, RunId, SessionId, TenantId, Timestamp,
+    Appended, ApprovalId, CommitId, Fence, MessageId, Pool, Run, RunId, SessionId, TenantId, Timestamp,
     WorkerId,
     budget::{Amount, Spent},
     content::Content,
@@ -34,7 +34,7 @@ pub trait Ownership {
     /// instead, whoever waits for it hears of it with the next [`Fleet::resume_ready`](crate::Fleet::resume_ready).
     async fn release(&self, fence: Fence) -> Result<SessionChange>;
     /// Notes that the owner knows of a request to stop its current run. Noting it twice appends no second event.
-    async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Vec<Event>>;
+    async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Appended>;
     /// Whether the session has a run that could start and nobody who owns it: the look after the ack.
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool>;
     /// Names who has room for sessions whose first run is submitted: the commit that accepts such a run grants it, if its session is nobody's,
@@ -227,7 +227,7 @@ pub struct Committed {
     /// After an end: how many runs ended, this one and those [behind](Commit::behind) it. The others were not taken.
     pub ended: usize,
     /// The appended events with their cursors, to be published live.
-    pub events: Vec<Event>,
+    pub events: Appended,
     /// After an end: the next run, if the worker still owns the session.
     pub next: Option<Box<Grant>>,
     /// The commit gave the session up (nothing waits, or the worker asked for it).

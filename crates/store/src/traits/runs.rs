@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, PlaneId, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, WorkerId,
+    Appended, PlaneId, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, WorkerId,
     budget::{Amount, Limit},
     error::Result,
     page::{Page, PageRequest},
@@ -76,7 +76,7 @@ pub struct Submitted {
     /// Nobody owns the session, so a worker must be woken. An owner finds the run by itself: its release and this submit
     /// are ordered by the session's lock.
     pub wake: bool,
-    pub events: Vec<Event>,
+    pub events: Appended,
     /// Runs that `if_busy = interrupt` cancelled or asked to stop.
     pub interrupted: Vec<RunId>,
     /// Whom to tell that its current run should stop.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Epoch, Event, Pool, RunId, SessionId, TenantId, WorkspaceId,
+    Appended, Epoch, Pool, RunId, SessionId, TenantId, WorkspaceId,
     budget::Limit,
     content::ContentHash,
     error::Result,
@@ -60,7 +60,7 @@ pub trait Sessions {
 #[derive(Clone, Debug)]
 pub struct Changed<T> {
     pub value: T,
-    pub events: Vec<Event>,
+    pub events: Appended,
 }
 
 /// What a change did to a session that the fleet should hear of.
@@ -71,7 +71,7 @@ pub struct SessionChange {
     pub pool: Pool,
     /// Nobody owns the session and a run of it could start, so a worker should be woken.
     pub wake: bool,
-    pub events: Vec<Event>,
+    pub events: Appended,
     /// The attempt that was lost with a worker, if one was.
     pub lost: Option<Lost>,
 }

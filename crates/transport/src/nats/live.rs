@@ -32,19 +32,34 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_millis(50);
 const BUFFERED_BATCHES: usize = 256;
 const BUFFERED_BYTES: usize = 8 * 1024 * 1024;
 
-/// Sends items to whoever listens to the subject now, in order.
+/// Text that is sent as it is.
+pub(super) struct Text(pub(super) Arc<str>);
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// Sends items to whoever listens to the subject now, in order. `text` is what they are as JSON, if somebody wrote that already.
 pub(super) async fn publish<T: Serialize>(
     shared: &Shared,
     subject: String,
     items: &[T],
+    text: Option<Bytes>,
     origin: Option<TraceContext>,
 ) {
     if items.is_empty() || !shared.events.is_connected() {
         return;
     }
     let client = shared.events.client();
+    let limit = client.max_payload();
+    let payloads = match text.filter(|text| text.len() <= limit) {
+        Some(text) => vec![text],
+        None => batches(items, limit),
+    };
     let send = async {
-        for payload in batches(items, client.max_payload()) {
+        for payload in payloads {
             let published = match origin {
                 Some(origin) => {
                     client.publish_with_headers(subject.clone(), trace::headers(origin), payload).await

@@ -40,7 +40,7 @@ async fn deltas_come_in_order_and_apart_from_events(fleet: Fleet) {
     for number in 1..=100 {
         fleet.one.publish_deltas(fleet.tenant, session, &[delta(number)]).await;
         if number % 10 == 0 {
-            fleet.one.publish_events(fleet.tenant, session, &[event(session, number / 10)]).await;
+            fleet.one.publish_events(fleet.tenant, session, &event(session, number / 10).into()).await;
         }
     }
     let mut offsets = Vec::new();

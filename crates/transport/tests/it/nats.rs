@@ -208,7 +208,7 @@ async fn a_restarted_server_recovers() {
         );
         assert_eq!(timeout(LONG, deltas.next()).await.unwrap(), None);
         let start = Instant::now();
-        nats.publish_events(tenant, session, &[event(session, 1)]).await;
+        nats.publish_events(tenant, session, &event(session, 1).into()).await;
         nats.publish_deltas(tenant, session, &[delta(1)]).await;
         assert!(start.elapsed() < Duration::from_millis(500));
         assert_eq!(nats.publish_token(&pool, tenant, next).await.unwrap_err().code(), Code::Unavailable);
@@ -226,7 +226,7 @@ async fn a_restarted_server_recovers() {
         assert_eq!(token.session(), session, "an acknowledged publish survives");
         token.finish().await.unwrap();
         let mut events = nats.subscribe_events(tenant, session).await.unwrap();
-        nats.publish_events(tenant, session, &[event(session, 2)]).await;
+        nats.publish_events(tenant, session, &event(session, 2).into()).await;
         assert_eq!(timeout(LONG, events.next()).await.unwrap().unwrap()[0].cursor, 2);
         let mut deltas = nats.subscribe_deltas(tenant, session).await.unwrap();
         nats.publish_deltas(tenant, session, &[delta(2)]).await;

@@ -290,7 +290,7 @@ async fn tenants_do_not_see_each_others_events(fleet: Fleet) {
     let mut own = fleet.other.subscribe_events(fleet.tenant, session).await.unwrap();
     let mut foreign = fleet.other.subscribe_events(stranger, session).await.unwrap();
     let mut elsewhere = fleet.other.subscribe_events(fleet.tenant, SessionId::new()).await.unwrap();
-    fleet.one.publish_events(fleet.tenant, session, &[event(session, 1)]).await;
+    fleet.one.publish_events(fleet.tenant, session, &event(session, 1).into()).await;
     assert_eq!(timeout(LONG, own.next()).await.unwrap().unwrap().len(), 1);
     assert!(timeout(Duration::from_millis(100), foreign.next()).await.is_err());
     assert!(timeout(Duration::from_millis(100), elsewhere.next()).await.is_err());
@@ -303,7 +303,7 @@ async fn events_come_in_order_to_whoever_subscribed_before(fleet: Fleet) {
         let mut two = fleet.one.subscribe_events(fleet.tenant, session).await.unwrap();
         for first in (1..=50).step_by(5) {
             let batch: Vec<_> = (first..first + 5).map(|cursor| event(session, cursor)).collect();
-            fleet.one.publish_events(fleet.tenant, session, &batch).await;
+            fleet.one.publish_events(fleet.tenant, session, &batch.into()).await;
         }
         for source in [&mut one, &mut two] {
             let mut seen = Vec::new();
@@ -323,7 +323,7 @@ async fn a_reader_that_lags_is_told_to_start_anew(fleet: Fleet) {
     let mut quick = fleet.other.subscribe_events(fleet.tenant, session).await.unwrap();
     const BATCHES: i64 = 1000;
     for cursor in 1..=BATCHES {
-        fleet.one.publish_events(fleet.tenant, session, &[event(session, cursor)]).await;
+        fleet.one.publish_events(fleet.tenant, session, &event(session, cursor).into()).await;
         assert_eq!(timeout(LONG, quick.next()).await.unwrap().unwrap()[0].cursor, cursor);
     }
     let mut seen = 0;
@@ -336,7 +336,7 @@ async fn a_reader_that_lags_is_told_to_start_anew(fleet: Fleet) {
     assert!(seen < BATCHES);
     assert!(slow.next().await.is_none(), "ended is ended");
     let mut anew = fleet.other.subscribe_events(fleet.tenant, session).await.unwrap();
-    fleet.one.publish_events(fleet.tenant, session, &[event(session, 1001)]).await;
+    fleet.one.publish_events(fleet.tenant, session, &event(session, 1001).into()).await;
     assert_eq!(timeout(LONG, anew.next()).await.unwrap().unwrap()[0].cursor, 1001);
 }
 

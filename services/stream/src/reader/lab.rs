@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Cursor, Event, EventBody, MessageId, Pool, RunId, RunInput, RunState, SessionId, TenantId, Timestamp,
+    Appended, Cursor, EventBody, MessageId, Pool, RunId, RunInput, RunState, SessionId, TenantId, Timestamp,
     ToolCallId, WorkerId, WorkspaceId,
     event::{Delta, DeltaKind, DeltaOf, NewEvent},
     execution::ExecutionChoice,
@@ -165,12 +165,12 @@ impl Lab {
         self.transport.publish_deltas(self.tenant, self.root.session, deltas).await;
     }
 
-    pub(super) async fn commit(&self, commit: Commit) -> Vec<Event> {
+    pub(super) async fn commit(&self, commit: Commit) -> Appended {
         self.store.commit(commit).await.unwrap().events
     }
 
     /// Writes an event, of which nobody is told.
-    pub(super) async fn write(&self, place: &Place, body: EventBody) -> Vec<Event> {
+    pub(super) async fn write(&self, place: &Place, body: EventBody) -> Appended {
         let event = NewEvent { run: Some(place.run()), at: Timestamp::UNIX_EPOCH, body };
         let commit = Commit::new(place.grant.fence, place.run(), Then::Continue);
         self.commit(Commit { events: vec![event], ..commit }).await
@@ -183,7 +183,7 @@ impl Lab {
     }
 
     /// Ends a run, of which nobody is told.
-    pub(super) async fn end_silently(&self, place: &Place) -> Vec<Event> {
+    pub(super) async fn end_silently(&self, place: &Place) -> Appended {
         let end = RunEnd { state: RunState::Completed, outcomes: Vec::new(), failure: None };
         let started_at = Timestamp::UNIX_EPOCH;
         let finish =

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
-use remuda_domain::{Cursor, Event, EventBody};
+use remuda_domain::{Appended, Cursor, EventBody};
 use remuda_transport::Transport as _;
 use tokio::time::{sleep, timeout};
 
@@ -19,7 +19,7 @@ const READERS: u64 = 6;
 
 /// Writes events one after the other and tells of them as badly as is allowed.
 async fn write(lab: &Lab, random: &mut StdRng) {
-    let mut late: Vec<Vec<Event>> = Vec::new();
+    let mut late: Vec<Appended> = Vec::new();
     let (tenant, session) = (lab.tenant, lab.root.session);
     for _ in 0..EVENTS {
         let events = lab.write(&lab.root, EventBody::RunStopped).await;

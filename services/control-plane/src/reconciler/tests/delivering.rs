@@ -110,7 +110,7 @@ impl Lab {
         let before = self.store.read_events(self.tenant, session, 0, 100).await.unwrap().last_cursor;
         self.submit(session).await;
         let events = self.store.read_events(self.tenant, session, before, 100).await.unwrap().events;
-        self.transport.publish_events(self.tenant, session, &events).await;
+        self.transport.publish_events(self.tenant, session, &events.into()).await;
     }
 }
 

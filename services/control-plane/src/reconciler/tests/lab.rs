@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Error, Event, PlaneId, Pool, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId, WorkspaceId,
+    Appended, Error, PlaneId, Pool, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId, WorkspaceId,
     error::Result,
     event::Delta,
     execution::ExecutionChoice,
@@ -284,7 +284,7 @@ impl Transport for Watched {
         self.inner.tokens(pool).await
     }
 
-    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &Appended) {
         self.inner.publish_events(tenant, session, events).await;
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Event, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
+    Appended, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
     run::LastWords, worker::Signal,
 };
 use remuda_transport::{
@@ -36,7 +36,7 @@ impl Transport for Counted {
         self.inner.tokens(pool).await
     }
 
-    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &[Event]) {
+    async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &Appended) {
         self.inner.publish_events(tenant, session, events).await;
     }
 
