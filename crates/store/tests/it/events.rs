@@ -55,6 +55,56 @@ pub(crate) async fn limits_and_ends_are_reported(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+/// Streams of two sessions grow side by side, and each is read from any place in it, however much of its beginning is gone.
+pub(crate) async fn long_streams_are_read_from_anywhere(lab: &Lab) -> Result<()> {
+    let (session, other) = (lab.session().await?, lab.session().await?);
+    let worker = lab.worker(LONG_LEASE).await?;
+    let mut grants = Vec::new();
+    for session in [session, other] {
+        lab.submit(session).await?;
+        grants.push(lab.granted(session, worker).await?);
+    }
+    // Chunks of one to nine events, so that what is in the index of some comes at all kinds of places.
+    for round in 0..60 {
+        for (number, grant) in (0_u32..).zip(&grants) {
+            let steps = (0..=(round * 7 + number) % 9).map(|index| step(grant, index));
+            lab.store.commit(progress(grant, steps.collect())).await?;
+        }
+    }
+    for grant in &grants {
+        lab.store.commit(completed(grant)).await?;
+    }
+    for session in [session, other] {
+        let all = lab.events_of(session).await?;
+        assert!(all.len() > 250 && all.iter().all(|event| event.session == session));
+        lab.check(session).await?;
+        for after in (0..all.len()).step_by(3) {
+            for limit in [1, 50, 64, 130] {
+                let slice = lab.store.read_events(lab.tenant, session, i64::try_from(after)?, limit).await?;
+                assert!(slice.events.len() >= limit.min(all.len() - after), "{after}, {limit}");
+                assert_eq!(slice.events[..], all[after..after + slice.events.len()], "{after}, {limit}");
+            }
+        }
+    }
+    // The first of a session that goes on stays, and so does everything behind it.
+    let late = lab.submit(other).await?.run.id;
+    let all = || async { trim(lab, NO_TIME).await.ok().filter(|rows| *rows > 0) };
+    wait_for("everything is old", PATIENCE, || async { all().await.is_some() }).await;
+    while trim(lab, NO_TIME).await? > 0 {}
+    assert!(lab.store.read_events(lab.tenant, session, 0, 1000).await?.events.is_empty());
+    let kept = lab.store.read_events(lab.tenant, other, 0, 1000).await?;
+    assert_eq!(kept.events.iter().map(|event| event.run).collect::<Vec<_>>(), [Some(late)]);
+    // What comes after a gap is a stream like any other.
+    for _ in 0..70 {
+        lab.submit(session).await?;
+    }
+    let again = lab.store.read_events(lab.tenant, session, 3, 50).await?;
+    let cursors: Vec<_> = again.events.iter().map(|event| event.cursor).collect();
+    assert_eq!(cursors, (again.last_cursor - 69..).take(cursors.len()).collect::<Vec<_>>());
+    assert!(cursors.len() >= 50);
+    Ok(())
+}
+
 pub(crate) async fn other_tenants_streams_do_not_exist(lab: &Lab) -> Result<()> {
     let (session, stranger) = (lab.session().await?, lab.stranger().await?);
     let foreign = lab.store.read_events(stranger, session, 0, 10).await.err().context("foreign")?;

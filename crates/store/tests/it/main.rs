@@ -97,7 +97,7 @@ store_suite! {
         unknown_and_foreign_runs_are_not_found, asking_twice_appends_nothing, a_released_run_ends_at_once,
         cancel_and_end_make_one_terminal_event;
     events: any_cursor_can_be_resumed, limits_and_ends_are_reported, other_tenants_streams_do_not_exist,
-        ends_of_many_streams_are_told_at_once, old_events_of_finished_runs_are_trimmed,
+        long_streams_are_read_from_anywhere, ends_of_many_streams_are_told_at_once, old_events_of_finished_runs_are_trimmed,
         unfinished_runs_keep_their_events, sessions_are_trimmed_some_at_a_time;
     fleet: workers_come_and_go, a_drain_order_reaches_its_worker, ended_leases_cannot_be_renewed,
         runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, depths_count_what_is_there,
