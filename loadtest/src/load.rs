@@ -17,7 +17,7 @@ use std::{
 
 use hdrhistogram::Histogram;
 use rand::Rng as _;
-use tokio::sync::Semaphore;
+use tokio::{runtime::Handle, sync::Semaphore};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use self::{
@@ -141,26 +141,27 @@ async fn closed(site: &Arc<Site>, work: &Work, clients: usize, time: Duration) -
 }
 
 async fn open(site: &Arc<Site>, work: &Work, per_second: f64, time: Duration) -> anyhow::Result<Measured> {
-    let (tasks, begun) = (TaskTracker::new(), Instant::now());
-    let room = Arc::new(Semaphore::new(MOST_UNDER_WAY));
-    let (mut under_way, mut not_begun) = (Vec::new(), 0);
-    for number in 0_u32.. {
-        let due = begun + Duration::from_secs_f64(f64::from(number) / per_second);
-        if due >= begun + time {
-            break;
+    let (tasks, begun, runtime) = (TaskTracker::new(), Instant::now(), Handle::current());
+    let (room, site, work) = (Arc::new(Semaphore::new(MOST_UNDER_WAY)), Arc::clone(site), work.clone());
+    let begin = move || {
+        let (mut under_way, mut not_begun) = (Vec::new(), 0);
+        for (number, due) in dues(begun, per_second).take_while(|(_, due)| *due < begun + time) {
+            wait_until(due);
+            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+                not_begun += 1;
+                continue;
+            };
+            let (site, work) = (Arc::clone(&site), work.clone());
+            let run = async move {
+                let fact = one_run(&site, &work, number).await?;
+                drop(permit);
+                anyhow::Ok((due.elapsed(), fact))
+            };
+            under_way.push(tasks.spawn_on(run, &runtime));
         }
-        tokio::time::sleep_until(due.into()).await;
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            not_begun += 1;
-            continue;
-        };
-        let (site, work) = (Arc::clone(site), work.clone());
-        under_way.push(tasks.spawn(async move {
-            let fact = one_run(&site, &work, number as usize).await?;
-            drop(permit);
-            anyhow::Ok((due.elapsed(), fact))
-        }));
-    }
+        (under_way, not_begun)
+    };
+    let (under_way, not_begun) = tokio::task::spawn_blocking(begin).await?;
     let mut measured = Measured { not_begun, ..Measured::new()? };
     for run in under_way {
         let (took, fact) = run.await??;
@@ -168,6 +169,18 @@ async fn open(site: &Arc<Site>, work: &Work, per_second: f64, time: Duration) ->
         measured.facts.push(fact);
     }
     Ok(Measured { elapsed: begun.elapsed().max(time), ..measured })
+}
+
+/// When runs are due, at even distances.
+fn dues(begun: Instant, per_second: f64) -> impl Iterator<Item = (usize, Instant)> {
+    (0_u32..)
+        .map(move |number| (number as usize, begun + Duration::from_secs_f64(f64::from(number) / per_second)))
+}
+
+/// The runtime's own timers know nothing shorter than a millisecond, and would begin several runs at once and late.
+#[expect(clippy::disallowed_methods, reason = "a thread that does nothing else")]
+fn wait_until(due: Instant) {
+    std::thread::sleep(due.saturating_duration_since(Instant::now()));
 }
 
 /// Submits one run and waits for its end.

@@ -1,10 +1,8 @@
 //! `cargo xtask bench-check`.
 
 use std::{
-    env,
-    ffi::OsString,
     os::unix::process::CommandExt,
-    process::{Command, ExitCode, Stdio},
+    process::{ExitCode, Stdio},
 };
 
 use anyhow::{Context, Result};
@@ -13,8 +11,7 @@ use crate::interrupt::Interrupt;
 
 /// Measures Remuda beside the limits of this machine, in the release profile, and fails where a ratio is too small.
 pub(crate) fn run(interrupt: &Interrupt) -> Result<ExitCode> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut child = Command::new(cargo)
+    let mut child = remuda_testkit::cargo()
         .args(["run", "--release", "--package", "loadtest", "--", "ratios"])
         .stdin(Stdio::null())
         .process_group(0)

@@ -2,11 +2,10 @@
 
 use std::{
     env,
-    ffi::OsString,
     io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Command, ExitCode, ExitStatus, Stdio},
+    process::{ExitCode, ExitStatus, Stdio},
     time::Instant,
 };
 
@@ -95,16 +94,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> 
 /// Runs cargo in a process group of its own, shows what it prints and reads along.
 fn cargo_test(options: &Options, services: &Services, interrupt: &Interrupt) -> Result<(Report, ExitStatus)> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = Command::new(cargo);
-    // What cargo tells the programs that it runs. Build scripts look at some of it: with it they, and all that stands on them,
-    // would be built anew whenever `cargo xtask test` follows a plain `cargo build`.
-    for (name, _) in env::vars_os() {
-        let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
-        if name.to_str().is_some_and(|name| told.iter().any(|prefix| name.starts_with(prefix))) {
-            command.env_remove(&name);
-        }
-    }
+    let mut command = remuda_testkit::cargo();
     command
         .args(options.cargo())
         .envs(services.environment.iter().map(|(name, value)| (*name, value.as_str())))

@@ -3,11 +3,11 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 use anyhow::{Context, Result, ensure};
-use remuda_testkit::find_program;
+use remuda_testkit::{cargo, find_program};
 use serde_json::Value;
 
 const VARIABLE: &str = "REMUDA_BIN";
@@ -25,16 +25,16 @@ pub fn find_or_build_remuda(release: bool) -> Result<PathBuf> {
         return Ok(path);
     }
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
-    let cargo = env::var_os("CARGO").map(PathBuf::from).or_else(|| find_program("cargo"));
-    if let (Some(cargo), true) = (cargo, manifest.is_file()) {
-        return build(&cargo, &manifest, release);
+    let has_cargo = env::var_os("CARGO").is_some() || find_program("cargo").is_some();
+    if has_cargo && manifest.is_file() {
+        return build(&manifest, release);
     }
     let program = env::current_exe().context("this program's own path is unknown")?;
     beside(&program).with_context(|| format!("no {NAME} beside {}; set {VARIABLE}", program.display()))
 }
 
-fn build(cargo: &Path, manifest: &Path, release: bool) -> Result<PathBuf> {
-    let mut command = Command::new(cargo);
+fn build(manifest: &Path, release: bool) -> Result<PathBuf> {
+    let mut command = cargo();
     command.args(["build", "--package", NAME, "--message-format", "json-render-diagnostics"]);
     command.arg("--manifest-path").arg(manifest);
     if release {

@@ -7,6 +7,7 @@
 //!
 //! Which binaries are used comes from the environment that `cargo xtask test` sets; [`packages`] installs what is missing, for those who ask for it.
 
+mod cargo;
 mod child;
 mod docker;
 mod faketime;
@@ -19,6 +20,7 @@ mod processes;
 mod proxy;
 mod wait;
 
+pub use cargo::cargo;
 pub use child::{Child, find_program};
 pub use docker::DockerEngine;
 pub use faketime::faketime_library;
