@@ -23,9 +23,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let descriptors = protox::compile(&files, [&root])?;
     fs::write(PathBuf::from(env::var("OUT_DIR")?).join("remuda.v1.bin"), descriptors.encode_to_vec())?;
-    // In order, so that what is printed from a message is the same every time.
+    // Ordered maps, so that the output of a message is deterministic.
     let mut configuration = tonic_prost_build::configure().btree_map(".");
-    // An event is as large as the largest of its bodies: these are apart from it.
+    // An event is as large as its largest body, so the large ones are boxed.
     for body in ["tool_completed", "tool_failed", "approval_requested"] {
         configuration = configuration.boxed(format!(".remuda.v1.Event.body.{body}"));
     }

@@ -1,8 +1,9 @@
-//! Builds the supervisor, statically linked so that it runs in any container, for `supervisor_binary.rs` to embed.
+//! Builds the supervisor as a static program that runs in any container. `supervisor_binary.rs` embeds it.
 
 use std::{env, error::Error, fs, path::PathBuf, process::Command};
 
-/// What cargo, clippy or a wrapper set for the crates of the workspace; the supervisor is built as itself.
+/// Variables that cargo, clippy or a wrapper set for the workspace's crates. They must not affect the
+/// supervisor's build.
 const NOT_OURS: [&str; 8] = [
     "RUSTFLAGS",
     "RUSTC_WRAPPER",
@@ -14,7 +15,8 @@ const NOT_OURS: [&str; 8] = [
     "CLIPPY_CONF_DIR",
 ];
 
-/// Static, also in where it is loaded: there is nothing to be adjusted when it starts, which is for every command.
+/// Static and not relocatable: the loader has nothing to adjust at each start, and one process starts per
+/// command.
 const FLAGS: &str = "-Ctarget-feature=+crt-static\u{1f}-Crelocation-model=static";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -27,14 +29,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let (target, out) = (env::var("TARGET")?, PathBuf::from(env::var("OUT_DIR")?));
-    // Beside the profiles (`<target>/<profile>/build/<package>/out`): one build serves all of them, and clippy.
+    // Beside the profiles (`<target>/<profile>/build/<package>/out`): one build serves all profiles and
+    // clippy.
     let shared = out.ancestors().nth(4).ok_or("expected to be built in a target directory")?;
     let directory = shared.join("supervisor");
     let mut build = Command::new(env::var("CARGO")?);
     for name in NOT_OURS {
         build.env_remove(name);
     }
-    // With a target given, the flags are the program's and not those of build scripts.
+    // With an explicit target, the flags apply to the program and not to build scripts.
     build
         .env("CARGO_ENCODED_RUSTFLAGS", FLAGS)
         .args(["build", "--quiet", "--package", "remuda-supervisor", "--bin", "remuda-supervisor"])
@@ -43,9 +46,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         .current_dir(workspace);
     let status = build.status()?;
     if !status.success() {
-        return Err(format!("the supervisor cannot be built: {status}").into());
+        return Err(format!("cannot build the supervisor: {status}").into());
     }
-    // A copy of its own: another build may replace the shared one at any time.
+    // Copied, because another build may replace the shared file at any time.
     let program = out.join("remuda-supervisor");
     fs::copy(directory.join(target).join("supervisor/remuda-supervisor"), &program)?;
     cargo(&format!("rustc-env=REMUDA_SUPERVISOR_PROGRAM={}", program.display()));

@@ -1,87 +1,88 @@
-//! `loadtest bench`: how fast, and whether every promise is kept meanwhile.
+//! `loadtest bench`: measures rate and latency of a scenario and checks the guarantees meanwhile.
 
+mod agent_workspace;
 mod backlog;
-mod looped;
-mod others;
-mod picture;
+mod chart;
+mod client_loop;
+mod fanout_and_sandbox;
 mod plan;
 mod report;
 mod scenario;
-mod team;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-pub(crate) use self::{plan::Plan, report::Report, scenario::Scenario};
-use crate::{load::Pace, stage::Mode, workload::Addresses};
+pub(crate) use self::{plan::BenchPlan, report::Report, scenario::Scenario};
+use crate::{deployment::Mode, load::LoadModel, workload::Addresses};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Scenario::Noop)]
     scenario: Scenario,
-    /// What to start.
+    /// The deployment to start.
     #[arg(long, value_enum, default_value_t = Mode::Embedded)]
     mode: Mode,
-    /// A server that runs already, instead of one that is started.
+    /// Use a running server at this URL instead of starting one.
     #[arg(long, value_name = "URL", conflicts_with = "mode")]
     endpoint: Option<String>,
     #[arg(long, env = "REMUDA_API_KEY", hide_env_values = true, value_name = "KEY")]
     api_key: Option<String>,
-    /// Clients that each have one run at a time.
+    /// Clients of the closed loop; each has one run at a time.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
     clients: u64,
-    /// An open loop instead: runs begin at this rate, whatever the server does, and latencies count from when they should begin.
+    /// Use an open loop: start runs at this fixed rate. Latencies count from the time at which a run should have started.
     #[arg(long, value_name = "PER_SECOND", conflicts_with = "clients")]
     rate: Option<f64>,
-    /// Find the highest rate first, and then measure an open loop at half of it, beside what one client alone gets.
+    /// Find the highest rate first, then measure an open loop at half of it and compare with the latency of a single client.
     #[arg(long, conflicts_with = "rate")]
     half: bool,
-    /// Sessions that runs are spread over. The scenario's own number if missing; more than 10,000 are written into the database.
+    /// Sessions that runs are spread over [default: depends on the scenario]. More than 10,000 are written directly into the
+    /// database.
     #[arg(long)]
     sessions: Option<usize>,
-    /// Runs that are queued before: those that `backlog` works off (1,000,000 if missing), or for others so many that wait in a pool
-    /// without workers (none if missing).
+    /// Runs that are queued before the measurement. `backlog` executes them [default: 1,000,000]; for other scenarios they wait in
+    /// a pool without workers [default: none].
     #[arg(long, value_name = "RUNS")]
     queued: Option<u64>,
-    /// Sessions that waiting runs are spread over; `backlog` has `--sessions`.
+    /// Sessions that the queued runs are spread over; `backlog` uses `--sessions`.
     #[arg(long, value_name = "SESSIONS", default_value_t = 10_000)]
     queued_sessions: u64,
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Seconds of load before it is measured.
+    /// Seconds of load before the measurement.
     #[arg(long, default_value_t = 3)]
     warm_up: u64,
     /// Slots of the worker.
     #[arg(long, default_value_t = 256)]
     slots: u32,
-    /// The nats-server binary. The installed one if missing.
+    /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
-    /// One line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long)]
     json: bool,
-    /// Draw the rate over time, the percentiles and the stages into this file.
+    /// Draw the rate over time, the latency percentiles and the stages as SVG into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 impl BenchArgs {
-    fn plan(&self) -> Plan {
-        let usual = Plan::new(self.scenario, self.mode);
-        Plan {
-            pace: match self.rate {
-                Some(per_second) => Pace::Open { per_second },
-                None => Pace::Closed { clients: usize::try_from(self.clients).unwrap_or(usize::MAX) },
+    fn plan(&self) -> BenchPlan {
+        let defaults = BenchPlan::new(self.scenario, self.mode);
+        BenchPlan {
+            model: match self.rate {
+                Some(per_second) => LoadModel::Open { per_second },
+                None => LoadModel::Closed { clients: usize::try_from(self.clients).unwrap_or(usize::MAX) },
             },
-            sessions: self.sessions.unwrap_or(usual.sessions).max(1),
-            queued: self.queued.unwrap_or(usual.queued),
+            sessions: self.sessions.unwrap_or(defaults.sessions).max(1),
+            queued: self.queued.unwrap_or(defaults.queued),
             queued_sessions: self.queued_sessions,
             seconds: self.seconds,
             warm_up: self.warm_up,
             slots: self.slots,
             nats: self.nats.clone(),
-            ..usual
+            ..defaults
         }
     }
 }
@@ -89,21 +90,25 @@ impl BenchArgs {
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     let plan = args.plan();
     anyhow::ensure!(
-        !args.half || plan.scenario.is_looped(),
-        "--half is for scenarios in which clients submit runs"
+        !args.half || plan.scenario.uses_client_loop(),
+        "--half needs a scenario in which clients submit runs"
     );
     let report = match &args.endpoint {
-        None if args.half => looped::measure(&plan, true).await?,
+        None if args.half => client_loop::measure(&plan, true).await?,
         None => measure(&plan).await?,
         Some(endpoint) => {
-            anyhow::ensure!(plan.scenario.is_looped(), "{} starts what it needs", plan.scenario.name());
+            anyhow::ensure!(
+                plan.scenario.uses_client_loop(),
+                "scenario {} starts its own servers: omit --endpoint",
+                plan.scenario.name()
+            );
             let endpoints = vec![endpoint.clone()];
             let addresses = Addresses {
                 control_planes: endpoints.clone(),
                 streams: endpoints,
                 api_key: args.api_key.clone(),
             };
-            looped::measure_at(&plan, args.half, addresses).await?
+            client_loop::measure_at(&plan, args.half, addresses).await?
         }
     };
     if let Some(file) = &args.svg {
@@ -112,12 +117,12 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     Ok(report.print(args.json))
 }
 
-/// Starts what a scenario needs, and measures it.
-pub(crate) async fn measure(plan: &Plan) -> anyhow::Result<Report> {
+/// Starts the servers that a scenario needs and measures it.
+pub(crate) async fn measure(plan: &BenchPlan) -> anyhow::Result<Report> {
     match plan.scenario {
-        Scenario::Fanout => others::fanout(plan).await,
-        Scenario::Sandbox => others::sandbox(plan).await,
+        Scenario::Fanout => fanout_and_sandbox::fanout(plan).await,
+        Scenario::Sandbox => fanout_and_sandbox::sandbox(plan).await,
         Scenario::Backlog => backlog::measure(plan).await,
-        _ => looped::measure(plan, false).await,
+        _ => client_loop::measure(plan, false).await,
     }
 }

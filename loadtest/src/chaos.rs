@@ -1,4 +1,4 @@
-//! `loadtest chaos`: a whole cluster under load, with one fault after the other.
+//! `loadtest chaos`: a whole cluster under load while faults are injected one after the other.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -8,37 +8,37 @@ use remuda_cluster::{Cluster, ClusterOptions, FaultKind, FaultRecord, FaultSched
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    history::now,
-    needs,
+    observed_history::now,
+    prerequisites,
     recovery::Fault,
-    report::{ReportArgs, Test},
+    report::{FaultTest, ReportArgs},
     workload::{Addresses, LoadArgs, Workload},
 };
 
-/// How long the last runs may take to end. Leases and naks have to run out first.
-const SETTLE: Duration = Duration::from_secs(180);
+/// How long the last runs may take to end: leases and nak delays must expire first.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Args)]
 pub(crate) struct ChaosArgs {
-    /// How long to drive load. Each kind of fault comes at least once if the time allows: about 100 s for all.
+    /// Duration of the load. Every kind of fault occurs at least once if the time allows: all need about 100 s.
     #[arg(long, default_value_t = 180)]
     seconds: u64,
-    /// The same seed gives the same runs and the same faults.
+    /// Seed of the runs and the faults.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only these faults, separated by commas. All that this machine can do if missing.
+    /// Inject only these faults, separated by commas [default: all that this machine supports].
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND,…")]
     faults: Vec<FaultKind>,
-    /// Let a second fault come while one is under way.
+    /// Inject a second fault while one is active.
     #[arg(long)]
     overlap: bool,
-    /// The nats-server binary. The installed one if missing.
+    /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
-    /// How long a lost worker keeps its sessions. The product's default is 15 s; shorter shows more takeovers.
+    /// Lease of a worker's sessions. The product's default is 15 s; a shorter lease shows more takeovers.
     #[arg(long, default_value = "3s", value_parser = duration)]
     lease: Duration,
-    /// Keep the logs of all processes, also when everything went well.
+    /// Keep the logs of all processes even if the test passes.
     #[arg(long)]
     keep_logs: bool,
     #[command(flatten)]
@@ -48,14 +48,14 @@ pub(crate) struct ChaosArgs {
 }
 
 pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
-    let kinds = kinds(&args.faults)?;
+    let kinds = select_kinds(&args.faults)?;
     let release = args.load.release;
     let remuda = tokio::task::spawn_blocking(move || find_or_build_remuda(release)).await??;
-    let nats = needs::servers(args.nats.clone()).await?;
+    let nats = prerequisites::ensure_servers(args.nats.clone()).await?;
     let options = ClusterOptions {
         keep_logs: args.keep_logs,
         lease: args.lease,
-        // In the proportions of the product's defaults.
+        // In the same proportions as the product's defaults.
         heartbeat: args.lease / 5,
         reconciler_interval: args.lease / 3,
         ..ClusterOptions::new(remuda, nats)
@@ -78,22 +78,28 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     let injected: Vec<anyhow::Result<FaultRecord>> = schedule.inject(&cluster).collect().await;
     sleep_until(until).await;
     let load = begun..now();
-    let finished = workload.finish(SETTLE).await.inspect_err(|_| cluster.mark_failed())?;
+    let finished = workload.finish(SETTLE_TIMEOUT).await.inspect_err(|_| cluster.mark_failed())?;
 
-    let mut test =
-        Test { name: "chaos", seed: args.seed, load, finished, faults: Vec::new(), troubles: Vec::new() };
+    let mut test = FaultTest {
+        name: "chaos",
+        seed: args.seed,
+        load,
+        finished,
+        faults: Vec::new(),
+        problems: Vec::new(),
+    };
     for record in injected {
         match record {
             Ok(record) => {
                 let problem = |problem: &String| format!("{} of {}: {problem}", record.kind, record.target);
-                test.troubles.extend(record.problems.iter().map(problem));
+                test.problems.extend(record.problems.iter().map(problem));
                 test.faults.push(fault(&record));
             }
-            Err(error) => test.troubles.push(format!("{error:#}")),
+            Err(error) => test.problems.push(format!("{error:#}")),
         }
     }
     test.faults.sort_by_key(|fault| fault.began);
-    test.troubles.extend(troubles(&cluster));
+    test.problems.extend(problems(&cluster));
     let code = test.report(&args.report)?;
     if code != ExitCode::SUCCESS {
         cluster.mark_failed();
@@ -101,8 +107,8 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// What went wrong in a cluster although no fault ordered it.
-pub(crate) fn troubles(cluster: &Cluster) -> Vec<String> {
+/// Unexpected deaths and panics in a cluster.
+pub(crate) fn problems(cluster: &Cluster) -> Vec<String> {
     let deaths = cluster.unexpected_deaths();
     let deaths = deaths.iter().map(|death| format!("{} died: {}", death.member, death.status));
     let panics = cluster.panics();
@@ -114,15 +120,15 @@ fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
     humantime::parse_duration(text)
 }
 
-/// What was asked for, or everything that can be done here.
-fn kinds(asked: &[FaultKind]) -> anyhow::Result<Vec<FaultKind>> {
-    if asked.is_empty() {
+/// The requested kinds, or all kinds that this machine supports.
+fn select_kinds(requested: &[FaultKind]) -> anyhow::Result<Vec<FaultKind>> {
+    if requested.is_empty() {
         return Ok(FaultKind::all().iter().copied().filter(|kind| kind.check_available().is_ok()).collect());
     }
-    for kind in asked {
+    for kind in requested {
         kind.check_available()?;
     }
-    Ok(asked.to_vec())
+    Ok(requested.to_vec())
 }
 
 fn fault(record: &FaultRecord) -> Fault {

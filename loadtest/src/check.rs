@@ -1,12 +1,11 @@
-//! The promises, checked from outside: what callers, readers and tools saw must fit together.
+//! The guarantee checker: what callers, readers and tools observed must be consistent.
 //!
-//! The checker is a pure function of a [`History`], so every kind of broken promise has a test with a history written by
-//! hand. Where a server's clock matters it is believed only as far as the driver's own clock allows, so a fault that sets a
-//! clock wrong is no violation.
+//! The checker is a pure function of a [`History`], so every kind of violation has a test with a handwritten history. Server
+//! times are used only if they are plausible by the driver's own clock, so a fault that sets a clock wrong causes no violation.
 
 mod cursors;
 mod effects;
-mod facts;
+mod history_index;
 mod order;
 mod runs;
 #[cfg(test)]
@@ -14,18 +13,18 @@ mod tests;
 mod verdict;
 
 pub(crate) use self::{
-    facts::Facts,
+    history_index::HistoryIndex,
     verdict::{Verdict, Violation},
 };
-use crate::history::History;
+use crate::observed_history::History;
 
-/// Judges a test.
+/// Checks the history of a test.
 pub(crate) fn check(history: &History) -> Verdict {
-    let facts = Facts::new(history);
+    let index = HistoryIndex::new(history);
     let mut verdict = Verdict::new(history);
-    runs::check(&facts, &mut verdict);
-    order::check(&facts, &mut verdict);
-    effects::check(&facts, &mut verdict);
-    cursors::check(&facts, &mut verdict);
+    runs::check(&index, &mut verdict);
+    order::check(&index, &mut verdict);
+    effects::check(&index, &mut verdict);
+    cursors::check(&index, &mut verdict);
     verdict
 }

@@ -1,4 +1,4 @@
-//! `loadtest crash`: kills the embedded server again and again in the middle of its work.
+//! `loadtest crash`: kills the embedded server repeatedly under load.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -8,29 +8,29 @@ use remuda_cluster::find_or_build_remuda;
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    history::now,
+    observed_history::now,
     processes::{ToolProcess, tool_processes},
     recovery::Fault,
-    report::{ReportArgs, Test},
+    report::{FaultTest, ReportArgs},
     server::Server,
     workload::{LoadArgs, Workload},
 };
 
-/// Load before the first kill and after the last, to compare.
-const QUIET: Duration = Duration::from_secs(6);
+/// Duration of the load before the first kill and after the last, for comparison.
+const LEAD_TIME: Duration = Duration::from_secs(6);
 /// How long the last runs may take to end.
-const SETTLE: Duration = Duration::from_secs(90);
-/// One kill in this many comes before the server is up.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// One kill in this many hits a server that is still starting.
 const EARLY_KILLS: u32 = 4;
-/// How long tools may outlive their server: the guard needs a moment.
-const DEAD_WITHIN: Duration = Duration::from_secs(1);
+/// How long tools may outlive their server until the guard has killed them.
+const TOOL_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct CrashArgs {
-    /// How often the server is killed.
+    /// Number of kills.
     #[arg(long, default_value_t = 50)]
     times: u32,
-    /// The same seed gives the same runs and the same moments of the kills.
+    /// Seed of the runs and the times of the kills.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -50,34 +50,34 @@ pub(crate) async fn run(args: CrashArgs) -> anyhow::Result<ExitCode> {
     let options = args.load.options(server.addresses(), args.seed, directory.path().join("journal"));
     let workload = Workload::start(options).await?;
     let load_began = now();
-    sleep(QUIET).await;
+    sleep(LEAD_TIME).await;
     let mut killer = Killer {
         rng: StdRng::seed_from_u64(args.seed),
         key_prefix: workload.key_prefix().to_owned(),
         faults: Vec::new(),
-        troubles: Vec::new(),
+        problems: Vec::new(),
     };
     for _ in 0..args.times {
         killer.kill(&mut server).await?;
     }
-    sleep(QUIET).await;
+    sleep(LEAD_TIME).await;
     let load = load_began..now();
-    let finished = workload.finish(SETTLE).await?;
-    let Killer { faults, mut troubles, .. } = killer;
-    troubles.extend(server.troubles()?);
-    Test { name: "crash", seed: args.seed, load, finished, faults, troubles }.report(&args.report)
+    let finished = workload.finish(SETTLE_TIMEOUT).await?;
+    let Killer { faults, mut problems, .. } = killer;
+    problems.extend(server.problems()?);
+    FaultTest { name: "crash", seed: args.seed, load, finished, faults, problems }.report(&args.report)
 }
 
-/// Ends lives of the server, and watches what becomes of its tools.
+/// Kills the server and checks that its tools die with it.
 struct Killer {
     rng: StdRng,
     key_prefix: String,
     faults: Vec<Fault>,
-    troubles: Vec<String>,
+    problems: Vec<String>,
 }
 
 impl Killer {
-    /// Lets the server live for a random time, kills it, and starts it again.
+    /// Lets the server run for a random time, kills it, and starts it again.
     async fn kill(&mut self, server: &mut Server) -> anyhow::Result<()> {
         let early = self.rng.random_ratio(1, EARLY_KILLS);
         if early {
@@ -92,20 +92,21 @@ impl Killer {
         server.start()?;
         let target = if early { "while starting" } else { "" };
         self.faults.push(Fault { kind: "kill".to_owned(), target: target.to_owned(), began, ended: now() });
-        self.watch_die(tools).await;
+        self.check_tools_died(tools).await;
         Ok(())
     }
 
-    /// The guard must have killed the tools of the dead server.
-    async fn watch_die(&mut self, mut tools: Vec<ToolProcess>) {
-        let deadline = Instant::now() + DEAD_WITHIN;
+    /// Checks that the guard kills the tools of the dead server.
+    async fn check_tools_died(&mut self, mut tools: Vec<ToolProcess>) {
+        let deadline = Instant::now() + TOOL_EXIT_TIMEOUT;
         while !tools.is_empty() && Instant::now() < deadline {
             let alive = tool_processes(&self.key_prefix);
             tools.retain(|tool| alive.contains(tool));
             sleep(Duration::from_millis(10)).await;
         }
         for ToolProcess { pid, key } in tools {
-            self.troubles.push(format!("process {pid} of {key} outlived its server by {DEAD_WITHIN:?}"));
+            self.problems
+                .push(format!("process {pid} of {key} outlived its server by {TOOL_EXIT_TIMEOUT:?}"));
         }
     }
 }

@@ -1,16 +1,16 @@
-//! `loadtest fanout`: what streams promise and cost, as seen by readers over HTTP.
+//! `loadtest fanout`: checks and measures event streams with many readers over HTTP.
 
-mod audience;
 mod connection;
-mod flow;
+mod event_load;
 mod follower;
+mod http_response;
 mod idle;
-mod load;
+mod latency;
+mod reader_group;
 mod reconnect;
 mod replicas;
 mod report;
 mod sse;
-mod wire;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -18,25 +18,25 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-pub(crate) use self::flow::Flow;
-use self::report::Part;
-use crate::stage::{Mode, Setting, Stage};
+pub(crate) use self::latency::FanoutMeasurement;
+use self::report::PartReport;
+use crate::deployment::{Deployment, DeploymentOptions, Mode};
 
 #[derive(Debug, Args)]
 pub(crate) struct FanoutArgs {
-    /// Only these, separated by commas. All if missing.
+    /// Run only these parts, separated by commas [default: all].
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PART,…")]
     parts: Vec<PartName>,
-    /// Readers of `latency` and `stall`.
+    /// Readers in `latency` and `stall`.
     #[arg(long, default_value_t = 1000)]
     readers: usize,
-    /// Sessions that they follow.
+    /// Sessions that these readers follow.
     #[arg(long, default_value_t = 100)]
     sessions: usize,
-    /// Events per second in all sessions together. `reconnect` and `replicas` use at most 150 and 200.
+    /// Events per second over all sessions. `reconnect` uses at most 150, `replicas` at most 200.
     #[arg(long, default_value_t = 1000.0, value_name = "PER_SECOND", value_parser = rate)]
     rate: f64,
-    /// How long `latency` and `stall` measure, each, in up to eight turns.
+    /// Duration of `latency` and of `stall`, each split into up to eight alternating intervals.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     #[arg(long, default_value_t = 10_000)]
@@ -49,35 +49,35 @@ pub(crate) struct FanoutArgs {
     replica_readers: usize,
     #[arg(long, default_value_t = 50)]
     replica_sessions: usize,
-    /// How often a stream service of `replicas` is killed.
+    /// Kills of stream services in `replicas`.
     #[arg(long, default_value_t = 8)]
     kills: u32,
-    /// The same seed gives the same load, and the same moments of hanging up and killing.
+    /// Seed of the load and of the times of disconnects and kills.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Measure a stream service of its own, on PostgreSQL and NATS, instead of the embedded server.
+    /// Measure a separate stream service on PostgreSQL and NATS instead of the embedded server.
     #[arg(long)]
     split: bool,
-    /// The nats-server binary. The installed one if missing.
+    /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
-    /// Build and test the release profile. REMUDA_BIN names another binary.
+    /// Build and use an optimised server, in the profile of this program. REMUDA_BIN names another binary.
     #[arg(long)]
     release: bool,
-    /// One line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PartName {
-    /// From the commit of an event to all its readers.
+    /// Latency from the commit of an event to all its readers.
     Latency,
-    /// The same while one of them does not read, in turns with `latency`.
+    /// The same while one reader does not read, alternating with `latency`.
     Stall,
-    /// Memory of readers of silent sessions.
+    /// Memory per reader of an idle session.
     Idle,
-    /// One that comes and goes all the time.
+    /// A reader that disconnects and reconnects repeatedly.
     Reconnect,
     /// Two stream services, killed in turn.
     Replicas,
@@ -89,25 +89,32 @@ pub(crate) async fn run(args: FanoutArgs) -> anyhow::Result<ExitCode> {
     let mut parts = Vec::new();
     let stall = wants(PartName::Stall);
     if stall || wants(PartName::Latency) {
-        let stage = args.stage().await?;
-        parts.extend(on(stage, async |stage| flow::run(&args, stage, stall).await).await?);
+        let deployment = args.deployment().await?;
+        parts.extend(
+            run_on(deployment, async |deployment| latency::run(&args, deployment, stall).await).await?,
+        );
     }
     if wants(PartName::Idle) {
-        parts.extend(on(args.stage().await?, async |stage| idle::run(&args, stage).await).await?);
+        parts.extend(
+            run_on(args.deployment().await?, async |deployment| idle::run(&args, deployment).await).await?,
+        );
     }
     if wants(PartName::Reconnect) {
-        parts.extend(on(args.stage().await?, async |stage| reconnect::run(&args, stage).await).await?);
+        parts.extend(
+            run_on(args.deployment().await?, async |deployment| reconnect::run(&args, deployment).await)
+                .await?,
+        );
     }
     if wants(PartName::Replicas) {
-        let setting = Setting { streams: replicas::REPLICAS, ..args.setting() };
-        let stage = Stage::start(Mode::Split, &setting).await?;
-        parts.extend(on(stage, async |stage| replicas::run(&args, stage).await).await?);
+        let options = DeploymentOptions { streams: replicas::REPLICAS, ..args.options() };
+        let deployment = Deployment::start(Mode::Split, &options).await?;
+        parts.extend(run_on(deployment, async |deployment| replicas::run(&args, deployment).await).await?);
     }
     Ok(report::report(args.seed, args.mode().name(), args.json, &parts))
 }
 
-/// What `bench` wants to know of.
-pub(crate) struct Sizes {
+/// The sizes that `bench` chooses.
+pub(crate) struct FanoutSizes {
     pub(crate) mode: Mode,
     pub(crate) nats: Option<PathBuf>,
     pub(crate) readers: usize,
@@ -116,8 +123,8 @@ pub(crate) struct Sizes {
     pub(crate) seconds: u64,
 }
 
-impl Sizes {
-    /// The parts that are not looked at have no sizes.
+impl FanoutSizes {
+    /// Only the part `latency` runs, so the sizes of the others are zero.
     fn args(self) -> FanoutArgs {
         FanoutArgs {
             parts: vec![PartName::Latency],
@@ -140,49 +147,50 @@ impl Sizes {
     }
 }
 
-/// The part `latency`, as `bench` shows it.
-pub(crate) async fn flow(sizes: Sizes) -> anyhow::Result<Flow> {
+/// Runs the part `latency` for `bench`.
+pub(crate) async fn measure(sizes: FanoutSizes) -> anyhow::Result<FanoutMeasurement> {
     raise_open_files()?;
     let args = sizes.args();
-    let mut stage = args.stage().await?;
-    let flow = flow::flow(&args, &mut stage).await.inspect_err(|_| stage.mark_failed())?;
-    if !flow.failures.is_empty() {
-        stage.mark_failed();
+    let mut deployment = args.deployment().await?;
+    let measured =
+        latency::measure(&args, &mut deployment).await.inspect_err(|_| deployment.mark_failed())?;
+    if !measured.failures.is_empty() {
+        deployment.mark_failed();
     }
-    Ok(flow)
+    Ok(measured)
 }
 
-/// Lets something happen on a stage, whose logs are kept if it comes to a bad end.
-async fn on(
-    mut stage: Stage,
-    act: impl AsyncFnOnce(&mut Stage) -> anyhow::Result<Vec<Part>>,
-) -> anyhow::Result<Vec<Part>> {
-    let parts = act(&mut stage).await.inspect_err(|_| stage.mark_failed())?;
+/// Runs parts on a deployment and keeps its logs if they fail.
+async fn run_on(
+    mut deployment: Deployment,
+    run: impl AsyncFnOnce(&mut Deployment) -> anyhow::Result<Vec<PartReport>>,
+) -> anyhow::Result<Vec<PartReport>> {
+    let parts = run(&mut deployment).await.inspect_err(|_| deployment.mark_failed())?;
     if parts.iter().any(|part| !part.failures().is_empty()) {
-        stage.mark_failed();
+        deployment.mark_failed();
     }
     Ok(parts)
 }
 
 impl FanoutArgs {
-    /// A server of its own for each part: what one part leaves in memory must not be counted by the next.
-    async fn stage(&self) -> anyhow::Result<Stage> {
-        Stage::start(self.mode(), &self.setting()).await
+    /// Each part has its own server, so that memory left by one part is not measured in the next.
+    async fn deployment(&self) -> anyhow::Result<Deployment> {
+        Deployment::start(self.mode(), &self.options()).await
     }
 
     fn mode(&self) -> Mode {
         if self.split { Mode::Split } else { Mode::Embedded }
     }
 
-    fn setting(&self) -> Setting {
-        Setting { nats: self.nats.clone(), ..Setting::new(self.release) }
+    fn options(&self) -> DeploymentOptions {
+        DeploymentOptions { nats: self.nats.clone(), ..DeploymentOptions::new(self.release) }
     }
 }
 
-/// Each reader is a file here and another one in the server, which inherits the limit.
+/// Each reader needs a file descriptor here and one in the server, which inherits the limit.
 fn raise_open_files() -> anyhow::Result<()> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of open files is unknown")?;
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("the limit of open files cannot be raised")
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("cannot raise the limit of open files")
 }
 
 fn rate(text: &str) -> Result<f64, String> {

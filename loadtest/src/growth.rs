@@ -1,9 +1,9 @@
-//! `loadtest growth`: whether what is there already makes the next run dearer.
+//! `loadtest growth`: measures whether existing sessions and queued runs slow down new runs.
 //!
-//! The same small runs over more and more sessions, and beside more and more runs that wait elsewhere. Each size has servers of its own
-//! that start on a database which has it all.
+//! The same small runs are measured over a growing number of sessions, and beside a growing number of runs queued in another
+//! pool. Each size has its own servers, which start on a seeded database.
 
-mod picture;
+mod chart;
 mod table;
 
 use std::{fs, path::PathBuf, process::ExitCode};
@@ -14,62 +14,62 @@ use serde_json::json;
 
 use self::table::{Point, Series};
 use crate::{
-    bench::{self, Plan, Report, Scenario},
-    load::Pace,
-    stage::Mode,
+    bench::{self, BenchPlan, Report, Scenario},
+    deployment::Mode,
+    load::LoadModel,
 };
 
-/// Sessions that runs go to while others wait.
+/// Sessions of the load while other runs are queued.
 const SESSIONS_BESIDE_QUEUED: u64 = 1000;
 
 #[derive(Debug, Args)]
 pub(crate) struct GrowthArgs {
-    /// Numbers of sessions, smallest first.
+    /// Numbers of sessions to measure, smallest first.
     #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "1000,10000,100000,1000000")]
     sessions: Vec<u64>,
-    /// Numbers of queued runs in a pool without workers, smallest first.
+    /// Numbers of runs queued in a pool without workers, smallest first.
     #[arg(long, value_delimiter = ',', value_name = "N,…", default_value = "0,100000,1000000")]
     queued: Vec<u64>,
-    /// Sessions that queued runs are spread over.
+    /// Sessions that the queued runs are spread over.
     #[arg(long, value_name = "SESSIONS", default_value_t = 10_000)]
     queued_sessions: u64,
     #[arg(long, value_enum, default_value_t = Mode::Split)]
     mode: Mode,
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
     clients: u64,
-    /// How long each size is measured.
+    /// Duration of each measurement.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Seconds of load before it is measured.
+    /// Seconds of load before the measurement.
     #[arg(long, default_value_t = 5)]
     warm_up: u64,
-    /// Times that everything is measured, in turns; the median counts.
+    /// How often every size is measured, in alternation; the report uses the median.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// The nats-server binary. The installed one if missing.
+    /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
-    /// One line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long)]
     json: bool,
-    /// Draw rates and memory into this file.
+    /// Draw rates and memory as SVG into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 impl GrowthArgs {
-    fn plan(&self, sessions: u64, queued: u64) -> Plan {
-        Plan {
-            pace: Pace::Closed { clients: usize::try_from(self.clients).unwrap_or(usize::MAX) },
+    fn plan(&self, sessions: u64, queued: u64) -> BenchPlan {
+        BenchPlan {
+            model: LoadModel::Closed { clients: usize::try_from(self.clients).unwrap_or(usize::MAX) },
             sessions: usize::try_from(sessions).unwrap_or(usize::MAX),
-            // Also the few: servers that were started differently could not be compared.
+            // Small numbers are seeded as well: only servers that started the same way are comparable.
             seeded: true,
             queued,
             queued_sessions: self.queued_sessions,
             seconds: self.seconds,
             warm_up: self.warm_up,
             nats: self.nats.clone(),
-            ..Plan::new(Scenario::Noop, self.mode)
+            ..BenchPlan::new(Scenario::Noop, self.mode)
         }
     }
 }
@@ -80,33 +80,33 @@ pub(crate) async fn run(args: GrowthArgs) -> anyhow::Result<ExitCode> {
     let mut failures = Vec::new();
     for _ in 0..args.rounds {
         for (series, is_queued) in [(&mut sessions, false), (&mut queued, true)] {
-            for place in 0..series.points.len() {
-                let size = series.points[place].size;
+            for index in 0..series.points.len() {
+                let size = series.points[index].size;
                 let plan = match is_queued {
                     true => args.plan(SESSIONS_BESIDE_QUEUED, size),
                     false => args.plan(size, 0),
                 };
                 let report = bench::measure(&plan).await?;
-                say(&format!("{size} {}: {:.0} runs/s", series.name, report.per_second));
+                print_progress(&format!("{size} {}: {:.0} runs/s", series.name, report.per_second));
                 failures.extend(
                     report.failures.iter().map(|failure| format!("{size} {}: {failure}", series.name)),
                 );
-                series.points[place].turns.push(turn(&report));
+                series.points[index].samples.push(sample(&report));
             }
         }
     }
     let series = [sessions, queued];
     if let Some(file) = &args.svg {
         let title = format!("growth, {}, {} clients", args.mode.name(), args.clients);
-        fs::write(file, picture::svg(&title, &series))
-            .with_context(|| format!("{} cannot be written", file.display()))?;
+        fs::write(file, chart::svg(&title, &series))
+            .with_context(|| format!("cannot write {}", file.display()))?;
     }
     print(&args, &series, &failures);
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn turn(report: &Report) -> table::Turn {
-    table::Turn {
+fn sample(report: &Report) -> table::Sample {
+    table::Sample {
         per_second: report.per_second,
         p50_ms: report.millis(0.5),
         p99_ms: report.millis(0.99),
@@ -137,7 +137,7 @@ fn print(args: &GrowthArgs, series: &[Series], failures: &[String]) {
     failures.iter().for_each(|failure| println!("  {failure}"));
 }
 
-#[expect(clippy::print_stderr, reason = "each size takes a minute, and somebody may wait for it")]
-fn say(line: &str) {
+#[expect(clippy::print_stderr, reason = "progress: each size takes about a minute")]
+fn print_progress(line: &str) {
     eprintln!("{line}");
 }

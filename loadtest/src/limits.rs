@@ -1,7 +1,7 @@
-//! `loadtest limits`: what this machine can do at most for the work that a run is made of.
+//! `loadtest limits`: the upper bounds of this machine for the operations that a run consists of.
 //!
-//! Nothing of Remuda is in the way here: the broker, the databases and the gRPC library are used directly, with as many callers as `bench`
-//! has. Durability is the same: every commit is on disk before it counts.
+//! The broker, the databases and the gRPC library are used directly, without Remuda, with as many callers as `bench` has.
+//! Durability is the same: every commit is on disk before it counts.
 
 mod grpc;
 mod jetstream;
@@ -15,25 +15,25 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
-use crate::needs;
+use crate::prerequisites;
 
-/// Callers at the same time, as in `bench`.
+/// Concurrent callers, as in `bench`.
 pub(crate) const CALLERS: usize = 256;
 
 #[derive(Debug, Args)]
 pub(crate) struct LimitsArgs {
-    /// How long each part measures.
+    /// Duration of each measurement.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// The nats-server binary. The installed one if missing.
+    /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
-    /// One line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What was measured. Rows are those inserted and those updated.
+/// The measured limits. Rows are inserted and updated rows.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Limits {
     pub(crate) jetstream_tokens_per_s: f64,
@@ -43,9 +43,9 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// One part after the other: each gets the whole machine, as Remuda does.
+    /// Measures one after the other: each gets the whole machine, as Remuda does.
     pub(crate) async fn measure(nats: Option<PathBuf>, time: Duration) -> anyhow::Result<Self> {
-        let nats = needs::servers(nats).await?;
+        let nats = prerequisites::ensure_servers(nats).await?;
         Ok(Self {
             jetstream_tokens_per_s: jetstream::measure(nats, time).await.context("JetStream")?,
             postgres_rows_per_s: postgres::measure(time).await.context("PostgreSQL")?,

@@ -1,12 +1,13 @@
-//! Load over gRPC: runs that are submitted by many clients, each of whom waits for the end of its run.
+//! Load over gRPC: many clients submit runs, and each waits for the end of its run.
 //!
-//! A closed loop keeps a number of clients busy, so that a slow server is asked less. An open loop begins runs at their times whatever
-//! the server does, and counts the latency of each from the time at which it should have begun: a server that stalls cannot hide it.
+//! A closed loop has a fixed number of clients, so a slow server gets fewer requests. An open loop starts runs at fixed times
+//! whatever the server does. It counts latency from the time at which a run should have started, so a stalled server cannot
+//! hide its delay.
 
-mod judge;
 mod sessions;
-mod site;
 mod stages;
+mod target;
+mod verify;
 mod work;
 
 use std::{
@@ -22,31 +23,31 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use self::{
     sessions::Sessions,
-    site::Site,
-    stages::{Stage, Stages},
+    stages::{Stage, StageTimings},
+    target::LoadTarget,
     work::Work,
 };
 use crate::{
     check::Verdict,
-    history::{Micros, now},
+    observed_history::{Micros, now},
 };
 
-/// Runs under way at once in an open loop. What comes on top is not begun, and told.
-const MOST_UNDER_WAY: usize = 20_000;
+/// The limit of concurrent runs in an open loop. Runs beyond it are not started, and reported.
+const MAX_UNDER_WAY: usize = 20_000;
 
-/// When runs begin.
+/// When runs start.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Pace {
-    /// So many clients, each with one run at a time.
+pub(crate) enum LoadModel {
+    /// This many clients, each with one run at a time.
     Closed { clients: usize },
-    /// So many runs per second, at even distances.
+    /// This many runs per second, evenly spaced.
     Open { per_second: f64 },
 }
 
-/// One run, as its client saw it.
+/// One run as its client observed it.
 #[derive(Clone, Debug)]
-pub(crate) struct RunFact {
-    /// The place of its session among those of the site.
+pub(crate) struct ObservedRun {
+    /// The index of its session in the target.
     pub(crate) session: usize,
     pub(crate) id: String,
     pub(crate) seq: i64,
@@ -58,37 +59,37 @@ pub(crate) struct RunFact {
     pub(crate) finished: Micros,
 }
 
-/// What came of some load.
+/// The result of some load.
 #[derive(Debug)]
-pub(crate) struct Measured {
-    /// From the moment at which a run should begin to its end at the client, in microseconds.
+pub(crate) struct Measurement {
+    /// From the time at which a run should start to its end at the client, in microseconds.
     pub(crate) latencies: Histogram<u64>,
     pub(crate) elapsed: Duration,
-    /// From its beginning to its end by this machine's clock; the last one, if there were several turns.
+    /// The measured period by this machine's clock; the last one, if there were several.
     pub(crate) window: Range<Micros>,
-    pub(crate) facts: Vec<RunFact>,
-    /// Runs of an open loop that were not begun, because too many were under way.
+    pub(crate) runs: Vec<ObservedRun>,
+    /// Runs of an open loop that were not started because too many were under way.
     pub(crate) not_begun: u64,
 }
 
-impl Measured {
+impl Measurement {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let (latencies, elapsed) = (Histogram::new(3)?, Duration::ZERO);
-        Ok(Self { latencies, elapsed, window: 0..0, facts: Vec::new(), not_begun: 0 })
+        Ok(Self { latencies, elapsed, window: 0..0, runs: Vec::new(), not_begun: 0 })
     }
 
-    /// Takes over what another one did at the same time, or in another turn.
+    /// Merges a measurement of another client or of another period.
     pub(crate) fn add(&mut self, other: Self) -> anyhow::Result<()> {
         self.latencies.add(other.latencies)?;
         self.elapsed += other.elapsed;
-        self.facts.extend(other.facts);
+        self.runs.extend(other.runs);
         self.not_begun += other.not_begun;
         Ok(())
     }
 
-    fn note(&mut self, begun: Instant, fact: RunFact) -> anyhow::Result<()> {
+    fn record(&mut self, begun: Instant, run: ObservedRun) -> anyhow::Result<()> {
         self.latencies.record(u64::try_from(begun.elapsed().as_micros())?)?;
-        self.facts.push(fact);
+        self.runs.push(run);
         Ok(())
     }
 
@@ -101,102 +102,116 @@ impl Measured {
     }
 }
 
-/// Drives some work on a site for so long.
+/// Runs the load on a target for this time.
 pub(crate) async fn drive(
-    site: &Arc<Site>,
+    target: &Arc<LoadTarget>,
     work: &Work,
-    pace: Pace,
+    model: LoadModel,
     time: Duration,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<Measurement> {
     let began = now();
-    let measured = match pace {
-        Pace::Closed { clients } => closed(site, work, clients, time).await,
-        Pace::Open { per_second } => open(site, work, per_second, time).await,
+    let measured = match model {
+        LoadModel::Closed { clients } => closed(target, work, clients, time).await,
+        LoadModel::Open { per_second } => open(target, work, per_second, time).await,
     };
-    Ok(Measured { window: began..now(), ..measured? })
+    Ok(Measurement { window: began..now(), ..measured? })
 }
 
-async fn closed(site: &Arc<Site>, work: &Work, clients: usize, time: Duration) -> anyhow::Result<Measured> {
+async fn closed(
+    target: &Arc<LoadTarget>,
+    work: &Work,
+    clients: usize,
+    time: Duration,
+) -> anyhow::Result<Measurement> {
     let (tasks, begun) = (TaskTracker::new(), Instant::now());
     let until = begun + time;
     let clients: Vec<_> = (0..clients)
         .map(|number| {
-            let (site, work) = (Arc::clone(site), work.clone());
+            let (target, work) = (Arc::clone(target), work.clone());
             tasks.spawn(async move {
-                let mut measured = Measured::new()?;
+                let mut measured = Measurement::new()?;
                 while Instant::now() < until {
                     let begun = Instant::now();
-                    let fact = one_run(&site, &work, number).await?;
-                    measured.note(begun, fact)?;
+                    let run = one_run(&target, &work, number).await?;
+                    measured.record(begun, run)?;
                 }
                 anyhow::Ok(measured)
             })
         })
         .collect();
-    let mut measured = Measured::new()?;
+    let mut measured = Measurement::new()?;
     for client in clients {
         measured.add(client.await??)?;
     }
-    Ok(Measured { elapsed: begun.elapsed(), ..measured })
+    Ok(Measurement { elapsed: begun.elapsed(), ..measured })
 }
 
-async fn open(site: &Arc<Site>, work: &Work, per_second: f64, time: Duration) -> anyhow::Result<Measured> {
+async fn open(
+    target: &Arc<LoadTarget>,
+    work: &Work,
+    per_second: f64,
+    time: Duration,
+) -> anyhow::Result<Measurement> {
     let (tasks, begun, runtime) = (TaskTracker::new(), Instant::now(), Handle::current());
-    let (room, site, work) = (Arc::new(Semaphore::new(MOST_UNDER_WAY)), Arc::clone(site), work.clone());
+    let (permits, target, work) = (Arc::new(Semaphore::new(MAX_UNDER_WAY)), Arc::clone(target), work.clone());
     let begin = move || {
         let (mut under_way, mut not_begun) = (Vec::new(), 0);
-        for (number, due) in dues(begun, per_second).take_while(|(_, due)| *due < begun + time) {
+        for (number, due) in due_times(begun, per_second).take_while(|(_, due)| *due < begun + time) {
             wait_until(due);
-            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
+            let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
                 not_begun += 1;
                 continue;
             };
-            let (site, work) = (Arc::clone(&site), work.clone());
+            let (target, work) = (Arc::clone(&target), work.clone());
             let run = async move {
-                let fact = one_run(&site, &work, number).await?;
+                let run = one_run(&target, &work, number).await?;
                 drop(permit);
-                anyhow::Ok((due.elapsed(), fact))
+                anyhow::Ok((due.elapsed(), run))
             };
             under_way.push(tasks.spawn_on(run, &runtime));
         }
         (under_way, not_begun)
     };
     let (under_way, not_begun) = tokio::task::spawn_blocking(begin).await?;
-    let mut measured = Measured { not_begun, ..Measured::new()? };
+    let mut measured = Measurement { not_begun, ..Measurement::new()? };
     for run in under_way {
-        let (took, fact) = run.await??;
+        let (took, run) = run.await??;
         measured.latencies.record(u64::try_from(took.as_micros())?)?;
-        measured.facts.push(fact);
+        measured.runs.push(run);
     }
-    Ok(Measured { elapsed: begun.elapsed().max(time), ..measured })
+    Ok(Measurement { elapsed: begun.elapsed().max(time), ..measured })
 }
 
-/// When runs are due, at even distances.
-fn dues(begun: Instant, per_second: f64) -> impl Iterator<Item = (usize, Instant)> {
+/// The start times of runs, evenly spaced.
+fn due_times(begun: Instant, per_second: f64) -> impl Iterator<Item = (usize, Instant)> {
     (0_u32..)
         .map(move |number| (number as usize, begun + Duration::from_secs_f64(f64::from(number) / per_second)))
 }
 
-/// The runtime's own timers know nothing shorter than a millisecond, and would begin several runs at once and late.
+/// Blocks until `due`. Tokio's timers have millisecond resolution, and would start several runs late and at once.
 #[expect(clippy::disallowed_methods, reason = "a thread that does nothing else")]
 fn wait_until(due: Instant) {
     std::thread::sleep(due.saturating_duration_since(Instant::now()));
 }
 
 /// Submits one run and waits for its end.
-async fn one_run(site: &Site, work: &Work, client: usize) -> anyhow::Result<RunFact> {
-    let session = rand::rng().random_range(0..site.sessions.len());
-    let traced = site.stages.as_ref().and_then(|stages| stages.chosen(rand::rng().random()));
-    let (request, sent) = (work.request(&site.sessions.id(session)), now());
-    let run = site.run(client, request, traced).await?;
-    let fact = site.fact(session, sent, &run)?;
-    if let (Some(stages), Some(context)) = (&site.stages, traced) {
-        stages.seen(context, sent, fact.answered);
+async fn one_run(target: &LoadTarget, work: &Work, client: usize) -> anyhow::Result<ObservedRun> {
+    let session = rand::rng().random_range(0..target.sessions.len());
+    let traced = target.stages.as_ref().and_then(|stages| stages.sample(rand::rng().random()));
+    let (request, sent) = (work.request(&target.sessions.id(session)), now());
+    let response = target.run(client, request, traced).await?;
+    let run = target.observe(session, sent, &response)?;
+    if let (Some(stages), Some(context)) = (&target.stages, traced) {
+        stages.record_client(context, sent, run.answered);
     }
-    Ok(fact)
+    Ok(run)
 }
 
-/// Whether everything that was promised was kept, as clients and the sessions' own streams see it.
-pub(crate) async fn judge(site: &Site, work: &Work, facts: &[RunFact]) -> anyhow::Result<Verdict> {
-    judge::judge(site, work.calls(), facts).await
+/// Checks the guarantees, as clients and event streams observed them.
+pub(crate) async fn verify(
+    target: &LoadTarget,
+    work: &Work,
+    runs: &[ObservedRun],
+) -> anyhow::Result<Verdict> {
+    verify::verify(target, work.calls(), runs).await
 }

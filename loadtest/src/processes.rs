@@ -1,6 +1,6 @@
-//! Which tool processes exist, by looking into `/proc`.
+//! Finds the tool processes of a test in `/proc`.
 //!
-//! Scripts carry the key of their run in their text, and so does every process that a shell forks for them.
+//! The text of a script contains the key of its run, and so does every process that the shell forks for it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,10 +12,10 @@ use std::{
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::history::{Lifetime, now};
+use crate::observed_history::{Lifetime, now};
 
-/// Often enough to date the death of a process, rarely enough to cost little.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Short enough to date the end of a process, long enough to be cheap.
+const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A process of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ pub(crate) struct ToolProcess {
 pub(crate) fn tool_processes(prefix: &str) -> Vec<ToolProcess> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    // A process that ends while it is looked at is gone, and a dead one that nobody collected has no command line.
+    // A process that ends during the scan is skipped, and a zombie has no command line.
     pids.filter_map(|pid| {
         let command_line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         Some(ToolProcess { pid, key: key_in(&command_line, prefix)? })
@@ -44,16 +44,16 @@ fn key_in(command_line: &[u8], prefix: &str) -> Option<String> {
     str::from_utf8(&rest[..end]).ok().map(str::to_owned)
 }
 
-/// Notes when processes of each run were there.
+/// Records when processes of each run existed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessWatch {
     lifetimes: Arc<Mutex<HashMap<String, Lifetime>>>,
 }
 
 impl ProcessWatch {
-    /// Looks again and again until `stop`.
+    /// Scans periodically until `stop`.
     pub(crate) async fn run(self, prefix: String, stop: CancellationToken) {
-        let mut interval = tokio::time::interval(LOOK_EVERY);
+        let mut interval = tokio::time::interval(SCAN_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut alive = HashSet::new();
         while !stop.is_cancelled() {
@@ -61,17 +61,17 @@ impl ProcessWatch {
                 _ = interval.tick() => {}
                 () = stop.cancelled() => {}
             }
-            alive = self.look(&prefix, &alive);
+            alive = self.scan(&prefix, &alive);
         }
     }
 
-    /// One look; `alive` are the keys that the last one found.
-    fn look(&self, prefix: &str, alive: &HashSet<String>) -> HashSet<String> {
-        let looked = now();
+    /// Scans once and returns the found keys; `alive` are those of the previous scan.
+    fn scan(&self, prefix: &str, alive: &HashSet<String>) -> HashSet<String> {
+        let scanned = now();
         let found = tool_processes(prefix);
         let mut lifetimes = self.lifetimes.lock().unwrap_or_else(PoisonError::into_inner);
         for process in &found {
-            let lifetime = Lifetime { pid: process.pid, last_seen: looked, gone_by: None };
+            let lifetime = Lifetime { pid: process.pid, last_seen: scanned, gone_by: None };
             lifetimes.insert(process.key.clone(), lifetime);
         }
         let found: HashSet<String> = found.into_iter().map(|process| process.key).collect();
@@ -114,7 +114,7 @@ mod tests {
         // The child may not have become bash yet.
         let mut alive = HashSet::new();
         while alive.is_empty() {
-            alive = watch.look(&prefix, &alive);
+            alive = watch.scan(&prefix, &alive);
         }
         let key = format!("{prefix}42");
         assert_eq!(alive, HashSet::from([key.clone()]));
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(watch.lifetimes()[&key].gone_by, None);
 
         drop(child);
-        assert!(watch.look(&prefix, &alive).is_empty());
+        assert!(watch.scan(&prefix, &alive).is_empty());
         let lifetime = watch.lifetimes()[&key];
         assert!(lifetime.gone_by.is_some_and(|gone| gone >= lifetime.last_seen));
     }

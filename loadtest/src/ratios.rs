@@ -1,5 +1,6 @@
-//! `loadtest ratios`: Remuda beside what the machine can do at most, in one run. A machine that is slower today makes both slower, so the
-//! ratio between them tells whether it is Remuda that became slower.
+//! `loadtest ratios`: compares Remuda with the upper bounds of the machine.
+//!
+//! A slower machine lowers both, so a lower ratio means that Remuda itself became slower.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -7,9 +8,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::{
+    deployment::{Deployment, DeploymentOptions, Mode},
     limits::Limits,
-    load::{self, Pace, Site, Work},
-    stage::{Mode, Setting, Stage},
+    load::{self, LoadModel, LoadTarget, Work},
 };
 
 const CLIENTS: usize = 256;
@@ -18,18 +19,18 @@ const WARM_UP: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub(crate) struct RatiosArgs {
-    /// How long each mode is measured.
+    /// Duration of the measurement of each mode.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// The nats-server binary. The installed one if missing.
+    /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
-    /// One line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// A figure of Remuda as a part of what could be had at most, and the least that it should be.
+/// A rate of Remuda relative to an upper bound of the machine, with the lowest accepted ratio.
 struct Ratio {
     name: &'static str,
     runs_per_second: f64,
@@ -47,7 +48,7 @@ impl Ratio {
     }
 }
 
-/// Floors are about two thirds of what was measured when they were set, so that only what is really slower falls below.
+/// The floors are about two thirds of the values measured when they were set, so that only a real slowdown falls below.
 fn ratios(limits: &Limits, split: f64, embedded: f64) -> [Ratio; 4] {
     let ratio = |name, runs_per_second, limit, floor| Ratio { name, runs_per_second, limit, floor };
     [
@@ -83,16 +84,17 @@ pub(crate) async fn run(args: RatiosArgs) -> anyhow::Result<ExitCode> {
     Ok(if ratios.iter().all(Ratio::holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs per second of small runs. A broken promise is a failure, however quick it was.
+/// Measures the rate of small runs. Fails if a guarantee was violated.
 async fn rate(args: &RatiosArgs, mode: Mode) -> anyhow::Result<f64> {
-    let setting = Setting { slots: 256, nats: args.nats.clone(), ..Setting::same_profile() };
-    let stage = Stage::start(mode, &setting).await?;
-    let site = Arc::new(Site::new(stage.addresses(), SESSIONS).await?);
-    let pace = Pace::Closed { clients: CLIENTS };
-    load::drive(&site, &Work::Noop, pace, WARM_UP).await?;
-    let measured = load::drive(&site, &Work::Noop, pace, Duration::from_secs(args.seconds)).await?;
-    let verdict = load::judge(&site, &Work::Noop, &measured.facts).await?;
-    anyhow::ensure!(verdict.total() == 0, "{}: {}", mode.name(), verdict.sentences().join("; "));
+    let options =
+        DeploymentOptions { slots: 256, nats: args.nats.clone(), ..DeploymentOptions::same_profile() };
+    let deployment = Deployment::start(mode, &options).await?;
+    let target = Arc::new(LoadTarget::new(deployment.addresses(), SESSIONS).await?);
+    let model = LoadModel::Closed { clients: CLIENTS };
+    load::drive(&target, &Work::Noop, model, WARM_UP).await?;
+    let measured = load::drive(&target, &Work::Noop, model, Duration::from_secs(args.seconds)).await?;
+    let verdict = load::verify(&target, &Work::Noop, &measured.runs).await?;
+    anyhow::ensure!(verdict.total() == 0, "{}: {}", mode.name(), verdict.messages().join("; "));
     Ok(measured.runs_per_second())
 }
 
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_slower_than_its_floor_is_seen() {
+    fn ratio_below_its_floor_fails() {
         let limits = Limits {
             jetstream_tokens_per_s: 30_000.0,
             postgres_rows_per_s: 150_000.0,

@@ -1,4 +1,4 @@
-//! gRPC without messages: bytes in, bytes out. For servers and calls that shall cost no more than the protocol itself.
+//! gRPC with raw bytes as messages, for servers and calls without the cost of encoding.
 
 use std::{
     convert::Infallible,
@@ -14,22 +14,22 @@ use tonic::{
     server::{Grpc, NamedService, UnaryService},
 };
 
-/// A service that answers every method alike.
-pub(crate) trait Answers: Clone + Send + Sync + 'static {
-    /// With its package.
+/// A service that handles every method the same way.
+pub(crate) trait RawHandler: Clone + Send + Sync + 'static {
+    /// The full service name, with its package.
     const NAME: &'static str;
 
-    fn answer(&self, message: Bytes) -> Bytes;
+    fn handle(&self, message: Bytes) -> Bytes;
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct RawService<A>(pub(crate) A);
 
-impl<A: Answers> NamedService for RawService<A> {
+impl<A: RawHandler> NamedService for RawService<A> {
     const NAME: &'static str = A::NAME;
 }
 
-impl<A: Answers> Service<http::Request<Body>> for RawService<A> {
+impl<A: RawHandler> Service<http::Request<Body>> for RawService<A> {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<Self::Response, Infallible>;
@@ -41,7 +41,7 @@ impl<A: Answers> Service<http::Request<Body>> for RawService<A> {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let method = Method(self.0.clone());
         Box::pin(async move {
-            let mut grpc = Grpc::new(Raw).apply_max_message_size_config(Some(usize::MAX), None);
+            let mut grpc = Grpc::new(RawCodec).apply_max_message_size_config(Some(usize::MAX), None);
             Ok(grpc.unary(method, request).await)
         })
     }
@@ -49,20 +49,20 @@ impl<A: Answers> Service<http::Request<Body>> for RawService<A> {
 
 struct Method<A>(A);
 
-impl<A: Answers> UnaryService<Bytes> for Method<A> {
+impl<A: RawHandler> UnaryService<Bytes> for Method<A> {
     type Response = Bytes;
     type Future = std::future::Ready<Result<Response<Bytes>, Status>>;
 
     fn call(&mut self, request: Request<Bytes>) -> Self::Future {
-        std::future::ready(Ok(Response::new(self.0.answer(request.into_inner()))))
+        std::future::ready(Ok(Response::new(self.0.handle(request.into_inner()))))
     }
 }
 
-/// Messages as their bytes.
+/// Passes messages through as bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw;
+pub(crate) struct RawCodec;
 
-impl Codec for Raw {
+impl Codec for RawCodec {
     type Encode = Bytes;
     type Decode = Bytes;
     type Encoder = Self;
@@ -77,7 +77,7 @@ impl Codec for Raw {
     }
 }
 
-impl Encoder for Raw {
+impl Encoder for RawCodec {
     type Item = Bytes;
     type Error = Status;
 
@@ -87,7 +87,7 @@ impl Encoder for Raw {
     }
 }
 
-impl Decoder for Raw {
+impl Decoder for RawCodec {
     type Item = Bytes;
     type Error = Status;
 

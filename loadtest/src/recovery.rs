@@ -1,29 +1,29 @@
-//! How quickly a system is itself again after a fault, from nothing but the times at which runs ended.
+//! The recovery time after a fault, computed from the times at which runs ended.
 
 use std::ops::Range;
 
-use crate::history::Micros;
+use crate::observed_history::Micros;
 
-/// Long enough that the rate of a few dozen runs per second means something.
+/// The window of a rate: long enough for a meaningful rate at a few dozen runs per second.
 const WINDOW: Micros = 2_000_000;
 const STEP: Micros = 100_000;
-/// The part of the former rate that counts as recovered.
+/// The share of the rate before the faults that counts as recovered.
 const ENOUGH: f64 = 0.9;
 
-/// Something that was done to the system.
+/// A fault that was injected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: String,
-    /// What it was done to; may be empty.
+    /// What it hit; may be empty.
     pub(crate) target: String,
     pub(crate) began: Micros,
     pub(crate) ended: Micros,
 }
 
-/// What became of the rate after one fault.
+/// The recovery of the rate after one fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recovery {
-    /// When the rate was back; missing if the next fault, or the end, came first.
+    /// When the rate had recovered; `None` if the next fault or the end of the load came first.
     pub(crate) recovered: Option<Micros>,
     pub(crate) from_end: Option<Micros>,
     /// Zero if the rate never fell.
@@ -35,13 +35,13 @@ pub(crate) struct Recovery {
 /// The rate of ended runs over time.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    /// In order.
+    /// Sorted.
     ends: Vec<Micros>,
     load: Range<Micros>,
 }
 
 impl Rates {
-    /// `load` is the time in which clients submitted.
+    /// `load` is the period in which clients submitted.
     pub(crate) fn new(mut ends: Vec<Micros>, load: Range<Micros>) -> Self {
         ends.sort_unstable();
         Self { ends, load }
@@ -53,7 +53,7 @@ impl Rates {
         (before(at) - before(at - WINDOW)) as f64 / (WINDOW as f64 / 1e6)
     }
 
-    /// The median rate within a period; missing if it is shorter than a window.
+    /// The median rate within a period; `None` if it is shorter than a window.
     pub(crate) fn median(&self, period: Range<Micros>) -> Option<f64> {
         let mut rates: Vec<f64> = steps(period.start + WINDOW..period.end).map(|at| self.rate(at)).collect();
         rates.sort_by(f64::total_cmp);
@@ -66,14 +66,14 @@ impl Rates {
         self.median(self.load.start..first)
     }
 
-    /// The median rate after the last fault, once recovered from it.
+    /// The median rate after the recovery from the last fault.
     pub(crate) fn after(&self, faults: &[Fault], recoveries: &[Recovery]) -> Option<f64> {
         let recovered = recoveries.iter().filter_map(|recovery| recovery.recovered);
         let last = faults.iter().map(|fault| fault.ended).chain(recovered).max()?;
         self.median((last - WINDOW).max(self.load.start)..self.load.end)
     }
 
-    /// The recovery from each fault. Faults are in the order of time.
+    /// The recovery from each fault. Faults must be sorted by time.
     pub(crate) fn recoveries(&self, faults: &[Fault]) -> Vec<Recovery> {
         let Some(before) = self.before(faults) else { return Vec::new() };
         let limit = before * ENOUGH;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn measures_until_the_rate_is_back() {
+    fn recovery_lasts_until_the_rate_is_back() {
         let (rates, faults) = (dip(), [fault(20 * SECOND, 22 * SECOND)]);
         assert_eq!(rates.before(&faults), Some(50.0));
         let [recovery] = rates.recoveries(&faults)[..] else { panic!("one fault") };
@@ -131,14 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_that_nobody_notices_costs_nothing() {
+    fn fault_without_a_drop_recovers_at_once() {
         let recoveries = dip().recoveries(&[fault(40 * SECOND, 41 * SECOND)]);
-        // The dip at second 20 makes no difference to the median.
+        // The drop at second 20 does not change the median.
         assert_eq!((recoveries[0].from_end, recoveries[0].from_beginning), (Some(0), Some(0)));
     }
 
     #[test]
-    fn no_recovery_is_claimed_when_the_next_fault_comes_first() {
+    fn no_recovery_is_reported_when_the_next_fault_comes_first() {
         let faults = [fault(20 * SECOND, 21 * SECOND), fault(23 * SECOND, 24 * SECOND)];
         let recoveries = dip().recoveries(&faults);
         assert_eq!(recoveries[0].recovered, None);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_time_before_nothing_is_said() {
+    fn no_recovery_is_reported_without_a_period_before_the_faults() {
         assert!(dip().recoveries(&[fault(SECOND, 2 * SECOND)]).is_empty());
         assert_eq!(Rates::new(Vec::new(), 0..SECOND).before(&[]), None);
     }

@@ -1,4 +1,4 @@
-//! What a test found out: one line of JSON, or a few for people, and a picture.
+//! The report of a fault test: text or one line of JSON, and a timeline as SVG.
 
 use std::{collections::BTreeMap, fs, ops::Range, path::PathBuf, process::ExitCode};
 
@@ -7,50 +7,50 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::{
-    check::{Facts, Verdict, Violation, check},
-    history::{Answer, History, Micros},
+    check::{HistoryIndex, Verdict, Violation, check},
+    observed_history::{History, Micros, SubmitOutcome},
     recovery::{Fault, Rates, Recovery},
     timeline::{Timeline, svg},
     workload::Finished,
 };
 
-/// Below this share of accepted submits a test says nothing about the promises.
+/// Below this share of accepted submits the test is not meaningful and fails.
 const ENOUGH_ACCEPTED: f64 = 0.8;
-/// Sentences in the JSON report.
+/// Failures listed in the JSON report.
 const MAX_FAILURES: usize = 20;
 
-/// How to report.
+/// The form of the report.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// One line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long)]
     json: bool,
-    /// Draw runs per second over time, with the faults, into this file.
+    /// Draw runs per second over time, with the faults, as SVG into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-/// A test from its beginning to its end.
+/// A finished test.
 #[derive(Debug)]
-pub(crate) struct Test {
+pub(crate) struct FaultTest {
     pub(crate) name: &'static str,
     pub(crate) seed: u64,
-    /// The time in which clients submitted.
+    /// The period in which clients submitted.
     pub(crate) load: Range<Micros>,
     pub(crate) finished: Finished,
     pub(crate) faults: Vec<Fault>,
-    /// What is wrong although no client could see it: servers that died by themselves or panicked, faults that could not
-    /// be injected, tool processes that outlived their worker.
-    pub(crate) troubles: Vec<String>,
+    /// Problems that clients cannot see: servers that died unexpectedly or panicked, faults that could not be injected, tool
+    /// processes that outlived their worker.
+    pub(crate) problems: Vec<String>,
 }
 
-/// What is measured, in the order of the report.
+/// The measurements, in the order of the report.
 #[derive(Debug)]
 struct Measures {
     recovery: Percentiles,
     recovery_from_beginning: Percentiles,
     first_run: Percentiles,
-    /// How long runs stood still until another worker went on.
+    /// How long runs paused until another worker resumed them.
     pause_after_loss: Percentiles,
     pause_after_hand_over: Percentiles,
     cancel: Percentiles,
@@ -59,21 +59,21 @@ struct Measures {
     after: Option<f64>,
 }
 
-impl Test {
-    /// Judges, draws and prints. The exit code tells whether every promise was kept.
+impl FaultTest {
+    /// Checks, draws and prints. The exit code is a failure if a guarantee was violated.
     pub(crate) fn report(&self, args: &ReportArgs) -> anyhow::Result<ExitCode> {
         let history = &self.finished.history;
-        let (facts, verdict) = (Facts::new(history), check(history));
-        let ends = history.runs.iter().filter_map(|run| facts.end_of(&run.id)).collect();
+        let (index, verdict) = (HistoryIndex::new(history), check(history));
+        let ends = history.runs.iter().filter_map(|run| index.end_of(&run.id)).collect();
         let rates = Rates::new(ends, self.load.clone());
         let recoveries = rates.recoveries(&self.faults);
-        let measures = Measures::new(&facts, &rates, &self.faults, &recoveries);
+        let measures = Measures::new(&index, &rates, &self.faults, &recoveries);
         if let Some(path) = &args.svg {
-            let picture = self.draw(&facts, &recoveries);
-            fs::write(path, picture).with_context(|| format!("{} cannot be written", path.display()))?;
+            let picture = self.draw(&index, &recoveries);
+            fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let failures = self.failures(&verdict);
-        say(&failures);
+        print_failures(&failures);
         if args.json {
             print(&self.json(&verdict, &measures).to_string());
         } else {
@@ -82,10 +82,11 @@ impl Test {
         Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn draw(&self, facts: &Facts<'_>, recoveries: &[Recovery]) -> String {
-        let History { submits, runs, .. } = facts.history;
-        let ended: Vec<Micros> = runs.iter().filter_map(|run| facts.end_of(&run.id)).collect();
-        let accepted = submits.iter().filter(|submit| matches!(submit.answer, Answer::Accepted { .. }));
+    fn draw(&self, index: &HistoryIndex<'_>, recoveries: &[Recovery]) -> String {
+        let History { submits, runs, .. } = index.history;
+        let ended: Vec<Micros> = runs.iter().filter_map(|run| index.end_of(&run.id)).collect();
+        let accepted =
+            submits.iter().filter(|submit| matches!(submit.outcome, SubmitOutcome::Accepted { .. }));
         let submitted: Vec<Micros> = accepted.map(|submit| submit.answered).collect();
         svg(&Timeline {
             title: &format!("loadtest {}, seed {}", self.name, self.seed),
@@ -100,18 +101,18 @@ impl Test {
 
     /// Everything that makes the test fail.
     fn failures(&self, verdict: &Verdict) -> Vec<String> {
-        let mut failures = verdict.sentences();
+        let mut failures = verdict.messages();
         let more = verdict.total() - failures.len() as u64;
         if more > 0 {
             failures.push(format!("and {more} more violations"));
         }
-        failures.extend(self.troubles.iter().cloned());
+        failures.extend(self.problems.iter().cloned());
         let ratio = verdict.accepted_ratio();
         if ratio < ENOUGH_ACCEPTED {
             failures.push(format!("only {:.0} % of the submits were accepted", ratio * 100.0));
         }
         if self.finished.history.effects.is_empty() {
-            failures.push("no tool has left a trace in the journal".to_owned());
+            failures.push("no tool wrote into the journal".to_owned());
         }
         failures
     }
@@ -140,8 +141,8 @@ impl Test {
                 "after": measures.after.map(rounded),
                 "ratio": measures.ratio().map(rounded),
             },
-            "troubles": self.troubles.len(),
-            // In words: a count alone sends people back to the logs.
+            "troubles": self.problems.len(),
+            // Messages as well: counts alone would need a look into the logs.
             "failures": self.failures(verdict).into_iter().take(MAX_FAILURES).collect::<Vec<_>>(),
         });
         for violation in Violation::ALL {
@@ -172,38 +173,38 @@ impl Test {
         for violation in Violation::ALL {
             row(violation.name(), &verdict.count(violation).to_string());
         }
-        row("troubles of servers", &self.troubles.len().to_string());
-        row("rate is back after a fault", &measures.recovery.text());
-        row("  counted from its beginning", &measures.recovery_from_beginning.text());
+        row("server problems", &self.problems.len().to_string());
+        row("recovery after a fault", &measures.recovery.text());
+        row("  from the fault's beginning", &measures.recovery_from_beginning.text());
         row("first run after a fault", &measures.first_run.text());
-        row("run stood still, worker lost", &measures.pause_after_loss.text());
-        row("run stood still, handed over", &measures.pause_after_hand_over.text());
+        row("run paused, worker lost", &measures.pause_after_loss.text());
+        row("run paused, handed over", &measures.pause_after_hand_over.text());
         row("cancel until terminal", &measures.cancel.text());
         row("cancel until process gone", &measures.cancel_dead.text());
         let rate = |rate: Option<f64>| rate.map_or("-".to_owned(), |rate| format!("{rate:.1} runs/s"));
         row("rate before and after", &format!("{}, {}", rate(measures.before), rate(measures.after)));
-        print(if passed { "every promise was kept" } else { "FAILED" });
+        print(if passed { "all guarantees were kept" } else { "FAILED" });
     }
 }
 
 impl Measures {
-    fn new(facts: &Facts<'_>, rates: &Rates, faults: &[Fault], recoveries: &[Recovery]) -> Self {
+    fn new(index: &HistoryIndex<'_>, rates: &Rates, faults: &[Fault], recoveries: &[Recovery]) -> Self {
         let of = |part: fn(&Recovery) -> Option<Micros>| Percentiles::of(recoveries.iter().filter_map(part));
-        let cancels = &facts.history.cancels;
-        let cancel = cancels.iter().filter_map(|cancel| Some(facts.end_of(&cancel.run)? - cancel.requested));
-        // Only runs that were at work when they were cancelled have processes to get rid of.
+        let cancels = &index.history.cancels;
+        let cancel = cancels.iter().filter_map(|cancel| Some(index.end_of(&cancel.run)? - cancel.requested));
+        // Only runs that were executing when they were cancelled have processes to kill.
         let cancel_dead = cancels.iter().filter_map(|cancel| {
-            let key = &facts.run(&cancel.run)?.key;
-            let gone_by = facts.history.processes.get(key)?.gone_by?;
-            let at_work = facts.is_at_work(key, cancel.requested) && gone_by > cancel.requested;
+            let key = &index.run(&cancel.run)?.key;
+            let gone_by = index.history.processes.get(key)?.gone_by?;
+            let at_work = index.is_at_work(key, cancel.requested) && gone_by > cancel.requested;
             at_work.then_some(gone_by - cancel.requested)
         });
         Self {
             recovery: of(|recovery| recovery.from_end),
             recovery_from_beginning: of(|recovery| recovery.from_beginning),
             first_run: of(|recovery| recovery.first_run),
-            pause_after_loss: Percentiles::of(facts.pauses(true)),
-            pause_after_hand_over: Percentiles::of(facts.pauses(false)),
+            pause_after_loss: Percentiles::of(index.pauses(true)),
+            pause_after_hand_over: Percentiles::of(index.pauses(false)),
             cancel: Percentiles::of(cancel),
             cancel_dead: Percentiles::of(cancel_dead),
             before: rates.before(faults),
@@ -216,7 +217,7 @@ impl Measures {
     }
 }
 
-/// Times in microseconds, in order.
+/// Sorted times in microseconds.
 #[derive(Debug)]
 struct Percentiles(Vec<Micros>);
 
@@ -227,7 +228,7 @@ impl Percentiles {
         Self(times)
     }
 
-    /// In milliseconds; missing when nothing was measured. The nearest rank, so it is a value that occurred.
+    /// In milliseconds; `None` when nothing was measured. Nearest rank, so it is a value that occurred.
     fn at(&self, percent: usize) -> Option<f64> {
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(rank - 1).map(|micros| *micros as f64 / 1000.0)
@@ -260,8 +261,8 @@ fn print(line: &str) {
     println!("{line}");
 }
 
-#[expect(clippy::print_stderr, reason = "what went wrong belongs beside the report, not into it")]
-fn say(failures: &[String]) {
+#[expect(clippy::print_stderr, reason = "failures go to stderr, the report to stdout")]
+fn print_failures(failures: &[String]) {
     for failure in failures {
         eprintln!("{failure}");
     }
@@ -280,21 +281,25 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_did_nothing_fails() {
+    fn test_without_runs_fails() {
         let finished = Finished { history: History::default(), errors: Vec::new() };
-        let test = Test {
+        let test = FaultTest {
             name: "crash",
             seed: 1,
             load: 0..1,
             finished,
             faults: Vec::new(),
-            troubles: vec!["the server panicked".to_owned()],
+            problems: vec!["the server panicked".to_owned()],
         };
         let verdict = check(&test.finished.history);
         assert_eq!(verdict.total(), 0);
         assert_eq!(test.failures(&verdict).len(), 3);
-        let measures =
-            Measures::new(&Facts::new(&test.finished.history), &Rates::new(Vec::new(), 0..1), &[], &[]);
+        let measures = Measures::new(
+            &HistoryIndex::new(&test.finished.history),
+            &Rates::new(Vec::new(), 0..1),
+            &[],
+            &[],
+        );
         let document = test.json(&verdict, &measures);
         for name in [
             "submitted",

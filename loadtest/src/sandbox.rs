@@ -1,9 +1,9 @@
-//! `loadtest sandbox`: what it costs to execute something trivial, beside what it costs at least on this machine.
+//! `loadtest sandbox`: the cost of executing a trivial command, compared with the minimum on this machine.
 //!
-//! All ways take turns, command by command, so that a busy moment hits each of them. Ratios are of medians in one run.
+//! All executors alternate, command by command, so that a busy moment affects all of them. Ratios are of medians.
 
+mod executors;
 mod growth;
-mod ways;
 
 use std::process::ExitCode;
 
@@ -13,94 +13,94 @@ use remuda_testkit::BusyboxImage;
 use serde_json::{Value, json};
 
 use self::{
+    executors::{BareProcess, DockerExecutor, EngineExec, LocalExecutor},
     growth::{Growth, Usage},
-    ways::{Bare, DockerWay, Local, RawExec},
 };
 use crate::{
-    history::{Micros, now},
     load::Stage,
-    needs,
+    observed_history::{Micros, now},
+    prerequisites,
 };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SandboxArgs {
-    /// Rounds in which every way executes one command.
+    /// Rounds in which every executor executes one command.
     #[arg(long, default_value_t = 200)]
     rounds: u32,
-    /// New sessions that find a spare container.
+    /// New sessions that start on a spare container.
     #[arg(long, default_value_t = 20)]
     sessions: u32,
-    /// Tool calls after which nothing may have grown.
+    /// Calls after which no resource usage may have grown.
     #[arg(long, default_value_t = 5000)]
     calls: u32,
-    /// The engine; what DOCKER_HOST says when missing.
+    /// The Docker engine [default: DOCKER_HOST].
     #[arg(long, value_name = "URL")]
     docker_host: Option<String>,
-    /// Write one line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// The most a way may take, relative to what it is compared with.
+/// The highest accepted time relative to the baseline.
 const LOCAL_GOAL: f64 = 1.5;
 const DOCKER_GOAL: f64 = 1.2;
 const FIRST_GOAL: f64 = 1.5;
 
-/// About as many as an engine does.
+/// About as many as a Docker engine achieves.
 const ROUNDS_PER_SECOND: u64 = 10;
 
 pub(crate) async fn run(args: SandboxArgs) -> Result<ExitCode> {
-    let report = measured(&args).await?;
+    let report = measure_all(&args).await?;
     let good = report.violations.is_empty();
     report.print(args.json);
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn measured(args: &SandboxArgs) -> Result<Report> {
-    // A private engine ends with this, after everything that is in it.
+async fn measure_all(args: &SandboxArgs) -> Result<SandboxReport> {
+    // A private engine is stopped last, after everything in it.
     let engine = match args.docker_host {
         Some(_) => None,
-        None => Some(needs::docker().await?),
+        None => Some(prerequisites::ensure_docker().await?),
     };
     let host = args.docker_host.as_ref().or(engine.as_ref().map(|engine| &engine.host));
     let host = host.context("no Docker engine")?.clone();
     let image = BusyboxImage::import(&host, &format!("load-{}", std::process::id()))?;
     let directory = tempfile::tempdir()?;
-    let docker = DockerWay::start(&host, &image.name, directory.path()).await?;
+    let docker = DockerExecutor::start(&host, &image.name, directory.path()).await?;
     let report = measure(args, &host, &image, &docker, directory.path()).await;
     docker.stop().await;
     report
 }
 
-/// What `bench` shows: commands in a warm container, and beside them the other ways.
-pub(crate) struct Commands {
+/// The results that `bench` reports: commands in a warm container, and the other executors.
+pub(crate) struct CommandLatencies {
     /// In microseconds.
     pub(crate) latencies: Histogram<u64>,
-    /// When each of them ended.
+    /// The end of each command.
     pub(crate) ends: Vec<Micros>,
-    /// What a command takes in each way.
-    pub(crate) ways: Vec<Stage>,
+    /// The time of a command with each executor.
+    pub(crate) baselines: Vec<Stage>,
     /// Ratios and their goals.
     pub(crate) notes: Vec<String>,
-    /// What has grown that should not.
+    /// Resource usage that has grown.
     pub(crate) failures: Vec<String>,
 }
 
-/// So many rounds as take about so many seconds.
-pub(crate) async fn commands(seconds: u64) -> Result<Commands> {
+/// Measures for about this many seconds.
+pub(crate) async fn measure_commands(seconds: u64) -> Result<CommandLatencies> {
     let rounds = u32::try_from(seconds * ROUNDS_PER_SECOND).unwrap_or(u32::MAX);
     let args = SandboxArgs { rounds, sessions: 5, calls: rounds, docker_host: None, json: false };
-    let report = measured(&args).await?;
-    let ways = [
+    let report = measure_all(&args).await?;
+    let baselines = [
         ("bare", &report.bare),
         ("local", &report.local),
         ("engine_exec", &report.raw),
         ("docker", &report.docker),
     ];
-    let way = |(name, times)| Stage::of_all(name, millis(times, 0.5), millis(times, 0.99));
+    let stage = |(name, times)| Stage::of_all_runs(name, millis(times, 0.5), millis(times, 0.99));
     let note = |(name, ratio, goal)| format!("{name} {ratio:.2} (goal: at most {goal})");
-    Ok(Commands {
-        ways: ways.map(way).into(),
+    Ok(CommandLatencies {
+        baselines: baselines.map(stage).into(),
         notes: report.ratios().map(note).into(),
         failures: report.growth.as_ref().map(Growth::problems).unwrap_or_default(),
         latencies: report.docker,
@@ -112,15 +112,20 @@ async fn measure(
     args: &SandboxArgs,
     host: &str,
     image: &BusyboxImage,
-    docker: &DockerWay,
+    docker: &DockerExecutor,
     directory: &std::path::Path,
-) -> Result<Report> {
-    let local = Local::start(directory).await?;
-    let raw = RawExec::start(host, &image.name).await?;
+) -> Result<SandboxReport> {
+    let local = LocalExecutor::start(directory).await?;
+    let raw = EngineExec::start(host, &image.name).await?;
     let warm = docker.session().await?;
-    let mut report = Report::default();
+    let mut report = SandboxReport::default();
     for round in 0..args.rounds + WARM_UP {
-        let took = [Bare::once().await?, local.once().await?, raw.once().await?, docker.once(&warm).await?];
+        let took = [
+            BareProcess::run_once().await?,
+            local.run_once().await?,
+            raw.run_once().await?,
+            docker.run_once(&warm).await?,
+        ];
         if round >= WARM_UP {
             report.add(took)?;
             report.ends.push(now());
@@ -134,34 +139,34 @@ async fn measure(
     }
     let before = Usage::now(docker).await?;
     for call in 0..args.calls {
-        // One in ten in the container, as slow as that may be elsewhere.
+        // One call in ten runs in the container, which may be slow on other machines.
         if call % 10 == 0 {
-            docker.once(&warm).await?
+            docker.run_once(&warm).await?
         } else {
-            local.once().await?
+            local.run_once().await?
         };
     }
     report.growth = Some(Growth::between(&before, &Usage::now(docker).await?, args.calls));
-    report.judge();
+    report.check_goals();
     Ok(report)
 }
 
 const WARM_UP: u32 = 10;
 
-struct Report {
+struct SandboxReport {
     bare: Histogram<u64>,
     local: Histogram<u64>,
     raw: Histogram<u64>,
     docker: Histogram<u64>,
     first: Histogram<u64>,
     later: Histogram<u64>,
-    /// When each round ended.
+    /// The end of each round.
     ends: Vec<Micros>,
     growth: Option<Growth>,
     violations: Vec<String>,
 }
 
-impl Default for Report {
+impl Default for SandboxReport {
     fn default() -> Self {
         #[expect(clippy::unwrap_used, reason = "three digits are a valid precision")]
         let empty = || Histogram::new(3).unwrap();
@@ -179,8 +184,8 @@ impl Default for Report {
     }
 }
 
-impl Report {
-    /// Microseconds of each way.
+impl SandboxReport {
+    /// Records the microseconds of each executor.
     fn add(&mut self, [bare, local, raw, docker]: [u64; 4]) -> Result<()> {
         let all = [
             (&mut self.bare, bare),
@@ -189,7 +194,7 @@ impl Report {
             (&mut self.docker, docker),
         ];
         for (histogram, took) in all {
-            histogram.record(took).context("a command took absurdly long")?;
+            histogram.record(took).context("a command took too long to record")?;
         }
         Ok(())
     }
@@ -202,7 +207,7 @@ impl Report {
         ]
     }
 
-    fn judge(&mut self) {
+    fn check_goals(&mut self) {
         for (name, ratio, goal) in self.ratios() {
             if ratio > goal {
                 self.violations.push(format!("{name} is {ratio:.2}, the goal is at most {goal}"));
@@ -213,7 +218,7 @@ impl Report {
 
     #[expect(clippy::print_stdout, reason = "the report of a command-line tool")]
     fn print(&self, as_json: bool) {
-        let ways = [
+        let baselines = [
             ("bare fork+exec", "bare_ms", &self.bare),
             ("local backend", "local_ms", &self.local),
             ("engine exec by API", "engine_exec_ms", &self.raw),
@@ -223,7 +228,7 @@ impl Report {
         ];
         if as_json {
             let mut line = json!({ "test": "sandbox", "violations": self.violations });
-            for (_, key, histogram) in ways {
+            for (_, key, histogram) in baselines {
                 line[key] = summary(histogram);
             }
             for (name, ratio, _) in self.ratios() {
@@ -233,7 +238,7 @@ impl Report {
             println!("{line}");
             return;
         }
-        for (name, _, histogram) in ways {
+        for (name, _, histogram) in baselines {
             let (p50, p99) = (millis(histogram, 0.5), millis(histogram, 0.99));
             println!("{name:32} p50 {p50:8.2} ms   p99 {p99:8.2} ms");
         }

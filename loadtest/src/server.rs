@@ -1,4 +1,4 @@
-//! The embedded server as a process of its own.
+//! `remuda dev` as a child process.
 
 use std::{
     fs::{self, File},
@@ -15,19 +15,19 @@ use tokio::time::{sleep, timeout};
 
 use crate::workload::Addresses;
 
-/// How long a start may take. It replays what the last life left.
-const START: Duration = Duration::from_secs(60);
-/// How long an orderly end may take.
-const STOP: Duration = Duration::from_secs(60);
+/// How long a start may take, including recovery from a crash.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a graceful stop may take.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// `remuda dev` on a fixed port, in one life after the other.
+/// `remuda dev` on a fixed port, which it keeps over restarts.
 pub(crate) struct Server {
     program: PathBuf,
     directory: PathBuf,
     /// More settings, as `REMUDA_<SECTION>__<KEY>` and a value.
     settings: Vec<(String, String)>,
     port: u16,
-    life: u32,
+    starts: u32,
     child: Option<Child>,
 }
 
@@ -38,7 +38,7 @@ impl Server {
         settings: Vec<(String, String)>,
     ) -> anyhow::Result<Self> {
         let port = stable_port().context("no free port")?;
-        Ok(Self { program, directory: directory.to_owned(), settings, port, life: 0, child: None })
+        Ok(Self { program, directory: directory.to_owned(), settings, port, starts: 0, child: None })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -55,13 +55,13 @@ impl Server {
         self.child.as_ref().map(Child::pid)
     }
 
-    fn log(&self, life: u32, name: &str) -> PathBuf {
-        self.directory.join(format!("life-{life}.{name}"))
+    fn log(&self, start: u32, name: &str) -> PathBuf {
+        self.directory.join(format!("start-{start}.{name}"))
     }
 
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
-        self.life += 1;
-        let output = |name: &str| File::create(self.log(self.life, name));
+        self.starts += 1;
+        let output = |name: &str| File::create(self.log(self.starts, name));
         let (stdout, stderr) = (output("stdout")?, output("stderr")?);
         let child = Child::start(&self.program, None, |command| {
             command.args(["dev", "--json", "--listen", &self.address().to_string(), "--data-dir"]);
@@ -75,45 +75,51 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until this life serves.
+    /// Waits until the current process serves.
     pub(crate) async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         let ready = async {
             loop {
-                let said = fs::read_to_string(self.log(self.life, "stdout")).unwrap_or_default();
-                if said.contains("\"ready\"") {
+                let stdout = fs::read_to_string(self.log(self.starts, "stdout")).unwrap_or_default();
+                if stdout.contains("\"ready\"") {
                     return Ok(());
                 }
                 self.ensure_alive()?;
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(START, ready).await.with_context(|| format!("the server is not ready after {START:?}"))?
+        timeout(START_TIMEOUT, ready)
+            .await
+            .with_context(|| format!("the server was not ready within {START_TIMEOUT:?}"))?
     }
 
-    /// An end that nobody asked for is a fault of the server.
+    /// Fails if the process has ended unexpectedly.
     fn ensure_alive(&mut self) -> anyhow::Result<()> {
         let Some(status) = self.child.as_mut().and_then(Child::ended) else { return Ok(()) };
-        let words = fs::read_to_string(self.log(self.life, "stderr")).unwrap_or_default();
-        let last: Vec<&str> = words.lines().rev().take(20).collect();
+        let stderr = fs::read_to_string(self.log(self.starts, "stderr")).unwrap_or_default();
+        let last: Vec<&str> = stderr.lines().rev().take(20).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
-        anyhow::bail!("the server ended by itself in life {} ({status}):\n{}", self.life, last.join("\n"))
+        anyhow::bail!(
+            "the server ended unexpectedly after start {} ({status}):\n{}",
+            self.starts,
+            last.join("\n")
+        )
     }
 
-    /// Where it keeps everything, while nothing else is said.
+    /// The path of its SQLite database.
     pub(crate) fn database(&self) -> PathBuf {
         self.directory.join("data/remuda.db")
     }
 
-    /// SIGKILL. Returns when the process is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.end(Signal::SIGKILL).await
     }
 
-    /// SIGTERM. Returns when the process is gone. One that takes too long is killed with its handle.
+    /// Sends SIGTERM and waits until the process is gone. A process that takes too long is killed with its handle.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
-        match timeout(STOP, self.end(Signal::SIGTERM)).await {
+        match timeout(STOP_TIMEOUT, self.end(Signal::SIGTERM)).await {
             Ok(ended) => ended,
-            Err(_) => anyhow::bail!("the server did not stop within {STOP:?}"),
+            Err(_) => anyhow::bail!("the server did not stop within {STOP_TIMEOUT:?}"),
         }
     }
 
@@ -127,15 +133,15 @@ impl Server {
         Ok(())
     }
 
-    /// Panics, in any life.
-    pub(crate) fn troubles(&mut self) -> anyhow::Result<Vec<String>> {
+    /// Panics logged by any of its processes.
+    pub(crate) fn problems(&mut self) -> anyhow::Result<Vec<String>> {
         self.ensure_alive()?;
-        let mut troubles = Vec::new();
-        for life in 1..=self.life {
-            let words = fs::read_to_string(self.log(life, "stderr"))?;
-            let panics = words.lines().filter(|line| line.contains("panicked"));
-            troubles.extend(panics.map(|line| format!("life {life} of the server: {line}")));
+        let mut problems = Vec::new();
+        for start in 1..=self.starts {
+            let stderr = fs::read_to_string(self.log(start, "stderr"))?;
+            let panics = stderr.lines().filter(|line| line.contains("panicked"));
+            problems.extend(panics.map(|line| format!("start {start} of the server: {line}")));
         }
-        Ok(troubles)
+        Ok(problems)
     }
 }

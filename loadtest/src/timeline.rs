@@ -1,22 +1,22 @@
-//! A picture of a test: rates over time, with the faults as bands. Plain SVG that reads well on light and dark.
+//! The SVG timeline of a fault test: rates over time, with the faults as bands.
 
 use std::{fmt::Write as _, ops::Range};
 
 use crate::{
-    draw::{STYLE, begin, escape, put, text},
-    history::Micros,
+    observed_history::Micros,
     recovery::{Fault, Recovery},
+    svg_chart::{STYLE, begin, escape, push_line, text},
 };
 
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 460.0;
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 16.0;
-/// Room for the title, and for the labels of faults, which are written aslant.
+/// Space for the title and the rotated labels of the faults.
 const TOP: f64 = 130.0;
 const BOTTOM: f64 = 44.0;
 const SECOND: Micros = 1_000_000;
-/// More points than pixels show nothing more.
+/// More buckets would be narrower than two pixels.
 const MAX_BUCKETS: i64 = 600;
 
 const COLOURS: &str = "
@@ -27,21 +27,21 @@ const COLOURS: &str = "
 .ended{stroke:#3fb950}.submitted{stroke:#58a6ff}.errors{stroke:#d29922}\
 .key-ended{fill:#3fb950}.key-submitted{fill:#58a6ff}.key-errors{fill:#d29922}}";
 
-/// What is drawn.
+/// The data of the timeline.
 #[derive(Debug)]
 pub(crate) struct Timeline<'a> {
     pub(crate) title: &'a str,
     pub(crate) load: Range<Micros>,
     pub(crate) ended: &'a [Micros],
     pub(crate) submitted: &'a [Micros],
-    /// Attempts of clients that failed.
+    /// Failed attempts of clients.
     pub(crate) errors: &'a [Micros],
     pub(crate) faults: &'a [Fault],
-    /// One for each fault, or none at all.
+    /// One per fault, or empty.
     pub(crate) recoveries: &'a [Recovery],
 }
 
-/// Draws it.
+/// Draws the timeline.
 pub(crate) fn svg(timeline: &Timeline<'_>) -> String {
     let scale = Scale::new(timeline);
     let mut out = begin(WIDTH, HEIGHT, &format!("{STYLE}{COLOURS}"), timeline.title);
@@ -60,7 +60,7 @@ fn series<'a>(timeline: &Timeline<'a>) -> [(&'static str, &'a [Micros]); 3] {
     [("errors", timeline.errors), ("submitted", timeline.submitted), ("ended", timeline.ended)]
 }
 
-/// Where times and rates lie.
+/// Maps times and rates to coordinates.
 struct Scale {
     began: Micros,
     span: Micros,
@@ -78,7 +78,7 @@ impl Scale {
         scale
     }
 
-    /// Per second, by bucket.
+    /// Rates per second, by bucket.
     fn rates(&self, times: &[Micros]) -> Vec<f64> {
         let count = usize::try_from(self.span.div_euclid(self.bucket)).unwrap_or_default().max(1);
         let mut rates = vec![0.0; count];
@@ -105,14 +105,14 @@ fn axes(out: &mut String, scale: &Scale) {
     for part in 0..=4 {
         let rate = scale.highest * f64::from(part) / 4.0;
         let y = scale.y(rate);
-        put(
+        push_line(
             out,
             &format!(
                 "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
                 WIDTH - RIGHT
             ),
         );
-        put(
+        push_line(
             out,
             &format!(
                 "<text class=\"axis\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{rate:.0}/s</text>",
@@ -124,7 +124,7 @@ fn axes(out: &mut String, scale: &Scale) {
     for part in 0..=10 {
         let time = scale.began + scale.span * part / 10;
         let (x, seconds) = (scale.x(time), (time - scale.began) as f64 / SECOND as f64);
-        put(
+        push_line(
             out,
             &format!(
                 "<text class=\"axis\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{seconds:.0} s</text>",
@@ -140,14 +140,14 @@ fn faults(out: &mut String, timeline: &Timeline<'_>, scale: &Scale) {
         let (width, height) = ((end - x).max(1.5), HEIGHT - BOTTOM - TOP);
         let kind = escape(&fault.kind);
         let what = escape(&format!("{} {}", fault.kind, fault.target));
-        put(
+        push_line(
             out,
             &format!(
                 "<rect class=\"fault\" x=\"{x:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height}\"><title>{what}</title></rect>"
             ),
         );
         let y = TOP - 5.0;
-        put(
+        push_line(
             out,
             &format!(
                 "<text class=\"label\" x=\"{x:.1}\" y=\"{y}\" transform=\"rotate(-55 {x:.1} {y})\">{kind}</text>"
@@ -157,7 +157,7 @@ fn faults(out: &mut String, timeline: &Timeline<'_>, scale: &Scale) {
         if let Some(recovered) = recovered.filter(|recovered| *recovered > fault.ended) {
             let x = scale.x(recovered);
             let bottom = HEIGHT - BOTTOM;
-            put(
+            push_line(
                 out,
                 &format!(
                     "<line class=\"recovered\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"><title>recovered from {kind}</title></line>"
@@ -173,24 +173,24 @@ fn line(out: &mut String, name: &str, times: &[Micros], scale: &Scale) {
         let middle = scale.began + scale.bucket * index + scale.bucket / 2;
         let _infallible = write!(points, "{:.1},{:.1} ", scale.x(middle), scale.y(rate));
     }
-    put(out, &format!("<polyline class=\"line {name}\" points=\"{}\"/>", points.trim_end()));
+    push_line(out, &format!("<polyline class=\"line {name}\" points=\"{}\"/>", points.trim_end()));
 }
 
 fn legend(out: &mut String, timeline: &Timeline<'_>) {
     let keys =
         [("ended", "runs ended"), ("submitted", "runs submitted"), ("errors", "failed attempts of clients")];
-    for (place, (name, words)) in (0..).zip(keys) {
-        let x = LEFT + 210.0 * f64::from(place);
+    for (index, (name, label)) in (0..).zip(keys) {
+        let x = LEFT + 210.0 * f64::from(index);
         let y = HEIGHT - 14.0;
-        put(
+        push_line(
             out,
             &format!("<rect class=\"key-{name}\" x=\"{x}\" y=\"{}\" width=\"14\" height=\"4\"/>", y - 6.0),
         );
-        put(out, &format!("<text class=\"axis\" x=\"{}\" y=\"{y}\">{words}</text>", x + 20.0));
+        push_line(out, &format!("<text class=\"axis\" x=\"{}\" y=\"{y}\">{label}</text>", x + 20.0));
     }
     if !timeline.faults.is_empty() {
         let x = LEFT + 640.0;
-        put(
+        push_line(
             out,
             &format!(
                 "<text class=\"label\" x=\"{x}\" y=\"{}\">band: fault; dashed: the rate is back</text>",
@@ -203,10 +203,10 @@ fn legend(out: &mut String, timeline: &Timeline<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::tests::elements;
+    use crate::svg_chart::tests::elements;
 
     #[test]
-    fn draws_every_fault_and_is_well_formed() {
+    fn timeline_is_well_formed_svg_with_every_fault() {
         let fault = |kind: &str, began: Micros| Fault {
             kind: kind.into(),
             target: "a <worker> & \"more\"".into(),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_in_which_nothing_happened_can_be_drawn() {
+    fn empty_test_can_be_drawn() {
         let nothing = Timeline {
             title: "nothing",
             load: 5..5,

@@ -1,4 +1,4 @@
-//! `loadtest tracing`: what it costs to trace every run, and what a collector costs that is not there.
+//! `loadtest tracing`: the cost of tracing every run, and of an unreachable collector.
 
 mod sink;
 
@@ -7,85 +7,85 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use clap::Args;
 use serde_json::json;
 
-use self::sink::{Sink, nobody};
+use self::sink::{Sink, unused_endpoint};
 use crate::{
     collector::Collector,
-    load::{self, Measured, Pace, Site, Work},
-    stage::{Mode, Setting, Stage},
+    deployment::{Deployment, DeploymentOptions, Mode},
+    load::{self, LoadModel, LoadTarget, Measurement, Work},
 };
 
-/// How much throughput may be lost, in percent.
+/// The accepted loss of throughput, in percent.
 const COLLECTED_GOAL: f64 = 10.0;
 const UNREACHABLE_GOAL: f64 = 2.0;
-/// The variants, by their places.
-const PLAIN: usize = 0;
+/// The indexes of the variants.
+const UNTRACED: usize = 0;
 const COLLECTED: usize = 1;
 const UNREACHABLE: usize = 2;
-/// A turn that fills caches and pools and is not counted.
+/// Load that fills caches and pools and is not counted.
 const WARM_UP: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub(crate) struct TracingArgs {
     #[arg(long, value_enum, default_value_t = Mode::Split)]
     mode: Mode,
-    /// Turns of each server.
+    /// Number of measurements of each variant.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// How long a turn takes.
+    /// Duration of one measurement.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     #[arg(long, default_value_t = 256)]
     clients: usize,
     #[arg(long, default_value_t = 1000)]
     sessions: usize,
-    /// The nats-server binary. The installed one if missing.
+    /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
-    /// One line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// One way to be traced, with servers of its own.
+/// One tracing configuration with its own servers.
 struct Variant {
     name: &'static str,
-    stage: Stage,
-    site: Arc<Site>,
-    /// All that was done, for the checker.
-    measured: Measured,
+    deployment: Deployment,
+    target: Arc<LoadTarget>,
+    /// All runs, for the check.
+    measured: Measurement,
 }
 
 impl Variant {
     async fn start(args: &TracingArgs, name: &'static str, endpoint: Option<&str>) -> anyhow::Result<Self> {
-        let mut setting = Setting { nats: args.nats.clone(), ..Setting::same_profile() };
+        let mut options = DeploymentOptions { nats: args.nats.clone(), ..DeploymentOptions::same_profile() };
         if let Some(endpoint) = endpoint {
-            setting = setting
+            options = options
                 .with("REMUDA_TELEMETRY__OTLP_ENDPOINT", endpoint)
-                // Traces are what is measured here.
+                // Only traces are measured here.
                 .with("REMUDA_TELEMETRY__OTLP_METRICS", "false");
         }
-        let stage = Stage::start(args.mode, &setting).await?;
-        let site = Arc::new(Site::new(stage.addresses(), args.sessions).await?);
+        let deployment = Deployment::start(args.mode, &options).await?;
+        let target = Arc::new(LoadTarget::new(deployment.addresses(), args.sessions).await?);
         let measured =
-            load::drive(&site, &Work::Noop, Pace::Closed { clients: args.clients }, WARM_UP).await?;
-        Ok(Self { name, stage, site, measured })
+            load::drive(&target, &Work::Noop, LoadModel::Closed { clients: args.clients }, WARM_UP).await?;
+        Ok(Self { name, deployment, target, measured })
     }
 
-    /// Drives the load once, and tells how many runs per second that gave.
-    async fn turn(&mut self, args: &TracingArgs) -> anyhow::Result<f64> {
-        let (pace, time) = (Pace::Closed { clients: args.clients }, Duration::from_secs(args.seconds));
-        let measured = load::drive(&self.site, &Work::Noop, pace, time).await?;
+    /// Runs the load once and returns the runs per second.
+    async fn sample(&mut self, args: &TracingArgs) -> anyhow::Result<f64> {
+        let (model, time) = (LoadModel::Closed { clients: args.clients }, Duration::from_secs(args.seconds));
+        let measured = load::drive(&self.target, &Work::Noop, model, time).await?;
         let rate = measured.runs_per_second();
         self.measured.add(measured)?;
         Ok(rate)
     }
 
-    /// What went wrong with it, in sentences.
+    /// Problems and violations of this variant.
     async fn failures(&mut self) -> anyhow::Result<Vec<String>> {
-        let mut failures = self.stage.troubles();
-        failures.extend(load::judge(&self.site, &Work::Noop, &self.measured.facts).await?.sentences());
+        let mut failures = self.deployment.problems();
+        failures.extend(load::verify(&self.target, &Work::Noop, &self.measured.runs).await?.messages());
         if !failures.is_empty() {
-            self.stage.mark_failed();
+            self.deployment.mark_failed();
         }
         Ok(failures.into_iter().map(|failure| format!("{}: {failure}", self.name)).collect())
     }
@@ -94,45 +94,45 @@ impl Variant {
 pub(crate) async fn run(args: TracingArgs) -> anyhow::Result<ExitCode> {
     let sink = Sink::default();
     let collector = Collector::start(sink.clone()).await?;
-    let nobody = nobody()?;
+    let unused = unused_endpoint()?;
     let mut variants = [
         Variant::start(&args, "not traced", None).await?,
         Variant::start(&args, "traced", Some(&collector.endpoint)).await?,
-        Variant::start(&args, "unreachable", Some(&nobody)).await?,
+        Variant::start(&args, "unreachable", Some(&unused)).await?,
     ];
-    let mut turns = Vec::new();
+    let mut samples = Vec::new();
     for _ in 0..args.rounds {
-        for variant in [PLAIN, COLLECTED, PLAIN, UNREACHABLE] {
-            turns.push((variant, variants[variant].turn(&args).await?));
+        for variant in [UNTRACED, COLLECTED, UNTRACED, UNREACHABLE] {
+            samples.push((variant, variants[variant].sample(&args).await?));
         }
     }
-    turns.push((PLAIN, variants[PLAIN].turn(&args).await?));
+    samples.push((UNTRACED, variants[UNTRACED].sample(&args).await?));
 
     let mut failures = Vec::new();
     for variant in &mut variants {
         failures.extend(variant.failures().await?);
     }
     if sink.requests() == 0 {
-        failures.push("the collector got nothing".to_owned());
+        failures.push("the collector received nothing".to_owned());
     }
-    report(&args, &turns, &failures);
+    report(&args, &samples, &failures);
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Percent of the throughput that a variant lacks, in the median. Each turn is compared with those right before and after it, so that
-/// a machine whose speed changes does no harm.
-fn cost(turns: &[(usize, f64)], of: usize) -> f64 {
+/// The median loss of throughput of a variant, in percent. Each sample is compared with the untraced ones right before and
+/// after it, so that changes in the machine's speed do not matter.
+fn cost(samples: &[(usize, f64)], of: usize) -> f64 {
     let lacks = |window: &[(usize, f64)]| match *window {
-        [(PLAIN, before), (variant, rate), (PLAIN, after)] if variant == of => {
+        [(UNTRACED, before), (variant, rate), (UNTRACED, after)] if variant == of => {
             Some((1.0 - rate / f64::midpoint(before, after)) * 100.0)
         }
         _ => None,
     };
-    median(turns.windows(3).filter_map(lacks).collect())
+    median(samples.windows(3).filter_map(lacks).collect())
 }
 
-fn rate(turns: &[(usize, f64)], of: usize) -> f64 {
-    median(turns.iter().filter(|(variant, _)| *variant == of).map(|(_, rate)| *rate).collect())
+fn rate(samples: &[(usize, f64)], of: usize) -> f64 {
+    median(samples.iter().filter(|(variant, _)| *variant == of).map(|(_, rate)| *rate).collect())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -145,9 +145,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[expect(clippy::print_stdout, reason = "the report is what this program is for")]
-fn report(args: &TracingArgs, turns: &[(usize, f64)], failures: &[String]) {
-    let [plain, collected, unreachable] = [PLAIN, COLLECTED, UNREACHABLE].map(|variant| rate(turns, variant));
-    let costs = (cost(turns, COLLECTED), cost(turns, UNREACHABLE));
+fn report(args: &TracingArgs, samples: &[(usize, f64)], failures: &[String]) {
+    let [plain, collected, unreachable] =
+        [UNTRACED, COLLECTED, UNREACHABLE].map(|variant| rate(samples, variant));
+    let costs = (cost(samples, COLLECTED), cost(samples, UNREACHABLE));
     if args.json {
         let line = json!({
             "scenario": "tracing",
@@ -178,17 +179,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_some_numbers() {
+    fn median_of_odd_even_and_empty_lists() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]).to_bits(), 2.0_f64.to_bits());
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]).to_bits(), 2.5_f64.to_bits());
         assert_eq!(median(Vec::new()).to_bits(), 0.0_f64.to_bits());
     }
 
     #[test]
-    fn a_turn_is_compared_with_its_neighbours() {
-        let turns = [(PLAIN, 90.0), (COLLECTED, 95.0), (PLAIN, 110.0), (UNREACHABLE, 104.5), (PLAIN, 110.0)];
-        assert_eq!(cost(&turns, COLLECTED).round().to_bits(), 5.0_f64.to_bits());
-        assert_eq!(cost(&turns, UNREACHABLE).round().to_bits(), 5.0_f64.to_bits());
-        assert_eq!(rate(&turns, PLAIN).to_bits(), 110.0_f64.to_bits());
+    fn sample_is_compared_with_its_neighbours() {
+        let samples =
+            [(UNTRACED, 90.0), (COLLECTED, 95.0), (UNTRACED, 110.0), (UNREACHABLE, 104.5), (UNTRACED, 110.0)];
+        assert_eq!(cost(&samples, COLLECTED).round().to_bits(), 5.0_f64.to_bits());
+        assert_eq!(cost(&samples, UNREACHABLE).round().to_bits(), 5.0_f64.to_bits());
+        assert_eq!(rate(&samples, UNTRACED).to_bits(), 110.0_f64.to_bits());
     }
 }

@@ -1,15 +1,15 @@
-//! Seeded load over real gRPC: clients that submit and cancel, readers that follow, and a record of both.
+//! The workload of the fault tests: clients that submit and cancel, readers that follow, and a record of both.
 //!
-//! Every submit has an idempotency key of its own and goes on, from server to server, until it is accepted, refused or out
-//! of time. What a run does follows from the seed and its number; which session it goes to and when depends on how fast
-//! answers come, as with real clients.
+//! Every submit has its own idempotency key and is retried, from server to server, until it is accepted, refused or timed out.
+//! What a run does depends only on the seed and its number. Its session and its time depend on how fast answers come, as with
+//! real clients.
 
 mod client;
-mod fleet;
-mod plan;
+mod failover;
+mod final_state;
 mod reader;
-mod room;
-mod settle;
+mod run_plan;
+mod session_tracker;
 
 use std::{
     path::PathBuf,
@@ -28,31 +28,31 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     client::Driver,
-    reader::{Habit, Reader},
-    room::Rooms,
+    reader::{Reader, ReaderBehaviour},
+    session_tracker::SessionTracker,
 };
 pub(crate) use self::{
-    fleet::{Addresses, CallError, Fleet},
-    reader::{Goal, Subscriber, seen},
-    settle::{quiet, replay},
+    failover::{Addresses, CallError, FailoverClient},
+    final_state::{replay, wait_until_idle},
+    reader::{Goal, Subscriber, observe},
 };
 use crate::{
-    history::{Cancel, History, Micros, Reading, Submit},
-    journal::Journal,
+    observed_history::{Cancel, History, Micros, ReaderLog, Submit},
     processes::ProcessWatch,
+    tool_journal::Journal,
 };
 
 /// How long the first calls may take: the servers have just been started.
-const START: Duration = Duration::from_secs(60);
-/// How long readers may take to reach the end once nothing more happens.
-const CATCH_UP: Duration = Duration::from_secs(45);
-/// One session in this many has more readers than its witness.
-const READ_SHARE: usize = 3;
+const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long readers may take to reach the last event after the load.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(45);
+/// One session in this many has more than one reader.
+const MULTI_READER_SHARE: usize = 3;
 /// One session in this many has runs that interrupt others.
 const INTERRUPTING_SHARE: usize = 6;
 const CALLS_AT_ONCE: usize = 16;
 
-/// How much load, and on what.
+/// The size of the load.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LoadArgs {
     #[arg(long, default_value_t = 24)]
@@ -63,7 +63,7 @@ pub(crate) struct LoadArgs {
     /// Submits per second of all clients together, if nothing holds them up.
     #[arg(long, default_value_t = 30, value_name = "PER_SECOND")]
     rate: u32,
-    /// Build and test the release profile. REMUDA_BIN names another binary.
+    /// Build and test an optimised server, in the profile of this program. REMUDA_BIN names another binary.
     #[arg(long)]
     pub(crate) release: bool,
 }
@@ -91,52 +91,53 @@ pub(crate) struct Options {
     pub(crate) clients: usize,
     /// Submits per second of all clients together, if nothing holds them up.
     pub(crate) rate: u32,
-    /// A directory that tools can write to.
+    /// A directory that tools can write to, for the journal.
     pub(crate) journal: PathBuf,
 }
 
-/// Load that is under way.
+/// A running workload.
 #[derive(Debug)]
 pub(crate) struct Workload {
     driver: Arc<Driver>,
     clients: TaskTracker,
     stop_clients: CancellationToken,
-    readers: Vec<JoinHandle<Reading>>,
+    readers: Vec<JoinHandle<ReaderLog>>,
     goals: Vec<watch::Sender<Option<i64>>>,
     processes: ProcessWatch,
     stop_processes: CancellationToken,
     watching: JoinHandle<()>,
 }
 
-/// What clients wrote down.
+/// What clients recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) submits: Vec<Submit>,
     pub(crate) cancels: Vec<Cancel>,
 }
 
-/// The end of a workload.
+/// The result of a workload.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) history: History,
-    /// When attempts of any call failed.
+    /// The times of failed attempts of any call.
     pub(crate) errors: Vec<Micros>,
 }
 
 impl Workload {
-    /// Creates the sessions, starts their readers, and begins to submit.
+    /// Creates the sessions, starts their readers, and starts to submit.
     pub(crate) async fn start(options: Options) -> anyhow::Result<Self> {
-        let fleet = Fleet::connect(&options.addresses)?;
-        let sessions = create_sessions(&fleet, options.sessions, &format!("load-{:x}", options.seed)).await?;
+        let failover = FailoverClient::connect(&options.addresses)?;
+        let sessions =
+            create_sessions(&failover, options.sessions, &format!("load-{:x}", options.seed)).await?;
         let interrupting = (options.sessions / INTERRUPTING_SHARE).max(1);
         let driver = Arc::new(Driver {
             addresses: options.addresses.clone(),
-            fleet,
-            rooms: Arc::new(Rooms::new(sessions.len())),
+            failover,
+            tracker: Arc::new(SessionTracker::new(sessions.len())),
             sessions,
             interrupting,
             journal: Journal::new(options.journal.clone())?,
-            // The process id keeps tools of tests that run at the same time apart.
+            // The process id separates the tools of concurrent tests.
             key_prefix: format!("lt-{:x}-{:x}-", options.seed, std::process::id()),
             seed: options.seed,
             pause: Duration::from_secs_f64(options.clients as f64 / f64::from(options.rate)),
@@ -157,37 +158,37 @@ impl Workload {
         Ok(Self { driver, clients, stop_clients, readers, goals, processes, stop_processes, watching })
     }
 
-    /// What the keys of all runs begin with.
+    /// The prefix of the keys of all runs.
     pub(crate) fn key_prefix(&self) -> &str {
         &self.driver.key_prefix
     }
 
-    /// Stops the load, waits until all is quiet, and collects what happened. `patience` bounds the wait for the last run.
-    pub(crate) async fn finish(self, patience: Duration) -> anyhow::Result<Finished> {
+    /// Stops the load, waits until all runs have ended, and collects the history. `timeout` limits the wait for the last run.
+    pub(crate) async fn finish(self, timeout: Duration) -> anyhow::Result<Finished> {
         self.stop_clients.cancel();
         self.clients.close();
         self.clients.wait().await;
-        let settled = settle::settle(&self.driver, patience).await?;
-        for (goal, last) in self.goals.iter().zip(&settled.last_cursors) {
+        let final_state = final_state::read_final_state(&self.driver, timeout).await?;
+        for (goal, last) in self.goals.iter().zip(&final_state.last_cursors) {
             goal.send_replace(Some(*last));
         }
-        let mut readings = Vec::with_capacity(self.readers.len());
+        let mut reader_logs = Vec::with_capacity(self.readers.len());
         for reader in self.readers {
-            readings.push(reader.await.context("a reader broke down")?);
+            reader_logs.push(reader.await.context("a reader task panicked")?);
         }
         self.stop_processes.cancel();
-        self.watching.await.context("the watch over processes broke down")?;
+        self.watching.await.context("the process scanner panicked")?;
         let record = std::mem::take(&mut *self.driver.record());
         let history = History {
             submits: record.submits,
             cancels: record.cancels,
-            runs: settled.runs,
-            streams: settled.streams,
-            readings,
+            runs: final_state.runs,
+            streams: final_state.streams,
+            reader_logs,
             effects: self.driver.journal.read()?,
             processes: self.processes.lifetimes(),
         };
-        Ok(Finished { history, errors: self.driver.fleet.errors() })
+        Ok(Finished { history, errors: self.driver.failover.errors() })
     }
 }
 
@@ -197,23 +198,23 @@ impl Driver {
     }
 }
 
-/// Their names are this prefix and a number.
+/// Creates sessions whose names are this prefix and a number, and returns their ids.
 pub(crate) async fn create_sessions(
-    fleet: &Fleet,
+    failover: &FailoverClient,
     count: usize,
     prefix: &str,
 ) -> anyhow::Result<Vec<Arc<str>>> {
     let created = stream::iter(0..count).map(|number| async move {
         let name = format!("{prefix}-{number}");
         let request = v1::CreateSessionRequest { name: name.clone(), ..v1::CreateSessionRequest::default() };
-        let create = fleet.call(START, |client| {
+        let create = failover.call(FIRST_CALL_TIMEOUT, |client| {
             let request = request.clone();
             async move { client.create_session(request).await.map(|answer| answer.session) }
         });
         let session = match create.await {
-            // An attempt without an answer had succeeded.
-            Err(fleet::CallError::Refused(error)) if error.code() == Code::AlreadyExists => {
-                let find = fleet.call(START, |client| {
+            // An earlier attempt without an answer had succeeded.
+            Err(failover::CallError::Refused(error)) if error.code() == Code::AlreadyExists => {
+                let find = failover.call(FIRST_CALL_TIMEOUT, |client| {
                     let request = v1::GetSessionRequest { session: name.clone() };
                     async move { client.get_session(request).await.map(|answer| answer.session) }
                 });
@@ -221,50 +222,50 @@ pub(crate) async fn create_sessions(
             }
             created => created,
         };
-        let session = session.map_err(fleet::CallError::into_error).context("a session cannot be created")?;
+        let session = session.map_err(failover::CallError::into_error).context("cannot create a session")?;
         anyhow::Ok(session.context("no session in the answer")?.id.into())
     });
     created.buffered(CALLS_AT_ONCE).try_collect().await
 }
 
-/// A witness for every session, and for some of them readers of every habit that begin later.
+/// Starts a primary reader for every session, and for some sessions readers of every other behaviour that start later.
 fn start_readers(
     driver: &Arc<Driver>,
     options: &Options,
     goals: &[watch::Sender<Option<i64>>],
-) -> anyhow::Result<Vec<JoinHandle<Reading>>> {
-    let habits = |session: usize| {
-        let more: &[Habit] = if session.is_multiple_of(READ_SHARE) {
-            &[Habit::Restless, Habit::Restless, Habit::Slow]
+) -> anyhow::Result<Vec<JoinHandle<ReaderLog>>> {
+    let behaviours = |session: usize| {
+        let more: &[ReaderBehaviour] = if session.is_multiple_of(MULTI_READER_SHARE) {
+            &[ReaderBehaviour::Reconnecting, ReaderBehaviour::Reconnecting, ReaderBehaviour::Slow]
         } else {
             &[]
         };
-        std::iter::once(Habit::Witness).chain(more.iter().copied())
+        std::iter::once(ReaderBehaviour::Primary).chain(more.iter().copied())
     };
     let tasks = TaskTracker::new();
     let mut readers = Vec::new();
     for (session, id) in driver.sessions.iter().enumerate() {
-        for habit in habits(session) {
+        for behaviour in behaviours(session) {
             let mut rng = reader::rng(options.seed, readers.len());
-            let delay = if habit == Habit::Witness { 0 } else { rng.random_range(0..10_000) };
-            let reading = Reading {
-                reader: format!("{habit:?} reader {}", readers.len()),
+            let delay = if behaviour == ReaderBehaviour::Primary { 0 } else { rng.random_range(0..10_000) };
+            let log = ReaderLog {
+                reader: format!("{behaviour:?} reader {}", readers.len()),
                 session: Arc::clone(id),
                 after: 0,
-                seen: Vec::new(),
+                events: Vec::new(),
                 refused: Vec::new(),
             };
             let reader = Reader {
-                habit,
+                behaviour,
                 subscriber: Subscriber::new(&options.addresses)?,
                 session,
-                rooms: Arc::clone(&driver.rooms),
+                tracker: Arc::clone(&driver.tracker),
                 goal: goals[session].subscribe(),
                 delay: Duration::from_millis(delay),
                 rng,
-                reading,
+                log,
             };
-            readers.push(tasks.spawn(reader.run(CATCH_UP)));
+            readers.push(tasks.spawn(reader.run(CATCH_UP_TIMEOUT)));
         }
     }
     Ok(readers)

@@ -1,4 +1,4 @@
-//! The real thing, in small: real servers under load are killed, stopped and wiped, and every promise holds.
+//! Small runs of the fault tests: real servers under load are killed, stopped and wiped, and no guarantee is violated.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -19,19 +19,19 @@ const VIOLATIONS: [&str; 9] = [
     "troubles",
 ];
 
-/// Runs `loadtest`, which must find everything in order, and gives its report.
-fn passes(arguments: &[&str]) -> Value {
+/// Runs `loadtest`, which must pass, and returns its JSON report.
+fn run_loadtest(arguments: &[&str]) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let output = |name: &str| std::fs::File::create(path(name)).unwrap();
     let (stdout, stderr) = (output("stdout"), output("stderr"));
-    // As a child that dies with this test.
+    // A child process that dies with this test.
     let mut loadtest = Child::start(Path::new(env!("CARGO_BIN_EXE_loadtest")), None, |command| {
         command.args(arguments).arg("--json");
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     })
     .unwrap();
-    // Building the server, if it has changed, takes most of it.
+    // Most of the time is for building the server, if it has changed.
     let status = loadtest.wait_timeout(Duration::from_secs(900)).unwrap();
     let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
     assert!(status.success(), "{status}\n{}\n{}", read("stderr"), read("stdout"));
@@ -42,12 +42,12 @@ fn passes(arguments: &[&str]) -> Value {
     report
 }
 
-/// The same for those that drive runs of every kind. Gives the picture too.
-fn passes_with_picture(arguments: &[&str]) -> (Value, String) {
+/// Like [`run_loadtest`], for commands with a mixed workload. Returns the timeline too.
+fn run_with_timeline(arguments: &[&str]) -> (Value, String) {
     let directory = tempfile::tempdir().unwrap();
     let picture = directory.path().join("timeline.svg");
-    let report = passes(&[arguments, &["--svg", picture.to_str().unwrap()]].concat());
-    // It was a test: runs of every end, tools that were at work, and a picture.
+    let report = run_loadtest(&[arguments, &["--svg", picture.to_str().unwrap()]].concat());
+    // The workload was real: runs with every kind of end, and a timeline.
     for end in ["completed", "failed", "cancelled"] {
         assert!(report["ends"][end].as_u64().is_some(), "{end} in {report}");
     }
@@ -55,9 +55,9 @@ fn passes_with_picture(arguments: &[&str]) -> (Value, String) {
 }
 
 #[test]
-fn an_embedded_server_that_is_killed_loses_and_repeats_nothing() {
+fn killed_embedded_server_loses_and_repeats_nothing() {
     let (report, picture) =
-        passes_with_picture(&["crash", "--times", "4", "--seed", "11", "--sessions", "8", "--rate", "12"]);
+        run_with_timeline(&["crash", "--times", "4", "--seed", "11", "--sessions", "8", "--rate", "12"]);
     assert_eq!(report["faults"]["kill"], 4, "{report}");
     assert!(report["terminal"].as_u64().unwrap() > 40, "{report}");
     assert!(report["recovery_ms"].is_object() && report["throughput"]["before"].is_number(), "{report}");
@@ -65,20 +65,11 @@ fn an_embedded_server_that_is_killed_loses_and_repeats_nothing() {
 }
 
 #[test]
-fn a_cluster_in_trouble_loses_and_repeats_nothing() {
+fn cluster_with_faults_loses_and_repeats_nothing() {
     let kinds = ["worker-kill", "worker-stall", "nats-wipe"];
     let faults = kinds.join(",");
-    let (report, picture) = passes_with_picture(&[
-        "chaos",
-        "--seconds",
-        "60",
-        "--seed",
-        "3",
-        "--rate",
-        "15",
-        "--faults",
-        &faults,
-    ]);
+    let (report, picture) =
+        run_with_timeline(&["chaos", "--seconds", "60", "--seed", "3", "--rate", "15", "--faults", &faults]);
     for kind in kinds {
         assert!(report["faults"][kind].as_u64().unwrap_or_default() > 0, "{kind} in {report}");
         assert!(picture.contains(&format!(">{kind}</text>")), "{kind}");
@@ -87,7 +78,7 @@ fn a_cluster_in_trouble_loses_and_repeats_nothing() {
 }
 
 #[test]
-fn readers_that_come_and_go_and_lose_their_server_miss_nothing() {
+fn reconnecting_readers_miss_no_event() {
     let sizes = [
         ("--reconnects", "150"),
         ("--kills", "3"),
@@ -96,10 +87,10 @@ fn readers_that_come_and_go_and_lose_their_server_miss_nothing() {
     ];
     let sizes = sizes.iter().flat_map(|(name, value)| [*name, *value]);
     let arguments: Vec<&str> = ["fanout", "--parts", "reconnect,replicas"].into_iter().chain(sizes).collect();
-    let report = passes(&arguments);
+    let report = run_loadtest(&arguments);
     assert_eq!(report["reconnect"]["reconnects"], 150, "{report}");
     assert!(report["reconnect"]["events"].as_u64().unwrap() > 100, "{report}");
-    // Everybody had to find the other replica at least once.
+    // Every reader had to move to the other replica at least once.
     let replicas = &report["replicas"];
     assert_eq!(replicas["kills"], 3, "{report}");
     assert!(replicas["connections"].as_u64().unwrap() >= 80, "{report}");
@@ -107,14 +98,14 @@ fn readers_that_come_and_go_and_lose_their_server_miss_nothing() {
 }
 
 #[test]
-fn a_reader_that_stops_reading_misses_nothing_either() {
+fn stalled_reader_misses_no_event() {
     let arguments =
         "fanout --parts stall,idle --readers 20 --sessions 4 --rate 200 --seconds 2 --idle-readers 100";
     let arguments: Vec<&str> = arguments.split(' ').chain(["--idle-sessions", "20"]).collect();
-    let report = passes(&arguments);
+    let report = run_loadtest(&arguments);
     assert!(report["stall"]["late_events"].as_u64().unwrap() > 10, "{report}");
     assert!(report["latency"]["latency_ms"]["count"].as_u64().unwrap() > 100, "{report}");
-    // How fast and how small is not for a test to say.
+    // Goals are only measured here: they depend on the machine.
     assert!(report["stall"]["goals"]["p99_ratio"]["measured"].is_number(), "{report}");
     assert!(report["idle"]["goals"]["kib_per_reader"]["measured"].is_number(), "{report}");
 }

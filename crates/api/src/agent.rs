@@ -1,4 +1,4 @@
-//! What agents are asked and say.
+//! Messages and model calls.
 
 use remuda_proto::v1;
 use serde::Serialize;
@@ -6,15 +6,15 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::{
+    json_value::{embedded, list, text, time},
     run::Failure,
     spending::Usage,
-    value::{embedded, list, text, time},
 };
 
 /// A message to an agent.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct MessageInput {
-    /// `msg_…`: what the message is called in the transcript.
+    /// Id of the message in the transcript (`msg_…`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub struct MessageInput {
     pub agent: Option<String>,
 }
 
-/// A picture is told of, not shown: it is long. The message in the transcript has it.
+/// An image without its data, which is long. The message in the transcript has the data.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Image {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,7 +47,7 @@ pub struct Message {
     pub run_id: Option<String>,
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// The agent that was active when it was said.
+    /// The agent that was active when the message was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// A list of parts: `text`, `image`, `reasoning`, `tool_use`, `tool_result`.
@@ -58,10 +58,10 @@ pub struct Message {
     pub created_at: Option<String>,
 }
 
-/// What was sent to a model and what came back.
+/// A model call: request and response.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ModelCall {
-    /// The message that the answer became.
+    /// The message that holds the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,22 +69,22 @@ pub struct ModelCall {
     /// `platform/<name>` or `workspace/<name>`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What the provider calls it.
+    /// The provider's name of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
-    /// Hashes of the workspace's definitions, the system prompt and the tools that were offered; see `/contents/{hash}`.
+    /// Hashes of the workspace's definitions, the system prompt and the offered tools; see `/contents/{hash}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub definitions_hash: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_hash: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools_hash: Option<String>,
-    /// Stretches of the transcript, and messages that are not in it.
+    /// Ranges of the transcript, and messages that are not in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<Value>,
-    /// `completed`, `failed`, `cancelled` or `interrupted`; left out while the model is asked.
+    /// `completed`, `failed`, `cancelled` or `interrupted`. Omitted while the call is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,13 +98,13 @@ pub struct ModelCall {
     pub failure: Option<Failure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
-    /// Millionths of a dollar; left out when the model has no price.
+    /// Millionths of a dollar. Omitted if the model has no price.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_micros: Option<u64>,
-    /// `answer`, or `summary` when what was said so far was summed up.
+    /// `answer`, or `summary` for a compaction of the transcript.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub purpose: Option<String>,
-    /// Requests it took.
+    /// Number of requests to the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
 }

@@ -6,11 +6,11 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::{
+    json_value::{embedded, list, text, time},
     run::ToolCall,
-    value::{embedded, list, text, time},
 };
 
-/// A call that is not made before someone has decided about it.
+/// A tool call that needs a person's decision.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Approval {
     /// `apr_…`
@@ -19,20 +19,21 @@ pub struct Approval {
     pub run_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<ToolCall>,
-    /// Of the tool and its arguments. Send it back with the decision, and what you decide about is what you have seen.
+    /// Hash of the tool and its arguments. Send it back with the decision, so that you decide about the call you have
+    /// seen.
     pub call_hash: String,
-    /// The agent that wants it.
+    /// The agent that requested the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The permission, and what of it has to be asked about.
+    /// The permission that the call needs, and the patterns that need approval.
     pub permission: String,
     pub patterns: Vec<String>,
-    /// Rules that the session gets when someone answers always.
+    /// Rules that a decision with `always` adds to the session.
     pub always: Vec<PermissionRule>,
-    /// Which rule asks.
+    /// The rule that requires the approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Names of the keys that may decide; every key with the scope approve when empty.
+    /// Names of the keys that may decide; every key with the scope approve if empty.
     pub approvers: Vec<String>,
     /// `pending`, `approved`, `denied`, `expired` or `withdrawn`.
     pub state: String,
@@ -52,10 +53,10 @@ pub struct Decision {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub at: Option<String>,
-    /// Told to the model.
+    /// A message for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What the call was made with instead of its own arguments.
+    /// Arguments that replaced those of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
     pub always: bool,
@@ -65,15 +66,15 @@ pub struct Decision {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Permissions {
-    /// `default`, `plan` (nothing is changed) or `full_auto` (what would be asked is allowed).
+    /// `default`, `plan` (read only) or `full_auto` (calls that need approval are allowed).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     pub mode: String,
-    /// In order; the last one that fits decides.
+    /// In order; the last matching rule decides.
     #[serde(default)]
     #[schema(required = false)]
     pub rules: Vec<PermissionRule>,
-    /// What becomes of calls that should be asked about: `wait`, `refuse` or `fail`.
+    /// What happens to calls that need approval: `wait`, `refuse` or `fail`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     pub unattended: String,
@@ -86,9 +87,9 @@ pub struct Permissions {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PermissionRule {
-    /// A tool or a kind of them, such as edit or bash; may hold `*`.
+    /// A tool or a group of tools, such as edit or bash; may contain `*`.
     pub permission: String,
-    /// What of it, such as a path or a command; may hold `*` and `?`.
+    /// What it applies to, such as a path or a command; may contain `*` and `?`.
     #[serde(default = "everything")]
     #[schema(required = false)]
     pub pattern: String,

@@ -1,26 +1,26 @@
-//! Events and pieces of messages.
+//! Events of a session.
 
 use remuda_proto::v1;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::value::{embedded, text, time};
+use crate::json_value::{embedded, text, time};
 
 /// One entry of a session's event stream.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Event {
     /// `evt_…`
     pub id: String,
-    /// 1, 2, 3 … within the session, without a hole.
+    /// 1, 2, 3 … within the session, without gaps.
     pub cursor: i64,
     pub session_id: String,
-    /// Left out for events of the session itself.
+    /// Omitted for events of the session itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    /// `run.queued`, `run.started`, `tool.completed`, … Skip types you do not know.
+    /// `run.queued`, `run.started`, `tool.completed`, … Ignore unknown types.
     pub r#type: String,
-    /// Belongs to the type; left out when there is nothing to add.
+    /// Data of the event, by type. Omitted if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]

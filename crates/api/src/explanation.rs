@@ -1,13 +1,13 @@
-//! Why a run is not finished.
+//! Explanations why a run has not ended.
 
 use remuda_proto::v1;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
+    json_value::{list, millis, text, time},
     run::RunState,
     spending::{Amount, Budget},
-    value::{list, millis, text, time},
 };
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -15,87 +15,88 @@ pub struct Explanation {
     pub run_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<RunState>,
-    /// `finished`, `executing`, `worker_silent`, `cancelling`, `behind_other_runs`, `starting`, `waiting_for_worker`, `no_worker`,
-    /// `workers_draining`, `wake_up_due`, `owner_lost`, `attempt_lost`, `handed_over`, `parked` or `resuming`.
+    /// `finished`, `executing`, `worker_silent`, `cancelling`, `behind_other_runs`, `starting`, `waiting_for_worker`,
+    /// `no_worker`, `workers_draining`, `wake_up_due`, `owner_lost`, `attempt_lost`, `handed_over`, `parked` or
+    /// `resuming`.
     pub reason: String,
     /// One sentence for people.
     pub message: String,
-    /// What it waits for: a run id, a worker id or a pool.
+    /// Id of the run or worker, or name of the pool, that the run waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
-    /// Unfinished runs ahead of it in its session.
+    /// Number of unfinished runs ahead of it in its session.
     pub position: i64,
-    /// What to do about it.
+    /// What a person can do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// What has become of a request to stop it, oldest first.
+    /// Progress of a cancellation request, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub receipts: Vec<Receipt>,
-    /// What a parked run waits for, one by one; at most 50.
+    /// What a parked run waits for; at most 50 items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub waits: Vec<Wait>,
-    /// Where its session stands when a worker could take it.
+    /// Position of its session in the pool, if a worker could take it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<QueuePlace>,
-    /// Since when it is as it is: submitted, started, parked or finished.
+    /// When the run entered its state: submitted, started, parked or finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub since: Option<String>,
-    /// What it is at, when it has begun.
+    /// The latest step of a run that has started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepGlance>,
-    /// When it starts, goes on or ends. Left out when it is finished.
+    /// When the run starts, resumes or ends. Omitted for a finished run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
 }
 
-/// A place among the sessions of a pool that a worker could take.
+/// The position of a session among those of its pool that a worker could take.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct QueuePlace {
     pub pool: String,
     /// Sessions before this one.
     pub ahead: i64,
-    /// Not all were looked at: there are at least so many.
+    /// True if `ahead` is a lower bound because not all sessions were counted.
     pub at_least: bool,
     pub slots: u32,
     pub free_slots: u32,
 }
 
-/// A step as far as it says what a run is at.
+/// The latest step of a run, in short.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct StepGlance {
     /// Position in the run, from 0.
     pub index: u32,
     /// `tool_call` or `model_call`.
     pub kind: String,
-    /// The tool, or the model.
+    /// Name of the tool or the model.
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub started_at: Option<String>,
-    /// Left out while it is under way.
+    /// Omitted while the step is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub finished_at: Option<String>,
 }
 
-/// A guess from what was, with what it is made of.
+/// An estimate from earlier runs, with its basis.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Estimate {
     /// `start`, `resume` or `end`.
     pub of: String,
-    /// Left out when nothing can be said. Rounded to what it is worth; zero means any moment.
+    /// Rounded to its precision; zero means any moment. Omitted if there is no estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about_ms: Option<u64>,
-    /// What the guess is made of, or why there is none.
+    /// The basis of the estimate, or why there is none.
     pub basis: String,
-    /// Not later than this.
+    /// The latest possible time.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub at_latest: Option<String>,
-    /// All of it in one sentence.
+    /// The estimate in one sentence.
     pub message: String,
 }
 
@@ -113,10 +114,10 @@ pub struct Receipt {
 pub struct Wait {
     /// `approval`, `child` or `budget`.
     pub kind: String,
-    /// `apr_…`, the `run_…` of a child, or the run or session that the budget is of.
+    /// Id of the approval (`apr_…`), of the child run (`run_…`), or of the run or session with the budget.
     pub id: String,
     pub message: String,
-    /// What to type.
+    /// The command to type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -125,7 +126,7 @@ pub struct Wait {
     pub agent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// Of a child: the name of a run state.
+    /// State of a child run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,7 +137,7 @@ pub struct Wait {
     pub expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// Of a budget: what the next question may take.
+    /// What the next model call may take of the budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needed: Option<Amount>,
 }

@@ -1,4 +1,4 @@
-//! Workers, queues and what the server does by itself.
+//! Workers, queues, background tasks and log filters.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use remuda_proto::v1;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::value::{duration_ms, list, millis, text, time};
+use crate::json_value::{duration_ms, list, millis, text, time};
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Worker {
@@ -33,15 +33,15 @@ pub struct WorkerList {
     pub items: Vec<Worker>,
 }
 
-/// How much waits for the workers of one pool.
+/// The queue of one pool.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Pool {
     pub pool: String,
-    /// Sessions with a run that could start now. What autoscaling should look at.
+    /// Sessions with a run that could start now. Use it for autoscaling.
     pub runnable_sessions: i64,
-    /// Sessions a worker owns now.
+    /// Sessions that a worker owns now.
     pub running_sessions: i64,
-    /// Runs that neither run nor are parked.
+    /// Runs that are neither running nor parked.
     pub queued_runs: i64,
     pub workers: u32,
     pub slots: u32,
@@ -78,7 +78,7 @@ pub struct TaskRound {
     pub started_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    /// What it did, such as `woken: 3`.
+    /// What the round did, such as `woken: 3`.
     pub counts: BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -89,7 +89,7 @@ pub struct TaskList {
     pub items: Vec<Task>,
 }
 
-/// A container, or what should be one.
+/// A container of a worker, or the record of one that is being created.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Sandbox {
     /// `sbx_…`
@@ -101,11 +101,11 @@ pub struct Sandbox {
     pub tenant_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// The ownership of the session under which it is used.
+    /// The epoch of the session that uses it.
     pub epoch: i64,
     pub worker_id: String,
     pub worker_alive: bool,
-    /// What the engine calls it.
+    /// The container's id at its engine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handle: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,19 +128,19 @@ pub struct SandboxList {
     pub items: Vec<Sandbox>,
 }
 
-/// What one process logs.
+/// The log filter of one process.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct LogFilter {
-    /// Names the process among all others, as `instance` in its lines does.
+    /// Unique name of the process, the same as `instance` in its log lines.
     pub process: String,
     pub host: String,
     /// `control-plane`, `worker`, `stream`.
     pub roles: Vec<String>,
     /// A level, or directives such as `info,remuda_worker=debug`.
     pub filter: String,
-    /// What it started with, and goes back to.
+    /// The filter that the process started with and returns to.
     pub start_filter: String,
-    /// When it goes back; left out when nothing was changed.
+    /// When the process returns to its start filter. Omitted if the filter is unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub until: Option<String>,
@@ -148,32 +148,32 @@ pub struct LogFilter {
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct LogFilterList {
-    /// The one that answers comes first.
+    /// The responding process comes first.
     pub items: Vec<LogFilter>,
 }
 
-/// A wish to log more, less or something else.
+/// A temporary change of log filters.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogFilterChange {
-    /// A level, or directives such as `info,remuda_worker=debug`. Left out: what each process started with.
+    /// A level, or directives such as `info,remuda_worker=debug`. If omitted, each process returns to its start filter.
     #[schema(max_length = 1000, example = "info,remuda_worker=debug")]
     pub filter: String,
-    /// After this it goes back by itself: 15 minutes when left out.
+    /// How long the change lasts; 15 minutes if omitted.
     #[schema(minimum = 1000, maximum = 86_400_000)]
     pub lasts_ms: Option<u64>,
-    /// Only processes that do this, or `self`: the control plane that answers. All when left out.
+    /// Only processes with this role, or `self`: the responding control plane. All if omitted.
     #[schema(pattern = "^(control-plane|worker|stream|self)?$")]
     pub only: String,
 }
 
-/// What a server says of itself.
+/// Information about a server.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ServerInfo {
     pub version: String,
     /// `embedded` or `split`.
     pub mode: String,
-    /// Where streams are served; left out when that is here.
+    /// Address of the stream service. Omitted if it is this server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_endpoint: Option<String>,
     /// Whether requests need an API key.

@@ -1,25 +1,25 @@
-//! The API's messages as JSON: what HTTP clients, `--json` and webhooks see.
+//! The API's messages as JSON, for HTTP, `--json` output and webhooks.
 //!
-//! Field names are those of the protos. Text that is JSON inside a protobuf message (arguments, outputs, data, parts) is real
-//! JSON here, times are RFC 3339, durations milliseconds, states their lower-case names. What is empty is left out.
+//! Field names are those of the protos. Texts with JSON inside a protobuf message (arguments, outputs, data, parts) are
+//! real JSON here. Times are RFC 3339, durations are milliseconds, and states have their lower-case names. Empty fields
+//! are omitted.
 //!
-//! Everything is made from, or made into, a message of `remuda_proto::v1`: a call means the same over gRPC and over HTTP
-//! because it is the same call.
+//! Every type converts from or to a message of `remuda_proto::v1`, so that a call means the same over gRPC and HTTP.
 
 mod agent;
 mod approval;
 mod event;
 mod explanation;
 mod fleet;
+mod json_value;
 mod overview;
 mod page;
-mod request;
+mod request_bodies;
 mod run;
+mod run_trace;
 mod session;
 mod spending;
 mod step;
-mod trace;
-mod value;
 mod webhook;
 
 pub use self::{
@@ -31,11 +31,12 @@ pub use self::{
         LogFilter, LogFilterChange, LogFilterList, Pool, PoolList, Sandbox, SandboxList, ServerInfo, Task,
         TaskList, TaskRound, Worker, WorkerList,
     },
+    json_value::embedded,
     overview::{Counts, Overview, PoolOverview, RunGlance},
     page::{
         ApprovalPage, DeadLetterPage, MessagePage, RunPage, SessionPage, StepList, WebhookPage, WorkspacePage,
     },
-    request::{
+    request_bodies::{
         CancelRequest, CancelSessionRequest, CloseSessionRequest, DecisionRequest, NewImage, NewMessage,
         NewRun, NewSession, NewToolCall, NewTools, NewWorkspace, SessionChange, Text,
     },
@@ -43,11 +44,10 @@ pub use self::{
         BudgetSet, CancelReceipts, CancelledSession, Failure, IfBusy, Place, Run, RunState, Submitted,
         ToolCall, ToolOutcome, ToolsInput, Waited,
     },
+    run_trace::{Trace, TraceSpan},
     session::{Execution, Session, SessionStatus, Workspace},
     spending::{Amount, Budget, Limit, Total, Usage},
     step::Step,
-    trace::{Trace, TraceSpan},
-    value::embedded,
     webhook::{
         DeadLetter, DeliveryFailure, NewWebhook, Redelivery, RedeliveryRequest, Webhook, WebhookChange,
         WebhookTest,

@@ -1,4 +1,4 @@
-//! What a live view shows.
+//! Data of a live view of the fleet.
 
 use remuda_proto::v1;
 use serde::Serialize;
@@ -7,34 +7,34 @@ use utoipa::ToSchema;
 use crate::{
     explanation::StepGlance,
     fleet::{Pool, Worker},
+    json_value::{list, text, time},
     run::RunState,
-    value::{list, text, time},
 };
 
-/// Fleet, queues, and of the caller's own runs those that run and wait for longest.
+/// The fleet, its queues, and the tenant's longest running and longest waiting runs.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Overview {
-    /// When the fleet was looked at.
+    /// When the fleet was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub at: Option<String>,
-    /// The server's clock when it answered.
+    /// The server's time of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub now: Option<String>,
     pub version: String,
     /// `embedded` or `split`.
     pub mode: String,
-    /// Those with work or workers, by name.
+    /// Pools with work or workers, by name.
     pub pools: Vec<PoolOverview>,
-    /// More sessions have work than were counted: the numbers of the pools are at least so high.
+    /// True if the counts of the pools are lower bounds because not all sessions were counted.
     pub at_least: bool,
-    /// With a live lease, by pool and age; at most 1,000.
+    /// Workers with a live lease, by pool and age; at most 1,000.
     pub workers: Vec<Worker>,
     pub counts: Counts,
-    /// The caller's own, as their workers told with their last heartbeats.
+    /// Running runs of the caller's tenant, as of the last heartbeats of their workers.
     pub running: Vec<RunGlance>,
-    /// The caller's own: queued, parked, or without their worker.
+    /// Waiting runs of the caller's tenant: queued, parked, or without a worker.
     pub waiting: Vec<RunGlance>,
 }
 
@@ -44,13 +44,13 @@ pub struct PoolOverview {
     pub stats: Pool,
     /// Sessions whose next run is parked.
     pub parked_sessions: i64,
-    /// Of `slots`, those in use at the last heartbeats.
+    /// Slots in use at the last heartbeats.
     pub busy: u32,
-    /// Workers that take nothing new; `workers` does not count them.
+    /// Draining workers; they are not counted in `workers`.
     pub draining: u32,
 }
 
-/// What happened in the whole installation so far; differences of two are rates.
+/// Counters of the whole installation since its start. Compute rates from differences.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Counts {
     pub submitted: u64,
@@ -64,7 +64,7 @@ pub struct Counts {
     pub cost_micros: u64,
 }
 
-/// A run as far as a list of many shows it.
+/// A run in a list, in short.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct RunGlance {
     pub run_id: String,
@@ -78,21 +78,21 @@ pub struct RunGlance {
     pub agent: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<RunState>,
-    /// As in an explanation.
+    /// The same code as in an explanation.
     pub reason: String,
-    /// The same in a few words.
+    /// The reason in a few words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Started, submitted or parked.
+    /// When the run was started, submitted or parked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub since: Option<String>,
-    /// Unfinished runs ahead of it in its session.
+    /// Number of unfinished runs ahead of it in its session.
     pub position: i64,
-    /// The worker that has its session.
+    /// The worker that owns its session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
-    /// The newest of its steps that are written down.
+    /// The latest recorded step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepGlance>,
     pub tokens: u64,

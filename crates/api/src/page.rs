@@ -1,4 +1,4 @@
-//! Lists, a page at a time.
+//! Pages of lists.
 
 use remuda_proto::v1;
 use serde::Serialize;
@@ -7,10 +7,10 @@ use utoipa::ToSchema;
 use crate::{
     agent::Message,
     approval::Approval,
+    json_value::{list, text},
     run::Run,
     session::{Session, Workspace},
     step::Step,
-    value::{list, text},
     webhook::{DeadLetter, Webhook},
 };
 
@@ -21,7 +21,7 @@ macro_rules! pages {
         #[derive(Clone, Debug, Serialize, ToSchema)]
         pub struct $page {
             pub items: Vec<$item>,
-            /// `page_token` of the request for the next page; left out on the last one.
+            /// `page_token` for the next page. Omitted on the last page.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub next_page_token: Option<String>,
         }
@@ -35,9 +35,9 @@ macro_rules! pages {
 }
 
 pages! {
-    /// Newest first; those below a session oldest first.
+    /// Newest first. Child sessions are oldest first.
     SessionPage of Session: ListSessionsResponse.sessions, ListChildSessionsResponse.sessions;
-    /// Newest first; those of a queue in the order in which they will execute.
+    /// Newest first. Runs of a queue are in the order of their execution.
     RunPage of Run: ListRunsResponse.runs, ListQueueResponse.runs;
     /// Oldest first.
     MessagePage of Message: ListMessagesResponse.messages;

@@ -1,4 +1,4 @@
-//! Runs.
+//! Runs and tool calls.
 
 use remuda_proto::{convert, v1};
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,17 @@ use utoipa::ToSchema;
 
 use crate::{
     agent::MessageInput,
+    json_value::{embedded, list, millis, text, time},
     spending::{Budget, Total},
-    value::{embedded, list, millis, text, time},
 };
 
-/// Where a run is in its life. The last four are final.
+/// The state of a run. The last four are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     Queued,
     Running,
-    /// Waits as data in the store and holds no worker.
+    /// Waits in the database and holds no worker.
     Parked,
     Completed,
     Failed,
@@ -26,7 +26,7 @@ pub enum RunState {
 }
 
 impl RunState {
-    /// `None` for a number that this version does not know.
+    /// `None` for an unknown number.
     #[must_use]
     pub fn of(number: i32) -> Option<Self> {
         use remuda_domain::RunState as State;
@@ -42,7 +42,7 @@ impl RunState {
     }
 }
 
-/// What to do when the session already has unfinished runs.
+/// What to do if the session already has unfinished runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IfBusy {
@@ -65,17 +65,17 @@ impl From<IfBusy> for v1::IfBusy {
     }
 }
 
-/// One unit of work of a session.
+/// A unit of work of a session.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Run {
     /// `run_…`
     pub id: String,
     pub session_id: String,
-    /// Place in the session's line; runs start in this order.
+    /// Position within the session; runs start in this order.
     pub seq: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<RunState>,
-    /// What it was asked to do: a list of tool calls …
+    /// The input: a list of tool calls …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolsInput>,
     /// … or a message to an agent.
@@ -83,23 +83,23 @@ pub struct Run {
     pub message: Option<MessageInput>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// How many workers have started it. Above one after a crash, a hand-over or a wait.
+    /// How many attempts were started. More than one after a crash, a hand-over or a wait.
     pub attempt: u32,
-    /// How many of the attempts lost their worker.
+    /// How many attempts lost their worker.
     pub lost_attempts: u32,
     /// What a parked run waits for: `approval`, `children`, `budget` or `external`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub park_reason: Option<String>,
-    /// The run that this one works for.
+    /// The parent run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<String>,
-    /// What it has spent, without the runs below it.
+    /// What the run has spent, without the runs below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Total>,
-    /// What it and the runs below it have spent. Not in lists.
+    /// What the run and the runs below it have spent. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree_spent: Option<Total>,
-    /// How much it and the runs below it may spend.
+    /// Budget of the run and the runs below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,12 +111,12 @@ pub struct Run {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub finished_at: Option<String>,
-    /// How the calls of a tools run ended.
+    /// Outcomes of the calls of a tools run.
     pub outcomes: Vec<ToolOutcome>,
-    /// What the agent of a message run said last.
+    /// The agent's final text in a message run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// Set when the run ended without completing.
+    /// Set if the run ended without completing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -134,13 +134,13 @@ pub struct Run {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ToolsInput {
     pub calls: Vec<ToolCall>,
-    /// Go on after a failed call. A failed call then does not fail the run.
+    /// Continue after a failed call. A failed call then does not fail the run.
     pub continue_on_error: bool,
     /// Append the calls and their results to the session's messages.
     pub record: bool,
 }
 
-/// One call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ToolCall {
     /// `tool_…`
@@ -149,13 +149,13 @@ pub struct ToolCall {
     pub tool: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// Neighbouring parallel calls run together; one failing does not cancel the others.
+    /// Adjacent parallel calls run together; a failure of one does not cancel the others.
     pub parallel: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// How one tool call ended.
+/// The outcome of a tool call.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ToolOutcome {
     pub id: String,
@@ -171,7 +171,7 @@ pub struct ToolOutcome {
     pub place: Option<Place>,
 }
 
-/// Where a tool call was executed, if that was not on the worker itself.
+/// Where a tool call was executed, if not on the worker itself.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Place {
     pub backend: String,
@@ -180,7 +180,7 @@ pub struct Place {
     pub sandbox_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Which contents the image had.
+    /// Digest of the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
@@ -192,7 +192,7 @@ pub struct Failure {
     pub message: String,
 }
 
-/// How far a request to stop a run has got. A time is missing until it is so.
+/// Progress of a cancellation request. A time is missing until its stage is reached.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct CancelReceipts {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,39 +200,39 @@ pub struct CancelReceipts {
     pub requested_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The worker that executes the run knows.
+    /// The worker that executes the run received the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub delivered_at: Option<String>,
-    /// The last process of the run is dead.
+    /// The last process of the run has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub stopped_at: Option<String>,
-    /// The run is over and its slot is free.
+    /// The run has ended and its slot is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub released_at: Option<String>,
 }
 
-/// A run was accepted: it is committed and will reach exactly one terminal state.
+/// An accepted run: it is committed and will reach exactly one terminal state.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Submitted {
     pub run_id: String,
     pub session_id: String,
-    /// Of a message: what it is called in the transcript.
+    /// Id of the message in the transcript.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
-    /// The run's state: `queued`, unless an earlier request with the same key made it.
+    /// The run's state: `queued`, unless an earlier request with the same key created the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<RunState>,
     pub seq: i64,
-    /// Cursor of the run's first event; 0 when deduplicated.
+    /// Cursor of the run's first event; 0 if deduplicated.
     pub first_cursor: i64,
     /// An earlier request with the same idempotency key created the run.
     pub deduplicated: bool,
     /// Runs cancelled by `if_busy: interrupt`.
     pub interrupted_run_ids: Vec<String>,
-    /// The run as it ended, for those who waited long enough.
+    /// The ended run, if the request waited for its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
 }
@@ -241,16 +241,16 @@ pub struct Submitted {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Waited {
     pub run: Run,
-    /// Whether the run is over, or only the time to wait.
+    /// True if the run has ended, false if only the wait is over.
     pub finished: bool,
 }
 
-/// What became of a request to stop everything in a session.
+/// The result of cancelling the runs of a session.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct CancelledSession {
-    /// Runs that nobody executed: they are over now.
+    /// Runs that no worker executed: they have ended.
     pub ended_run_ids: Vec<String>,
-    /// Runs that execute: their workers were told.
+    /// Running runs: their workers were signalled.
     pub requested_run_ids: Vec<String>,
     /// The sessions of all these runs.
     pub session_ids: Vec<String>,
@@ -259,7 +259,7 @@ pub struct CancelledSession {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct BudgetSet {
     pub budget: Budget,
-    /// Runs that had waited for it and go on.
+    /// Runs that waited for the budget and resume.
     pub resumed_run_ids: Vec<String>,
 }
 

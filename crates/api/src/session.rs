@@ -6,8 +6,8 @@ use utoipa::ToSchema;
 
 use crate::{
     approval::Permissions,
+    json_value::{text, time},
     spending::{Budget, Total},
-    value::{text, time},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -18,7 +18,7 @@ pub enum SessionStatus {
 }
 
 impl SessionStatus {
-    /// `None` for a number that this version does not know.
+    /// `None` for an unknown number.
     #[must_use]
     pub fn of(number: i32) -> Option<Self> {
         match v1::SessionStatus::try_from(number) {
@@ -38,7 +38,7 @@ impl From<SessionStatus> for v1::SessionStatus {
     }
 }
 
-/// A serial line of runs.
+/// A session: its runs execute one at a time, in order.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Session {
     /// `ses_…`
@@ -52,38 +52,38 @@ pub struct Session {
     pub pool: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<SessionStatus>,
-    /// Runs without a terminal state.
+    /// Number of unfinished runs.
     pub pending_runs: i64,
-    /// The run that executes now.
+    /// The run that is executing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_run_id: Option<String>,
-    /// The worker that owns the session now.
+    /// The worker that owns the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
-    /// The session that this one works for.
+    /// The parent session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_id: Option<String>,
-    /// The agent that leads it; the workspace's default one when left out.
+    /// The session's agent; the workspace's default agent if omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The model it was made with; its agents choose when left out.
+    /// The model that the session was created with; its agents choose if omitted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub execution: Option<Execution>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Permissions>,
-    /// How many sessions are above it.
+    /// Number of ancestor sessions.
     #[serde(skip_serializing_if = "is_zero")]
     #[schema(required = false)]
     pub depth: u32,
-    /// How much it and the sessions below it may spend.
+    /// Budget of the session and the sessions below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// What its runs have spent. Not in lists.
+    /// What its own runs have spent. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spent: Option<Total>,
-    /// The same with all sessions below it. Not in lists.
+    /// What its runs and those of all sessions below it have spent. Not in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree_spent: Option<Total>,
     /// Cursor of the newest event.
@@ -91,7 +91,7 @@ pub struct Session {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub created_at: Option<String>,
-    /// Names what can be edited of it as it is now; the ETag.
+    /// Revision of the editable fields; the ETag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
 }
@@ -101,11 +101,11 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Where the tools of a session execute. What is left out is the tenant's default.
+/// Where the tools of a session execute. Omitted fields have the tenant's default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Execution {
-    /// `none` (the session only talks), `local` or `docker`.
+    /// `none` (chat only: every tool call is refused), `local` or `docker`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     pub backend: String,
@@ -113,11 +113,11 @@ pub struct Execution {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     pub image: String,
-    /// `none`, or a network that the operator has made and allowed.
+    /// `none`, or a network that the operator has created and allowed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     pub network: String,
-    /// How a container gets at the workspace: `mount` or `copy`.
+    /// How a container accesses the workspace: `mount` or `copy`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(required = false)]
     pub workspace_access: String,

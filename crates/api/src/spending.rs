@@ -1,10 +1,10 @@
-//! What was spent, and how much may be.
+//! Spending and its limits.
 
 use remuda_proto::v1;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What was spent in all.
+/// Total spending.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Total {
     pub model_calls: u64,
@@ -18,28 +18,28 @@ pub struct Total {
 pub struct Usage {
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// Of the input, what came from the provider's cache.
+    /// The part of the input that came from the provider's cache.
     pub cached_input_tokens: u64,
-    /// Of the input, what was written to it.
+    /// The part of the input that was written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// Of the output, what was thought and not said.
+    /// The part of the output that was reasoning.
     pub reasoning_tokens: u64,
 }
 
-/// How much may be spent, and what was.
+/// A spending limit and its use.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Budget {
     pub limit: Limit,
     pub spent: Amount,
-    /// Held for calls that are under way.
+    /// Reserved for model calls under way.
     pub reserved: Amount,
 }
 
-/// What is missing has no limit.
+/// A spending limit. Missing fields are unlimited.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// Questions and answers together.
+    /// Input and output tokens together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
     /// Millionths of a dollar.

@@ -7,34 +7,34 @@ use utoipa::ToSchema;
 
 use crate::{
     agent::ModelCall,
+    json_value::{embedded, text, time},
     run::{ToolCall, ToolOutcome},
-    value::{embedded, text, time},
 };
 
-/// One durable unit inside a run.
+/// A durable unit of work inside a run.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Step {
     /// `step_…`
     pub id: String,
     pub index: u32,
-    /// `tool_call` or `model_call`. Skip kinds you do not know.
+    /// `tool_call` or `model_call`. Ignore unknown kinds.
     pub kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<ToolCall>,
-    /// Of a tool call; left out while the step runs.
+    /// The outcome of a tool call. Omitted while the step runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ToolOutcome>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_call: Option<ModelCall>,
-    /// The approval that a tool call waits for, or waited for.
+    /// The approval of a tool call, pending or decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<String>,
-    /// The run that does the work of a tool call, and its session.
+    /// The child run that a tool call was delegated to, and its session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child_run_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child_session_id: Option<String>,
-    /// The arguments that whoever approved the call gave it.
+    /// Arguments that replaced those of the call at its approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edited_arguments: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,10 @@
-//! Webhooks.
+//! Webhooks and dead letters.
 
 use remuda_proto::v1;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::value::{list, millis, text, time};
+use crate::json_value::{list, millis, text, time};
 
 /// Events of a session, or of one run, sent to a URL as they happen.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -12,51 +12,52 @@ pub struct Webhook {
     /// `whk_…`
     pub id: String,
     pub session_id: String,
-    /// Only this run's events, up to its end.
+    /// Only events of this run, up to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
     pub url: String,
     /// Names of event types, or families such as `run.*`. Empty means all.
     pub types: Vec<String>,
-    /// `active`, `disabled` (by someone, or because the receiver answered 410) or `ended` (its run is over, and told).
+    /// `active`, `disabled` (by a caller, or because the receiver answered 410) or `ended` (the end of its run is
+    /// delivered).
     pub state: String,
-    /// Everything up to this cursor of the session was delivered, given up or not wanted.
+    /// Events of the session up to this cursor are delivered, dead letters, or do not match.
     pub cursor: i64,
-    /// Failed attempts to deliver the event that comes next.
+    /// Failed attempts to deliver the next event.
     pub attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub next_attempt_at: Option<String>,
-    /// What the last attempt failed of, until one succeeds.
+    /// The failure of the last attempt, until one succeeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<DeliveryFailure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub delivered_at: Option<String>,
     pub dead_letters: u64,
-    /// Dead letters that made room for newer ones.
+    /// Dead letters that were dropped for newer ones.
     pub dropped_dead_letters: u64,
-    /// Until when deliveries are also signed with the secret before this one.
+    /// Until when deliveries are also signed with the previous secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub previous_secret_until: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub created_at: Option<String>,
-    /// `whsec_…`: what deliveries are signed with. Only in the answer that made it.
+    /// The secret that signs deliveries (`whsec_…`). Only in the response to its creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct DeliveryFailure {
-    /// The HTTP status; left out if the receiver did not answer.
+    /// The HTTP status. Omitted if the receiver did not respond.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u32>,
     pub message: String,
 }
 
-/// An event that was given up.
+/// An event that could not be delivered.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct DeadLetter {
     /// The header `webhook-id` of every attempt.
@@ -76,7 +77,7 @@ pub struct DeadLetter {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub died_at: Option<String>,
-    /// When it is tried next, if someone wants it delivered again.
+    /// When the next attempt is due, if a redelivery was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub next_attempt_at: Option<String>,
@@ -86,9 +87,9 @@ pub struct DeadLetter {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NewWebhook {
-    /// Id or name of a session: tells what happens in it from now on. Or:
+    /// Id or name of a session: its events from now on. Give either this or `run_id`.
     pub session: Option<String>,
-    /// Tells what happened and happens in this run, up to its end.
+    /// Id of a run: all its events, past and future, up to its end.
     pub run_id: Option<String>,
     #[schema(required = true)]
     pub url: String,
@@ -99,24 +100,24 @@ pub struct NewWebhook {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookChange {
-    /// False stops deliveries; true lets them go on where they stopped.
+    /// False disables deliveries; true resumes them where they stopped.
     pub enabled: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedeliveryRequest {
-    /// Id of a dead letter; all of the webhook's when left out.
+    /// Id of a dead letter; all of the webhook if omitted.
     pub delivery_id: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Redelivery {
-    /// How many are to be delivered again.
+    /// How many dead letters are scheduled for redelivery.
     pub count: u64,
 }
 
-/// What a receiver answered to a test.
+/// The result of a test delivery.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct WebhookTest {
     /// The header `webhook-id` of the test.
@@ -124,7 +125,7 @@ pub struct WebhookTest {
     pub accepted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<DeliveryFailure>,
-    /// The HTTP status; left out if the receiver did not answer.
+    /// The HTTP status. Omitted if the receiver did not respond.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,7 +160,7 @@ impl From<v1::Webhook> for Webhook {
 }
 
 impl Webhook {
-    /// With the secret that is shown once.
+    /// Adds the secret, which is shown only once.
     #[must_use]
     pub fn with_secret(webhook: v1::Webhook, secret: String) -> Self {
         Self { secret: text(secret), ..webhook.into() }

@@ -1,4 +1,4 @@
-//! Submits a run, follows it to its end and prints what happens, whatever reconnects meanwhile.
+//! Submits a run, follows it to its end and prints its events, resuming after broken connections.
 //!
 //! `cargo run -p remuda-client --example submit_and_follow -- http://127.0.0.1:7777`
 
@@ -9,7 +9,7 @@ use remuda_client::{Client, ClientOptions, Target, terminal_state};
 use remuda_domain::{RunState, error::Result};
 use remuda_proto::v1::{self, submit_run_request::Input};
 
-/// Runs a command in a session, and says how that ended.
+/// Runs a command in a session, and returns how it ended.
 pub async fn submit_and_follow(endpoint: &str) -> Result<Option<RunState>> {
     let client =
         Client::connect(ClientOptions { endpoint: endpoint.to_owned(), ..ClientOptions::default() })?;
@@ -22,7 +22,7 @@ pub async fn submit_and_follow(endpoint: &str) -> Result<Option<RunState>> {
         .submit(v1::SubmitRunRequest {
             session: "example".to_owned(),
             create_session: true,
-            // With it, a submit whose answer got lost is sent again and makes no second run.
+            // Makes retries safe: a submit whose response was lost is sent again without creating a second run.
             idempotency_key: format!("example-{}", std::process::id()),
             input: Some(Input::Tools(v1::ToolsInput { calls: vec![call], ..v1::ToolsInput::default() })),
             ..v1::SubmitRunRequest::default()

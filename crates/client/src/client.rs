@@ -1,4 +1,4 @@
-//! The connection: channels, the key, and the address of the stream service.
+//! The client: channels, the API key, and the address of the stream service.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use tonic::{
     transport::Channel,
 };
 
-use crate::{ClientOptions, reach, retry::Retry};
+use crate::{ClientOptions, connection_error, retry::Retry};
 
 /// A client of one server. Clones are cheap and share the connection.
 #[derive(Clone)]
@@ -29,18 +29,18 @@ struct Inner {
     auth: Auth,
     main: Peer,
     stream: OnceCell<Peer>,
-    /// Whether a server has answered at all.
+    /// Whether any server has responded yet.
     reached: AtomicBool,
 }
 
-/// One address and the channel to it.
+/// An address and the channel to it.
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub endpoint: String,
     pub channel: Channel,
 }
 
-/// A channel that adds the API key, and the trace, to every request.
+/// A channel that adds the API key, and the trace context, to every request.
 pub(crate) type Authorized = InterceptedService<Channel, Auth>;
 
 #[derive(Clone)]
@@ -68,7 +68,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Makes a client. It connects with the first call, so a wrong address is reported there.
+    /// Creates a client. It connects with the first call, so a wrong address is reported there.
     ///
     /// Must be called inside a tokio runtime.
     pub fn connect(options: ClientOptions) -> Result<Self> {
@@ -102,27 +102,27 @@ impl Client {
         Retry::new(self.0.options.give_up_after)
     }
 
-    /// Whether waiting for the server to come back makes sense after a failed call.
+    /// Whether a failed call is worth retrying: the server has responded before.
     pub(crate) fn was_reached(&self) -> bool {
         self.0.reached.load(Ordering::Relaxed)
     }
 
-    /// Turns the answer of `peer` into a result, and remembers that a server answered.
-    pub(crate) fn answer<T>(&self, peer: &Peer, answer: Result<T, Status>) -> Result<T> {
-        let failure = match answer {
+    /// Converts the response of `peer` into a result, and records that a server responded.
+    pub(crate) fn convert<T>(&self, peer: &Peer, response: Result<T, Status>) -> Result<T> {
+        let failure = match response {
             Ok(value) => {
                 self.0.reached.store(true, Ordering::Relaxed);
                 return Ok(value);
             }
-            Err(status) => reach::failure(&peer.endpoint, status),
+            Err(status) => connection_error::failure(&peer.endpoint, status),
         };
-        if failure.answered {
+        if failure.responded {
             self.0.reached.store(true, Ordering::Relaxed);
         }
         Err(failure.error)
     }
 
-    /// Where `StreamService` answers: as configured, else as the server says.
+    /// The address of `StreamService`: as configured, else as reported by the server.
     pub(crate) async fn stream_peer(&self) -> Result<Peer> {
         self.0.stream.get_or_try_init(|| self.ask_stream_peer()).await.cloned()
     }
@@ -136,7 +136,7 @@ impl Client {
         if url.is_empty() {
             return Ok(self.main().clone());
         }
-        // The key was meant for an encrypted connection: the answer of a server must not bring it onto an open one.
+        // The key was meant for an encrypted connection: a server's response must not move it to an unencrypted one.
         if self.0.auth.authorization.is_some()
             && self.main().endpoint.starts_with("https:")
             && !url.starts_with("https:")

@@ -1,6 +1,6 @@
-//! Following events across broken connections.
+//! Follows events across broken connections.
 
-mod places;
+mod resume_cursors;
 
 use std::{error::Error as _, time::Duration};
 
@@ -13,23 +13,23 @@ use remuda_proto::v1;
 use tokio::time::{Instant, timeout};
 use tonic::{Code as StatusCode, Status, Streaming};
 
-use self::places::Places;
+use self::resume_cursors::ResumeCursors;
 use crate::{Client, client::Peer, retry::Retry};
 
-/// A subscription that lasted this long was a good one, even if nothing happened in the session.
+/// A subscription that lasted this long counts as progress, even without events.
 const GOOD_SUBSCRIPTION: Duration = Duration::from_secs(10);
 
 /// Events in order, each once. See [`Client::follow`].
 pub type EventStream = BoxStream<'static, Result<v1::Event>>;
 
-/// Events in order, each once, and between them pieces of messages. See [`Client::follow_with_deltas`].
-pub type FollowStream = BoxStream<'static, Result<Followed>>;
+/// Events in order, each once, interleaved with deltas. See [`Client::follow_with_deltas`].
+pub type FollowStream = BoxStream<'static, Result<FollowItem>>;
 
-/// What following gives.
+/// Item of a [`FollowStream`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Followed {
+pub enum FollowItem {
     Event(v1::Event),
-    /// A piece of a message that is being said. Pieces may be missing; the message follows whole, as `message.completed`.
+    /// A piece of a message under way. Deltas may be missing; the complete message follows as `message.completed`.
     Delta(v1::Delta),
 }
 
@@ -42,19 +42,19 @@ pub enum Target {
     Run(String),
 }
 
-/// How to follow. The default is all of history, and events of the target alone.
+/// How to follow. The default is the whole history, and only events of the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Following {
-    /// The last cursor seen; 0 for all of history.
+pub struct FollowOptions {
+    /// The last cursor seen; 0 for the whole history.
     pub after_cursor: Cursor,
-    /// Also the pieces of messages that are being said. Those of a time without a connection do not come again.
+    /// Also deltas of messages under way. Deltas sent while disconnected are not repeated.
     pub deltas: bool,
-    /// Also what happens in the sessions below: of a run, in those that work for it. Their events have their own `session_id`,
-    /// and are in order within each session.
+    /// Also events of descendant sessions; for a run, of those that work for it. Their events have their own
+    /// `session_id`, and are in order within each session.
     pub tree: bool,
 }
 
-/// The terminal state that an event reports, if it does.
+/// The terminal state that an event reports, if any.
 #[must_use]
 pub fn terminal_state(event: &v1::Event) -> Option<RunState> {
     match event.r#type.as_str() {
@@ -67,40 +67,40 @@ pub fn terminal_state(event: &v1::Event) -> Option<RunState> {
 }
 
 impl Client {
-    /// Follows events after `after_cursor` (0 for all of history).
+    /// Follows events after `after_cursor` (0 for the whole history).
     ///
-    /// Every event comes once and in order. A broken connection is resumed from the last cursor; after
+    /// Every event comes once and in order. After a broken connection it resumes from the last cursor. After
     /// [`give_up_after`](crate::ClientOptions::give_up_after) without progress the last error ends the stream.
     #[must_use]
     pub fn follow(&self, target: Target, after_cursor: Cursor) -> EventStream {
-        let following = Following { after_cursor, ..Following::default() };
-        let events = self.follow_by(target, following).filter_map(|followed| async {
-            match followed {
-                Ok(Followed::Event(event)) => Some(Ok(event)),
-                Ok(Followed::Delta(_)) => None,
+        let options = FollowOptions { after_cursor, ..FollowOptions::default() };
+        let events = self.follow_with(target, options).filter_map(|item| async {
+            match item {
+                Ok(FollowItem::Event(event)) => Some(Ok(event)),
+                Ok(FollowItem::Delta(_)) => None,
                 Err(error) => Some(Err(error)),
             }
         });
         events.boxed()
     }
 
-    /// Follows events in the same way, and the pieces of messages that are being said. Those of a time without a connection
-    /// do not come again.
+    /// Like [`follow`](Self::follow), with deltas of messages under way. Deltas sent while disconnected are not
+    /// repeated.
     #[must_use]
     pub fn follow_with_deltas(&self, target: Target, after_cursor: Cursor) -> FollowStream {
-        self.follow_by(target, Following { after_cursor, deltas: true, tree: false })
+        self.follow_with(target, FollowOptions { after_cursor, deltas: true, tree: false })
     }
 
-    /// Follows as it is said: with pieces of messages, with the sessions below.
+    /// Follows with these options: with deltas, with descendant sessions.
     ///
-    /// Every event comes once. A broken connection is resumed in every session from the last cursor seen there.
+    /// Every event comes once. After a broken connection it resumes in every session from the last cursor seen there.
     #[must_use]
-    pub fn follow_by(&self, target: Target, following: Following) -> FollowStream {
+    pub fn follow_with(&self, target: Target, options: FollowOptions) -> FollowStream {
         let follow = Follow {
             client: self.clone(),
-            places: Places::new(&target, following),
+            resume_cursors: ResumeCursors::new(&target, options),
             target,
-            following,
+            options,
             retry: self.retry(),
             open: None,
             known_finished: false,
@@ -113,8 +113,8 @@ impl Client {
 struct Follow {
     client: Client,
     target: Target,
-    following: Following,
-    places: Places,
+    options: FollowOptions,
+    resume_cursors: ResumeCursors,
     retry: Retry,
     open: Option<Open>,
     /// The run was finished before the current subscription began.
@@ -122,38 +122,38 @@ struct Follow {
     done: bool,
 }
 
-/// A subscription the server accepted.
+/// A subscription that the server accepted.
 struct Open {
     peer: Peer,
     events: Streaming<v1::SubscribeResponse>,
     since: Instant,
 }
 
-/// Why a subscription gave nothing further.
-enum Pause {
+/// Why a subscription ended.
+enum SubscriptionEnd {
     /// The server ended it without an error.
     Ended,
     Failed(Error),
 }
 
 impl Follow {
-    async fn step(mut self) -> Option<(Result<Followed>, Self)> {
+    async fn step(mut self) -> Option<(Result<FollowItem>, Self)> {
         if self.done {
             return None;
         }
         loop {
-            let pause = match self.next_item().await {
-                Ok(Followed::Event(event)) if !self.places.pass(&event) => continue,
-                Ok(followed) => {
+            let end = match self.next_item().await {
+                Ok(FollowItem::Event(event)) if !self.resume_cursors.record(&event) => continue,
+                Ok(item) => {
                     self.retry.progress();
-                    if let Followed::Event(event) = &followed {
+                    if let FollowItem::Event(event) = &item {
                         self.done = self.ends_with(event);
                     }
-                    return Some((Ok(followed), self));
+                    return Some((Ok(item), self));
                 }
-                Err(pause) => pause,
+                Err(end) => end,
             };
-            match self.recover(pause).await {
+            match self.recover(end).await {
                 Ok(true) => {}
                 Ok(false) => return None,
                 Err(error) => {
@@ -168,25 +168,25 @@ impl Follow {
         matches!(&self.target, Target::Run(run) if *run == event.run_id) && terminal_state(event).is_some()
     }
 
-    async fn next_item(&mut self) -> Result<Followed, Pause> {
+    async fn next_item(&mut self) -> Result<FollowItem, SubscriptionEnd> {
         if self.open.is_none() {
-            self.open = Some(self.subscribe().await.map_err(Pause::Failed)?);
+            self.open = Some(self.subscribe().await.map_err(SubscriptionEnd::Failed)?);
         }
-        let Some(open) = &mut self.open else { return Err(Pause::Ended) };
+        let Some(open) = &mut self.open else { return Err(SubscriptionEnd::Ended) };
         loop {
             match open.events.message().await {
                 Ok(Some(v1::SubscribeResponse { event: Some(event), .. })) => {
-                    return Ok(Followed::Event(event));
+                    return Ok(FollowItem::Event(event));
                 }
-                Ok(Some(v1::SubscribeResponse { delta: Some(delta), .. })) if self.following.deltas => {
-                    return Ok(Followed::Delta(delta));
+                Ok(Some(v1::SubscribeResponse { delta: Some(delta), .. })) if self.options.deltas => {
+                    return Ok(FollowItem::Delta(delta));
                 }
                 // From a newer server.
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(Pause::Ended),
+                Ok(None) => return Err(SubscriptionEnd::Ended),
                 Err(status) => {
-                    let failed = self.client.answer::<()>(&open.peer, Err(broken(status)));
-                    return Err(failed.err().map_or(Pause::Ended, Pause::Failed));
+                    let failed = self.client.convert::<()>(&open.peer, Err(broken(status)));
+                    return Err(failed.err().map_or(SubscriptionEnd::Ended, SubscriptionEnd::Failed));
                 }
             }
         }
@@ -194,11 +194,11 @@ impl Follow {
 
     async fn subscribe(&mut self) -> Result<Open> {
         let peer = self.client.stream_peer().await?;
-        if let Some(name) = self.places.unknown_root() {
+        if let Some(name) = self.resume_cursors.unknown_root() {
             let request = v1::GetSessionRequest { session: name.to_owned() };
             let session = self.client.get_session(request).await?.session;
             let session = session.ok_or_else(|| Error::internal("the server sent no session"))?;
-            self.places.root_is(session.id);
+            self.resume_cursors.root_is(session.id);
         }
         let target = match &self.target {
             Target::Session(session) => v1::subscribe_request::Target::Session(session.clone()),
@@ -206,35 +206,35 @@ impl Follow {
         };
         let request = v1::SubscribeRequest {
             target: Some(target),
-            after_cursor: self.places.root_cursor(),
-            deltas: self.following.deltas,
-            tree: self.following.tree,
-            tree_cursors: self.places.below().clone(),
+            after_cursor: self.resume_cursors.root_cursor(),
+            deltas: self.options.deltas,
+            tree: self.options.tree,
+            tree_cursors: self.resume_cursors.descendants().clone(),
             typed: false,
         };
         let mut service = self.client.stream_client(&peer);
-        // A deadline in the request would end the stream itself: only its beginning is bounded.
-        let answer = timeout(self.client.options().request_timeout, service.subscribe(request)).await;
-        let Ok(answer) = answer else {
-            let message = format!("the server at {} did not answer in time", peer.endpoint);
+        // A deadline in the request would end the stream itself: only its opening is bounded.
+        let response = timeout(self.client.options().request_timeout, service.subscribe(request)).await;
+        let Ok(response) = response else {
+            let message = format!("the server at {} did not respond in time", peer.endpoint);
             return Err(Error::new(Code::DeadlineExceeded, message));
         };
-        let events = self.client.answer(&peer, answer)?.into_inner();
+        let events = self.client.convert(&peer, response)?.into_inner();
         Ok(Open { peer, events, since: Instant::now() })
     }
 
-    /// Prepares the next subscription. False when there is nothing more to come.
-    async fn recover(&mut self, pause: Pause) -> Result<bool> {
+    /// Prepares the next subscription. `false` if no more events follow.
+    async fn recover(&mut self, end: SubscriptionEnd) -> Result<bool> {
         if self.open.take().is_some_and(|open| open.since.elapsed() >= GOOD_SUBSCRIPTION) {
             self.retry.progress();
         }
-        let error = match pause {
-            Pause::Failed(error) if !self.client.was_reached() => return Err(error),
-            Pause::Failed(error) => error,
-            // A run that was over before we asked, and a stream that still ended without its terminal event: the
+        let error = match end {
+            SubscriptionEnd::Failed(error) if !self.client.was_reached() => return Err(error),
+            SubscriptionEnd::Failed(error) => error,
+            // The run had ended before the subscription, and the stream still ended without its terminal event: the
             // caller's cursor lies behind it.
-            Pause::Ended if self.known_finished => return Ok(false),
-            Pause::Ended => {
+            SubscriptionEnd::Ended if self.known_finished => return Ok(false),
+            SubscriptionEnd::Ended => {
                 self.known_finished = self.run_is_finished().await;
                 Error::unavailable("the server ended the stream of events")
             }
@@ -245,8 +245,8 @@ impl Follow {
 
     async fn run_is_finished(&self) -> bool {
         let Target::Run(run_id) = &self.target else { return false };
-        let answer = self.client.get_run(v1::GetRunRequest { run_id: run_id.clone() }).await;
-        answer.is_ok_and(|answer| answer.run.is_some_and(|run| is_finished(run.state)))
+        let response = self.client.get_run(v1::GetRunRequest { run_id: run_id.clone() }).await;
+        response.is_ok_and(|response| response.run.is_some_and(|run| is_finished(run.state)))
     }
 }
 
@@ -254,11 +254,11 @@ fn is_finished(state: i32) -> bool {
     remuda_proto::convert::run_state("state", state).is_ok_and(RunState::is_terminal)
 }
 
-/// A stream cut off in the middle: servers that go down reset it (`cancelled`), proxies lose the trailers (`unknown`).
-/// Both mean "come again", whereas the same status as the answer to a call would not.
+/// Converts the status of a stream that broke off: servers that go down reset it (`cancelled`), proxies lose the
+/// trailers (`unknown`). Both mean "retry", unlike the same status as the response to a call.
 fn broken(status: Status) -> Status {
     match status.code() {
-        // With a source it is a failed connection of our own, which is known to be one.
+        // With a source it is a local connection failure, which is recognized as one.
         StatusCode::Cancelled | StatusCode::Unknown
             if status.details().is_empty() && status.source().is_none() =>
         {
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_every_terminal_event() {
+    fn every_terminal_event_is_recognized() {
         for state in RunState::ALL {
             let Some(body) = EventBody::for_end(state, None) else { continue };
             let event = v1::Event { r#type: body.name().to_owned(), ..Default::default() };

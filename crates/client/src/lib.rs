@@ -1,22 +1,22 @@
 //! Typed client of the public gRPC API.
 //!
-//! [`Client`] has one method for every call and adds what callers would otherwise write themselves: [`Client::follow`]
-//! resumes a stream of events after a broken connection without losing or repeating an event,
-//! [`Client::wait_until_finished`] outlives a restart of the server, and [`Client::submit`] tries again only when
-//! an idempotency key makes that safe. Errors are the domain's, with their stable codes.
+//! [`Client`] has one method per call and adds what callers would otherwise write themselves: [`Client::follow`]
+//! resumes an event stream after a broken connection without losing or repeating an event,
+//! [`Client::wait_until_finished`] survives a restart of the server, and [`Client::submit`] retries only when an
+//! idempotency key makes that safe. Errors are the domain's, with their stable codes.
 //!
-//! It never retries for ever: after [`ClientOptions::give_up_after`] without progress the last error is returned. A
-//! server that has not answered once is a wrong address, not a restart, and fails at once.
+//! It never retries forever: after [`ClientOptions::give_up_after`] without progress it returns the last error. A
+//! server that has never responded counts as a wrong address, not as a restart, and fails immediately.
 
 mod client;
+mod connection_error;
 mod follow;
 mod options;
-mod reach;
 mod retry;
 mod rpc;
 mod wait;
 
 pub use client::Client;
-pub use follow::{EventStream, FollowStream, Followed, Following, Target, terminal_state};
+pub use follow::{EventStream, FollowItem, FollowOptions, FollowStream, Target, terminal_state};
 pub use options::ClientOptions;
 pub use secrecy::SecretString;

@@ -1,4 +1,4 @@
-//! How to reach a server.
+//! Client options.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use tonic::{
     transport::{Channel, ClientTlsConfig, Endpoint},
 };
 
-/// How to reach a server, and how patient to be.
+/// How to reach a server, and how long to retry.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// `http://host:port`, or `https://…` with the roots of the operating system.
+    /// `http://host:port`, or `https://…` with the root certificates of the operating system.
     pub endpoint: String,
-    /// Where `StreamService` answers. When missing the server is asked once.
+    /// Address of `StreamService`. If missing, the server is asked once.
     pub stream_endpoint: Option<String>,
     pub api_key: Option<SecretString>,
-    /// The trace that requests belong to, and runs that they submit.
+    /// Trace context of requests, and of the runs that they submit.
     pub trace: Option<TraceContext>,
     pub connect_timeout: Duration,
-    /// How long one call may take. Waiting for a run and following events are not bound by it.
+    /// Timeout of one call. Waiting for a run and following events are not limited by it.
     pub request_timeout: Duration,
-    /// How long `follow`, `wait_until_finished` and a repeatable `submit` go on without any progress.
+    /// How long `follow`, `wait_until_finished` and an idempotent `submit` retry without progress.
     pub give_up_after: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// A channel that connects with the first call, and again after every loss.
+    /// A channel that connects with the first call, and reconnects after every loss.
     pub(crate) fn channel(&self, field: &str, url: &str) -> Result<Channel> {
         let bad = || Error::invalid(field, "expected a URL such as http://127.0.0.1:7777");
         let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| bad().with_source(error))?;
@@ -57,7 +57,7 @@ impl ClientOptions {
         let mut endpoint = endpoint
             .connect_timeout(self.connect_timeout)
             .tcp_keepalive(Some(Duration::from_secs(30)))
-            // A peer that vanished without a word is noticed within half a minute, also on an idle stream.
+            // A peer that vanished is noticed within half a minute, also on an idle stream.
             .http2_keep_alive_interval(Duration::from_secs(20))
             .keep_alive_timeout(Duration::from_secs(10));
         if secure {
@@ -75,7 +75,7 @@ impl ClientOptions {
 
     /// The value of the `authorization` header.
     pub(crate) fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
-        // An empty variable in the environment means no key.
+        // An empty environment variable means no key.
         let Some(key) = self.api_key.as_ref().filter(|key| !key.expose_secret().is_empty()) else {
             return Ok(None);
         };

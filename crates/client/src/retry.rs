@@ -1,4 +1,4 @@
-//! Trying again, with bounds.
+//! Retries with exponential backoff and a time limit.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep};
 const FIRST_DELAY: Duration = Duration::from_millis(50);
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// Decides whether to try again, and waits for the right time.
+/// Decides whether to retry, and waits for the backoff.
 ///
-/// Delays double from 50 ms to 2 s. Each is drawn from its upper half, so that clients which lost the same server do
-/// not come back together.
+/// Delays double from 50 ms to 2 s. Each is randomized within its upper half, so that clients that lost the same
+/// server do not reconnect together.
 #[derive(Debug)]
 pub(crate) struct Retry {
     give_up_after: Duration,
@@ -25,13 +25,13 @@ impl Retry {
         Self { give_up_after, delay: FIRST_DELAY, stalled_since: None }
     }
 
-    /// Something went well: the next failure starts anew.
+    /// Progress was made: the next failure starts over.
     pub(crate) fn progress(&mut self) {
         self.delay = FIRST_DELAY;
         self.stalled_since = None;
     }
 
-    /// Waits until it is time to try again, or gives the error back when it will not go away by trying.
+    /// Waits for the next attempt, or returns the error if retrying cannot help.
     pub(crate) async fn after(&mut self, error: Error) -> Result<(), Error> {
         if !matches!(error.code(), Code::Unavailable | Code::DeadlineExceeded) {
             return Err(error);
@@ -41,9 +41,9 @@ impl Retry {
         if stalled >= self.give_up_after {
             return Err(error);
         }
-        let asked = error.retry_delay().unwrap_or_default().min(MAX_DELAY);
+        let requested = error.retry_delay().unwrap_or_default().min(MAX_DELAY);
         let left = self.give_up_after.saturating_sub(stalled);
-        sleep(self.next_delay().max(asked).min(left)).await;
+        sleep(self.next_delay().max(requested).min(left)).await;
         Ok(())
     }
 
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_may_pass_is_tried_again() {
+    async fn permanent_errors_are_not_retried() {
         let mut retry = Retry::new(Duration::from_secs(10));
         let error = retry.after(Error::new(Code::RunNotFound, "no")).await.unwrap_err();
         assert_eq!(error.code(), Code::RunNotFound);

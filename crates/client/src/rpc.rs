@@ -1,4 +1,4 @@
-//! One method for every call.
+//! One method per call.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ macro_rules! calls {
                 let mut service = $service::with_interceptor(self.main().channel.clone(), self.auth())
                     .max_decoding_message_size(limits::MAX_MESSAGE_BYTES)
                     .max_encoding_message_size(limits::MAX_MESSAGE_BYTES);
-                let answer = service.$method(request).await;
-                self.answer(self.main(), answer).map(tonic::Response::into_inner)
+                let response = service.$method(request).await;
+                self.convert(self.main(), response).map(tonic::Response::into_inner)
             }
         )*}
     };
@@ -38,64 +38,64 @@ calls! {
     SessionServiceClient::get_session(GetSessionRequest) -> GetSessionResponse;
     SessionServiceClient::list_sessions(ListSessionsRequest) -> ListSessionsResponse;
     SessionServiceClient::update_session(UpdateSessionRequest) -> UpdateSessionResponse;
-    /// Makes a session take no more runs.
+    /// Closes a session: it accepts no more runs.
     SessionServiceClient::close_session(CloseSessionRequest) -> CloseSessionResponse;
     SessionServiceClient::delete_session(DeleteSessionRequest) -> DeleteSessionResponse;
-    /// Asks for every unfinished run of a session, or of a whole tree of sessions, to stop.
+    /// Cancels every unfinished run of a session, or of a whole tree of sessions.
     SessionServiceClient::cancel_session(CancelSessionRequest) -> CancelSessionResponse;
     SessionServiceClient::list_messages(ListMessagesRequest) -> ListMessagesResponse;
-    /// The unfinished runs of a session, in the order in which they will execute.
+    /// The unfinished runs of a session, in execution order.
     SessionServiceClient::list_queue(ListQueueRequest) -> ListQueueResponse;
-    /// The sessions directly below one.
+    /// The direct children of a session.
     SessionServiceClient::list_child_sessions(ListChildSessionsRequest) -> ListChildSessionsResponse;
     RunServiceClient::get_run(GetRunRequest) -> GetRunResponse;
     RunServiceClient::list_runs(ListRunsRequest) -> ListRunsResponse;
     RunServiceClient::list_steps(ListStepsRequest) -> ListStepsResponse;
-    /// A text that a step names by its hash.
+    /// The text of a content hash in a step.
     RunServiceClient::get_content(GetContentRequest) -> GetContentResponse;
-    /// Asks for a run to stop.
+    /// Requests the cancellation of a run.
     RunServiceClient::cancel_run(CancelRunRequest) -> CancelRunResponse;
-    /// Why is this run not finished?
+    /// Explains why a run is not finished.
     RunServiceClient::explain_run(ExplainRunRequest) -> ExplainRunResponse;
-    /// Where the time and the money of a run went.
+    /// How a run spent its time and money.
     RunServiceClient::get_run_trace(GetRunTraceRequest) -> GetRunTraceResponse;
-    /// Changes how much may be spent.
+    /// Changes a budget.
     RunServiceClient::set_budget(SetBudgetRequest) -> SetBudgetResponse;
     ApprovalServiceClient::get_approval(GetApprovalRequest) -> GetApprovalResponse;
     ApprovalServiceClient::list_approvals(ListApprovalsRequest) -> ListApprovalsResponse;
     /// Approves or denies a call, once.
     ApprovalServiceClient::decide_approval(DecideApprovalRequest) -> DecideApprovalResponse;
-    /// Makes a webhook of a session or a run. The answer is the only one that holds its secret.
+    /// Creates a webhook for a session or a run. Only this response contains its secret.
     WebhookServiceClient::create_webhook(CreateWebhookRequest) -> CreateWebhookResponse;
     WebhookServiceClient::get_webhook(GetWebhookRequest) -> GetWebhookResponse;
     WebhookServiceClient::list_webhooks(ListWebhooksRequest) -> ListWebhooksResponse;
     WebhookServiceClient::delete_webhook(DeleteWebhookRequest) -> DeleteWebhookResponse;
-    /// Stops deliveries, or lets them go on where they stopped.
+    /// Stops deliveries, or resumes them where they stopped.
     WebhookServiceClient::enable_webhook(EnableWebhookRequest) -> EnableWebhookResponse;
-    /// Makes another secret. Deliveries are signed with both for a day.
+    /// Creates a new secret. Deliveries are signed with both for a day.
     WebhookServiceClient::rotate_webhook_secret(RotateWebhookSecretRequest) -> RotateWebhookSecretResponse;
-    /// Sends a test and says what the receiver answered.
+    /// Sends a test delivery and returns the receiver's response.
     WebhookServiceClient::test_webhook(TestWebhookRequest) -> TestWebhookResponse;
-    /// Events that were given up.
+    /// Events whose delivery was given up.
     WebhookServiceClient::list_dead_letters(ListDeadLettersRequest) -> ListDeadLettersResponse;
-    /// Has dead letters delivered again.
+    /// Requests redelivery of dead letters.
     WebhookServiceClient::redeliver(RedeliverRequest) -> RedeliverResponse;
-    /// Registers a directory that the workers have.
+    /// Registers a directory on the workers.
     WorkspaceServiceClient::create_workspace(CreateWorkspaceRequest) -> CreateWorkspaceResponse;
     WorkspaceServiceClient::get_workspace(GetWorkspaceRequest) -> GetWorkspaceResponse;
     WorkspaceServiceClient::list_workspaces(ListWorkspacesRequest) -> ListWorkspacesResponse;
     FleetServiceClient::list_workers(ListWorkersRequest) -> ListWorkersResponse;
     FleetServiceClient::get_queue_stats(GetQueueStatsRequest) -> GetQueueStatsResponse;
     FleetServiceClient::drain_worker(DrainWorkerRequest) -> DrainWorkerResponse;
-    /// What the control plane does by itself.
+    /// Background tasks of the control plane.
     FleetServiceClient::list_tasks(ListTasksRequest) -> ListTasksResponse;
-    /// What exists, or should, outside of the worker processes.
+    /// Sandboxes outside of the worker processes.
     FleetServiceClient::list_sandboxes(ListSandboxesRequest) -> ListSandboxesResponse;
-    /// What processes log.
+    /// Log filters of the processes.
     FleetServiceClient::get_log_filter(GetLogFilterRequest) -> GetLogFilterResponse;
-    /// Changes what processes log, for a while.
+    /// Changes the log filters of processes temporarily.
     FleetServiceClient::set_log_filter(SetLogFilterRequest) -> SetLogFilterResponse;
-    /// Everything that a live view shows, in one answer.
+    /// Everything that a live view shows, in one response.
     FleetServiceClient::get_overview(GetOverviewRequest) -> GetOverviewResponse;
     MetaServiceClient::get_server_info(GetServerInfoRequest) -> GetServerInfoResponse;
 }
@@ -107,18 +107,18 @@ impl Client {
             .max_encoding_message_size(limits::MAX_MESSAGE_BYTES)
     }
 
-    /// Submits a run. When this succeeds the run is committed.
+    /// Submits a run. On success the run is committed.
     ///
-    /// An unavailable server is tried again only if the request has an idempotency key: without one a second attempt
-    /// could make a second run.
+    /// An unavailable server is retried only if the request has an idempotency key: without one a retry could create
+    /// a second run.
     pub async fn submit(&self, request: v1::SubmitRunRequest) -> Result<v1::SubmitRunResponse> {
         let mut retry = self.retry();
         let wait = request.wait.and_then(convert::plain_duration).unwrap_or_default();
         loop {
             let mut attempt = Request::new(request.clone());
             attempt.set_timeout(self.options().request_timeout.saturating_add(wait));
-            let answer = self.runs().submit_run(attempt).await;
-            let error = match self.answer(self.main(), answer) {
+            let response = self.runs().submit_run(attempt).await;
+            let error = match self.convert(self.main(), response) {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(error) => error,
             };
@@ -130,15 +130,15 @@ impl Client {
         }
     }
 
-    /// Answers when the run is finished, or with its state at that moment when `max_wait` is over.
-    /// [`Client::wait_until_finished`] is what most callers want.
+    /// Returns when the run is finished, or with its current state after `max_wait`. Most callers want
+    /// [`Client::wait_until_finished`].
     pub async fn wait_run(&self, run_id: &str, max_wait: Duration) -> Result<v1::WaitRunResponse> {
         let mut request = Request::new(v1::WaitRunRequest {
             run_id: run_id.to_owned(),
             max_wait: max_wait.try_into().ok(),
         });
         request.set_timeout(self.options().request_timeout.saturating_add(max_wait));
-        let answer = self.runs().wait_run(request).await;
-        self.answer(self.main(), answer).map(tonic::Response::into_inner)
+        let response = self.runs().wait_run(request).await;
+        self.convert(self.main(), response).map(tonic::Response::into_inner)
     }
 }

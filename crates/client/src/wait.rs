@@ -1,4 +1,4 @@
-//! Waiting for the end of a run.
+//! Waits for the end of a run.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use crate::Client;
 
-/// One call of `WaitRun`. Shorter than what proxies allow a silent request.
+/// Duration of one `WaitRun` call. Shorter than proxies allow for a silent request.
 const ONE_WAIT: Duration = Duration::from_secs(30);
-/// A server that answers "not yet" faster than this does not really wait.
+/// A server that responds "not yet" faster than this does not really wait.
 const SHORT_WAIT: Duration = Duration::from_millis(500);
 
 impl Client {
-    /// Waits for the end of a run, however long it takes. A server that restarts meanwhile is waited for too.
+    /// Waits for the end of a run without a time limit. Also waits for a server that restarts meanwhile.
     pub async fn wait_until_finished(&self, run_id: &str) -> Result<v1::Run> {
         let mut retry = self.retry();
         loop {
@@ -25,7 +25,7 @@ impl Client {
                     retry.progress();
                     continue;
                 }
-                // A server on its way down answers at once: slow down instead of asking in a tight loop.
+                // A server that shuts down responds immediately: back off instead of asking in a tight loop.
                 Ok(_) => Error::unavailable("the server does not wait for the run"),
                 Err(error) if !self.was_reached() => return Err(error),
                 Err(error) => error,

@@ -1,4 +1,4 @@
-//! Commands that prepare the database.
+//! Admin commands that prepare the database: migrations and the API key.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -6,16 +6,16 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
-use crate::{home::Home, options::ClusterOptions};
+use crate::{options::ClusterOptions, work_directory::WorkDirectory};
 
 const TENANT: &str = "acme";
 /// How long one command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs `remuda` with the rights of whoever has the database, past all proxies.
+/// Runs `remuda` directly against the database, without proxies.
 pub(crate) struct Admin<'a> {
     pub(crate) options: &'a ClusterOptions,
-    pub(crate) home: &'a Home,
+    pub(crate) work_directory: &'a WorkDirectory,
     pub(crate) database: String,
 }
 
@@ -26,28 +26,28 @@ impl Admin<'_> {
 
     pub(crate) async fn create_key(&self) -> Result<String> {
         let scopes = ["--scope", "write", "--scope", "admin"];
-        let said = self.run(&[&["keys", "create", "--tenant", TENANT][..], &scopes].concat()).await?;
-        let key: Value = serde_json::from_str(&said).context("`remuda keys create` does not print JSON")?;
+        let output = self.run(&[&["keys", "create", "--tenant", TENANT][..], &scopes].concat()).await?;
+        let key: Value = serde_json::from_str(&output).context("`remuda keys create` does not print JSON")?;
         Ok(key["secret"].as_str().context("`remuda keys create` prints no secret")?.to_owned())
     }
 
     async fn run(&self, arguments: &[&str]) -> Result<String> {
-        let place = self.home.directory("admin")?;
+        let directory = self.work_directory.directory("admin")?;
         let mut command = Command::new(&self.options.remuda);
-        command.args(arguments).arg("--json").current_dir(&place).env_clear();
-        command.env("HOME", &place).env("REMUDA_STORE__URL", &self.database);
+        command.args(arguments).arg("--json").current_dir(&directory).env_clear();
+        command.env("HOME", &directory).env("REMUDA_STORE__URL", &self.database);
         command.stdin(Stdio::null()).kill_on_drop(true);
-        let what = || format!("`{} {}`", name_of(&self.options.remuda), arguments.join(" "));
+        let command_line = || format!("`{} {}`", file_name(&self.options.remuda), arguments.join(" "));
         let output = timeout(COMMAND_TIMEOUT, command.output())
             .await
-            .with_context(|| format!("{} takes too long", what()))?
-            .with_context(|| format!("cannot run {}", what()))?;
+            .with_context(|| format!("{} timed out", command_line()))?
+            .with_context(|| format!("cannot run {}", command_line()))?;
         let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{} failed: {}", what(), errors.trim());
+        ensure!(output.status.success(), "{} failed: {}", command_line(), errors.trim());
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 
-fn name_of(program: &Path) -> String {
+fn file_name(program: &Path) -> String {
     program.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! A wall clock that jumps, for one process: libfaketime, preloaded.
+//! A fake wall clock for one process, by preloading libfaketime.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ pub(crate) fn library() -> Result<PathBuf> {
     faketime_library().context("libfaketime not found; install the package faketime")
 }
 
-/// The clock of a process, as an offset from the real one in a file that the process looks at whenever it asks for the time.
+/// The clock of a process: an offset from the real time, in a file that the process reads whenever it reads the time.
 #[derive(Debug)]
 pub(crate) struct FakeClock {
     library: PathBuf,
@@ -21,22 +21,22 @@ pub(crate) struct FakeClock {
 }
 
 impl FakeClock {
-    /// A clock that is right until it is set.
+    /// Creates a clock that shows the real time until it is set.
     pub(crate) fn create(library: PathBuf, file: PathBuf) -> Result<Self> {
         let clock = Self { library, file };
         clock.set(0)?;
         Ok(clock)
     }
 
-    /// Jumps to so many seconds before or after the real time. Replaces the file, so that nobody reads half of it.
+    /// Sets the offset from the real time in seconds. Replaces the file atomically.
     pub(crate) fn set(&self, seconds: i64) -> Result<()> {
         let new = self.file.with_extension("new");
         let write = || fs::write(&new, offset(seconds)).and_then(|()| fs::rename(&new, &self.file));
         write().with_context(|| format!("cannot set the clock in {}", self.file.display()))
     }
 
-    /// What makes a process use this clock. Only the time of day: leases are measured on the monotonic clock, which no
-    /// operator sets.
+    /// The environment that makes a process use this clock. Only the wall clock is faked: leases use the monotonic clock, which
+    /// cannot be set.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let path = |path: &Path| path.display().to_string();
         let variables = [
@@ -44,22 +44,22 @@ impl FakeClock {
             ("FAKETIME_TIMESTAMP_FILE", path(&self.file)),
             ("FAKETIME_NO_CACHE", "1".to_owned()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-            // As versions before 0.9.9 call it.
+            // The name in versions before 0.9.9.
             ("DONT_FAKE_MONOTONIC", "1".to_owned()),
         ];
         variables.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    /// Removes what the library leaves in shared memory for a process that has ended.
-    pub(crate) fn tidy_after(pid: u32) {
+    /// Removes the shared memory files that the library leaves for a process that has ended.
+    pub(crate) fn remove_shared_memory(pid: u32) {
         for name in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
-            // Other versions leave nothing.
+            // Some versions leave none.
             fs::remove_file(Path::new("/dev/shm").join(name)).ok();
         }
     }
 }
 
-/// As libfaketime reads it: with a sign, in seconds.
+/// The offset in libfaketime's format: seconds with a sign.
 fn offset(seconds: i64) -> String {
     format!("{seconds:+}\n")
 }

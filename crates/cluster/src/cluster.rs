@@ -1,4 +1,4 @@
-//! The cluster as a whole.
+//! The cluster: its servers, its members, and their lifecycle.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -22,18 +22,18 @@ use remuda_testkit::{
 
 use crate::{
     admin::Admin,
-    home::Home,
     member::{Launch, Member, Role},
     options::ClusterOptions,
     server::Server,
+    work_directory::WorkDirectory,
 };
 
-/// How long guards may take to kill what their dead workers left.
+/// How long guards may take to kill the tools of dead workers.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
-/// What a process may take beyond its drain deadline when the cluster is put to rest.
-const REST_MARGIN: Duration = Duration::from_secs(15);
+/// How much longer than its drain deadline a process may take when the cluster is suspended.
+const SUSPEND_MARGIN: Duration = Duration::from_secs(15);
 
-/// A process that ended although nobody had told it to.
+/// A process that ended without being stopped by a fault or by the cluster.
 #[derive(Clone, Debug)]
 pub struct UnexpectedDeath {
     /// Such as `worker-1`.
@@ -46,11 +46,11 @@ pub struct UnexpectedDeath {
 pub struct Panic {
     /// Such as `worker-1`.
     pub member: String,
-    /// The line of its log.
+    /// The log line of the panic.
     pub line: String,
 }
 
-/// PostgreSQL, NATS, and the processes that use them. Everything is gone when it is dropped.
+/// PostgreSQL, NATS, and the `remuda` processes. Dropping it kills all processes and removes all files.
 #[derive(Debug)]
 pub struct Cluster {
     control_planes: Vec<Member>,
@@ -61,22 +61,26 @@ pub struct Cluster {
     api_key: String,
     options: ClusterOptions,
     failed: AtomicBool,
-    // Last: the others keep their files there.
-    home: Home,
+    // Dropped last: the others keep their files there.
+    work_directory: WorkDirectory,
 }
 
 impl Cluster {
     /// Starts everything and returns when every process serves.
     ///
-    /// The runtime it is called in also runs the proxies, so it has to be kept going while the cluster is used.
+    /// The current runtime also runs the proxies, so it must keep running while the cluster is used.
     pub async fn start(options: ClusterOptions) -> Result<Self> {
         ensure!(options.control_planes > 0, "a cluster needs a control plane");
-        let home = Home::create()?;
-        let data = home.directory("postgres")?;
+        let work_directory = WorkDirectory::create()?;
+        let data = work_directory.directory("postgres")?;
         let postgres = Server::start(move || PostgresServer::start(&data), PostgresServer::address).await?;
-        let (binary, data) = (options.nats.clone(), home.directory("nats")?);
+        let (binary, data) = (options.nats.clone(), work_directory.directory("nats")?);
         let nats = Server::start(move || NatsServer::start_in(&binary, &data), NatsServer::address).await?;
-        let admin = Admin { options: &options, home: &home, database: database_url(postgres.address()) };
+        let admin = Admin {
+            options: &options,
+            work_directory: &work_directory,
+            database: database_url(postgres.address()),
+        };
         admin.migrate().await?;
         let api_key = admin.create_key().await?;
         let mut cluster = Self {
@@ -88,9 +92,9 @@ impl Cluster {
             api_key,
             options,
             failed: AtomicBool::new(false),
-            home,
+            work_directory,
         };
-        cluster.populate().await?;
+        cluster.create_members().await?;
         let started = try_join_all(cluster.members().map(Member::start)).await;
         if started.is_err() {
             cluster.mark_failed();
@@ -99,24 +103,23 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Ends every process of Remuda in an orderly way. PostgreSQL and NATS stay, and nothing else uses them until
-    /// [`Cluster::resume`].
-    pub async fn rest(&self) -> Result<()> {
-        let patience = self.options.drain_deadline + REST_MARGIN;
+    /// Stops every `remuda` process gracefully. PostgreSQL and NATS keep running, unused until [`Cluster::resume`].
+    pub async fn suspend(&self) -> Result<()> {
+        let timeout = self.options.drain_deadline + SUSPEND_MARGIN;
         let ends = self.members().map(|member| async move {
-            let ended = member.end(Signal::SIGTERM, patience).await?;
-            ended.map(drop).with_context(|| format!("{} did not end when told to", member.name()))
+            let ended = member.end(Signal::SIGTERM, timeout).await?;
+            ended.map(drop).with_context(|| format!("{} did not stop after SIGTERM", member.name()))
         });
         try_join_all(ends).await.map(drop)
     }
 
-    /// Starts every process again after [`Cluster::rest`], and returns when all serve.
+    /// Starts every process again after [`Cluster::suspend`], and returns when all serve.
     pub async fn resume(&self) -> Result<()> {
         try_join_all(self.members().map(Member::start)).await.map(drop)
     }
 
-    /// Makes the places, without processes yet.
-    async fn populate(&mut self) -> Result<()> {
+    /// Creates the members without starting their processes.
+    async fn create_members(&mut self) -> Result<()> {
         for index in 0..self.options.streams {
             let stream = self.member(Role::Stream, index, Vec::new()).await?;
             self.streams.push(stream);
@@ -143,10 +146,10 @@ impl Cluster {
         let nats = TcpProxy::start(self.nats.address()).await.context("cannot start a proxy")?;
         let mut variables = self.options.variables();
         variables.extend(match self.options.proxied {
-            true => services(postgres.address(), nats.address()),
-            false => services(self.postgres.address(), self.nats.address()),
+            true => service_variables(postgres.address(), nats.address()),
+            false => service_variables(self.postgres.address(), self.nats.address()),
         });
-        let workspaces = self.home.directory("workspaces")?;
+        let workspaces = self.work_directory.directory("workspaces")?;
         variables.push(("REMUDA_WORKSPACES__ROOT".to_owned(), workspaces.display().to_string()));
         variables.extend(more);
         let mut arguments = vec![role.name().to_owned()];
@@ -158,8 +161,8 @@ impl Cluster {
                 Some(address)
             }
         };
-        let directory = self.home.directory(&name)?;
-        let log = self.home.logs().join(format!("{name}.log"));
+        let directory = self.work_directory.directory(&name)?;
+        let log = self.work_directory.logs().join(format!("{name}.log"));
         let launch = Launch::new(&self.options, arguments, variables, directory, log);
         Ok(Member::new(name, address, postgres, nats, launch))
     }
@@ -188,48 +191,48 @@ impl Cluster {
         self.control_planes.iter().chain(&self.workers).chain(&self.streams)
     }
 
-    /// Where clients reach the control planes, also after restarts.
+    /// The URLs of the control planes, which stay the same over restarts.
     #[must_use]
     pub fn control_plane_endpoints(&self) -> Vec<String> {
         endpoints(&self.control_planes)
     }
 
-    /// Where clients reach the stream services, also after restarts.
+    /// The URLs of the stream services, which stay the same over restarts.
     #[must_use]
     pub fn stream_endpoints(&self) -> Vec<String> {
         endpoints(&self.streams)
     }
 
-    /// Of the tenant `acme`, for everything.
+    /// An API key of the tenant `acme` with the scopes `write` and `admin`.
     #[must_use]
     pub fn api_key(&self) -> &str {
         &self.api_key
     }
 
-    /// A superuser's URL of the database, past all proxies.
+    /// A superuser's URL of the database, without a proxy.
     #[must_use]
     pub fn postgres_url(&self) -> String {
         database_url(self.postgres.address())
     }
 
-    /// The address of NATS, past all proxies.
+    /// The URL of NATS, without a proxy.
     #[must_use]
     pub fn nats_url(&self) -> String {
         nats_url(self.nats.address())
     }
 
-    /// Where the processes' logs are, while there is a cluster.
+    /// The directory of the processes' logs, while the cluster exists.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
-        self.home.logs()
+        self.work_directory.logs()
     }
 
-    /// A clock file for a process that is started under libfaketime.
+    /// The clock file of a process under libfaketime.
     pub(crate) fn clock_file(&self, member: &Member) -> Result<PathBuf> {
-        Ok(self.home.directory(member.name())?.join("clock"))
+        Ok(self.work_directory.directory(member.name())?.join("clock"))
     }
 
-    /// Every process of the cluster at this moment: servers, members, guards and tools.
+    /// All current processes of the cluster: servers, members, guards and tools.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
         let servers = [self.postgres.lock().pid(), self.nats.lock().pid()];
@@ -238,7 +241,7 @@ impl Cluster {
         of_servers.chain(self.members().flat_map(Member::processes)).collect()
     }
 
-    /// Processes that ended although no fault had told them to. Looks at every process now.
+    /// Processes that ended unexpectedly so far.
     #[must_use]
     pub fn unexpected_deaths(&self) -> Vec<UnexpectedDeath> {
         let deaths = self.members().flat_map(|member| {
@@ -248,7 +251,7 @@ impl Cluster {
         deaths.collect()
     }
 
-    /// Panics that processes reported, in all their lives.
+    /// Panics in the logs of all processes, including earlier ones of a member.
     #[must_use]
     pub fn panics(&self) -> Vec<Panic> {
         let mut panics = Vec::new();
@@ -261,12 +264,12 @@ impl Cluster {
         panics
     }
 
-    /// Keeps the logs: what was done with this cluster came to a bad end.
+    /// Marks the test as failed, which keeps the logs.
     pub fn mark_failed(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    fn wants_logs(&self) -> bool {
+    fn should_keep_logs(&self) -> bool {
         self.options.keep_logs
             || self.failed.load(Ordering::Relaxed)
             || thread::panicking()
@@ -277,52 +280,49 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        let keep = self.wants_logs();
+        let keep = self.should_keep_logs();
         let started: Vec<Process> = self.members().flat_map(Member::processes).collect();
         for member in self.members() {
             if let Err(error) = member.kill_now() {
-                tracing::warn!(
-                    member = member.name(),
-                    error = format!("{error:#}"),
-                    "a process was not killed"
-                );
+                tracing::warn!(member = member.name(), error = format!("{error:#}"), "cannot kill a member");
             }
         }
-        // Guards kill the tools; what they leave is a finding, but must not stay.
+        // Guards kill the tools. Tools that survive are a finding, but must not stay.
         if wait_until(GUARD_TIMEOUT, || still_alive(&started).is_empty().then_some(())).is_none() {
             for process in still_alive(&started) {
                 tracing::warn!(
                     pid = process.pid,
                     command = process.cmdline,
-                    "killing what outlived its worker"
+                    "killing a process that outlived its worker"
                 );
                 let pid = i32::try_from(process.pid).map(Pid::from_raw);
-                // Gone in between is gone too.
+                // It may have ended meanwhile.
                 pid.map(|pid| kill(pid, Signal::SIGKILL).ok()).ok();
             }
         }
         let stopped = [self.nats.lock().kill(), self.postgres.lock().stop()];
         for error in stopped.into_iter().filter_map(Result::err) {
-            tracing::warn!(error = format!("{error:#}"), "a server was not stopped");
+            tracing::warn!(error = format!("{error:#}"), "cannot stop a server");
         }
         if !keep {
             return;
         }
-        let directory = |name: &str, log: &str| self.home.directory(name).map(|path| path.join(log));
+        let directory =
+            |name: &str, log: &str| self.work_directory.directory(name).map(|path| path.join(log));
         let servers =
             [("postgres.log", directory("postgres", "postgres.log")), ("nats.log", directory("nats", "log"))];
         let servers: Vec<(&str, PathBuf)> =
             servers.into_iter().filter_map(|(name, path)| Some((name, path.ok()?))).collect();
-        let kept = self.home.keep_logs(&servers);
-        tell(&match kept {
-            Ok(()) => format!("logs of the cluster are kept in {}", self.home.logs().display()),
+        let kept = self.work_directory.keep_logs(&servers);
+        print_notice(&match kept {
+            Ok(()) => format!("logs of the cluster are kept in {}", self.work_directory.logs().display()),
             Err(error) => format!("logs of the cluster could not be kept: {error}"),
         });
     }
 }
 
-/// Said where a failed test is looked at; `Drop` has no other way out.
-fn tell(message: &str) {
+/// Prints to stderr, because `Drop` cannot return anything.
+fn print_notice(message: &str) {
     #[expect(clippy::print_stderr, reason = "the place of the logs must be seen without a subscriber")]
     {
         eprintln!("{message}");
@@ -341,8 +341,8 @@ fn nats_url(address: SocketAddr) -> String {
     format!("nats://{address}")
 }
 
-/// The settings that name the services.
-fn services(postgres: SocketAddr, nats: SocketAddr) -> Vec<(String, String)> {
+/// The settings with the addresses of PostgreSQL and NATS.
+fn service_variables(postgres: SocketAddr, nats: SocketAddr) -> Vec<(String, String)> {
     vec![
         ("REMUDA_STORE__URL".to_owned(), database_url(postgres)),
         ("REMUDA_NATS__SERVERS".to_owned(), nats_url(nats)),

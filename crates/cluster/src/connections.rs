@@ -1,10 +1,10 @@
-//! Who is connected to a port of this machine.
+//! Counts the clients of a port of this machine.
 
 use std::fs;
 
 const ESTABLISHED: &str = "01";
 
-/// Clients that are connected to a port of the loopback interface.
+/// The number of clients connected to a port of the loopback interface.
 pub(crate) fn clients_of(port: u16) -> usize {
     count(&fs::read_to_string("/proc/net/tcp").unwrap_or_default(), port)
 }
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn real_clients_are_seen() {
+    fn real_clients_are_counted() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(clients_of(address.port()), 0);

@@ -1,4 +1,4 @@
-//! Bad things that happen to a cluster, each with its end.
+//! Faults that are injected into a cluster and healed again.
 
 mod clock;
 mod control_plane;
@@ -21,61 +21,61 @@ use serde::{Deserialize, Serialize};
 
 use crate::{clock::library, cluster::Cluster};
 
-/// What can happen.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// A worker, if possible one that executes tools, is killed with SIGKILL.
+    /// Kills a worker with SIGKILL, preferably one that executes tools.
     WorkerKill,
-    /// A worker is stopped for longer than its lease and then goes on, as a zombie.
+    /// Stops a worker (SIGSTOP) for longer than its lease and then continues it.
     WorkerStall,
-    /// A worker is asked to end with SIGTERM, and another takes its place.
+    /// Drains a worker with SIGTERM and starts it again.
     WorkerDrain,
-    /// A control plane loses NATS while it accepts runs, and is killed before it can wake anybody for them.
+    /// Cuts a control plane off from NATS while it accepts runs, and kills it before it can publish their tokens.
     ControlPlaneKill,
-    /// A stream service, if possible one with readers, is killed.
+    /// Kills a stream service, preferably one with readers.
     StreamKill,
-    /// NATS ends in order and is started again.
+    /// Stops NATS gracefully and starts it again.
     NatsRestart,
-    /// NATS is killed and started again on its store.
+    /// Kills NATS and starts it again on its store.
     NatsKill,
-    /// NATS is killed, loses its store and is started again.
+    /// Kills NATS, deletes its store, and starts it again.
     NatsWipe,
-    /// Somebody changes the token stream or removes its consumer by hand.
+    /// Changes the settings of the token stream or deletes its consumer.
     NatsSettings,
-    /// PostgreSQL crashes (immediate mode) and recovers.
+    /// Crashes PostgreSQL (immediate mode) and starts it again.
     PostgresRestart,
-    /// PostgreSQL stands still for a while, with all its connections.
+    /// Stops all PostgreSQL processes (SIGSTOP) for a while; connections stay open.
     PostgresPause,
-    /// A worker is cut off from NATS.
+    /// Cuts a worker off from NATS.
     CutWorkerNats,
-    /// A worker is cut off from PostgreSQL.
+    /// Cuts a worker off from PostgreSQL.
     CutWorkerPostgres,
-    /// Every byte from and to a worker takes its time.
+    /// Adds latency to the links of a worker.
     SlowLinks,
-    /// The wall clock of a worker jumps forwards and backwards. Needs libfaketime.
+    /// Lets the wall clock of a worker jump forwards and backwards. Needs libfaketime.
     ClockJump,
 }
 
-/// One fault that happened.
+/// An injected fault.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FaultRecord {
     pub kind: FaultKind,
-    /// Whom it hit, such as `worker-1` or `nats`.
+    /// What it hit, such as `worker-1` or `nats`.
     pub target: String,
     /// When it hit.
     pub began: DateTime<Utc>,
-    /// When everything was healed and restarted. The system may need longer to recover.
+    /// When the fault was healed and everything restarted. The system may need longer to recover.
     pub ended: DateTime<Utc>,
-    /// What exactly was done, for people.
+    /// Details in words.
     pub note: String,
-    /// Tool processes of the hit worker that lived on when they must not: at the end of its lease.
+    /// Tool processes of the hit worker that were alive at the end of its lease, which must be none.
     pub survivors: Option<usize>,
-    /// What the system did wrong that can be seen from here. Empty when all is well.
+    /// Misbehaviour of the system that the fault observed. Empty if there was none.
     pub problems: Vec<String>,
 }
 
-/// What a fault has to say when it is over.
+/// The result of a fault.
 #[derive(Debug)]
 struct Outcome {
     target: String,
@@ -86,12 +86,12 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// `began` is when the target was hit, not when it was looked for.
-    fn of(target: &str, began: DateTime<Utc>, note: String) -> Self {
+    /// `began` is when the target was hit, not when it was chosen.
+    fn new(target: &str, began: DateTime<Utc>, note: String) -> Self {
         Self { target: target.to_owned(), began, note, survivors: None, problems: Vec::new() }
     }
 
-    /// Notes which tool processes outlived the lease of their worker, of how many.
+    /// Records the tool processes that outlived the lease of their worker, out of `tools`.
     fn with_survivors(mut self, survivors: &[Process], tools: usize) -> Self {
         self.survivors = Some(survivors.len());
         if !survivors.is_empty() {
@@ -110,13 +110,13 @@ impl Outcome {
 }
 
 impl FaultKind {
-    /// Every kind.
+    /// All kinds.
     #[must_use]
     pub fn all() -> &'static [Self] {
         Self::value_variants()
     }
 
-    /// Whether this machine has what the fault needs; the error says what to install.
+    /// Fails if this machine lacks a program that the fault needs. The error names it.
     pub fn check_available(self) -> Result<()> {
         match self {
             Self::ClockJump => library().map(drop),
@@ -124,12 +124,12 @@ impl FaultKind {
         }
     }
 
-    /// Does it, and undoes it. The error is one of the injection or the healing, not of the system under test, which
-    /// [`FaultRecord::problems`] speaks of.
+    /// Injects the fault and heals it. An error is one of the injection or the healing; misbehaviour of the system under test is
+    /// in [`FaultRecord::problems`].
     ///
-    /// Faults may be injected at the same time: each takes a target that no other has, and waits for one if need be.
+    /// Faults may be injected concurrently: each reserves a target, and waits for one if all are reserved.
     pub async fn inject<R: Rng>(self, cluster: &Cluster, rng: &mut R) -> Result<FaultRecord> {
-        tracing::info!(fault = %self, "a fault begins");
+        tracing::info!(fault = %self, "fault begins");
         let outcome = match self {
             Self::WorkerKill => worker::kill(cluster, rng).await,
             Self::WorkerStall => worker::stall(cluster, rng).await,
@@ -150,7 +150,7 @@ impl FaultKind {
         let Outcome { target, began, note, survivors, problems } =
             outcome.with_context(|| format!("fault {self} failed"))?;
         let ended = Utc::now();
-        tracing::info!(fault = %self, target, note, "a fault is over");
+        tracing::info!(fault = %self, target, note, "fault healed");
         Ok(FaultRecord { kind: self, target, began, ended, note, survivors, problems })
     }
 }
@@ -167,7 +167,7 @@ fn millis(rng: &mut impl Rng, range: std::ops::RangeInclusive<u64>) -> Duration 
     Duration::from_millis(rng.random_range(range))
 }
 
-/// How long something stays dead before it is started again.
+/// How long a target stays down before it is started again.
 fn absence(rng: &mut impl Rng) -> Duration {
     millis(rng, 100..=2000)
 }
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_the_same_everywhere() {
+    fn fault_names_agree_in_display_serde_and_clap() {
         assert_eq!(FaultKind::all().len(), 15);
         for kind in FaultKind::all() {
             let name = kind.to_string();

@@ -1,14 +1,14 @@
 //! A Remuda cluster of real processes on this machine, with faults to inject.
 //!
-//! [`Cluster::start`] brings up a PostgreSQL server and a nats-server of its own, and `remuda` processes: control planes,
-//! workers and stream services. Each process reaches each of the two servers through a TCP proxy of its own, so every link
-//! can be cut, healed and slowed by itself. [`FaultKind::inject`] does one bad thing and undoes it again, within bounded
-//! time; a [`FaultSchedule`] is a reproducible sequence of such things.
+//! [`Cluster::start`] starts its own PostgreSQL server and nats-server, and `remuda` processes: control planes, workers and
+//! stream services. Each process reaches each server through its own TCP proxy, so every link can be cut, healed and slowed
+//! separately. [`FaultKind::inject`] injects one fault and heals it within bounded time; a [`FaultSchedule`] is a reproducible
+//! sequence of faults.
 //!
-//! Nothing is simulated, and nothing is left: when a cluster is dropped, or this process dies in whatever way, its processes
-//! are killed and its files removed. Logs are kept, and their place named, when something failed.
+//! Nothing is simulated, and nothing is left behind: when a cluster is dropped or this process dies in any way, its processes
+//! are killed and its files removed. If something failed, the logs are kept and their directory is printed.
 //!
-//! This crate drives no load and judges no history: `loadtest chaos` does both.
+//! This crate generates no load and checks no history: `loadtest chaos` does both.
 
 mod admin;
 mod binary;
@@ -16,12 +16,12 @@ mod clock;
 mod cluster;
 mod connections;
 mod fault;
-mod home;
 mod member;
 mod options;
 mod schedule;
 mod server;
 mod wait;
+mod work_directory;
 
 pub use binary::find_or_build_remuda;
 pub use cluster::{Cluster, Panic, UnexpectedDeath};

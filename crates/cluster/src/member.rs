@@ -1,4 +1,4 @@
-//! One `remuda` process of the cluster and its links.
+//! A member of the cluster: one `remuda` process at a time, and its links.
 
 mod launch;
 
@@ -24,10 +24,10 @@ use self::launch::is_ready;
 use crate::wait::wait_until;
 
 const START_PAUSE: Duration = Duration::from_millis(200);
-/// How long a process may take to vanish after SIGKILL.
+/// How long a process may take to end after SIGKILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a process of the cluster is for.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     ControlPlane,
@@ -36,7 +36,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// As the command that starts it.
+    /// The subcommand that starts it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Role {
     }
 }
 
-/// One place in the cluster: the same name, address and links over all lives of its process.
+/// A member of the cluster. It keeps its name, address and links when its process is restarted.
 #[derive(Debug)]
 pub struct Member {
     name: String,
@@ -57,29 +57,29 @@ pub struct Member {
     /// Its link to NATS.
     pub nats: TcpProxy,
     launch: Launch,
-    life: Mutex<Life>,
-    /// A fault is playing with it.
-    taken: AtomicBool,
+    state: Mutex<ProcessState>,
+    /// Whether a fault has reserved it.
+    reserved: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Life {
+struct ProcessState {
     child: Option<Child>,
-    /// Its end is no surprise, however late it comes.
-    told: bool,
-    /// How the last process ended, unless another is there.
+    /// The process was signalled or is starting, so its end is not unexpected.
+    exit_expected: bool,
+    /// The exit status of the last process, if none is running.
     last_end: Option<ExitStatus>,
-    /// The end that nobody ordered, of each process that had one.
+    /// The exit statuses of processes that ended unexpectedly.
     unexpected: Vec<ExitStatus>,
 }
 
-impl Life {
-    /// Looks whether the process has ended, and takes note.
-    fn look(&mut self) {
+impl ProcessState {
+    /// Checks whether the process has ended, and records its exit status.
+    fn poll(&mut self) {
         if let Some(status) = self.child.as_mut().and_then(Child::ended) {
             self.child = None;
             self.last_end = Some(status);
-            if !self.told {
+            if !self.exit_expected {
                 self.unexpected.push(status);
             }
         }
@@ -94,8 +94,8 @@ impl Member {
         nats: TcpProxy,
         launch: Launch,
     ) -> Self {
-        let (life, taken) = (Mutex::default(), AtomicBool::new(false));
-        Self { name, address, postgres, nats, launch, life, taken }
+        let (state, reserved) = (Mutex::default(), AtomicBool::new(false));
+        Self { name, address, postgres, nats, launch, state, reserved }
     }
 
     /// Such as `worker-1`.
@@ -104,22 +104,22 @@ impl Member {
         &self.name
     }
 
-    /// Where it serves, which stays the same over restarts; workers do not.
+    /// The address it listens on, which stays the same over restarts; `None` for workers.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// The id of its process, while there is one.
+    /// The id of its process, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        let mut life = self.life();
-        life.look();
-        life.child.as_ref().map(Child::pid)
+        let mut state = self.state();
+        state.poll();
+        state.child.as_ref().map(Child::pid)
     }
 
-    /// What its tools are at this moment: all living descendants but the guard and the supervisors, some of which wait for
-    /// a command in advance.
+    /// Its current tool processes: all living descendants except the guard and the supervisors, some of which are started in
+    /// advance of a command.
     #[must_use]
     pub fn tools(&self) -> Vec<Process> {
         let Some(pid) = self.pid() else { return Vec::new() };
@@ -129,42 +129,42 @@ impl Member {
         processes_of(pid).into_iter().filter(is_tool).collect()
     }
 
-    /// The process and everything that it started.
+    /// The process and all its descendants.
     pub(crate) fn processes(&self) -> Vec<Process> {
         let Some(pid) = self.pid() else { return Vec::new() };
         process(pid).into_iter().chain(processes_of(pid)).collect()
     }
 
-    /// Starts its process, with more variables in its environment, and waits until it serves. A process that gives up because
-    /// a service is away is started again for a while.
+    /// Starts its process with more environment variables and waits until it serves. A process that ends because a service is
+    /// down is started again until the timeout.
     pub(crate) async fn start_with(&self, variables: &[(String, String)]) -> Result<()> {
-        let deadline = Instant::now() + self.launch.patience();
+        let deadline = Instant::now() + self.launch.start_timeout();
         loop {
             let process = self.launch.spawn(variables)?;
-            let said = process.stdout;
+            let stdout = process.stdout;
             {
-                let mut life = self.life();
-                life.look();
-                life.child = Some(process.child);
-                life.last_end = None;
-                // One that gives up while it starts is not at fault: a service may be away.
-                life.told = true;
+                let mut state = self.state();
+                state.poll();
+                state.child = Some(process.child);
+                state.last_end = None;
+                // An end during startup is not unexpected: a service may be down.
+                state.exit_expected = true;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let started = wait_until(left, || {
-                let mut life = self.life();
-                if is_ready(&said) {
-                    life.told = false;
+                let mut state = self.state();
+                if is_ready(&stdout) {
+                    state.exit_expected = false;
                     return Some(Ok(()));
                 }
-                life.look();
-                life.last_end.map(Err)
+                state.poll();
+                state.last_end.map(Err)
             })
             .await;
             let problem = match started {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(status)) if Instant::now() < deadline => {
-                    tracing::debug!(name = self.name, %status, "a process gave up while it started");
+                    tracing::debug!(name = self.name, %status, "process ended during startup; starting it again");
                     sleep(START_PAUSE).await;
                     continue;
                 }
@@ -181,70 +181,70 @@ impl Member {
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
-        let mut life = self.life();
-        life.look();
-        life.child.as_mut().map_or(Ok(()), |child| child.signal(signal))
+        let mut state = self.state();
+        state.poll();
+        state.child.as_mut().map_or(Ok(()), |child| child.signal(signal))
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits until the process is gone.
     pub(crate) async fn kill(&self) -> Result<()> {
         self.end(Signal::SIGKILL, KILL_TIMEOUT)
             .await?
             .map(drop)
-            .with_context(|| format!("{} outlives SIGKILL", self.name))
+            .with_context(|| format!("{} did not end after SIGKILL", self.name))
     }
 
-    /// Sends a signal and waits for the end that it asks for, which is then no surprise. `Ok(None)` when the process does not end
-    /// in time; one that had ended before gives its status too.
-    pub(crate) async fn end(&self, signal: Signal, patience: Duration) -> Result<Option<ExitStatus>> {
+    /// Sends a signal and waits for the end of the process, which is then expected. Returns `Ok(None)` if it does not end in time,
+    /// and the last status if it had already ended.
+    pub(crate) async fn end(&self, signal: Signal, timeout: Duration) -> Result<Option<ExitStatus>> {
         {
-            let mut life = self.life();
-            life.look();
-            let Some(child) = &mut life.child else { return Ok(life.last_end) };
+            let mut state = self.state();
+            state.poll();
+            let Some(child) = &mut state.child else { return Ok(state.last_end) };
             child.signal(signal)?;
-            life.told = true;
+            state.exit_expected = true;
         }
-        Ok(wait_until(patience, || {
-            let mut life = self.life();
-            life.look();
-            life.last_end
+        Ok(wait_until(timeout, || {
+            let mut state = self.state();
+            state.poll();
+            state.last_end
         })
         .await)
     }
 
-    /// How processes of this member ended that nobody had told to.
+    /// The exit statuses of processes of this member that ended unexpectedly.
     pub(crate) fn unexpected_ends(&self) -> Vec<ExitStatus> {
-        let mut life = self.life();
-        life.look();
-        life.unexpected.clone()
+        let mut state = self.state();
+        state.poll();
+        state.unexpected.clone()
     }
 
-    /// What its processes have said so far.
+    /// The log of all its processes so far.
     pub(crate) fn log(&self) -> String {
         self.launch.log()
     }
 
-    /// Kills without a runtime.
+    /// Kills the process without a runtime.
     pub(crate) fn kill_now(&self) -> Result<()> {
-        self.life().child.take().map_or(Ok(()), |mut child| child.kill())
+        self.state().child.take().map_or(Ok(()), |mut child| child.kill())
     }
 
-    /// Keeps other faults from this member.
-    pub(crate) fn take(&self) -> Option<Taken<'_>> {
-        let free = self.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        // Lazily: a handle that is made and dropped would set it free.
-        free.then(|| Taken(self))
+    /// Reserves this member for one fault; `None` if another fault has reserved it.
+    pub(crate) fn try_reserve(&self) -> Option<MemberGuard<'_>> {
+        let free = self.reserved.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        // Lazily: dropping a guard that was created in vain would free the reservation.
+        free.then(|| MemberGuard(self))
     }
 
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ProcessState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A member that one fault has for itself.
-pub(crate) struct Taken<'a>(&'a Member);
+/// A reserved member. Dropping it frees the reservation.
+pub(crate) struct MemberGuard<'a>(&'a Member);
 
-impl Deref for Taken<'_> {
+impl Deref for MemberGuard<'_> {
     type Target = Member;
 
     fn deref(&self) -> &Member {
@@ -252,15 +252,15 @@ impl Deref for Taken<'_> {
     }
 }
 
-impl fmt::Debug for Taken<'_> {
+impl fmt::Debug for MemberGuard<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Taken({})", self.0.name)
+        write!(f, "MemberGuard({})", self.0.name)
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for MemberGuard<'_> {
     fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
+        self.0.reserved.store(false, Ordering::Release);
     }
 }
 
@@ -270,17 +270,17 @@ mod tests {
     use crate::ClusterOptions;
 
     #[tokio::test]
-    async fn a_member_is_taken_by_one_fault_at_a_time() {
+    async fn member_is_reserved_by_one_fault_at_a_time() {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
         let proxy = async || TcpProxy::start(nowhere).await.unwrap();
         let options = ClusterOptions::new("remuda".into(), "nats-server".into());
         let launch = Launch::new(&options, Vec::new(), Vec::new(), "/".into(), "/dev/null".into());
         let member = Member::new("worker-0".to_owned(), None, proxy().await, proxy().await, launch);
-        let first = member.take().unwrap();
-        // Asking in vain must not set it free.
-        assert!(member.take().is_none());
-        assert!(member.take().is_none());
+        let first = member.try_reserve().unwrap();
+        // A failed attempt must not free the reservation.
+        assert!(member.try_reserve().is_none());
+        assert!(member.try_reserve().is_none());
         drop(first);
-        assert!(member.take().is_some());
+        assert!(member.try_reserve().is_some());
     }
 }

@@ -1,42 +1,41 @@
-//! What a cluster is made of.
+//! The options of a cluster.
 
 use std::{path::PathBuf, time::Duration};
 
-/// What a cluster is made of, and how it is set.
+/// The binaries, sizes and times of a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// The binary, as [`find_or_build_remuda`](crate::find_or_build_remuda) gives it.
+    /// The `remuda` binary, from [`find_or_build_remuda`](crate::find_or_build_remuda).
     pub remuda: PathBuf,
     /// The nats-server binary.
     pub nats: PathBuf,
     pub control_planes: usize,
     pub workers: usize,
     pub streams: usize,
-    /// Sessions one worker works on at once.
+    /// Slots of each worker.
     pub slots: u32,
-    /// How long a silent worker keeps its sessions.
+    /// The lease of a worker.
     pub lease: Duration,
     pub heartbeat: Duration,
     pub reconciler_interval: Duration,
-    /// How long a stopping worker waits for a good moment to hand over.
+    /// How long a draining worker waits for its steps to end before it hands over.
     pub drain_deadline: Duration,
-    /// How long to try until a process serves. Longer than a process itself waits for a service that is away, which a fault may
-    /// have sent there.
-    pub start_patience: Duration,
+    /// How long a start is retried until the process serves. Longer than a process waits for a service, because a fault may have
+    /// stopped the service.
+    pub start_timeout: Duration,
     /// How long `postgres-pause` stops the database.
     pub postgres_pause: Duration,
-    /// Each process reaches PostgreSQL and NATS through proxies of its own. Without them no link can be cut, and nothing stands in
-    /// the way of what is measured.
+    /// Whether each process reaches PostgreSQL and NATS through its own proxies. Without proxies no link can be cut, and they do
+    /// not affect measurements.
     pub proxied: bool,
     /// More settings for every process, as `REMUDA_<SECTION>__<KEY>` and a value.
     pub settings: Vec<(String, String)>,
-    /// Keeps the logs also when nothing failed.
+    /// Whether to keep the logs even if nothing failed.
     pub keep_logs: bool,
 }
 
 impl ClusterOptions {
-    /// Two control planes, three workers and two stream services, with times so short that every kind of recovery happens
-    /// within seconds.
+    /// Two control planes, three workers and two stream services, with short times, so that every recovery happens within seconds.
     #[must_use]
     pub fn new(remuda: PathBuf, nats: PathBuf) -> Self {
         Self {
@@ -50,7 +49,7 @@ impl ClusterOptions {
             heartbeat: Duration::from_millis(500),
             reconciler_interval: Duration::from_millis(500),
             drain_deadline: Duration::from_secs(5),
-            start_patience: Duration::from_secs(90),
+            start_timeout: Duration::from_secs(90),
             postgres_pause: Duration::from_secs(10),
             proxied: true,
             settings: Vec::new(),
@@ -67,7 +66,7 @@ impl ClusterOptions {
             ("REMUDA_WORKER__HEARTBEAT", time(self.heartbeat)),
             ("REMUDA_WORKER__DRAIN_DEADLINE", time(self.drain_deadline)),
             ("REMUDA_RECONCILER__INTERVAL", time(self.reconciler_interval)),
-            // A control plane that was killed must not keep the other from sweeping for long.
+            // After a control plane was killed, the other must be able to lead the reconciler soon.
             ("REMUDA_RECONCILER__LEASE", time(self.reconciler_interval * 4)),
         ]
         .map(|(name, value)| (name.to_owned(), value))

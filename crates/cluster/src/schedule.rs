@@ -1,4 +1,4 @@
-//! When which fault comes.
+//! A reproducible schedule of faults.
 
 use std::time::Duration;
 
@@ -13,22 +13,22 @@ use crate::{
     fault::{FaultKind, FaultRecord},
 };
 
-/// The part of the time after which nothing more happens, so that recovery can be measured.
-const ACTIVE: f64 = 0.8;
-/// The part at the beginning in which nothing happens yet, so that there is something to compare with.
-const LEAD_IN: f64 = 0.08;
-/// The quiet time after a fault, as a part of the fault's own: a quarter of the whole.
-const QUIET: f64 = 1.0 / 3.0;
-/// A fault that is planned to end just in time may begin a moment late.
+/// The share of the time in which faults occur; none occur after it, so that recovery can be measured.
+const ACTIVE_SHARE: f64 = 0.8;
+/// The share at the beginning without faults, for comparison.
+const QUIET_START: f64 = 0.08;
+/// The quiet time after a fault relative to the fault's duration: a quarter of the total.
+const QUIET_SHARE: f64 = 1.0 / 3.0;
+/// How late a fault that is planned to end just in time may begin.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// One fault of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedFault {
-    /// When it begins, from the start of the schedule; later if the one before it takes longer than expected.
+    /// When it begins, from the start of the schedule; later if the previous one takes longer than expected.
     pub at: Duration,
     pub kind: FaultKind,
-    /// What its own decisions, such as whom it hits, are drawn from.
+    /// The seed of its own random choices, such as its target.
     pub seed: u64,
 }
 
@@ -38,42 +38,42 @@ impl PlannedFault {
         self.kind.inject(cluster, &mut StdRng::seed_from_u64(self.seed)).await
     }
 
-    /// When it is expected to be over.
+    /// When it is expected to be healed.
     fn ends(&self) -> Duration {
         self.at + self.kind.expected()
     }
 }
 
-/// A random sequence of faults that is the same for the same seed.
+/// A random sequence of faults, determined by its seed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FaultSchedule {
     /// Faults of one lane never overlap.
     lanes: Vec<Vec<PlannedFault>>,
-    /// No fault is to go on after this.
+    /// No fault may last beyond this.
     active: Duration,
 }
 
 impl FaultSchedule {
-    /// Spreads faults of these kinds over so many seconds: one at a time, each kind at least once if the time allows it, about
-    /// a quarter of the time between them quiet, and the last fifth altogether.
+    /// Spreads faults of these kinds over this many seconds: one at a time, each kind at least once if the time allows it. About a
+    /// quarter of the active time is quiet, and the last fifth entirely.
     #[must_use]
     pub fn new(seed: u64, kinds: &[FaultKind], seconds: u64) -> Self {
         let total = Duration::from_secs(seconds);
-        let active = total.mul_f64(ACTIVE);
-        let lane = lay_out(&mut StdRng::seed_from_u64(seed), kinds, total.mul_f64(LEAD_IN), active);
+        let active = total.mul_f64(ACTIVE_SHARE);
+        let lane = plan_lane(&mut StdRng::seed_from_u64(seed), kinds, total.mul_f64(QUIET_START), active);
         Self { lanes: vec![lane], active }
     }
 
-    /// Adds a second sequence, whose faults come while others are under way.
+    /// Adds a second sequence whose faults overlap with the first.
     #[must_use]
     pub fn with_overlap(mut self, seed: u64, kinds: &[FaultKind]) -> Self {
         let lead_in = self.lanes.iter().flatten().map(|fault| fault.at).min().unwrap_or_default();
         let mut rng = StdRng::seed_from_u64(seed.wrapping_add(1));
-        self.lanes.push(lay_out(&mut rng, kinds, lead_in, self.active));
+        self.lanes.push(plan_lane(&mut rng, kinds, lead_in, self.active));
         self
     }
 
-    /// All faults, in the order in which they are planned.
+    /// All faults, in planned order.
     #[must_use]
     pub fn faults(&self) -> Vec<PlannedFault> {
         let mut faults: Vec<PlannedFault> = self.lanes.iter().flatten().copied().collect();
@@ -81,8 +81,7 @@ impl FaultSchedule {
         faults
     }
 
-    /// Injects them, beginning now, and gives each when it is over. One that would come so late that it could disturb the quiet end
-    /// is left out.
+    /// Injects the faults from now on and yields each when it is healed. Skips a fault that would disturb the quiet end.
     pub fn inject<'a>(&'a self, cluster: &'a Cluster) -> impl Stream<Item = Result<FaultRecord>> + 'a {
         let begun = Instant::now();
         let lanes = self.lanes.iter().map(|lane| {
@@ -96,8 +95,8 @@ impl FaultSchedule {
     }
 }
 
-/// Plans faults from `begin` on, so that the last is over at `end`.
-fn lay_out(rng: &mut StdRng, kinds: &[FaultKind], begin: Duration, end: Duration) -> Vec<PlannedFault> {
+/// Plans faults from `begin` on so that the last is healed by `end`.
+fn plan_lane(rng: &mut StdRng, kinds: &[FaultKind], begin: Duration, end: Duration) -> Vec<PlannedFault> {
     let mut due: Vec<FaultKind> = kinds.to_vec();
     due.sort_unstable();
     due.dedup();
@@ -108,8 +107,8 @@ fn lay_out(rng: &mut StdRng, kinds: &[FaultKind], begin: Duration, end: Duration
     loop {
         let fits = |kind: &FaultKind| at + kind.expected() <= end;
         let kind = match due.iter().rposition(fits) {
-            Some(place) => due.remove(place),
-            // What is still due never fits any more.
+            Some(index) => due.remove(index),
+            // The kinds that are still due do not fit any more.
             None => {
                 let fitting: Vec<FaultKind> = kinds.iter().copied().filter(fits).collect();
                 let Some(kind) = fitting.choose(rng) else { return faults };
@@ -122,19 +121,19 @@ fn lay_out(rng: &mut StdRng, kinds: &[FaultKind], begin: Duration, end: Duration
     }
 }
 
-/// Less quiet than usual if each kind has its turn only so.
+/// The quiet share, reduced if otherwise not every kind would fit.
 fn quiet_share(kinds: &[FaultKind], room: Duration) -> f64 {
     let needed: Duration = kinds.iter().map(|kind| kind.expected()).sum();
     if needed.is_zero() || room <= needed {
-        return QUIET;
+        return QUIET_SHARE;
     }
-    // Quiet times are random: up to half as long again as planned.
+    // Quiet times are random: up to 1.5 times as long as planned.
     let left = (room - needed).div_duration_f64(needed) / 1.5;
-    left.min(QUIET)
+    left.min(QUIET_SHARE)
 }
 
 impl FaultKind {
-    /// About how long it takes, healing included, on a machine with little to spare.
+    /// The approximate duration, including healing, on a slow machine.
     fn expected(self) -> Duration {
         Duration::from_millis(match self {
             Self::StreamKill | Self::NatsRestart | Self::NatsKill | Self::NatsWipe | Self::WorkerKill => 2500,

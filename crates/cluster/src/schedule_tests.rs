@@ -7,7 +7,7 @@ fn overlaps(faults: &[PlannedFault]) -> bool {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_schedule() {
+fn same_seed_gives_the_same_schedule() {
     for seed in 0..20 {
         let schedule = FaultSchedule::new(seed, FaultKind::all(), 180);
         assert_eq!(schedule, FaultSchedule::new(seed, FaultKind::all(), 180));
@@ -20,7 +20,7 @@ fn the_same_seed_gives_the_same_schedule() {
 }
 
 #[test]
-fn each_kind_comes_if_there_is_time_and_never_two_at_once() {
+fn each_kind_occurs_if_time_allows_and_never_two_at_once() {
     for seed in 0..100 {
         for seconds in [120, 300] {
             let faults = FaultSchedule::new(seed, FaultKind::all(), seconds).faults();
@@ -28,7 +28,7 @@ fn each_kind_comes_if_there_is_time_and_never_two_at_once() {
             assert_eq!(kinds.len(), FaultKind::all().len(), "seed {seed}, {seconds} s: {faults:?}");
             assert!(!overlaps(&faults), "seed {seed}: {faults:?}");
             let end = faults.last().unwrap().ends();
-            assert!(end <= Duration::from_secs(seconds).mul_f64(ACTIVE), "seed {seed}: {end:?}");
+            assert!(end <= Duration::from_secs(seconds).mul_f64(ACTIVE_SHARE), "seed {seed}: {end:?}");
         }
     }
 }
@@ -47,19 +47,19 @@ fn about_a_quarter_of_the_active_time_is_quiet() {
 }
 
 #[test]
-fn short_times_and_few_kinds_are_no_problem() {
+fn short_times_and_few_kinds_yield_valid_schedules() {
     assert!(FaultSchedule::new(1, FaultKind::all(), 0).faults().is_empty());
     assert!(FaultSchedule::new(1, &[], 100).faults().is_empty());
     let faults = FaultSchedule::new(1, &[FaultKind::NatsKill; 2], 60).faults();
     assert!(faults.len() > 5 && faults.iter().all(|fault| fault.kind == FaultKind::NatsKill));
-    // Too little for all: as many different ones as fit.
+    // Not enough time for all: as many different kinds as fit.
     let faults = FaultSchedule::new(1, FaultKind::all(), 40).faults();
     let kinds: HashSet<FaultKind> = faults.iter().map(|fault| fault.kind).collect();
     assert!(kinds.len() >= 3, "{faults:?}");
 }
 
 #[test]
-fn only_asked_for_do_faults_overlap() {
+fn faults_overlap_only_with_overlap_requested() {
     let schedule = FaultSchedule::new(7, FaultKind::all(), 300).with_overlap(7, FaultKind::all());
     assert!(overlaps(&schedule.faults()));
     assert!(schedule.lanes.iter().all(|lane| !overlaps(lane)));

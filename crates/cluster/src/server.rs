@@ -1,4 +1,4 @@
-//! A server of the testkit, whose methods block, in an asynchronous cluster.
+//! An async wrapper around the blocking servers of the testkit.
 
 use std::{
     net::SocketAddr,
@@ -13,27 +13,27 @@ use tokio::sync::Semaphore;
 pub(crate) struct Server<S> {
     inner: Arc<Mutex<S>>,
     address: SocketAddr,
-    /// Held by the fault that plays with it: one at a time.
-    pub(crate) turn: Semaphore,
+    /// Held by the fault that uses the server: one at a time.
+    pub(crate) fault_lock: Semaphore,
 }
 
 impl<S: Send + 'static> Server<S> {
-    /// Starts a server that listens on the address that `address` reads from it.
+    /// Starts a server and reads its address with `address`.
     pub(crate) async fn start(
         start: impl FnOnce() -> Result<S> + Send + 'static,
         address: impl FnOnce(&S) -> SocketAddr,
     ) -> Result<Self> {
-        let server = tokio::task::spawn_blocking(start).await.context("a server's start was cut short")??;
+        let server = tokio::task::spawn_blocking(start).await.context("the start of a server panicked")??;
         let address = address(&server);
-        Ok(Self { inner: Arc::new(Mutex::new(server)), address, turn: Semaphore::new(1) })
+        Ok(Self { inner: Arc::new(Mutex::new(server)), address, fault_lock: Semaphore::new(1) })
     }
 
-    /// Stays the same over restarts.
+    /// The address, which stays the same over restarts.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Works on the server in a thread that may block.
+    /// Runs `work` on the server in a blocking thread.
     pub(crate) async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut S) -> Result<T> + Send + 'static,
@@ -41,10 +41,10 @@ impl<S: Send + 'static> Server<S> {
         let server = Arc::clone(&self.inner);
         tokio::task::spawn_blocking(move || work(&mut lock(&server)))
             .await
-            .context("work on a server was cut short")?
+            .context("work on a server panicked")?
     }
 
-    /// For `Drop`, which may block: waits for what [`Server::with`] has under way.
+    /// Locks the server, for `Drop`, which may block: waits for running [`Server::with`] calls.
     pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
         lock(&self.inner)
     }

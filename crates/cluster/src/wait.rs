@@ -1,4 +1,4 @@
-//! Waiting for a condition, without giving up loudly.
+//! Polls a condition without panicking on timeout.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Polls `condition` until it gives a value; `None` when `timeout` passes first.
+/// Polls `condition` until it returns a value; `None` if `timeout` passes first.
 pub(crate) async fn wait_until<T>(timeout: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;
     loop {

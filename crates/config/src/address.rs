@@ -1,4 +1,4 @@
-//! Addresses to listen on, as text.
+//! Deserializes listen addresses from text.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     parse(&String::deserialize(deserializer)?)
 }
 
-/// An address that may be left empty.
+/// An address that may be empty.
 pub(crate) mod optional {
     use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Sizes as text: `512MiB`, `2GiB`, `4096`.
+//! Parses and formats sizes: `512MiB`, `2GiB`, `4096`.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_written() {
+    fn sizes_are_parsed_and_formatted() {
         for (text, bytes) in [("512MiB", 512 << 20), ("2 GiB", 2 << 30), ("4096", 4096), ("1B", 1), ("0", 0)]
         {
             assert_eq!(ByteSize::parse(text), Some(ByteSize(bytes)), "{text}");

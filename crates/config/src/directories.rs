@@ -1,15 +1,15 @@
-//! Where the embedded mode keeps its things.
+//! The data directory and the store of the embedded mode.
 
 use std::path::Path;
 
 use crate::{
     error::{Error, Origin, Problem},
-    secret::SecretUrl,
+    secret_url::SecretUrl,
     tree::Config,
 };
 
 impl Config {
-    /// The data directory. Fails when it is not set and no home directory is known.
+    /// The data directory. Fails if it is not set and no home directory is known.
     pub fn data_directory(&self) -> Result<&Path, Error> {
         if !self.data_dir.as_os_str().is_empty() {
             return Ok(&self.data_dir);
@@ -22,13 +22,13 @@ impl Config {
         .into())
     }
 
-    /// What the embedded mode uses as `store.url`: the one that is set, or a file in the data directory.
+    /// The `store.url` of the embedded mode: the configured one, or a file in the data directory.
     pub fn embedded_store_url(&self) -> Result<SecretUrl, Error> {
         if !self.store.url.is_empty() {
             return Ok(self.store.url.clone());
         }
         let file = self.data_directory()?.join("remuda.db");
-        // It is read as a URL, in which these two have a meaning.
+        // These two characters are special in URLs.
         let path = file.display().to_string().replace('%', "%25").replace('?', "%3F");
         Ok(SecretUrl::new(format!("sqlite:{path}")))
     }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_embedded_store_lives_in_the_data_directory_unless_told() {
+    fn embedded_store_is_in_the_data_directory_unless_configured() {
         let mut config = Config::default();
         let error = config.embedded_store_url().unwrap_err().to_string();
         assert!(error.contains("data_dir") && error.contains("HOME"), "{error}");

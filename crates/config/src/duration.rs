@@ -1,4 +1,4 @@
-//! Durations as text: `500ms`, `15s`, `24h`.
+//! Serializes durations as text: `500ms`, `15s`, `24h`.
 
 use std::time::Duration;
 

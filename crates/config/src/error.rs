@@ -1,8 +1,8 @@
-//! What is wrong with a configuration, in words an operator can act on.
+//! Configuration errors.
 
 use std::{fmt, path::PathBuf};
 
-/// Where a value came from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     Default,
@@ -23,13 +23,13 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong. `Display` reads `worker.slots (REMUDA_WORKER__SLOTS): expected 1 to 4096`.
+/// One invalid setting, displayed as `worker.slots (REMUDA_WORKER__SLOTS): expected 1 to 4096`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The key, such as `worker.slots`. Empty when a whole file or variable is meant.
+    /// The key, such as `worker.slots`. Empty if the problem concerns a whole file or variable.
     pub key: String,
     pub origin: Origin,
-    /// What was expected, and what to do instead.
+    /// What was expected, and what to do.
     pub message: String,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration; never empty.
+/// All problems of a configuration; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     problems: Vec<Problem>,
@@ -54,8 +54,8 @@ impl Error {
         Self { problems: vec![problem] }
     }
 
-    /// `Ok` when there are no problems.
-    pub(crate) fn check(problems: Vec<Problem>) -> Result<(), Self> {
+    /// `Ok` if there are no problems.
+    pub(crate) fn unless_empty(problems: Vec<Problem>) -> Result<(), Self> {
         if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
 

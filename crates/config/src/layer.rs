@@ -1,19 +1,19 @@
-//! A source of settings in the form in which `config` lays one over the other.
+//! A source of settings in the form that the `config` crate merges.
 
 use std::{fmt, path::Path};
 
 use config::{ConfigError, Map, Source, Value, ValueKind};
 
-use crate::{entries::variable_of, error::Origin};
+use crate::{error::Origin, source_parser::variable_of};
 
 pub(crate) const FILE: &str = "file";
 pub(crate) const ENVIRONMENT: &str = "environment";
 pub(crate) const COMMAND_LINE: &str = "command line";
 
-/// What one source says: keys such as `worker.slots` with values that were already checked.
+/// The settings of one source: keys such as `worker.slots` with checked values.
 #[derive(Clone)]
 pub(crate) struct Layer {
-    /// Travels with every value as its origin. Key and layer together tell an [`Origin`] exactly.
+    /// Attached to every value. Key and layer name determine the [`Origin`].
     name: String,
     values: Map<String, Value>,
 }
@@ -23,13 +23,13 @@ impl Layer {
         Self { name: name.to_owned(), values: Map::new() }
     }
 
-    /// Sets a key; a later value overrules an earlier one.
+    /// Sets a key; a later value replaces an earlier one.
     pub(crate) fn set(&mut self, key: &str, value: Value) {
         self.values.insert(key.to_owned(), Value::new(Some(&self.name), value.kind));
     }
 }
 
-/// Without the values, which may be secrets.
+/// Omits the values, which may be secrets.
 impl fmt::Debug for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Layer").field("name", &self.name).finish_non_exhaustive()
@@ -46,7 +46,7 @@ impl Source for Layer {
     }
 }
 
-/// Where the value that a key has after merging came from. `file` is the file that was read.
+/// The origin of a key's merged value. `file` is the file that was read.
 pub(crate) fn origin_of(merged: &config::Config, key: &str, file: Option<&Path>) -> Origin {
     let value = key.split('.').try_fold(&merged.cache, |value, name| match &value.kind {
         ValueKind::Table(table) => table.get(name),

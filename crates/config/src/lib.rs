@@ -1,33 +1,31 @@
-//! Configuration: defaults, file, environment, flags, each overruling the one before.
+//! Loads the configuration from defaults, file, environment and flags; each overrides the one before.
 //!
-//! [`Config::load`] reads all sources and either returns a tree in which every value was checked, or every
-//! problem found, each with its key, where the value came from, and what was expected. Nothing is guessed: an
-//! unknown key is an error that names the nearest known one, and a value of another type is never converted.
-//! So each source is checked key by key first, and only then handed to the `config` crate, which lays one over
-//! the other and would convert.
+//! [`Config::load`] reads all sources. It returns either a checked configuration, or all problems with their key, the
+//! origin of the value, and what was expected. Loading is strict: an unknown key is an error that suggests the most
+//! similar one, and a value of another type is not converted. So each source is checked key by key, before the `config`
+//! crate, which would convert values, merges them.
 //!
-//! The crate reads files, but neither the process environment nor the arguments: callers pass those in
-//! ([`LoadOptions::from_process`] does it for `main`). Secrets are masked by `Debug`, `Display` and
-//! [`Config::to_toml`].
+//! The crate reads files, but neither the process environment nor the arguments: callers pass them in
+//! ([`LoadOptions::from_process`] does it for `main`). `Debug`, `Display` and [`Config::to_toml`] mask secrets.
 
 mod address;
 mod bytes;
 mod directories;
 mod duration;
-mod entries;
 mod error;
 mod layer;
 mod load;
 mod policy;
-mod secret;
+mod secret_url;
 mod secrets;
-mod suggest;
+mod source_parser;
+mod suggestion;
 mod tree;
 mod validate;
 
 pub use error::{Error, Origin, Problem};
-pub use load::{LoadOptions, Loaded};
-pub use secret::SecretUrl;
+pub use load::{LoadOptions, LoadedConfig};
+pub use secret_url::SecretUrl;
 pub use tree::{
     Budget, Config, Context, Delegation, Docker, Hardening, Limits, LogFormat, Models, Nats, OnExpiry,
     Permissions, Platform, Reconciler, RequireKeys, Rule, Sandbox, Server, Store, Stream, Telemetry, Tools,

@@ -1,4 +1,4 @@
-//! Finding, reading and merging the sources.
+//! Finds, reads and merges the sources.
 
 use std::{
     collections::BTreeMap,
@@ -9,23 +9,23 @@ use std::{
 use config::{ConfigError, FileFormat};
 
 use crate::{
-    entries::Entries,
     error::{Error, Origin, Problem},
     layer::origin_of,
+    source_parser::SourceParser,
     tree::Config,
     validate,
 };
 
-/// What [`Config::load`] reads.
+/// The sources that [`Config::load`] reads.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// The file named with `--config`. It must exist.
+    /// The file set by `--config`. It must exist.
     pub file: Option<PathBuf>,
-    /// The environment. Besides `REMUDA_…` it is asked for `HOME` and `XDG_DATA_HOME`.
+    /// The environment: `REMUDA_…`, `HOME` and `XDG_DATA_HOME` are used.
     pub env: Vec<(String, String)>,
-    /// Keys and values that flags set, such as `("server.listen", "127.0.0.1:0")`.
+    /// Keys and values set by flags, such as `("server.listen", "127.0.0.1:0")`.
     pub overrides: Vec<(String, String)>,
-    /// Where to look for a file when none is named. The first that exists is read.
+    /// Paths to try if no file is set. The first that exists is read.
     pub search: Vec<PathBuf>,
 }
 
@@ -56,7 +56,7 @@ impl LoadOptions {
         Some(value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// The file that [`Config::load`] reads, if there is one. A named file need not exist.
+    /// The file that [`Config::load`] reads, if any. A file that is set explicitly may be missing.
     pub fn find_file(&self) -> Result<Option<PathBuf>, Error> {
         if let Some(file) = &self.file {
             return Ok(Some(file.clone()));
@@ -74,16 +74,16 @@ impl LoadOptions {
         Ok(None)
     }
 
-    /// `XDG_DATA_HOME` or its default, as far as a home is known.
+    /// `XDG_DATA_HOME` or its default, if the home directory is known.
     fn default_data_dir(&self) -> Option<PathBuf> {
-        // The XDG specification has relative paths ignored.
+        // The XDG specification says to ignore relative paths.
         let xdg = self.variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let home = || self.variable("HOME").map(|home| Path::new(home).join(".local/share"));
         xdg.or_else(home).map(|base| base.join("remuda"))
     }
 
-    /// Makes a path independent of the working directory: it is recorded in the store and must mean the same
-    /// after a restart elsewhere.
+    /// Makes a path independent of the working directory: it is stored, and must stay valid after a restart in another
+    /// directory.
     fn absolute(&self, path: &Path) -> PathBuf {
         let expanded = match (path.strip_prefix("~"), self.variable("HOME")) {
             (Ok(rest), Some(home)) => Path::new(home).join(rest),
@@ -93,17 +93,17 @@ impl LoadOptions {
     }
 }
 
-/// A configuration and how it came to be.
+/// A configuration with the origins of its values.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     pub config: Config,
     /// The file that was read.
     pub file: Option<PathBuf>,
-    /// Where each key that is not at its default was set last.
+    /// The origin of each key that is not at its default.
     pub origins: BTreeMap<String, Origin>,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// The environment variables in effect.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.origins.values().filter_map(|origin| match origin {
@@ -119,57 +119,57 @@ impl Config {
         Self::load_with_origins(options).map(|loaded| loaded.config)
     }
 
-    /// Like [`Config::load`], and says where values came from.
-    pub fn load_with_origins(options: &LoadOptions) -> Result<Loaded, Error> {
+    /// Like [`Config::load`], with the origins of the values.
+    pub fn load_with_origins(options: &LoadOptions) -> Result<LoadedConfig, Error> {
         let file = options.find_file()?;
-        let mut entries = Entries::new();
+        let mut parser = SourceParser::new();
         let mut layers = config::Config::builder()
             .add_source(config::File::from_str(Self::default_file(), FileFormat::Toml));
         if let Some(path) = &file {
             match std::fs::read_to_string(path) {
-                Ok(text) => layers = layers.add_source(entries.file(path, &text)),
-                Err(error) => entries.problems.push(unreadable(path, &error)),
+                Ok(text) => layers = layers.add_source(parser.file(path, &text)),
+                Err(error) => parser.problems.push(unreadable(path, &error)),
             }
         }
         layers = layers
-            .add_source(entries.environment(&options.env))
-            .add_source(entries.command_line(&options.overrides));
-        // Rules about several keys would only mislead while some of them could not be read.
-        Error::check(std::mem::take(&mut entries.problems))?;
+            .add_source(parser.environment(&options.env))
+            .add_source(parser.command_line(&options.overrides));
+        // Checks across keys would be misleading if some of the keys are invalid.
+        Error::unless_empty(std::mem::take(&mut parser.problems))?;
 
-        // Every value was checked before, so a failure from here on is a mistake of ours.
+        // Every value has been checked, so a failure from here on is a bug.
         let unmerged = |error: ConfigError| Problem {
             key: String::new(),
             origin: Origin::Default,
             message: error.to_string(),
         };
         let merged = layers.build().map_err(unmerged)?;
-        let origins: BTreeMap<String, Origin> = entries
+        let origins: BTreeMap<String, Origin> = parser
             .keys()
             .map(|key| (key.to_owned(), origin_of(&merged, key, file.as_deref())))
             .filter(|(_, origin)| *origin != Origin::Default)
             .collect();
         let mut config: Self = merged.try_deserialize().map_err(unmerged)?;
         config.resolve_directories(options);
-        let problems = validate::rules(&config).into_iter().map(|(key, message)| Problem {
+        let problems = validate::violations(&config).into_iter().map(|(key, message)| Problem {
             key: key.to_owned(),
             origin: origins.get(key).cloned().unwrap_or(Origin::Default),
             message,
         });
-        Error::check(problems.collect())?;
-        Ok(Loaded { config, file, origins })
+        Error::unless_empty(problems.collect())?;
+        Ok(LoadedConfig { config, file, origins })
     }
 
-    /// Checks the rules that no single value can break alone. [`Config::load`] does it already; this is for
-    /// configurations made by a program.
+    /// Checks ranges and constraints between keys. [`Config::load`] does this already; this is for configurations built in
+    /// code.
     pub fn validate(&self) -> Result<(), Error> {
-        let problems = validate::rules(self);
+        let problems = validate::violations(self);
         let problem = |(key, message): (&str, String)| Problem {
             key: key.to_owned(),
             origin: Origin::Default,
             message,
         };
-        Error::check(problems.into_iter().map(problem).collect())
+        Error::unless_empty(problems.into_iter().map(problem).collect())
     }
 
     fn resolve_directories(&mut self, options: &LoadOptions) {
@@ -200,7 +200,7 @@ impl Config {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Problem {
     let message = match error.kind() {
-        ErrorKind::NotFound => "expected a file, there is none".to_owned(),
+        ErrorKind::NotFound => "the file does not exist".to_owned(),
         ErrorKind::InvalidData => "expected UTF-8 text".to_owned(),
         _ => format!("expected a readable file: {error}"),
     };

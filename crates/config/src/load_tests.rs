@@ -4,12 +4,12 @@ use toml::Table;
 
 use super::*;
 use crate::{
-    entries::{known, variable_of},
-    secret::SecretUrl,
+    secret_url::SecretUrl,
+    source_parser::{known_keys, variable_of},
     tree::{LogFormat, RequireKeys},
 };
 
-/// Options that see nothing of the machine the test runs on.
+/// Options that ignore the machine the test runs on.
 fn options() -> LoadOptions {
     LoadOptions { search: Vec::new(), ..LoadOptions::default() }
 }
@@ -22,11 +22,11 @@ fn with_env(variables: &[(&str, &str)]) -> LoadOptions {
     LoadOptions { env: pairs(variables), ..options() }
 }
 
-struct File {
+struct TempFile {
     dir: tempfile::TempDir,
 }
 
-impl File {
+impl TempFile {
     fn new(text: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("remuda.toml"), text).unwrap();
@@ -50,7 +50,7 @@ fn messages(options: &LoadOptions) -> Vec<String> {
 }
 
 #[test]
-fn the_default_file_holds_every_key_with_its_default() {
+fn default_file_contains_every_key_with_its_default() {
     let parsed: Config = toml::from_str(Config::default_file()).unwrap();
     assert_eq!(parsed, Config::default());
 
@@ -62,20 +62,21 @@ fn the_default_file_holds_every_key_with_its_default() {
             _ => drop(written.insert(name)),
         }
     }
-    let expected: BTreeSet<String> = known().into_iter().map(|(key, _)| key).collect();
+    let expected: BTreeSet<String> = known_keys().into_iter().map(|(key, _)| key).collect();
     assert_eq!(written, expected);
 }
 
 #[test]
-fn without_sources_the_defaults_are_in_effect() {
+fn defaults_apply_without_sources() {
     let config = Config::load(&options()).unwrap();
     assert_eq!(config, Config::default());
     config.validate().unwrap();
 }
 
 #[test]
-fn later_sources_overrule_earlier_ones() {
-    let file = File::new("[worker]\nslots = 2\nturn = 3\npool = \"file\"\n[telemetry]\nsample_ratio = 1\n");
+fn later_sources_override_earlier_ones() {
+    let file =
+        TempFile::new("[worker]\nslots = 2\nturn = 3\npool = \"file\"\n[telemetry]\nsample_ratio = 1\n");
     let loaded = Config::load_with_origins(&LoadOptions {
         env: pairs(&[("REMUDA_WORKER__SLOTS", "4"), ("REMUDA_WORKER__TURN", "5"), ("PATH", "/bin")]),
         overrides: pairs(&[("worker.slots", "6")]),
@@ -91,8 +92,8 @@ fn later_sources_overrule_earlier_ones() {
 }
 
 #[test]
-fn a_list_replaces_the_one_before_it() {
-    let file = File::new("[nats]\nservers = [\"nats://a:1\", \"nats://b:2\"]\n");
+fn list_replaces_the_list_of_an_earlier_source() {
+    let file = TempFile::new("[nats]\nservers = [\"nats://a:1\", \"nats://b:2\"]\n");
     let variable = LoadOptions { env: pairs(&[("REMUDA_NATS__SERVERS", "nats://c:3")]), ..file.options() };
     assert_eq!(Config::load(&file.options()).unwrap().nats.servers.len(), 2);
     assert_eq!(Config::load(&variable).unwrap().nats.servers, [SecretUrl::new("nats://c:3")]);
@@ -100,7 +101,7 @@ fn a_list_replaces_the_one_before_it() {
 
 #[test]
 fn every_key_can_be_set_by_its_variable() {
-    for (key, default) in known() {
+    for (key, default) in known_keys() {
         let text = match &default {
             toml::Value::String(text) => text.clone(),
             toml::Value::Array(items) => {
@@ -114,7 +115,7 @@ fn every_key_can_be_set_by_its_variable() {
 }
 
 #[test]
-fn text_becomes_the_kind_of_value_its_key_has() {
+fn variable_text_is_converted_to_the_type_of_its_key() {
     let config = Config::load(&with_env(&[
         ("REMUDA_NATS__SERVERS", "nats://a:1, nats://b:2,"),
         ("REMUDA_NATS__REPLICAS", "3"),
@@ -141,14 +142,14 @@ fn text_becomes_the_kind_of_value_its_key_has() {
 }
 
 #[test]
-fn variables_that_are_no_settings_are_left_alone() {
+fn variables_that_are_not_settings_are_ignored() {
     let config = Config::load(&with_env(&[
         ("REMUDA_ENDPOINT", "http://127.0.0.1:1"),
         ("REMUDA_STREAM_ENDPOINT", "x"),
         ("REMUDA_API_KEY", "x"),
         ("REMUDA_CONFIG", ""),
         ("REMUDA_TEST_NATS", "x"),
-        // What Kubernetes adds for the services remuda and remuda-stream.
+        // Set by Kubernetes for the services remuda and remuda-stream.
         ("REMUDA_SERVICE_HOST", "10.0.0.1"),
         ("REMUDA_SERVICE_PORT", "7777"),
         ("REMUDA_SERVICE_PORT_GRPC", "7777"),
@@ -161,7 +162,7 @@ fn variables_that_are_no_settings_are_left_alone() {
 }
 
 #[test]
-fn bad_values_in_a_file_name_key_file_and_what_was_expected() {
+fn error_names_key_file_and_expectation_of_an_invalid_value() {
     for (text, key, expected) in [
         ("worker = 3", "worker", "expected a section [worker], found integer"),
         ("[worker]\nslot = 3", "worker.slot", "unknown key; did you mean worker.slots?"),
@@ -202,11 +203,7 @@ fn bad_values_in_a_file_name_key_file_and_what_was_expected() {
         ("[server]\nstream_endpoint = \"a:1\"", "server.stream_endpoint", "expected http://host:port"),
         ("[store]\nurl = \"mysql://x\"", "store.url", "expected postgres://"),
         ("[nats]\nservers = \"nats://a\"", "nats.servers", "expected a list of strings, found string"),
-        (
-            "[nats]\nservers = [1]",
-            "nats.servers",
-            "expected a list of strings, found a list of something else",
-        ),
+        ("[nats]\nservers = [1]", "nats.servers", "expected a list of strings, found a list of other values"),
         ("[nats]\nservers = []", "nats.servers", "expected at least one server"),
         ("[nats]\nservers = [\"nats://a,nats://b\"]", "nats.servers", "entry 1 holds a comma"),
         ("[nats]\nservers = [\"a:4222\"]", "nats.servers", "expected nats://host:port"),
@@ -240,12 +237,12 @@ fn bad_values_in_a_file_name_key_file_and_what_was_expected() {
         ("[telemetry]\nformat = \"xml\"", "telemetry.format", "expected one of `auto`, `pretty`, `json`"),
         ("data_dir = 3", "data_dir", "expected a string in quotes, found integer"),
     ] {
-        let file = File::new(text);
+        let file = TempFile::new(text);
         let found = messages(&file.options());
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         assert!(found[0].starts_with(&format!("{key} (")), "{text}: {found:?}");
         assert!(found[0].contains(expected), "{text}: {found:?}");
-        // The other port of an overlap is at its default.
+        // The problem is reported for the port that is at its default.
         let origin =
             if key == "stream.listen" { "default".to_owned() } else { file.path().display().to_string() };
         assert!(found[0].contains(&origin), "{text}: {found:?}");
@@ -253,19 +250,19 @@ fn bad_values_in_a_file_name_key_file_and_what_was_expected() {
 }
 
 #[test]
-fn nothing_is_deleted_unless_someone_says_so() {
+fn retention_is_unlimited_by_default() {
     let limits = Config::default().limits;
     for kept in [limits.events_kept, limits.runs_kept, limits.sessions_kept] {
         assert_eq!(kept, Duration::ZERO);
     }
-    let file = File::new("[limits]\nruns_kept = \"30days\"\nsessions_kept = \"0s\"");
+    let file = TempFile::new("[limits]\nruns_kept = \"30days\"\nsessions_kept = \"0s\"");
     let limits = Config::load(&file.options()).unwrap().limits;
     assert_eq!(limits.runs_kept, Duration::from_secs(30 * 24 * 60 * 60));
     assert_eq!(limits.sessions_kept, Duration::ZERO);
 }
 
 #[test]
-fn bad_variables_and_flags_are_named() {
+fn error_names_the_invalid_variable_or_flag() {
     for (variable, text, expected) in [
         (
             "REMUDA_WORKER__SLOTS",
@@ -302,7 +299,7 @@ fn bad_variables_and_flags_are_named() {
 
 #[test]
 fn all_problems_are_reported_at_once() {
-    let file = File::new("[worker]\nslots = \"x\"\nturns = 1\n");
+    let file = TempFile::new("[worker]\nslots = \"x\"\nturns = 1\n");
     let options = LoadOptions { env: pairs(&[("REMUDA_X", "1")]), ..file.options() };
     let error = Config::load(&options).unwrap_err();
     assert_eq!(error.problems().len(), 3);
@@ -310,35 +307,35 @@ fn all_problems_are_reported_at_once() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn error_names_the_file_that_cannot_be_read() {
     let missing = LoadOptions { file: Some("/nonexistent/remuda.toml".into()), ..options() };
-    assert_eq!(messages(&missing), ["/nonexistent/remuda.toml: expected a file, there is none"]);
+    assert_eq!(messages(&missing), ["/nonexistent/remuda.toml: the file does not exist"]);
     let named = with_env(&[("REMUDA_CONFIG", "/nonexistent/remuda.toml")]);
-    assert_eq!(messages(&named), ["/nonexistent/remuda.toml: expected a file, there is none"]);
+    assert_eq!(messages(&named), ["/nonexistent/remuda.toml: the file does not exist"]);
 
     let directory = tempfile::tempdir().unwrap();
     let found = messages(&LoadOptions { file: Some(directory.path().to_owned()), ..options() });
     assert!(found[0].contains("expected a readable file"), "{found:?}");
 
-    let file = File::new("");
+    let file = TempFile::new("");
     fs::write(file.path(), [0xff, 0xfe]).unwrap();
     assert!(messages(&file.options())[0].ends_with("expected UTF-8 text"));
 }
 
 #[test]
-fn a_syntax_error_names_the_line_and_keeps_the_secret() {
-    let file = File::new("[store]\nurl = \"postgres://u:hunter2@h/d\n");
+fn syntax_error_names_the_line_without_its_secret() {
+    let file = TempFile::new("[store]\nurl = \"postgres://u:hunter2@h/d\n");
     let found = messages(&file.options());
     assert_eq!(found.len(), 1);
     assert!(found[0].contains("line 2: expected valid TOML"), "{found:?}");
     assert!(!found[0].contains("hunter2"), "{found:?}");
-    let duplicate = File::new("[worker]\nslots = 1\nslots = 2\n");
+    let duplicate = TempFile::new("[worker]\nslots = 1\nslots = 2\n");
     assert!(messages(&duplicate.options())[0].contains("line 3: expected valid TOML: duplicate key"));
 }
 
 #[test]
-fn the_first_file_found_is_read() {
-    let (first, second) = (File::new("[worker]\nslots = 1"), File::new("[worker]\nslots = 2"));
+fn first_existing_file_is_read() {
+    let (first, second) = (TempFile::new("[worker]\nslots = 1"), TempFile::new("[worker]\nslots = 2"));
     let search = vec!["/nonexistent/remuda.toml".into(), first.path(), second.path()];
     let found = LoadOptions { search, ..options() };
     assert_eq!(Config::load(&found).unwrap().worker.slots, 1);
@@ -366,7 +363,7 @@ fn directories_follow_the_environment_and_become_absolute() {
 }
 
 #[test]
-fn shown_configurations_hold_no_secret() {
+fn printed_configuration_masks_secrets() {
     let config = Config::load(&with_env(&[
         ("REMUDA_STORE__URL", "postgres://user:hunter2@db/remuda"),
         ("REMUDA_NATS__SERVERS", "nats://hunter2@n:4222"),
@@ -381,7 +378,7 @@ fn shown_configurations_hold_no_secret() {
 }
 
 #[test]
-fn keys_are_demanded_beyond_loopback() {
+fn api_keys_are_required_except_embedded_on_loopback() {
     let (loopback, open) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
     assert!(!RequireKeys::Auto.resolve(true, loopback));
     assert!(RequireKeys::Auto.resolve(true, open));

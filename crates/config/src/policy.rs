@@ -1,4 +1,4 @@
-//! What tenants may use, from a file of its own.
+//! Loads the sandbox policy file: what each tenant may use.
 //!
 //! ```toml
 //! [default]
@@ -27,7 +27,7 @@ use crate::{
     tree::Rule,
 };
 
-/// Reads the rules. An empty path means that everybody may use everything.
+/// Loads the policies. An empty path allows every tenant everything.
 pub(crate) fn load(path: &Path) -> Result<Policies, Error> {
     if path.as_os_str().is_empty() {
         return Ok(Policies::default());
@@ -40,10 +40,10 @@ pub(crate) fn load(path: &Path) -> Result<Policies, Error> {
     parse(&text).map_err(|(key, message)| failed(&key, message))
 }
 
-/// One section as it is written.
+/// One section of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Section {
+struct PolicySection {
     backends: Vec<BackendKind>,
     images: Vec<String>,
     image: Option<String>,
@@ -58,7 +58,7 @@ struct Section {
     permissions: Vec<Rule>,
 }
 
-impl Default for Section {
+impl Default for PolicySection {
     fn default() -> Self {
         let TenantPolicy { backends, images, image, networks, workspace, limits, permissions: _ } =
             TenantPolicy::default();
@@ -79,7 +79,7 @@ impl Default for Section {
     }
 }
 
-impl Section {
+impl PolicySection {
     fn into_policy(self) -> Result<TenantPolicy, (&'static str, String)> {
         const LEAST_MEMORY: u64 = 8 << 20;
         if self.backends.is_empty() {
@@ -135,10 +135,9 @@ fn parse(text: &str) -> Result<Policies, (String, String)> {
     if let Some(key) = file.keys().next() {
         return Err((key.clone(), "unknown key; expected [default] and [tenants.NAME]".to_owned()));
     }
-    // Agents of all tenants have the rules of the configuration, so that there is one place for them.
+    // Rules for all tenants belong to the configuration, so that there is only one place for them.
     if default.contains_key("permissions") {
-        let message =
-            "expected in [tenants.NAME] only: those for everybody are permissions.rules of the configuration";
+        let message = "expected in [tenants.NAME] only: set rules for all tenants as permissions.rules of the configuration";
         return Err(("default.permissions".to_owned(), message.to_owned()));
     }
     let mut policies = Policies { default: section("default", default.clone())?, ..Policies::default() };
@@ -163,7 +162,7 @@ fn take_table(file: &mut Table, key: &str) -> Result<Table, (String, String)> {
 }
 
 fn section(path: &str, table: Table) -> Result<TenantPolicy, (String, String)> {
-    let section: Section = Value::Table(table)
+    let section: PolicySection = Value::Table(table)
         .try_into()
         .map_err(|error: toml::de::Error| (path.to_owned(), error.message().trim().to_owned()))?;
     section.into_policy().map_err(|(key, message)| (format!("{path}.{key}"), message))
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenants_are_like_the_default_except_for_what_they_say() {
+    fn tenant_section_overrides_keys_of_the_default() {
         let policies = parse(
             "[default]\nbackends = ['docker']\nimages = ['python:*']\nimage = 'python:3.12'\nmemory = '2GiB'\n\
              [tenants.acme]\nmemory = '8GiB'\nnetworks = ['egress']\nworkspace = ['copy']\n",
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn tenants_have_rules_of_their_own() {
+    fn tenant_can_have_its_own_permission_rules() {
         let policies = parse(
             "[tenants.acme]\npermissions = [\n  { permission = 'webfetch', action = 'deny' },\n  \
              { permission = 'bash', pattern = 'git push *', action = 'ask', locked = true },\n]\n",
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn error_names_the_key_of_a_mistake() {
         for (text, key) in [
             ("[defaults]\n", "defaults"),
             ("[default]\nbackend = 'docker'\n", "default"),

@@ -1,15 +1,15 @@
-//! What of the settings must never be seen.
+//! Collects the secrets in the configuration.
 
 use std::fs;
 
-use crate::{secret::secrets_of, tree::Config};
+use crate::{secret_url::secrets_of, tree::Config};
 
-/// Shorter lines of a credentials file are its headings.
+/// Shorter lines of a credentials file are headings.
 const MIN_CREDENTIAL: usize = 20;
 
 impl Config {
-    /// Every secret in the settings, for whoever keeps them out of logs. A file that cannot be read has none here: whoever needs
-    /// it will say so.
+    /// All secrets in the configuration, to mask them in logs. A credentials file that cannot be read is skipped here: the
+    /// connection to NATS will report it.
     #[must_use]
     pub fn secrets(&self) -> Vec<String> {
         let urls = self.nats.servers.iter().chain([&self.store.url]).map(|url| url.expose());
@@ -32,7 +32,7 @@ mod tests {
     use crate::SecretUrl;
 
     #[test]
-    fn every_secret_is_known() {
+    fn secrets_of_all_settings_are_collected() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("nats.creds");
         fs::write(

@@ -1,4 +1,4 @@
-//! The tree of settings with their defaults. `default.toml` explains each to the operator.
+//! All settings with their defaults. `default.toml` documents them for operators.
 
 mod agents;
 
@@ -8,13 +8,13 @@ use remuda_domain::execution::Policies;
 use serde::{Deserialize, Serialize};
 
 pub use self::agents::{Budget, Context, Delegation, Models, OnExpiry, Permissions, Platform, Rule};
-use crate::{address, duration, error::Error, policy, secret::SecretUrl};
+use crate::{address, duration, error::Error, policy, secret_url::SecretUrl};
 
-/// Every setting of every process. Each process reads the sections it needs.
+/// The settings of all processes. Each process uses the sections it needs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Absolute after [`Config::load`]; empty only where no home directory is known.
+    /// Absolute after [`Config::load`]; empty only if no home directory is known.
     pub data_dir: PathBuf,
     pub server: Server,
     pub stream: Stream,
@@ -38,21 +38,21 @@ pub struct Config {
 }
 
 impl Config {
-    /// The commented file that holds every key with its default.
+    /// The commented file with every key and its default.
     #[must_use]
     pub const fn default_file() -> &'static str {
         include_str!("default.toml")
     }
 
-    /// What tenants may use, read from `sandbox.policy_file`.
+    /// Loads what tenants may use from `sandbox.policy_file`.
     pub fn policies(&self) -> Result<Policies, Error> {
         policy::load(&self.sandbox.policy_file)
     }
 
-    /// The settings as TOML with secrets masked: for people, not for loading again.
+    /// The settings as TOML with masked secrets: for display, not for loading.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        // Plain strings, numbers and lists always have a TOML form.
+        // Strings, numbers and lists can always be serialized as TOML.
         toml::to_string_pretty(self).unwrap_or_default()
     }
 }
@@ -64,11 +64,11 @@ pub struct Server {
     #[serde(deserialize_with = "address::deserialize")]
     pub listen: SocketAddr,
     pub require_keys: RequireKeys,
-    /// What clients are told; empty means the control plane itself.
+    /// Sent to clients; empty means the control plane itself.
     pub stream_endpoint: String,
     pub max_concurrent_streams: u32,
     pub max_connections: u32,
-    /// Web pages that may call.
+    /// Origins of web pages that may call the API.
     pub cors_origins: Vec<String>,
     #[serde(with = "duration")]
     pub request_deadline: Duration,
@@ -91,11 +91,11 @@ impl Default for Server {
     }
 }
 
-/// Whether callers must bring an API key.
+/// Whether clients must send an API key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequireKeys {
-    /// Embedded on a loopback address none is needed, everywhere else one is.
+    /// Required, except in the embedded mode on a loopback address.
     #[default]
     Auto,
     Always,
@@ -103,7 +103,7 @@ pub enum RequireKeys {
 }
 
 impl RequireKeys {
-    /// Decides for a process that listens on `listen`.
+    /// Whether a process that listens on `listen` requires keys.
     #[must_use]
     pub fn resolve(self, embedded: bool, listen: SocketAddr) -> bool {
         match self {
@@ -121,9 +121,9 @@ pub struct Stream {
     #[serde(deserialize_with = "address::deserialize")]
     pub listen: SocketAddr,
     pub max_readers: u32,
-    /// Events read from the store at once.
+    /// Events read from the store at a time.
     pub replay_batch: u32,
-    /// How often an idle reader compares with the store.
+    /// How often the store is checked for missed events.
     #[serde(with = "duration")]
     pub catch_up: Duration,
 }
@@ -146,7 +146,7 @@ pub struct Store {
     /// `postgres://…` or `sqlite:…`; empty in the embedded mode means a file in the data directory.
     pub url: SecretUrl,
     pub max_connections: u32,
-    /// How long a service waits for the store at start.
+    /// How long a starting service waits for the store.
     #[serde(with = "duration")]
     pub connect_timeout: Duration,
 }
@@ -157,14 +157,14 @@ impl Default for Store {
     }
 }
 
-/// NATS, in the split modes.
+/// NATS, for split installations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Nats {
     pub servers: Vec<SecretUrl>,
-    /// First token of every subject and name.
+    /// The first token of every subject and name.
     pub prefix: String,
-    /// Copies of the token stream.
+    /// Replicas of the token stream.
     pub replicas: u32,
     pub credentials_file: PathBuf,
     #[serde(with = "duration")]
@@ -186,19 +186,19 @@ impl Default for Nats {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Worker {
-    /// Sessions worked on at once.
+    /// Sessions executed concurrently.
     pub slots: u32,
     pub pool: String,
     #[serde(with = "duration")]
     pub lease: Duration,
     #[serde(with = "duration")]
     pub heartbeat: Duration,
-    /// How long a stopping worker waits for the next step boundary of its runs.
+    /// How long a stopping worker waits for its runs to reach a step boundary.
     #[serde(with = "duration")]
     pub drain_deadline: Duration,
-    /// Runs of one session before other sessions get the slot.
+    /// Runs of one session before the slot goes to a waiting session.
     pub turn: u32,
-    /// Between asking a process to end and killing it.
+    /// Time between asking a process to terminate and killing it.
     #[serde(with = "duration")]
     pub kill_grace: Duration,
 }
@@ -217,13 +217,13 @@ impl Default for Worker {
     }
 }
 
-/// The background tasks that mend what a crash or a loss left behind.
+/// The background tasks that repair state after crashes and lost messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reconciler {
     #[serde(with = "duration")]
     pub interval: Duration,
-    /// How long the leading control plane may be silent before another takes over.
+    /// How long the control plane that runs the tasks may be silent before another takes over.
     #[serde(with = "duration")]
     pub lease: Duration,
 }
@@ -237,27 +237,27 @@ impl Default for Reconciler {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workspaces {
-    /// Where tenants' default workspaces live. Absolute after [`Config::load`], like the data directory.
+    /// The parent of the tenants' default workspaces. Absolute after [`Config::load`], like the data directory.
     pub root: PathBuf,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sandbox {
-    /// What which tenant may use; see [`Config::policies`].
+    /// What each tenant may use; see [`Config::policies`].
     pub policy_file: PathBuf,
     pub hardening: Hardening,
 }
 
-/// How commands on the worker itself are held back.
+/// Restrictions for commands that run on the worker itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hardening {
     #[default]
     None,
-    /// By whatever the machine has.
+    /// Whatever the machine supports.
     Auto,
-    /// The same, and refuse to start without.
+    /// The same, but the worker does not start without it.
     Required,
 }
 
@@ -292,7 +292,7 @@ impl Default for Docker {
 }
 
 impl Docker {
-    /// The images to keep spare containers of, and how many.
+    /// The images to keep spare containers of, with their number.
     #[must_use]
     pub fn spares(&self) -> Vec<(String, u32)> {
         let parse = |entry: &String| {
@@ -303,7 +303,7 @@ impl Docker {
     }
 }
 
-/// What native tools may do outside of the sandbox.
+/// Access of native tools outside of the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tools {
@@ -312,18 +312,18 @@ pub struct Tools {
     pub search_key: SecretUrl,
 }
 
-/// How events are delivered to webhooks.
+/// Delivery of events to webhooks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Webhooks {
-    /// Hosts that may be reached though they are not public.
+    /// Hosts that may be used although they are not public.
     pub allowed: Vec<String>,
-    /// For one attempt.
+    /// Timeout of one attempt.
     #[serde(with = "duration")]
     pub timeout: Duration,
-    /// Before an event is given up.
+    /// Attempts before an event becomes a dead letter.
     pub max_attempts: u32,
-    /// Before the second attempt; it doubles from there.
+    /// The pause before the second attempt; it doubles after each failure.
     #[serde(with = "duration")]
     pub retry_delay: Duration,
 }
@@ -343,10 +343,10 @@ impl Default for Webhooks {
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
     pub max_pending_runs_per_session: u32,
-    /// How long a repeated submit with the same key finds the first one's run.
+    /// How long a repeated submit with the same key returns the run of the first one.
     #[serde(with = "duration")]
     pub idempotency_ttl: Duration,
-    /// Workers a run may lose before it ends.
+    /// Workers that may die while they execute the same run, before it fails.
     pub max_lost_attempts: u32,
     /// How long events of finished runs are kept. Zero: for ever.
     #[serde(with = "duration")]
@@ -354,7 +354,7 @@ pub struct Limits {
     /// How long runs are kept after their end. Zero: for ever.
     #[serde(with = "duration")]
     pub runs_kept: Duration,
-    /// How long sessions are kept in which nothing happens. Zero: for ever.
+    /// How long inactive sessions are kept. Zero: for ever.
     #[serde(with = "duration")]
     pub sessions_kept: Duration,
 }
@@ -375,22 +375,22 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
-    /// What is logged: a level, or directives such as `info,remuda_worker=debug`.
+    /// The log filter: a level, or directives such as `info,remuda_worker=debug`.
     pub log: String,
     pub format: LogFormat,
-    /// Where traces go over OTLP/gRPC; empty means nowhere.
+    /// The OTLP/gRPC address of the collector; empty means no traces.
     pub otlp_endpoint: String,
-    /// Whether metrics go there too.
+    /// Whether metrics are sent there as well.
     pub otlp_metrics: bool,
     pub service_name: String,
-    /// The part of traces that is kept, from 0 to 1.
+    /// The share of traces that is sampled, from 0 to 1.
     pub sample_ratio: f64,
-    /// Where metrics can be scraped; `None`, written as an empty text, means nowhere.
+    /// The address for scraping metrics. `None`, written as an empty string, disables it.
     #[serde(with = "address::optional")]
     pub metrics_listen: Option<SocketAddr>,
-    /// Whether metrics say whose they are.
+    /// Whether metrics have a label for the tenant.
     pub tenant_label: bool,
-    /// Different values that a label may have whose values come from outside.
+    /// Limit of distinct values for labels with values from outside.
     pub max_label_values: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Ranges, and rules between keys.
+//! Checks ranges and constraints between keys.
 
 use std::{net::SocketAddr, ops::RangeInclusive, time::Duration};
 
@@ -6,8 +6,8 @@ use humantime::format_duration;
 
 use crate::tree::{Budget, Config, Context, Docker, Limits, Nats, Permissions, Rule, Server, Stream, Worker};
 
-/// The key that breaks a rule, and what was expected of it.
-pub(crate) type Broken = (&'static str, String);
+/// An invalid key and what was expected.
+pub(crate) type Violation = (&'static str, String);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -15,48 +15,49 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Every broken rule.
-pub(crate) fn rules(config: &Config) -> Vec<Broken> {
-    let mut broken = Rules(Vec::new());
-    broken.server(&config.server);
-    broken.stream(&config.stream, &config.server);
-    broken.store(&config.store);
-    broken.nats(&config.nats);
-    broken.worker(&config.worker);
+/// All violations.
+pub(crate) fn violations(config: &Config) -> Vec<Violation> {
+    let mut violations = Violations(Vec::new());
+    violations.server(&config.server);
+    violations.stream(&config.stream, &config.server);
+    violations.store(&config.store);
+    violations.nats(&config.nats);
+    violations.worker(&config.worker);
     let reconciler = &config.reconciler;
-    broken.duration("reconciler.interval", reconciler.interval, 10 * MILLISECOND..=HOUR);
-    broken.duration("reconciler.lease", reconciler.lease, 100 * MILLISECOND..=HOUR);
+    violations.duration("reconciler.interval", reconciler.interval, 10 * MILLISECOND..=HOUR);
+    violations.duration("reconciler.lease", reconciler.lease, 100 * MILLISECOND..=HOUR);
     if reconciler.lease < reconciler.interval.saturating_mul(2) {
         let least = format_duration(reconciler.interval.saturating_mul(2));
-        broken.add("reconciler.lease", format!("expected at least twice reconciler.interval ({least})"));
+        violations.add("reconciler.lease", format!("expected at least twice reconciler.interval ({least})"));
     }
-    broken.limits(&config.limits);
-    broken.docker(&config.docker);
-    broken.endpoint("tools.search_url", &config.tools.search_url);
+    violations.limits(&config.limits);
+    violations.docker(&config.docker);
+    violations.endpoint("tools.search_url", &config.tools.search_url);
     let webhooks = &config.webhooks;
-    broken.duration("webhooks.timeout", webhooks.timeout, 100 * MILLISECOND..=60 * SECOND);
-    broken.number("webhooks.max_attempts", webhooks.max_attempts, 1..=100);
-    broken.duration("webhooks.retry_delay", webhooks.retry_delay, MILLISECOND..=HOUR);
+    violations.duration("webhooks.timeout", webhooks.timeout, 100 * MILLISECOND..=60 * SECOND);
+    violations.number("webhooks.max_attempts", webhooks.max_attempts, 1..=100);
+    violations.duration("webhooks.retry_delay", webhooks.retry_delay, MILLISECOND..=HOUR);
     let models = &config.models;
-    broken.duration("models.connect_timeout", models.connect_timeout, 100 * MILLISECOND..=HOUR);
-    broken.duration("models.first_byte_timeout", models.first_byte_timeout, 100 * MILLISECOND..=HOUR);
-    broken.duration("models.idle_timeout", models.idle_timeout, 100 * MILLISECOND..=HOUR);
-    broken.duration("models.retry_delay", models.retry_delay, MILLISECOND..=HOUR);
-    broken.number("models.max_attempts", models.max_attempts, 1..=20);
-    broken.permissions(&config.permissions);
-    broken.number("delegation.max_depth", config.delegation.max_depth, 1..=20);
-    broken.context(&config.context);
+    violations.duration("models.connect_timeout", models.connect_timeout, 100 * MILLISECOND..=HOUR);
+    violations.duration("models.first_byte_timeout", models.first_byte_timeout, 100 * MILLISECOND..=HOUR);
+    violations.duration("models.idle_timeout", models.idle_timeout, 100 * MILLISECOND..=HOUR);
+    violations.duration("models.retry_delay", models.retry_delay, MILLISECOND..=HOUR);
+    violations.number("models.max_attempts", models.max_attempts, 1..=20);
+    violations.permissions(&config.permissions);
+    violations.number("delegation.max_depth", config.delegation.max_depth, 1..=20);
+    violations.context(&config.context);
     let cost = config.budget.run_cost;
     if !(0.0..=Budget::MAX_COST).contains(&cost) {
-        broken.add("budget.run_cost", format!("expected 0 to {} dollars, found {cost}", Budget::MAX_COST));
+        violations
+            .add("budget.run_cost", format!("expected 0 to {} dollars, found {cost}", Budget::MAX_COST));
     }
-    broken.telemetry(config);
-    broken.0
+    violations.telemetry(config);
+    violations.0
 }
 
-struct Rules(Vec<Broken>);
+struct Violations(Vec<Violation>);
 
-impl Rules {
+impl Violations {
     fn add(&mut self, key: &'static str, message: String) {
         self.0.push((key, message));
     }
@@ -74,7 +75,7 @@ impl Rules {
         }
     }
 
-    /// An address that others connect to; empty is fine.
+    /// An HTTP address, or empty.
     fn endpoint(&mut self, key: &'static str, value: &str) {
         let host = value.strip_prefix("http://").or_else(|| value.strip_prefix("https://"));
         if !value.is_empty() && host.is_none_or(|host| host.is_empty() || host.contains(char::is_whitespace))
@@ -103,7 +104,7 @@ impl Rules {
         for (key, kept) in
             [("limits.runs_kept", limits.runs_kept), ("limits.sessions_kept", limits.sessions_kept)]
         {
-            // What is deleted within the minute is most likely a unit that was mistaken, and gone for good.
+            // A shorter time is probably a mistaken unit, and deletion cannot be undone.
             if !kept.is_zero() && kept < MINUTE {
                 let found = format_duration(kept);
                 self.add(key, format!("expected 0s, which is for ever, or at least 1m, found {found}"));
@@ -139,7 +140,7 @@ impl Rules {
             .iter()
             .any(|scheme| store.url.expose().starts_with(scheme));
         if !store.url.is_empty() && !known {
-            // The value is not shown: it may be a password in the wrong place.
+            // The value is not shown: it may be a misplaced password.
             self.add(
                 "store.url",
                 "expected postgres://user:password@host/database or sqlite:path".to_owned(),
@@ -183,7 +184,7 @@ impl Rules {
         self.subject_token("worker.pool", &worker.pool);
         self.duration("worker.lease", worker.lease, 100 * MILLISECOND..=HOUR);
         self.duration("worker.heartbeat", worker.heartbeat, 10 * MILLISECOND..=HOUR);
-        // Two lost heartbeats in a row must not cost the lease.
+        // Two consecutive lost heartbeats must not lose the lease.
         if worker.lease < worker.heartbeat.saturating_mul(3) {
             let least = format_duration(worker.heartbeat.saturating_mul(3));
             self.add("worker.lease", format!("expected at least three times worker.heartbeat ({least})"));
@@ -230,7 +231,7 @@ impl Rules {
         const MOST: f64 = 0.95;
         self.number("context.window", context.window, 1000..=100_000_000);
         let (clear, summarize) = (context.clear_at, context.summarize_at);
-        // Neither is true of what is no number.
+        // Negated comparisons, so that NaN is rejected.
         if !(summarize > 0.0 && summarize <= MOST) {
             self.add(
                 "context.summarize_at",
@@ -264,7 +265,7 @@ impl Rules {
     }
 }
 
-/// Whether two listeners would want the same port. Port 0 asks the system for a free one.
+/// Whether two listeners would use the same port. Port 0 stands for a free one.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let same_host = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
     a.port() != 0 && a.port() == b.port() && same_host

@@ -1,4 +1,4 @@
-//! Agents: who a session talks to, and what they may do.
+//! Agents: their definitions, and what they may do.
 
 use std::time::Duration;
 
@@ -7,21 +7,22 @@ use serde::{Deserialize, Serialize};
 use crate::model::ModelParameters;
 pub use crate::permission::{PermissionAction, PermissionMode, PermissionRule};
 
-/// An agent, wherever and in whichever format it was defined.
+/// An agent definition, independent of the file format it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentDefinition {
     pub name: String,
     pub mode: AgentMode,
     #[serde(default)]
     pub description: String,
-    /// What it is told, as a part of the system prompt.
+    /// Its part of the system prompt.
     pub prompt: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<AgentModel>,
-    /// How its model is asked, whichever that is: an agent may set a temperature and leave the model open.
+    /// Parameters of its model calls, whichever model is used: an agent may set a temperature and leave the model
+    /// open.
     #[serde(default)]
     pub parameters: ModelParameters,
-    /// Told once, with the newest message, when a session's agent becomes this one.
+    /// Sent once, with the newest message, when a session switches to this agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_reminder: Option<String>,
     #[serde(default)]
@@ -36,31 +37,31 @@ pub struct AgentDefinition {
     pub subagents: Vec<String>,
     #[serde(default)]
     pub policy: AgentPolicy,
-    /// Not offered in lists.
+    /// Hidden from lists.
     #[serde(default)]
     pub hidden: bool,
-    /// Delegations to it do not wait, unless the caller says so.
+    /// Delegations to it run in the background, unless the caller says otherwise.
     #[serde(default)]
     pub background: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub color: Option<String>,
-    /// In order; the last that matches decides.
+    /// In order; the last match decides.
     #[serde(default)]
     pub permission: Vec<PermissionRule>,
-    /// How far its sessions go without asking, unless they say otherwise.
+    /// Default permission mode of its sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
     pub origin: AgentOrigin,
 }
 
 impl AgentDefinition {
-    /// Whether it is given the native tool of that name.
+    /// Whether the agent may use the native tool of that name.
     #[must_use]
     pub fn has_tool(&self, name: &str) -> bool {
         has(self.tools.native.as_deref(), &self.disallowed.native, name)
     }
 
-    /// Whether it is given the skill of that name.
+    /// Whether the agent may use the skill of that name.
     #[must_use]
     pub fn has_skill(&self, name: &str) -> bool {
         has(self.tools.skills.as_deref(), &self.disallowed.skills, name)
@@ -72,7 +73,7 @@ fn has(selected: Option<&[String]>, excluded: &[String], name: &str) -> bool {
     selected && !excluded.iter().any(|pattern| matches(pattern, name))
 }
 
-/// Whether a pattern, in which `*` stands for anything, fits a name.
+/// Whether a name matches a pattern, in which `*` matches anything.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else {
         return pattern == name;
@@ -85,10 +86,10 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentMode {
-    /// Leads a session.
+    /// May lead a session.
     #[default]
     Primary,
-    /// Works for other agents.
+    /// May be delegated to by other agents.
     Subagent,
     All,
 }
@@ -110,16 +111,16 @@ impl AgentMode {
     }
 }
 
-/// The model an agent wants.
+/// The model that an agent requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentModel {
-    /// `platform/<name>`, `workspace/<name>`, or a bare name, which is looked for in the workspace first.
+    /// `platform/<name>`, `workspace/<name>`, or a bare name, which is resolved in the workspace first.
     pub reference: String,
     #[serde(default)]
     pub parameters: ModelParameters,
 }
 
-/// What an agent is given. `None` means all there are of that kind.
+/// Tools that an agent may use. `None` means all of that kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolSelection {
@@ -129,7 +130,7 @@ pub struct ToolSelection {
     pub external: Option<Vec<String>>,
 }
 
-/// What an agent is not given, whatever else was said. Names may hold `*`.
+/// Tools that an agent may not use, whatever it selects. Names may contain `*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolExclusion {
@@ -139,22 +140,22 @@ pub struct ToolExclusion {
     pub external: Vec<String>,
 }
 
-/// How far an agent may go.
+/// Limits of an agent's runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentPolicy {
-    /// Model calls in one run, at least 2. In the last one it has no tools and is told to conclude.
+    /// Model calls per run, at least 2. The last one has no tools, and the agent is told to conclude.
     pub max_steps: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_timeout: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_timeout: Option<Duration>,
     pub parallel_tool_calls: bool,
-    /// Delegations of one run that go on at once; more wait for their turn.
+    /// Concurrent delegations per run; more wait in a queue.
     pub max_concurrent_subagents: u32,
-    /// Delegations of one run in all.
+    /// Delegations per run in total.
     pub max_subagents: u32,
-    /// Switches in one run.
+    /// Agent switches per run.
     pub max_switches: u32,
 }
 
@@ -182,7 +183,7 @@ impl Default for AgentPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentOrigin {
     pub source: AgentSource,
-    /// As seen from the workspace's root, or absolute; missing for built-in agents.
+    /// Relative to the workspace's root, or absolute. `None` for built-in agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn star_matches_anything() {
         for (pattern, name, expected) in [
             ("Bash", "Bash", true),
             ("Bash", "BashOutput", false),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excluded_is_not_given_whatever_was_selected() {
+    fn exclusion_overrides_selection() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let selected = names(&["Bash", "Read"]);
         assert!(has(None, &[], "Read") && has(Some(&selected), &[], "Read"));

@@ -1,4 +1,4 @@
-//! Approvals: calls that wait for a person.
+//! Approvals: tool calls that wait for a person's decision.
 
 use std::{fmt, str::FromStr};
 
@@ -15,7 +15,7 @@ use crate::{
     permission::PermissionRule,
 };
 
-/// A call that is not made before someone has decided about it.
+/// A tool call that is not made before a person has decided on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Approval {
     pub id: ApprovalId,
@@ -25,37 +25,37 @@ pub struct Approval {
     pub request: ApprovalRequest,
     pub state: ApprovalState,
     pub created_at: Timestamp,
-    /// When the question expires, if it does. That nobody decided is not a refusal.
+    /// When the request expires, if ever. Expiry is not a denial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
 }
 
-/// What is asked.
+/// What the approval asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApprovalRequest {
     pub call: ToolCallId,
     pub tool: String,
     pub arguments: Value,
-    /// Of the tool and its arguments: what is decided about is exactly this.
+    /// Hash of the tool and its arguments. The decision is about exactly this call.
     pub call_hash: ContentHash,
-    /// The agent that wants it.
+    /// The agent that requests the call.
     pub agent: String,
-    /// The permission and what of it has to be asked about.
+    /// The permission that has to be asked for, and the patterns it concerns.
     pub permission: String,
     pub patterns: Vec<String>,
-    /// Rules that make the question unnecessary, for whoever answers `always`.
+    /// Rules that make further requests unnecessary; added if the decision is `always`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub always: Vec<PermissionRule>,
-    /// Which rule asks.
+    /// Which rule requires the approval.
     pub why: String,
-    /// The names of the keys that may decide; every key with the scope `approve` when empty.
+    /// Names of the keys that may decide. If empty, every key with the scope `approve` may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<String>,
 }
 
-/// The hash of a call: of its tool and its arguments, whatever their order.
+/// Hash of a call: its tool and its arguments, independent of key order.
 #[must_use]
 pub fn call_hash(tool: &str, arguments: &Value) -> ContentHash {
     let mut hash = Sha256::new();
@@ -72,9 +72,9 @@ pub enum ApprovalState {
     Pending,
     Approved,
     Denied,
-    /// Nobody decided in time.
+    /// No decision was made in time.
     Expired,
-    /// Its run ended before anybody decided.
+    /// Its run ended before a decision was made.
     Withdrawn,
 }
 
@@ -110,37 +110,37 @@ impl FromStr for ApprovalState {
     }
 }
 
-/// What someone decided.
+/// A recorded decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// The name of the key, or `local`.
+    /// Name of the key, or `local`.
     pub by: String,
     pub at: Timestamp,
-    /// Told to the model.
+    /// Passed on to the model.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The arguments that the call is made with instead of its own.
+    /// Arguments that replace those of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Value>,
-    /// The session no longer asks about the like.
+    /// The session no longer asks about such calls.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub always: bool,
 }
 
-/// What someone wants to decide.
+/// A decision as requested by a caller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct DecisionRequest {
     pub approve: bool,
     pub message: String,
     pub arguments: Option<Value>,
     pub always: bool,
-    /// The hash of the call that whoever decides has seen; checked when it is there.
+    /// Hash of the call that the caller has seen; checked if set.
     pub call_hash: Option<ContentHash>,
 }
 
 impl Approval {
-    /// Fails unless this caller may give this answer now.
-    pub fn check(&self, caller: &Principal, answer: &Answer, now: Timestamp) -> Result<()> {
+    /// Fails unless this caller may make this decision now.
+    pub fn check(&self, caller: &Principal, answer: &DecisionRequest, now: Timestamp) -> Result<()> {
         caller.require(Scope::Approve)?;
         let approvers = &self.request.approvers;
         if !approvers.is_empty() && !approvers.contains(&caller.subject) {
@@ -154,16 +154,19 @@ impl Approval {
             ApprovalState::Pending => {}
             ApprovalState::Expired => return Err(expired()),
             ApprovalState::Withdrawn => {
-                let message = "the run has ended: nothing is left to decide";
+                let message = "the run has ended and the approval was withdrawn";
                 return Err(Error::new(Code::ApprovalDecided, message));
             }
             state @ (ApprovalState::Approved | ApprovalState::Denied) => {
                 let by = self.decision.as_ref().map_or("someone", |decision| decision.by.as_str());
-                return Err(Error::new(Code::ApprovalDecided, format!("it was {state} before, by {by}")));
+                return Err(Error::new(
+                    Code::ApprovalDecided,
+                    format!("the approval was already {state} by {by}"),
+                ));
             }
         }
         if answer.call_hash.is_some_and(|seen| seen != self.request.call_hash) {
-            let message = "this is not the call that was looked at: show the approval again";
+            let message = "the hash is not that of the call: show the approval again";
             return Err(Error::new(Code::ApprovalChanged, message).at("call_hash"));
         }
         if answer.arguments.is_some() && !answer.approve {
@@ -180,7 +183,7 @@ impl Approval {
 }
 
 fn expired() -> Error {
-    Error::new(Code::ApprovalExpired, "nobody decided in time: the question is closed")
+    Error::new(Code::ApprovalExpired, "the approval expired before a decision was made")
 }
 
 #[cfg(test)]
@@ -220,24 +223,30 @@ mod tests {
         Principal { tenant: TenantId::new(), subject: subject.into(), scopes: scopes.to_vec() }
     }
 
-    fn yes() -> Answer {
-        Answer { approve: true, message: String::new(), arguments: None, always: false, call_hash: None }
+    fn approve() -> DecisionRequest {
+        DecisionRequest {
+            approve: true,
+            message: String::new(),
+            arguments: None,
+            always: false,
+            call_hash: None,
+        }
     }
 
     #[test]
-    fn only_the_right_person_decides_once_and_in_time() {
+    fn only_an_approver_decides_and_only_once_before_expiry() {
         let (now, anna) = (Timestamp::UNIX_EPOCH, caller("anna", &[Scope::Approve]));
-        let code = |approval: &Approval, caller: &Principal, answer: &Answer, now| {
+        let code = |approval: &Approval, caller: &Principal, answer: &DecisionRequest, now| {
             approval.check(caller, answer, now).err().map(|error| error.code())
         };
-        assert_eq!(code(&approval(), &anna, &yes(), now), None);
+        assert_eq!(code(&approval(), &anna, &approve(), now), None);
         let reader = caller("anna", &[Scope::Write]);
-        assert_eq!(code(&approval(), &reader, &yes(), now), Some(Code::PermissionDenied));
+        assert_eq!(code(&approval(), &reader, &approve(), now), Some(Code::PermissionDenied));
         let mut named = approval();
         named.request.approvers = vec!["ben".into()];
-        assert_eq!(code(&named, &anna, &yes(), now), Some(Code::PermissionDenied));
+        assert_eq!(code(&named, &anna, &approve(), now), Some(Code::PermissionDenied));
         let late = now + TimeDelta::hours(1);
-        assert_eq!(code(&approval(), &anna, &yes(), late), Some(Code::ApprovalExpired));
+        assert_eq!(code(&approval(), &anna, &approve(), late), Some(Code::ApprovalExpired));
         for (state, expected) in [
             (ApprovalState::Approved, Code::ApprovalDecided),
             (ApprovalState::Denied, Code::ApprovalDecided),
@@ -245,24 +254,25 @@ mod tests {
             (ApprovalState::Expired, Code::ApprovalExpired),
         ] {
             let over = Approval { state, ..approval() };
-            assert_eq!(code(&over, &anna, &yes(), now), Some(expected));
+            assert_eq!(code(&over, &anna, &approve(), now), Some(expected));
         }
     }
 
     #[test]
-    fn what_is_decided_about_is_what_was_seen() {
+    fn decision_with_the_hash_of_another_call_is_rejected() {
         let (now, anna) = (Timestamp::UNIX_EPOCH, caller("anna", &[Scope::Approve]));
-        let other = Answer { call_hash: Some(call_hash("Bash", &json!({ "command": "rm" }))), ..yes() };
+        let other =
+            DecisionRequest { call_hash: Some(call_hash("Bash", &json!({ "command": "rm" }))), ..approve() };
         assert_eq!(approval().check(&anna, &other, now).unwrap_err().code(), Code::ApprovalChanged);
-        let same = Answer { call_hash: Some(approval().request.call_hash), ..yes() };
+        let same = DecisionRequest { call_hash: Some(approval().request.call_hash), ..approve() };
         assert!(approval().check(&anna, &same, now).is_ok());
-        let edited_no = Answer { approve: false, arguments: Some(json!({})), ..yes() };
+        let edited_no = DecisionRequest { approve: false, arguments: Some(json!({})), ..approve() };
         assert_eq!(approval().check(&anna, &edited_no, now).unwrap_err().field(), Some("arguments"));
     }
 
-    /// A call is stored as JSON while somebody decides, and it has to be the same call afterwards.
+    /// A call is stored as JSON until the decision, and must have the same hash afterwards.
     #[test]
-    fn a_call_is_the_same_after_it_was_stored() {
+    fn call_hash_survives_storage_as_json() {
         for text in
             ["90.298282016985425", "0.1", "5e-324", "1.7976931348623157e308", "-0.0", "18446744073709551615"]
         {

@@ -1,4 +1,4 @@
-//! What runs cost, and how much they may.
+//! Prices, costs and budgets.
 
 use std::ops::Add;
 
@@ -13,21 +13,21 @@ use crate::{
 /// Money in millionths of a dollar.
 pub type Micros = u64;
 
-/// What a model costs, in millionths of a dollar for a million tokens.
+/// Price of a model, in millionths of a dollar per million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Price {
     pub input: Micros,
     pub output: Micros,
-    /// For input that the provider had in its cache; as `input` when missing.
+    /// For input read from the provider's cache; `input` if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_input: Option<Micros>,
-    /// For input that the provider wrote to its cache; as `input` when missing.
+    /// For input written to the provider's cache; `input` if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<Micros>,
 }
 
 impl Price {
-    /// What a call costs, rounded up.
+    /// Cost of a model call, rounded up.
     #[must_use]
     pub fn of(&self, usage: &Usage) -> Micros {
         let cached = usage.cached_input_tokens.min(usage.input_tokens);
@@ -45,7 +45,7 @@ impl Price {
     }
 }
 
-/// An amount of tokens and of money.
+/// An amount of tokens and money.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Amount {
@@ -64,7 +64,7 @@ impl Add for Amount {
     }
 }
 
-/// How much may be spent. What is missing has no limit.
+/// Upper limits of spending. A missing value means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limit {
@@ -80,14 +80,14 @@ impl Limit {
         self.tokens.is_none() && self.micros.is_none()
     }
 
-    /// Whether this much may be spent.
+    /// Whether this amount may be spent.
     #[must_use]
     pub fn allows(&self, amount: Amount) -> bool {
         self.tokens.is_none_or(|limit| amount.tokens <= limit)
             && self.micros.is_none_or(|limit| amount.micros <= limit)
     }
 
-    /// A limit of nothing is a mistake: nothing could ever be asked.
+    /// Rejects a limit of zero, under which no model call could ever be made.
     pub fn check(&self, field: &str) -> Result<()> {
         if self.tokens == Some(0) {
             return Err(Error::invalid(format!("{field}.tokens"), "expected more than 0"));
@@ -99,23 +99,23 @@ impl Limit {
     }
 }
 
-/// A limit with what was spent of it by a run and the runs below it, or by a session and the sessions below it.
+/// A limit and what was spent of it, by a run and its descendants or by a session and its descendants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     pub limit: Limit,
     pub spent: Amount,
-    /// Held for calls that are under way.
+    /// Reserved for model calls under way.
     pub reserved: Amount,
 }
 
 impl Budget {
-    /// Whether this much more may be held.
+    /// Whether this amount may be reserved in addition.
     #[must_use]
     pub fn has_room(&self, amount: Amount) -> bool {
         self.limit.allows(self.spent + self.reserved + amount)
     }
 
-    /// The same if this much of what is held were given back.
+    /// The budget if this much of its reservations were released.
     #[must_use]
     pub const fn without(self, held: Amount) -> Self {
         let tokens = self.reserved.tokens.saturating_sub(held.tokens);
@@ -124,10 +124,10 @@ impl Budget {
     }
 }
 
-/// What one question to a model cost.
+/// Cost of one model call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spent {
-    /// The step of the question, which also names what was reserved for it.
+    /// The step of the model call, which also identifies its reservation.
     pub step: StepId,
     pub usage: Usage,
     pub micros: Micros,
@@ -141,11 +141,11 @@ impl Spent {
     }
 }
 
-/// What was spent in all.
+/// Total cost of several model calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Total {
-    /// Questions that were answered.
+    /// Completed model calls.
     pub model_calls: u64,
     pub usage: Usage,
     pub micros: Micros,
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_knows_the_cache_and_rounds_up() {
+    fn cost_uses_cache_prices_and_rounds_up() {
         let price =
             Price { input: 3_000_000, output: 15_000_000, cached_input: Some(300_000), cache_write: None };
         let usage = Usage {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_counts_what_is_held() {
+    fn reserved_amounts_count_against_the_budget() {
         let limit = Limit { tokens: Some(100), micros: None };
         let amount = |tokens| Amount { tokens, micros: 5 };
         let budget = Budget { limit, spent: amount(50), reserved: amount(30) };
@@ -199,9 +199,9 @@ mod tests {
         );
     }
 
-    /// These numbers are a provider's, which may say anything.
+    /// The numbers come from a provider and may be anything.
     #[test]
-    fn no_sum_is_too_large() {
+    fn sums_saturate() {
         let usage = Usage {
             input_tokens: u64::MAX,
             output_tokens: u64::MAX,

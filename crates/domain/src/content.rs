@@ -1,4 +1,4 @@
-//! Texts that are stored once, under the hash of what they say.
+//! Content-addressed texts: each is stored once, under its hash.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
 
-/// The SHA-256 of a text, shown as 64 hexadecimal digits.
+/// SHA-256 of a text, shown as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentHash([u8; 32]);
 
@@ -27,7 +27,7 @@ impl ContentHash {
         &self.0
     }
 
-    /// The first digits: enough to tell versions apart by eye.
+    /// The first 12 digits: enough to tell versions apart.
     #[must_use]
     pub fn short(&self) -> String {
         self.to_string().chars().take(12).collect()
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_survive_text() {
+    fn hash_parses_back_from_its_text() {
         let hash = ContentHash::of("said once");
         assert_eq!(hash.to_string().parse::<ContentHash>().unwrap(), hash);
         assert!("xyz".parse::<ContentHash>().is_err());

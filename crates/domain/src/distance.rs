@@ -1,6 +1,6 @@
-//! How far apart two names are, to say which one was probably meant.
+//! Edit distance between two names, for suggestions.
 
-/// Levenshtein distance. Names are short, so one row of the table is all the state it takes.
+/// Levenshtein distance. Names are short, so one row of the table is kept.
 #[must_use]
 pub fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();

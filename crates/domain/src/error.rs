@@ -1,8 +1,7 @@
-//! One error type with a stable code.
+//! The error type, with a stable code.
 //!
-//! A [`Code`] is what programs match on: its name never changes once released, and it decides the gRPC
-//! status and the HTTP status. The message is for people. `Display` leaves the source out; whoever logs an error
-//! walks the chain.
+//! Programs match on the [`Code`]: its name never changes once released, and it determines the gRPC status and the
+//! HTTP status. The message is for people. `Display` omits the source; logs use [`Error::chain`].
 
 use std::{fmt, time::Duration};
 
@@ -12,12 +11,12 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident => $name:literal, $grpc:ident, $http:literal;)*) => {
-        /// The stable reason of an error.
+        /// Stable reason of an error.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Code { $($(#[$doc])* $variant,)* }
 
         impl Code {
-            /// Every code, for documentation and tests.
+            /// All codes, for documentation and tests.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The name that clients see and match on.
@@ -26,13 +25,13 @@ macro_rules! codes {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The gRPC status this code travels under.
+            /// The gRPC status of this code.
             #[must_use]
             pub const fn grpc(self) -> Grpc {
                 match self { $(Self::$variant => Grpc::$grpc,)* }
             }
 
-            /// The HTTP status this code travels under.
+            /// The HTTP status of this code.
             #[must_use]
             pub const fn http(self) -> u16 {
                 match self { $(Self::$variant => $http,)* }
@@ -47,7 +46,7 @@ macro_rules! codes {
     };
 }
 
-/// The gRPC status codes we use, by number, so that this crate needs no gRPC library.
+/// The gRPC status codes in use, by number, so that this crate needs no gRPC library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grpc {
     InvalidArgument = 3,
@@ -74,9 +73,9 @@ codes! {
     RouteNotFound => "not_found", NotFound, 404;
     /// The path does not take this method.
     MethodNotAllowed => "method_not_allowed", Unimplemented, 405;
-    /// The body is not in a form that is read here.
+    /// The media type of the body is not supported.
     UnsupportedMediaType => "unsupported_media_type", InvalidArgument, 415;
-    /// What should be changed is no longer what the caller has seen.
+    /// The object has changed since the caller read it.
     PreconditionFailed => "precondition_failed", Aborted, 412;
     /// The named tool does not exist.
     UnknownTool => "unknown_tool", InvalidArgument, 400;
@@ -86,7 +85,7 @@ codes! {
     RunNotFound => "run_not_found", NotFound, 404;
     /// The workspace does not exist, or belongs to another tenant.
     WorkspaceNotFound => "workspace_not_found", NotFound, 404;
-    /// Nothing is stored under this hash, or it belongs to another tenant.
+    /// No content is stored under this hash, or it belongs to another tenant.
     ContentNotFound => "content_not_found", NotFound, 404;
     /// The tenant does not exist.
     TenantNotFound => "tenant_not_found", NotFound, 404;
@@ -94,23 +93,23 @@ codes! {
     WorkerNotFound => "worker_not_found", NotFound, 404;
     /// The API key does not exist.
     KeyNotFound => "key_not_found", NotFound, 404;
-    /// Something of that name exists already.
+    /// An object of that name exists already.
     AlreadyExists => "already_exists", AlreadyExists, 409;
     /// The idempotency key was used before with another request.
     IdempotencyConflict => "idempotency_conflict", AlreadyExists, 409;
-    /// The session is closed and takes no more runs.
+    /// The session is closed and accepts no more runs.
     SessionClosed => "session_closed", FailedPrecondition, 409;
-    /// The run waits for nothing, so it cannot be resumed.
+    /// The run is not parked, so it cannot be resumed.
     NotParked => "not_parked", FailedPrecondition, 409;
     /// The session has unfinished runs and the request said `reject`.
     SessionBusy => "session_busy", FailedPrecondition, 409;
     /// The session's queue is full.
     QueueFull => "queue_full", ResourceExhausted, 429;
-    /// Too much is asked for at once; try again later.
+    /// Too many requests at once; retry later.
     Overloaded => "overloaded", ResourceExhausted, 429;
     /// The cursor lies beyond the newest event.
     CursorOutOfRange => "cursor_out_of_range", OutOfRange, 416;
-    /// No valid API key came with the request.
+    /// The request carried no valid API key.
     Unauthenticated => "unauthenticated", Unauthenticated, 401;
     /// The key's scopes do not cover the request.
     PermissionDenied => "permission_denied", PermissionDenied, 403;
@@ -134,21 +133,21 @@ codes! {
     ImageNotAllowed => "image_not_allowed", PermissionDenied, 403;
     /// The engine does not have this container image.
     ImageNotFound => "image_not_found", FailedPrecondition, 422;
-    /// Nothing can be executed in this container image.
+    /// Commands cannot be executed in this container image.
     ImageUnusable => "image_unusable", FailedPrecondition, 422;
-    /// The session only talks: it has no tools.
+    /// The session's backend is `none`: it has no tools.
     ToolsDisabled => "tools_disabled", FailedPrecondition, 409;
     /// The file exists and was not read in this session.
     ReadRequired => "read_required", FailedPrecondition, 409;
     /// The file changed since it was read in this session.
     FileChanged => "file_changed", FailedPrecondition, 409;
-    /// What to replace is not in the file.
+    /// The text to replace is not in the file.
     NoMatch => "no_match", FailedPrecondition, 409;
-    /// What to replace is in the file more than once.
+    /// The text to replace is in the file more than once.
     SeveralMatches => "several_matches", FailedPrecondition, 409;
     /// There is no agent of that name.
     AgentNotFound => "agent_not_found", NotFound, 404;
-    /// The agent may not be used like this.
+    /// The agent may not be used in this way.
     AgentNotAllowed => "agent_not_allowed", FailedPrecondition, 409;
     /// The workspace has no agent that could lead a session.
     MissingDefaultAgent => "missing_default_agent", FailedPrecondition, 409;
@@ -158,75 +157,75 @@ codes! {
     MissingModel => "missing_model", FailedPrecondition, 409;
     /// The session's model cannot be changed once it has messages.
     SessionModelLocked => "session_model_locked", FailedPrecondition, 409;
-    /// The model's provider does not accept the key.
+    /// The model's provider rejected the key.
     ModelKeyRefused => "model_key_refused", FailedPrecondition, 424;
-    /// The model's provider does not accept the request.
+    /// The model's provider rejected the request.
     ModelRequestRefused => "model_request_refused", FailedPrecondition, 424;
-    /// What is sent to the model is longer than it can take.
+    /// The request to the model exceeds its context window.
     ContextTooLong => "context_too_long", FailedPrecondition, 413;
-    /// The model's provider wants less to be asked of it.
+    /// The model's provider limits the request rate.
     ModelOverloaded => "model_overloaded", Unavailable, 503;
-    /// The model's provider cannot be reached or is broken.
+    /// The model's provider cannot be reached or fails.
     ModelUnavailable => "model_unavailable", Unavailable, 503;
-    /// The model's provider was silent for too long.
+    /// The model's provider sent nothing for too long.
     ModelTimedOut => "model_timed_out", Unavailable, 504;
-    /// The model's answer makes no sense.
+    /// The model's response is invalid.
     ModelAnswerInvalid => "model_answer_invalid", FailedPrecondition, 424;
-    /// The same call gave the same result too often.
+    /// The same call returned the same result too often.
     RepeatedCall => "repeated_call", FailedPrecondition, 409;
-    /// An agent delegated deeper, or more often, than it may.
+    /// An agent delegated deeper or more often than allowed.
     DelegationLimit => "delegation_limit", FailedPrecondition, 409;
-    /// An agent switched more often than it may.
+    /// An agent switched more often than allowed.
     SwitchLimit => "switch_limit", FailedPrecondition, 409;
     /// A rule does not allow the call.
     CallDenied => "call_denied", PermissionDenied, 403;
-    /// A person did not allow the call.
+    /// A person denied the call.
     CallRejected => "call_rejected", PermissionDenied, 403;
     /// The call needs a person's approval, and the session's policy is not to wait for one.
     ApprovalUnattended => "approval_unattended", FailedPrecondition, 409;
     /// The approval does not exist, or belongs to another tenant.
     ApprovalNotFound => "approval_not_found", NotFound, 404;
-    /// It was decided before, or nothing is left to decide.
+    /// The approval was decided before, or its run has ended.
     ApprovalDecided => "approval_decided", FailedPrecondition, 409;
-    /// Nobody decided in time. This is not a refusal.
+    /// The approval expired before a decision. This is not a denial.
     ApprovalExpired => "approval_expired", FailedPrecondition, 409;
-    /// The call is not the one that was looked at.
+    /// The call is not the one that the caller has seen.
     ApprovalChanged => "approval_changed", Aborted, 409;
-    /// The budget does not hold what the next call may cost.
+    /// The budget does not cover what the next model call may cost.
     BudgetExceeded => "budget_exceeded", ResourceExhausted, 402;
     /// A budget in money needs a model with a price.
     ModelUnpriced => "model_unpriced", FailedPrecondition, 409;
-    /// A definition of a workspace cannot be used.
+    /// A definition in the workspace is invalid.
     DefinitionInvalid => "definition_invalid", FailedPrecondition, 422;
-    /// The command would wait for someone to type.
+    /// The command would wait for input on a terminal.
     NeedsInput => "needs_input", FailedPrecondition, 422;
     /// The background task does not exist, or ended with its run.
     TaskNotFound => "task_not_found", NotFound, 404;
     /// The webhook does not exist, or belongs to another tenant.
     WebhookNotFound => "webhook_not_found", NotFound, 404;
-    /// The session has as many webhooks as it may.
+    /// The session has the maximum number of webhooks.
     WebhookLimit => "webhook_limit", FailedPrecondition, 409;
     /// The webhook is disabled, so nothing is delivered to it.
     WebhookDisabled => "webhook_disabled", FailedPrecondition, 409;
     /// The webhook has no such dead letter.
     DeadLetterNotFound => "dead_letter_not_found", NotFound, 404;
-    /// The address is not one that tools and webhooks may reach.
+    /// Tools and webhooks may not reach this address.
     AddressNotAllowed => "address_not_allowed", PermissionDenied, 403;
-    /// The operator has not set this up.
+    /// The operator has not configured this feature.
     NotConfigured => "not_configured", FailedPrecondition, 501;
     /// A call with side effects was cut short; whether they happened is unknown.
     Interrupted => "interrupted", Aborted, 409;
-    /// Someone asked for the run to stop.
+    /// The run was cancelled.
     Cancelled => "cancelled", Aborted, 409;
     /// The run used up its attempts.
     AttemptsExhausted => "attempts_exhausted", Aborted, 409;
-    /// This version does not do that.
+    /// This version does not support the request.
     Unimplemented => "unimplemented", Unimplemented, 501;
     /// The database schema is not the one this binary needs.
     SchemaMismatch => "schema_mismatch", FailedPrecondition, 500;
-    /// A part the request needs does not answer at the moment.
+    /// A component that the request needs does not respond at the moment.
     Unavailable => "unavailable", Unavailable, 503;
-    /// A fault in Remuda itself.
+    /// A bug in Remuda.
     Internal => "internal", Internal, 500;
 }
 
@@ -236,7 +235,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// What went wrong: a stable code, a message for people, and where it applies the field and a retry hint.
+/// An error: a stable code, a message for people, and where applicable the field and a retry hint.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -257,7 +256,7 @@ impl Error {
         Self::new(Code::InvalidArgument, message).at(field)
     }
 
-    /// A fault of ours: the message stays general, the source is for the log.
+    /// A bug: the message stays general, the source is for the log.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Code::Internal, message)
     }
@@ -266,14 +265,14 @@ impl Error {
         Self::new(Code::Unavailable, message)
     }
 
-    /// Names the field of the request that is wrong.
+    /// Names the request field that is wrong.
     #[must_use]
     pub fn at(mut self, field: impl Into<String>) -> Self {
         self.0.field = Some(field.into());
         self
     }
 
-    /// Says when trying again makes sense.
+    /// Sets when a retry makes sense.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.0.retry_after = Some(delay);
@@ -306,7 +305,7 @@ impl Error {
         self.0.retry_after
     }
 
-    /// The same error for another receiver, without the source: one failed flush fails every request in it.
+    /// The same error for another receiver, without the source. Used when one failed batch fails several requests.
     #[must_use]
     pub fn duplicate(&self) -> Self {
         let Inner { code, message, field, retry_after, .. } = &*self.0;

@@ -1,9 +1,9 @@
-//! Events: what clients see of a session, in one order.
+//! Events: the ordered history of a session as clients see it.
 
 mod appended;
 mod delta;
 #[cfg(test)]
-mod documented;
+mod docs_tests;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::{
     Timestamp,
     approval::{ApprovalRequest, ApprovalState},
     budget::{Budget, Micros},
-    execution::Place,
+    execution::ExecutionSite,
     ids::{ApprovalId, EventId, MessageId, RunId, SessionId, ToolCallId, WorkerId},
     message::{Part, Role},
     model::{FinishReason, ModelRef, Usage},
@@ -25,7 +25,7 @@ pub use self::{
     delta::{Delta, DeltaKind, DeltaOf},
 };
 
-/// Position in a session's event stream: 1, 2, 3 … without a hole. 0 stands before the first event.
+/// Position in a session's event stream: 1, 2, 3 … without gaps. 0 is the position before the first event.
 pub type Cursor = i64;
 
 /// One event.
@@ -45,8 +45,8 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", content = "data")]
 pub enum EventBody {
-    /// What the reader asked for is no longer kept: this is where things stand, and what is kept follows. Made by the stream, with
-    /// the cursor just before the oldest event that is kept.
+    /// The events that the reader asked for have been trimmed. This is the current state, and the retained events
+    /// follow. Created by the stream service, with the cursor just before the oldest retained event.
     #[serde(rename = "snapshot")]
     Snapshot(Box<Snapshot>),
     #[serde(rename = "session.created")]
@@ -59,16 +59,16 @@ pub enum EventBody {
     RunQueued {
         seq: i64,
         kind: String,
-        /// Runs of the session without an end, this one included. 0 in events of versions that did not say it.
+        /// Unfinished runs of the session, this one included. 0 in events of versions without this field.
         #[serde(default)]
         pending: i64,
     },
     #[serde(rename = "run.started")]
     RunStarted { attempt: u32, worker: WorkerId },
-    /// The worker gave the run up at a step boundary; another one goes on.
+    /// The worker handed the run over at a step boundary; another worker continues.
     #[serde(rename = "run.handed_over")]
     RunHandedOver { worker: WorkerId },
-    /// The worker was lost; another one goes on where it stood, unless `attempts` were too many.
+    /// The worker was lost. Another worker continues where it stopped, unless there were too many lost `attempts`.
     #[serde(rename = "run.attempt_lost")]
     RunAttemptLost { attempts: u32, worker: WorkerId },
     #[serde(rename = "run.parked")]
@@ -77,10 +77,10 @@ pub enum EventBody {
     RunResumed,
     #[serde(rename = "run.cancel_requested")]
     RunCancelRequested { reason: String },
-    /// The worker that executes the run knows.
+    /// The worker that executes the run has received the request.
     #[serde(rename = "run.cancel_delivered")]
     RunCancelDelivered { worker: WorkerId },
-    /// No process of the run is left.
+    /// All processes of the run are dead.
     #[serde(rename = "run.stopped")]
     RunStopped,
     #[serde(rename = "tool.started")]
@@ -90,13 +90,13 @@ pub enum EventBody {
     /// Any end of a call other than a result: failed, timed out, cancelled, interrupted.
     #[serde(rename = "tool.failed")]
     ToolFailed(ToolOutcome),
-    /// The run's tools are executed there. Nothing is told of the worker's own machine.
+    /// The run's tools are executed there. Not emitted for the worker's own machine.
     #[serde(rename = "sandbox.ready")]
-    SandboxReady(Place),
-    /// A hook has something to say.
+    SandboxReady(ExecutionSite),
+    /// A message of a hook.
     #[serde(rename = "hook.notice")]
     HookNotice { hook: String, event: String, message: String },
-    /// A model is being asked. Pieces of its answer follow live, then `message.completed`.
+    /// A model call has started. Its deltas follow live, then `message.completed`.
     #[serde(rename = "model.started")]
     ModelStarted { message: MessageId, agent: String, model: ModelRef },
     #[serde(rename = "model.completed")]
@@ -112,7 +112,7 @@ pub enum EventBody {
     },
     #[serde(rename = "model.failed")]
     ModelFailed { message: MessageId, failure: Failure },
-    /// A message entered the transcript.
+    /// A message was added to the transcript.
     #[serde(rename = "message.completed")]
     MessageCompleted {
         message: MessageId,
@@ -121,10 +121,10 @@ pub enum EventBody {
         agent: Option<String>,
         parts: Vec<Part>,
     },
-    /// Another agent leads from here on.
+    /// Another agent leads the session from here on.
     #[serde(rename = "agent.switched")]
     AgentSwitched { call: ToolCallId, from: String, to: String },
-    /// A run of another session works for this one. Its own events are in that session.
+    /// A child run in another session works for this one. Its own events are in that session.
     #[serde(rename = "subagent.started")]
     SubagentStarted {
         call: ToolCallId,
@@ -135,10 +135,10 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         background: bool,
     },
-    /// Its result is known here.
+    /// The child run has ended, and its result is known here.
     #[serde(rename = "subagent.ended")]
     SubagentEnded { call: ToolCallId, session: SessionId, run: RunId, agent: String, state: RunState },
-    /// A call waits for a person.
+    /// A tool call waits for a person's decision.
     #[serde(rename = "approval.requested")]
     ApprovalRequested {
         approval: ApprovalId,
@@ -146,7 +146,7 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expires_at: Option<Timestamp>,
     },
-    /// It waits no longer: someone decided, or it expired, or its run ended.
+    /// The call no longer waits: a decision was made, the request expired, or the run ended.
     #[serde(rename = "approval.decided")]
     ApprovalDecided {
         approval: ApprovalId,
@@ -157,17 +157,17 @@ pub enum EventBody {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         message: String,
     },
-    /// What was said up to some message is sent as a summary from here on.
+    /// From here on, a summary replaces the transcript up to some message.
     #[serde(rename = "context.compacted")]
     ContextCompacted {
         /// The message that holds the summary.
         message: MessageId,
-        /// The last message that it stands for.
+        /// The last message that the summary replaces.
         through: MessageId,
         tokens_before: u64,
         tokens_after: u64,
     },
-    /// What the run, or its session, may spend was changed.
+    /// The budget of the run or of its session was changed.
     #[serde(rename = "budget.changed")]
     BudgetChanged { budget: Budget },
     #[serde(rename = "run.completed")]
@@ -180,10 +180,10 @@ pub enum EventBody {
     RunTimedOut(Failure),
 }
 
-/// Makes the list of all names from the match that gives each variant its own: none can be missing.
+/// Generates the list of all names from the match that names each variant, so none can be missing.
 macro_rules! names {
     ($($variant:pat => $name:literal,)*) => {
-        /// The names of all types.
+        /// The names of all event types.
         pub const NAMES: &[&str] = &[$($name),*];
 
         /// The stable name of the event type.
@@ -233,7 +233,7 @@ impl EventBody {
         Self::RunTimedOut(_) => "run.timed_out",
     }
 
-    /// The terminal state this event reports, if it does.
+    /// The terminal state that this event reports, if any.
     #[must_use]
     pub const fn terminal_state(&self) -> Option<RunState> {
         match self {
@@ -263,7 +263,7 @@ impl EventBody {
     }
 }
 
-/// An event before it has a place in the stream.
+/// An event without a cursor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
     pub run: Option<RunId>,
@@ -272,7 +272,7 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// Gives the event its place.
+    /// Assigns the cursor.
     #[must_use]
     pub fn at_cursor(self, session: SessionId, cursor: Cursor) -> Event {
         Event { id: EventId::new(), cursor, session, run: self.run, at: self.at, body: self.body }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_terminal_state_has_its_event() {
+    fn every_terminal_state_has_an_event() {
         for state in RunState::ALL {
             let event = EventBody::for_end(state, None);
             assert_eq!(event.is_some(), state.is_terminal());

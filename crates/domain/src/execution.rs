@@ -1,4 +1,4 @@
-//! Where the tools of a session execute.
+//! Where a session's tools execute.
 
 mod policy;
 
@@ -12,15 +12,15 @@ use crate::{
     session::Epoch,
 };
 
-/// A way to execute tools.
+/// How tools are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendKind {
-    /// Not at all: a session that only talks.
+    /// Not at all: the session has no tools.
     None,
     /// As processes of the worker's user.
     Local,
-    /// In a container of the session's own.
+    /// In a container per session.
     Docker,
 }
 
@@ -42,7 +42,7 @@ impl BackendKind {
     }
 }
 
-/// What a session asks for when it is created. What is left open is its tenant's default.
+/// What a session requests when it is created. Missing values default to the tenant's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutionChoice {
@@ -63,14 +63,14 @@ impl ExecutionChoice {
     }
 }
 
-/// How a container gets at the files of the workspace.
+/// How a container accesses the files of the workspace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkspaceAccess {
     /// The directory itself is mounted.
     #[default]
     Mount,
-    /// The container has a copy; what a call changed is copied back when it ends.
+    /// The container has a copy; changes are copied back when a call ends.
     Copy,
 }
 
@@ -89,13 +89,13 @@ impl WorkspaceAccess {
     }
 }
 
-/// What a session may use, decided: its choice within what its tenant is allowed.
+/// The effective settings of a session: its choice within what its tenant is allowed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExecutionPolicy {
     pub backend: BackendKind,
     /// For backends that need one.
     pub image: Option<String>,
-    /// `none`, or the name of a network that the operator has made.
+    /// `none`, or the name of a network created by the operator.
     pub network: String,
     pub workspace: WorkspaceAccess,
     pub limits: ResourceLimits,
@@ -113,20 +113,20 @@ impl Default for ExecutionPolicy {
     }
 }
 
-/// The network of those who have none.
+/// The name that stands for no network.
 pub const NO_NETWORK: &str = "none";
 
-/// What the processes of one sandbox may use. The local backend applies them to each process, a container to all of its
-/// processes together. `None` leaves it to the machine.
+/// Resource limits of one sandbox. The local backend applies them to each process, a container to all of its
+/// processes together. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResourceLimits {
     pub memory_bytes: Option<u64>,
     pub cpus: Option<f64>,
     pub processes: Option<u64>,
-    /// The largest file a command may write.
+    /// The largest file that a command may write.
     pub file_bytes: Option<u64>,
     pub open_files: Option<u64>,
-    /// Of a container: `/tmp`, and the workspace if it is a copy.
+    /// Containers only: size of `/tmp`, and of the workspace if it is a copy.
     pub scratch_bytes: u64,
 }
 
@@ -143,27 +143,27 @@ impl Default for ResourceLimits {
     }
 }
 
-/// A sandbox that exists, or should: what the store knows of it.
+/// The store's record of a sandbox that exists or is being created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxRecord {
     pub id: SandboxId,
-    /// Spare ones belong to nobody yet.
+    /// `None` for spare sandboxes.
     pub holder: Option<Holder>,
     pub worker: WorkerId,
     pub backend: BackendKind,
-    /// Which engine it is on, for machines with several.
+    /// The container engine it is on, for machines with several.
     pub engine: String,
-    /// What the engine calls it, once it exists.
+    /// The engine's name for it, once it exists.
     pub handle: Option<String>,
     pub image: String,
-    /// Which contents the image had.
+    /// Digest of the image's contents.
     pub digest: String,
     pub state: SandboxState,
     pub created_at: Timestamp,
     pub used_at: Timestamp,
 }
 
-/// Whom a sandbox is for.
+/// The session that a sandbox belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     pub tenant: TenantId,
@@ -173,9 +173,9 @@ pub struct Holder {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SandboxState {
-    /// Recorded before anything is made, so that what a crash leaves half-made is known.
+    /// Recorded before creation, so that a sandbox left half-made by a crash is known.
     Creating,
-    /// Made in advance, for nobody yet.
+    /// Created in advance, not assigned yet.
     Spare,
     Active,
     Paused,
@@ -200,9 +200,9 @@ impl SandboxState {
     }
 }
 
-/// Where a tool call was executed, as it is recorded with the call.
+/// Where a tool call was executed, as recorded with the call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ExecutionSite {
     pub backend: BackendKind,
     #[serde(rename = "sandbox_id")]
     pub sandbox: SandboxId,

@@ -1,4 +1,4 @@
-//! Who is calling, and what they may do.
+//! Callers and their scopes.
 
 use std::{fmt, str::FromStr};
 
@@ -10,14 +10,14 @@ use crate::{
     ids::{ApiKeyId, TenantId},
 };
 
-/// What a key allows. `Admin` covers the fleet and every tenant's keys; it does not widen what a key sees of
-/// sessions and runs, which is always its own tenant.
+/// What a key allows. `Admin` covers the fleet and the keys of all tenants. It does not widen access to sessions and
+/// runs, which is always limited to the key's own tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     Read,
     Write,
-    /// Decide about calls that wait for a person.
+    /// Decide on approvals.
     Approve,
     Admin,
 }
@@ -53,7 +53,7 @@ impl FromStr for Scope {
     }
 }
 
-/// A verified caller. The tenant comes from here and from nowhere else.
+/// An authenticated caller. The tenant of a request comes only from here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
     pub tenant: TenantId,
@@ -72,7 +72,7 @@ impl Principal {
         if covered {
             return Ok(());
         }
-        Err(Error::new(Code::PermissionDenied, format!("this needs the scope {scope}")))
+        Err(Error::new(Code::PermissionDenied, format!("the request requires the scope {scope}")))
     }
 }
 
@@ -84,7 +84,7 @@ pub struct Tenant {
     pub created_at: Timestamp,
 }
 
-/// An API key as stored: the secret is only there as a hash.
+/// An API key as stored: the secret only as a hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     pub id: ApiKeyId,

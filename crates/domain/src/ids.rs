@@ -1,7 +1,7 @@
 //! Typed, prefixed ids: a UUIDv7 shown as `run_01h455vb4pex5vsknk084sn02q`.
 //!
-//! The 128 bits are written in Crockford's base 32 (26 characters, lower case), so ids sort by creation time,
-//! survive a double-click and are safe in URLs, NATS subjects and container labels.
+//! The 128 bits are written in Crockford's base 32 (26 characters, lower case). So ids sort by creation time, can be
+//! selected with a double-click and are safe in URLs, NATS subjects and container labels.
 
 use std::{fmt, str::FromStr};
 
@@ -46,7 +46,7 @@ macro_rules! typed_id {
         impl $name {
             pub const PREFIX: &'static str = $prefix;
 
-            /// Makes a new id, ordered after every id this process made before.
+            /// Creates a new id, ordered after every id this process created before.
             #[must_use]
             #[expect(clippy::new_without_default, reason = "an id is never a default value")]
             pub fn new() -> Self {
@@ -104,11 +104,11 @@ macro_rules! typed_id {
 }
 
 typed_id! {
-    /// Who is isolated from whom.
+    /// A tenant: the unit of isolation.
     TenantId, "ten", "tenant_id";
     /// A directory that declares agents, models and tools.
     WorkspaceId, "ws", "workspace_id";
-    /// A serial line of runs.
+    /// A queue of runs that execute one after another.
     SessionId, "ses", "session_id";
     /// One unit of work.
     RunId, "run", "run_id";
@@ -118,23 +118,23 @@ typed_id! {
     ToolCallId, "tool", "tool_call_id";
     /// One entry of a session's event stream.
     EventId, "evt", "event_id";
-    /// Names one life of a control plane, for workers that it grants sessions to, or whose callers wait for runs.
-    PlaneId, "pln", "plane_id";
+    /// One incarnation of a control plane: sender of grants and receiver of end notices.
+    ControlPlaneId, "pln", "plane_id";
     /// A process that executes runs.
     WorkerId, "wrk", "worker_id";
-    /// A place in which a session's tools execute.
+    /// A sandbox in which a session's tools execute.
     SandboxId, "sbx", "sandbox_id";
     /// A stored API key (never the secret itself).
     ApiKeyId, "key", "key_id";
     /// One message of a session's transcript.
     MessageId, "msg", "message_id";
-    /// One write of a session's owner, so that it can be repeated without being done twice.
+    /// One write of a session's owner; makes retries idempotent.
     CommitId, "cmt", "commit_id";
-    /// A call that waits for a person.
+    /// A tool call that waits for a person's decision.
     ApprovalId, "apr", "approval_id";
-    /// Someone who is told what happens in a session.
+    /// A subscription of an external receiver to the events of a session.
     WebhookId, "whk", "webhook_id";
-    /// One event on its way to one webhook, however often it is tried.
+    /// Delivery of one event to one webhook, the same for all attempts.
     DeliveryId, "dlv", "delivery_id";
 }
 
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_prefix_case_and_overflow_are_refused() {
+    fn wrong_prefix_case_and_overflow_are_rejected() {
         let run = RunId::new().to_string();
         assert!(run.replace("run_", "ses_").parse::<RunId>().is_err());
         assert!(run.to_uppercase().parse::<RunId>().is_err());

@@ -1,14 +1,15 @@
-//! What Remuda is about, without I/O.
+//! The domain model of Remuda, without I/O.
 //!
-//! This crate holds the vocabulary every other crate speaks (ids, runs, steps, events, errors) and the
-//! rules that make the promises of the system: which transitions a run may take ([`run::RunState`]) and who may
-//! change a session ([`session::Head`]). The stores apply these rules inside their transactions, so a rule
-//! exists once and can be tested, and model-checked, without a database.
+//! This crate holds the shared vocabulary (ids, runs, steps, events, errors) and the rules behind the system's
+//! guarantees: which transitions a run may take ([`run::RunState`]) and who may change a session ([`session::Head`]).
+//! The stores apply these rules inside their transactions, so each rule exists once and can be tested, and
+//! model-checked, without a database.
 //!
-//! It does no I/O, spawns nothing and reads no clock: callers pass time in.
+//! It does no I/O, spawns no tasks and reads no clock: callers pass the time.
 
 pub mod agent;
 pub mod approval;
+pub mod background_task;
 pub mod budget;
 pub mod content;
 mod distance;
@@ -29,7 +30,6 @@ pub mod run;
 pub mod session;
 pub mod snapshot;
 pub mod step;
-pub mod task;
 pub mod tool;
 pub mod trace;
 pub mod webhook;
@@ -39,8 +39,8 @@ pub use distance::distance;
 pub use error::{Code, Error, Result};
 pub use event::{Appended, Cursor, Event, EventBody};
 pub use ids::{
-    ApiKeyId, ApprovalId, CommitId, DeliveryId, EventId, MessageId, PlaneId, RunId, SandboxId, SessionId,
-    StepId, TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,
+    ApiKeyId, ApprovalId, CommitId, ControlPlaneId, DeliveryId, EventId, MessageId, RunId, SandboxId,
+    SessionId, StepId, TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,
 };
 pub use pool::Pool;
 pub use run::{Run, RunInput, RunState};

@@ -1,4 +1,4 @@
-//! The size of things: every bound on what a caller may send, and the checks that name the field.
+//! Size limits on what a caller may send, and checks that name the field.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -10,48 +10,48 @@ use crate::{
     session::SessionRef,
 };
 
-/// Tool calls in one run.
+/// Tool calls per run.
 pub const MAX_CALLS: usize = 256;
 /// JSON text of one call's arguments.
 pub const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
 /// JSON text of all arguments of a run.
 pub const MAX_INPUT_BYTES: usize = 4 * 1024 * 1024;
-/// Texts and images of one message.
+/// Texts and images per message.
 pub const MAX_PARTS: usize = 64;
 pub const MAX_URL_BYTES: usize = 4096;
-/// The path of a workspace's directory.
+/// Path of a workspace's directory.
 pub const MAX_ROOT_BYTES: usize = 4096;
-/// What models can look at.
+/// Image types that models accept.
 pub const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// Nesting of arguments: deeper JSON is a mistake or an attack.
+/// Nesting depth of arguments: deeper JSON is a mistake or an attack.
 pub const MAX_JSON_DEPTH: usize = 64;
-/// Time limits of runs and tool calls.
+/// Timeouts of runs and tool calls.
 pub const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 pub const DEFAULT_RUN_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 pub const DEFAULT_TOOL_TIMEOUT: Duration = Duration::from_secs(2 * 60);
-/// Unfinished runs of one session.
+/// Unfinished runs per session.
 pub const MAX_PENDING_RUNS: i64 = 100_000;
-/// Workers a run may lose, by default, before it ends as failed: it may be what kills them.
+/// Default number of workers a run may lose before it fails: the run may be what kills them.
 pub const MAX_LOST_ATTEMPTS: u32 = 5;
-/// Rules of one session, and their parts.
+/// Permission rules per session, and their parts.
 pub const MAX_RULES: usize = 200;
 pub const MAX_PATTERN_CHARS: usize = 512;
 pub const MAX_APPROVERS: usize = 100;
-/// Webhooks of one session that are not over, and what each of them says.
+/// Webhooks per session that have not ended, and event types per webhook.
 pub const MAX_WEBHOOKS: usize = 16;
 pub const MAX_WEBHOOK_TYPES: usize = 64;
-/// Dead letters of one webhook; the oldest make room.
+/// Dead letters per webhook; the oldest are dropped.
 pub const MAX_DEAD_LETTERS: u32 = 1000;
 /// Names and keys.
 pub const MAX_NAME_CHARS: usize = 128;
 pub const MAX_TITLE_CHARS: usize = 256;
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 128;
 pub const MAX_REASON_CHARS: usize = 512;
-/// One gRPC message. Larger than [`MAX_INPUT_BYTES`], so that too much input gets our own, clearer error.
+/// Size of a gRPC message. Larger than [`MAX_INPUT_BYTES`], so that oversized input gets our own, clearer error.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Checks the input of a run. `known_tool` says whether a tool exists.
+/// Checks the input of a run. `known_tool` returns whether a tool exists.
 pub fn check_input(input: &RunInput, known_tool: impl Fn(&str) -> bool) -> Result<()> {
     match input {
         RunInput::Tools(tools) => check_tools(tools, known_tool),
@@ -70,7 +70,7 @@ fn check_message(input: &MessageInput) -> Result<()> {
     for part in &input.parts {
         match part {
             Part::Text { text } if text.trim().is_empty() => {
-                return Err(Error::invalid("message.text", "expected a text that says something"));
+                return Err(Error::invalid("message.text", "expected a non-blank text"));
             }
             Part::Text { text } if text.contains('\0') => {
                 return Err(Error::invalid("message.text", "expected a text without NUL characters"));
@@ -159,7 +159,7 @@ fn depth(value: &serde_json::Value) -> usize {
     }
 }
 
-/// Checks what a caller says about the permissions of a session.
+/// Checks the permissions of a session as given by a caller.
 pub fn check_permissions(permissions: &SessionPermissions) -> Result<()> {
     if permissions.rules.len() > MAX_RULES {
         return Err(too_large("permissions.rules", permissions.rules.len(), MAX_RULES, "rules"));
@@ -185,7 +185,7 @@ pub fn check_permissions(permissions: &SessionPermissions) -> Result<()> {
         .try_for_each(|(index, name)| check_name(&format!("permissions.approvers[{index}]"), name))
 }
 
-/// Reads the JSON text of one call's arguments.
+/// Parses the JSON text of one call's arguments.
 pub fn parse_arguments(field: &str, text: &str) -> Result<serde_json::Value> {
     check_arguments_size(field, text.len())?;
     let arguments: serde_json::Value = serde_json::from_str(text)
@@ -199,7 +199,7 @@ pub fn parse_arguments(field: &str, text: &str) -> Result<serde_json::Value> {
     Ok(arguments)
 }
 
-/// Checks the JSON text of one call's arguments before it is parsed.
+/// Checks the size of one call's arguments before they are parsed.
 pub fn check_arguments_size(field: &str, bytes: usize) -> Result<()> {
     if bytes > MAX_ARGUMENTS_BYTES {
         return Err(too_large(field, bytes, MAX_ARGUMENTS_BYTES, "bytes"));
@@ -214,7 +214,7 @@ pub fn check_input_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Checks the texts and images of a message together.
+/// Checks the total size of a message's texts and images.
 pub fn check_message_size(bytes: usize) -> Result<()> {
     if bytes > MAX_INPUT_BYTES {
         return Err(too_large("message", bytes, MAX_INPUT_BYTES, "bytes of text and images"));
@@ -233,7 +233,7 @@ pub fn check_timeout(field: &str, timeout: Duration) -> Result<()> {
     Err(Error::invalid(field, "expected 1 ms to 24 h"))
 }
 
-/// Checks a name of the caller's choice: short, printable, and not to be mistaken for an id.
+/// Checks a name chosen by the caller: short, printable, and not to be mistaken for an id.
 pub fn check_name(field: &str, name: &str) -> Result<()> {
     let printable = name.chars().all(|c| !c.is_control() && c != '\u{feff}' && !is_bidi(c));
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS || !printable || name.trim() != name {
@@ -248,7 +248,8 @@ pub fn check_name(field: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks how a model is named: `platform/<name>`, `workspace/<name>` or `<name>`. Whether it exists is for workers to say.
+/// Checks the form of a model reference: `platform/<name>`, `workspace/<name>` or `<name>`. Workers check whether it
+/// exists.
 pub fn check_model(field: &str, model: &str) -> Result<()> {
     check_name(field, model)?;
     if matches!(model.split_once('/'), Some(("platform" | "workspace", ""))) {
@@ -257,7 +258,7 @@ pub fn check_model(field: &str, model: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks the directory of a workspace: an absolute path that names one place in one way.
+/// Checks the directory of a workspace: an absolute, normalized path.
 pub fn check_root(field: &str, root: &str) -> Result<()> {
     let normal = |rest: &str| rest.split('/').all(|part| !matches!(part, "" | "." | ".."));
     let absolute = root == "/" || root.strip_prefix('/').is_some_and(normal);
@@ -290,7 +291,7 @@ pub fn check_idempotency_key(key: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads how a request names a session: an id (`ses_…`) or the session's name.
+/// Parses a session reference: an id (`ses_…`) or the session's name.
 pub fn parse_session_ref(text: &str) -> Result<SessionRef> {
     if text.starts_with("ses_") {
         return text.parse().map(SessionRef::Id).map_err(|error: Error| error.at("session"));
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_names_its_field() {
+    fn invalid_tools_input_names_its_field() {
         assert_eq!(rejected(&input(vec![])), (Code::InvalidArgument, "tools.calls".into()));
         assert_eq!(
             rejected(&input(vec![("noop", json!({})), ("Nope", json!({}))])),
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_confuse_are_refused() {
+    fn confusing_names_are_rejected() {
         for bad in ["", " a", "a\n", "a\0b", "ses_x", "a\u{202e}b", &"x".repeat(129)] {
             assert!(check_name("name", bad).is_err(), "{bad:?}");
         }
@@ -355,7 +356,7 @@ mod tests {
         }
     }
 
-    fn said(parts: Vec<Part>) -> RunInput {
+    fn message(parts: Vec<Part>) -> RunInput {
         RunInput::Message(MessageInput { id: crate::ids::MessageId::new(), parts, agent: None })
     }
 
@@ -364,14 +365,14 @@ mod tests {
     }
 
     #[test]
-    fn bad_messages_name_their_field() {
+    fn invalid_message_names_its_field() {
         let invalid = |field: &str| (Code::InvalidArgument, field.to_owned());
         let linked = |url: &str| Part::Image { image: Image::Url { url: url.to_owned() } };
-        assert_eq!(rejected(&said(vec![])), invalid("message"));
+        assert_eq!(rejected(&message(vec![])), invalid("message"));
         for text in [" \n", "a\0b"] {
-            assert_eq!(rejected(&said(vec![Part::text(text)])), invalid("message.text"));
+            assert_eq!(rejected(&message(vec![Part::text(text)])), invalid("message.text"));
         }
-        let second = |part| said(vec![Part::text("look"), inline("image/png", "AAAA"), part]);
+        let second = |part| message(vec![Part::text("look"), inline("image/png", "AAAA"), part]);
         assert!(check_input(&second(linked("https://host/a.png")), |_| false).is_ok());
         let field = |name: &str| invalid(&format!("message.images[1].{name}"));
         assert_eq!(rejected(&second(inline("image/svg+xml", "AAAA"))), field("media_type"));
@@ -381,12 +382,12 @@ mod tests {
         for url in ["http://host/a", "https://", "https:///etc/passwd", "https://host/a b", "file:///x"] {
             assert_eq!(rejected(&second(linked(url))), field("url"), "{url}");
         }
-        let many = said((0..=MAX_PARTS).map(|_| Part::text("a")).collect());
+        let many = message((0..=MAX_PARTS).map(|_| Part::text("a")).collect());
         assert_eq!(rejected(&many), (Code::TooLarge, "message".to_owned()));
     }
 
     #[test]
-    fn models_and_roots_have_a_shape() {
+    fn model_references_and_roots_are_validated() {
         for good in ["gpt", "platform/gpt", "workspace/a/b"] {
             assert!(check_model("model", good).is_ok(), "{good}");
         }
@@ -405,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn timeouts_have_bounds() {
+    fn timeout_out_of_bounds_is_rejected() {
         assert!(check_timeout("timeout", Duration::ZERO).is_err());
         assert!(check_timeout("timeout", Duration::MAX).is_err());
         assert!(check_timeout("timeout", Duration::from_secs(5)).is_ok());
     }
 
     #[test]
-    fn idempotency_keys_are_visible_ascii() {
+    fn idempotency_keys_must_be_visible_ascii() {
         for bad in ["", "a b", "é", "a\n", &"k".repeat(129)] {
             assert!(check_idempotency_key(bad).is_err(), "{bad:?}");
         }

@@ -1,4 +1,4 @@
-//! What the processes of a fleet log, and how that is changed for a while.
+//! Log filters of the fleet's processes, and temporary changes to them.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -10,13 +10,13 @@ use crate::{
     error::{Error, Result},
 };
 
-/// How long a change lasts when nobody says it.
+/// Default duration of a change.
 pub const DEFAULT_LASTING: Duration = Duration::from_secs(15 * 60);
-const SHORTEST: Duration = Duration::from_secs(1);
-/// Nobody may forget for longer what they turned on. What is to stay belongs into the configuration.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MIN_DURATION: Duration = Duration::from_secs(1);
+/// Upper limit, so that a forgotten change ends. Permanent changes belong in the configuration.
+const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a process does.
+/// Role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -42,13 +42,13 @@ impl fmt::Display for Role {
     }
 }
 
-/// Which processes are meant.
+/// Selects processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processes {
     #[default]
     All,
-    /// The control plane that answers.
+    /// The control plane that handles the request.
     #[serde(rename = "self")]
     Answering,
     #[serde(untagged)]
@@ -56,7 +56,7 @@ pub enum Processes {
 }
 
 impl Processes {
-    /// Whether a process with these roles is meant, other than the one that answers.
+    /// Whether a process with these roles is selected, other than the one that handles the request.
     #[must_use]
     pub fn include(self, roles: &[Role]) -> bool {
         match self {
@@ -97,48 +97,48 @@ impl FromStr for Processes {
     }
 }
 
-/// How long a change may last.
+/// Checks the duration of a change.
 pub fn check_lasting(lasts: Duration) -> Result<()> {
-    if (SHORTEST..=LONGEST).contains(&lasts) {
+    if (MIN_DURATION..=MAX_DURATION).contains(&lasts) {
         return Ok(());
     }
     Err(Error::invalid("lasts", "expected a time between one second and 24 hours"))
 }
 
-/// A wish to log more, less or something else.
+/// A requested change of the log filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogChange {
-    /// `None`: what the process started with.
+    /// `None` restores the filter that the process started with.
     pub filter: Option<String>,
     pub lasts: Duration,
     pub only: Processes,
-    /// Who wants it.
+    /// Who requested it.
     pub by: String,
 }
 
-/// What a process logs.
+/// The log filter of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogReport {
-    /// Names the process among all others, as its lines do.
+    /// Identifies the process, as in its log lines.
     pub process: String,
     pub host: String,
     pub roles: Vec<Role>,
     pub filter: String,
-    /// What it started with, and goes back to.
+    /// The filter that it started with, and returns to.
     pub start: String,
-    /// When it does.
+    /// When it returns to it.
     pub until: Option<Timestamp>,
 }
 
-/// What processes tell all others. It may be lost, and nothing depends on it.
+/// A broadcast message between processes. It may be lost, and nothing depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "notice", rename_all = "snake_case")]
 pub enum Notice {
-    /// Log otherwise, and say so.
+    /// Change the log filter, and report the result.
     ChangeLog { question: Uuid, from: String, change: LogChange },
-    /// Say what you log.
+    /// Report the log filter.
     AskLog { question: Uuid, from: String, only: Processes },
-    /// The answer to both.
+    /// The response to both.
     LogFilter { question: Uuid, report: LogReport },
 }
 
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_read_as_they_are_written() {
+    fn process_selection_parses_back_from_its_text() {
         for text in ["self", "control-plane", "worker", "stream"] {
             let read: Processes = text.parse().unwrap();
             assert_eq!(read.to_string(), text);
@@ -162,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_lasts_for_ever() {
+    fn changes_without_a_sensible_duration_are_rejected() {
         check_lasting(DEFAULT_LASTING).unwrap();
-        for bad in [Duration::ZERO, Duration::from_millis(999), LONGEST + SHORTEST, Duration::MAX] {
+        for bad in [Duration::ZERO, Duration::from_millis(999), MAX_DURATION + MIN_DURATION, Duration::MAX] {
             assert_eq!(check_lasting(bad).unwrap_err().field(), Some("lasts"), "{bad:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Messages: what was said in a session.
+//! Messages: the transcript of a session.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::{
     tool::{ToolCall, ToolOutcome},
 };
 
-/// Who said a message.
+/// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -54,7 +54,7 @@ pub enum Part {
     ToolResult {
         outcome: ToolOutcome,
     },
-    /// What is sent to models in place of everything up to and with the message `through`.
+    /// Sent to models instead of all messages up to and including `through`.
     Summary {
         text: String,
         through: MessageId,
@@ -68,7 +68,7 @@ impl Part {
     }
 }
 
-/// A picture, in the message itself or where the model's provider can fetch it.
+/// An image, inline or at a URL that the model's provider can fetch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "snake_case")]
 pub enum Image {
@@ -83,18 +83,18 @@ pub enum Image {
     },
 }
 
-/// What a model thought before it answered.
+/// Reasoning of a model before its response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reasoning {
-    /// Empty when the provider keeps it to itself.
+    /// Empty if the provider does not reveal it.
     pub text: String,
-    /// What the provider wants to see again to believe that the text is its own.
+    /// Proof of origin that the provider expects back with the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
-    /// Reasoning that only the provider can read.
+    /// Reasoning that only the provider can decrypt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redacted: Option<String>,
-    /// The model that thought it, as `platform/…` or `workspace/…`. Others are not shown it.
+    /// The model that produced it, as `platform/…` or `workspace/…`. It is not sent to other models.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
 }
@@ -106,21 +106,21 @@ pub struct Message {
     pub session: SessionId,
     pub run: Option<RunId>,
     pub role: Role,
-    /// The agent that was active when it was said; missing for what no agent had to do with.
+    /// The agent that was active; `None` if no agent was involved.
     pub agent: Option<String>,
     pub parts: Vec<Part>,
     pub created_at: Timestamp,
 }
 
 impl Message {
-    /// All text of it, without reasoning, calls and results.
+    /// Its text, without reasoning, calls and results.
     #[must_use]
     pub fn text(&self) -> String {
         text_of(&self.parts)
     }
 }
 
-/// All text of some parts, without reasoning, calls and results.
+/// Text of the parts, without reasoning, calls and results.
 #[must_use]
 pub fn text_of(parts: &[Part]) -> String {
     let texts = parts.iter().filter_map(|part| match part {

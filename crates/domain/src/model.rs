@@ -1,4 +1,4 @@
-//! Models: how they are named, reached and asked.
+//! Models: references, definitions and parameters.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,18 +9,18 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Which wire format a model is spoken to in.
+/// The wire protocol of a model's provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProviderKind {
-    /// The OpenAI chat API at its own address.
+    /// The OpenAI chat API at its default address.
     #[serde(rename = "openai")]
     OpenAi,
-    /// The same API somewhere else; needs a URL.
+    /// The same API elsewhere; requires a URL.
     #[serde(rename = "openai-compatible")]
     OpenAiCompatible,
     Anthropic,
-    /// Plays a scenario from a file: for demos and tests.
+    /// Replays a scenario from a file: for demos and tests.
     Scripted,
 }
 
@@ -38,38 +38,39 @@ impl ProviderKind {
     }
 }
 
-/// A model of a registry.
+/// A model in a registry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelDefinition {
     pub reference: ModelRef,
     pub provider: ProviderKind,
-    /// What the provider calls it. For `scripted`: the scenario file, relative to the file that names it when loaded, absolute here.
+    /// The provider's name for the model. For `scripted`: the scenario file, relative to the file that names it when
+    /// loaded, absolute here.
     pub name: String,
-    /// Base address; the provider's own when missing.
+    /// Base URL; the provider's default if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Never written anywhere: whoever reads a definition back has to get it from the registry.
+    /// Never serialized: a deserialized definition has to get it from the registry.
     #[serde(skip)]
     pub key: Option<Secret>,
-    /// More request headers; values may be secrets, so they are not written anywhere either.
+    /// Additional request headers. Values may be secrets, so they are not serialized either.
     #[serde(skip)]
     pub headers: BTreeMap<String, Secret>,
     #[serde(default)]
     pub parameters: ModelParameters,
-    /// Tokens that a question and its answer may have together.
+    /// Maximum number of tokens of a request and its response together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_window: Option<u64>,
-    /// Tokens that an answer may have at most.
+    /// Maximum number of tokens of a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
-    /// Anything else that was said about it.
+    /// Any other settings.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub metadata: serde_json::Map<String, serde_json::Value>,
 }
 
-/// How a registry's model is named: `platform/<name>` or `workspace/<name>`.
+/// Reference to a model in a registry: `platform/<name>` or `workspace/<name>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ModelRef {
@@ -77,7 +78,7 @@ pub struct ModelRef {
     pub name: String,
 }
 
-/// Who a model belongs to.
+/// Which registry a model is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Registry {
     Platform,
@@ -134,7 +135,7 @@ impl std::str::FromStr for ModelRef {
     }
 }
 
-/// How a model is asked. What is missing is the provider's default.
+/// Parameters of a model call. Missing values are the provider's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelParameters {
@@ -147,7 +148,7 @@ pub struct ModelParameters {
 }
 
 impl ModelParameters {
-    /// These, and what they leave open from `other`.
+    /// These parameters, with missing values from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -158,17 +159,17 @@ impl ModelParameters {
     }
 }
 
-/// What a call cost, in tokens.
+/// Token usage of a model call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// Of the input, what came from the provider's cache.
+    /// Part of the input that was read from the provider's cache.
     pub cached_input_tokens: u64,
-    /// Of the input, what was written to it.
+    /// Part of the input that was written to the provider's cache.
     pub cache_write_tokens: u64,
-    /// Of the output, what was thought and not said.
+    /// Part of the output that was reasoning.
     pub reasoning_tokens: u64,
 }
 
@@ -190,18 +191,18 @@ impl std::ops::Add for Usage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
-    /// It had said all.
+    /// The response is complete.
     Stop,
-    /// It wants tools to be called.
+    /// It requests tool calls.
     ToolCalls,
-    /// It may not say more.
+    /// The output limit was reached.
     Length,
-    /// The provider would not let it say more.
+    /// The provider filtered the response.
     ContentFilter,
     Other,
 }
 
-/// Something that must not be seen. Shown as `***`, never serialized.
+/// A secret. Shown as `***`, never serialized.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -211,7 +212,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The secret itself, for the one place that needs it.
+    /// The plain value.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_survive_text() {
+    fn model_reference_parses_back_from_its_text() {
         for text in ["platform/gpt", "workspace/模型", "platform/a/b"] {
             assert_eq!(text.parse::<ModelRef>().unwrap().to_string(), text);
         }
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_never_shows_its_secrets() {
+    fn definition_never_shows_its_secrets() {
         let definition = ModelDefinition {
             reference: "platform/m".parse().unwrap(),
             provider: ProviderKind::OpenAi,

@@ -1,4 +1,4 @@
-//! Money as people write it.
+//! Parsing and formatting of dollar amounts.
 
 use crate::{
     budget::Micros,
@@ -8,17 +8,17 @@ use crate::{
 const DECIMALS: usize = 6;
 const MICROS_PER_DOLLAR: Micros = 1_000_000;
 
-/// Reads dollars such as `2`, `2.50` or `0.000001`, exactly. Errors are at `field`.
+/// Parses dollars such as `2`, `2.50` or `0.000001`, exactly. Errors name `field`.
 pub fn parse_dollars(field: &str, text: &str) -> Result<Micros> {
     let wrong = |why: &str| Error::invalid(field, format!("expected dollars such as 2.50: {why}"));
     let plain = text.strip_prefix('$').unwrap_or(text);
     if plain.starts_with('-') {
-        return Err(wrong("this is less than nothing"));
+        return Err(wrong("the amount is negative"));
     }
     let (whole, part) = plain.split_once('.').unwrap_or((plain, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(whole) || !digits(part) {
-        return Err(wrong("this is no number"));
+        return Err(wrong("this is not a number"));
     }
     let part = part.trim_end_matches('0');
     if part.len() > DECIMALS {
@@ -27,11 +27,11 @@ pub fn parse_dollars(field: &str, text: &str) -> Result<Micros> {
     let micros = format!("{part:0<DECIMALS$}").parse::<Micros>().unwrap_or_default();
     let whole = whole.parse::<Micros>().ok().and_then(|whole| whole.checked_mul(MICROS_PER_DOLLAR));
     let total = whole.and_then(|whole| whole.checked_add(micros));
-    // Databases count with a sign.
-    total.filter(|total| i64::try_from(*total).is_ok()).ok_or_else(|| wrong("this is too much"))
+    // Databases store signed numbers.
+    total.filter(|total| i64::try_from(*total).is_ok()).ok_or_else(|| wrong("the amount is too large"))
 }
 
-/// `$2.50`, `$0.000001`: exact, with two decimals or as many as it takes.
+/// Formats as `$2.50` or `$0.000001`: exact, with at least two decimals.
 #[must_use]
 pub fn dollars(micros: Micros) -> String {
     let (whole, part) = (micros / MICROS_PER_DOLLAR, micros % MICROS_PER_DOLLAR);
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_exact_both_ways() {
+    fn parsing_and_formatting_are_exact() {
         let cases = [
             ("0", 0, "$0.00"),
             ("2", 2_000_000, "$2.00"),
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_money_is_refused() {
+    fn invalid_amounts_are_rejected() {
         let refused = [
             "",
             "-1",

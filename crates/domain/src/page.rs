@@ -1,12 +1,12 @@
-//! Keyset paging: a page starts after the last item of the one before, so inserts never shift it.
+//! Keyset pagination: a page starts after the last item of the previous one, so inserts never shift it.
 
 use crate::error::Error;
 
-/// Asks for one page.
+/// Request for one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRequest {
     pub size: u32,
-    /// The opaque token of the page before; `None` for the first page.
+    /// The opaque token of the previous page; `None` for the first page.
     pub token: Option<String>,
 }
 
@@ -14,7 +14,7 @@ impl PageRequest {
     pub const DEFAULT_SIZE: u32 = 50;
     pub const MAX_SIZE: u32 = 500;
 
-    /// Reads the two fields of a list request. Size 0 means the default.
+    /// Parses the two fields of a list request. Size 0 means the default.
     pub fn parse(size: i32, token: &str) -> Result<Self, Error> {
         let size = match u32::try_from(size) {
             Ok(0) => Self::DEFAULT_SIZE,
@@ -24,9 +24,9 @@ impl PageRequest {
         Ok(Self { size, token: (!token.is_empty()).then(|| token.to_owned()) })
     }
 
-    /// Reads the token as the key after which the page starts.
+    /// Parses the token as the key after which the page starts.
     pub fn after<T: std::str::FromStr>(&self) -> Result<Option<T>, Error> {
-        let bad = || Error::invalid("page_token", "expected the next_page_token of an earlier answer");
+        let bad = || Error::invalid("page_token", "expected the next_page_token of an earlier response");
         self.token.as_deref().map(|token| token.parse().map_err(|_| bad())).transpose()
     }
 }
@@ -40,7 +40,7 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Makes a page from up to `size + 1` rows: the extra row only says that there is more.
+    /// Creates a page from up to `size + 1` rows: the extra row only shows that there is a next page.
     #[must_use]
     pub fn from_rows(mut rows: Vec<T>, size: u32, key: impl Fn(&T) -> String) -> Self {
         let size = size as usize;

@@ -1,18 +1,18 @@
-//! What agents may do: rules, and how far a session goes without asking.
+//! Permissions: rules for agents, and the permission mode of a session.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// One rule of what an agent may do. Rules stand in order, and the last one that fits decides.
+/// A permission rule. Rules are ordered, and the last match decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermissionRule {
-    /// A tool or a kind of them, such as `edit` or `bash`; may hold `*`.
+    /// A tool or a group of tools, such as `edit` or `bash`; may contain `*`.
     pub permission: String,
-    /// What of it, such as a path or a command; may hold `*` and `?`.
+    /// What it concerns, such as a path or a command; may contain `*` and `?`.
     pub pattern: String,
     pub action: PermissionAction,
-    /// No later rule makes it milder. Only operators can say so, for the platform or for a tenant.
+    /// No later rule can relax it. Only operators can lock rules, for the platform or for a tenant.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub locked: bool,
 }
@@ -23,7 +23,7 @@ impl PermissionRule {
     }
 }
 
-/// What is done about a call. The later, the stricter.
+/// What to do about a call, in order of strictness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionAction {
@@ -46,16 +46,16 @@ impl PermissionAction {
     }
 }
 
-/// How far a session goes without asking.
+/// How far a session may go without asking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionMode {
     /// As the rules say.
     #[default]
     Default,
-    /// Nothing is changed: only tools that read are allowed, and the rules may forbid these too.
+    /// Only tools that read are allowed, and rules may forbid these too.
     Plan,
-    /// What would be asked is allowed, unless an operator locked the question. What is denied, or may be, stays denied.
+    /// Calls that would ask are allowed, unless an operator locked the rule. Denied calls stay denied.
     FullAuto,
 }
 
@@ -81,14 +81,14 @@ impl std::str::FromStr for PermissionMode {
     }
 }
 
-/// What becomes of a call that should be asked about while nobody is there to answer.
+/// What to do with a call that needs an approval if nobody is there to decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unattended {
-    /// The run waits as data until someone decides, or the question expires.
+    /// The run parks until a decision is made or the request expires.
     #[default]
     Wait,
-    /// The call is not made; the model is told so and goes on.
+    /// The call is not made; the model is told so and continues.
     Refuse,
     /// The run fails.
     Fail,
@@ -116,19 +116,19 @@ impl std::str::FromStr for Unattended {
     }
 }
 
-/// What was said about permissions for one session. Sessions below it begin with the same.
+/// Permission settings of one session. Child sessions start with the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionPermissions {
-    /// The agent's, else the platform's, when missing.
+    /// Defaults to the agent's mode, then the platform's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<PermissionMode>,
-    /// After those of everyone else; the last ones are those that people answered `always` with.
+    /// Applied after all other rules. The last ones come from decisions with `always`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<PermissionRule>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unattended: Option<Unattended>,
-    /// Who may decide about its calls, by the names of their keys. Everyone with the scope `approve` when empty.
+    /// Names of the keys that may decide on its calls. If empty, every key with the scope `approve` may.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<String>,
 }
@@ -139,7 +139,8 @@ impl SessionPermissions {
         *self == Self::default()
     }
 
-    /// The same for a session below one with these: it goes no farther, and what was said there in the meantime counts here too.
+    /// The effective settings of a child session: it may do no more than its parent, and later changes of the parent
+    /// apply too.
     #[must_use]
     pub fn within(&self, above: &Self) -> Self {
         let wider = self.mode == Some(PermissionMode::FullAuto) && above.mode != self.mode;

@@ -1,4 +1,4 @@
-//! Work pools: which workers may take a session.
+//! Pools: which workers may take a session.
 
 use std::{fmt, str::FromStr};
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The name of a work pool (`default`, `docker`, `gpu`). It becomes part of NATS subjects and consumer names, so
-/// its alphabet is narrow.
+/// Name of a pool (`default`, `docker`, `gpu`). It becomes part of NATS subjects and consumer names, so its alphabet
+/// is narrow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Pool(String);
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_subject_safe_names_are_pools() {
+    fn pool_names_unsafe_in_a_subject_are_rejected() {
         for good in ["default", "gpu-a100", "x_1"] {
             assert_eq!(good.parse::<Pool>().unwrap().as_str(), good);
         }

@@ -1,24 +1,24 @@
 //! Runs: their input, their states and the legal transitions.
 
-mod told;
+mod end_notice;
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
 
-pub use told::{Completion, LastWords};
+pub use end_notice::{Completion, RunEndNotice};
 
 use crate::{
     Timestamp,
     budget::{Budget, Total},
     error::{Code, Error},
-    ids::{MessageId, PlaneId, RunId, SessionId, TenantId},
+    ids::{ControlPlaneId, MessageId, RunId, SessionId, TenantId},
     message::Part,
     tool::{ToolCall, ToolOutcome},
 };
 
-/// Where a run is in its life. Terminal states are final.
+/// State of a run. Terminal states are final.
 ///
 /// ```text
 /// queued ──► running ◄──► parked
@@ -30,7 +30,7 @@ use crate::{
 pub enum RunState {
     Queued,
     Running,
-    /// Waits as data in the store (for a person, for children, for money) and holds no worker.
+    /// Waits in the store for an approval, children, a budget or an external event, and occupies no worker.
     Parked,
     Completed,
     Failed,
@@ -54,16 +54,16 @@ impl RunState {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::TimedOut)
     }
 
-    /// Whether a run may go from here to `next`. Every pair that is not listed is refused.
+    /// Whether a run may change to `next`. Every pair that is not listed is rejected.
     #[must_use]
     pub const fn allows(self, next: Self) -> bool {
         match (self, next) {
             (Self::Queued, Self::Running | Self::Failed | Self::Cancelled | Self::TimedOut) => true,
-            // Back to queued: a drained or dead owner hands the run over.
+            // Back to queued: a drained or lost owner hands the run over.
             (Self::Running, Self::Queued | Self::Parked) => true,
             (Self::Running, next) => next.is_terminal(),
             (Self::Parked, Self::Queued | Self::Running) => true,
-            // A parked run does nothing, so it cannot complete; it can be ended from outside.
+            // A parked run does nothing, so it cannot complete. It can be ended from outside.
             (Self::Parked, Self::Failed | Self::Cancelled | Self::TimedOut) => true,
             _ => false,
         }
@@ -82,7 +82,7 @@ impl RunState {
         }
     }
 
-    /// The number stored in the database. Live states are below 10, so one comparison tells them apart.
+    /// The number stored in the database. Non-terminal states are below 10, so one comparison selects them.
     #[must_use]
     pub const fn to_db(self) -> i16 {
         match self {
@@ -121,7 +121,7 @@ impl FromStr for RunState {
     }
 }
 
-/// What a run has to do.
+/// What a run does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum RunInput {
@@ -139,14 +139,14 @@ impl RunInput {
     }
 }
 
-/// A message to the session's agent, who works until it has an answer.
+/// A message to the session's agent, which works until it has an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageInput {
-    /// What the message is called in the transcript, which it enters when the run starts.
+    /// Id of the message in the transcript, to which it is added when the run starts.
     pub id: MessageId,
     /// Texts and images.
     pub parts: Vec<Part>,
-    /// The agent that leads the session from here on; the session's own when missing.
+    /// The agent that leads the session from here on; the session's current one if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }
@@ -155,7 +155,7 @@ pub struct MessageInput {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolsInput {
     pub calls: Vec<ToolCall>,
-    /// Go on with the next call after one failed. A failed call then does not fail the run.
+    /// Continue with the next call after one failed. A failed call then does not fail the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continue_on_error: bool,
     /// Append the calls and their results to the session's transcript, where agents see them.
@@ -170,7 +170,7 @@ pub enum IfBusy {
     /// Wait for them.
     #[default]
     Enqueue,
-    /// Refuse the new run.
+    /// Reject the new run.
     Reject,
     /// Cancel them, then run.
     Interrupt,
@@ -190,7 +190,7 @@ impl Failure {
     }
 }
 
-/// How a run ended: the terminal state with what belongs to it.
+/// How a run ended: the terminal state with its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunEnd {
     pub state: RunState,
@@ -198,13 +198,12 @@ pub struct RunEnd {
     pub failure: Option<Failure>,
 }
 
-/// Someone asked for a run to stop, and how far that has got. The last receipt is the end of the run itself: then its slot
-/// is free.
+/// A request to cancel a run, and its progress. The last receipt is the end of the run itself: then its slot is free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
     pub at: Timestamp,
     pub reason: String,
-    /// When the worker that executed the run got the request. Missing for a run that no worker executed.
+    /// When the worker that executed the run received the request. `None` if no worker executed it.
     pub delivered_at: Option<Timestamp>,
     /// When the last process of the run was dead.
     pub stopped_at: Option<Timestamp>,
@@ -214,13 +213,13 @@ pub struct CancelRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParkReason {
-    /// A person has to decide.
+    /// A person's decision on a tool call.
     Approval,
-    /// Runs of child sessions have to end.
+    /// The ends of child runs.
     Children,
-    /// A budget has to be raised.
+    /// A higher budget.
     Budget,
-    /// Something outside has to happen.
+    /// An external event.
     External,
 }
 
@@ -243,7 +242,7 @@ impl ParkReason {
     }
 }
 
-/// A run that waits as data and holds no worker.
+/// Since when and why a run is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
     pub reason: ParkReason,
@@ -256,43 +255,43 @@ pub struct Run {
     pub id: RunId,
     pub tenant: TenantId,
     pub session: SessionId,
-    /// Place in the session's line: runs start in this order.
+    /// Position in the session's queue: runs start in this order.
     pub seq: i64,
     pub state: RunState,
     pub input: RunInput,
     pub timeout: Duration,
-    /// How many workers have started it. Above one after a crash, a hand-over or a wait.
+    /// How many workers have started it. Above one after a crash, a hand-over or a park.
     pub attempt: u32,
-    /// How many of them were lost. Too many of these end the run: it may be what kills its workers.
+    /// How many of them were lost. Too many end the run: it may be what kills its workers.
     pub lost_attempts: u32,
     pub created_at: Timestamp,
-    /// When it started first.
+    /// When it was first started.
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub outcomes: Vec<ToolOutcome>,
-    /// What the agent of a `message` run said last.
+    /// Final message of the agent, in a `message` run.
     pub answer: Option<String>,
     pub failure: Option<Failure>,
     pub cancel: Option<CancelRequest>,
     pub parked: Option<Parked>,
-    /// The run that this one works for. It ends before that one does.
+    /// The parent run. A child ends before its parent does.
     pub parent: Option<RunId>,
-    /// What it spent so far, without the runs below it.
+    /// What it has spent, without its descendants.
     pub spent: Total,
-    /// How much it and the runs below it may spend, if that was said.
+    /// Budget of the run and its descendants, if set.
     pub budget: Option<Budget>,
-    /// How long it was parked in all. A parked run's time stands still.
+    /// Total time it was parked. The timeout does not run while a run is parked.
     pub paused: Duration,
     pub idempotency_key: Option<String>,
-    /// W3C `traceparent` of the submitter, so that one trace spans every process.
+    /// W3C `traceparent` of the submitter, so that one trace spans all processes.
     pub traceparent: Option<String>,
-    /// Whose caller waits for its end, and is told of it by name ([`LastWords`]).
+    /// The control plane whose client waits for the end. It gets a [`RunEndNotice`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub awaited_by: Option<PlaneId>,
+    pub awaited_by: Option<ControlPlaneId>,
 }
 
 impl Run {
-    /// A run that waits in line, and to which nothing has happened yet.
+    /// A new run in the queue.
     #[must_use]
     pub fn queued(
         id: RunId,
@@ -330,7 +329,7 @@ impl Run {
         }
     }
 
-    /// When the run's time is over. None before it has started, and while it is parked.
+    /// When the run times out. `None` before it has started, and while it is parked.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
         if self.parked.is_some() {
@@ -340,7 +339,7 @@ impl Run {
         Some(self.started_at?.checked_add_signed(allowed).unwrap_or(Timestamp::MAX_UTC))
     }
 
-    /// What becomes of a run without an owner: it waits for the next one, or there is a reason to end it at once.
+    /// What becomes of a run without an owner: it waits for the next one, or there is a reason to end it now.
     #[must_use]
     pub fn fate(&self, now: Timestamp, max_lost_attempts: u32) -> Fate {
         if let Some(cancel) = &self.cancel {
@@ -366,8 +365,9 @@ pub fn worked(started_at: Option<Timestamp>, until: Timestamp, paused: Duration)
     since_start.unwrap_or_default().saturating_sub(paused)
 }
 
-/// How much of a wait is a pause, in which the run's time stands still. Whoever waits for children works through them: what the
-/// longest of them `worked` during the wait is time of the run too, what they only waited is not, nor what they worked before.
+/// How much of a wait is a pause, during which the timeout does not run. A run that waits for children works through
+/// them: what the longest of them `worked` during the wait counts as time of the run. Their own waits do not count,
+/// nor does what they worked before.
 #[must_use]
 pub const fn pause(reason: ParkReason, waited: Duration, worked: Duration) -> Duration {
     match reason {
@@ -376,7 +376,7 @@ pub const fn pause(reason: ParkReason, waited: Duration, worked: Duration) -> Du
     }
 }
 
-/// What becomes of a run that nobody executes.
+/// What becomes of a run without an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     Wait,
@@ -387,7 +387,7 @@ pub enum Fate {
 mod tests {
     use super::*;
 
-    /// The whole relation, written down once more by hand: a change to it must be made twice, on purpose.
+    /// The whole relation once more, by hand, so that a change must be made twice, on purpose.
     #[test]
     fn exactly_these_transitions_are_legal() {
         use RunState::*;
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_children_worked_is_time_of_their_parent() {
+    fn wait_for_children_pauses_the_parent_except_while_they_work() {
         let minutes = |count: u64| Duration::from_secs(60 * count);
         for reason in [ParkReason::Approval, ParkReason::Budget, ParkReason::External] {
             assert_eq!(pause(reason, minutes(10), minutes(4)), minutes(10));
@@ -425,12 +425,12 @@ mod tests {
         let (start, end) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + TimeDelta::minutes(9));
         assert_eq!(worked(Some(start), end, minutes(5)), minutes(4));
         assert_eq!(worked(None, end, minutes(5)), Duration::ZERO);
-        // A child that began before the wait.
+        // A child that started before the wait.
         assert_eq!(pause(ParkReason::Children, minutes(10), minutes(30)), Duration::ZERO);
     }
 
     #[test]
-    fn states_survive_text_and_database() {
+    fn run_state_parses_back_from_text_and_database() {
         for state in RunState::ALL {
             assert_eq!(state.as_str().parse::<RunState>().unwrap(), state);
             assert_eq!(RunState::from_db(state.to_db()), Some(state));

@@ -1,8 +1,8 @@
 //! Sessions and the rules of ownership.
 //!
-//! [`Head`] is the small part of a session that changes with every run: who owns it, under which epoch, how many
-//! runs wait, which cursor comes next. Stores load it under a lock, let it decide, and write it back; all rules of
-//! who may do what are here and nowhere else.
+//! [`Head`] is the small part of a session that changes with every run: its owner, the epoch, how many runs wait,
+//! which cursor comes next. Stores load it under a lock, let it decide, and write it back. All ownership rules are
+//! here and nowhere else.
 
 use std::time::Duration;
 
@@ -21,10 +21,11 @@ use crate::{
     run::IfBusy,
 };
 
-/// Counts the owners a session has had. A write carries the epoch it was made under; an older one is refused.
+/// Counts the owners a session has had. A write carries the epoch it was made under; writes of older epochs are
+/// rejected.
 pub type Epoch = i64;
 
-/// What a worker holds while it owns a session, and shows with every write.
+/// Proof of ownership that a worker presents with every write to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fence {
     pub tenant: TenantId,
@@ -33,7 +34,7 @@ pub struct Fence {
     pub epoch: Epoch,
 }
 
-/// Whether the owner recorded in a session still holds its lease, by the database's clock.
+/// The owner recorded in a session, and whether its lease is alive by the database's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Nobody,
@@ -41,7 +42,7 @@ pub enum Owner {
         worker: WorkerId,
         lease_left: Duration,
     },
-    /// The lease ended: whoever this was has killed what it started.
+    /// The lease has expired: this worker has killed everything it started.
     Expired {
         worker: WorkerId,
     },
@@ -57,7 +58,7 @@ impl Owner {
     }
 }
 
-/// The part of a session that decides about runs.
+/// The part of a session that decides on runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub tenant: TenantId,
@@ -66,41 +67,41 @@ pub struct Head {
     pub closed: bool,
     pub epoch: Epoch,
     pub owner: Owner,
-    /// The run its owner executes, or executed when it died.
+    /// The run that the owner executes, or executed when it was lost.
     pub current: Option<RunId>,
     /// Runs without a terminal state, the current one included.
     pub pending: i64,
     pub last_seq: i64,
     pub last_cursor: Cursor,
-    /// The newest commit of an owner. An owner writes one thing after the other, so only this one can be repeated.
+    /// The newest commit of an owner. An owner commits sequentially, so only this one can be retried.
     pub last_commit: Option<CommitId>,
 }
 
-/// Whether a write of an owner is to be done.
+/// Whether a write of an owner has to be applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
     New,
-    /// It was done before and only the answer was lost: answered again, not done again.
+    /// Applied before, and only the response was lost: respond again without applying it.
     Repeated,
 }
 
-/// What became of a request for ownership.
+/// Result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimDecision {
     Granted {
         fence: Fence,
     },
-    /// A live worker owns it. Ask again when its lease could have ended.
+    /// A live worker owns the session. Retry when its lease could have expired.
     Refused {
         owner: WorkerId,
         retry_after: Duration,
     },
-    /// No run waits.
+    /// No run is waiting.
     NothingToDo,
 }
 
 impl Head {
-    /// Of a session in which nothing has happened yet.
+    /// The head of a new session.
     #[must_use]
     pub const fn new(tenant: TenantId, session: SessionId, pool: Pool) -> Self {
         Self {
@@ -118,7 +119,7 @@ impl Head {
         }
     }
 
-    /// Takes a new run into the line and gives it its place.
+    /// Adds a new run to the queue and returns its sequence number.
     pub fn admit(&mut self, if_busy: IfBusy, max_pending: i64) -> Result<i64> {
         if self.closed {
             return Err(Error::new(Code::SessionClosed, "the session is closed").at("session"));
@@ -144,20 +145,20 @@ impl Head {
         Ok(self.last_seq)
     }
 
-    /// Whether the run with this place in line is the next one: nothing before it is unfinished.
+    /// Whether the run with this sequence number is the next one: no unfinished run precedes it.
     #[must_use]
     pub const fn is_first(&self, seq: i64) -> bool {
         self.last_seq - self.pending + 1 == seq
     }
 
-    /// Takes the next `count` cursors and returns the first of them.
+    /// Allocates the next `count` cursors and returns the first of them.
     pub fn take_cursors(&mut self, count: usize) -> Cursor {
         let first = self.last_cursor + 1;
         self.last_cursor += i64::try_from(count).unwrap_or(i64::MAX);
         first
     }
 
-    /// Decides whether `worker` becomes the owner. Granting starts a new epoch, which fences off every earlier owner.
+    /// Decides whether `worker` becomes the owner. A grant starts a new epoch, which fences off all earlier owners.
     pub fn claim(&mut self, worker: WorkerId) -> ClaimDecision {
         match self.owner {
             Owner::Alive { worker: owner, lease_left } if owner != worker => {
@@ -173,7 +174,7 @@ impl Head {
         }
     }
 
-    /// Fails unless the fence is the newest one: the check behind every write of a worker.
+    /// Fails unless the fence is the newest one. Every write of a worker is checked by this.
     pub fn verify(&self, fence: &Fence) -> Result<()> {
         let owns = self.owner.worker() == Some(fence.worker);
         if owns && self.epoch == fence.epoch && self.tenant == fence.tenant {
@@ -185,7 +186,8 @@ impl Head {
         ))
     }
 
-    /// Decides about what an owner writes of its current run: refused under an old fence, done once under the newest one.
+    /// Decides on a write of the owner for its current run: rejected under an old fence, applied once under the
+    /// newest.
     pub fn accept(&mut self, fence: &Fence, commit: CommitId, run: RunId) -> Result<Write> {
         if self.epoch == fence.epoch && self.last_commit == Some(commit) {
             return Ok(Write::Repeated);
@@ -198,7 +200,7 @@ impl Head {
         Ok(Write::New)
     }
 
-    /// The owner has ended its current run and goes on with the next one of the line, all in the same write.
+    /// The owner has ended its current run and continues with the next one of the queue, in the same write.
     pub fn follow(&mut self, run: RunId) -> Result<()> {
         if self.current.is_some() || self.pending <= 0 || self.owner.worker().is_none() {
             return Err(Error::internal("a run cannot follow one that has not ended"));
@@ -207,7 +209,7 @@ impl Head {
         Ok(())
     }
 
-    /// Counts one run as ended.
+    /// Counts a run as ended.
     pub fn retire(&mut self, run: RunId) {
         self.pending -= 1;
         if self.current == Some(run) {
@@ -215,7 +217,7 @@ impl Head {
         }
     }
 
-    /// Ends an ownership: given up, or taken back from a dead worker. A current run goes back to the head of the line.
+    /// Ends an ownership: given up, or reclaimed from a lost worker. A current run returns to the head of the queue.
     pub fn release(&mut self) {
         self.owner = Owner::Nobody;
         self.current = None;
@@ -228,9 +230,9 @@ pub struct Session {
     pub id: SessionId,
     pub tenant: TenantId,
     pub workspace: WorkspaceId,
-    /// The session that this one works for. Cancelling a tree of sessions follows these links downwards.
+    /// The parent session. Cancelling a tree of sessions follows these links downwards.
     pub parent: Option<SessionId>,
-    /// A name of the caller's choice, unique within the tenant.
+    /// A name chosen by the caller, unique within the tenant.
     pub name: Option<String>,
     pub title: String,
     pub pool: Pool,
@@ -241,25 +243,25 @@ pub struct Session {
     pub epoch: Epoch,
     pub last_cursor: Cursor,
     pub created_at: Timestamp,
-    /// Where its tools execute, as far as it was said.
+    /// Where its tools execute, as requested.
     pub execution: ExecutionChoice,
-    /// The agent that leads it; the workspace's default one when missing.
+    /// The agent that leads it; the workspace's default if missing.
     pub agent: Option<String>,
-    /// The model it was made with; its agent's when missing.
+    /// The model it was created with; its agent's if missing.
     pub model: Option<String>,
     pub permissions: SessionPermissions,
-    /// How many sessions are above it.
+    /// Number of ancestors.
     pub depth: u32,
-    /// How much it and the sessions below it may spend, if that was said.
+    /// Budget of the session and its descendants, if set.
     pub budget: Option<Budget>,
 }
 
 impl Session {
-    /// Names what can be edited of it as it is now: it changes with an edit, not with work.
+    /// Identifies the current version of the editable fields. It changes with an edit, not with work.
     #[must_use]
     pub fn revision(&self) -> String {
         let Self { title, agent, model, permissions, .. } = self;
-        // Texts and rules always have a form in JSON.
+        // Texts and rules can always be serialized as JSON.
         let editable = serde_json::to_string(&(title, agent, model, permissions)).unwrap_or_default();
         ContentHash::of(&editable).short()
     }
@@ -282,7 +284,7 @@ impl SessionStatus {
     }
 }
 
-/// How a request names a session.
+/// How a request refers to a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionRef {
     Id(SessionId),
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_takeover_fences_the_earlier_owner_off() {
+    fn takeover_fences_off_the_previous_owner() {
         let mut head = head();
         head.admit(IfBusy::Enqueue, 10).unwrap();
         let (first, second) = (WorkerId::new(), WorkerId::new());
@@ -329,24 +331,24 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_follows_its_line_only_from_end_to_end() {
+    fn owner_continues_with_the_next_run_only_after_the_current_one_ended() {
         let mut head = head();
         let (first, second) = (RunId::new(), RunId::new());
         head.admit(IfBusy::Enqueue, 10).unwrap();
         head.admit(IfBusy::Enqueue, 10).unwrap();
-        assert!(head.follow(first).is_err(), "nobody owns it");
+        assert!(head.follow(first).is_err(), "the session has no owner");
         granted(head.claim(WorkerId::new()));
         head.current = Some(first);
-        assert!(head.follow(second).is_err(), "the first one goes on");
+        assert!(head.follow(second).is_err(), "the first run has not ended");
         head.retire(first);
         head.follow(second).unwrap();
         head.retire(second);
         assert_eq!((head.current, head.pending), (None, 0));
-        assert!(head.follow(RunId::new()).is_err(), "there is none left");
+        assert!(head.follow(RunId::new()).is_err(), "no run is left");
     }
 
     #[test]
-    fn the_same_worker_claiming_twice_fences_itself() {
+    fn second_claim_of_the_same_worker_fences_off_its_first() {
         let mut head = head();
         head.admit(IfBusy::Enqueue, 10).unwrap();
         let worker = WorkerId::new();
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_owner_is_never_overruled() {
+    fn claim_is_refused_while_the_owner_is_alive() {
         let mut head = head();
         head.admit(IfBusy::Enqueue, 10).unwrap();
         let owner = WorkerId::new();
@@ -368,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_do_starts_no_epoch() {
+    fn claim_without_runs_starts_no_epoch() {
         let mut head = head();
         assert_eq!(head.claim(WorkerId::new()), ClaimDecision::NothingToDo);
         assert_eq!(head.epoch, 0);
     }
 
     #[test]
-    fn admission_keeps_order_and_says_why_not() {
+    fn admission_keeps_order_and_names_the_reason_of_a_rejection() {
         let mut head = head();
         assert_eq!(head.admit(IfBusy::Reject, 2).unwrap(), 1);
         assert_eq!(head.admit(IfBusy::Reject, 2).unwrap_err().code(), Code::SessionBusy);
@@ -387,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_commit_is_answered_but_not_done_again() {
+    fn repeated_commit_is_acknowledged_but_not_applied_again() {
         let mut head = head();
         head.admit(IfBusy::Enqueue, 10).unwrap();
         let fence = granted(head.claim(WorkerId::new()));
@@ -405,7 +407,7 @@ mod tests {
         assert_eq!(
             head.accept(&fence, second, run).unwrap(),
             Write::Repeated,
-            "it may be what released the session"
+            "it may have released the session"
         );
         assert_eq!(head.accept(&fence, first, run).unwrap_err().code(), Code::OwnershipLost);
         granted(head.claim(WorkerId::new()));

@@ -1,4 +1,4 @@
-//! Where things stand, for readers whose place in history is no longer kept.
+//! Snapshots: the current state, for readers whose cursor has been trimmed.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,15 +9,16 @@ use crate::{
     session::{Session, SessionStatus},
 };
 
-/// Stands for history that was trimmed. It is made for one reader and stored nowhere; what was said is in the session's messages.
+/// Replaces trimmed history. It is created for one reader and not stored. The content of trimmed events is in the
+/// session's messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The oldest event that is kept; one more than `last_cursor` when none is.
+    /// The oldest retained event; `last_cursor + 1` if there is none.
     pub first_cursor: Cursor,
-    /// The newest event there is.
+    /// The newest event.
     pub last_cursor: Cursor,
     pub session: SessionSnapshot,
-    /// Unfinished runs, in the order of execution; of a stream of one run, that one.
+    /// Unfinished runs in execution order; in the stream of one run, that run.
     pub runs: Vec<RunSnapshot>,
 }
 
@@ -26,10 +27,10 @@ pub struct SessionSnapshot {
     pub status: SessionStatus,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// The agent that leads it; the workspace's default one when missing.
+    /// The agent that leads it; the workspace's default if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// How many runs are unfinished. May be more than are listed.
+    /// Number of unfinished runs. May exceed those listed.
     pub pending_runs: i64,
     /// The run that executes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

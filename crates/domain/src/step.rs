@@ -1,4 +1,4 @@
-//! Steps: the durable units inside a run.
+//! Steps: the durable units of a run.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::{
     tool::{CallStatus, ToolCall, ToolOutcome},
 };
 
-/// One step as stored.
+/// A step as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub id: StepId,
@@ -27,11 +27,11 @@ pub struct Step {
     pub started_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
-    /// The ownership under which it was started.
+    /// The epoch under which it was started.
     pub epoch: Epoch,
 }
 
-/// What a step does, and what came of it: nothing yet while it has only been announced (its *intent*).
+/// What a step does, and its outcome. `None` while only its *intent* has been recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[expect(clippy::large_enum_variant, reason = "tool calls are the common ones, and one allocation less each")]
@@ -71,7 +71,7 @@ impl Step {
         }
     }
 
-    /// How its tool call ended, if it is one and has.
+    /// The outcome of its tool call, if it is one and has ended.
     #[must_use]
     pub const fn call_outcome(&self) -> Option<&ToolOutcome> {
         match &self.work {
@@ -80,7 +80,7 @@ impl Step {
         }
     }
 
-    /// The same, taken out.
+    /// Like [`call_outcome`](Self::call_outcome), by value.
     #[must_use]
     pub fn into_call_outcome(self) -> Option<ToolOutcome> {
         match self.work {
@@ -111,19 +111,19 @@ impl Step {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallLinks {
-    /// Asked before the call is made.
+    /// The approval that the call needs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalId>,
-    /// It was approved, and the call may have begun.
+    /// The approval was given, and the call may have started.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub approved: bool,
-    /// The arguments that whoever approved the call gave it.
+    /// The arguments as edited by the approver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edited: Option<Value>,
-    /// What whoever decided has to say to the model.
+    /// The approver's message to the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The run that does the work of the call.
+    /// The child run that does the work of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<Child>,
 }
@@ -134,31 +134,31 @@ impl CallLinks {
         self.approval.is_none() && self.edited.is_none() && self.child.is_none()
     }
 
-    /// The call has not begun, because nobody has approved it yet.
+    /// The call has not started because it is not approved yet.
     #[must_use]
     pub const fn awaits_approval(&self) -> bool {
         self.approval.is_some() && !self.approved
     }
 
-    /// Whether an unfinished call with these links has surely had no effects of its own.
+    /// Whether an unfinished call with these links certainly had no effects of its own.
     #[must_use]
     pub const fn is_harmless(&self) -> bool {
         self.awaits_approval() || self.child.is_some()
     }
 }
 
-/// A run below another one, in a session of its own.
+/// A child run, in a session of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Child {
     pub session: SessionId,
     pub run: RunId,
     pub agent: String,
-    /// The call was over when the child began; its result is told later.
+    /// The call ended when the child started; its result is reported later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background: bool,
 }
 
-/// What the last model of a run said, if that was an answer.
+/// The text of the last model response of a run, if it completed.
 #[must_use]
 pub fn answer(steps: &[Step]) -> Option<String> {
     let outcome = steps.iter().rev().find_map(|step| match &step.work {
@@ -168,47 +168,47 @@ pub fn answer(steps: &[Step]) -> Option<String> {
     (outcome.status == CallStatus::Completed).then(|| text_of(&outcome.parts)).filter(|text| !text.is_empty())
 }
 
-/// What was sent to a model. Long texts are in the contents of the store, under their hash: they hardly change from call to call.
+/// A request to a model. Long texts are stored as contents under their hash: they rarely change between calls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelRequest {
-    /// The message that the answer becomes.
+    /// Id of the message that the response becomes.
     pub message: MessageId,
     pub agent: String,
-    /// The definitions of the workspace that the run works with.
+    /// The workspace definitions that the run uses.
     pub definitions: ContentHash,
     pub model: ModelRef,
-    /// Which wire it is spoken to in. Steps of earlier versions do not say it.
+    /// The wire protocol. Missing in steps of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderKind>,
-    /// What the provider calls it.
+    /// The provider's name for the model.
     pub model_name: String,
     pub parameters: ModelParameters,
     /// The system prompt.
     pub system: ContentHash,
-    /// The tools that were offered, with their descriptions and schemas.
+    /// The tools offered, with their descriptions and schemas.
     pub tools: ContentHash,
-    pub messages: Vec<Sent>,
-    /// The last call that the agent's `max_steps` allows: it was told to conclude.
+    pub messages: Vec<SentMessages>,
+    /// The last call that the agent's `max_steps` allows: the model was told to conclude.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub concluding: bool,
     #[serde(default, skip_serializing_if = "Purpose::is_answer")]
     pub purpose: Purpose,
-    /// Children in the background whose end this question tells of.
+    /// Background children whose end this request reports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reported: Vec<RunId>,
-    /// Results of tools up to this message were sent as a note that they were left out.
+    /// Tool results up to this message were replaced by a note that they were omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared: Option<MessageId>,
 }
 
-/// Why a model is asked.
+/// Purpose of a model call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// To go on with the run.
+    /// Continues the run.
     #[default]
     Answer,
-    /// To sum up what was said so far, because it grows too long.
+    /// Summarizes the transcript because it grows too long.
     Summary,
 }
 
@@ -222,43 +222,43 @@ impl Purpose {
 /// Messages as they were sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Sent {
-    /// All messages of the session's transcript from one to another. Summaries are only ever named by themselves.
+pub enum SentMessages {
+    /// All messages of the transcript from `first` to `last`. Summaries are only referred to individually.
     Stored { first: MessageId, last: MessageId, count: u32 },
-    /// The same, with the results of tools left out.
+    /// Like `Stored`, with tool results omitted.
     Cleared { first: MessageId, last: MessageId, count: u32 },
-    /// One that is not in the transcript in this form.
+    /// A message that is not in the transcript in this form.
     Given { role: Role, parts: Vec<Part> },
 }
 
-/// What came back from a model.
+/// Outcome of a model call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelOutcome {
     /// `completed`, `failed` or `cancelled`.
     pub status: CallStatus,
-    /// What it said, or had said when it was stopped.
+    /// The response, or the part of it received before it was stopped.
     pub parts: Vec<Part>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<FinishReason>,
     pub usage: Usage,
-    /// What it cost, in millionths of a dollar, if its model has a price.
+    /// Cost in millionths of a dollar, if the model has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Micros>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     pub duration_ms: u64,
-    /// From the question to the first piece of its answer, if that came in pieces.
+    /// Time from the request to the first piece of a streamed response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_token_ms: Option<u64>,
-    /// Requests it took; more than one after faults of the provider.
+    /// Number of requests; more than one after failures of the provider.
     pub attempts: u32,
-    /// What the provider calls this answer.
+    /// The provider's id of the response.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub response_id: String,
 }
 
 impl ModelOutcome {
-    /// The outcome of a call without an answer.
+    /// The outcome of a call without a response.
     #[must_use]
     pub fn without_answer(status: CallStatus, failure: Option<Failure>) -> Self {
         Self {
@@ -283,8 +283,8 @@ impl ModelOutcome {
     }
 }
 
-/// Completes the steps of a run that ends while nobody executes it: what was begun is interrupted, what was not reached is
-/// skipped or cancelled. Returns the steps that are new or changed.
+/// Completes the steps of a run that ends without an owner: started calls are interrupted, calls not reached are
+/// skipped or cancelled. Returns the new and changed steps.
 #[must_use]
 pub fn settle(input: &RunInput, steps: &[Step], end: RunState, epoch: Epoch, at: Timestamp) -> Vec<Step> {
     match input {
@@ -293,7 +293,7 @@ pub fn settle(input: &RunInput, steps: &[Step], end: RunState, epoch: Epoch, at:
     }
 }
 
-/// An agent's run has no calls but those that its steps tell of.
+/// An agent's run has no calls beyond those in its steps.
 fn settle_begun(steps: &[Step], end: RunState, at: Timestamp) -> Vec<Step> {
     let begun = steps.iter().filter(|step| !step.is_finished()).cloned();
     let settled = begun.map(|mut step| {
@@ -350,7 +350,7 @@ mod tests {
         let input = RunInput::Tools(ToolsInput { calls, continue_on_error: false, record: false });
         let at = Timestamp::UNIX_EPOCH;
         let status = |step: &Step| step.call_outcome().unwrap().status;
-        // As after a run that was never reached at all.
+        // A run whose calls were never reached.
         let mut steps = settle(&input, &[], RunState::Failed, 1, at);
         assert!(steps.iter().all(|step| status(step) == CallStatus::Skipped));
         steps.pop();

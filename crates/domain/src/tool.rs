@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     error::Code,
-    execution::Place,
+    execution::ExecutionSite,
     ids::ToolCallId,
     run::{Failure, RunState},
 };
@@ -18,7 +18,7 @@ pub struct ToolCall {
     pub id: ToolCallId,
     pub tool: String,
     pub arguments: Value,
-    /// Neighbouring parallel calls run together.
+    /// Adjacent parallel calls run concurrently.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub parallel: bool,
     #[serde(default, skip_serializing_if = "Option::is_none", with = "optional_millis")]
@@ -29,13 +29,13 @@ pub struct ToolCall {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
-    /// Started, no result yet. A new owner finding this decides by the tool's effects what to do.
+    /// Started, no result yet. A new owner decides by the tool's effects what to do.
     Started,
     Completed,
     Failed,
     TimedOut,
     Cancelled,
-    /// Cut short by a crash or a drain; whether its side effects happened is unknown.
+    /// Interrupted by a crash or a drain; whether its side effects happened is unknown.
     Interrupted,
     /// Never started because an earlier call failed.
     Skipped,
@@ -62,19 +62,19 @@ pub struct ToolOutcome {
     pub id: ToolCallId,
     pub tool: String,
     pub status: CallStatus,
-    /// What the tool answered; `null` when it gave no result.
+    /// The tool's result; `null` if it returned none.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub output: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     pub duration_ms: u64,
-    /// Where it was executed, unless that was on the worker itself.
+    /// Where it was executed, unless on the worker itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<ExecutionSite>,
 }
 
 impl ToolOutcome {
-    /// The outcome of a call that was cut short with its worker.
+    /// The outcome of a call that was interrupted together with its worker.
     #[must_use]
     pub fn interrupted(call: &ToolCall, how: &str) -> Self {
         let message = format!("its worker {how}; whether the call had effects is unknown");
@@ -82,7 +82,7 @@ impl ToolOutcome {
         Self::without_result(call, CallStatus::Interrupted, Some(failure))
     }
 
-    /// The outcome of a call that a run which ended so never came to.
+    /// The outcome of a call that was never started because the run ended in state `end`.
     #[must_use]
     pub fn unreached(call: &ToolCall, end: RunState) -> Self {
         let status = if end == RunState::Cancelled { CallStatus::Cancelled } else { CallStatus::Skipped };
@@ -104,12 +104,12 @@ impl ToolOutcome {
     }
 }
 
-/// What executing a tool twice, or half, would do. Recovery depends on it.
+/// What it would mean to execute a tool twice, or partly. Recovery depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effects {
-    /// Changes nothing: an unfinished call is simply repeated.
+    /// No changes: an unfinished call is repeated.
     ReadOnly,
-    /// Doing it twice equals doing it once: repeated too.
+    /// Twice equals once: an unfinished call is repeated too.
     Idempotent,
     /// Anything else: an unfinished call becomes `interrupted`.
     Mutating,

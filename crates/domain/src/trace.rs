@@ -1,8 +1,8 @@
-//! Where a piece of work stands in a trace.
+//! Trace ids, span ids and W3C trace contexts.
 //!
-//! Spans that outlive the process that began them (a run, an attempt, a step) have ids that follow from the ids of what they are
-//! about. So whoever takes a run over, ends it or draws its picture from the store knows them without being told, and a span
-//! that a lost worker never sent can be sent by another.
+//! Spans that outlive the process that started them (a run, an attempt, a step) derive their ids from the ids of
+//! their subjects. So a process that takes a run over, ends it or renders its trace from the store can compute them,
+//! and can emit a span that a lost worker never sent.
 
 use std::{fmt, str::FromStr};
 
@@ -15,11 +15,11 @@ use crate::{
     session::Epoch,
 };
 
-/// Names a trace. Never zero.
+/// Identifies a trace. Never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TraceId(u128);
 
-/// Names a span within its trace. Never zero.
+/// Identifies a span within its trace. Never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpanId(u64);
 
@@ -29,7 +29,7 @@ impl TraceId {
         (bits != 0).then_some(Self(bits))
     }
 
-    /// The trace of a run that came without one.
+    /// The trace of a run that was submitted without one.
     #[must_use]
     pub fn of_run(run: RunId) -> Self {
         Self(run.as_uuid().as_u128().max(1))
@@ -41,18 +41,18 @@ impl TraceId {
     }
 }
 
-/// What a span of a run is about.
+/// What a span of a run covers.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum SpanSubject {
     Run,
-    /// What one owner of its session does of it.
+    /// An attempt: the work of one owner of the session.
     Attempt(Epoch),
-    /// What came before that: a wait in the queue, or for something else.
+    /// The wait before an attempt, in the queue or for something else.
     Wait(Epoch),
     Step,
 }
 
-impl Part {
+impl SpanSubject {
     const fn salt(self) -> u64 {
         match self {
             Self::Run => 1 << 56,
@@ -74,30 +74,30 @@ impl SpanId {
         self.0
     }
 
-    fn of(uuid: Uuid, part: Part) -> Self {
+    fn of(uuid: Uuid, subject: SpanSubject) -> Self {
         let (high, low) = uuid.as_u64_pair();
-        Self(mix(low ^ mix(high ^ part.salt())).max(1))
+        Self(mix(low ^ mix(high ^ subject.salt())).max(1))
     }
 
-    /// The whole of a run, from its submission to its end.
+    /// The whole run, from its submission to its end.
     #[must_use]
     pub fn of_run(run: RunId) -> Self {
-        Self::of(run.as_uuid(), Part::Run)
+        Self::of(run.as_uuid(), SpanSubject::Run)
     }
 
-    /// What a worker does of a run under one ownership of its session.
+    /// The attempt of a worker under one epoch of the session.
     #[must_use]
     pub fn of_attempt(run: RunId, epoch: Epoch) -> Self {
-        Self::of(run.as_uuid(), Part::Attempt(epoch))
+        Self::of(run.as_uuid(), SpanSubject::Attempt(epoch))
     }
 
-    /// What the run waited for before that.
+    /// The wait before the attempt.
     #[must_use]
     pub fn of_wait(run: RunId, epoch: Epoch) -> Self {
-        Self::of(run.as_uuid(), Part::Wait(epoch))
+        Self::of(run.as_uuid(), SpanSubject::Wait(epoch))
     }
 
-    /// One of nobody else's: what it names is told by whoever did it.
+    /// A random id, for spans that only the process that did the work emits.
     #[must_use]
     pub fn random() -> Self {
         let (high, low) = Uuid::now_v7().as_u64_pair();
@@ -106,11 +106,11 @@ impl SpanId {
 
     #[must_use]
     pub fn of_step(step: StepId) -> Self {
-        Self::of(step.as_uuid(), Part::Step)
+        Self::of(step.as_uuid(), SpanSubject::Step)
     }
 }
 
-/// The finaliser of SplitMix64: every bit of the result depends on every bit of the number.
+/// The finalizer of SplitMix64: every bit of the result depends on every bit of the input.
 const fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -138,12 +138,12 @@ hexadecimal! {
     SpanId, 16;
 }
 
-/// A span, as others are told of it: what W3C calls a `traceparent`.
+/// Reference to a span, as in a W3C `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TraceContext {
     pub trace: TraceId,
     pub span: SpanId,
-    /// Whether the trace is collected. Decided once, where it begins.
+    /// Whether the trace is collected. Decided once, at its start.
     pub sampled: bool,
 }
 
@@ -154,7 +154,7 @@ impl TraceContext {
         Self { span, ..self }
     }
 
-    /// What caused a run, as it was recorded with it.
+    /// The trace context that caused a run, as recorded with it.
     #[must_use]
     pub fn cause_of(run: &Run) -> Option<Self> {
         run.traceparent.as_deref()?.parse().ok()
@@ -170,7 +170,7 @@ impl fmt::Display for TraceContext {
 impl FromStr for TraceContext {
     type Err = Error;
 
-    /// Reads a `traceparent`. What later versions append is left out, as their rules want it.
+    /// Parses a `traceparent`. Fields appended by later versions are ignored, as the specification requires.
     fn from_str(text: &str) -> Result<Self, Error> {
         parse(text).ok_or_else(|| {
             Error::invalid(
@@ -208,7 +208,7 @@ mod tests {
     const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_traceparent_is_read_and_written() {
+    fn traceparent_parses_back_from_its_text() {
         let context: TraceContext = TEXT.parse().unwrap();
         assert_eq!(context.to_string(), TEXT);
         assert!(context.sampled);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_is_refused() {
+    fn invalid_traceparents_are_rejected() {
         let zero_trace = "00-00000000000000000000000000000000-b7ad6b7169203331-01";
         let zero_span = "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01";
         let (upper, longer, version) =
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_a_run_have_ids_of_their_own() {
+    fn spans_of_a_run_have_distinct_stable_ids() {
         let (run, step) = (RunId::new(), StepId::new());
         let mut ids = vec![SpanId::of_run(run), SpanId::of_step(step), SpanId::of_step(StepId::new())];
         ids.extend((1..100).flat_map(|n| [SpanId::of_attempt(run, n), SpanId::of_wait(run, n)]));

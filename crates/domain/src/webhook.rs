@@ -1,4 +1,4 @@
-//! Webhooks: who is told what happens in a session, and by what rules.
+//! Webhooks: subscriptions of external receivers to the events of a session.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -12,34 +12,34 @@ use crate::{
     limits::MAX_WEBHOOK_TYPES,
 };
 
-/// The longest pause between two attempts.
+/// Longest pause between two attempts.
 pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(60 * 60);
 const MAX_TYPE_BYTES: usize = 64;
 
-/// Someone who is told what happens in a session, or in one run of it. The secret is not in here: it is shown once, when it
-/// is made.
+/// A subscription to the events of a session, or of one run of it. The secret is not included: it is shown once, when
+/// it is created.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Webhook {
     pub id: WebhookId,
     pub tenant: TenantId,
     pub session: SessionId,
-    /// Only this run's events, up to its end.
+    /// If set, only this run's events are delivered, up to its end.
     pub run: Option<RunId>,
     pub url: String,
     pub types: EventFilter,
     pub state: WebhookState,
-    /// Everything up to here was delivered, given up or not wanted.
+    /// Everything up to this cursor was delivered, given up or filtered out.
     pub cursor: Cursor,
-    /// Failed attempts to deliver the event that comes next.
+    /// Failed attempts to deliver the next event.
     pub attempts: u32,
     pub next_attempt_at: Option<Timestamp>,
-    /// What the last attempt failed of, until one succeeds.
+    /// Why the last attempt failed, until one succeeds.
     pub last_failure: Option<DeliveryFailure>,
     pub delivered_at: Option<Timestamp>,
-    /// How many dead letters there are, and how many had to make room.
+    /// Number of dead letters, and number of those dropped for newer ones.
     pub dead_letters: u64,
     pub dropped_dead_letters: u64,
-    /// Until when deliveries are also signed with the secret before this one.
+    /// Until when deliveries are also signed with the previous secret.
     pub previous_secret_until: Option<Timestamp>,
     pub created_at: Timestamp,
 }
@@ -47,9 +47,9 @@ pub struct Webhook {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WebhookState {
     Active,
-    /// Nothing is delivered until someone enables it again: the receiver said that it is gone, or someone disabled it.
+    /// Nothing is delivered until it is enabled again: the receiver said that it is gone, or it was disabled by hand.
     Disabled,
-    /// Its run is over, and told.
+    /// Its run has ended, and all its events are delivered.
     Ended,
 }
 
@@ -84,12 +84,12 @@ impl FromStr for WebhookState {
 /// Why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryFailure {
-    /// The HTTP status, if the receiver answered at all.
+    /// The HTTP status, if the receiver responded at all.
     pub status: Option<u16>,
     pub message: String,
 }
 
-/// An event that could not be delivered, kept to be delivered again when someone says so.
+/// An event that could not be delivered, kept for redelivery on request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetter {
     pub id: DeliveryId,
@@ -99,12 +99,12 @@ pub struct DeadLetter {
     pub failure: DeliveryFailure,
     /// When it was given up.
     pub died_at: Timestamp,
-    /// When it is tried next, if someone wants it delivered again.
+    /// When it is tried next, if redelivery was requested.
     pub next_attempt_at: Option<Timestamp>,
 }
 
-/// The id under which an event goes to a webhook. The same for every attempt, and for a redelivery, so that receivers can tell
-/// what they have seen; and another one for another webhook, whose receiver may be the same.
+/// The id under which an event is delivered to a webhook. It is the same for all attempts and redeliveries, so that
+/// receivers can deduplicate, and differs between webhooks, which may share a receiver.
 #[must_use]
 pub fn delivery_id(webhook: WebhookId, event: EventId) -> DeliveryId {
     let mut hash = Sha256::new();
@@ -116,7 +116,7 @@ pub fn delivery_id(webhook: WebhookId, event: EventId) -> DeliveryId {
     DeliveryId::from_uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// Which types of events a webhook wants: exact names, or all of a kind (`run.*`). Empty means all.
+/// Which event types a webhook receives: exact names, or all of a kind (`run.*`). Empty means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilter(Vec<String>);
 
@@ -167,20 +167,20 @@ fn is_type_pattern(text: &str) -> bool {
         && parts.is_some_and(|(kind, name)| word(kind) && (name == "*" || word(name)))
 }
 
-/// The pause before the next attempt, after `failed` of them: it doubles each time, up to an hour. `chance`, from 0 to 1, moves
-/// it by up to a quarter either way, so that what failed together does not come back together.
+/// The pause before the next attempt, after `failed` of them: doubles each time, up to an hour. `chance`, from 0 to
+/// 1, varies it by up to a quarter either way, so that deliveries that failed together are not retried together.
 #[must_use]
 pub fn retry_delay(first: Duration, failed: u32, chance: f64) -> Duration {
     let doubled = first.saturating_mul(2_u32.saturating_pow(failed.saturating_sub(1).min(31)));
     doubled.min(MAX_RETRY_DELAY).mul_f64(0.75 + chance.clamp(0.0, 1.0) / 2.0).min(MAX_RETRY_DELAY)
 }
 
-/// What deliveries are signed with. Never shown by `Debug`.
+/// The signing secret. Never shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSecret(Vec<u8>);
 
 impl WebhookSecret {
-    /// How long secrets are, in bytes.
+    /// Length of a secret in bytes.
     pub const LEN: usize = 32;
 
     #[must_use]
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delivery_is_known_by_its_id() {
+    fn delivery_id_is_stable_per_webhook_and_event() {
         let (webhook, event) = (WebhookId::new(), EventId::new());
         assert_eq!(delivery_id(webhook, event), delivery_id(webhook, event));
         assert_ne!(delivery_id(webhook, event), delivery_id(WebhookId::new(), event));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_take_names_and_kinds() {
+    fn filters_match_names_and_kinds() {
         let filter = |types: &[&str]| EventFilter::new(types.iter().map(|&name| name.to_owned()).collect());
         let some = filter(&["run.*", "tool.failed"]).unwrap();
         for name in ["run.completed", "run.queued", "tool.failed"] {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_up_to_an_hour() {
+    fn retry_delay_doubles_up_to_an_hour() {
         let first = Duration::from_secs(5);
         let middle = |failed| retry_delay(first, failed, 0.5);
         assert_eq!([1, 2, 3, 4].map(middle).map(|delay| delay.as_secs()), [5, 10, 20, 40]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn debug_output_hides_the_secret() {
         assert_eq!(format!("{:?}", WebhookSecret::from_bytes(*b"hush")), "whsec_…");
     }
 }

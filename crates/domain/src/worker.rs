@@ -1,14 +1,14 @@
-//! Workers as the store and the fleet's users see them.
+//! Workers as seen by the store and by operators.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Timestamp,
-    ids::{PlaneId, RunId, SessionId, TenantId, WorkerId},
+    ids::{ControlPlaneId, RunId, SessionId, TenantId, WorkerId},
     pool::Pool,
 };
 
-/// What a worker says of itself when it registers.
+/// What a worker reports when it registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     pub id: WorkerId,
@@ -29,14 +29,14 @@ pub struct Worker {
     pub lease_until: Timestamp,
 }
 
-/// Whether a worker takes sessions.
+/// Whether a worker accepts sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
     Active,
-    /// Finishes what it has and takes nothing new.
+    /// Finishes its work and accepts nothing new.
     Draining,
-    /// Its lease ended: what it owned can be taken over.
+    /// Its lease has expired: its sessions can be taken over.
     Gone,
 }
 
@@ -51,8 +51,8 @@ impl WorkerState {
     }
 }
 
-/// A message to one worker. Signals may be lost: what matters stands in the store too, where the worker looks with
-/// every heartbeat.
+/// A message to one worker. Signals may be lost: what matters is also in the store, and the worker gets it with every
+/// heartbeat response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "signal", rename_all = "snake_case")]
 pub enum Signal {
@@ -61,27 +61,32 @@ pub enum Signal {
         run: RunId,
     },
     Drain,
-    /// Tell again what is being said in the session: someone began to listen in the middle. Stands in no store: it is asked again.
-    TellAgain {
+    /// Publish the text of the message under way again from its start: a reader joined in the middle. Not in the
+    /// store; the reader repeats the request if the signal is lost.
+    #[serde(rename = "tell_again")]
+    ResendDeltas {
         session: SessionId,
     },
-    /// The store says that the session is yours: take it into hand, unless you have it. A grant may have been lost on its way. Asked again
-    /// as long as it seems so.
-    Yours {
+    /// The store records this worker as the owner of the session: claim it unless it is active here. Its grant may
+    /// have been lost. Repeated while the worker's heartbeats do not name the session's run.
+    #[serde(rename = "yours")]
+    ReclaimSession {
         tenant: TenantId,
         session: SessionId,
     },
 }
 
-/// Room that a worker has, as it tells every control plane: the commit that accepts the first run of a session may grant it there.
+/// Free slots of a worker, as announced to every control plane: the commit that accepts the first run of a session
+/// may grant the session to this worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
+pub struct SlotOffer {
     pub worker: WorkerId,
     pub pool: Pool,
-    /// Sessions that it takes from each control plane, beyond those that it has received.
-    pub room: u32,
-    /// The worker's own clock, in microseconds. Whoever grants gives it back, so that the worker knows how old a grant is at most.
+    /// How many sessions it accepts from each control plane, beyond the grants in `received`.
+    #[serde(rename = "room")]
+    pub slots: u32,
+    /// The worker's clock in microseconds. Grants return it, so that the worker knows their maximum age.
     pub stamp: u64,
     /// How many grants of each control plane it has received.
-    pub received: Vec<(PlaneId, u64)>,
+    pub received: Vec<(ControlPlaneId, u64)>,
 }

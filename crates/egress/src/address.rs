@@ -1,9 +1,9 @@
-//! Which addresses are public.
+//! Classification of IP addresses as public or not.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether an address belongs to the public internet. Everything with a special meaning is not: this machine, its
-/// networks, the metadata services of clouds, and addresses that carry such an address inside.
+/// Whether an address belongs to the public internet. Every special-purpose address is excluded: loopback,
+/// private networks, cloud metadata services, and IPv6 addresses that embed such an IPv4 address.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -11,7 +11,7 @@ pub(crate) fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Networks with a special meaning (IANA's registry, and what clouds use beside it).
+/// Special-purpose networks (IANA registry, plus addresses that clouds use).
 const SPECIAL_V4: [(Ipv4Addr, u8); 15] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
@@ -27,12 +27,12 @@ const SPECIAL_V4: [(Ipv4Addr, u8); 15] = [
     (Ipv4Addr::new(198, 18, 0, 0), 15),
     (Ipv4Addr::new(198, 51, 100, 0), 24),
     (Ipv4Addr::new(203, 0, 113, 0), 24),
-    // Multicast, what is reserved, and broadcast.
+    // Multicast, reserved and broadcast.
     (Ipv4Addr::new(224, 0, 0, 0), 3),
 ];
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
-    !SPECIAL_V4.iter().any(|(network, prefix)| within(address.into(), (*network).into(), *prefix))
+    !SPECIAL_V4.iter().any(|(network, prefix)| in_network(address.into(), (*network).into(), *prefix))
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
@@ -43,18 +43,18 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         is_public_v4(Ipv4Addr::new(a, b, c, d))
     };
     match [a, b, c, d, e, f] {
-        // As public as the IPv4 address inside: mapped, NAT64, 6to4.
+        // Embedded IPv4 address decides: mapped, NAT64, 6to4.
         [0, 0, 0, 0, 0, 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => embedded(g, h),
         [0x2002, ..] => embedded(b, c),
-        // Protocol assignments (Teredo among them) and documentation.
+        // Protocol assignments (including Teredo) and documentation.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
-        // Only this part of the space is given out for global use.
+        // Only this range is allocated for global unicast.
         _ => (0x2000..=0x3fff).contains(&a),
     }
 }
 
-/// Whether an address is in a network.
-pub(crate) fn within(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
+/// Whether an address is in a network. Addresses of different families never match.
+pub(crate) fn in_network(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
     let (address, network, width) = match (address, network) {
         (IpAddr::V4(a), IpAddr::V4(n)) => (u128::from(u32::from(a)), u128::from(u32::from(n)), 32),
         (IpAddr::V6(a), IpAddr::V6(n)) => (u128::from(a), u128::from(n), 128),
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_public_internet_is_public() {
+    fn special_purpose_addresses_are_not_public() {
         for address in [
             "1.1.1.1",
             "8.8.8.8",
@@ -141,11 +141,15 @@ mod tests {
     }
 
     #[test]
-    fn networks_hold_their_addresses() {
-        let within = |a: &str, n: &str, p| within(a.parse().unwrap(), n.parse().unwrap(), p);
-        assert!(within("10.1.2.3", "10.0.0.0", 8) && !within("11.1.2.3", "10.0.0.0", 8));
-        assert!(within("1.2.3.4", "0.0.0.0", 0) && within("::1", "::", 0) && !within("::1", "0.0.0.0", 0));
-        assert!(within("::1", "::1", 128) && !within("::2", "::1", 128));
-        assert!(within("fd00::1", "fc00::", 7) && !within("fe00::1", "fc00::", 7));
+    fn network_prefixes_match_their_addresses() {
+        let in_network = |a: &str, n: &str, p| in_network(a.parse().unwrap(), n.parse().unwrap(), p);
+        assert!(in_network("10.1.2.3", "10.0.0.0", 8) && !in_network("11.1.2.3", "10.0.0.0", 8));
+        assert!(
+            in_network("1.2.3.4", "0.0.0.0", 0)
+                && in_network("::1", "::", 0)
+                && !in_network("::1", "0.0.0.0", 0)
+        );
+        assert!(in_network("::1", "::1", 128) && !in_network("::2", "::1", 128));
+        assert!(in_network("fd00::1", "fc00::", 7) && !in_network("fe00::1", "fc00::", 7));
     }
 }

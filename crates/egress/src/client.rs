@@ -1,4 +1,4 @@
-//! Clients that speak to nobody but checked addresses.
+//! HTTP clients that connect to checked addresses only.
 
 use std::{
     error::Error as _,
@@ -16,11 +16,12 @@ use reqwest::{
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Of a response over HTTP/2; HTTP/1 has a limit of its own.
+/// Limit for HTTP/2 responses; HTTP/1 has a built-in limit.
 const MAX_HEADER_BYTES: u32 = 64 * 1024;
 const AGENT: &str = concat!("Remuda/", env!("CARGO_PKG_VERSION"));
 
-/// Whom to trust, as the machine does. With its own cryptography, so that nobody has to install one first.
+/// TLS configuration with the system's root certificates. It brings its own crypto provider, so that no
+/// process-wide default has to be installed.
 pub async fn tls_config() -> Result<ClientConfig> {
     let broken = |error: Box<dyn std::error::Error + Send + Sync>| {
         Error::internal("cannot prepare encrypted connections").with_source(error)
@@ -36,7 +37,7 @@ pub async fn tls_config() -> Result<ClientConfig> {
     Ok(config)
 }
 
-/// No proxies, no redirects.
+/// A client builder without proxies and redirects.
 pub fn plain_client(tls: ClientConfig) -> ClientBuilder {
     Client::builder()
         .tls_backend_preconfigured(tls)
@@ -49,16 +50,17 @@ pub fn plain_client(tls: ClientConfig) -> ClientBuilder {
         .user_agent(AGENT)
 }
 
-/// A client that speaks to the given addresses of a host and takes no second look at its name. It keeps one connection for
-/// the next request.
+/// A client pinned to the given addresses of a host; it does not resolve the name again. Keeps one idle
+/// connection for the next request.
 pub(crate) fn pinned_client(tls: ClientConfig, host: String, addresses: Vec<IpAddr>) -> Result<Client> {
-    let builder = plain_client(tls).dns_resolver(Pinned { host, addresses }).pool_max_idle_per_host(1);
+    let builder =
+        plain_client(tls).dns_resolver(PinnedResolver { host, addresses }).pool_max_idle_per_host(1);
     builder.build().map_err(|error| Error::internal("cannot make an HTTP client").with_source(error))
 }
 
-/// What a request failed of: the innermost cause says most.
+/// The innermost cause of a failed request, which is the most specific one, truncated.
 #[must_use]
-pub fn cause(error: &reqwest::Error) -> String {
+pub fn root_cause(error: &reqwest::Error) -> String {
     const MAX_CHARS: usize = 200;
     let mut cause = error.source();
     while let Some(deeper) = cause.and_then(|error| error.source()) {
@@ -68,18 +70,18 @@ pub fn cause(error: &reqwest::Error) -> String {
     cause.chars().take(MAX_CHARS).collect()
 }
 
-/// Knows one name and its checked addresses.
+/// Resolver that knows one host and its checked addresses.
 #[derive(Clone, Debug)]
-struct Pinned {
+struct PinnedResolver {
     host: String,
     addresses: Vec<IpAddr>,
 }
 
-impl Resolve for Pinned {
+impl Resolve for PinnedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let found = (name.as_str() == self.host).then(|| self.addresses.clone());
+        let addresses = (name.as_str() == self.host).then(|| self.addresses.clone());
         Box::pin(async move {
-            let addresses = found.ok_or("asked for another host than the checked one")?;
+            let addresses = addresses.ok_or("expected the checked host, got another one")?;
             let addresses: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)
         })

@@ -1,4 +1,4 @@
-//! From a URL to a client that may be used for it.
+//! Checks URLs against the egress rules and opens clients for them.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -8,28 +8,28 @@ use rustls::ClientConfig;
 use tokio::sync::OnceCell;
 
 use crate::{
-    allowed::{Allowed, bare, may_connect},
+    allow_rule::{AllowRule, may_connect, strip_brackets},
     client::{pinned_client, tls_config},
     resolve::Resolve,
-    url::{check_parts, upgraded},
+    url::{check_url_parts, upgrade_to_https},
 };
 
-/// The rules of one kind of request, and what is needed to follow them.
+/// Egress rules for one kind of request, with the resolver and TLS configuration to apply them.
 #[derive(Debug)]
 pub struct Egress {
-    /// The field that names the URL, for errors.
+    /// Field named in errors about the URL.
     field: &'static str,
-    /// Hosts and networks that may be reached although they are not public.
-    allowed: Vec<Allowed>,
+    /// Rules for hosts and networks that are not public.
+    allowed: Vec<AllowRule>,
     resolver: Arc<dyn Resolve>,
     tls: OnceCell<ClientConfig>,
 }
 
-/// A URL that may be asked for, and the client to do it with. It stays good for as long as the name may be taken to mean the
-/// same: for a handful of requests, not for days.
+/// A checked URL and a client pinned to its addresses. Usable for a handful of requests, not for days: the
+/// name may change its meaning.
 #[derive(Clone, Debug)]
-pub struct Way {
-    /// As it is to be asked for: encrypted, unless the operator has listed the place.
+pub struct PinnedTarget {
+    /// The URL to request: upgrade_to_https to https, unless the operator has listed the host.
     pub url: Url,
     pub client: Client,
 }
@@ -42,50 +42,50 @@ struct Resolved {
 
 impl Egress {
     #[must_use]
-    pub fn new(field: &'static str, allowed: Vec<Allowed>, resolver: Arc<dyn Resolve>) -> Self {
+    pub fn new(field: &'static str, allowed: Vec<AllowRule>, resolver: Arc<dyn Resolve>) -> Self {
         Self { field, allowed, resolver, tls: OnceCell::new() }
     }
 
-    /// Whether the URL may be asked for at this moment. Fails with `address_not_allowed`, and with `unavailable` if its host
-    /// cannot be found.
+    /// Checks whether the URL is allowed now. Fails with `address_not_allowed`, or with `unavailable` if the
+    /// host cannot be resolved.
     pub async fn check(&self, url: Url) -> Result<()> {
         self.resolve(url).await.map(drop)
     }
 
-    /// The same, with a client for it.
-    pub async fn open(&self, url: Url) -> Result<Way> {
+    /// Checks the URL and opens a client for it.
+    pub async fn open(&self, url: Url) -> Result<PinnedTarget> {
         let Resolved { url, addresses } = self.resolve(url).await?;
         let tls = self.tls.get_or_try_init(tls_config).await?.clone();
         let client = pinned_client(tls, url.host_str().unwrap_or_default().to_owned(), addresses)?;
-        Ok(Way { url, client })
+        Ok(PinnedTarget { url, client })
     }
 
     async fn resolve(&self, url: Url) -> Result<Resolved> {
-        check_parts(self.field, &url)?;
+        check_url_parts(self.field, &url)?;
         let addresses = self.addresses(url.host_str().unwrap_or_default()).await?;
-        let url = upgraded(url, &addresses, &self.allowed)?;
+        let url = upgrade_to_https(url, &addresses, &self.allowed)?;
         let (host, port) =
             (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
-        // One bad address among good ones is reason enough: the name cannot be trusted.
+        // One forbidden address suffices to reject: the name cannot be trusted.
         if !addresses.iter().all(|address| may_connect(&self.allowed, host, *address, port)) {
-            // Not which address: that would tell of networks behind us.
+            // The address is not named: it would reveal internal networks.
             let message = format!("{host} on port {port} is not on the public web, and not allowed here");
             return Err(Error::new(Code::AddressNotAllowed, message).at(self.field));
         }
         Ok(Resolved { url, addresses })
     }
 
-    /// The addresses of a host: looked up once for each way.
+    /// Resolves a host.
     async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>> {
-        let missing = || Error::unavailable(format!("cannot find the host {host}")).at(self.field);
-        let addresses = match bare(host).parse() {
+        let not_found = || Error::unavailable(format!("cannot find the host {host}")).at(self.field);
+        let addresses = match strip_brackets(host).parse() {
             Ok(address) => vec![address],
             Err(_) => {
                 let found = self.resolver.resolve(host).await;
-                found.map_err(|error| missing().with_source(error))?
+                found.map_err(|error| not_found().with_source(error))?
             }
         };
-        if addresses.is_empty() { Err(missing()) } else { Ok(addresses) }
+        if addresses.is_empty() { Err(not_found()) } else { Ok(addresses) }
     }
 }
 
@@ -97,12 +97,12 @@ mod tests {
 
     use super::*;
 
-    /// Knows some names.
+    /// Resolves a few fixed names.
     #[derive(Debug)]
-    struct Names;
+    struct FakeResolver;
 
     #[async_trait]
-    impl Resolve for Names {
+    impl Resolve for FakeResolver {
         async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
             let addresses: &[&str] = match host {
                 "public.example" => &["93.184.215.14"],
@@ -116,8 +116,8 @@ mod tests {
     }
 
     async fn check(allowed: &[&str], url: &str) -> Result<(), Code> {
-        let allowed = allowed.iter().map(|entry| Allowed::parse("allowed", entry).unwrap()).collect();
-        let egress = Egress::new("url", allowed, Arc::new(Names));
+        let allowed = allowed.iter().map(|entry| AllowRule::parse("allowed", entry).unwrap()).collect();
+        let egress = Egress::new("url", allowed, Arc::new(FakeResolver));
         egress.check(url.parse().unwrap()).await.map_err(|error| {
             assert_eq!(error.field(), Some("url"));
             error.code()
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_looked_through() {
+    async fn all_resolved_addresses_are_checked() {
         assert_eq!(check(&[], "https://public.example/x").await, Ok(()));
         for url in ["https://private.example", "https://mixed.example", "http://127.0.0.1", "https://[::1]"] {
             assert_eq!(check(&[], url).await, Err(Code::AddressNotAllowed), "{url}");
@@ -140,9 +140,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_way_is_encrypted_unless_listed() {
-        let allowed = vec![Allowed::parse("allowed", "private.example").unwrap()];
-        let egress = Egress::new("url", allowed, Arc::new(Names));
+    async fn opened_url_is_https_unless_listed() {
+        let allowed = vec![AllowRule::parse("allowed", "private.example").unwrap()];
+        let egress = Egress::new("url", allowed, Arc::new(FakeResolver));
         let opened = async |url: &str| egress.open(url.parse().unwrap()).await.unwrap().url.to_string();
         assert_eq!(opened("http://public.example/a").await, "https://public.example/a");
         assert_eq!(opened("http://private.example/a#b").await, "http://private.example/a");

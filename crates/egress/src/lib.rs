@@ -1,12 +1,12 @@
-//! The way out: what may be asked for on behalf of others, and how.
+//! Egress rules and HTTP clients for URLs that tenants choose.
 //!
-//! Tools that fetch and webhooks that are delivered go to addresses which someone else chose. They reach public addresses
-//! only, unless the operator allows more. Names are resolved here, all their addresses are checked, and the connection is
-//! made to the checked ones: what a name means cannot change in between. Redirects are never followed by the client itself;
-//! whoever follows one opens a new [`Way`].
+//! Web tools and webhooks connect to addresses chosen by someone else. They reach public addresses only,
+//! unless the operator allows more. FakeResolver are resolved here, every address is checked, and the client is
+//! pinned to the checked addresses, so a DNS change between check and connect (DNS rebinding) has no effect.
+//! The clients never follow redirects; a caller that follows one opens a new [`PinnedTarget`].
 
 mod address;
-mod allowed;
+mod allow_rule;
 mod client;
 mod egress;
 mod resolve;
@@ -15,9 +15,9 @@ mod url;
 pub use reqwest::Url;
 
 pub use self::{
-    allowed::{Allowed, is_host_name, may_connect, normal},
-    client::{cause, plain_client, tls_config},
-    egress::{Egress, Way},
+    allow_rule::{AllowRule, is_host_name, may_connect, normalize_host},
+    client::{plain_client, root_cause, tls_config},
+    egress::{Egress, PinnedTarget},
     resolve::{Resolve, SystemResolver},
     url::check_url,
 };

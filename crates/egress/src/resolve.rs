@@ -1,16 +1,16 @@
-//! Names to addresses.
+//! Host name resolution.
 
 use std::{fmt, io, net::IpAddr};
 
 use async_trait::async_trait;
 
-/// Looks names up. Every address it gives is checked before anything is sent there.
+/// Resolves host names. Every returned address is checked before a connection is made.
 #[async_trait]
 pub trait Resolve: fmt::Debug + Send + Sync + 'static {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// As the machine does.
+/// Resolves names with the operating system's resolver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 

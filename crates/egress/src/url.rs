@@ -1,15 +1,15 @@
-//! URLs that may be asked for.
+//! URL syntax checks and the upgrade to https.
 
 use std::net::IpAddr;
 
 use remuda_domain::error::{Code, Error, Result};
 use reqwest::Url;
 
-use crate::allowed::{Allowed, is_host_name, is_listed};
+use crate::allow_rule::{AllowRule, is_host_name, is_listed};
 
 const MAX_URL_BYTES: usize = 8 * 1024;
 
-/// Reads a URL, without looking at where it leads. `field` is what names it in errors.
+/// Parses and checks a URL without resolving its host. `field` names it in errors.
 pub fn check_url(field: &str, url: &str) -> Result<Url> {
     let wrong = |message: &str| Error::invalid(field, message);
     if url.len() > MAX_URL_BYTES {
@@ -17,12 +17,12 @@ pub fn check_url(field: &str, url: &str) -> Result<Url> {
         return Err(Error::new(Code::TooLarge, message).at(field));
     }
     let url = Url::parse(url).map_err(|error| wrong(&format!("expected an absolute URL: {error}")))?;
-    check_parts(field, &url)?;
+    check_url_parts(field, &url)?;
     Ok(url)
 }
 
-/// What holds for a URL that was given and for one that a redirect leads to.
-pub(crate) fn check_parts(field: &str, url: &Url) -> Result<()> {
+/// Checks scheme, credentials and host. Applies to given URLs and to redirect targets.
+pub(crate) fn check_url_parts(field: &str, url: &Url) -> Result<()> {
     let wrong = |message: &str| Error::invalid(field, message);
     if !matches!(url.scheme(), "http" | "https") {
         return Err(wrong("expected http or https"));
@@ -31,7 +31,7 @@ pub(crate) fn check_parts(field: &str, url: &Url) -> Result<()> {
         return Err(wrong("expected no user name and no password"));
     }
     let Some(host) = url.host_str() else { return Err(wrong("expected a host")) };
-    // An IPv6 address is in brackets, and all other addresses look like names.
+    // An IPv6 address is in brackets; IPv4 addresses have the syntax of names.
     let host = host.strip_suffix('.').unwrap_or(host);
     if !host.starts_with('[') && !is_host_name(host) {
         return Err(wrong("expected a host name of letters, digits and hyphens"));
@@ -39,8 +39,8 @@ pub(crate) fn check_parts(field: &str, url: &Url) -> Result<()> {
     Ok(())
 }
 
-/// The URL to use for a host with these addresses: encrypted, unless the operator has listed all of them.
-pub(crate) fn upgraded(mut url: Url, addresses: &[IpAddr], allowed: &[Allowed]) -> Result<Url> {
+/// Upgrades http to https, unless the operator has listed all of the host's addresses. Drops the fragment.
+pub(crate) fn upgrade_to_https(mut url: Url, addresses: &[IpAddr], allowed: &[AllowRule]) -> Result<Url> {
     let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
     let listed = addresses.iter().all(|address| is_listed(allowed, host, *address, port));
     if url.scheme() == "http" && !listed {
@@ -56,12 +56,12 @@ mod tests {
 
     fn upgrade(url: &str, addresses: &[&str], allowed: &[&str]) -> String {
         let addresses: Vec<_> = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        let allowed: Vec<_> = allowed.iter().map(|entry| Allowed::parse("a", entry).unwrap()).collect();
-        upgraded(check_url("url", url).unwrap(), &addresses, &allowed).unwrap().to_string()
+        let allowed: Vec<_> = allowed.iter().map(|entry| AllowRule::parse("a", entry).unwrap()).collect();
+        upgrade_to_https(check_url("url", url).unwrap(), &addresses, &allowed).unwrap().to_string()
     }
 
     #[test]
-    fn plain_becomes_encrypted_unless_listed() {
+    fn http_is_upgraded_to_https_unless_listed() {
         let (public, inner) = ("93.184.215.14", "10.0.0.1");
         assert_eq!(upgrade("http://Example.org/a?b#c", &[public], &[]), "https://example.org/a?b");
         assert_eq!(upgrade("http://example.org:80/", &[public], &["10.0.0.0/8"]), "https://example.org/");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn literal_forms_are_seen_through() {
+    fn alternative_ipv4_notations_are_normalized() {
         for form in [
             "http://2130706433/",
             "http://0x7f.1/",
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_urls_are_refused() {
+    fn invalid_urls_are_rejected() {
         for url in [
             "",
             "example.org",

@@ -1,30 +1,30 @@
-//! The way of a `message` run: an agent works until it has an answer.
+//! Executes a `message` run: the agent loop.
 //!
-//! A run is a chain of steps: the model is asked, the calls it wants are made, it is asked again. Everything is in the store before
-//! it matters: an asked model is announced together with the messages that it is sent, an answer is committed before its calls
-//! begin, and each call as in a `tools` run. So whoever takes the run over knows from the steps alone where it stands ([`resume`]),
-//! asks no finished question again and makes no finished call again.
+//! A run is a sequence of steps: call the model, execute the tool calls that it requests, call the model again. Each
+//! state is committed before anything depends on it. A model call is committed together with the messages that it
+//! sends, a response before its tool calls start, and each tool call as in a `tools` run. So a new owner knows from
+//! the steps alone where the run is ([`resume`]), and repeats no finished model call and no finished tool call.
 
-mod advance;
-mod answer;
-mod asking;
+mod agent_tools;
+mod call_targets;
+mod compaction;
 mod context;
-mod control;
 mod delegation;
-mod deltas;
 mod ending;
+mod model_call;
+mod model_request;
 mod preview;
 mod render;
-mod repeats;
-mod request;
+mod repeated_calls;
+mod response;
+mod response_stream;
 mod resume;
+mod run_setup;
 mod runtime;
-mod scene;
 mod settings;
 mod skill;
 mod spending;
-mod summing;
-mod targets;
+mod tool_calls;
 mod toolset;
 mod transcript;
 
@@ -37,105 +37,105 @@ use remuda_domain::{
     step::Step,
     tool::{ToolCall, ToolOutcome},
 };
-use remuda_permissions::{Asked, Verdict};
-use remuda_store::{Grant, NewMessage, Parking};
+use remuda_permissions::{ProposedCall, Verdict};
+use remuda_store::{Grant, NewMessage, ParkRequest};
 
-pub(crate) use self::context::Overlong;
+pub(crate) use self::context::OversizedResult;
 use self::{
-    asking::Place,
-    delegation::Sent,
-    repeats::Repeats,
-    scene::{Scene, Stage},
-    summing::Shortened,
-    transcript::Said,
+    compaction::CompactionState,
+    delegation::BackgroundChild,
+    model_call::ModelCallIds,
+    repeated_calls::RepeatedCalls,
+    run_setup::{ActiveAgent, RunSetup},
+    transcript::TranscriptMessage,
 };
 pub use self::{
-    preview::{FirstQuestion, first_question, tools_of_agent},
+    preview::{FirstModelCall, preview_first_model_call, tools_of_agent},
     runtime::AgentRuntime,
     settings::{AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings},
 };
 use crate::{
     Engine, Execution, RunControl,
-    plan::{self, Slot},
-    stand::{Stand, Walked},
+    call_plan::{self, PlannedCall},
+    run_context::{RunContext, RunProgress},
 };
 
-/// A run of an agent on its way.
+/// A `message` run in progress.
 struct AgentRun<'a> {
-    stand: Stand<'a>,
-    stage: Stage,
-    scene: Scene,
-    /// What was said in the session, with what is pending.
-    said: Vec<Said>,
-    /// What lost runs of the session have left, to complete what was said.
-    earlier: Vec<Step>,
+    ctx: RunContext<'a>,
+    setup: RunSetup,
+    active: ActiveAgent,
+    /// The session's messages as models see them, with the pending ones.
+    transcript: Vec<TranscriptMessage>,
+    /// Steps of lost runs of the session, which complete the transcript.
+    repair_steps: Vec<Step>,
     /// Messages that enter the transcript with the next commit.
-    pending: Vec<NewMessage>,
-    /// The question that an earlier owner announced and got no answer to.
-    announced: Option<Place>,
-    /// How far what was said was made shorter.
-    shortened: Shortened,
-    /// Questions that the acting agent had answered since it was its turn.
-    answered: u32,
-    /// The newest answer said nothing at all.
-    speechless: bool,
+    pending_messages: Vec<NewMessage>,
+    /// The model call that an earlier owner committed and got no response to.
+    unanswered: Option<ModelCallIds>,
+    /// How far the context was compacted.
+    compaction: CompactionState,
+    /// Responses that the active agent got since it became active.
+    steps_taken: u32,
+    /// The last response had neither text nor tool calls.
+    last_response_empty: bool,
     next_index: u32,
-    /// The calls of the newest answer, and which of them an earlier owner left unfinished.
-    slots: Vec<Slot>,
+    /// The tool calls of the last response, and the positions of those that an earlier owner left unfinished.
+    plan: Vec<PlannedCall>,
     interrupted: Vec<usize>,
-    repeats: Repeats,
+    repeated_calls: RepeatedCalls,
     switches: u32,
-    /// Who goes on, by which call.
+    /// The agent that takes over, and the call that named it.
     successor: Option<(String, ToolCallId)>,
-    /// Delegations so far.
-    children: u32,
-    /// Children in the background of which the model has not heard.
-    background: Vec<Sent>,
-    /// Those it hears of with the next question.
+    /// Number of delegations of this run.
+    delegations: u32,
+    /// Background children whose end was not reported to the model yet.
+    background: Vec<BackgroundChild>,
+    /// Children that the next model call reports.
     reported: Vec<RunId>,
-    /// The messages that tell so.
+    /// The messages that report them.
     notices: Vec<MessageId>,
-    /// Events that belong to the next question: without it they have not happened.
-    with_question: Vec<EventBody>,
-    /// How calls of earlier answers ended.
+    /// Events to commit with the next model call. Without it they do not happen.
+    next_call_events: Vec<EventBody>,
+    /// Outcomes of the tool calls of earlier responses.
     outcomes: Vec<ToolOutcome>,
-    /// Steps, and what they have cost, that the next commit carries.
-    unsaved: Vec<Step>,
+    /// Steps and costs for the next commit.
+    pending_steps: Vec<Step>,
     spent: Vec<Spent>,
-    /// Nothing more is to be asked, unless a child in the background has something to say.
+    /// The agent is done, unless a background child has something to report.
     concluded: bool,
     failure: Option<Failure>,
 }
 
 impl Engine {
-    /// Fails only when the journal cannot be written: the session is lost, or the store refuses what the run wants to write.
+    /// Fails only if the journal cannot be written: the session is lost, or the store rejects the commit.
     pub(crate) async fn agent_run(
         &self,
         input: &MessageInput,
         grant: &Grant,
         control: &RunControl,
     ) -> Result<Execution> {
-        let (stage, scene) = match self.stage(input, grant, &control.abandon).await {
-            Ok(staged) => staged,
+        let (setup, active) = match self.set_up_run(input, grant, &control.abandon).await {
+            Ok(setup) => setup,
             Err(error) => return Ok(self.refuse(input, grant, control, &error).await),
         };
-        let mut stand = Stand::new(self, grant, control, stage.sandbox.clone(), stage.time(grant));
-        stand.calls.tools = scene.tools.clone();
-        stand.calls.shorten = Some(context::too_long);
-        stand.limit = stage.limit(grant);
-        let mut run = match AgentRun::resume(stand, stage, scene, input).await {
+        let mut ctx = RunContext::new(self, grant, control, setup.sandbox.clone(), setup.time(grant));
+        ctx.calls.tools = active.tools.clone();
+        ctx.calls.find_oversized = Some(context::oversized);
+        ctx.limit = setup.limit(grant);
+        let mut run = match AgentRun::resume(ctx, setup, active, input).await {
             Ok(run) => run,
             Err(error) => return Ok(self.refuse(input, grant, control, &error).await),
         };
-        let walked = run.walk().await;
-        // Whichever way it goes on, nothing of this run is left here.
-        run.stand.calls.background.shutdown().await;
-        match walked? {
-            Walked::Abandoned => Ok(Execution::Abandoned),
-            Walked::HandOver => Ok(Execution::HandedOver(Box::new(run.hand_over()))),
-            Walked::Park(parking) => Ok(Execution::Parked(Box::new(run.hand_over()), parking)),
-            Walked::ToTheEnd => {
-                let reason = run.stand.cancel_reason().await;
+        let progress = run.run_loop().await;
+        // However the run continues, none of its background processes stay on this worker.
+        run.ctx.calls.background.shutdown().await;
+        match progress? {
+            RunProgress::Abandoned => Ok(Execution::Abandoned),
+            RunProgress::HandOver => Ok(Execution::HandedOver(Box::new(run.hand_over()))),
+            RunProgress::Park(park) => Ok(Execution::Parked(Box::new(run.hand_over()), park)),
+            RunProgress::Finished => {
+                let reason = run.ctx.cancel_reason().await;
                 Ok(Execution::Ended(Box::new(run.end(&reason))))
             }
         }
@@ -143,61 +143,62 @@ impl Engine {
 }
 
 impl AgentRun<'_> {
-    async fn walk(&mut self) -> Result<Walked> {
-        self.stand.report_interrupted(&mut self.slots, &self.interrupted).await?;
+    async fn run_loop(&mut self) -> Result<RunProgress> {
+        self.ctx.report_interrupted(&mut self.plan, &self.interrupted).await?;
         loop {
             if self.failure.is_some() {
-                return Ok(self.stand.walked());
+                return Ok(self.ctx.progress());
             }
-            for group in plan::groups(&self.slots) {
-                if let Some(walked) = self.advance(group).await? {
-                    return Ok(walked);
+            for group in call_plan::groups(&self.plan) {
+                if let Some(progress) = self.advance(group).await? {
+                    return Ok(progress);
                 }
             }
-            if self.stand.killed.is_some() {
-                return Ok(self.stand.walked());
+            if self.ctx.killed.is_some() {
+                return Ok(self.ctx.progress());
             }
             let results = self.collect_results();
             if !results.is_empty() {
-                self.say(MessageId::new(), Role::Tool, results);
+                self.append_message(MessageId::new(), Role::Tool, results);
             }
-            self.take_turns();
-            self.hear_background().await?;
+            self.switch_agent();
+            self.collect_background_results().await?;
             if self.failure.is_some() || (self.concluded && self.reported.is_empty()) {
-                return Ok(self.leave());
+                return Ok(self.finish_or_wait());
             }
-            if self.stand.control.drain.is_cancelled() {
-                return Ok(Walked::HandOver);
+            if self.ctx.control.drain.is_cancelled() {
+                return Ok(RunProgress::HandOver);
             }
-            if let Some(parking) = self.ask().await? {
-                return Ok(Walked::Park(parking));
+            if let Some(park) = self.call_model().await? {
+                return Ok(RunProgress::Park(park));
             }
         }
     }
 
-    /// How a run is left that has nothing more to ask: its children in the background come first.
-    fn leave(&self) -> Walked {
+    /// The progress of a run that needs no more model calls: it waits for its background children first.
+    fn finish_or_wait(&self) -> RunProgress {
         if self.failure.is_some() || self.background.is_empty() {
-            return self.stand.walked();
+            return self.ctx.progress();
         }
-        let children: Vec<RunId> = self.background.iter().map(|sent| sent.child.run).collect();
-        // An agent without steps hears of all of them at once.
-        let exhausted = self.answered >= self.scene.agent.policy.max_steps;
+        let children: Vec<RunId> = self.background.iter().map(|child| child.child.run).collect();
+        // An agent without steps left gets all reports in one model call.
+        let exhausted = self.steps_taken >= self.active.agent.policy.max_steps;
         let needed = if exhausted { u32::try_from(children.len()).unwrap_or(u32::MAX) } else { 1 };
-        Walked::Park(Parking { children, needed, ..Parking::on(ParkReason::Children) })
+        RunProgress::Park(ParkRequest { children, needed, ..ParkRequest::on(ParkReason::Children) })
     }
 
-    /// The results of the newest answer's calls, which are over with this.
+    /// Takes the results of the last response's tool calls, which completes them.
     fn collect_results(&mut self) -> Vec<Part> {
-        let switched = |slot: &Slot| Some((advance::switched_to(slot)?.to_owned(), slot.call.id));
-        // Results that were told before have left the slots, and their switch is remembered.
-        self.successor = self.slots.iter().find_map(switched).or_else(|| self.successor.take());
-        let mut parts = Vec::with_capacity(self.slots.len());
+        let switched =
+            |planned: &PlannedCall| Some((tool_calls::switched_to(planned)?.to_owned(), planned.call.id));
+        // Results that were appended before have left the plan, but their switch is still pending.
+        self.successor = self.plan.iter().find_map(switched).or_else(|| self.successor.take());
+        let mut parts = Vec::with_capacity(self.plan.len());
         let mut notes = Vec::new();
-        for slot in std::mem::take(&mut self.slots) {
-            notes.extend(decision_note(&slot));
-            let Some(outcome) = slot.outcome else { continue };
-            self.repeats.note(&slot.call, &outcome);
+        for planned in std::mem::take(&mut self.plan) {
+            notes.extend(decision_note(&planned));
+            let Some(outcome) = planned.outcome else { continue };
+            self.repeated_calls.record(&planned.call, &outcome);
             self.outcomes.push(outcome.clone());
             parts.push(Part::ToolResult { outcome });
         }
@@ -205,17 +206,17 @@ impl AgentRun<'_> {
         parts
     }
 
-    /// Lets the agent take over that a call has named.
-    fn take_turns(&mut self) {
+    /// Makes the agent active that a call named.
+    fn switch_agent(&mut self) {
         let Some((agent, call)) = self.successor.take() else { return };
-        let from = self.scene.agent.name.clone();
-        match self.stand.engine.scene(&self.stage, self.stand.grant, &agent, None) {
-            Ok(scene) => {
-                self.stand.calls.tools = scene.tools.clone();
-                self.scene = scene;
-                self.answered = 0;
+        let from = self.active.agent.name.clone();
+        match self.ctx.engine.activate_agent(&self.setup, self.ctx.grant, &agent, None) {
+            Ok(active) => {
+                self.ctx.calls.tools = active.tools.clone();
+                self.active = active;
+                self.steps_taken = 0;
                 self.concluded = false;
-                self.with_question.push(EventBody::AgentSwitched { call, from, to: agent });
+                self.next_call_events.push(EventBody::AgentSwitched { call, from, to: agent });
             }
             Err(error) => {
                 let message = format!("{agent} cannot go on: {error}");
@@ -224,48 +225,48 @@ impl AgentRun<'_> {
         }
     }
 
-    /// What the rules say about a call.
-    fn judge_call(&self, call: &ToolCall) -> Verdict {
-        // Once a sandbox is there, agents name files as they are seen in it.
-        let sandbox = self.stage.sandbox.as_ref().and_then(|sandbox| sandbox.acquired());
+    /// The verdict of the permission rules on a call.
+    fn permission_verdict(&self, call: &ToolCall) -> Verdict {
+        // Once the sandbox exists, agents name files by their paths inside it.
+        let sandbox = self.setup.sandbox.as_ref().and_then(|sandbox| sandbox.acquired());
         let root = sandbox.and_then(|sandbox| sandbox.workspace_path());
-        let root = root.unwrap_or(&self.stand.grant.workspace_root);
-        let effects = self.stand.effects(&call.tool);
-        let asked = Asked { tool: &call.tool, arguments: &call.arguments, effects };
-        self.scene.rules.judge(self.scene.mode, root, &asked)
+        let root = root.unwrap_or(&self.ctx.grant.workspace_root);
+        let effects = self.ctx.effects(&call.tool);
+        let asked = ProposedCall { tool: &call.tool, arguments: &call.arguments, effects };
+        self.active.rules.judge(self.active.mode, root, &asked)
     }
 
-    /// Notes what was said, for the next commit.
-    fn say(&mut self, id: MessageId, role: Role, parts: Vec<Part>) {
-        let message = NewMessage { id, role, agent: Some(self.scene.agent.name.clone()), parts };
-        self.said.push(Said::new(&message, self.stand.grant.run.id));
-        self.pending.push(message);
+    /// Appends a message to the transcript, for the next commit.
+    fn append_message(&mut self, id: MessageId, role: Role, parts: Vec<Part>) {
+        let message = NewMessage { id, role, agent: Some(self.active.agent.name.clone()), parts };
+        self.transcript.push(TranscriptMessage::new(&message, self.ctx.grant.run.id));
+        self.pending_messages.push(message);
     }
 
-    /// Takes what was noted, with the events that tell of it.
-    fn take_pending(&mut self) -> Vec<NewMessage> {
-        let pending = std::mem::take(&mut self.pending);
-        for message in &pending {
-            self.stand.journal.note(EventBody::MessageCompleted {
+    /// Takes the pending messages and adds their events.
+    fn take_pending_messages(&mut self) -> Vec<NewMessage> {
+        let pending_messages = std::mem::take(&mut self.pending_messages);
+        for message in &pending_messages {
+            self.ctx.journal.add_event(EventBody::MessageCompleted {
                 message: message.id,
                 role: message.role,
                 agent: message.agent.clone(),
                 parts: message.parts.clone(),
             });
         }
-        pending
+        pending_messages
     }
 }
 
-/// What whoever decided about a call has to say besides its result.
-fn decision_note(slot: &Slot) -> Option<String> {
-    let edited =
-        slot.links.edited.as_ref().map(|arguments| {
-            format!("The call {} was approved with other arguments: {arguments}", slot.call.id)
-        });
-    let said = slot.links.note.as_ref().map(|note| format!("Whoever approved {} says: {note}", slot.call.id));
-    match (edited, said) {
+/// What the approver of a call tells the model besides the result.
+fn decision_note(planned: &PlannedCall) -> Option<String> {
+    let edited = planned.links.edited.as_ref().map(|arguments| {
+        format!("The call {} was approved with other arguments: {arguments}", planned.call.id)
+    });
+    let comment =
+        planned.links.note.as_ref().map(|note| format!("Whoever approved {} says: {note}", planned.call.id));
+    match (edited, comment) {
         (None, None) => None,
-        (edited, said) => Some([edited, said].into_iter().flatten().collect::<Vec<_>>().join("\n")),
+        (edited, comment) => Some([edited, comment].into_iter().flatten().collect::<Vec<_>>().join("\n")),
     }
 }

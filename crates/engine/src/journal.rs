@@ -1,4 +1,4 @@
-//! What an execution writes on its way.
+//! The journal of an execution: buffers events and commits them with steps.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,15 +11,17 @@ use remuda_domain::{
     step::Step,
     trace::{SpanId, TraceContext},
 };
-use remuda_store::{Budgeted, Commit, NewApproval, NewChild, NewMessage, SessionChange, Store, Then};
+use remuda_store::{
+    BudgetLimits, Commit, NewApproval, NewChild, NewMessage, RunTransition, SessionChange, Store,
+};
 use remuda_trace::RunTrace;
 use remuda_transport::Transport;
 use tokio_util::sync::CancellationToken;
 
 use crate::Gate;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
 /// Collects events and commits them with steps, under the fence of the session's owner.
 pub struct Journal {
@@ -29,10 +31,10 @@ pub struct Journal {
     run: RunId,
     abandon: CancellationToken,
     gate: Gate,
-    /// Events that the next commit will carry.
-    noted: Vec<NewEvent>,
-    /// What limits the spending of the run, as far as is known.
-    budgeted: Option<Budgeted>,
+    /// Events for the next commit.
+    pending_events: Vec<NewEvent>,
+    /// The limits on the run's spending, as of the last commit that reported costs.
+    budgeted: Option<BudgetLimits>,
     trace: Option<RunTrace>,
 }
 
@@ -42,7 +44,7 @@ impl std::fmt::Debug for Journal {
     }
 }
 
-/// What a commit holds besides events.
+/// The content of a commit besides its events.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
     pub steps: Vec<Step>,
@@ -59,9 +61,9 @@ impl Entry {
         Self { steps, ..Self::default() }
     }
 
-    /// The commit that holds it.
+    /// The commit with this content.
     #[must_use]
-    pub fn into_commit(self, fence: Fence, run: RunId, events: Vec<NewEvent>, then: Then) -> Commit {
+    pub fn into_commit(self, fence: Fence, run: RunId, events: Vec<NewEvent>, then: RunTransition) -> Commit {
         Commit {
             steps: self.steps,
             messages: self.messages,
@@ -75,7 +77,7 @@ impl Entry {
     }
 }
 
-/// The present, as precise as the stores keep it.
+/// The current time, at the precision that the stores keep.
 #[must_use]
 pub fn now() -> Timestamp {
     let now = chrono::Utc::now();
@@ -90,106 +92,114 @@ impl Journal {
         run: RunId,
         abandon: CancellationToken,
     ) -> Self {
-        let (gate, noted) = (Gate::default(), Vec::new());
-        Self { store, transport, fence, run, abandon, gate, noted, budgeted: None, trace: None }
+        let (gate, pending_events) = (Gate::default(), Vec::new());
+        Self { store, transport, fence, run, abandon, gate, pending_events, budgeted: None, trace: None }
     }
 
-    /// The same for a run that may write nothing before the gate is open.
+    /// Makes commits wait for the gate.
     #[must_use]
-    pub fn behind(self, gate: Gate) -> Self {
+    pub fn with_gate(self, gate: Gate) -> Self {
         Self { gate, ..self }
     }
 
-    /// The same for a run that was found to be limited.
+    /// Sets the limits on the run's spending that the claim found.
     #[must_use]
-    pub fn limited(self, budgeted: Option<Budgeted>) -> Self {
+    pub fn with_budget(self, budgeted: Option<BudgetLimits>) -> Self {
         Self { budgeted, ..self }
     }
 
-    /// The same for a run whose commits and steps are told to whoever collects its trace.
+    /// Emits commits and steps as spans, if the run's trace is collected.
     #[must_use]
-    pub fn traced(self, trace: RunTrace) -> Self {
+    pub fn with_trace(self, trace: RunTrace) -> Self {
         Self { trace: Some(trace).filter(RunTrace::is_collected), ..self }
     }
 
-    /// What limits the spending of the run. Commits that tell of costs learn what was decided meanwhile.
+    /// The limits on the run's spending. A commit that reports costs also reads limits that were set meanwhile.
     #[must_use]
-    pub fn budgeted(&self) -> Option<Budgeted> {
+    pub fn budgeted(&self) -> Option<BudgetLimits> {
         self.budgeted
     }
 
-    /// Notes an event for the next commit. A small run needs no commit but its last.
-    pub fn note(&mut self, body: EventBody) {
-        self.note_at(now(), body);
+    /// Buffers an event for the next commit. A short run needs only its last commit.
+    pub fn add_event(&mut self, body: EventBody) {
+        self.add_event_at(now(), body);
     }
 
-    /// The same of something that has its time from the store.
-    pub fn note_at(&mut self, at: Timestamp, body: EventBody) {
-        self.noted.push(NewEvent { run: Some(self.run), at, body });
+    /// Buffers an event whose time comes from the store.
+    pub fn add_event_at(&mut self, at: Timestamp, body: EventBody) {
+        self.pending_events.push(NewEvent { run: Some(self.run), at, body });
     }
 
     #[must_use]
-    pub fn has_notes(&self) -> bool {
-        !self.noted.is_empty()
+    pub fn has_pending_events(&self) -> bool {
+        !self.pending_events.is_empty()
     }
 
-    /// How many events are noted, for [`forget_after`](Self::forget_after).
+    /// The number of buffered events, for [`truncate_events`](Self::truncate_events).
     #[must_use]
-    pub fn notes(&self) -> usize {
-        self.noted.len()
+    pub fn pending_event_count(&self) -> usize {
+        self.pending_events.len()
     }
 
-    /// Forgets what was noted since there were so many: it did not come to that.
-    pub fn forget_after(&mut self, notes: usize) {
-        self.noted.truncate(notes);
+    /// Drops the events that were buffered after the given count, because they did not happen.
+    pub fn truncate_events(&mut self, count: usize) {
+        self.pending_events.truncate(count);
     }
 
-    /// The notes that were not committed yet, for the last commit.
+    /// Takes the events that were not committed yet, for the last commit.
     #[must_use]
-    pub fn take_notes(&mut self) -> Vec<NewEvent> {
-        std::mem::take(&mut self.noted)
+    pub fn take_pending_events(&mut self) -> Vec<NewEvent> {
+        std::mem::take(&mut self.pending_events)
     }
 
-    /// Waits until the runs before this one are committed: before that nothing may be written, here or anywhere else.
-    pub async fn cleared(&self) -> Result<()> {
+    /// Waits until the preceding runs are committed. Nothing may be written before that, here or elsewhere.
+    pub async fn wait_for_gate(&self) -> Result<()> {
         tokio::select! {
             biased;
-            () = self.gate.passed() => Ok(()),
-            () = self.abandon.cancelled() => Err(abandoned()),
+            () = self.gate.wait_open() => Ok(()),
+            () = self.abandon.cancelled() => Err(session_abandoned()),
         }
     }
 
-    /// Commits an entry with the noted events, and publishes these. Waits for a store that does not answer until the session
-    /// must be abandoned: without the commit nothing may go on. Events of a refused commit stay noted.
+    /// Commits an entry with the buffered events and publishes the events. Retries an unavailable store until the
+    /// session is abandoned, because nothing may continue without the commit. Events of a rejected commit stay
+    /// buffered.
     pub async fn commit(&mut self, entry: Entry) -> Result<()> {
-        self.cleared().await?;
+        self.wait_for_gate().await?;
         let has_spent = !entry.spent.is_empty();
-        let commit = entry.into_commit(self.fence, self.run, self.take_notes(), Then::Continue);
-        let begun = now();
-        let committed = match patiently(&self.abandon, || self.store.commit(commit.clone())).await {
+        let commit =
+            entry.into_commit(self.fence, self.run, self.take_pending_events(), RunTransition::Continue);
+        let started = now();
+        let committed = match retry_until_abandoned(&self.abandon, || self.store.commit(commit.clone())).await
+        {
             Ok(committed) => committed,
-            Err(refusal) => {
-                self.noted = commit.events;
-                return Err(refusal);
+            Err(rejection) => {
+                self.pending_events = commit.events;
+                return Err(rejection);
             }
         };
         if let Some(trace) = &self.trace {
-            trace.emit_commit(&commit, begun, now());
+            trace.emit_commit(&commit, started, now());
         }
         if has_spent {
             self.budgeted = committed.budgeted;
         }
         let (Fence { tenant, session, .. }, origin) = (self.fence, self.trace.map(|trace| trace.run()));
         self.transport.publish_events_from(tenant, session, &committed.events, origin).await;
-        wake_all(&*self.transport, &committed.children, origin).await;
+        publish_session_changes(&*self.transport, &committed.children, origin).await;
         Ok(())
     }
 }
 
-/// Tells of what became of sessions. A wake-up that is lost is only a late one: the reconciler sends it again.
+/// Publishes the events of changed sessions, and a token for each session that is to wake up. If a token is lost, the
+/// reconciler publishes it again.
 ///
-/// `relative` is a run above or below theirs, if its trace is collected: it is theirs, too.
-pub async fn wake_all(transport: &dyn Transport, changes: &[SessionChange], relative: Option<TraceContext>) {
+/// `relative` is an ancestor or descendant of the changed runs whose trace is collected. They share its trace.
+pub async fn publish_session_changes(
+    transport: &dyn Transport,
+    changes: &[SessionChange],
+    relative: Option<TraceContext>,
+) {
     for change in changes {
         let SessionChange { tenant, session, pool, events, .. } = change;
         let run = events.iter().find_map(|event| event.run);
@@ -199,37 +209,40 @@ pub async fn wake_all(transport: &dyn Transport, changes: &[SessionChange], rela
             continue;
         }
         if let Err(error) = transport.publish_token_from(pool, *tenant, *session, origin).await {
-            tracing::warn!(session = %change.session, error = error.chain(), "a session is left to the reconciler");
+            tracing::warn!(session = %change.session, error = error.chain(), "token publish failed; reconciler will retry");
         }
     }
 }
 
-/// Tries again while the store is unavailable, with growing pauses, until `abandon`.
-pub async fn patiently<T, F>(abandon: &CancellationToken, mut attempt: impl FnMut() -> F) -> Result<T>
+/// Retries with backoff while the store is unavailable, until `abandon`.
+pub async fn retry_until_abandoned<T, F>(
+    abandon: &CancellationToken,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = FIRST_BACKOFF;
     loop {
         let outcome = tokio::select! {
             biased;
-            () = abandon.cancelled() => return Err(abandoned()),
+            () = abandon.cancelled() => return Err(session_abandoned()),
             outcome = attempt() => outcome,
         };
         match outcome {
             Err(error) if error.code() == Code::Unavailable => {
-                tracing::warn!(error = error.chain(), retry_in = ?pause, "waiting for the store");
+                tracing::warn!(error = error.chain(), retry_in = ?backoff, "store unavailable; retrying");
             }
             outcome => return outcome,
         }
         tokio::select! {
-            () = abandon.cancelled() => return Err(abandoned()),
-            () = tokio::time::sleep(pause) => {}
+            () = abandon.cancelled() => return Err(session_abandoned()),
+            () = tokio::time::sleep(backoff) => {}
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        backoff = (backoff * 2).min(MAX_BACKOFF);
     }
 }
 
-fn abandoned() -> Error {
-    Error::new(Code::OwnershipLost, "the session had to be given up")
+fn session_abandoned() -> Error {
+    Error::new(Code::OwnershipLost, "the session was abandoned")
 }

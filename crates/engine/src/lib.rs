@@ -1,35 +1,35 @@
 //! Executes one run of an owned session, step by step.
 //!
-//! [`Engine::execute`] takes what a claim granted and ends with what is to be committed as the run's end. In between,
-//! every step is committed before the next one begins, so that another worker can go on where this one died:
-//! - A call that finished is never executed again.
-//! - A call with side effects is announced in the store before it starts. Found announced but unfinished, it becomes
-//!   `interrupted`: a result that says that nobody knows whether the effects happened.
-//! - A call that can be repeated is repeated.
+//! [`Engine::execute`] takes a claim's grant and returns what the caller has to commit as the run's end. Every step
+//! is committed before the next one begins, so another worker can resume where this one died:
+//! - A finished tool call is never executed again.
+//! - A tool call with side effects is committed as an intent before it starts. If a new owner finds the intent
+//!   without a result, the call becomes `interrupted`: a result which says that the effects are unknown.
+//! - A repeatable tool call without a result is executed again.
 //!
-//! The engine does not own sessions, renew leases or take tokens; its caller does, and says through [`RunControl`] when
-//! to stop.
+//! The engine does not own sessions, renew leases or take tokens. Its caller does, and stops runs through
+//! [`RunControl`].
 
 mod agent;
-mod calls;
-mod gate;
+mod call_context;
+mod call_plan;
+mod commit_gate;
+mod execution_placement;
 mod journal;
 mod live_output;
 mod meters;
-mod placement;
-mod plan;
-mod stand;
+mod run_context;
 mod tools_run;
 
 use std::sync::Arc;
 
 pub use agent::{
-    AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, FirstQuestion, OnExpiry,
-    PermissionSettings, first_question, tools_of_agent,
+    AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, FirstModelCall, OnExpiry,
+    PermissionSettings, preview_first_model_call, tools_of_agent,
 };
-pub use gate::Gate;
-pub use journal::{Entry, Journal, now, patiently, wake_all};
-pub use placement::Placement;
+pub use commit_gate::Gate;
+pub use execution_placement::Placement;
+pub use journal::{Entry, Journal, now, publish_session_changes, retry_until_abandoned};
 use remuda_domain::{
     Code, Error, RunInput, RunState, Timestamp,
     event::NewEvent,
@@ -37,7 +37,7 @@ use remuda_domain::{
     step,
 };
 use remuda_sandbox::Backends;
-use remuda_store::{Grant, Parking, Store};
+use remuda_store::{Grant, ParkRequest, Store};
 use remuda_tools::Registry;
 use remuda_transport::Transport;
 use tokio::{sync::Notify, time::Instant};
@@ -60,58 +60,58 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// How a run is stopped from outside.
+/// The signals by which the caller stops a run or holds it back.
 #[derive(Clone, Debug, Default)]
 pub struct RunControl {
-    /// Someone asked for the run to stop: kill what runs and end as cancelled.
+    /// The run was cancelled: kill its processes and end as cancelled.
     pub cancel: CancellationToken,
     /// The worker drains: hand over at the next step boundary.
     pub drain: CancellationToken,
-    /// The drain takes too long: kill what runs, record it as interrupted, and hand over.
+    /// The drain deadline has passed: kill running calls, record them as interrupted, and hand over.
     pub interrupt: CancellationToken,
-    /// The session is, or will be, someone else's: kill what runs and write nothing more.
+    /// The session's lease is lost or about to expire: kill running calls and write nothing more.
     pub abandon: CancellationToken,
-    /// Holds back whatever the run would commit, and with it all that has effects, until the run before it is committed.
+    /// Holds back commits, and calls that change anything, until the preceding run is committed.
     pub gate: Gate,
-    /// Someone began to listen in the middle of a message: tell it again from its beginning.
-    pub tell_again: Arc<Notify>,
+    /// A client subscribed in the middle of a message: publish the message again from its beginning.
+    pub resend_deltas: Arc<Notify>,
 }
 
 /// How an execution ended.
 #[derive(Debug)]
 pub enum Execution {
-    /// The run is over; this is to be committed.
+    /// The run is over. The caller commits this.
     Ended(Box<Ending>),
-    /// The run stands at a step boundary, for another worker to go on; this is to be committed.
+    /// The run is at a step boundary, for another worker to resume. The caller commits this.
     HandedOver(Box<HandOver>),
-    /// The run waits as data, and holds no worker; this is to be committed.
-    Parked(Box<HandOver>, Parking),
-    /// What ran is dead; nothing was written since.
+    /// The run waits in the store and holds no worker. The caller commits this.
+    Parked(Box<HandOver>, ParkRequest),
+    /// All running calls were killed, and nothing was written since.
     Abandoned,
 }
 
-/// What belongs to the commit that hands a run over, or lets it wait.
+/// The content of the commit that hands a run over or parks it.
 #[derive(Debug, Default)]
 pub struct HandOver {
     pub entry: Entry,
     pub events: Vec<NewEvent>,
 }
 
-/// What belongs to a run's last commit.
+/// The content of a run's last commit.
 #[derive(Debug)]
 pub struct Ending {
     pub end: RunEnd,
     pub started_at: Timestamp,
-    /// When the last process of a cancelled run was dead.
+    /// When the last process of a cancelled run had exited.
     pub stopped_at: Option<Instant>,
     pub entry: Entry,
     pub events: Vec<NewEvent>,
-    /// The agent that leads the session from here on, if it is another one.
+    /// The agent that leads the session from now on, if it changed.
     pub agent: Option<String>,
 }
 
 impl Engine {
-    /// Executes the granted run until it is over, handed over or abandoned.
+    /// Executes the granted run until it ends, parks, is handed over or is abandoned.
     pub async fn execute(&self, grant: &Grant, control: &RunControl) -> Execution {
         let executed = match &grant.run.input {
             RunInput::Tools(input) => self.tools_run(input, grant, control).await,
@@ -120,19 +120,21 @@ impl Engine {
         match executed {
             Ok(execution) => execution,
             Err(error) if matches!(error.code(), Code::OwnershipLost | Code::Unavailable) => {
-                tracing::warn!(run = %grant.run.id, error = error.chain(), "the run was given up");
+                tracing::warn!(run = %grant.run.id, error = error.chain(), "run abandoned");
                 Execution::Abandoned
             }
             Err(error) => self.fail(grant, control, &error).await,
         }
     }
 
-    /// Ends a run that the store does not let go on. To give it up would only make the next owner find the same.
+    /// Ends a run whose commits the store rejects. If it were abandoned, the next owner would fail in the same way.
     async fn fail(&self, grant: &Grant, control: &RunControl, error: &Error) -> Execution {
-        tracing::error!(run = %grant.run.id, error = error.chain(), "the run cannot go on");
+        tracing::error!(run = %grant.run.id, error = error.chain(), "run failed: it cannot continue");
         let (fence, run) = (grant.fence, &grant.run);
         let load = || self.store.list_steps(fence.tenant, run.id);
-        let Ok(steps) = patiently(&control.abandon, load).await else { return Execution::Abandoned };
+        let Ok(steps) = retry_until_abandoned(&control.abandon, load).await else {
+            return Execution::Abandoned;
+        };
         let (state, at) = (RunState::Failed, journal::now());
         let failure = Failure::new(error.code(), format!("the run cannot go on: {error}"));
         Execution::Ended(Box::new(Ending {

@@ -1,7 +1,7 @@
-//! What a running call prints, told to whoever listens.
+//! Publishes the output of running commands as live deltas.
 //!
-//! It is a courtesy to people who watch: the result holds the output anyway. So what is told is bounded in pace and size, what
-//! nobody can keep up with is left out, and the command is never kept waiting.
+//! Live output is best effort, because the result holds the output anyway. Its rate and size are bounded, output
+//! beyond that is dropped, and a slow transport never delays the command.
 
 use std::{
     fmt,
@@ -17,148 +17,152 @@ use remuda_sandbox::{OutputSink, OutputStream};
 use remuda_transport::Transport;
 use tokio::{sync::Notify, time::sleep};
 
-use self::strand::Strand;
+use self::stream_buffer::StreamBuffer;
 
-mod strand;
+mod stream_buffer;
 
-/// Between pieces. Also how long the first one waits: a command that is over by then needs none.
-const PACE: Duration = Duration::from_millis(100);
-/// The most that is told of a stream at once.
-const PIECE_BYTES: usize = 16 * 1024;
-/// The most that is told of a call in all.
-const CALL_BYTES: usize = 1024 * 1024;
+/// Time between publications. The first one waits as long: a command that ends before needs none.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum size of one delta.
+const MAX_DELTA_BYTES: usize = 16 * 1024;
+/// Maximum live output of one call, over both streams.
+const MAX_CALL_BYTES: usize = 1024 * 1024;
 const NOTICE: &str = "there is more output than is shown live: the rest is in the result only";
 
-/// Whom to tell, and of which run.
+/// Publishes deltas of one run.
 #[derive(Clone)]
-pub(crate) struct Audience {
+pub(crate) struct OutputPublisher {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) fence: Fence,
     pub(crate) run: RunId,
 }
 
-impl fmt::Debug for Audience {
+impl fmt::Debug for OutputPublisher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Audience").field("run", &self.run).finish_non_exhaustive()
     }
 }
 
-/// The output of one call on its way to the audience.
+/// The output of one call that is being published.
 #[derive(Debug)]
 pub(crate) struct LiveOutput {
     call: ToolCallId,
-    printed: Mutex<Printed>,
-    news: Notify,
+    buffers: Mutex<OutputBuffers>,
+    written: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Printed {
-    stdout: Strand,
-    stderr: Strand,
-    /// Bytes that were told, of both.
-    told: usize,
-    /// No more is told.
+struct OutputBuffers {
+    stdout: StreamBuffer,
+    stderr: StreamBuffer,
+    /// Bytes published, of both streams.
+    published: usize,
+    /// The limit was reached: nothing more is published.
     closed: bool,
 }
 
 impl OutputSink for LiveOutput {
     fn write(&self, stream: OutputStream, chunk: &[u8]) {
-        let mut printed = self.lock();
-        if printed.closed {
+        let mut buffers = self.lock();
+        if buffers.closed {
             return;
         }
-        let strand = match stream {
-            OutputStream::Stdout => &mut printed.stdout,
-            OutputStream::Stderr => &mut printed.stderr,
+        let buffer = match stream {
+            OutputStream::Stdout => &mut buffers.stdout,
+            OutputStream::Stderr => &mut buffers.stderr,
         };
-        strand.push(chunk);
-        drop(printed);
-        self.news.notify_one();
+        buffer.push(chunk);
+        drop(buffers);
+        self.written.notify_one();
     }
 }
 
 impl LiveOutput {
     pub(crate) fn new(call: ToolCallId) -> Self {
-        Self { call, printed: Mutex::default(), news: Notify::new() }
+        Self { call, buffers: Mutex::default(), written: Notify::new() }
     }
 
-    /// Waits for the call and tells of its output meanwhile. Both go on side by side: an audience that takes its time does not
-    /// keep the call from reading what its command prints.
-    pub(crate) async fn tell_while<T>(&self, call: impl Future<Output = T>, audience: &Audience) -> T {
-        // In no fixed order: a command that floods has always something to do, and would never let the other one begin.
+    /// Waits for the call and publishes its output meanwhile. Both run concurrently: a slow transport does not keep
+    /// the call from reading what its command prints.
+    pub(crate) async fn publish_while<T>(
+        &self,
+        call: impl Future<Output = T>,
+        publisher: &OutputPublisher,
+    ) -> T {
+        // Unbiased: a command that floods its output is always ready, and would starve the other branch.
         let result = tokio::select! {
             result = call => result,
-            never = self.tell(audience) => match never {},
+            never = self.publish_loop(publisher) => match never {},
         };
-        self.tell_rest(audience).await;
+        self.publish_rest(publisher).await;
         result
     }
 
-    async fn tell(&self, audience: &Audience) -> std::convert::Infallible {
+    async fn publish_loop(&self, publisher: &OutputPublisher) -> std::convert::Infallible {
         loop {
-            self.news.notified().await;
-            // What comes meanwhile is told together.
-            sleep(PACE).await;
-            while let Some(news) = self.take_news(audience.run) {
-                audience.hear(&news).await;
-                sleep(PACE).await;
+            self.written.notified().await;
+            // Batches the output that arrives meanwhile.
+            sleep(PUBLISH_INTERVAL).await;
+            while let Some(deltas) = self.take_deltas(publisher.run) {
+                publisher.publish(&deltas).await;
+                sleep(PUBLISH_INTERVAL).await;
             }
         }
     }
 
-    /// Of a call that has ended: what was not told of an output whose beginning was.
-    async fn tell_rest(&self, audience: &Audience) {
-        if self.lock().told == 0 {
+    /// After the call has ended: publishes the rest of an output that was published in part.
+    async fn publish_rest(&self, publisher: &OutputPublisher) {
+        if self.lock().published == 0 {
             return;
         }
         self.end();
         let mut rest = Vec::new();
-        while let Some(news) = self.take_news(audience.run) {
-            rest.extend(news);
+        while let Some(deltas) = self.take_deltas(publisher.run) {
+            rest.extend(deltas);
         }
         if !rest.is_empty() {
-            audience.hear(&rest).await;
+            publisher.publish(&rest).await;
         }
     }
 
-    /// Nothing more is printed.
+    /// Marks the end of the output.
     fn end(&self) {
-        let mut printed = self.lock();
-        printed.stdout.end();
-        printed.stderr.end();
+        let mut buffers = self.lock();
+        buffers.stdout.end();
+        buffers.stderr.end();
     }
 
-    /// The next piece of each stream; nothing if all was told.
-    fn take_news(&self, run: RunId) -> Option<Vec<Delta>> {
-        let mut printed = self.lock();
-        if printed.closed {
+    /// The next delta of each stream; none if everything was published.
+    fn take_deltas(&self, run: RunId) -> Option<Vec<Delta>> {
+        let mut buffers = self.lock();
+        if buffers.closed {
             return None;
         }
         let of = DeltaOf::Call(self.call);
-        let Printed { stdout, stderr, told, closed } = &mut *printed;
-        let mut news = Vec::new();
-        for (kind, strand) in [(DeltaKind::Stdout, &mut *stdout), (DeltaKind::Stderr, &mut *stderr)] {
-            if let Some((offset, text)) = strand.take(PIECE_BYTES.min(CALL_BYTES - *told)) {
-                *told += text.len();
-                news.push(Delta { run, of, kind, offset, text });
+        let OutputBuffers { stdout, stderr, published, closed } = &mut *buffers;
+        let mut deltas = Vec::new();
+        for (kind, buffer) in [(DeltaKind::Stdout, &mut *stdout), (DeltaKind::Stderr, &mut *stderr)] {
+            if let Some((offset, text)) = buffer.take(MAX_DELTA_BYTES.min(MAX_CALL_BYTES - *published)) {
+                *published += text.len();
+                deltas.push(Delta { run, of, kind, offset, text });
             }
         }
-        // Less room than a character takes is none.
-        if CALL_BYTES - *told < 4 {
-            (*closed, *stdout, *stderr) = (true, Strand::default(), Strand::default());
-            news.push(Delta { run, of, kind: DeltaKind::Notice, offset: 0, text: NOTICE.to_owned() });
+        // A character can take four bytes.
+        if MAX_CALL_BYTES - *published < 4 {
+            (*closed, *stdout, *stderr) = (true, StreamBuffer::default(), StreamBuffer::default());
+            deltas.push(Delta { run, of, kind: DeltaKind::Notice, offset: 0, text: NOTICE.to_owned() });
         }
-        (!news.is_empty()).then_some(news)
+        (!deltas.is_empty()).then_some(deltas)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Printed> {
-        self.printed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, OutputBuffers> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Audience {
-    async fn hear(&self, news: &[Delta]) {
-        self.transport.publish_deltas(self.fence.tenant, self.fence.session, news).await;
+impl OutputPublisher {
+    async fn publish(&self, deltas: &[Delta]) {
+        self.transport.publish_deltas(self.fence.tenant, self.fence.session, deltas).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is measured of steps.
+//! Metrics of model calls and tool calls.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,36 +36,36 @@ impl Meters {
             steps: metrics::histogram(&STEP_DURATION),
             model_calls: metrics::histogram(&MODEL_DURATION),
             tokens: ByTenant::new(metrics::counter(&MODEL_TOKENS), Arc::clone(&labels)),
-            cost: ByTenant::new(metrics::amount(&MODEL_COST), Arc::clone(&labels)),
+            cost: ByTenant::new(metrics::float_counter(&MODEL_COST), Arc::clone(&labels)),
             tool_calls: metrics::counter(&TOOL_CALLS),
             tool_durations: metrics::histogram(&TOOL_DURATION),
             labels,
         }
     }
 
-    /// Measures a call of a model. One that is dropped was cancelled.
+    /// Measures a model call. One that is dropped counts as cancelled.
     pub(crate) async fn model_call(
         &self,
         tenant: TenantId,
         model: &ModelDefinition,
-        asking: impl Future<Output = Result<Response>>,
+        call: impl Future<Output = Result<Response>>,
     ) -> Result<Response> {
-        let mut call = ModelCall {
+        let mut timer = ModelCallTimer {
             meters: self,
             labels: model_labels(model, &self.labels),
             begun: Instant::now(),
             status: CallStatus::Cancelled,
         };
-        let answer = asking.await;
-        call.status = if answer.is_ok() { CallStatus::Completed } else { CallStatus::Failed };
-        if let Ok(response) = &answer {
-            self.used(tenant, model, &call.labels, &response.usage);
+        let result = call.await;
+        timer.status = if result.is_ok() { CallStatus::Completed } else { CallStatus::Failed };
+        if let Ok(response) = &result {
+            self.record_usage(tenant, model, &timer.labels, &response.usage);
         }
-        answer
+        result
     }
 
     #[expect(clippy::cast_precision_loss, reason = "money in a double is exact enough for a graph")]
-    fn used(&self, tenant: TenantId, model: &ModelDefinition, labels: &[KeyValue; 2], usage: &Usage) {
+    fn record_usage(&self, tenant: TenantId, model: &ModelDefinition, labels: &[KeyValue; 2], usage: &Usage) {
         let directions = [
             ("input", usage.input_tokens),
             ("output", usage.output_tokens),
@@ -81,7 +81,7 @@ impl Meters {
         }
     }
 
-    /// Tells how a call of a tool ended. `known` are the platform's own.
+    /// Records the end of a tool call. `known` says that the tool is one of the platform's own.
     pub(crate) fn tool_call(&self, outcome: &ToolOutcome, known: bool, backend: BackendKind) {
         let tool = match known {
             true => KeyValue::new(label::TOOL, outcome.tool.clone()),
@@ -96,15 +96,15 @@ impl Meters {
     }
 }
 
-/// A call of a model on its way.
-struct ModelCall<'a> {
+/// Records the duration of a model call when dropped.
+struct ModelCallTimer<'a> {
     meters: &'a Meters,
     labels: [KeyValue; 2],
     begun: Instant,
     status: CallStatus,
 }
 
-impl Drop for ModelCall<'_> {
+impl Drop for ModelCallTimer<'_> {
     fn drop(&mut self) {
         let (took, status) = (self.begun.elapsed(), KeyValue::new(label::STATUS, self.status.as_str()));
         let took = took.as_secs_f64();

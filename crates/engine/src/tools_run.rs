@@ -1,4 +1,4 @@
-//! The way of a `tools` run: a given list of calls.
+//! Executes a `tools` run: a fixed list of tool calls.
 
 use remuda_domain::{
     Code, EventBody, MessageId, RunState,
@@ -12,116 +12,118 @@ use tokio::time::Instant;
 
 use crate::{
     Ending, Engine, Entry, Execution, HandOver, RunControl,
+    call_plan::{self, PlannedCall},
     journal::now,
-    plan::{self, Slot},
-    stand::{Stand, Walked, close_slots},
+    run_context::{RunContext, RunProgress, close_unfinished},
 };
 
-/// A run on its way.
-struct Way<'a> {
+/// A `tools` run in progress.
+struct ToolsRun<'a> {
     input: &'a ToolsInput,
-    stand: Stand<'a>,
-    slots: Vec<Slot>,
+    ctx: RunContext<'a>,
+    plan: Vec<PlannedCall>,
     interrupted: Vec<usize>,
-    /// Why the run can execute nowhere.
-    refused: Option<Failure>,
+    /// Why the run has no sandbox to execute in.
+    no_sandbox: Option<Failure>,
 }
 
 impl Engine {
-    /// Fails only when the journal cannot be written: the session is lost, or the store refuses what the run wants to write.
+    /// Fails only if the journal cannot be written: the session is lost, or the store rejects the commit.
     pub(crate) async fn tools_run(
         &self,
         input: &ToolsInput,
         grant: &Grant,
         control: &RunControl,
     ) -> Result<Execution> {
-        let needs = |name: &str| self.tools.get(name).is_some_and(|tool| tool.needs_sandbox());
-        let needed = input.calls.iter().any(|call| needs(&call.tool));
-        let (sandbox, refused) = match self.place(grant, &grant.execution, needed).await {
+        let needs_sandbox = |name: &str| self.tools.get(name).is_some_and(|tool| tool.needs_sandbox());
+        let needed = input.calls.iter().any(|call| needs_sandbox(&call.tool));
+        let (sandbox, no_sandbox) = match self.sandbox_for(grant, &grant.execution, needed).await {
             Ok(sandbox) => (Some(sandbox), None),
             Err(error) => (None, Some(Failure::new(error.code(), error.to_string()))),
         };
-        let stand = Stand::new(self, grant, control, sandbox, grant.time_left);
-        let (slots, interrupted) =
-            plan::resume(&input.calls, &grant.steps, 0, grant.fence.epoch, |tool| stand.effects(tool));
-        let mut way = Way { input, stand, slots, interrupted, refused };
-        let walked = way.walk().await;
-        // Whichever way it goes on, nothing of this run is left here.
-        way.stand.calls.background.shutdown().await;
-        match walked? {
-            Walked::Abandoned => Ok(Execution::Abandoned),
-            Walked::HandOver => Ok(Execution::HandedOver(Box::new(way.hand_over()))),
-            Walked::Park(parking) => Ok(Execution::Parked(Box::new(way.hand_over()), parking)),
-            Walked::ToTheEnd => {
-                let reason = way.stand.cancel_reason().await;
-                Ok(Execution::Ended(Box::new(way.end(&reason))))
+        let ctx = RunContext::new(self, grant, control, sandbox, grant.time_left);
+        let (plan, interrupted) =
+            call_plan::resume(&input.calls, &grant.steps, 0, grant.fence.epoch, |tool| ctx.effects(tool));
+        let mut run = ToolsRun { input, ctx, plan, interrupted, no_sandbox };
+        let progress = run.run_calls().await;
+        // However the run continues, none of its background processes stay on this worker.
+        run.ctx.calls.background.shutdown().await;
+        match progress? {
+            RunProgress::Abandoned => Ok(Execution::Abandoned),
+            RunProgress::HandOver => Ok(Execution::HandedOver(Box::new(run.hand_over()))),
+            RunProgress::Park(park) => Ok(Execution::Parked(Box::new(run.hand_over()), park)),
+            RunProgress::Finished => {
+                let reason = run.ctx.cancel_reason().await;
+                Ok(Execution::Ended(Box::new(run.end(&reason))))
             }
         }
     }
 }
 
-impl Way<'_> {
-    /// Executes what is left of the calls, group by group.
-    async fn walk(&mut self) -> Result<Walked> {
-        self.stand.report_interrupted(&mut self.slots, &self.interrupted).await?;
-        for group in plan::groups(&self.slots) {
-            let todo: Vec<usize> = group.filter(|index| !self.slots[*index].is_done()).collect();
+impl ToolsRun<'_> {
+    /// Executes the remaining calls, group by group.
+    async fn run_calls(&mut self) -> Result<RunProgress> {
+        self.ctx.report_interrupted(&mut self.plan, &self.interrupted).await?;
+        for group in call_plan::groups(&self.plan) {
+            let todo: Vec<usize> = group.filter(|index| !self.plan[*index].is_done()).collect();
             if todo.is_empty() {
                 continue;
             }
             if self.is_over() {
                 break;
             }
-            if self.stand.control.drain.is_cancelled() {
-                return Ok(Walked::HandOver);
+            if self.ctx.control.drain.is_cancelled() {
+                return Ok(RunProgress::HandOver);
             }
-            // The run's very last call is committed with its end.
-            let is_last = self.slots.iter().filter(|slot| !slot.is_done()).count() == todo.len();
-            self.stand.run_group(&mut self.slots, &todo, is_last).await?;
+            // The run's last call is committed together with the run's end.
+            let is_last = self.plan.iter().filter(|planned| !planned.is_done()).count() == todo.len();
+            self.ctx.run_group(&mut self.plan, &todo, is_last).await?;
         }
-        Ok(self.stand.walked())
+        Ok(self.ctx.progress())
     }
 
-    /// Nothing more is to be started.
+    /// Whether no more calls are to be started.
     fn is_over(&self) -> bool {
-        self.stand.killed.is_some() || self.refused.is_some() || self.failure().is_some()
+        self.ctx.killed.is_some() || self.no_sandbox.is_some() || self.failure().is_some()
     }
 
-    /// The failed call that fails the run, if there is one. An interrupted call has a result: that nobody knows.
+    /// The failed call that fails the run, if any. An interrupted call does not: its effects are unknown, and that is
+    /// a result.
     fn failure(&self) -> Option<&ToolOutcome> {
         if self.input.continue_on_error {
             return None;
         }
-        let mut outcomes = self.slots.iter().filter_map(|slot| slot.outcome.as_ref());
+        let mut outcomes = self.plan.iter().filter_map(|planned| planned.outcome.as_ref());
         outcomes.find(|outcome| matches!(outcome.status, CallStatus::Failed | CallStatus::TimedOut))
     }
 
-    /// What the commit holds that hands the run over.
+    /// The content of the commit that hands the run over.
     fn hand_over(mut self) -> HandOver {
-        let unsaved = self.slots.iter().filter(|slot| slot.is_done() && !slot.stored);
+        let unsaved = self.plan.iter().filter(|planned| planned.is_done() && !planned.stored);
         HandOver {
-            entry: Entry::steps(unsaved.map(Slot::to_step).collect()),
-            events: self.stand.journal.take_notes(),
+            entry: Entry::steps(unsaved.map(PlannedCall::to_step).collect()),
+            events: self.ctx.journal.take_pending_events(),
         }
     }
 
-    /// What the run's last commit holds.
+    /// The content of the run's last commit.
     fn end(mut self, cancel_reason: &str) -> Ending {
-        let (state, failure) = match (self.stand.killed, self.failure()) {
+        let (state, failure) = match (self.ctx.killed, self.failure()) {
             (Some(killed), _) => {
-                let (state, failure) = self.stand.killed_end(killed, cancel_reason);
+                let (state, failure) = self.ctx.end_of_killed(killed, cancel_reason);
                 (state, Some(failure))
             }
-            (None, _) if self.refused.is_some() => (RunState::Failed, self.refused.take()),
+            (None, _) if self.no_sandbox.is_some() => (RunState::Failed, self.no_sandbox.take()),
             (None, Some(outcome)) => (RunState::Failed, Some(run_failure(outcome))),
             (None, None) => (RunState::Completed, None),
         };
-        let steps = close_slots(&mut self.slots, state);
-        let outcomes: Vec<ToolOutcome> = self.slots.iter().filter_map(|slot| slot.outcome.clone()).collect();
-        let messages = if self.input.record { transcript(&self.slots) } else { Vec::new() };
-        let journal = &mut self.stand.journal;
+        let steps = close_unfinished(&mut self.plan, state);
+        let outcomes: Vec<ToolOutcome> =
+            self.plan.iter().filter_map(|planned| planned.outcome.clone()).collect();
+        let messages = if self.input.record { calls_as_message(&self.plan) } else { Vec::new() };
+        let journal = &mut self.ctx.journal;
         for message in &messages {
-            journal.note(EventBody::MessageCompleted {
+            journal.add_event(EventBody::MessageCompleted {
                 message: message.id,
                 role: message.role,
                 agent: None,
@@ -129,15 +131,15 @@ impl Way<'_> {
             });
         }
         let stopped_at = (state == RunState::Cancelled).then(|| {
-            journal.note(EventBody::RunStopped);
+            journal.add_event(EventBody::RunStopped);
             Instant::now()
         });
         Ending {
             end: RunEnd { state, outcomes, failure },
-            started_at: self.stand.grant.run.started_at.unwrap_or_else(now),
+            started_at: self.ctx.grant.run.started_at.unwrap_or_else(now),
             stopped_at,
             entry: Entry { steps, messages, ..Entry::default() },
-            events: journal.take_notes(),
+            events: journal.take_pending_events(),
             agent: None,
         }
     }
@@ -150,9 +152,9 @@ fn run_failure(outcome: &ToolOutcome) -> Failure {
 }
 
 /// The calls and their results as one message, which agents of the session will see.
-fn transcript(slots: &[Slot]) -> Vec<NewMessage> {
-    let uses = slots.iter().map(|slot| Part::ToolUse { call: slot.call.clone() });
-    let results = slots.iter().filter_map(|slot| slot.outcome.clone());
+fn calls_as_message(plan: &[PlannedCall]) -> Vec<NewMessage> {
+    let uses = plan.iter().map(|planned| Part::ToolUse { call: planned.call.clone() });
+    let results = plan.iter().filter_map(|planned| planned.outcome.clone());
     let parts = uses.chain(results.map(|outcome| Part::ToolResult { outcome })).collect();
     vec![NewMessage { id: MessageId::new(), role: Role::Tool, agent: None, parts }]
 }

@@ -1,4 +1,4 @@
-//! From the headers of a request to a [`Principal`].
+//! Authentication: derives the [`Principal`] of a request from its API key.
 
 use std::{
     collections::HashMap,
@@ -16,15 +16,15 @@ use tokio::time::Instant;
 use tonic::codegen::http::{HeaderMap, header::AUTHORIZATION};
 
 use crate::{
+    key_validity::{KeyValidity, WatchedKeys},
     keys,
-    standing::{Standing, Standings},
 };
 
-/// How long a key is believed without asking the store: a revoked key works no longer than this.
+/// How long a key is cached: a revoked key works no longer than this.
 const CACHE_TTL: Duration = Duration::from_secs(5);
 const CACHE_SIZE: usize = 10_000;
 
-/// Callers by the hash of their key, each believed until a moment.
+/// Principals by the hash of their key, each with its expiry.
 type Cache = HashMap<[u8; 32], (Instant, Principal)>;
 
 /// Whether requests need a key.
@@ -37,14 +37,14 @@ pub enum KeyPolicy {
     },
 }
 
-/// Finds out who is calling. Cheap to clone.
+/// Authenticates callers. Cheap to clone.
 #[derive(Clone)]
 pub struct Authenticator {
     store: Arc<dyn Store>,
     policy: KeyPolicy,
     cache: Arc<Mutex<Cache>>,
-    /// Callers whose calls last.
-    standings: Arc<Standings>,
+    /// Keys of open streams.
+    watched: Arc<WatchedKeys>,
 }
 
 impl std::fmt::Debug for Authenticator {
@@ -53,13 +53,13 @@ impl std::fmt::Debug for Authenticator {
     }
 }
 
-fn refused(message: &str) -> Error {
+fn unauthenticated(message: &str) -> Error {
     Error::new(Code::Unauthenticated, message)
 }
 
 impl Authenticator {
     pub fn new(store: Arc<dyn Store>, policy: KeyPolicy) -> Self {
-        Self { store, policy, cache: Arc::default(), standings: Arc::default() }
+        Self { store, policy, cache: Arc::default(), watched: Arc::default() }
     }
 
     #[must_use]
@@ -67,37 +67,38 @@ impl Authenticator {
         matches!(self.policy, KeyPolicy::Required)
     }
 
-    /// The caller behind a request. A key that is given must be good even where none is needed.
+    /// The caller of a request. A given key must be valid even where none is required.
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Principal> {
         Ok(self.identify(headers).await?.0)
     }
 
-    /// The same with what tells when the key is no longer good, as long as [`Authenticator::watch`] goes on.
-    pub async fn authenticate_for_long(&self, headers: &HeaderMap) -> Result<(Principal, Standing)> {
+    /// Authenticates the caller of a stream. The [`KeyValidity`] ends when the key does, while [`Authenticator::watch`]
+    /// runs.
+    pub async fn authenticate_stream(&self, headers: &HeaderMap) -> Result<(Principal, KeyValidity)> {
         let (principal, key) = self.identify(headers).await?;
-        Ok((principal, key.map(|key| self.standings.of(key)).unwrap_or_default()))
+        Ok((principal, key.map(|key| self.watched.watch(key)).unwrap_or_default()))
     }
 
-    /// Looks at the keys of all whose calls last, each once in the time that a key is believed. Never ends.
+    /// Rechecks the keys of open streams, each once per cache time. Never ends.
     pub async fn watch(&self) {
         loop {
             tokio::time::sleep(CACHE_TTL).await;
-            self.look_again().await;
+            self.recheck_keys().await;
         }
     }
 
-    /// Looks once, a key after the other.
-    pub async fn look_again(&self) {
-        for key in self.standings.keys() {
+    /// Rechecks all keys of open streams once.
+    pub async fn recheck_keys(&self) {
+        for key in self.watched.keys() {
             match self.store.find_key(&key).await {
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     self.cache.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-                    self.standings.end(&key);
+                    self.watched.end(&key);
                 }
-                // Whoever was admitted stays until the store says otherwise.
+                // Open streams go on until the store reports their key as invalid.
                 Err(error) => {
-                    tracing::warn!(error = error.chain(), "keys cannot be looked at at the moment");
+                    tracing::warn!(error = error.chain(), "rechecking API keys failed; retrying");
                     return;
                 }
             }
@@ -109,11 +110,13 @@ impl Authenticator {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (value, more) = (values.next(), values.next());
         if more.is_some() {
-            return Err(refused("expected one authorization header"));
+            return Err(unauthenticated("expected one authorization header"));
         }
         let Some(value) = value else {
             return match &self.policy {
-                KeyPolicy::Required => Err(refused("expected an API key: authorization: Bearer rmd_…")),
+                KeyPolicy::Required => {
+                    Err(unauthenticated("expected an API key: authorization: Bearer rmd_…"))
+                }
                 KeyPolicy::Optional { tenant } => {
                     let (tenant, subject) = (*tenant, "local".to_owned());
                     Ok((Principal { tenant, subject, scopes: Scope::ALL.to_vec() }, None))
@@ -124,7 +127,7 @@ impl Authenticator {
             .to_str()
             .ok()
             .and_then(bearer)
-            .ok_or_else(|| refused("expected `Bearer` and an API key"))?;
+            .ok_or_else(|| unauthenticated("expected `Bearer` and an API key"))?;
         let key = keys::hash(secret);
         Ok((self.look_up(key).await?, Some(key)))
     }
@@ -137,7 +140,7 @@ impl Authenticator {
             return Ok(principal.clone());
         }
         let key = self.store.find_key(&hash).await?;
-        let key = key.ok_or_else(|| refused("the API key is unknown, expired or revoked"))?;
+        let key = key.ok_or_else(|| unauthenticated("the API key is unknown, expired or revoked"))?;
         let principal = Principal { tenant: key.tenant, subject: key.name, scopes: key.scopes };
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if cache.len() >= CACHE_SIZE {

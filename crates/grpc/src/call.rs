@@ -1,4 +1,4 @@
-//! One call: identity, scope, deadline, and errors that say no more than they should.
+//! The path of every call: authentication, scope, deadline, and errors without internal details.
 
 use std::{future::Future, time::Duration};
 
@@ -10,9 +10,9 @@ use remuda_domain::{
 use remuda_proto::status::to_status;
 use tonic::{Request, Response, Status, codegen::http::HeaderMap};
 
-use crate::{auth::Authenticator, context::note_caller, standing::Standing};
+use crate::{auth::Authenticator, key_validity::KeyValidity, request_context::record_caller};
 
-/// What every handler goes through.
+/// Checks and limits that apply to every call. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Gate {
     auth: Authenticator,
@@ -25,7 +25,7 @@ impl Gate {
         Self { auth, deadline }
     }
 
-    /// Answers a request: the caller must have `scope`, and `handle` must be done within the server's deadline.
+    /// Runs `handle` for a caller that has `scope`, within the server's deadline.
     pub async fn answer<Req, Resp, Handle, Answer>(
         &self,
         request: Request<Req>,
@@ -39,7 +39,7 @@ impl Gate {
         self.answer_within(self.deadline, request, scope, handle).await
     }
 
-    /// The same with a deadline of its own, for calls whose nature is to wait.
+    /// The same with another deadline, for calls that wait.
     pub async fn answer_within<Req, Resp, Handle, Answer>(
         &self,
         deadline: Duration,
@@ -53,7 +53,7 @@ impl Gate {
     {
         let work = async {
             let principal = self.admit(request.metadata().as_ref(), scope).await?;
-            note_caller(request.extensions(), &principal);
+            record_caller(request.extensions(), &principal);
             handle(principal, request.into_inner()).await
         };
         let late = || Error::new(Code::DeadlineExceeded, format!("no answer within {deadline:?}"));
@@ -61,28 +61,28 @@ impl Gate {
         outcome.map(Response::new).map_err(|error| log_and_convert(&error))
     }
 
-    /// Who is calling, if they may.
+    /// Authenticates the caller and checks its scope.
     pub async fn admit(&self, headers: &HeaderMap, scope: Scope) -> Result<Principal> {
         let principal = self.auth.authenticate(headers).await?;
         principal.require(scope)?;
         Ok(principal)
     }
 
-    /// How long a call may take.
+    /// The default deadline of a call.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// Who is calling, if they may, and whether that stays so: for calls that last.
-    pub async fn admit_for_long(&self, headers: &HeaderMap, scope: Scope) -> Result<(Principal, Standing)> {
-        let (principal, standing) = self.auth.authenticate_for_long(headers).await?;
+    /// Like [`Gate::admit`], for streams: the [`KeyValidity`] ends when the caller's key is revoked or expires.
+    pub async fn admit_stream(&self, headers: &HeaderMap, scope: Scope) -> Result<(Principal, KeyValidity)> {
+        let (principal, validity) = self.auth.authenticate_stream(headers).await?;
         principal.require(scope)?;
-        Ok((principal, standing))
+        Ok((principal, validity))
     }
 
-    /// Looks again and again at the keys of callers that were admitted for long. Never ends.
-    pub async fn watch_callers(&self) {
+    /// Rechecks the keys of open streams periodically. Never ends.
+    pub async fn watch_keys(&self) {
         self.auth.watch().await;
     }
 
@@ -92,18 +92,18 @@ impl Gate {
     }
 }
 
-/// Turns an error into a status.
+/// Logs an error and converts it to a status.
 #[must_use]
 pub fn log_and_convert(error: &Error) -> Status {
     log(error);
     to_status(error)
 }
 
-/// What is our fault goes to the log with its causes, which callers never see.
+/// Logs an error with its causes, which callers never see.
 pub fn log(error: &Error) {
     match error.code() {
-        Code::Internal | Code::SchemaMismatch => tracing::error!(error = error.chain(), "a call failed"),
-        Code::Unavailable => tracing::warn!(error = error.chain(), "a call could not be served"),
-        code => tracing::debug!(%code, error = error.chain(), "a call was refused"),
+        Code::Internal | Code::SchemaMismatch => tracing::error!(error = error.chain(), "call failed"),
+        Code::Unavailable => tracing::warn!(error = error.chain(), "call could not be served"),
+        code => tracing::debug!(%code, error = error.chain(), "call refused"),
     }
 }

@@ -4,10 +4,10 @@ use rand::RngCore as _;
 use sha2::{Digest as _, Sha256};
 
 const PREFIX: &str = "rmd_";
-/// Longer than any key of ours; longer text is not even hashed.
+/// Longer than any valid key. Longer text is not even hashed.
 pub const MAX_LEN: usize = 256;
 
-/// Makes a new secret of 256 random bits. It is shown once and never stored.
+/// Generates a secret of 256 random bits. It is shown once and never stored.
 #[must_use]
 pub fn generate() -> String {
     let mut bytes = [0u8; 32];
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_differ_and_hash_to_the_same() {
+    fn secrets_differ_and_hashes_are_stable() {
         let (a, b) = (generate(), generate());
         assert_ne!(a, b);
         assert!(a.starts_with(PREFIX) && a.len() < MAX_LEN);

@@ -1,25 +1,25 @@
-//! What every gRPC server of ours shares: who is calling, how long a call may take, how large it may be.
+//! Shared parts of all gRPC servers: authentication, deadlines, message limits, metrics and traces.
 
 mod auth;
 mod call;
-mod context;
-mod front;
+mod key_validity;
 pub mod keys;
-mod requests;
+mod request_context;
+mod request_metrics;
+mod router;
 mod services;
 mod span;
-mod standing;
 
 pub use auth::{Authenticator, KeyPolicy};
 pub use call::{Gate, log, log_and_convert};
-pub use context::{REQUEST_ID, RequestId, caller_of, identify, note_caller, of_request};
-pub use front::Front;
-pub use requests::Requests;
-pub use services::{basics, router};
-pub use span::{cause, of_route, within_span};
-pub use standing::Standing;
+pub use key_validity::KeyValidity;
+pub use request_context::{REQUEST_ID, RequestId, caller_trace, identify, record_caller, request_span};
+pub use request_metrics::RequestMetrics;
+pub use router::GrpcRouter;
+pub use services::{base_services, router};
+pub use span::{cause, http_span, within_span};
 
-/// Limits on both directions of a generated server: `limited!(RunServiceServer::new(service))`.
+/// Sets the message size limits of a generated server: `limited!(RunServiceServer::new(service))`.
 #[macro_export]
 macro_rules! limited {
     ($server:expr) => {

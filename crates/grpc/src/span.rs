@@ -1,4 +1,4 @@
-//! The span of a request, in the trace that its caller began or in a new one.
+//! The exported span of a request, in its caller's trace or in a new one.
 
 use std::{future::Future, pin::pin};
 
@@ -7,21 +7,22 @@ use remuda_telemetry::{TRACE_TARGET, set_parent};
 use tonic::codegen::http::HeaderMap;
 use tracing::{Instrument as _, Span, field::Empty};
 
-use crate::context::note_trace;
+use crate::request_context::record_trace;
 
-/// The caller's trace, if it looks like one. A trace is never worth a failed request.
+/// The caller's trace context. An invalid header is ignored: it must not fail the request.
 pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
     headers.get("traceparent")?.to_str().ok()?.parse().ok()
 }
 
-/// What a run that this request submits belongs to: the request itself where traces are collected, else what its caller said.
+/// The parent span for a run that this request submits: the request itself if traces are exported, else the caller's
+/// span.
 #[must_use]
 pub fn cause(headers: &HeaderMap) -> Option<TraceContext> {
     remuda_telemetry::current().or_else(|| caller(headers))
 }
 
-/// The span of a gRPC call, if traces are collected. Nobody sees it otherwise.
-pub(crate) fn of_call(method: &str) -> Span {
+/// The span of a gRPC call.
+pub(crate) fn grpc_span(method: &str) -> Span {
     tracing::info_span!(
         target: TRACE_TARGET,
         "request",
@@ -34,9 +35,9 @@ pub(crate) fn of_call(method: &str) -> Span {
     )
 }
 
-/// The same of an HTTP request.
+/// The span of an HTTP request.
 #[must_use]
-pub fn of_route(route: &str) -> Span {
+pub fn http_span(route: &str) -> Span {
     tracing::info_span!(
         target: TRACE_TARGET,
         "request",
@@ -48,9 +49,10 @@ pub fn of_route(route: &str) -> Span {
     )
 }
 
-/// Does the work of a request within a span of its own: of the caller's trace, or of a new one. `record` adds what the answer says.
+/// Runs the work of a request within a span, in the caller's trace or in a new one. `record` adds fields from the
+/// response.
 ///
-/// To be called where traces are collected, within the span of the log.
+/// Call it only if traces are exported, and within the log span.
 pub async fn within_span<T>(
     span: Span,
     caller: Option<TraceContext>,
@@ -59,9 +61,9 @@ pub async fn within_span<T>(
 ) -> T {
     match caller {
         Some(parent) => set_parent(&span, parent),
-        // Lines of the request know the trace of its caller already.
+        // Otherwise the log span already has the caller's trace.
         None => {
-            span.in_scope(remuda_telemetry::current).inspect(|own| note_trace(*own));
+            span.in_scope(remuda_telemetry::current).inspect(|own| record_trace(*own));
         }
     }
     let mut work = pin!(work.instrument(span));

@@ -1,35 +1,35 @@
-//! Who is calling, before anything else of the request is read.
+//! An extractor that authenticates the caller before the rest of the request is read.
 
 use std::marker::PhantomData;
 
 use axum::extract::{FromRef, FromRequestParts};
 use hyper::http::request::Parts;
 use remuda_domain::identity::{Principal, Scope};
-use remuda_grpc::{Gate, note_caller};
+use remuda_grpc::{Gate, record_caller};
 
-use crate::refusal::Refused;
+use crate::error::ApiError;
 
-/// A caller whose key covers what the operation needs.
+/// A caller whose key has the scope that the operation requires.
 #[derive(Debug)]
 pub struct Caller<N>(pub Principal, pub PhantomData<N>);
 
-/// The scope that an operation needs.
-pub trait Needs {
+/// The scope that an operation requires.
+pub trait RequiredScope {
     const SCOPE: Scope;
 }
 
-macro_rules! needs {
+macro_rules! required_scopes {
     ($($name:ident: $scope:ident;)*) => {$(
         #[derive(Debug)]
         pub struct $name;
 
-        impl Needs for $name {
+        impl RequiredScope for $name {
             const SCOPE: Scope = Scope::$scope;
         }
     )*};
 }
 
-needs! {
+required_scopes! {
     MayRead: Read;
     MayWrite: Write;
     MayApprove: Approve;
@@ -40,13 +40,13 @@ impl<S, N> FromRequestParts<S> for Caller<N>
 where
     S: Send + Sync,
     Gate: FromRef<S>,
-    N: Needs,
+    N: RequiredScope,
 {
-    type Rejection = Refused;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let principal = Gate::from_ref(state).admit(&parts.headers, N::SCOPE).await?;
-        note_caller(&parts.extensions, &principal);
+        record_caller(&parts.extensions, &principal);
         Ok(Self(principal, PhantomData))
     }
 }

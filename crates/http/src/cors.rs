@@ -1,4 +1,4 @@
-//! Which web pages may call.
+//! CORS: which web pages may call the API.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use hyper::{
 use remuda_domain::{Error, error::Result};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
-/// Pages of these origins may call: `https://app.example.com`, or `*` for all.
+/// Allows pages of these origins: `https://app.example.com`, or `*` for all.
 pub fn cors(origins: &[String]) -> Result<CorsLayer> {
     let allowed = if origins.iter().any(|origin| origin == "*") {
         AllowOrigin::any()

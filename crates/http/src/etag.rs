@@ -1,4 +1,4 @@
-//! Changes that are made only to what the caller has seen.
+//! ETags: changes that apply only to a revision that the caller has seen.
 
 use axum::extract::FromRequestParts;
 use hyper::{
@@ -7,15 +7,15 @@ use hyper::{
 };
 use remuda_domain::Error;
 
-use crate::refusal::Refused;
+use crate::error::ApiError;
 
-/// The tag of a thing in this revision.
+/// The ETag of a revision.
 #[must_use]
 pub fn etag(revision: &str) -> HeaderValue {
     HeaderValue::try_from(format!("\"{revision}\"")).unwrap_or_else(|_| HeaderValue::from_static("\"\""))
 }
 
-/// The revisions that the caller has seen; empty when it does not say, or says that any will do.
+/// The revisions in `If-Match`. Empty if the header is missing or matches any.
 #[derive(Debug, PartialEq, Eq)]
 pub struct IfMatch(pub Vec<String>);
 
@@ -29,9 +29,9 @@ fn read(text: &str) -> IfMatch {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
-    type Rejection = Refused;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refused> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let Some(value) = parts.headers.get(IF_MATCH) else { return Ok(Self(Vec::new())) };
         let text =
             value.to_str().map_err(|_| Error::invalid("if-match", "expected the ETag of an answer"))?;
@@ -44,11 +44,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_read_as_they_were_given() {
+    fn if_match_lists_the_given_revisions() {
         let seen = |tags: &[&str]| IfMatch(tags.iter().map(|tag| (*tag).to_owned()).collect());
         assert_eq!(read(etag("ab12").to_str().unwrap()), seen(&["ab12"]));
         assert_eq!(read("W/\"a\", \"b\""), seen(&["a", "b"]));
         assert_eq!(read("\"a\", *"), seen(&[]));
-        assert_eq!(read("nonsense"), seen(&["nonsense"]), "fits nothing");
+        assert_eq!(read("nonsense"), seen(&["nonsense"]), "matches no revision");
     }
 }

@@ -1,4 +1,4 @@
-//! Input that is read strictly: what is wrong with it is said with the field's name.
+//! Strict extractors for bodies, queries and paths. Errors name the field.
 
 use std::time::Duration;
 
@@ -15,31 +15,31 @@ use hyper::{
 use remuda_domain::{Code, Error, error::Result, limits::MAX_MESSAGE_BYTES};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::refusal::Refused;
+use crate::error::ApiError;
 
-/// A body that is too large and no larger than this is taken in, and thrown away.
-const DISCARDED_AT_MOST: u64 = 4 * MAX_MESSAGE_BYTES as u64;
+/// An oversized body up to this size is read and discarded.
+const MAX_DISCARDED: u64 = 4 * MAX_MESSAGE_BYTES as u64;
 
 /// A JSON body.
 #[derive(Debug)]
 pub struct Input<T>(pub T);
 
-/// A JSON body that may be missing: then everything has its default.
+/// A JSON body that may be missing. All fields then have their default.
 #[derive(Debug)]
 pub struct MaybeInput<T>(pub T);
 
-/// The parameters of a query.
+/// The query parameters.
 #[derive(Debug)]
 pub struct Params<T>(pub T);
 
-/// The one part of the path that is a parameter.
+/// The only path parameter.
 #[derive(Debug)]
 pub struct Segment(pub String);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Input<T> {
-    type Rejection = Refused;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let json = is_json(&request);
         let bytes = bytes(request).await?;
         if !json? {
@@ -50,9 +50,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Input<T> {
 }
 
 impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for MaybeInput<T> {
-    type Rejection = Refused;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
         let json = is_json(&request);
         let bytes = bytes(request).await?;
         if bytes.is_empty() {
@@ -69,7 +69,7 @@ fn wrong_type() -> Error {
     Error::new(Code::UnsupportedMediaType, "expected application/json").at("content-type")
 }
 
-/// Fails when the header cannot be read at all.
+/// Fails if the header is not text.
 fn is_json(request: &Request) -> Result<bool> {
     let Some(value) = request.headers().get(CONTENT_TYPE) else { return Ok(false) };
     let value = value.to_str().map_err(|_| wrong_type())?;
@@ -84,8 +84,8 @@ async fn bytes(request: Request) -> Result<Bytes> {
     let announced =
         request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     if let Some(length) = announced.filter(|length: &u64| *length > MAX_MESSAGE_BYTES as u64) {
-        // Most clients read no answer before they have sent everything. What is far too large is refused before it is sent.
-        if length <= DISCARDED_AT_MOST {
+        // Most clients read no response before they have sent everything. A far larger body is refused before it is sent.
+        if length <= MAX_DISCARDED {
             let mut body = request.into_body().into_data_stream();
             while body.next().await.is_some_and(|piece| piece.is_ok()) {}
         }
@@ -101,7 +101,7 @@ async fn bytes(request: Request) -> Result<Bytes> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    // The library also reads a list of values as an object's fields, in the order in which they happen to stand in our code.
+    // serde would also accept a list as the fields of an object, in declaration order.
     if bytes.trim_ascii_start().first() == Some(&b'[') {
         return Err(Error::invalid("body", "expected a JSON object, not a list"));
     }
@@ -119,15 +119,15 @@ fn field_of(path: &serde_path_to_error::Path) -> String {
     if path == "." { "body".to_owned() } else { path }
 }
 
-/// The library names types as Rust does; callers know others.
+/// A message for a JSON error. The library's own text names Rust types.
 fn plain(error: &serde_json::Error) -> String {
     format!("expected other JSON: {error}")
 }
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
-    type Rejection = Refused;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refused> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let query = parts.uri.query().unwrap_or_default();
         let reader = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
         let read = serde_path_to_error::deserialize(reader).map_err(|error| {
@@ -140,9 +140,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Segment {
-    type Rejection = Refused;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         #[derive(Deserialize)]
         struct One(String);
         let unreadable = |_: PathRejection| Error::invalid("path", "expected UTF-8, percent-encoded");
@@ -151,7 +151,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
-/// Reads how long someone wants to wait: `30s`, `500ms`, or `30` for seconds. Longer than `max` is `max`.
+/// Parses a wait time: `30s`, `500ms`, or `30` for seconds. Longer times are cut to `max`.
 pub fn wait_time(field: &str, text: &str, max: Duration) -> Result<Duration> {
     let seconds = text.parse().map(Duration::from_secs).ok();
     let time = seconds.or_else(|| humantime::parse_duration(text).ok());
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_with_and_without_a_unit() {
+    fn wait_times_are_parsed_with_and_without_a_unit() {
         let read = |text| wait_time("wait", text, Duration::from_secs(60));
         assert_eq!(read("30").unwrap(), Duration::from_secs(30));
         assert_eq!(read("500ms").unwrap(), Duration::from_millis(500));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_body_is_named() {
+    fn body_errors_name_the_field() {
         #[derive(Debug, Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Outer {

@@ -1,27 +1,27 @@
-//! What every HTTP server of ours shares: how it listens and stops, what errors look like, how input is read.
+//! Shared parts of all HTTP servers: listening and stopping, error bodies, and parsing of input.
 //!
-//! One port speaks gRPC and HTTP; [`serve`] tells them apart. Handlers give [`Refused`] for what they refuse, and
-//! [`edge`] words it, with the id by which the request is found in the log.
+//! One port serves gRPC and HTTP; [`serve`] tells them apart. Handlers return [`ApiError`], and [`edge`] renders it
+//! with the id by which the request is found in the log.
 
 mod caller;
 mod cors;
-mod docs;
-mod edge;
+mod docs_page;
+mod error;
 mod etag;
 mod extract;
-mod refusal;
+mod request_layer;
 mod serve;
-mod stall;
+mod write_timeout;
 
 pub use remuda_grpc::RequestId;
 
 pub use self::{
     caller::{Caller, MayApprove, MayOperate, MayRead, MayWrite},
     cors::cors,
-    docs::docs,
-    edge::{Deadline, Timed, edge},
+    docs_page::docs,
+    error::{ApiError, BodyErrors, CommonErrors, ErrorBody, ErrorDetails, ErrorInfo, Outcome, error_body},
     etag::{IfMatch, etag},
     extract::{Input, MaybeInput, Params, Segment, wait_time},
-    refusal::{ErrorBody, ErrorDetails, ErrorInfo, Outcome, Refusals, Refused, Unreadable, error_body},
+    request_layer::{Deadline, Timed, edge},
     serve::{ServeOptions, bind, serve},
 };

@@ -1,4 +1,4 @@
-//! One port for gRPC and HTTP.
+//! Serves gRPC and HTTP on one port.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use hyper_util::{
     server::{conn::auto::Builder, graceful::GracefulShutdown},
 };
 use remuda_domain::{Code, Error, error::Result, limits::MAX_MESSAGE_BYTES};
-use remuda_grpc::Front;
+use remuda_grpc::GrpcRouter;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -21,35 +21,35 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::Service as _;
 use tracing::Instrument as _;
 
-use crate::stall::Unstalled;
+use crate::write_timeout::WriteTimeout;
 
-/// The headers of a request must be there in this time: else connections that say nothing would stay for ever.
-const HEADERS_WITHIN: Duration = Duration::from_secs(15);
-/// What HTTP/1 may buffer of one connection, and so the most that its headers can be.
+/// Timeout for the headers of a request: silent connections would otherwise stay open for ever.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Read buffer of an HTTP/1 connection, and so the maximum size of its headers.
 const BUFFER_BYTES: usize = 64 * 1024;
 const MAX_HEADER_LIST: u32 = 16 * 1024;
 const MAX_HEADERS: usize = 100;
-/// A peer that takes nothing for so long is gone, or means no good.
-const STALLED_AFTER: Duration = Duration::from_secs(60);
-/// Between looks at a beginning that came in pieces.
+/// A peer that reads nothing for this long is disconnected.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause between peeks at an incomplete preface.
 const PEEK_PAUSE: Duration = Duration::from_millis(5);
-/// A failing accept (no file descriptors left) must not become a busy loop.
+/// Pause after a failed accept (such as no file descriptors left), to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How a server behaves on the wire.
+/// Connection settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// How often an idle connection is probed; a dead one is closed after a missed answer.
+    /// How often an idle connection is probed. A connection is closed after a missed reply.
     pub keepalive: Duration,
-    /// Requests at once on one connection.
+    /// Concurrent requests per connection.
     pub max_concurrent_streams: u32,
-    /// Connections at once; more wait to be accepted.
+    /// Concurrent connections; more wait to be accepted.
     pub max_connections: usize,
     /// How long open calls may go on after the stop signal.
     pub drain: Duration,
 }
 
-/// Binds a port. Done before any other work, so that a port in use is the first thing one hears of.
+/// Binds a port. Call it before any other work, so that a port in use is reported first.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| {
         let advice = match error.kind() {
@@ -63,10 +63,10 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-/// Serves until `stop`, then tells clients to go elsewhere (`GOAWAY`, or `Connection: close`) and lets open calls finish for a while.
+/// Serves until `stop`. Then it sends `GOAWAY`, or `Connection: close`, and lets open calls finish for a while.
 pub async fn serve(
     listener: TcpListener,
-    grpc: Front,
+    grpc: GrpcRouter,
     http: Router,
     options: ServeOptions,
     stop: CancellationToken,
@@ -74,16 +74,16 @@ pub async fn serve(
     let http = http.layer(DefaultBodyLimit::max(MAX_MESSAGE_BYTES));
     let builder = Arc::new(Builders::new(&options));
     let (open, connections) = (GracefulShutdown::new(), TaskTracker::new());
-    let room = Arc::new(Semaphore::new(options.max_connections));
+    let permits = Arc::new(Semaphore::new(options.max_connections));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = accept(&listener, &room) => accepted,
+            accepted = accept(&listener, &permits) => accepted,
         };
-        let (stream, place) = match accepted {
+        let (stream, permit) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -91,46 +91,46 @@ pub async fn serve(
         prepare(&stream, &options);
         let (grpc, http) = (grpc.clone(), http.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let span = remuda_grpc::of_request(&mut request);
-            let answer = match is_grpc(&request) {
-                true => Either::Left(grpc.answer(request)),
+            let span = remuda_grpc::request_span(&mut request);
+            let response = match is_grpc(&request) {
+                true => Either::Left(grpc.call(request)),
                 // A router is always ready.
                 false => Either::Right(http.clone().call(request)),
             };
-            answer.instrument(span)
+            response.instrument(span)
         });
         let (builder, watcher, stop) = (Arc::clone(&builder), open.watcher(), stop.clone());
         connections.spawn(async move {
-            let Some(builder) = stop.run_until_cancelled(builder.fitting(&stream)).await.flatten() else {
+            let Some(builder) = stop.run_until_cancelled(builder.for_peer(&stream)).await.flatten() else {
                 return;
             };
-            let io = TokioIo::new(Unstalled::new(stream, STALLED_AFTER));
+            let io = TokioIo::new(WriteTimeout::new(stream, STALL_TIMEOUT));
             let connection = watcher.watch(builder.serve_connection(io, service).into_owned());
-            // How a connection breaks is the other end's business.
+            // Peers may break connections at any time: not worth a warning.
             if let Err(error) = connection.await {
-                tracing::trace!(%error, "a connection broke");
+                tracing::trace!(%error, "connection closed with an error");
             }
-            drop(place);
+            drop(permit);
         });
     }
     drop(listener);
-    // A half-open connection can keep the graceful end waiting for ever.
+    // A half-open connection can block the graceful shutdown for ever.
     drop(timeout(options.drain, open.shutdown()).await);
 }
 
 async fn accept(
     listener: &TcpListener,
-    room: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
+    let permit = Arc::clone(permits).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
-    Ok((stream, place))
+    Ok((stream, permit))
 }
 
-/// One for each version of HTTP.
+/// One connection builder for each version of HTTP.
 ///
-/// The library can tell the versions apart by itself, but then reads the beginning of a request apart from its rest, and keeps
-/// twice the memory for as long as the connection lasts: with ten thousand readers that is 80 MiB.
+/// The library can detect the version by itself, but then keeps a second read buffer for as long as the connection lasts:
+/// with ten thousand readers that is 80 MiB.
 struct Builders {
     http1: Builder<TokioExecutor>,
     http2: Builder<TokioExecutor>,
@@ -142,7 +142,7 @@ impl Builders {
         http1
             .http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS_WITHIN)
+            .header_read_timeout(HEADER_TIMEOUT)
             .max_buf_size(BUFFER_BYTES)
             .max_headers(MAX_HEADERS);
         http2
@@ -155,14 +155,14 @@ impl Builders {
         Self { http1: http1.http1_only(), http2: http2.http2_only() }
     }
 
-    /// The one for what the peer begins to say; `None` if it says nothing.
-    async fn fitting(&self, stream: &TcpStream) -> Option<&Builder<TokioExecutor>> {
-        let looked = timeout(HEADERS_WITHIN, speaks_http2(stream)).await.ok()?;
-        Some(if looked.ok()? { &self.http2 } else { &self.http1 })
+    /// The builder for the HTTP version of the peer. `None` if the peer sends nothing.
+    async fn for_peer(&self, stream: &TcpStream) -> Option<&Builder<TokioExecutor>> {
+        let is_http2 = timeout(HEADER_TIMEOUT, speaks_http2(stream)).await.ok()?;
+        Some(if is_http2.ok()? { &self.http2 } else { &self.http1 })
     }
 }
 
-/// Looks at the beginning of a connection without taking anything away. No method of HTTP/1 begins like the preface of HTTP/2.
+/// Peeks at the start of a connection for the HTTP/2 preface. No method of HTTP/1 starts with the same bytes.
 async fn speaks_http2(stream: &TcpStream) -> io::Result<bool> {
     const PREFACE: &[u8] = b"PRI ";
     let mut beginning = [0; PREFACE.len()];
@@ -174,21 +174,21 @@ async fn speaks_http2(stream: &TcpStream) -> io::Result<bool> {
         if seen == PREFACE.len() || !PREFACE.starts_with(&beginning[..seen]) {
             return Ok(beginning[..seen] == *PREFACE);
         }
-        // The rest of four bytes is on its way; what was seen stays readable, so there is nothing to wait for but time.
+        // Some of the four bytes are missing. The socket stays readable, so only a pause avoids a busy loop.
         tokio::time::sleep(PEEK_PAUSE).await;
     }
 }
 
-/// Answers leave at once, and a peer that vanished is noticed.
+/// Sets socket options: responses are sent without delay, and vanished peers are detected.
 fn prepare(stream: &TcpStream, options: &ServeOptions) {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(options.keepalive).with_interval(options.keepalive);
-    let done = stream
+    let outcome = stream
         .set_nodelay(true)
         .and_then(|()| socket.set_tcp_keepalive(&keepalive))
-        .and_then(|()| socket.set_tcp_user_timeout(Some(STALLED_AFTER)));
-    if let Err(error) = done {
-        tracing::debug!(%error, "a connection could not be prepared");
+        .and_then(|()| socket.set_tcp_user_timeout(Some(STALL_TIMEOUT)));
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "setting socket options failed");
     }
 }
 

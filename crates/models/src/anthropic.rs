@@ -1,7 +1,7 @@
-//! The Anthropic messages API.
+//! The provider for Anthropic's Messages API.
 
-mod answer;
-mod body;
+mod request_body;
+mod response;
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -10,34 +10,34 @@ use remuda_domain::{
 };
 use reqwest::{Url, header::HeaderValue};
 
-use answer::Gathering;
-use body::Dialect;
+use request_body::RequestEncoder;
+use response::ResponseBuilder;
 
 use crate::{
     AttemptError, OnDelta, Provider, Request, Response,
-    http::{self, Answer, Target},
+    http::{self, HttpResponse, Target},
 };
 
-const BASE: &str = "https://api.anthropic.com";
+const DEFAULT_BASE_URL: &str = "https://api.anthropic.com";
 const VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
-/// Asks one model.
+/// Calls one model.
 #[derive(Debug)]
 pub(crate) struct Anthropic {
     target: Target,
-    dialect: Dialect,
-    /// As registries name it.
+    encoder: RequestEncoder,
+    /// The model's name in registries.
     reference: String,
 }
 
 impl Anthropic {
-    /// Where a model is asked.
-    pub(crate) fn address(model: &ModelDefinition) -> Result<Url> {
+    /// The URL of a model's endpoint.
+    pub(crate) fn endpoint_url(model: &ModelDefinition) -> Result<Url> {
         if model.url.is_none() && model.key.is_none() && model.headers.is_empty() {
             return Err(Error::new(Code::ModelKeyRefused, "expected a key").at("key"));
         }
-        let base = http::base(model.url.as_deref().unwrap_or(BASE))?;
-        Ok(http::under(base, |path| match path {
+        let base = http::base_url(model.url.as_deref().unwrap_or(DEFAULT_BASE_URL))?;
+        Ok(http::with_path(base, |path| match path {
             path if path.ends_with("/messages") => path.to_owned(),
             path if path.ends_with("/v1") => format!("{path}/messages"),
             path => format!("{path}/v1/messages"),
@@ -50,31 +50,31 @@ impl Anthropic {
             target.headers.insert("x-api-key", http::secret_header("key", key.expose().trim())?);
         }
         http::add_headers(&mut target.headers, model)?;
-        Ok(Self { target, dialect: Dialect::of(model)?, reference: model.reference.to_string() })
+        Ok(Self { target, encoder: RequestEncoder::of(model)?, reference: model.reference.to_string() })
     }
 }
 
 #[async_trait]
 impl Provider for Anthropic {
     async fn generate(&self, request: &Request, on_delta: OnDelta<'_>) -> Result<Response, AttemptError> {
-        let mut gathering = Gathering::new(&self.target.faults, on_delta);
-        match self.target.post(&self.dialect.body(request), request.trace).await? {
-            Answer::Whole(value) => gathering.take_whole(&value)?,
-            Answer::Events(mut events) => {
-                while !gathering.has_ended()
+        let mut response = ResponseBuilder::new(&self.target.errors, on_delta);
+        match self.target.post(&self.encoder.body(request), request.trace).await? {
+            HttpResponse::Json(value) => response.apply_whole(&value)?,
+            HttpResponse::Events(mut events) => {
+                while !response.has_ended()
                     && let Some(event) = events.next().await?
                 {
                     match event.data.trim() {
                         "" => {}
-                        // Not in this format, but in the habit of some who translate into it.
+                        // Not part of this format, but some gateways that translate into it send it.
                         "[DONE]" => break,
-                        _ => gathering.take(&event.name, &events.json(&event)?)?,
+                        _ => response.apply(&event.name, &events.json(&event)?)?,
                     }
                 }
                 events.close().await;
             }
         }
-        gathering.finish(&self.reference)
+        response.finish(&self.reference)
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_completed() {
+    fn endpoint_urls_are_completed() {
         let mut model = ModelDefinition {
             reference: "platform/m".parse().unwrap(),
             provider: ProviderKind::Anthropic,
@@ -108,9 +108,9 @@ mod tests {
         ];
         for (url, expected) in table {
             model.url = url.map(str::to_owned);
-            assert_eq!(Anthropic::address(&model).unwrap().as_str(), expected);
+            assert_eq!(Anthropic::endpoint_url(&model).unwrap().as_str(), expected);
         }
         (model.url, model.key) = (None, None);
-        assert_eq!(Anthropic::address(&model).unwrap_err().code(), Code::ModelKeyRefused);
+        assert_eq!(Anthropic::endpoint_url(&model).unwrap_err().code(), Code::ModelKeyRefused);
     }
 }

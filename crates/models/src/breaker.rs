@@ -1,4 +1,4 @@
-//! Spares an endpoint that fails again and again.
+//! A circuit breaker for an endpoint.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,13 +7,14 @@ use std::{
 
 use tokio::{sync::Notify, time::Instant};
 
-/// Closed until failures in a row open it; after a while one call may probe, and what becomes of that decides.
+/// Closed until consecutive failures open it. After a while one call may probe, and its result closes or reopens the
+/// breaker.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     failures: u32,
     open_for: Duration,
     state: Mutex<State>,
-    /// Somebody who waits may look again.
+    /// Wakes waiters when the state changes.
     changed: Notify,
 }
 
@@ -24,11 +25,11 @@ enum State {
     Probing,
 }
 
-/// Leave to make one attempt. Dropped without a verdict, it says nothing about the endpoint.
+/// Permission for one attempt. If it is dropped without a result, it says nothing about the endpoint.
 #[derive(Debug)]
 pub(crate) struct Permit {
     breaker: Arc<Breaker>,
-    probes: bool,
+    is_probe: bool,
     settled: bool,
 }
 
@@ -38,27 +39,27 @@ impl Breaker {
         Self { failures: failures.max(1), open_for, state, changed: Notify::new() }
     }
 
-    /// Leave for an attempt, or how long to wait before one makes sense.
+    /// A permit, or how long to wait before the next attempt makes sense.
     pub(crate) fn admit(self: &Arc<Self>) -> Result<Permit, Duration> {
         let mut state = self.state();
         let now = Instant::now();
-        let probes = match *state {
+        let is_probe = match *state {
             State::Closed { .. } => false,
             State::Open { until } if until <= now => true,
             State::Open { until } => return Err(until - now),
             State::Probing => return Err(self.open_for),
         };
-        if probes {
+        if is_probe {
             *state = State::Probing;
         }
-        Ok(Permit { breaker: Arc::clone(self), probes, settled: false })
+        Ok(Permit { breaker: Arc::clone(self), is_probe, settled: false })
     }
 
-    /// Waits for leave, at most as long as given. Says what is left to wait otherwise.
-    pub(crate) async fn wait(self: &Arc<Self>, patience: Duration) -> Result<Permit, Duration> {
-        let deadline = Instant::now() + patience;
+    /// Waits for a permit, at most for `max_wait`. Otherwise returns how long it would still take.
+    pub(crate) async fn wait(self: &Arc<Self>, max_wait: Duration) -> Result<Permit, Duration> {
+        let deadline = Instant::now() + max_wait;
         loop {
-            // Registered before the look, so that no change in between is missed.
+            // Registered before the check, so that no change in between is missed.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
@@ -71,7 +72,7 @@ impl Breaker {
                 return Err(remaining);
             }
             let until = deadline.min(now + remaining);
-            // Either way, the next look decides.
+            // In both cases the next check decides.
             drop(tokio::time::timeout_at(until, changed).await);
         }
     }
@@ -80,7 +81,7 @@ impl Breaker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks and changes in one step; nothing happens when there is nothing to change.
+    /// Changes the state atomically, if `change` returns a new one.
     fn change(&self, change: impl FnOnce(State) -> Option<State>) {
         let mut state = self.state();
         if let Some(next) = change(*state) {
@@ -96,22 +97,22 @@ impl Breaker {
 }
 
 impl Permit {
-    /// The endpoint did its part.
+    /// The endpoint responded properly.
     pub(crate) fn succeeded(mut self) {
         self.settled = true;
         self.breaker.change(|state| match state {
             State::Closed { .. } => Some(State::Closed { failures: 0 }),
-            // An answer that was long on its way says nothing about an endpoint that has failed since.
-            State::Open { .. } | State::Probing => self.probes.then_some(State::Closed { failures: 0 }),
+            // A late response says nothing about an endpoint that has failed since.
+            State::Open { .. } | State::Probing => self.is_probe.then_some(State::Closed { failures: 0 }),
         });
     }
 
-    /// It did not.
+    /// The endpoint failed.
     pub(crate) fn failed(mut self) {
         self.settled = true;
         let breaker = &self.breaker;
         breaker.change(|state| match state {
-            _ if self.probes => Some(breaker.opened()),
+            _ if self.is_probe => Some(breaker.opened()),
             State::Closed { failures } if failures + 1 >= breaker.failures => Some(breaker.opened()),
             State::Closed { failures } => Some(State::Closed { failures: failures + 1 }),
             State::Open { .. } | State::Probing => None,
@@ -121,7 +122,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.probes && !self.settled {
+        if self.is_probe && !self.settled {
             self.breaker.change(|_| Some(State::Open { until: Instant::now() }));
         }
     }
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn opens_after_failures_in_a_row_and_lets_one_probe() {
+    async fn opens_after_consecutive_failures_and_admits_one_probe() {
         let breaker = breaker();
         fail(&breaker);
         breaker.admit().unwrap().succeeded();
@@ -155,11 +156,11 @@ mod tests {
         tokio::time::advance(Duration::from_secs(15)).await;
         breaker.admit().unwrap().succeeded();
         fail(&breaker);
-        assert!(breaker.admit().is_ok(), "it counts from nothing again");
+        assert!(breaker.admit().is_ok(), "the count starts again");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_probe_that_is_dropped_leaves_the_chance_to_the_next() {
+    async fn dropped_probe_lets_the_next_call_probe() {
         let breaker = breaker();
         fail(&breaker);
         fail(&breaker);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_wait_go_on_as_soon_as_a_probe_succeeds() {
+    async fn waiters_are_admitted_as_soon_as_a_probe_succeeds() {
         let breaker = breaker();
         fail(&breaker);
         fail(&breaker);
@@ -187,12 +188,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn patience_ends() {
+    async fn wait_ends_at_its_limit() {
         let breaker = breaker();
         fail(&breaker);
         fail(&breaker);
         let left = breaker.wait(Duration::from_secs(5)).await.unwrap_err();
         assert_eq!(left, Duration::from_secs(10));
-        assert!(breaker.wait(Duration::from_secs(11)).await.is_ok(), "it waits for the time of the probe");
+        assert!(breaker.wait(Duration::from_secs(11)).await.is_ok(), "it waits until a probe is allowed");
     }
 }

@@ -1,14 +1,14 @@
-//! Talks to models.
+//! Clients for language models.
 //!
-//! [`Models`] is what the rest of the system uses: given a model's definition it answers requests, with retries, time
-//! limits and a circuit breaker per endpoint around the provider that speaks its wire format. A call is cancelled by dropping it,
-//! which closes the connection.
+//! [`Models`] is the entry point. Given a model's definition, it sends requests through the provider that speaks its
+//! wire format, with retries, timeouts and a circuit breaker per endpoint. Dropping a call cancels it and closes its
+//! connection.
 //!
 //! # Addresses
 //!
-//! A definition's `url` is a base: with or without a `/` at the end, with a query that is kept.
+//! A definition's `url` is a base URL, with or without a `/` at the end. Its query is kept.
 //!
-//! | provider | `url` | asked |
+//! | provider | `url` | request URL |
 //! |---|---|---|
 //! | `openai` | none | `https://api.openai.com/v1/chat/completions` |
 //! | `openai`, `openai-compatible` | `https://host` | `https://host/v1/chat/completions` |
@@ -16,26 +16,26 @@
 //! | `anthropic` | none | `https://api.anthropic.com/v1/messages` |
 //! | | `https://host/any/path` or `https://host/any/path/v1` | `https://host/any/path/v1/messages` |
 //!
-//! An address that already ends in `/chat/completions` or `/messages` is taken as it is.
+//! A URL that already ends in `/chat/completions` or `/messages` is used unchanged.
 //!
 //! # Metadata
 //!
-//! Of a definition's `metadata` two entries matter here. `extra_body` is an object whose entries are put into each request, for what
-//! only one server knows (`reasoning_effort`, `thinking`, …). `send_reasoning: true` sends the model's reasoning back to an
-//! OpenAI-compatible server, which some want and others refuse.
+//! Two entries of a definition's `metadata` matter here. `extra_body` is an object whose entries are added to each
+//! request, for options that only one server knows (`reasoning_effort`, `thinking`, …). `send_reasoning: true` sends the
+//! model's reasoning back to an OpenAI-compatible server, which some require and others reject.
 //!
 //! # What it does not do
 //!
-//! It does not follow redirects, use proxies of the environment, count money, or decide which model to ask.
+//! It does not follow redirects, use proxies from the environment, compute costs, or choose models.
 
 mod anthropic;
 mod breaker;
-mod failure;
 mod http;
 mod models;
 mod openai;
 mod options;
 mod provider;
+mod provider_error;
 mod request;
 mod response;
 mod retry;

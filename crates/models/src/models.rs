@@ -1,6 +1,6 @@
-//! Asks models, again if need be.
+//! Calls models, with retries and circuit breakers.
 
-mod endpoint;
+mod endpoints;
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use remuda_telemetry::metrics::{
 };
 use tokio::time::Instant;
 
-use endpoint::Endpoints;
+use endpoints::Endpoints;
 
 use crate::{
     AttemptError, Delta, ModelOptions, OnDelta, Provider, Request, Response, Retry,
@@ -31,7 +31,7 @@ use crate::{
     scripted::Scripted,
 };
 
-/// Answers requests with whatever provider a model has. Cheap to clone; clones share connections and breakers.
+/// Calls models through their providers. Cheap to clone; clones share connections and breakers.
 #[derive(Clone, Debug)]
 pub struct Models {
     options: Arc<ModelOptions>,
@@ -52,8 +52,8 @@ impl Models {
         }
     }
 
-    /// Asks a model, several times if the first attempts fail of something that passes. Each time something was told to `on_delta`
-    /// that no longer holds, [`Delta::Restarted`] follows. Dropping the future ends the call and closes its connection.
+    /// Calls a model, and retries transient failures. If deltas of a failed attempt were passed to `on_delta`,
+    /// [`Delta::Restarted`] follows. Dropping the future ends the call and closes its connection.
     pub async fn generate(
         &self,
         model: &ModelDefinition,
@@ -61,33 +61,34 @@ impl Models {
         on_delta: OnDelta<'_>,
     ) -> Result<Response> {
         let (provider, breaker) = self.provider(model).await?;
-        let (begun, heard, told) = (Instant::now(), AtomicBool::new(false), AtomicBool::new(false));
+        let (started, first_delta_seen, emitted) =
+            (Instant::now(), AtomicBool::new(false), AtomicBool::new(false));
         let relay = |delta: Delta| {
-            if !heard.swap(true, Ordering::Relaxed) {
+            if !first_delta_seen.swap(true, Ordering::Relaxed) {
                 let labels = model_labels(model, &metrics::labels());
-                self.first_tokens.record(begun.elapsed().as_secs_f64(), &labels);
+                self.first_tokens.record(started.elapsed().as_secs_f64(), &labels);
             }
-            told.store(true, Ordering::Relaxed);
+            emitted.store(true, Ordering::Relaxed);
             on_delta(delta);
         };
-        let mut patience = Patience(self.options.breaker_patience);
+        let mut breaker_wait = BreakerWait(self.options.max_breaker_wait);
         let mut attempt = 1;
         loop {
-            let permit = patience.permit(breaker.as_ref()).await?;
+            let permit = breaker_wait.permit(breaker.as_ref()).await?;
             let failure = match self.attempt(&*provider, request, &relay).await {
                 Ok(response) => {
-                    settle(permit, true);
+                    report_to_breaker(permit, true);
                     return Ok(Response { attempts: attempt, ..response });
                 }
                 Err(failure) => failure,
             };
-            settle(permit, !failure.counts);
-            let wait = self.wait(failure, attempt)?;
-            if told.swap(false, Ordering::Relaxed) {
+            report_to_breaker(permit, !failure.endpoint_fault);
+            let retry_delay = self.retry_delay(failure, attempt)?;
+            if emitted.swap(false, Ordering::Relaxed) {
                 on_delta(Delta::Restarted);
             }
-            tracing::debug!(model = %model.reference, attempt, ?wait, "asking the model again");
-            tokio::time::sleep(wait).await;
+            tracing::debug!(model = %model.reference, attempt, wait = ?retry_delay, "retrying model call");
+            tokio::time::sleep(retry_delay).await;
             self.retries.add(1, &model_labels(model, &metrics::labels()));
             attempt += 1;
         }
@@ -106,10 +107,10 @@ impl Models {
         })
     }
 
-    /// How long to wait before the next attempt, or the error if there is none.
-    fn wait(&self, failure: AttemptError, attempt: u32) -> Result<Duration> {
+    /// The delay before the next attempt, or the error if there is none.
+    fn retry_delay(&self, failure: AttemptError, attempt: u32) -> Result<Duration> {
         let AttemptError { error, retry, .. } = failure;
-        tracing::debug!(attempt, code = %error.code(), %error, "an attempt to ask a model failed");
+        tracing::debug!(attempt, code = %error.code(), %error, "model call attempt failed");
         match retry {
             Retry::Never => Err(error),
             Retry::After(asked)
@@ -118,7 +119,7 @@ impl Models {
                 Err(error.retry_after(asked))
             }
             Retry::Soon if attempt >= self.options.max_attempts => Err(error),
-            Retry::After(asked) => Ok(retry::as_asked(&self.options, asked)),
+            Retry::After(asked) => Ok(retry::requested_delay(&self.options, asked)),
             Retry::Soon => Ok(retry::backoff(&self.options, attempt)),
         }
     }
@@ -126,11 +127,12 @@ impl Models {
     async fn provider(&self, model: &ModelDefinition) -> Result<(Box<dyn Provider>, Option<Arc<Breaker>>)> {
         Ok(match model.provider {
             ProviderKind::OpenAi | ProviderKind::OpenAiCompatible => {
-                let (endpoint, target) = self.endpoints.target(model, OpenAi::address(model)?).await?;
+                let (endpoint, target) = self.endpoints.target(model, OpenAi::endpoint_url(model)?).await?;
                 (Box::new(OpenAi::new(model, target)?), Some(endpoint))
             }
             ProviderKind::Anthropic => {
-                let (endpoint, target) = self.endpoints.target(model, Anthropic::address(model)?).await?;
+                let (endpoint, target) =
+                    self.endpoints.target(model, Anthropic::endpoint_url(model)?).await?;
                 (Box::new(Anthropic::new(model, target)?), Some(endpoint))
             }
             ProviderKind::Scripted => (Box::new(Scripted::new(model)), None),
@@ -138,7 +140,8 @@ impl Models {
     }
 }
 
-/// What metrics call a model: those of the platform are few, those of workspaces have names that tenants chose.
+/// The metric labels of a model. Platform models are few; names of workspace models are chosen by tenants and are
+/// bounded.
 #[must_use]
 pub fn model_labels(model: &ModelDefinition, labels: &Labels) -> [KeyValue; 2] {
     let name = model.reference.to_string();
@@ -149,18 +152,18 @@ pub fn model_labels(model: &ModelDefinition, labels: &Labels) -> [KeyValue; 2] {
     [KeyValue::new(label::PROVIDER, model.provider.as_str()), name]
 }
 
-fn settle(permit: Option<Permit>, fine: bool) {
+fn report_to_breaker(permit: Option<Permit>, succeeded: bool) {
     match permit {
-        Some(permit) if fine => permit.succeeded(),
+        Some(permit) if succeeded => permit.succeeded(),
         Some(permit) => permit.failed(),
         None => {}
     }
 }
 
-/// What is left of the time that a call waits for a breaker.
-struct Patience(Duration);
+/// The remaining time that a call may wait for a breaker.
+struct BreakerWait(Duration);
 
-impl Patience {
+impl BreakerWait {
     async fn permit(&mut self, breaker: Option<&Arc<Breaker>>) -> Result<Option<Permit>> {
         let Some(breaker) = breaker else { return Ok(None) };
         let start = Instant::now();

@@ -1,7 +1,7 @@
-//! The OpenAI chat API, at home and wherever else it is spoken.
+//! The provider for OpenAI's Chat Completions API and compatible servers.
 
-mod answer;
-mod body;
+mod request_body;
+mod response;
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -11,40 +11,40 @@ use remuda_domain::{
 use reqwest::{Url, header::AUTHORIZATION};
 use serde_json::Value;
 
-use answer::Gathering;
-use body::Dialect;
-pub(crate) use body::extra_body;
+use request_body::RequestEncoder;
+pub(crate) use request_body::extra_body;
+use response::ResponseBuilder;
 
 use crate::{
     AttemptError, OnDelta, Provider, Request, Response,
-    http::{self, Answer, Target},
+    http::{self, HttpResponse, Target},
 };
 
-const BASE: &str = "https://api.openai.com/v1";
+const DEFAULT_BASE_URL: &str = "https://api.openai.com/v1";
 
-/// Asks one model.
+/// Calls one model.
 #[derive(Debug)]
 pub(crate) struct OpenAi {
     target: Target,
-    dialect: Dialect,
-    /// As registries name it.
+    encoder: RequestEncoder,
+    /// The model's name in registries.
     reference: String,
 }
 
 impl OpenAi {
-    /// Where a model is asked.
-    pub(crate) fn address(model: &ModelDefinition) -> Result<Url> {
+    /// The URL of a model's endpoint.
+    pub(crate) fn endpoint_url(model: &ModelDefinition) -> Result<Url> {
         let base = match (&model.url, model.provider) {
-            (Some(url), _) => http::base(url)?,
+            (Some(url), _) => http::base_url(url)?,
             (None, ProviderKind::OpenAiCompatible) => {
                 return Err(Error::invalid("url", "expected the address of an OpenAI-compatible server"));
             }
             (None, _) if model.key.is_none() && model.headers.is_empty() => {
                 return Err(Error::new(Code::ModelKeyRefused, "expected a key").at("key"));
             }
-            (None, _) => http::base(BASE)?,
+            (None, _) => http::base_url(DEFAULT_BASE_URL)?,
         };
-        Ok(http::under(base, |path| match path {
+        Ok(http::with_path(base, |path| match path {
             "" => "/v1/chat/completions".to_owned(),
             path if path.ends_with("/chat/completions") => path.to_owned(),
             path => format!("{path}/chat/completions"),
@@ -57,24 +57,24 @@ impl OpenAi {
             target.headers.insert(AUTHORIZATION, value);
         }
         http::add_headers(&mut target.headers, model)?;
-        Ok(Self { target, dialect: Dialect::of(model)?, reference: model.reference.to_string() })
+        Ok(Self { target, encoder: RequestEncoder::of(model)?, reference: model.reference.to_string() })
     }
 }
 
 #[async_trait]
 impl Provider for OpenAi {
     async fn generate(&self, request: &Request, on_delta: OnDelta<'_>) -> Result<Response, AttemptError> {
-        let faults = &self.target.faults;
-        let mut gathering = Gathering::new(faults, on_delta);
-        match self.target.post(&self.dialect.body(request), request.trace).await? {
-            Answer::Whole(value) => {
-                gathering.take(&value)?;
-                gathering.end();
+        let errors = &self.target.errors;
+        let mut response = ResponseBuilder::new(errors, on_delta);
+        match self.target.post(&self.encoder.body(request), request.trace).await? {
+            HttpResponse::Json(value) => {
+                response.apply(&value)?;
+                response.end();
             }
-            Answer::Events(mut events) => {
+            HttpResponse::Events(mut events) => {
                 while let Some(event) = events.next().await? {
                     if event.data.trim() == "[DONE]" {
-                        gathering.end();
+                        response.end();
                         break;
                     }
                     if event.data.trim().is_empty() {
@@ -82,14 +82,14 @@ impl Provider for OpenAi {
                     }
                     let value: Value = events.json(&event)?;
                     if event.name == "error" {
-                        return Err(faults.reported(&value));
+                        return Err(errors.stream_error(&value));
                     }
-                    gathering.take(&value)?;
+                    response.apply(&value)?;
                 }
                 events.close().await;
             }
         }
-        gathering.finish(&self.reference)
+        response.finish(&self.reference)
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_completed() {
+    fn endpoint_urls_are_completed() {
         let table = [
             (None, "https://api.openai.com/v1/chat/completions"),
             (Some("https://host"), "https://host/v1/chat/completions"),
@@ -131,11 +131,11 @@ mod tests {
             ),
         ];
         for (url, expected) in table {
-            assert_eq!(OpenAi::address(&model(ProviderKind::OpenAi, url)).unwrap().as_str(), expected);
+            assert_eq!(OpenAi::endpoint_url(&model(ProviderKind::OpenAi, url)).unwrap().as_str(), expected);
         }
-        let error = OpenAi::address(&model(ProviderKind::OpenAiCompatible, None)).unwrap_err();
+        let error = OpenAi::endpoint_url(&model(ProviderKind::OpenAiCompatible, None)).unwrap_err();
         assert_eq!(error.field(), Some("url"));
         let keyless = ModelDefinition { key: None, ..model(ProviderKind::OpenAi, None) };
-        assert_eq!(OpenAi::address(&keyless).unwrap_err().code(), Code::ModelKeyRefused);
+        assert_eq!(OpenAi::endpoint_url(&keyless).unwrap_err().code(), Code::ModelKeyRefused);
     }
 }

@@ -1,37 +1,37 @@
-//! How long and how often models are asked.
+//! Timeouts, retries and limits of model calls.
 
 use std::time::Duration;
 
 use crate::AddressRule;
 
-/// Limits of every call.
+/// Options that apply to every model call.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
     pub connect_timeout: Duration,
-    /// From sending the request to the first byte of the answer.
+    /// From sending the request to the first byte of the response.
     pub first_byte_timeout: Duration,
-    /// Between two pieces of the answer; keep-alive signs count as pieces.
+    /// Between two chunks of the response; keep-alive comments count.
     pub idle_timeout: Duration,
-    /// For one attempt as a whole, however lively it is.
+    /// For one whole attempt, even if it makes progress.
     pub attempt_timeout: Duration,
     pub max_attempts: u32,
-    /// Before the second attempt; doubles with each.
+    /// Delay before the second attempt; doubles with each further attempt.
     pub base_delay: Duration,
     pub max_delay: Duration,
-    /// The longest wait that a provider may ask for; a longer one ends the call.
+    /// Maximum delay that a provider may ask for. A longer one ends the call.
     pub max_retry_after: Duration,
-    /// Failures in a row that open an endpoint's breaker.
+    /// Consecutive failures that open an endpoint's breaker.
     pub breaker_failures: u32,
-    /// How long an open breaker lets nobody through; then one call may try.
+    /// How long a breaker stays open before one call may probe.
     pub breaker_open: Duration,
-    /// How long a call waits, in all, for an open breaker. Nothing means that it fails at once.
-    pub breaker_patience: Duration,
+    /// How long a call waits for an open breaker, over all attempts. Zero means that it fails immediately.
+    pub max_breaker_wait: Duration,
     pub max_response_bytes: usize,
-    /// Of one event of a streamed answer.
+    /// Of one event of a streamed response.
     pub max_event_bytes: usize,
-    /// Endpoints whose connections and breakers are remembered.
+    /// Endpoints whose connections and breakers are cached.
     pub max_endpoints: usize,
-    /// Where models of workspaces may be; anywhere without one.
+    /// Restricts the addresses of workspace models. `None` allows any address.
     pub workspace_rule: Option<AddressRule>,
 }
 
@@ -48,7 +48,7 @@ impl Default for ModelOptions {
             max_retry_after: Duration::from_secs(60),
             breaker_failures: 5,
             breaker_open: Duration::from_secs(15),
-            breaker_patience: Duration::from_secs(30),
+            max_breaker_wait: Duration::from_secs(30),
             max_response_bytes: 16 * 1024 * 1024,
             max_event_bytes: 4 * 1024 * 1024,
             max_endpoints: 256,

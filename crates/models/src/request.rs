@@ -1,4 +1,4 @@
-//! What a model is asked, in no provider's words.
+//! A model request, independent of the provider.
 
 use std::sync::Arc;
 
@@ -10,26 +10,26 @@ use remuda_domain::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One question to a model, whole.
+/// A complete model request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// Sent where the provider wants it; nothing when empty.
+    /// Omitted if empty.
     pub system: String,
-    /// Begins with the user's, then alternates as it did: providers that want strict alternation join neighbours of one role.
+    /// Begins with a user message. Providers that require strict alternation merge adjacent messages of one role.
     pub messages: Vec<ChatMessage>,
     pub tools: Arc<[ToolSpec]>,
     pub tool_choice: ToolChoice,
-    /// Whether the model may ask for several calls at once.
+    /// Whether the model may request several calls at once.
     pub parallel_tool_calls: bool,
     pub parameters: ModelParameters,
-    /// Where the question stands in its trace: providers that trace go on with it.
+    /// The trace context that is passed to the provider.
     pub trace: Option<TraceContext>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolChoice {
     Auto,
-    /// Tools are shown, because calls of them are in the messages, but none may be called.
+    /// Tools are listed, because the messages contain calls of them, but none may be called.
     None,
 }
 
@@ -41,7 +41,7 @@ pub struct ChatMessage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChatRole {
-    /// Also says what tools answered ([`Content::ToolResult`]).
+    /// Also carries tool results ([`Content::ToolResult`]).
     User,
     Assistant,
 }
@@ -50,16 +50,16 @@ pub enum ChatRole {
 pub enum Content {
     Text(String),
     Image(Image),
-    /// Only the model's own, as it came.
+    /// The model's own reasoning, unchanged.
     Reasoning(Reasoning),
     ToolUse {
         /// At most 40 characters of `[a-zA-Z0-9_-]`, unique in the request.
         id: String,
         name: String,
-        /// An object.
+        /// A JSON object.
         arguments: Value,
     },
-    /// The answer to a use in the message before.
+    /// The result of a tool use in the message before.
     ToolResult {
         id: String,
         text: String,

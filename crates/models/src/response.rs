@@ -1,4 +1,4 @@
-//! What a model answers, in no provider's words.
+//! A model response, independent of the provider.
 
 use remuda_domain::{
     message::Reasoning,
@@ -6,41 +6,41 @@ use remuda_domain::{
 };
 use serde_json::{Map, Value};
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
-    /// In the order in which it thought; empty for models that do not show it.
+    /// In order; empty for models that do not show their reasoning.
     pub reasoning: Vec<Reasoning>,
     pub text: String,
     pub tool_requests: Vec<ToolRequest>,
     pub finish: FinishReason,
     pub usage: Usage,
-    /// What the provider calls this answer.
+    /// The provider's id of this response.
     pub id: String,
-    /// Requests it took.
+    /// Number of attempts.
     pub attempts: u32,
 }
 
-/// A tool that the model wants to be called.
+/// A tool call that the model requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolRequest {
     pub name: String,
-    /// The arguments, or what came instead of a JSON object, word for word.
+    /// The arguments, or the verbatim text if it is not a JSON object.
     pub arguments: Result<Map<String, Value>, String>,
 }
 
-/// A piece of an answer on its way.
+/// A piece of a streamed response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
     Text(String),
     Reasoning(String),
-    /// A tool will be called; its arguments follow with the answer.
+    /// A tool will be called. Its arguments come with the complete response.
     ToolRequested {
         name: String,
     },
-    /// All of that was for nothing: the request is made again.
+    /// The attempt failed and is repeated: earlier deltas are void.
     Restarted,
 }
 
-/// Told of pieces as they arrive. Must not block.
+/// Called with each delta. Must not block.
 pub type OnDelta<'a> = &'a (dyn Fn(Delta) + Send + Sync);

@@ -1,4 +1,4 @@
-//! When to try again.
+//! Delays between attempts.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,19 +7,19 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use crate::ModelOptions;
 
-/// The wait after an attempt, counted from 1: doubled each time, a quarter more or less by chance, so that callers that failed
-/// together do not come back together.
+/// Exponential backoff after an attempt, counted from 1, with a quarter of jitter, so that calls that failed together
+/// do not retry together.
 pub(crate) fn backoff(options: &ModelOptions, attempt: u32) -> Duration {
     let doubled = options.base_delay.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
     doubled.min(options.max_delay).mul_f64(rand::random_range(0.75..1.25)).min(options.max_delay)
 }
 
-/// The wait that a provider asked for, and a little by chance.
-pub(crate) fn as_asked(options: &ModelOptions, asked: Duration) -> Duration {
-    asked + options.base_delay.mul_f64(rand::random_range(0.0..0.25))
+/// The delay that a provider asked for, plus jitter.
+pub(crate) fn requested_delay(options: &ModelOptions, requested: Duration) -> Duration {
+    requested + options.base_delay.mul_f64(rand::random_range(0.0..0.25))
 }
 
-/// How long a provider wants to be left alone.
+/// The delay that a provider asks for in its headers.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
     let millis = text("retry-after-ms")
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_say_when() {
+    fn retry_after_is_read_from_headers() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
         let parse = |text| parse(text, now);
         assert_eq!(parse("7"), Some(Duration::from_secs(7)));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_up_to_a_limit() {
+    fn backoff_grows_up_to_a_limit() {
         let options = ModelOptions::default();
         for attempt in 1..100 {
             let wait = backoff(&options, attempt);

@@ -1,14 +1,14 @@
-//! Server-sent events out of bytes that may be cut anywhere.
+//! A decoder for server-sent events, from bytes that may be cut anywhere.
 
 use std::collections::VecDeque;
 
 /// One event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// Empty when the server gave none.
+    /// Empty if the server sent none.
     pub(crate) name: String,
     pub(crate) data: String,
-    /// The stream ended before the empty line that ends an event: the data may be a part.
+    /// The stream ended before the blank line that ends an event, so the data may be incomplete.
     pub(crate) cut: bool,
 }
 
@@ -16,14 +16,14 @@ pub(crate) struct Event {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
-/// Takes bytes, gives events. Lines end in LF, CR or both; what is not UTF-8 is replaced.
+/// Decodes bytes into events. Lines end in LF, CR or CRLF; invalid UTF-8 is replaced.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     max_event_bytes: usize,
     line: Vec<u8>,
     name: String,
     data: Option<Vec<u8>>,
-    /// The last byte was a CR: an LF now belongs to it.
+    /// The last byte was a CR. An LF now belongs to it.
     after_cr: bool,
     first_line: bool,
     ready: VecDeque<Event>,
@@ -62,7 +62,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The stream is over: whatever is left is the last event.
+    /// Ends the stream. The remaining bytes are the last event.
     pub(crate) fn finish(&mut self) -> Result<(), TooLong> {
         if !self.line.is_empty() {
             self.end_line()?;
@@ -96,12 +96,12 @@ impl Decoder {
                 if data.len() + value.len() >= self.max_event_bytes {
                     return Err(TooLong);
                 }
-                // Each line ends with a line feed; the last one is taken off again.
+                // Each line ends with a line feed; the last one is removed again.
                 data.extend_from_slice(value);
                 data.push(b'\n');
             }
             b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
-            // A comment (no field name), or something that is of no use here.
+            // A comment (no field name), or a field that is not used here.
             _ => {}
         }
         Ok(())
@@ -109,7 +109,7 @@ impl Decoder {
 
     fn end_event(&mut self, cut: bool) {
         let name = std::mem::take(&mut self.name);
-        // Events without data are none.
+        // An event without data is ignored.
         let Some(mut data) = self.data.take() else { return };
         data.pop();
         let data = String::from_utf8_lossy(&data).into_owned();
@@ -134,7 +134,7 @@ mod tests {
                           data\n\ndata: a\rdata:  b\r\rdata: {\"x\":1}";
 
     #[test]
-    fn events_are_the_same_wherever_the_bytes_are_cut() {
+    fn events_do_not_depend_on_where_bytes_are_cut() {
         let events = [("greeting", "Grüße, 世界\nsecond"), ("", ""), ("", "a\n b"), ("", "{\"x\":1}")]
             .map(|(name, data)| (name.to_owned(), data.to_owned()));
         let bytes = STREAM.as_bytes();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_an_end_is_marked() {
+    fn event_without_an_end_is_marked_as_cut() {
         let mut decoder = Decoder::new(100);
         decoder.push(b"data: 1\n\ndata: 2\n").unwrap();
         assert!(!decoder.next().unwrap().cut);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_and_long_events_are_refused() {
+    fn too_long_lines_and_events_are_rejected() {
         let mut decoder = Decoder::new(10);
         assert_eq!(decoder.push(b"data: 12345"), Err(TooLong));
         let mut decoder = Decoder::new(10);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_utf8_is_replaced() {
+    fn invalid_utf8_is_replaced() {
         assert_eq!(decode(&[b"data: a\xff\n\n"])[0].1, "a\u{fffd}");
     }
 }

@@ -1,19 +1,19 @@
-//! The arguments of a tool call, which arrive in fragments.
+//! Collects the streamed arguments of a tool call.
 
 use serde_json::{Map, Value};
 
-/// More calls than any answer has.
+/// Maximum tool calls of a response.
 pub(crate) const MAX_TOOL_CALLS: usize = 256;
 
-/// Of a name or an id; the rest is cut off.
+/// Maximum characters of a name or an id; the rest is cut off.
 const MAX_NAME_CHARS: usize = 200;
 
-/// A name or an id that a server gave, fit to be stored and shown.
+/// Cleans a name or an id from a server, so that it can be stored and shown.
 pub(crate) fn name(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect()
 }
 
-/// Collects fragments, and knows whether they are one whole JSON object without reading them again and again.
+/// Collects fragments, and tracks whether they form a complete JSON object without parsing them repeatedly.
 #[derive(Debug, Default)]
 pub(crate) struct ToolInput {
     text: String,
@@ -43,12 +43,12 @@ impl ToolInput {
         self.text.trim().is_empty()
     }
 
-    /// Whether all that was opened is closed.
+    /// Whether all braces and brackets are closed.
     pub(crate) fn is_complete(&self) -> bool {
         self.opened && self.depth == 0
     }
 
-    /// The object, or what came instead. Nothing means no arguments.
+    /// The object, or the verbatim text. Empty text means no arguments.
     pub(crate) fn finish(self) -> Result<Map<String, Value>, String> {
         if self.is_empty() || self.text.trim() == "null" {
             return Ok(Map::new());
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn completeness_is_known_on_the_way() {
+    fn completeness_is_tracked_while_fragments_arrive() {
         assert!(!input(&[]).is_complete());
         assert!(!input(&["{\"a\":", "\"}\\\""]).is_complete());
         assert!(input(&["{\"a\":", "\"}\\\"\"}"]).is_complete());
@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn names_are_short() {
+    fn names_are_cleaned_and_shortened() {
         assert_eq!(name("Re\nad"), "Read");
         assert_eq!(name(&"é".repeat(1000)).chars().count(), MAX_NAME_CHARS);
     }
 
     #[test]
-    fn only_objects_are_arguments() {
+    fn only_json_objects_are_arguments() {
         assert_eq!(input(&["{\"a\"", ":1}"]).finish().unwrap()["a"], 1);
         for nothing in ["", " \n", "null", "{}"] {
             assert_eq!(input(&[nothing]).finish(), Ok(Map::new()));

@@ -1,27 +1,27 @@
-//! What agents are made of in this process: where definitions come from, and how models are asked.
+//! Builds the agent runtime from the configuration: loader, models and settings.
 
 use std::path::{Path, PathBuf};
 
 use remuda_config::Config;
 use remuda_domain::{error::Result, execution::Policies};
-use remuda_egress::{Allowed, may_connect};
+use remuda_egress::{AllowRule, may_connect};
 use remuda_engine::{
     AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings,
 };
 use remuda_models::{AddressRule, ModelOptions, Models};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
 
-use crate::{execution::policies, open::Mode};
+use crate::{connections::Mode, execution::policies};
 
-/// Variables of ours, which hold secrets and are nobody else's business.
-const OUR_VARIABLES: &str = "REMUDA_";
+/// The prefix of our own variables, which may contain secrets.
+const OWN_PREFIX: &str = "REMUDA_";
 
 pub(crate) fn runtime(config: &Config, mode: Mode) -> Result<AgentRuntime> {
     let settings = settings(config, &*policies(config)?);
     Ok(AgentRuntime::new(loader(config, mode), models(config, mode)?, settings))
 }
 
-/// What the operator decides about agents, as this process read it when it started.
+/// The operator's settings for agents, as loaded at the start of the process.
 fn settings(config: &Config, policies: &Policies) -> AgentSettings {
     AgentSettings {
         default_model: Some(config.platform.default_model.clone()).filter(|model| !model.is_empty()),
@@ -32,7 +32,7 @@ fn settings(config: &Config, policies: &Policies) -> AgentSettings {
     }
 }
 
-/// How long conversations may grow.
+/// Settings for the size of conversations.
 #[must_use]
 pub fn context(config: &Config) -> ContextSettings {
     let context = &config.context;
@@ -61,7 +61,7 @@ fn permissions(permissions: &remuda_config::Permissions, policies: &Policies) ->
     }
 }
 
-/// Reads workspaces as this process may.
+/// A workspace loader with the platform's directories.
 #[must_use]
 pub fn loader(config: &Config, mode: Mode) -> Loader {
     let platform = &config.platform;
@@ -76,23 +76,23 @@ pub fn loader(config: &Config, mode: Mode) -> Loader {
     Loader::new(directories, environment(config, mode))
 }
 
-/// In the embedded mode whoever writes a workspace's files is who started this process.
+/// The variables that workspaces may read. In the embedded mode, workspaces belong to the user who started the process.
 fn environment(config: &Config, mode: Mode) -> EnvironmentAccess {
     let allowed = &config.platform.workspace_env;
     if allowed.is_empty() && mode == Mode::Embedded {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        return EnvironmentAccess::from_process(names.filter(|name| !name.starts_with(OUR_VARIABLES)));
+        return EnvironmentAccess::from_process(names.filter(|name| !name.starts_with(OWN_PREFIX)));
     }
     EnvironmentAccess::from_process(allowed.iter().cloned())
 }
 
-/// Asks models as the configuration says. In the split mode, those of workspaces are on the public web or where the operator
-/// allows it: tenants write their addresses.
+/// The model client. In the split mode, models of workspaces must be at public or explicitly allowed addresses, since
+/// tenants set their URLs.
 pub fn models(config: &Config, mode: Mode) -> Result<Models> {
     let settings = &config.models;
     let allowed = settings.workspace_allowed.iter();
-    let allowed = allowed.map(|entry| Allowed::parse("models.workspace_allowed", entry));
-    let allowed = allowed.collect::<Result<Vec<Allowed>>>()?;
+    let allowed = allowed.map(|entry| AllowRule::parse("models.workspace_allowed", entry));
+    let allowed = allowed.collect::<Result<Vec<AllowRule>>>()?;
     let rule = AddressRule::new(move |host, address, port| may_connect(&allowed, host, address, port));
     Ok(Models::new(ModelOptions {
         workspace_rule: (mode == Mode::Split).then_some(rule),
@@ -105,7 +105,7 @@ pub fn models(config: &Config, mode: Mode) -> Result<Models> {
     }))
 }
 
-/// Templates of the platform, for new workspaces.
+/// The platform's templates for new workspaces.
 #[must_use]
 pub fn templates(config: &Config) -> Option<PathBuf> {
     let directory = &config.platform.templates_dir;
@@ -124,13 +124,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_configured_is_as_the_engine_has_it() {
+    fn default_config_gives_the_default_settings_of_the_engine() {
         let (ours, theirs) = (settings(&Config::default(), &Policies::default()), AgentSettings::default());
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     }
 
     #[test]
-    fn everything_configured_arrives() {
+    fn all_configured_settings_reach_the_engine() {
         let mut config = Config::default();
         config.platform.default_model = "platform/m".to_owned();
         config.permissions.mode = PermissionMode::Plan;

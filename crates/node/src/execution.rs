@@ -1,4 +1,4 @@
-//! What a process executes with: backends, rules, tools.
+//! Builds backends, policies, tools and webhook options from the configuration.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use remuda_domain::{
     error::Result,
     execution::{Policies, TenantPolicy},
 };
-use remuda_egress::Allowed;
+use remuda_egress::AllowRule;
 use remuda_sandbox::{
     Backend, Backends, Guard, LocalBackend, LocalOptions,
     docker::{ContainerUser, DEFAULT_DOCKER_HOST, DockerBackend, DockerOptions, WarmTarget},
@@ -21,9 +21,9 @@ use remuda_tools::{
     web::{SearchProvider, SearxNg, WebOptions},
 };
 
-use crate::book::StoreBook;
+use crate::sandbox_registry::StoreSandboxRegistry;
 
-/// What which tenant may use.
+/// What each tenant may use.
 pub fn policies(config: &Config) -> Result<Arc<Policies>> {
     let policies = config
         .policies()
@@ -31,10 +31,10 @@ pub fn policies(config: &Config) -> Result<Arc<Policies>> {
     Ok(Arc::new(policies))
 }
 
-/// How events are delivered to webhooks.
+/// Options for webhook delivery.
 pub(crate) fn webhooks(config: &Config) -> Result<WebhookOptions> {
     let settings = &config.webhooks;
-    let allowed = settings.allowed.iter().map(|entry| Allowed::parse("webhooks.allowed", entry));
+    let allowed = settings.allowed.iter().map(|entry| AllowRule::parse("webhooks.allowed", entry));
     Ok(WebhookOptions {
         allowed: allowed.collect::<Result<_>>()?,
         timeout: settings.timeout,
@@ -44,11 +44,11 @@ pub(crate) fn webhooks(config: &Config) -> Result<WebhookOptions> {
     })
 }
 
-/// The native tools with what the configuration lets them do.
+/// The native tools with their configured access.
 pub fn tools(config: &Config) -> Result<Registry> {
     let settings = &config.tools;
-    let allowed = settings.web_allowed.iter().map(|entry| Allowed::parse("tools.web_allowed", entry));
-    let allowed = allowed.collect::<Result<Vec<Allowed>>>()?;
+    let allowed = settings.web_allowed.iter().map(|entry| AllowRule::parse("tools.web_allowed", entry));
+    let allowed = allowed.collect::<Result<Vec<AllowRule>>>()?;
     let web = WebOptions { allowed, ..WebOptions::default() };
     let search = if settings.search_url.is_empty() {
         None
@@ -66,7 +66,7 @@ pub fn tools(config: &Config) -> Result<Registry> {
     Ok(Registry::native(&ToolOptions { web, search }))
 }
 
-/// Every backend that this machine could have. An engine that is not there is an error of whoever asks for it.
+/// All backends. A missing Docker engine only fails sessions that use it.
 pub async fn backends(
     config: &Config,
     store: &Arc<dyn Store>,
@@ -103,12 +103,12 @@ async fn docker_options(
         max_containers: settings.max_containers as usize,
         grace: config.worker.kill_grace,
         guard,
-        book: Some(Arc::new(StoreBook::new(Arc::clone(store)))),
+        registry: Some(Arc::new(StoreSandboxRegistry::new(Arc::clone(store)))),
         ..DockerOptions::new(docker_host(config), store.installation().await?, WorkerId::new())
     })
 }
 
-/// How commands on this machine are held back.
+/// The restrictions for commands on this machine.
 #[must_use]
 pub fn hardening(config: &Config) -> Hardening {
     match config.sandbox.hardening {
@@ -118,7 +118,7 @@ pub fn hardening(config: &Config) -> Hardening {
     }
 }
 
-/// The engine's address: the configuration's, the environment's, or the usual one.
+/// The Docker engine's address: from the configuration, the environment, or the default.
 #[must_use]
 pub fn docker_host(config: &Config) -> String {
     let configured = Some(config.docker.host.clone()).filter(|host| !host.is_empty());
@@ -126,7 +126,7 @@ pub fn docker_host(config: &Config) -> String {
     configured.or_else(named).unwrap_or_else(|| DEFAULT_DOCKER_HOST.to_owned())
 }
 
-/// Spare containers fit sessions of tenants without rules of their own.
+/// Spare containers use the default policy, so they fit tenants without their own.
 fn warm_targets(config: &Config, policy: &TenantPolicy) -> Vec<WarmTarget> {
     let target = |(image, count): (String, u32)| WarmTarget {
         image,

@@ -1,15 +1,14 @@
-//! Puts the services together: one process, any set of roles, embedded or split.
+//! Composes the services into one process: any set of roles, embedded or split.
 //!
-//! Everything that differs between the modes is here: which store, which transport, which ports. The services
-//! themselves do not know.
+//! Everything that differs between the modes is here: store, transport and ports. The services do not depend on the mode.
 
 mod agents;
-mod book;
+mod connections;
 mod execution;
 mod node;
-mod open;
+mod sandbox_registry;
 
 pub use agents::{context, loader, models, templates};
+pub use connections::{Connections, DEFAULT_TENANT, Mode, nats_options, store_options, workspace_root};
 pub use execution::{backends, docker_host, hardening, policies, tools};
 pub use node::{Node, Options, Roles};
-pub use open::{DEFAULT_TENANT, Mode, Parts, nats_options, store_options, workspace_root};

@@ -1,4 +1,4 @@
-//! A process with its roles.
+//! Starts and stops a process with its roles.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,14 +24,14 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::open::{DEFAULT_TENANT, Mode, Parts, workspace_root};
+use crate::connections::{Connections, DEFAULT_TENANT, Mode, workspace_root};
 
-/// How long open calls may go on after the stop signal.
+/// How long open calls may continue after the stop signal.
 const SERVER_DRAIN: Duration = Duration::from_secs(5);
-/// How long the transport may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long closing the NATS connection may take.
+const NATS_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a process does.
+/// The roles of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {
     pub control_plane: bool,
@@ -58,19 +58,19 @@ pub struct Options {
     pub mode: Mode,
     pub roles: Roles,
     pub version: String,
-    /// What this process logs.
+    /// The log filter of this process.
     pub levels: Levels,
-    /// The program and arguments of the guard that kills tools when this process dies. Without one they survive it.
+    /// The program and arguments of the guard that kills tools when this process dies. Without a guard, tools survive it.
     pub guard: Option<(PathBuf, Vec<String>)>,
 }
 
-/// A running process. [`Node::run`] is its life.
+/// A running process. Call [`Node::run`] to keep it running.
 #[derive(Debug)]
 pub struct Node {
     address: Option<SocketAddr>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    parts: Parts,
+    connections: Connections,
 }
 
 impl Node {
@@ -81,7 +81,7 @@ impl Node {
             Some(listener) => Some(listener.local_addr().map_err(no_address)?),
             None => None,
         };
-        let parts = Parts::open(&options.config, options.mode).await?;
+        let connections = Connections::open(&options.config, options.mode).await?;
         let logs = ProcessLogs::new(
             options.levels.clone(),
             remuda_telemetry::instance(),
@@ -90,14 +90,14 @@ impl Node {
         );
         let starter = Starter {
             options: &options,
-            parts: &parts,
+            connections: &connections,
             logs,
             tools: crate::execution::tools(&options.config)?,
             policies: crate::execution::policies(&options.config)?,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
-        let listening = starter.logs.clone().listen(Arc::clone(&parts.transport), starter.stop.clone());
+        let listening = starter.logs.clone().listen(Arc::clone(&connections.transport), starter.stop.clone());
         starter.tasks.spawn(listening);
         if let Some(listener) = listener {
             starter.start_server(listener).await?;
@@ -106,18 +106,18 @@ impl Node {
             starter.start_worker().await?;
         }
         let Starter { tasks, stop, .. } = starter;
-        Ok(Self { address, tasks, stop, parts })
+        Ok(Self { address, tasks, stop, connections })
     }
 
-    /// Where this process answers, if it does.
+    /// The address that this process serves, if any.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
     #[must_use]
-    pub fn parts(&self) -> &Parts {
-        &self.parts
+    pub fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Runs until `stop`, then drains.
@@ -126,9 +126,9 @@ impl Node {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        if let Some(nats) = &self.parts.nats {
-            // Nothing depends on it: what is lost comes back by itself.
-            drop(tokio::time::timeout(GOODBYE, nats.close()).await);
+        if let Some(nats) = &self.connections.nats {
+            // Best effort: the reconciler recovers lost messages.
+            drop(tokio::time::timeout(NATS_CLOSE_TIMEOUT, nats.close()).await);
         }
     }
 }
@@ -137,7 +137,7 @@ fn no_address(error: std::io::Error) -> remuda_domain::Error {
     remuda_domain::Error::internal("the listener has no address").with_source(error)
 }
 
-/// A process that serves the control plane answers there; one that only streams has a port of its own.
+/// Binds the control plane's address, or the stream service's if the process has only that role.
 async fn bind(options: &Options) -> Result<Option<TcpListener>> {
     let address = match options.roles {
         Roles { control_plane: true, .. } => options.config.server.listen,
@@ -149,7 +149,7 @@ async fn bind(options: &Options) -> Result<Option<TcpListener>> {
 
 struct Starter<'a> {
     options: &'a Options,
-    parts: &'a Parts,
+    connections: &'a Connections,
     logs: ProcessLogs,
     tools: Registry,
     policies: Arc<Policies>,
@@ -161,7 +161,7 @@ impl Starter<'_> {
     async fn start_server(&self, listener: TcpListener) -> Result<()> {
         let Options { config, mode, roles, version, .. } = self.options;
         let gate = self.gate(listener.local_addr().map_err(no_address)?).await?;
-        let (mut grpc, reporter) = remuda_grpc::basics()?;
+        let (mut grpc, reporter) = remuda_grpc::base_services()?;
         let mut http = OpenApiRouter::new();
         if roles.control_plane {
             let app = App::new(self.app_options()?, self.tasks.clone());
@@ -181,8 +181,8 @@ impl Starter<'_> {
             replay_batch: config.stream.replay_batch as usize,
             catch_up: config.stream.catch_up,
         };
-        // A control plane streams too, so that a small installation needs no stream service of its own.
-        let Parts { store, transport, .. } = self.parts;
+        // A control plane streams as well, so that a small installation needs no stream service.
+        let Connections { store, transport, .. } = self.connections;
         let parts = StreamParts {
             store: Arc::clone(store),
             transport: Arc::clone(transport),
@@ -222,7 +222,7 @@ impl Starter<'_> {
     async fn gate(&self, address: SocketAddr) -> Result<Gate> {
         let Options { config, mode, .. } = self.options;
         let required = config.server.require_keys.resolve(*mode == Mode::Embedded, address);
-        let store = &self.parts.store;
+        let store = &self.connections.store;
         let policy = if required {
             KeyPolicy::Required
         } else {
@@ -236,8 +236,8 @@ impl Starter<'_> {
     fn app_options(&self) -> Result<AppOptions> {
         let tools = self.tools.clone();
         Ok(AppOptions {
-            store: Arc::clone(&self.parts.store),
-            transport: Arc::clone(&self.parts.transport),
+            store: Arc::clone(&self.connections.store),
+            transport: Arc::clone(&self.connections.transport),
             tools: self.tools.names().map(str::to_owned).collect(),
             check_call: Arc::new(move |call: &ToolCall| match tools.get(&call.tool) {
                 Some(tool) => tool.validate(&call.arguments),
@@ -264,18 +264,18 @@ impl Starter<'_> {
 
     async fn start_worker(&self) -> Result<()> {
         let settings = &self.options.config.worker;
-        // Tools run as this user: without this they could read the secrets in this process's environment.
+        // Tools run as this user and could otherwise read the secrets in this process's environment.
         remuda_sandbox::local::conceal_process()?;
         let guard = match &self.options.guard {
             Some((program, args)) => Some(Guard::start(program.clone(), args.clone()).await?),
             None => None,
         };
-        let (config, store) = (&self.options.config, &self.parts.store);
+        let (config, store) = (&self.options.config, &self.connections.store);
         let backends = crate::execution::backends(config, store, &self.policies, guard.clone()).await?;
-        report(&backends).await?;
+        log_restrictions(&backends).await?;
         let engine = Engine {
-            store: Arc::clone(&self.parts.store),
-            transport: Arc::clone(&self.parts.transport),
+            store: Arc::clone(&self.connections.store),
+            transport: Arc::clone(&self.connections.transport),
             tools: self.tools.clone(),
             backends,
             placement: Arc::new(Placement::new(Arc::clone(&self.policies))),
@@ -289,26 +289,22 @@ impl Starter<'_> {
             lease: settings.lease,
             heartbeat: settings.heartbeat,
             drain_deadline: settings.drain_deadline,
-            turn: settings.turn,
+            max_consecutive_runs: settings.turn,
         };
         self.tasks.spawn(Worker::new(options, engine, guard).run(self.stop.clone()));
         Ok(())
     }
 }
 
-/// Says what holds the tools of this worker, and what does not.
-async fn report(backends: &Backends) -> Result<()> {
+/// Logs which restrictions the local backend enforces.
+async fn log_restrictions(backends: &Backends) -> Result<()> {
     let local = backends.get(BackendKind::Local)?;
     let features = local.describe().await;
     let named = |enforced: bool| {
         let of = features.iter().filter(move |it| (it.state == FeatureState::Enforced) == enforced);
         of.map(|feature| feature.name).collect::<Vec<_>>().join(", ")
     };
-    tracing::info!(
-        enforced = named(true),
-        not_enforced = named(false),
-        "how the local backend holds commands"
-    );
+    tracing::info!(enforced = named(true), not_enforced = named(false), "local backend restrictions");
     Ok(())
 }
 

@@ -1,15 +1,15 @@
-//! Rules that never decide anything.
+//! Finds rules that never take effect.
 
 use remuda_domain::permission::PermissionRule;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     layer::Layer,
-    names::{opencode_key, permission_of},
+    permission_names::{opencode_key, permission_of},
     wildcard::covers,
 };
 
-/// A rule that never decides anything, and the one that says otherwise about all that it fits.
+/// A rule that never takes effect, and the rule `by` that overrides it for everything it matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contradiction {
     pub layer: Layer,
@@ -39,7 +39,7 @@ impl std::fmt::Display for Contradiction {
 pub(crate) fn find(rules: &[(Layer, PermissionRule)]) -> Vec<Contradiction> {
     let mut found = Vec::new();
     for (at, (layer, rule)) in rules.iter().enumerate() {
-        // Nobody wrote the built-in ones, and to overrule them is what the others are for.
+        // Overriding a built-in rule is intended.
         if *layer == Layer::Default {
             continue;
         }
@@ -48,7 +48,7 @@ pub(crate) fn find(rules: &[(Layer, PermissionRule)]) -> Vec<Contradiction> {
                 return false;
             }
             let later = *other > at;
-            // A locked rule counts twice: in its place, and on its own.
+            // A locked rule applies twice: in its layer, and in the list of locked rules.
             let stays = rule.locked && !(by.locked && by_layer == layer);
             let forbidden = by.locked && by.action > rule.action && (!later || by_layer != layer);
             (later && !stays) || (forbidden && !(by_layer == layer && rule.locked))

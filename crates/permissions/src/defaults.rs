@@ -1,8 +1,8 @@
-//! The built-in rules: everything is allowed but what gives secrets away.
+//! The built-in rules: everything is allowed except access to credentials.
 
 use remuda_domain::permission::{PermissionAction, PermissionRule};
 
-/// Where programs keep credentials, beneath a home or anywhere else.
+/// Directories with credentials, beneath a home directory or anywhere else.
 const CREDENTIAL_DIRECTORIES: [&str; 8] = [
     ".ssh",
     ".aws",
@@ -23,45 +23,45 @@ const CREDENTIAL_FILES: [&str; 8] = [
     ".cargo/credentials.toml",
     ".config/containers/auth.json",
 ];
-/// Credentials beneath a home, and settings elsewhere.
-const OF_PROJECTS: &str = ".npmrc";
-const CREDENTIALS_OF_SYSTEM: [&str; 4] = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private"];
+/// Has credentials beneath a home directory, and mostly plain settings in projects.
+const NPMRC: &str = ".npmrc";
+const SYSTEM_CREDENTIALS: [&str; 4] = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssl/private"];
 
 pub(crate) fn rules() -> Vec<PermissionRule> {
     use PermissionAction::{Allow, Ask, Deny};
     let mut rules = vec![PermissionRule::new("*", "*", Allow)];
     let environment = [("*.env", Ask), ("*.env.*", Ask), ("*.env.example", Allow)];
     rules.extend(environment.map(|(pattern, action)| PermissionRule::new("read", pattern, action)));
-    for place in CREDENTIAL_DIRECTORIES {
-        for pattern in [format!("{place}/*"), format!("*/{place}/*")] {
+    for path in CREDENTIAL_DIRECTORIES {
+        for pattern in [format!("{path}/*"), format!("*/{path}/*")] {
             rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)));
         }
     }
-    for place in CREDENTIAL_FILES {
-        for pattern in [place.to_owned(), format!("*/{place}")] {
+    for path in CREDENTIAL_FILES {
+        for pattern in [path.to_owned(), format!("*/{path}")] {
             rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)));
         }
     }
-    for place in CREDENTIALS_OF_SYSTEM {
-        for pattern in [place.to_owned(), format!("{place}/*")] {
+    for path in SYSTEM_CREDENTIALS {
+        for pattern in [path.to_owned(), format!("{path}/*")] {
             rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), Deny)));
         }
     }
-    // Projects have one too, mostly without secrets.
-    let homes = ["~", "/root", "/home/*", "/Users/*"].map(|home| (format!("{home}/{OF_PROJECTS}"), Deny));
-    let asked = (format!("*/{OF_PROJECTS}"), Ask);
-    for (pattern, action) in [asked].into_iter().chain(homes).chain([(OF_PROJECTS.to_owned(), Ask)]) {
+    // Ask in projects, deny in home directories.
+    let homes = ["~", "/root", "/home/*", "/Users/*"].map(|home| (format!("{home}/{NPMRC}"), Deny));
+    let asked = (format!("*/{NPMRC}"), Ask);
+    for (pattern, action) in [asked].into_iter().chain(homes).chain([(NPMRC.to_owned(), Ask)]) {
         rules.extend(["read", "edit", "grep"].map(|of| PermissionRule::new(of, pattern.clone(), action)));
     }
-    // What a command does with a path is not known, so it is only asked about.
-    for place in CREDENTIAL_DIRECTORIES.iter().chain(&CREDENTIAL_FILES).chain([&OF_PROJECTS]) {
-        for pattern in [format!("* {place}"), format!("*/{place}")] {
+    // The effect of a command on a path is unknown, so these only ask.
+    for path in CREDENTIAL_DIRECTORIES.iter().chain(&CREDENTIAL_FILES).chain([&NPMRC]) {
+        for pattern in [format!("* {path}"), format!("*/{path}")] {
             let patterns = [format!("{pattern}/*"), format!("{pattern} *")];
             rules.extend(patterns.map(|pattern| PermissionRule::new("bash", pattern, Ask)));
         }
     }
-    for place in CREDENTIALS_OF_SYSTEM {
-        let pattern = format!("* {place}");
+    for path in SYSTEM_CREDENTIALS {
+        let pattern = format!("* {path}");
         let patterns = [format!("{pattern}/*"), format!("{pattern} *")];
         rules.extend(patterns.map(|pattern| PermissionRule::new("bash", pattern, Ask)));
     }

@@ -1,8 +1,8 @@
-//! Who made a rule.
+//! The layers of rules.
 
 use serde::{Deserialize, Serialize};
 
-/// Who made a rule. Later layers decide over earlier ones.
+/// The origin of a rule. Later layers override earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
@@ -12,7 +12,7 @@ pub enum Layer {
     Tenant,
     Workspace,
     Agent,
-    /// Said for one session, or answered with `always` in it.
+    /// Set for one session, or added by the decision `always`.
     Session,
 }
 
@@ -32,7 +32,7 @@ impl Layer {
         }
     }
 
-    /// Only operators can say what nobody after them may make milder.
+    /// Only operators may lock rules, so that later layers cannot relax them.
     pub(crate) const fn may_lock(self) -> bool {
         matches!(self, Self::Platform | Self::Tenant)
     }

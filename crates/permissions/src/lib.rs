@@ -1,39 +1,38 @@
-//! Decides what agents may do: rules, modes, and what is hidden in shell commands.
+//! Decides whether tool calls are allowed: permission rules, permission modes, and analysis of shell commands.
 //!
-//! A [`Ruleset`] holds the rules of all [layers](Layer), in order. It judges one call at a time: it is allowed, denied, or a
-//! person has to be asked. The last rule that fits decides; of several things in one call the strictest counts; and
-//! what an operator locked is never made milder.
+//! A [`Ruleset`] holds the rules of all [layers](Layer), in order. It judges one call at a time: the call is allowed,
+//! denied, or needs approval by a person. The last matching rule decides. If a call has several subjects, such as the
+//! commands of a script, the strictest decision counts. Later layers cannot relax a rule that an operator has locked.
 //!
-//! The crate neither reads nor waits for anything: the same rules, mode and call always give the same [`Verdict`], in a time
-//! that is bounded by their size.
+//! The crate does no I/O: the same rules, mode and call always give the same [`Verdict`], in time bounded by their size.
 //!
 //! # Paths
 //!
-//! They are resolved by their text alone and compared both relative to the workspace and absolute. Links are a matter of
-//! the sandbox, which does not let anyone out of it.
+//! Paths are resolved lexically, and compared both relative to the workspace and absolute. Links are left to the sandbox,
+//! which confines access to the workspace.
 //!
 //! # Shell commands
 //!
-//! Every command in a script is judged on its own, wherever it stands: in a pipe, a group, a loop, a substitution, a string
-//! that is given to a shell, behind `sudo` or `xargs`. What cannot be told, such as a command in a variable, is asked about as
-//! soon as the rules forbid anything that it may be. A rule of the default layer is not reason enough for that.
+//! Every command in a script is judged on its own, wherever it is: in a pipe, a group, a loop, a substitution, a string
+//! argument of a shell, behind `sudo` or `xargs`. A command that is not known statically, such as the value of a variable,
+//! needs approval as soon as a rule that is not built in forbids anything it may be.
 //!
-//! This protects from accidents and from models that are talked into something. It is no sandbox: a program that is
-//! allowed to run, such as an interpreter or `make`, does what it likes within the sandbox it is in.
+//! This protects against accidents and against manipulated models. It is not a sandbox: a program that may run, such as an
+//! interpreter or `make`, can do anything within its sandbox.
 //!
-//! Scripts are read by a small reader of our own. Of the parsers at hand, `yash-syntax` has a license that does not go with
-//! ours, and `brush-parser` overflows the stack with a thousand nested substitutions, which ends the process, and brings 80
-//! crates along. Neither tells what a wrapped command is, which is most of the work. The reader needs less than a parser:
-//! wherever it is in doubt it says so, and the script counts as unknown.
+//! Scripts are parsed by a small parser in this crate. Of the available parsers, `yash-syntax` has an incompatible license,
+//! and `brush-parser` overflows the stack on a thousand nested substitutions, which aborts the process, and adds 80 crates.
+//! Neither finds wrapped commands, which is most of the work. This parser may be incomplete: where it is in doubt, the
+//! script counts as unknown.
 
-mod always;
+mod always_rules;
 mod contradiction;
 mod defaults;
-mod judge;
+mod evaluate;
 mod layer;
-mod names;
 mod path;
-mod plan;
+mod permission_names;
+mod plan_mode;
 mod ruleset;
 mod shell;
 mod subject;
@@ -42,7 +41,7 @@ mod wildcard;
 
 pub use contradiction::Contradiction;
 pub use layer::Layer;
-pub use names::{KEYS, opencode_key, permission_of};
+pub use permission_names::{KEYS, opencode_key, permission_of};
 pub use ruleset::Ruleset;
-pub use verdict::{Ask, Asked, Denial, Verdict};
+pub use verdict::{Ask, Denial, ProposedCall, Verdict};
 pub use wildcard::fits;

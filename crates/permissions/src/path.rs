@@ -1,11 +1,11 @@
-//! Paths as rules see them: resolved by their text alone.
+//! Resolves paths lexically, for matching against rules.
 
 use crate::wildcard::ANY;
 
-/// The texts of a path that a rule may fit: relative to the workspace and absolute, each as a file and as a directory.
-/// The first one is the one to show.
+/// The forms of a path that a rule may match: relative to the workspace and absolute, each as a file and as a directory.
+/// The first one is for display.
 pub(crate) fn forms(root: &str, path: &str) -> Vec<String> {
-    // A part that cannot be told may hold any number of `..`.
+    // An unknown part may contain any number of `..`.
     if path.contains(ANY) {
         let absolute = if path.starts_with(['/', ANY]) || root.is_empty() {
             path.to_owned()
@@ -35,12 +35,12 @@ pub(crate) fn forms(root: &str, path: &str) -> Vec<String> {
     forms
 }
 
-/// A pattern for paths without what says nothing.
+/// A path pattern without a leading `./`.
 pub(crate) fn pattern(pattern: &str) -> &str {
     pattern.strip_prefix("./").filter(|rest| !rest.is_empty()).unwrap_or(pattern)
 }
 
-/// An absolute path: nothing is above its root.
+/// The components of an absolute path; `..` at its root has no effect.
 fn parts<'a>(path: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut parts = Vec::new();
     for part in path {
@@ -62,7 +62,7 @@ fn relative_to(root: &[&str], path: &[&str]) -> String {
     if relative.is_empty() { ".".to_owned() } else { relative.join("/") }
 }
 
-/// A relative path whose root is not known.
+/// Normalizes a relative path whose root is unknown.
 pub(crate) fn lexical(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

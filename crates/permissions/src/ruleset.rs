@@ -1,18 +1,18 @@
-//! The rules of all layers, in order.
+//! The ordered rules of all layers.
 
 use remuda_domain::permission::{PermissionAction, PermissionMode, PermissionRule};
 
 use crate::{
     contradiction::{self, Contradiction},
     defaults,
-    judge::{self, concerns},
+    evaluate::{self, concerns},
     layer::Layer,
-    names::permission_of,
-    verdict::{Asked, Verdict},
+    permission_names::permission_of,
+    verdict::{ProposedCall, Verdict},
     wildcard::is_universal,
 };
 
-/// Ordered layers of rules. The last rule that fits decides, and a locked one is never made milder.
+/// Ordered layers of rules. The last matching rule decides; later layers cannot relax a locked rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     rules: Vec<(Layer, PermissionRule)>,
@@ -31,7 +31,7 @@ impl Ruleset {
         Self { rules: defaults::rules().into_iter().map(|rule| (Layer::Default, rule)).collect() }
     }
 
-    /// Adds rules after those that the layer has. `locked` is a matter of the platform and of tenants: it is cleared elsewhere.
+    /// Appends rules to a layer. Only rules of the platform and of tenants can be `locked`; it is cleared for other layers.
     #[must_use]
     pub fn with(mut self, layer: Layer, rules: impl IntoIterator<Item = PermissionRule>) -> Self {
         let at = self.rules.partition_point(|(other, _)| *other <= layer);
@@ -43,23 +43,23 @@ impl Ruleset {
         self
     }
 
-    /// What becomes of a call. `root` is where the workspace is, for the call; empty when that is not known.
+    /// Judges a call. `root` is the workspace's path as the tool sees it; empty if unknown.
     #[must_use]
-    pub fn judge(&self, mode: PermissionMode, root: &str, call: &Asked<'_>) -> Verdict {
-        judge::judge(self, mode, root, call)
+    pub fn judge(&self, mode: PermissionMode, root: &str, call: &ProposedCall<'_>) -> Verdict {
+        evaluate::judge(self, mode, root, call)
     }
 
-    /// Whether the last rule about a tool denies all of it, so that the model is not shown the tool.
+    /// Whether the last rule for a tool denies it completely, so that the tool is not offered to the model.
     #[must_use]
     pub fn hides(&self, tool: &str) -> bool {
         let permission = permission_of(tool);
-        self.parts().any(|rules| {
+        self.rule_lists().any(|rules| {
             let last = rules.rev().find(|(_, rule)| concerns(rule, permission, Some(tool)));
             last.is_some_and(|(_, rule)| is_universal(&rule.pattern) && rule.action == PermissionAction::Deny)
         })
     }
 
-    /// The rules that never decide anything because another one says otherwise about all that they fit.
+    /// The rules that never take effect, because another rule overrides them for everything they match.
     #[must_use]
     pub fn contradictions(&self) -> Vec<Contradiction> {
         contradiction::find(&self.rules)
@@ -73,8 +73,9 @@ impl Ruleset {
         self.rules.iter().map(|(layer, rule)| (*layer, rule))
     }
 
-    /// The lists that are judged on their own: all rules, and those that each operator locked. The strictest counts.
-    pub(crate) fn parts(
+    /// The rule lists that are evaluated separately: all rules, and the locked rules of each layer. The strictest decision
+    /// counts.
+    pub(crate) fn rule_lists(
         &self,
     ) -> impl Iterator<Item = Box<dyn DoubleEndedIterator<Item = (Layer, &PermissionRule)> + '_>> {
         let locked = Layer::ALL.into_iter().filter(|layer| layer.may_lock()).map(|layer| {

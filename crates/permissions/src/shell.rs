@@ -1,17 +1,17 @@
-//! Which commands are in a shell script, as far as that can be told without running it.
+//! Static analysis of shell scripts: finds the commands that a script may run.
 //!
-//! The reader follows the structure of bash just as far as needed to find every command that could be run, wherever it
-//! hides. It does not check a script: what bash would refuse may be read as something, and is judged then. Where it is
-//! not certain how bash would read a script, the reader is lost, and the script counts as unknown as a whole.
+//! The parser follows bash's grammar as far as needed to find every command that could run, wherever it is. It does not
+//! validate: it may accept scripts that bash rejects. Where it is not certain how bash would parse a script, parsing fails
+//! with [`Unparsable`], and the whole script counts as unknown.
 
+mod collect;
 mod compound;
-mod cursor;
-mod dollar;
+mod expansion;
 mod heredoc;
-mod known;
 mod list;
 mod options;
-mod run;
+mod parser;
+mod programs;
 mod variables;
 mod word;
 mod wrappers;
@@ -22,30 +22,30 @@ const MAX_BYTES: usize = 64 * 1024;
 const MAX_DEPTH: usize = 32;
 const MAX_COMMANDS: usize = 1000;
 
-/// What a script may do.
+/// What a script may do: its commands and redirections.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
+pub(crate) struct ScriptAnalysis {
     pub(crate) commands: Vec<Command>,
     pub(crate) redirections: Vec<Redirection>,
-    /// Where relative paths begin is not known.
+    /// The working directory may change, so relative paths are unknown.
     pub(crate) changes_directory: bool,
     overflow: bool,
-    /// A number is computed, which may run what a variable holds.
-    computes: bool,
-    /// There is a text that runs commands when it is computed.
-    loaded: bool,
-    /// How often something was read twice.
+    /// Arithmetic is evaluated, which may run commands in the value of a variable.
+    evaluates_arithmetic: bool,
+    /// There is text that runs commands if it is evaluated as arithmetic.
+    has_runnable_text: bool,
+    /// How often the parser went back.
     rewinds: usize,
-    /// How often the reader went on after it was lost.
+    /// How often the parser resumed after a failure.
     resumed: usize,
 }
 
-/// A word after quotes are removed and lines joined.
+/// A word after quote removal and line joining.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Word {
-    /// Holds [`ANY`] for what only running it would tell.
+    /// Contains [`ANY`] for parts that are only known at run time.
     pub(crate) text: String,
-    /// As it was written.
+    /// The source text.
     pub(crate) raw: String,
 }
 
@@ -54,31 +54,31 @@ impl Word {
         !self.text.contains(ANY)
     }
 
-    /// Written without quotes or anything else that the shell acts on, as only such a word can be one of its own.
+    /// Without quotes and expansions: only such a word can be a reserved word.
     fn plain(&self) -> bool {
         self.text == self.raw
     }
 
-    /// Certainly one word when it is run: what is not quoted may become none or several.
+    /// Certainly expands to exactly one word: unquoted expansions may become none or several.
     fn single(&self) -> bool {
         let quotes = self.raw.matches('"').count() == 2 && self.raw.ends_with('"');
         let before = self.raw.split_once('"').map_or("", |(before, _)| before);
-        // `"$@"` and `"${a[@]}"` are as many words as there are.
+        // `"$@"` and `"${a[@]}"` expand to any number of words.
         self.literal()
             || (quotes && !before.contains(['$', '`', '*', '?', '[', '{']) && !self.raw.contains('@'))
     }
 }
 
-/// One command that could be run.
+/// A command that may run.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
-    /// Empty for a script as a whole.
+    /// Empty for a whole script.
     pub(crate) words: Vec<Word>,
     pub(crate) text: String,
     pub(crate) raw: String,
-    /// Why it may run anything.
+    /// Why it may run anything, if so.
     pub(crate) unknown: Option<&'static str>,
-    /// Variables are set for it alone.
+    /// Has variable assignments before it.
     pub(crate) assigned: bool,
 }
 
@@ -89,7 +89,7 @@ impl Command {
         Self { words, text, raw, unknown, assigned: false }
     }
 
-    fn whole(script: &str, why: &'static str) -> Self {
+    fn unknown_script(script: &str, why: &'static str) -> Self {
         Self {
             words: Vec::new(),
             text: ANY.to_string(),
@@ -99,9 +99,9 @@ impl Command {
         }
     }
 
-    /// The text as rules may have written it: without the directory of the program, or without the options of git
-    /// before its sub-command. And whether that is certainly the same program.
-    pub(crate) fn also(&self) -> Vec<(String, bool)> {
+    /// Other texts that rules may match: without the program's directory, or without git's options before its sub-command.
+    /// With each, whether it is certainly the same program.
+    pub(crate) fn alternative_texts(&self) -> Vec<(String, bool)> {
         const SYSTEM: [&str; 5] = ["/bin", "/usr/bin", "/sbin", "/usr/sbin", "/usr/local/bin"];
         let Some((first, rest)) = self.words.split_first() else { return Vec::new() };
         let Some(program) = self.program() else { return Vec::new() };
@@ -110,39 +110,40 @@ impl Command {
             words.collect::<Vec<_>>().join(" ")
         };
         let directory = first.text.rsplit_once('/').map(|(directory, _)| directory);
-        let mut also: Vec<_> =
+        let mut alternatives: Vec<_> =
             directory.map(|directory| (join(rest), SYSTEM.contains(&directory))).into_iter().collect();
         let at = if program == "git" { wrappers::git_subcommand(&self.words) } else { 1 };
         if at > 1 {
-            also.push((join(&self.words[at..]), false));
+            alternatives.push((join(&self.words[at..]), false));
         }
-        let normal: Vec<String> = self.words.iter().map(normal).collect();
+        let normal: Vec<String> = self.words.iter().map(normalized).collect();
         if normal.iter().zip(&self.words).any(|(normal, word)| *normal != word.text) {
-            also.push((normal.join(" "), false));
+            alternatives.push((normal.join(" "), false));
         }
-        also
+        alternatives
     }
 
-    /// The text for rules about paths: those are words of their own, and mean nothing to commands that only print.
-    pub(crate) fn named(&self) -> String {
+    /// The text for built-in rules about paths, which match whole words. Arguments of commands that only print are left out.
+    pub(crate) fn text_for_paths(&self) -> String {
         if let Some(program @ ("echo" | "printf")) = self.program() {
             return program.to_owned();
         }
-        // A blank within a word ends no path.
-        let words = self.words.iter().map(|word| normal(word).replace([' ', '\t', '\n'], "\u{a0}"));
+        // A blank within a word must not end a path.
+        let words = self.words.iter().map(|word| normalized(word).replace([' ', '\t', '\n'], "\u{a0}"));
         if self.words.is_empty() { self.text.clone() } else { words.collect::<Vec<_>>().join(" ") }
     }
 
-    /// Whether its text will mean the same the next time: it neither runs what it reads nor what a variable holds.
-    pub(crate) fn says_what_it_does(&self) -> bool {
+    /// Whether the same text will run the same command next time: it runs neither its input nor the value of a variable.
+    pub(crate) fn is_self_contained(&self) -> bool {
         let Some(reason) = self.unknown else { return true };
         let literal = self.words.iter().all(Word::literal);
-        let opens = [run::PROGRAM, run::PARTLY, run::VARIABLE, wrappers::FROM_INPUT, wrappers::SHELL]
-            .contains(&reason);
-        !opens && (literal || reason == run::CHANGES_OTHERS)
+        let opens =
+            [collect::PROGRAM, collect::PARTLY, collect::VARIABLE, wrappers::FROM_INPUT, wrappers::SHELL]
+                .contains(&reason);
+        !opens && (literal || reason == collect::CHANGES_OTHERS)
     }
 
-    /// The program without its directory, if that can be told.
+    /// The program without its directory, if it is known.
     pub(crate) fn program(&self) -> Option<&str> {
         program(&self.words)
     }
@@ -153,8 +154,8 @@ fn program(words: &[Word]) -> Option<&str> {
     Some(first.text.rsplit_once('/').map_or(first.text.as_str(), |(_, name)| name))
 }
 
-/// A word that may be a path, without what says nothing in it.
-fn normal(word: &Word) -> String {
+/// A word normalized as a path, if it looks like one.
+fn normalized(word: &Word) -> String {
     let text = word.text.as_str();
     let strange = ["//", "/./", "/../"].iter().any(|part| text.contains(part)) && !text.contains("://");
     if !strange || !word.literal() {
@@ -171,35 +172,37 @@ pub(crate) struct Redirection {
     pub(crate) writes: bool,
 }
 
-/// The reader does not know how bash would go on.
+/// It is not certain how bash would parse the script from here on.
 #[derive(Debug)]
-struct Lost;
+struct Unparsable;
 
-type Found<T = ()> = Result<T, Lost>;
+type ParseResult<T = ()> = Result<T, Unparsable>;
 
-/// Reads a script.
-pub(crate) fn read(script: &str) -> Script {
-    let mut found = Script::default();
+/// Analyzes a script.
+pub(crate) fn analyze(script: &str) -> ScriptAnalysis {
+    let mut analysis = ScriptAnalysis::default();
     if script.len() > MAX_BYTES || script.contains(ANY) {
-        found.commands.push(Command::whole(script, "it is too long to be judged"));
-        return found;
+        analysis.commands.push(Command::unknown_script(script, "it is too long to be judged"));
+        return analysis;
     }
-    run::scan(script, 0, false, &mut found);
-    if found.overflow {
-        found.commands.push(Command::whole(script, "it has too many commands to be judged"));
+    collect::scan(script, 0, false, &mut analysis);
+    if analysis.overflow {
+        analysis.commands.push(Command::unknown_script(script, "it has too many commands to be judged"));
     }
-    if found.computes && found.loaded {
-        found.commands.push(Command::whole(script, "it computes with a text that may hold commands"));
+    if analysis.evaluates_arithmetic && analysis.has_runnable_text {
+        analysis
+            .commands
+            .push(Command::unknown_script(script, "it evaluates text that may contain commands"));
     }
-    if found.commands.is_empty() {
-        // Only variables, tests or comments.
+    if analysis.commands.is_empty() {
+        // Only assignments, tests or comments.
         let word = Word { text: script.trim().to_owned(), raw: script.trim().to_owned() };
-        found.commands.push(Command::new(vec![word], None));
+        analysis.commands.push(Command::new(vec![word], None));
     }
-    found
+    analysis
 }
 
-impl Script {
+impl ScriptAnalysis {
     fn push(&mut self, command: Command) {
         if self.commands.len() < MAX_COMMANDS {
             self.commands.push(command);
@@ -209,7 +212,7 @@ impl Script {
     }
 }
 
-/// `name=value`, `name+=value` or `name[…]=value`.
+/// Splits `name=value`, `name+=value` or `name[…]=value`.
 fn assignment(word: &str) -> Option<(&str, &str)> {
     let (target, value) = word.split_once('=')?;
     let name = target.strip_suffix('+').unwrap_or(target);

@@ -1,89 +1,90 @@
-//! What of a call is judged.
+//! The subjects of a tool call: the parts that rules decide about.
 
 use remuda_domain::permission::{PermissionAction, PermissionRule};
 use serde_json::Value;
 
 use crate::{
-    always,
+    always_rules,
     layer::Layer,
-    names::permission_of,
     path,
-    shell::{self, Redirection, Script},
-    verdict::Asked,
+    permission_names::permission_of,
+    shell::{self, Redirection, ScriptAnalysis},
+    verdict::ProposedCall,
     wildcard::{ANY, fits, may_fit},
 };
 
-/// One thing that rules decide about.
+/// One part of a call that rules decide about, such as a path or a command.
 #[derive(Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) permission: &'a str,
-    /// Rules may also name the tool.
+    /// The tool, since rules may name it instead of the permission.
     pub(crate) tool: Option<&'a str>,
     pub(crate) shown: String,
-    forms: Vec<Form>,
-    /// Why it may be anything.
+    forms: Vec<MatchText>,
+    /// Why it may be anything, if so.
     pub(crate) unknown: Option<&'static str>,
-    /// The rule that allows it and what is like it, and one that allows nothing else.
+    /// Offers for the decision `always`: a rule that also allows similar calls, and one that allows only this one.
     pub(crate) always: [Option<PermissionRule>; 2],
     is_path: bool,
 }
 
-/// A text that a rule may fit.
+/// A text that rules are matched against.
 #[derive(Debug)]
-struct Form {
+struct MatchText {
     text: String,
-    allows: Allows,
-    by: By,
+    allow: AllowMatch,
+    applies_to: MatchedRules,
 }
 
-/// Whose rules look at a text.
+/// Which rules are matched against a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum By {
-    Everyone,
-    Builtin,
-    Others,
+enum MatchedRules {
+    All,
+    BuiltIn,
+    Other,
 }
 
-/// How well a rule that allows something must know a text. Others only have to fit.
+/// How a rule that allows must match a text. Rules that ask or deny always match by pattern.
 #[derive(Clone, Copy, Debug)]
-enum Allows {
+enum AllowMatch {
     ByPattern,
-    /// The rule is the text itself: nobody knows what a part of it does.
-    AsAWhole,
+    /// The pattern must equal the text, since the effect of parts of it is unknown.
+    Exact,
     Never,
 }
 
-impl From<String> for Form {
+impl From<String> for MatchText {
     fn from(text: String) -> Self {
-        Self { text, allows: Allows::ByPattern, by: By::Everyone }
+        Self { text, allow: AllowMatch::ByPattern, applies_to: MatchedRules::All }
     }
 }
 
-impl Form {
-    fn counts(&self, layer: Layer, rule: &PermissionRule) -> bool {
-        let other = if layer == Layer::Default { By::Others } else { By::Builtin };
-        if self.by == other {
+impl MatchText {
+    fn is_compared_with(&self, layer: Layer, rule: &PermissionRule) -> bool {
+        let other = if layer == Layer::Default { MatchedRules::Other } else { MatchedRules::BuiltIn };
+        if self.applies_to == other {
             return false;
         }
-        let enough = match self.allows {
-            Allows::ByPattern => true,
-            Allows::AsAWhole => rule.pattern == self.text,
-            Allows::Never => false,
+        let enough = match self.allow {
+            AllowMatch::ByPattern => true,
+            AllowMatch::Exact => rule.pattern == self.text,
+            AllowMatch::Never => false,
         };
         enough || rule.action != PermissionAction::Allow
     }
 }
 
 impl<'a> Subject<'a> {
-    fn new(permission: &'a str, tool: Option<&'a str>, shown: String, forms: Vec<Form>) -> Self {
+    fn new(permission: &'a str, tool: Option<&'a str>, shown: String, forms: Vec<MatchText>) -> Self {
         Self { permission, tool, shown, forms, unknown: None, always: [None, None], is_path: false }
     }
 
     fn path(permission: &'a str, tool: Option<&'a str>, root: &str, written: &str) -> Self {
         let forms = path::forms(root, written);
         let shown = forms.first().cloned().unwrap_or_default();
-        let only = always::exact(permission, &shown);
-        let mut subject = Self::new(permission, tool, shown, forms.into_iter().map(Form::from).collect());
+        let only = always_rules::exact(permission, &shown);
+        let mut subject =
+            Self::new(permission, tool, shown, forms.into_iter().map(MatchText::from).collect());
         subject.is_path = true;
         subject.always = [None, only];
         subject
@@ -91,22 +92,22 @@ impl<'a> Subject<'a> {
 
     fn text(permission: &'a str, tool: &'a str, text: &str) -> Self {
         let mut subject =
-            Self::new(permission, Some(tool), text.to_owned(), vec![Form::from(text.to_owned())]);
+            Self::new(permission, Some(tool), text.to_owned(), vec![MatchText::from(text.to_owned())]);
         let like = match permission {
-            "webfetch" => always::site(text),
+            "webfetch" => always_rules::site(text),
             "websearch" => Some(PermissionRule::new(permission, "*", PermissionAction::Allow)),
             _ => None,
         };
-        subject.always = [like, always::exact(permission, text)];
+        subject.always = [like, always_rules::exact(permission, text)];
         subject
     }
 
-    /// Whether a rule certainly fits.
+    /// Whether a rule certainly matches.
     pub(crate) fn fits(&self, layer: Layer, rule: &PermissionRule) -> bool {
         self.any(layer, rule, fits)
     }
 
-    /// Whether a rule may fit, for all that can be told.
+    /// Whether a rule may match, depending on the unknown parts.
     pub(crate) fn may_fit(&self, layer: Layer, rule: &PermissionRule) -> bool {
         self.unknown.is_some() || self.any(layer, rule, may_fit)
     }
@@ -115,18 +116,21 @@ impl<'a> Subject<'a> {
         let pattern = if self.is_path { path::pattern(&rule.pattern) } else { &rule.pattern };
         let home = (pattern.contains("$HOME") || pattern.contains("${HOME}"))
             .then(|| pattern.replace("${HOME}", "~").replace("$HOME", "~"));
-        self.forms.iter().filter(|form| form.counts(layer, rule)).any(|form| {
+        self.forms.iter().filter(|form| form.is_compared_with(layer, rule)).any(|form| {
             fits(pattern, &form.text) || home.as_ref().is_some_and(|pattern| fits(pattern, &form.text))
         })
     }
 }
 
-/// What of a call is judged, and the script if it is one.
-pub(crate) fn of<'a>(root: &str, call: &Asked<'a>) -> (Vec<Subject<'a>>, Option<Script>) {
+/// The subjects of a call, and the analysis of its script if it has one.
+pub(crate) fn subjects_of<'a>(
+    root: &str,
+    call: &ProposedCall<'a>,
+) -> (Vec<Subject<'a>>, Option<ScriptAnalysis>) {
     let (tool, permission) = (call.tool, permission_of(call.tool));
     let argument =
         |names: &[&str]| names.iter().find_map(|name| call.arguments.get(name).and_then(Value::as_str));
-    // A call without it fails anyway.
+    // A call without the argument fails anyway.
     let unknown = "\0";
     let text = |names: &[&str]| Subject::text(permission, tool, argument(names).unwrap_or(unknown));
     let subject = match tool {
@@ -136,14 +140,14 @@ pub(crate) fn of<'a>(root: &str, call: &Asked<'a>) -> (Vec<Subject<'a>>, Option<
         "Grep" | "Glob" => {
             let path = argument(&["path"]).unwrap_or(".");
             let mut subject = Subject::path(permission, Some(tool), root, path);
-            // Where it looks may be said there as well, which can be forbidden but allows nothing: it only narrows.
+            // The filter may name a path as well. Rules can deny it, but not allow it: it only narrows the search.
             let filter = if tool == "Grep" { argument(&["glob"]) } else { argument(&["pattern"]) };
             if let Some(filter) = filter.filter(|filter| !filter.starts_with('!')) {
                 let forms = path::forms(root, &format!("{path}/{filter}")).into_iter();
-                subject.forms.extend(forms.map(|text| Form {
+                subject.forms.extend(forms.map(|text| MatchText {
                     text,
-                    allows: Allows::Never,
-                    by: By::Everyone,
+                    allow: AllowMatch::Never,
+                    applies_to: MatchedRules::All,
                 }));
             }
             subject
@@ -154,15 +158,15 @@ pub(crate) fn of<'a>(root: &str, call: &Asked<'a>) -> (Vec<Subject<'a>>, Option<
         "SubAgent" => text(&["subagent_type", "agent"]),
         "AgentSwitch" => text(&["agent", "to"]),
         "Bash" => {
-            let script = shell::read(argument(&["command"]).unwrap_or(unknown));
-            return (of_script(root, &script), Some(script));
+            let script = shell::analyze(argument(&["command"]).unwrap_or(unknown));
+            return (subjects_of_script(root, &script), Some(script));
         }
-        // What their arguments mean to a rule is not known, or they have none that matters.
+        // The meaning of their arguments is unknown, or they have no relevant ones.
         tool => {
             let ours = matches!(tool, "BashOutput" | "KillBash" | "TodoWrite");
             let form = if ours { "*" } else { unknown };
             let mut subject = Subject::new(permission, Some(tool), "*".into(), vec![form.to_owned().into()]);
-            // By the name of the tool: the permission may be about more.
+            // By tool name, since the permission may cover more tools.
             subject.always = [Some(PermissionRule::new(tool, "*", PermissionAction::Allow)), None];
             subject
         }
@@ -170,25 +174,29 @@ pub(crate) fn of<'a>(root: &str, call: &Asked<'a>) -> (Vec<Subject<'a>>, Option<
     (vec![subject], None)
 }
 
-fn of_script<'a>(root: &str, script: &Script) -> Vec<Subject<'a>> {
+fn subjects_of_script<'a>(root: &str, script: &ScriptAnalysis) -> Vec<Subject<'a>> {
     let mut subjects = Vec::new();
     for command in &script.commands {
-        let mut forms = vec![Form { by: By::Others, ..Form::from(command.text.clone()) }];
+        let mut forms =
+            vec![MatchText { applies_to: MatchedRules::Other, ..MatchText::from(command.text.clone()) }];
         if command.raw != command.text {
-            let allows = if command.words.is_empty() { Allows::AsAWhole } else { Allows::ByPattern };
-            forms.push(Form { text: command.raw.clone(), allows, by: By::Others });
+            let allow = if command.words.is_empty() { AllowMatch::Exact } else { AllowMatch::ByPattern };
+            forms.push(MatchText { text: command.raw.clone(), allow, applies_to: MatchedRules::Other });
         }
-        forms.extend(command.also().into_iter().map(|(text, same)| {
-            let allows = if same { Allows::ByPattern } else { Allows::Never };
-            Form { text, allows, by: By::Others }
+        forms.extend(command.alternative_texts().into_iter().map(|(text, same)| {
+            let allow = if same { AllowMatch::ByPattern } else { AllowMatch::Never };
+            MatchText { text, allow, applies_to: MatchedRules::Other }
         }));
-        // The built-in rules are about paths, which are words.
-        forms.push(Form { by: By::Builtin, ..Form::from(command.named()) });
+        // The built-in rules match paths, which are whole words.
+        forms.push(MatchText {
+            applies_to: MatchedRules::BuiltIn,
+            ..MatchText::from(command.text_for_paths())
+        });
         let tool = Some("Bash");
         let mut subject = Subject::new("bash", tool, command.raw.clone(), forms);
         subject.unknown = command.unknown;
-        let only = always::exact("bash", &command.raw).filter(|_| command.says_what_it_does());
-        subject.always = [always::like(command), only];
+        let only = always_rules::exact("bash", &command.raw).filter(|_| command.is_self_contained());
+        subject.always = [always_rules::similar(command), only];
         subjects.push(subject);
     }
     for Redirection { target, reads, writes } in &script.redirections {
@@ -200,7 +208,7 @@ fn of_script<'a>(root: &str, script: &Script) -> Vec<Subject<'a>> {
                 if text.contains(ANY) {
                     subject.shown.clone_from(&target.raw);
                     subject.forms.push(target.raw.clone().into());
-                    subject.always = [None, always::exact(permission, &target.raw)];
+                    subject.always = [None, always_rules::exact(permission, &target.raw)];
                 }
                 subjects.push(subject);
             }

@@ -1,4 +1,4 @@
-//! What is asked of the rules, and what they answer.
+//! The input and output of a decision.
 
 use remuda_domain::{
     permission::{PermissionAction, PermissionRule},
@@ -7,15 +7,15 @@ use remuda_domain::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A call of a tool that is to be judged.
+/// A tool call to be judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct ProposedCall<'a> {
     pub tool: &'a str,
     pub arguments: &'a Value,
     pub effects: Effects,
 }
 
-/// What the rules say about a call.
+/// The decision about a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "action")]
 pub enum Verdict {
@@ -35,26 +35,26 @@ impl Verdict {
     }
 }
 
-/// What a person has to decide.
+/// The call needs approval by a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
-    /// That of the tool.
+    /// The permission of the tool.
     pub permission: String,
-    /// What has to be asked about, such as some of the commands in a script. At most 50, shortened.
+    /// The parts that need approval, such as some commands of a script. At most 50, shortened.
     pub patterns: Vec<String>,
-    /// The rules that make the question unnecessary next time, as rules of the session. Empty when none can, because
-    /// an operator locked a rule or the call is beyond judging.
+    /// Session rules that make the approval unnecessary next time. Empty if there are none, because an operator locked a
+    /// rule or the call cannot be analyzed.
     pub always: Vec<PermissionRule>,
     pub why: String,
 }
 
-/// Why a call is not made.
+/// Why a call is denied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
-    /// The one that denied it: a redirection in a shell command is denied as `edit`.
+    /// The permission that is denied; `edit` for a redirection in a shell command.
     pub permission: String,
-    /// What of the call is denied, shortened.
+    /// The part of the call that is denied, shortened.
     pub pattern: String,
-    /// Names who denies it and the rule.
+    /// Names the layer and the rule.
     pub why: String,
 }

@@ -1,27 +1,27 @@
-//! Patterns with `*` and `?`, and texts of which a part cannot be told.
+//! Matches patterns with `*` and `?` against texts, which may have unknown parts.
 //!
-//! `*` stands for anything, also for slashes, line breaks and nothing; `?` for one character. There is no escape.
+//! `*` matches any text, including slashes, line breaks and the empty text; `?` matches one character. There is no escape.
 
-/// Stands in a text for a part that cannot be told. A command has no such character of its own.
+/// Represents an unknown part of a text. Commands cannot contain this character.
 pub(crate) const ANY: char = '\0';
 
-/// Whether a pattern fits all of a text. A trailing ` *` may also be missing: `ls *` fits `ls`.
+/// Whether a pattern matches a whole text. A trailing ` *` is optional: `ls *` matches `ls`.
 ///
-/// The time is that of searching the text for each piece of the pattern once, from left to right.
+/// Takes the time of one left-to-right search for each piece of the pattern.
 #[must_use]
 pub fn fits(pattern: &str, text: &str) -> bool {
-    forms(pattern).any(|pattern| glob(pattern, '*', text, one))
+    variants(pattern).any(|pattern| glob(pattern, '*', text, char_matches))
 }
 
-/// Whether a pattern could fit a text, depending on what its [`ANY`] parts are.
+/// Whether a pattern could match a text, depending on its [`ANY`] parts.
 pub(crate) fn may_fit(pattern: &str, text: &str) -> bool {
     if !text.contains(ANY) {
         return fits(pattern, text);
     }
-    forms(pattern).any(|pattern| {
+    variants(pattern).any(|pattern| {
         if pattern.contains('*') {
-            // Both can be stretched in the middle, so only their ends can disagree.
-            let agree = |(in_pattern, in_text)| one(in_pattern, in_text);
+            // Both can stretch in the middle, so only their ends can differ.
+            let agree = |(in_pattern, in_text)| char_matches(in_pattern, in_text);
             let start = |text: &'_ str, stop: char| -> Vec<char> {
                 text.chars().take_while(|next| *next != stop).collect()
             };
@@ -31,31 +31,31 @@ pub(crate) fn may_fit(pattern: &str, text: &str) -> bool {
             start(pattern, '*').into_iter().zip(start(text, ANY)).all(agree)
                 && end(pattern, '*').into_iter().zip(end(text, ANY)).all(agree)
         } else {
-            glob(text, ANY, pattern, |in_text, in_pattern| one(in_pattern, in_text))
+            glob(text, ANY, pattern, |in_text, in_pattern| char_matches(in_pattern, in_text))
         }
     })
 }
 
-/// Whether one pattern fits whatever another one fits. It may miss that, but never claims it wrongly.
+/// Whether one pattern matches everything that another one matches. May give false negatives, but no false positives.
 pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     let all = |narrow: &str| fits(wide, &narrow.replace('*', "\0"));
-    forms(narrow).all(all)
+    variants(narrow).all(all)
 }
 
-/// Whether a pattern fits everything.
+/// Whether a pattern matches everything.
 pub(crate) fn is_universal(pattern: &str) -> bool {
     !pattern.is_empty() && pattern.chars().all(|next| next == '*')
 }
 
-fn forms(pattern: &str) -> impl Iterator<Item = &str> {
+fn variants(pattern: &str) -> impl Iterator<Item = &str> {
     std::iter::once(pattern).chain(pattern.strip_suffix(" *"))
 }
 
-fn one(in_pattern: char, in_text: char) -> bool {
+fn char_matches(in_pattern: char, in_text: char) -> bool {
     in_text != ANY && (in_pattern == '?' || in_pattern == in_text)
 }
 
-/// The leftmost place of each piece leaves the most room for the next one, so nothing is ever tried twice.
+/// Greedy: the leftmost match of each piece leaves the most text for the next one, so no backtracking is needed.
 fn glob(pattern: &str, star: char, text: &str, same: fn(char, char) -> bool) -> bool {
     let mut pieces = pattern.split(star);
     let Some(mut rest) = after_start(pieces.next().unwrap_or_default(), text, same) else { return false };

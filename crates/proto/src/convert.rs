@@ -1,4 +1,4 @@
-//! Domain types to wire types, and requests back.
+//! Converts domain types to protobuf messages, and requests to domain types.
 
 mod approval;
 mod budget;
@@ -35,30 +35,30 @@ pub fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     SystemTime::from(at).into()
 }
 
-/// Reads a wire timestamp; `None` when it is out of range.
+/// Converts a protobuf timestamp; `None` if it is out of range.
 #[must_use]
 pub fn from_timestamp(at: &prost_types::Timestamp) -> Option<Timestamp> {
     let nanos = u32::try_from(at.nanos).ok()?;
     Timestamp::from_timestamp(at.seconds, nanos)
 }
 
-/// As it travels; nothing for what is too long for that.
+/// Converts to a protobuf duration; `None` if it is too long.
 #[must_use]
 pub fn to_duration(duration: Duration) -> Option<prost_types::Duration> {
     duration.try_into().ok()
 }
 
-/// Reads a duration a caller sent; negative and absurd values name the field.
+/// Converts a duration of a request. Errors for negative and oversized values name the field.
 pub fn from_duration(field: &str, duration: prost_types::Duration) -> Result<Duration> {
     let duration = plain_duration(duration).ok_or_else(|| Error::invalid(field, "expected 1 ms to 24 h"))?;
     limits::check_timeout(field, duration)?;
     Ok(duration)
 }
 
-/// A wire duration of any length, unless it is negative.
+/// Converts a protobuf duration of any length; `None` if it is negative.
 #[must_use]
 pub fn plain_duration(duration: prost_types::Duration) -> Option<Duration> {
-    // The library negates what is negative, which panics for the smallest number of seconds.
+    // The library negates negative durations, which panics for the smallest number of seconds.
     if duration.seconds < 0 { None } else { duration.try_into().ok() }
 }
 
@@ -76,7 +76,7 @@ impl From<RunState> for v1::RunState {
     }
 }
 
-/// Reads a state from the wire; unspecified and unknown numbers are refused.
+/// Converts the number of a state. Unspecified and unknown numbers are refused.
 pub fn run_state(field: &str, number: i32) -> Result<RunState> {
     match v1::RunState::try_from(number) {
         Ok(v1::RunState::Queued) => Ok(RunState::Queued),
@@ -99,7 +99,7 @@ pub fn if_busy(number: i32) -> Result<IfBusy> {
     }
 }
 
-/// Reads a list of tool calls. Sizes are checked before anything is parsed.
+/// Converts a list of tool calls. Sizes are checked before anything is parsed.
 pub fn tools_input(input: v1::ToolsInput) -> Result<ToolsInput> {
     limits::check_input_size(input.calls.iter().map(|call| call.arguments.len()).sum())?;
     let calls = input.calls.into_iter().enumerate().map(|(index, call)| tool_call(index, call));
@@ -170,7 +170,7 @@ impl From<ToolOutcome> for v1::ToolOutcome {
     }
 }
 
-/// A run that is over has given its slot back: that is the last receipt of a request to stop it.
+/// The end of the run, which frees its slot, is the last stage of its cancellation.
 fn cancel_receipts(cancel: CancelRequest, finished_at: Option<Timestamp>) -> v1::CancelReceipts {
     v1::CancelReceipts {
         requested_at: Some(timestamp(cancel.at)),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn receipts_say_how_far_a_cancel_has_got() {
+    fn receipts_show_the_progress_of_a_cancellation() {
         let at = |second: i64| Timestamp::from_timestamp(second, 0).unwrap();
         let request = |delivered_at, stopped_at| CancelRequest {
             at: at(1),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn states_survive_the_wire() {
+    fn states_survive_a_round_trip() {
         for state in RunState::ALL {
             assert_eq!(run_state("state", v1::RunState::from(state).into()).unwrap(), state);
         }

@@ -1,6 +1,6 @@
-//! The public gRPC API `remuda.v1`: generated types, their mapping to the domain, and errors as statuses.
+//! The public gRPC API `remuda.v1`: generated types, conversions to the domain, and errors as statuses.
 //!
-//! Both directions of every mapping live here, so the services and the client agree by construction.
+//! Both directions of every conversion are here, so that services and clients agree.
 
 pub mod convert;
 pub mod status;

@@ -1,4 +1,4 @@
-//! Errors on the wire: a gRPC status with `ErrorInfo`, `BadRequest` and `RetryInfo` details, and back.
+//! Converts errors to gRPC statuses with `ErrorInfo`, `BadRequest` and `RetryInfo` details, and back.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use remuda_domain::{Code, Error};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-/// The `domain` of our `ErrorInfo` details.
+/// The `domain` of `ErrorInfo` details.
 pub const ERROR_DOMAIN: &str = "remuda";
 
-/// Turns an error into a status. The code travels as `ErrorInfo.reason`, so clients match on a stable name; the
-/// causes of internal errors stay in the log.
+/// Converts an error to a status. `ErrorInfo.reason` is the error's code, so that clients can match on a stable name. The
+/// causes of internal errors are not included.
 #[must_use]
 pub fn to_status(error: &Error) -> Status {
     let mut details = ErrorDetails::new();
@@ -25,7 +25,7 @@ pub fn to_status(error: &Error) -> Status {
     Status::with_error_details(code, error.to_string(), details)
 }
 
-/// Reads an error back from a status, as a client receives it.
+/// Converts a status that a client received back to an error.
 #[must_use]
 pub fn from_status(status: &Status) -> Error {
     let details = status.get_error_details();
@@ -45,7 +45,7 @@ pub fn from_status(status: &Status) -> Error {
     error
 }
 
-/// Statuses made by the gRPC library itself carry no details of ours.
+/// The code for a status that the gRPC library generated, which has no details.
 fn code_of_foreign_status(code: tonic::Code) -> Code {
     match code {
         tonic::Code::InvalidArgument => Code::InvalidArgument,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_survives_the_wire() {
+    fn every_code_survives_a_round_trip() {
         for code in Code::ALL {
             let error = Error::new(*code, "message").at("field").retry_after(Duration::from_secs(3));
             let back = from_status(&to_status(&error));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_stay_at_home() {
+    fn causes_are_not_sent_to_clients() {
         let error = Error::internal("the store failed").with_source("password=hunter2");
         let status = to_status(&error);
         assert!(!format!("{status:?}").contains("hunter2"));

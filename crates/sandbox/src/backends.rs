@@ -1,4 +1,4 @@
-//! The backends of one worker.
+//! The set of backends of one worker.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,12 +9,12 @@ use remuda_domain::{
 
 use crate::traits::Backend;
 
-/// The backends that a worker has, by kind. Cheap to clone.
+/// The backends of a worker, by kind. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Backends(Arc<BTreeMap<BackendKind, Arc<dyn Backend>>>);
 
 impl Backends {
-    /// The backend of that kind. A session that only talks has none at all, and this is the place that says so.
+    /// The backend of that kind. A session with backend `none` executes nothing and fails here.
     pub fn get(&self, kind: BackendKind) -> Result<&Arc<dyn Backend>> {
         self.0.get(&kind).ok_or_else(|| match kind {
             BackendKind::None => Error::new(

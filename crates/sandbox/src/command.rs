@@ -1,49 +1,49 @@
-//! Commands and how they end.
+//! Commands and their results.
 
 use std::time::Duration;
 
 use remuda_domain::error::{Code, Error, Result};
 
-use crate::{capture::Captured, path};
+use crate::{output_capture::CapturedOutput, path};
 
-/// What is kept of each stream unless the command says otherwise.
+/// Default for the bytes captured of each stream.
 pub const DEFAULT_OUTPUT_LIMIT: usize = 256 * 1024;
-/// The longest script or single argument. Linux takes 128 KiB including what we add.
+/// The longest script or argument. Linux allows 128 KiB, including the bytes added here.
 pub const MAX_ARGUMENT_BYTES: usize = 127 * 1024;
-/// The most input. It is held in memory until the command reads it.
+/// The most stdin. It is held in memory until the command reads it.
 pub const MAX_STDIN_BYTES: usize = 4 * 1024 * 1024;
 
 /// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     pub program: Program,
-    /// Where to run, as a path in the workspace; the workspace itself if `None`.
+    /// Working directory, as a path in the workspace; the workspace itself if `None`.
     pub cwd: Option<String>,
-    /// Set in addition to what the backend allows.
+    /// Variables in addition to those that the backend allows.
     pub env: Vec<(String, String)>,
-    /// What the command reads; nothing if `None`.
+    /// The command's stdin; empty if `None`.
     pub stdin: Option<Vec<u8>>,
     pub timeout: Duration,
-    /// Bytes kept of each stream: the first half and the last half of it.
+    /// Bytes captured of each stream: the first half and the last half.
     pub output_limit: usize,
-    /// Where to put output beyond that limit.
+    /// Where to store output that exceeds `output_limit`.
     pub spill: Option<Spill>,
 }
 
-/// A place in the workspace for output that is too much to be answered.
+/// Spill directory for output that exceeds the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spill {
-    /// A directory of the workspace, made when needed, for the files `stdout` and `stderr`.
+    /// A directory of the workspace for the files `stdout` and `stderr`, created when needed.
     pub directory: String,
-    /// Of each file. What comes after it is only counted.
+    /// Limit per file. Output beyond it is only counted.
     pub max_bytes: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// A script for the sandbox's shell: `bash` where there is one.
+    /// A script for the sandbox's shell: `bash` if it exists.
     Shell(String),
-    /// A program, looked up in `PATH`, and its arguments.
+    /// A program (looked up in `PATH`) and its arguments.
     Argv(Vec<String>),
 }
 
@@ -70,7 +70,7 @@ impl Command {
         }
     }
 
-    /// Refuses what no backend could run. Backends call it first.
+    /// Rejects commands that no backend can run. Backends call it first.
     pub fn check(&self) -> Result<()> {
         match &self.program {
             Program::Shell(script) => check_script("command", script)?,
@@ -121,31 +121,31 @@ fn check_argument(field: &str, argument: &str) -> Result<()> {
     Ok(())
 }
 
-/// How a command ended and what it said.
+/// Status, output and resource usage of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecResult {
     pub status: ExecStatus,
-    pub stdout: Captured,
-    pub stderr: Captured,
+    pub stdout: CapturedOutput,
+    pub stderr: CapturedOutput,
     pub duration: Duration,
     pub usage: Usage,
 }
 
-/// What a command and everything it waited for used.
+/// Resource usage of a command and of the children it waited for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu: Duration,
     pub max_memory_bytes: u64,
-    /// Processes that outlived the command and were killed.
+    /// Number of processes that outlived the command and were killed.
     pub left_behind: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecStatus {
     Exited(i32),
-    /// Ended by a signal that did not come from us.
+    /// Ended by a signal that the sandbox did not send.
     Signalled(i32),
-    /// Killed by the kernel for want of memory.
+    /// Killed by the kernel's OOM killer.
     OutOfMemory,
     TimedOut,
     Cancelled,

@@ -1,24 +1,25 @@
-//! The Docker backend: every session has a container of its own.
+//! The Docker backend: one container per session.
 //!
-//! A container is for one session, has no privileges, no network unless the policy names one, and a read-only root. Its
-//! first process is our own supervisor, attached to this process by one stream over which all commands of the session
-//! run: killing a command kills it *in there*, and a worker that dies takes its containers along, because their input
-//! ends. Files are used from this side of the workspace, as with every backend; it is mounted, or copied in and out.
+//! A container has no privileges, no network unless the policy names one, and a read-only root. Its PID 1 is
+//! our own supervisor. One attached stream connects it to this process and carries all commands of the
+//! session: a command is killed *inside* the container, and when a worker dies, its containers end because
+//! their stdin closes. File tools work on the host's side of the workspace, as with every backend; the
+//! workspace is mounted, or copied in and out.
 
+mod connection;
 mod container;
-mod copy;
+mod container_limit;
 mod create;
 mod describe;
 mod engine;
 mod image;
 mod labels;
-mod link;
 mod options;
-mod places;
 mod pool;
-mod record;
 mod sandbox;
+mod sandbox_record;
 mod supervisor_volume;
+mod workspace_copy;
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,30 +38,30 @@ pub use self::{
 };
 use self::{pool::Pool, sandbox::DockerSandbox};
 use crate::{
-    path::shown,
-    traits::{Backend, Existing, ExistingKind, Feature, Sandbox, SandboxRequest},
+    path::display_safe,
+    traits::{Backend, EngineResource, EngineResourceKind, Feature, Sandbox, SandboxRequest},
 };
 
 #[derive(Clone, Debug)]
 pub struct DockerBackend(Arc<Pool>);
 
 impl DockerBackend {
-    /// Nothing is asked of the engine yet: one that is down is an error of whoever needs it, while it is.
+    /// Does not connect to the engine yet: an engine that is down fails only the calls that need it.
     #[must_use]
     pub fn new(options: DockerOptions) -> Self {
         Self(Arc::new(Pool::new(options)))
     }
 
     async fn check_network(&self, network: &str) -> Result<()> {
-        let engine = &self.0.workshop.engine;
-        let found = engine.ask(|docker| async move { docker.inspect_network(network, None).await }).await;
+        let engine = &self.0.context.engine;
+        let found = engine.call(|docker| async move { docker.inspect_network(network, None).await }).await;
         match found {
             Ok(_) => Ok(()),
             Err(failure) if failure.is_missing() => {
-                let message = format!("the engine has no network {}", shown(network));
+                let message = format!("the engine has no network {}", display_safe(network));
                 Err(Error::new(Code::NotConfigured, message).at("network"))
             }
-            Err(failure) => Err(failure.to("look at the network")),
+            Err(failure) => Err(failure.into_error("inspect the network")),
         }
     }
 }
@@ -72,10 +73,10 @@ impl Backend for DockerBackend {
     }
 
     async fn check(&self, request: &SandboxRequest) -> Result<()> {
-        let shape = Pool::shape(request)?;
-        image::find(&self.0.workshop.engine, Some(&shape.image)).await?;
-        if create::has_network(&shape) {
-            self.check_network(&shape.network).await?;
+        let spec = Pool::spec(request)?;
+        image::find(&self.0.context.engine, Some(&spec.image)).await?;
+        if create::has_network(&spec) {
+            self.check_network(&spec.network).await?;
         }
         Ok(())
     }
@@ -87,38 +88,38 @@ impl Backend for DockerBackend {
         Ok(Arc::new(DockerSandbox::new(files, container, options)))
     }
 
-    fn feed(&self, time: Duration) {
-        self.0.feed(Instant::now() + time);
+    fn feed_watchdog(&self, time: Duration) {
+        self.0.feed_watchdog(Instant::now() + time);
     }
 
-    fn serve(&self, worker: WorkerId) {
-        self.0.serve(worker);
+    fn set_worker(&self, worker: WorkerId) {
+        self.0.set_worker(worker);
     }
 
-    async fn engine(&self) -> Result<String> {
-        Ok(self.0.workshop.engine.client().await?.id)
+    async fn engine_id(&self) -> Result<String> {
+        Ok(self.0.context.engine.client().await?.id)
     }
 
-    async fn keep(&self, stop: CancellationToken) {
-        self.0.keep(stop).await;
+    async fn maintain(&self, stop: CancellationToken) {
+        self.0.maintain(stop).await;
     }
 
-    async fn list(&self) -> Result<Vec<Existing>> {
+    async fn list(&self) -> Result<Vec<EngineResource>> {
         let mut found = self.0.find(&[]).await?;
         found.extend(self.0.find_volumes().await?);
         Ok(found)
     }
 
-    async fn remove(&self, existing: &Existing) -> Result<()> {
-        let engine = &self.0.workshop.engine;
-        match existing.what {
-            ExistingKind::Container => engine.remove_container(&existing.handle).await,
-            ExistingKind::Volume => engine.remove_volume(&existing.handle).await,
+    async fn remove(&self, existing: &EngineResource) -> Result<()> {
+        let engine = &self.0.context.engine;
+        match existing.kind {
+            EngineResourceKind::Container => engine.remove_container(&existing.handle).await,
+            EngineResourceKind::Volume => engine.remove_volume(&existing.handle).await,
         }
     }
 
     async fn describe(&self) -> Vec<Feature> {
-        let engine = &self.0.workshop.engine;
+        let engine = &self.0.context.engine;
         let known = async { Ok((engine.client().await?, engine.info().await?)) };
         match known.await {
             Ok((client, info)) => describe::features(&client, &info, &self.0.options),

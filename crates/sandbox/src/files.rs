@@ -1,18 +1,18 @@
-//! The files of a workspace on this machine, which is where every backend has them so far.
+//! File access to a workspace on the host, used by every backend.
 //!
-//! Commands may run elsewhere (in a container that mounts the directory); the file tools work here, where they are
-//! quick and give the same answers whichever backend runs the commands.
+//! Commands may run elsewhere (in a container that mounts the directory). The file tools work on the host,
+//! where they are fast and give the same results whichever backend runs the commands.
 
-mod bounds;
-mod carry;
 mod glob;
 mod grep;
-mod ignored;
-mod lines;
+mod grep_matches;
+mod ignore_rules;
 mod list;
-mod newest;
+mod newest_files;
 mod root;
+mod search_limits;
 mod spill;
+mod transfer;
 mod walk;
 mod write;
 
@@ -23,38 +23,39 @@ use std::{
 
 use remuda_domain::error::{Error, Result};
 
-use self::bounds::Bounds;
-pub(crate) use self::{carry::Survey, root::Root};
+use self::search_limits::SearchLimits;
+pub(crate) use self::{root::Root, transfer::WorkspaceEntries};
 use crate::{
     guard::Guard,
     path,
-    search::{GlobAnswer, GlobQuery, GrepAnswer, GrepQuery},
-    traits::{ByteRange, FileContents, FileStat, Listing, WriteMode, Written},
+    search_query::{GlobQuery, GlobResult, GrepQuery, GrepResult},
+    traits::{ByteRange, FileContents, FileStat, Listing, WriteMode, WriteOutcome},
 };
 
-/// A workspace's files. Cheap to clone.
+/// Files of a workspace. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct HostFiles {
     root: Arc<Root>,
-    /// A worker that was stopped for too long must not write into what is someone else's now.
+    /// Blocks writes of a worker that was stopped for too long: the workspace may belong to another worker
+    /// now.
     guard: Option<Arc<Guard>>,
 }
 
 impl HostFiles {
-    /// Opens the workspace's directory, making it first if it is missing.
+    /// Opens the workspace's directory. Creates it when missing.
     pub(crate) async fn open(directory: &Path, guard: Option<Arc<Guard>>) -> Result<Self> {
         Self::open_as(directory, guard, None).await
     }
 
-    /// The same, for commands that see the workspace elsewhere, like `/workspace`: absolute paths beneath that are
-    /// taken as well.
+    /// Like [`open`](Self::open), for commands that see the workspace at another path, like `/workspace`:
+    /// absolute paths beneath that are accepted as well.
     pub(crate) async fn open_as(
         directory: &Path,
         guard: Option<Arc<Guard>>,
-        seen_as: Option<PathBuf>,
+        command_path: Option<PathBuf>,
     ) -> Result<Self> {
         let directory = directory.to_owned();
-        let root = blocking(move || Root::open(&directory, seen_as)).await?;
+        let root = blocking(move || Root::open(&directory, command_path)).await?;
         Ok(Self { root: Arc::new(root), guard })
     }
 
@@ -63,34 +64,34 @@ impl HostFiles {
     }
 
     pub(crate) async fn read(&self, path: &str, range: ByteRange) -> Result<FileContents> {
-        self.with(path, move |root, path| root.read(path, range)).await
+        self.run_blocking_at(path, move |root, path| root.read(path, range)).await
     }
 
-    pub(crate) async fn write(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<Written> {
-        self.change(path, move |root, path| root.write(path, &contents, mode)).await
+    pub(crate) async fn write(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<WriteOutcome> {
+        self.run_guarded_at(path, move |root, path| root.write(path, &contents, mode)).await
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Result<FileStat> {
-        self.with(path, Root::stat).await
+        self.run_blocking_at(path, Root::stat).await
     }
 
     pub(crate) async fn list(&self, path: &str, limit: usize) -> Result<Listing> {
-        self.with(path, move |root, path| root.list(path, limit)).await
+        self.run_blocking_at(path, move |root, path| root.list(path, limit)).await
     }
 
     pub(crate) async fn remove(&self, path: &str) -> Result<()> {
-        self.change(path, Root::remove).await
+        self.run_guarded_at(path, Root::remove).await
     }
 
-    pub(crate) async fn glob(&self, query: GlobQuery) -> Result<GlobAnswer> {
-        self.search(query.path.clone(), move |root, bounds| glob::search(root, &query, bounds)).await
+    pub(crate) async fn glob(&self, query: GlobQuery) -> Result<GlobResult> {
+        self.search(query.path.clone(), move |root, limits| glob::search(root, &query, limits)).await
     }
 
-    pub(crate) async fn grep(&self, query: GrepQuery) -> Result<GrepAnswer> {
-        self.search(query.path.clone(), move |root, bounds| grep::search(root, &query, bounds)).await
+    pub(crate) async fn grep(&self, query: GrepQuery) -> Result<GrepResult> {
+        self.search(query.path.clone(), move |root, limits| grep::search(root, &query, limits)).await
     }
 
-    async fn with<T: Send + 'static>(
+    async fn run_blocking_at<T: Send + 'static>(
         &self,
         path: &str,
         work: impl FnOnce(&Root, &str) -> Result<T> + Send + 'static,
@@ -100,7 +101,7 @@ impl HostFiles {
         blocking(move || work(&root, &path)).await
     }
 
-    async fn change<T: Send + 'static>(
+    async fn run_guarded_at<T: Send + 'static>(
         &self,
         path: &str,
         work: impl FnOnce(&Root, &str) -> Result<T> + Send + 'static,
@@ -110,17 +111,17 @@ impl HostFiles {
             guard.as_deref().map_or(Ok(()), Guard::check)?;
             work(root, path)
         };
-        self.with(path, checked).await
+        self.run_blocking_at(path, checked).await
     }
 
-    /// Looks through many files: within bounds, and no longer than someone waits for the answer.
+    /// Runs a search over many files: limited, and cancelled when the caller drops the future.
     async fn search<T: Send + 'static>(
         &self,
         path: String,
-        work: impl FnOnce(&Root, &Bounds) -> Result<T> + Send + 'static,
+        work: impl FnOnce(&Root, &SearchLimits) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (bounds, _stops_when_dropped) = Bounds::new();
-        self.with(&path, move |root, _| work(root, &bounds)).await
+        let (limits, _stops_when_dropped) = SearchLimits::new();
+        self.run_blocking_at(&path, move |root, _| work(root, &limits)).await
     }
 }
 

@@ -1,16 +1,17 @@
-//! Tool processes die with their worker.
+//! The guard: a process that kills tool processes when their worker dies.
 //!
-//! A worker that is killed cannot kill what it started. So each worker process has one guard: a child in a session
-//! of its own that knows, over a pipe, which process groups are running. When the pipe ends, the worker is dead, and the
-//! guard kills what is left. A worker that feeds its guard ([`Guard::feed`]) is also covered when it is stopped, or
-//! hangs: its tools die before its lease does.
+//! A worker that is killed cannot kill its children. Therefore each worker process has one guard: a child in
+//! its own session that is told over a pipe which process groups are running. When the pipe ends, the worker
+//! is dead, and the guard kills the remaining groups. A worker that feeds the watchdog
+//! ([`Guard::feed_watchdog`]) is also covered when it is stopped or hangs: its tools die before its lease
+//! expires.
 //!
 //! The guard is the worker's own binary, started with a hidden subcommand that calls [`run`].
 
-mod answers;
-mod ledger;
+mod pending_registrations;
 mod process;
 mod run;
+mod watch_state;
 
 use std::{
     collections::BTreeSet,
@@ -25,79 +26,80 @@ use remuda_domain::error::{Code, Error, Result};
 use tokio::time::timeout;
 
 pub use self::run::run;
-use self::{answers::Answers, process::GuardProcess};
+use self::{pending_registrations::PendingRegistrations, process::GuardProcess};
 
-/// How long a guard may take to answer; it has nothing else to do.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a guard may take to reply; it has nothing else to do.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The worker's side of its guard process. Dropping it ends the guard, and with it every group still registered.
+/// The worker's handle of its guard process. Dropping it ends the guard and kills every group that is still
+/// registered.
 pub struct Guard {
     program: PathBuf,
     args: Vec<String>,
-    answers: Answers,
+    registrations: PendingRegistrations,
     state: Mutex<State>,
 }
 
 struct State {
     process: GuardProcess,
     groups: BTreeSet<i32>,
-    /// Until when the guard lets tools live, if it is not fed again.
+    /// When the guard kills all groups, unless the watchdog is fed again.
     deadline: Option<Instant>,
-    /// A message was lost, so the guard's knowledge is not ours: the next registration starts a new one.
+    /// A message was lost, so the guard's state is outdated: the next registration starts a new guard.
     stale: bool,
 }
 
 impl Guard {
-    /// Starts a guard process: `program args…` must call [`run`]. Returns when it is on watch.
+    /// Starts a guard process: `program args…` must call [`run`]. Returns when the guard is ready.
     pub async fn start(program: PathBuf, args: Vec<String>) -> Result<Arc<Self>> {
-        let answers = Answers::default();
-        let process = launch(program.clone(), args.clone(), answers.clone()).await?;
+        let registrations = PendingRegistrations::default();
+        let process = launch(program.clone(), args.clone(), registrations.clone()).await?;
         let state = State { process, groups: BTreeSet::new(), deadline: None, stale: false };
-        Ok(Arc::new(Self { program, args, answers, state: Mutex::new(state) }))
+        Ok(Arc::new(Self { program, args, registrations, state: Mutex::new(state) }))
     }
 
-    /// Puts a process group under watch until the registration is dropped, and returns when the guard has said so: what is
-    /// started after this worker's time is over never begins. A guard that has died is replaced.
+    /// Registers a process group until the registration is dropped. Returns when the guard has confirmed it,
+    /// so that no command starts after the worker's lease has expired. A dead guard is replaced.
     pub async fn register(self: &Arc<Self>, group: Pid) -> Result<Registration> {
-        let answer = self.answers.expect(group.as_raw());
-        let sent = self.change(|state| {
+        let reply = self.registrations.add(group.as_raw());
+        let sent = self.with_state(|state| {
             state.groups.insert(group.as_raw());
             if state.stale {
                 return Err(io::Error::other("a message was lost"));
             }
-            state.process.send(&ledger::started(group))
+            state.process.send(&watch_state::started_message(group))
         });
         let registration = Registration { guard: Arc::clone(self), group };
         if let Err(error) = sent {
-            tracing::warn!(%error, "the guard process does not answer; starting a new one");
+            tracing::warn!(%error, "guard process does not respond; starting a new one");
             self.replace().await?;
         }
-        match timeout(ANSWER_TIMEOUT, answer).await {
+        match timeout(REPLY_TIMEOUT, reply).await {
             Ok(Ok(true)) => Ok(registration),
-            Ok(Ok(false)) => Err(out_of_time()),
+            Ok(Ok(false)) => Err(lease_expired()),
             Ok(Err(_)) | Err(_) => Err(unavailable()),
         }
     }
 
-    /// How long the guard lets tools live if it is not fed again; `None` is for ever.
+    /// Time until the guard kills all groups unless the watchdog is fed; `None` if it was never fed.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.lock().deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Fails when the guard has killed, or is about to kill, everything: for effects that are no process.
+    /// Fails if the watchdog has expired. For side effects that are not processes, like file writes.
     pub fn check(&self) -> Result<()> {
         match self.lock().deadline {
-            Some(deadline) if deadline <= Instant::now() => Err(out_of_time()),
+            Some(deadline) if deadline <= Instant::now() => Err(lease_expired()),
             _ => Ok(()),
         }
     }
 
-    /// Promises another message within `time`; if none comes, the guard kills every group, and those registered later
-    /// too, until it is fed again. Never called, nothing is expected.
-    pub fn feed(&self, time: Duration) {
-        self.change(|state| state.deadline = Instant::now().checked_add(time));
-        self.tell(&ledger::fed(time));
+    /// Feeds the watchdog: if no other call follows within `time`, the guard kills every group, including
+    /// groups registered later, until it is fed again. Without any call the watchdog is off.
+    pub fn feed_watchdog(&self, time: Duration) {
+        self.with_state(|state| state.deadline = Instant::now().checked_add(time));
+        self.send(&watch_state::feed_message(time));
     }
 
     /// The process id of the guard, for logs and tests.
@@ -107,30 +109,33 @@ impl Guard {
     }
 
     async fn replace(&self) -> Result<()> {
-        let process = launch(self.program.clone(), self.args.clone(), self.answers.clone()).await?;
-        self.change(|state| {
-            // The old one must not see its pipe end: it would kill what the new one guards.
+        let process = launch(self.program.clone(), self.args.clone(), self.registrations.clone()).await?;
+        self.with_state(|state| {
+            // Killed before its pipe ends: otherwise the old guard would kill the groups of the new one.
             state.process.kill();
             state.process = process;
             state.stale = false;
-            let groups: String =
-                state.groups.iter().map(|group| ledger::started(Pid::from_raw(*group))).collect();
+            let groups: String = state
+                .groups
+                .iter()
+                .map(|group| watch_state::started_message(Pid::from_raw(*group)))
+                .collect();
             state.process.send(&groups)
         })
         .map_err(|error| unavailable().with_source(error))
     }
 
-    fn tell(&self, message: &str) {
-        self.change(|state| {
+    fn send(&self, message: &str) {
+        self.with_state(|state| {
             if let Err(error) = state.process.send(message) {
-                tracing::warn!(%error, "the guard process does not answer");
+                tracing::warn!(%error, "guard process does not respond");
                 state.stale = true;
             }
         });
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        change(&mut self.lock())
+    fn with_state<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -144,7 +149,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A process group under watch.
+/// A registered process group. Dropping it removes the registration.
 #[derive(Debug)]
 pub struct Registration {
     guard: Arc<Guard>,
@@ -153,16 +158,20 @@ pub struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.guard.answers.forget(self.group.as_raw());
-        self.guard.change(|state| state.groups.remove(&self.group.as_raw()));
-        self.guard.tell(&ledger::ended(self.group));
+        self.guard.registrations.remove(self.group.as_raw());
+        self.guard.with_state(|state| state.groups.remove(&self.group.as_raw()));
+        self.guard.send(&watch_state::ended_message(self.group));
     }
 }
 
-async fn launch(program: PathBuf, args: Vec<String>, answers: Answers) -> Result<GuardProcess> {
+async fn launch(
+    program: PathBuf,
+    args: Vec<String>,
+    registrations: PendingRegistrations,
+) -> Result<GuardProcess> {
     let launch = move || {
         let (process, stdout) = GuardProcess::launch(&program, &args)?;
-        answers.listen(stdout)?;
+        registrations.listen(stdout)?;
         Ok::<_, io::Error>(process)
     };
     tokio::task::spawn_blocking(launch)
@@ -171,10 +180,10 @@ async fn launch(program: PathBuf, args: Vec<String>, answers: Answers) -> Result
         .map_err(|error| unavailable().with_source(error))
 }
 
-fn out_of_time() -> Error {
-    Error::new(Code::OwnershipLost, "the worker's time is over: nothing may be started any more")
+fn lease_expired() -> Error {
+    Error::new(Code::OwnershipLost, "the worker's lease has expired; no command may start")
 }
 
 fn unavailable() -> Error {
-    Error::unavailable("the guard process, without which no tool process is started, cannot be started")
+    Error::unavailable("cannot start the guard process; tool processes need one")
 }

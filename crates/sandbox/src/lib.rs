@@ -1,44 +1,45 @@
-//! Where tools execute.
+//! Sandboxes in which tools execute.
 //!
-//! A [`Backend`] gives a session a [`Sandbox`]: a place with the session's files in which commands run. What holds for
-//! every backend is written at the traits and checked by one conformance suite (`tests/it`): a command leaves no
-//! process behind, whichever way it ends; what is kept of its output is bounded; file paths cannot lead out of the
-//! workspace. Adding a backend is one module behind these traits and one line in the suite.
+//! A [`Backend`] gives a session a [`Sandbox`]: the session's files plus a place to run commands. The traits
+//! document the guarantees of every backend, and one conformance suite (`tests/it`) checks them: a command
+//! leaves no process behind, however it ends; the captured output is bounded; file paths cannot leave the
+//! workspace. A new backend is one module behind these traits and one line in the suite.
 //!
-//! The [`local`] backend runs commands as children of this process. It contains accidents, not attackers: a command
-//! sees the machine as the worker's user does. Use it for work you would run yourself.
+//! The [`local`] backend runs commands as processes of the worker's user. It contains accidents, not
+//! attackers: a command sees the machine as the worker's user does. Use it for work you would run yourself.
 
 mod backends;
-mod book;
-mod capture;
 mod command;
 pub mod docker;
 mod files;
-mod groups;
 pub mod guard;
-mod lazy;
+mod lazy_sandbox;
 pub mod local;
-mod output;
+mod output_capture;
+mod output_sink;
 pub mod path;
-mod search;
-mod supervised;
+mod process_groups;
+mod registry;
+mod search_query;
+mod supervised_command;
 mod supervisor_binary;
 mod traits;
 
 pub use backends::Backends;
-pub use book::SandboxBook;
-pub use capture::Captured;
 pub use command::{
     Command, DEFAULT_OUTPUT_LIMIT, ExecResult, ExecStatus, MAX_ARGUMENT_BYTES, MAX_STDIN_BYTES, Program,
     Spill, Usage, check_script,
 };
 pub use docker::{DockerBackend, DockerOptions};
 pub use guard::Guard;
-pub use lazy::LazySandbox;
+pub use lazy_sandbox::LazySandbox;
 pub use local::{Hardening, LocalBackend, LocalOptions};
-pub use output::{NoOutput, OutputSink, OutputStream};
-pub use search::{GlobAnswer, GlobQuery, GrepAnswer, GrepMatch, GrepMode, GrepQuery};
+pub use output_capture::CapturedOutput;
+pub use output_sink::{NoOutput, OutputSink, OutputStream};
+pub use registry::SandboxRegistry;
+pub use search_query::{GlobQuery, GlobResult, GrepMatch, GrepMode, GrepQuery, GrepResult};
 pub use traits::{
-    Backend, ByteRange, Entry, EntryKind, Existing, ExistingKind, Feature, FeatureState, FileContents,
-    FileKind, FileStat, Listing, MAX_READ_BYTES, Sandbox, SandboxRequest, WriteMode, Written,
+    Backend, ByteRange, EngineResource, EngineResourceKind, Entry, EntryKind, Feature, FeatureState,
+    FileContents, FileKind, FileStat, Listing, MAX_READ_BYTES, Sandbox, SandboxRequest, WriteMode,
+    WriteOutcome,
 };

@@ -1,17 +1,17 @@
-//! The local backend: commands are processes of this user, files are the host's.
+//! The local backend: commands run as processes of this user on the host's files.
 //!
-//! Each command has a supervisor (`crates/supervisor`) that leads its session and inherits what it leaves behind, so
-//! nothing outlives it, also what left its group. This contains accidents: a command may do whatever this user may,
-//! unless it is confined ([`Hardening`]), and may kill its own supervisor.
+//! Each command has a supervisor (`crates/supervisor`) that leads its session and adopts its orphans, so no
+//! process outlives the command, even one that left its process group. This contains accidents: a command may
+//! do what this user may, unless it is confined ([`Hardening`]), and may kill its own supervisor.
 
 mod describe;
 mod environment;
 mod exec;
-mod group;
 mod hardening;
 mod limits;
-mod starter;
-mod wire;
+mod pipes;
+mod process_group;
+mod supervisor_starter;
 
 use std::{
     path::{Path, PathBuf},
@@ -31,32 +31,33 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 pub use self::hardening::Hardening;
 use self::{
     environment::Environment,
-    hardening::Walls,
-    starter::{MAX_SPARES, Starter},
+    hardening::ConfinementMethod,
+    supervisor_starter::{MAX_SPARES, SupervisorStarter},
 };
 use crate::{
     command::{Command, ExecResult},
     files::{HostFiles, blocking},
     guard::Guard,
-    output::OutputSink,
-    search::{GlobAnswer, GlobQuery, GrepAnswer, GrepQuery},
-    supervised::Job,
+    output_sink::OutputSink,
+    search_query::{GlobQuery, GlobResult, GrepQuery, GrepResult},
+    supervised_command::Job,
     traits::{
         Backend, ByteRange, Feature, FileContents, FileStat, Listing, Sandbox, SandboxRequest, WriteMode,
-        Written,
+        WriteOutcome,
     },
 };
 
 #[derive(Clone, Debug)]
 pub struct LocalOptions {
-    /// Runs scripts. `bash`, or `sh` where there is none.
+    /// Shell for scripts: `bash`, or `sh` where there is none.
     pub shell: PathBuf,
-    /// How long a command may tidy up between SIGTERM and SIGKILL.
+    /// Grace period between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// Without one, commands survive a SIGKILL of this process: for tests only.
+    /// Kills commands when this process dies. Without a guard, commands survive a SIGKILL of this process:
+    /// for tests only.
     pub guard: Option<Arc<Guard>>,
     pub hardening: Hardening,
-    /// Confines commands where it works. Without, it is Landlock and seccomp.
+    /// Preferred program for confinement, where it works. Without it, Landlock and seccomp are used.
     pub bubblewrap: Option<PathBuf>,
 }
 
@@ -77,25 +78,25 @@ impl Default for LocalOptions {
 #[derive(Clone, Debug)]
 pub struct LocalBackend(Arc<Host>);
 
-/// What every sandbox on this machine shares.
+/// State shared by all sandboxes of the backend.
 #[derive(Debug)]
 struct Host {
     options: LocalOptions,
     environment: Environment,
-    /// What confines commands, found out at the first use.
-    walls: OnceCell<Walls>,
-    /// Supervisors that wait for a command.
+    /// How commands are confined; detected at first use.
+    confinement_method: OnceCell<ConfinementMethod>,
+    /// Permits for spare supervisors, which wait for a command.
     spares: Arc<Semaphore>,
-    /// No spare ones are needed any more.
+    /// Cancelled when no spare supervisors are needed any more.
     stop: CancellationToken,
-    /// Supervisors that are started in advance, and those of calls that were given up.
+    /// Starts of spare supervisors, and cleanup of abandoned calls.
     tasks: TaskTracker,
 }
 
 impl Host {
-    async fn walls(&self) -> Result<Walls> {
-        let find = || Walls::find(self.options.hardening, self.options.bubblewrap.as_deref());
-        self.walls.get_or_try_init(find).await.cloned()
+    async fn confinement_method(&self) -> Result<ConfinementMethod> {
+        let detect = || ConfinementMethod::detect(self.options.hardening, self.options.bubblewrap.as_deref());
+        self.confinement_method.get_or_try_init(detect).await.cloned()
     }
 }
 
@@ -106,7 +107,7 @@ impl LocalBackend {
         Self(Arc::new(Host {
             options,
             environment,
-            walls: OnceCell::new(),
+            confinement_method: OnceCell::new(),
             spares: Arc::new(Semaphore::new(MAX_SPARES)),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -121,20 +122,26 @@ impl Backend for LocalBackend {
     }
 
     async fn check(&self, _request: &SandboxRequest) -> Result<()> {
-        self.0.walls().await.map(drop)
+        self.0.confinement_method().await.map(drop)
     }
 
     async fn acquire(&self, request: &SandboxRequest) -> Result<Arc<dyn Sandbox>> {
         let files = HostFiles::open(&request.workspace_root, self.0.options.guard.clone()).await?;
         let wanted = request.policy.limits;
         let limits = blocking(move || Ok(limits::of(&wanted))).await?;
-        let workspace = hardening::path_of(&files.root().directory(".")?)?;
+        let workspace = hardening::path_of_descriptor(&files.root().directory(".")?)?;
         let network = request.policy.network != NO_NETWORK;
-        let starter = Starter::new(Arc::clone(&self.0), files, self.0.walls().await?, workspace, network);
+        let starter = SupervisorStarter::new(
+            Arc::clone(&self.0),
+            files,
+            self.0.confinement_method().await?,
+            workspace,
+            network,
+        );
         Ok(Arc::new(LocalSandbox { starter, limits }))
     }
 
-    async fn keep(&self, stop: CancellationToken) {
+    async fn maintain(&self, stop: CancellationToken) {
         stop.cancelled().await;
         self.0.stop.cancel();
         self.0.tasks.close();
@@ -143,20 +150,20 @@ impl Backend for LocalBackend {
 
     async fn describe(&self) -> Vec<Feature> {
         let options = &self.0.options;
-        describe::features(options.hardening, &self.0.walls().await, options.guard.is_some())
+        describe::features(options.hardening, &self.0.confinement_method().await, options.guard.is_some())
     }
 }
 
 #[derive(Debug)]
 struct LocalSandbox {
-    starter: Arc<Starter>,
+    starter: Arc<SupervisorStarter>,
     limits: Limits,
 }
 
 #[async_trait]
 impl Sandbox for LocalSandbox {
     fn workspace_path(&self) -> Option<&str> {
-        self.starter.files.root().seen_path().to_str()
+        self.starter.files.root().command_path().to_str()
     }
 
     async fn exec(
@@ -174,7 +181,7 @@ impl Sandbox for LocalSandbox {
         self.starter.files.read(path, range).await
     }
 
-    async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<Written> {
+    async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<WriteOutcome> {
         self.starter.files.write(path, contents, mode).await
     }
 
@@ -190,17 +197,18 @@ impl Sandbox for LocalSandbox {
         self.starter.files.remove(path).await
     }
 
-    async fn glob(&self, query: GlobQuery) -> Result<GlobAnswer> {
+    async fn glob(&self, query: GlobQuery) -> Result<GlobResult> {
         self.starter.files.glob(query).await
     }
 
-    async fn grep(&self, query: GrepQuery) -> Result<GrepAnswer> {
+    async fn grep(&self, query: GrepQuery) -> Result<GrepResult> {
         self.starter.files.grep(query).await
     }
 }
 
-/// Hides this process's memory and environment, where its secrets are, from processes of the same user that lack
-/// `CAP_SYS_PTRACE`: a command could read `/proc/<worker>/environ` otherwise. For the start of a worker's `main`.
+/// Hides this process's memory and environment, which contain secrets, from processes of the same user that
+/// lack `CAP_SYS_PTRACE`: otherwise a command could read `/proc/<worker>/environ`. Call it at the start of a
+/// worker's `main`.
 pub fn conceal_process() -> Result<()> {
     nix::sys::prctl::set_dumpable(false)
         .map_err(|errno| Error::internal("cannot make this process unreadable").with_source(errno))

@@ -1,11 +1,11 @@
-//! Paths as text.
+//! Checks and display of path strings.
 
 use remuda_domain::error::{Error, Result};
 
-/// The longest path Linux takes.
+/// The longest path that Linux accepts.
 pub const MAX_PATH_BYTES: usize = 4096;
 
-/// Refuses text that cannot be a path. Whether it stays in the workspace only the sandbox can say.
+/// Rejects text that cannot be a path. Whether it stays in the workspace is checked by the sandbox.
 pub fn check(field: &str, path: &str) -> Result<()> {
     if path.is_empty() {
         return Err(Error::invalid(field, "expected a path"));
@@ -20,9 +20,9 @@ pub fn check(field: &str, path: &str) -> Result<()> {
     Ok(())
 }
 
-/// A path for an error message: short, and without anything a terminal would act on.
+/// A path for an error message: truncated and without control characters.
 #[must_use]
-pub fn shown(path: &str) -> String {
+pub fn display_safe(path: &str) -> String {
     const MAX_CHARS: usize = 200;
     let mut text: String = path.chars().take(MAX_CHARS).flat_map(char::escape_debug).collect();
     if path.chars().nth(MAX_CHARS).is_some() {

@@ -1,6 +1,7 @@
-//! The supervisor, carried along in this program.
+//! The embedded supervisor program.
 //!
-//! It is executed from memory: no file has to be unpacked, found again or tidied up, and none can be exchanged.
+//! It is executed from memory (memfd): no file has to be unpacked, located or cleaned up, and none can be
+//! replaced.
 
 use std::{
     fs::File,
@@ -17,24 +18,25 @@ use nix::{
 };
 use remuda_domain::error::{Error, Result};
 
-/// The static program `remuda-supervisor`, made by the build script.
+/// The static program `remuda-supervisor`, built by the build script.
 pub(crate) fn bytes() -> &'static [u8] {
     include_bytes!(env!("REMUDA_SUPERVISOR_PROGRAM"))
 }
 
-/// The program as a file, made at the first use. It is closed in children, but only once they have executed it.
+/// The program as an open file, created at first use. Close-on-exec: children lose it only once they execute
+/// it.
 pub(crate) fn file() -> Result<&'static File> {
     static PROGRAM: OnceLock<File> = OnceLock::new();
     if let Some(program) = PROGRAM.get() {
         return Ok(program);
     }
     let made = make().map_err(|error| {
-        Error::unavailable("the program that runs commands cannot be put into memory").with_source(error)
+        Error::unavailable("cannot load the supervisor program into memory").with_source(error)
     })?;
     Ok(PROGRAM.get_or_init(|| made))
 }
 
-/// Where a child of this process, and it alone, can execute the program.
+/// Path under which children of this process, and only they, can execute the program.
 pub(crate) fn path() -> Result<PathBuf> {
     Ok(format!("/proc/self/fd/{}", file()?.as_raw_fd()).into())
 }
@@ -45,13 +47,13 @@ fn make() -> io::Result<File> {
     let seals =
         SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
     fcntl(&memory, FcntlArg::F_ADD_SEALS(seals))?;
-    // What is open for writing cannot be executed.
+    // Reopened read-only: a file that is open for writing cannot be executed.
     File::open(format!("/proc/self/fd/{}", memory.as_raw_fd()))
 }
 
 fn memory() -> nix::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-    // Kernels before 6.3 do not know the flag, and need none.
+    // Kernels before 6.3 do not have the flag and do not need it.
     let executable = flags | MFdFlags::from_bits_retain(nix::libc::MFD_EXEC);
     match memfd_create("remuda-supervisor", executable) {
         Err(Errno::EINVAL) => memfd_create("remuda-supervisor", flags),
@@ -63,7 +65,7 @@ fn memory() -> nix::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    /// Looks through the headers of a 64-bit program for one that names a loader.
+    /// Whether a 64-bit ELF program has no program header for a dynamic loader.
     fn needs_no_loader(program: &[u8]) -> bool {
         const INTERPRETER: [u8; 4] = 3_u32.to_ne_bytes();
         assert!(program.starts_with(b"\x7fELF\x02"));
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_a_static_program_that_cannot_be_changed() {
+    fn embedded_program_is_static_and_sealed() {
         assert!(needs_no_loader(bytes()));
         assert!(!needs_no_loader(&std::fs::read("/bin/sh").unwrap()));
         let opened = File::options().write(true).open(path().unwrap());

@@ -1,4 +1,4 @@
-//! The seam.
+//! The traits that backends implement, and their data types.
 
 use std::{
     fmt,
@@ -11,91 +11,93 @@ use async_trait::async_trait;
 use remuda_domain::{
     Epoch, SandboxId, SessionId, TenantId, WorkerId,
     error::Result,
-    execution::{BackendKind, ExecutionPolicy, Holder, Place},
+    execution::{BackendKind, ExecutionPolicy, ExecutionSite, Holder},
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     command::{Command, ExecResult},
-    output::OutputSink,
-    search::{GlobAnswer, GlobQuery, GrepAnswer, GrepQuery},
+    output_sink::OutputSink,
+    search_query::{GlobQuery, GlobResult, GrepQuery, GrepResult},
 };
 
-/// The most one [`Sandbox::read_file`] returns, whatever was asked for.
+/// The most bytes one [`Sandbox::read_file`] returns, whatever limit was requested.
 pub const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
-/// A way to execute tools.
+/// An execution backend: creates and manages sandboxes.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn kind(&self) -> BackendKind;
 
-    /// Says whether [`acquire`](Self::acquire) could work now, without making anything: a run whose image is missing
-    /// fails before its first call.
+    /// Checks whether [`acquire`](Self::acquire) could succeed now, without creating anything: a run whose
+    /// image is missing fails before its first tool call.
     async fn check(&self, request: &SandboxRequest) -> Result<()>;
 
-    /// Gives the session its sandbox, made anew or found again.
+    /// Returns the session's sandbox, existing or new.
     ///
-    /// Acquiring twice for the same session leads to the same files. A failed or dropped call leaves nothing behind. The
-    /// sandbox is in use as long as the returned handle lives; what becomes of an idle one is the backend's to decide.
+    /// Acquiring twice for the same session gives access to the same files. A failed or dropped call leaves
+    /// nothing behind. The sandbox is in use as long as the returned handle lives; the backend decides what
+    /// happens to an idle one.
     async fn acquire(&self, request: &SandboxRequest) -> Result<Arc<dyn Sandbox>>;
 
-    /// Promises another call within `time`. If none comes, because this process was stopped or hangs, everything that
-    /// runs in its sandboxes dies before that time is over. Called with every renewal of the worker's lease.
-    fn feed(&self, time: Duration) {
+    /// Feeds the watchdog: if no other call follows within `time`, because this process was stopped or hangs,
+    /// everything that runs in its sandboxes is killed before that time has passed. Called with every renewal
+    /// of the worker's lease.
+    fn feed_watchdog(&self, time: Duration) {
         let _ = time;
     }
 
-    /// From now on this process is that worker: what is made in advance carries its id.
-    fn serve(&self, worker: WorkerId) {
+    /// Sets the worker id of this process, with which sandboxes created in advance are labelled.
+    fn set_worker(&self, worker: WorkerId) {
         let _ = worker;
     }
 
-    /// Which engine sandboxes are on, for machines with several; empty where there is none.
-    async fn engine(&self) -> Result<String> {
+    /// Id of the container engine, for machines with several; empty for backends without an engine.
+    async fn engine_id(&self) -> Result<String> {
         Ok(String::new())
     }
 
-    /// Looks after idle and spare sandboxes until `stop`, then removes all of them.
-    async fn keep(&self, stop: CancellationToken) {
+    /// Maintains idle and spare sandboxes until `stop`, then removes all of them.
+    async fn maintain(&self, stop: CancellationToken) {
         stop.cancelled().await;
     }
 
-    /// What exists of this installation on this machine, whoever made it.
-    async fn list(&self) -> Result<Vec<Existing>> {
+    /// Lists the resources of this installation on this machine, of all workers.
+    async fn list(&self) -> Result<Vec<EngineResource>> {
         Ok(Vec::new())
     }
 
-    /// Removes something that [`list`](Self::list) found. It may be gone already.
-    async fn remove(&self, existing: &Existing) -> Result<()> {
+    /// Removes a resource that [`list`](Self::list) found. Succeeds if it is already gone.
+    async fn remove(&self, existing: &EngineResource) -> Result<()> {
         let _ = existing;
         Ok(())
     }
 
-    /// What it enforces here, for people: `doctor` and the log of a starting worker.
+    /// What the backend enforces on this machine, for `doctor` and the log of a starting worker.
     async fn describe(&self) -> Vec<Feature>;
 }
 
-/// Something that a backend made, found by looking at the machine and not at our own records.
+/// A container or volume that a backend created, as found on the machine (not in the registry).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Existing {
-    /// What the engine calls it.
+pub struct EngineResource {
+    /// The engine's id or name.
     pub handle: String,
-    pub what: ExistingKind,
-    /// Who made it, as its labels say.
+    pub kind: EngineResourceKind,
+    /// The creating worker, according to its labels.
     pub worker: WorkerId,
     pub sandbox: SandboxId,
     pub holder: Option<Holder>,
-    /// In use by this process, by its own knowledge.
+    /// Created by this backend instance, which also cleans it up.
     pub ours: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExistingKind {
+pub enum EngineResourceKind {
     Container,
     Volume,
 }
 
-/// One thing that a backend does, or cannot do, to hold what it runs.
+/// One containment feature of a backend and its state on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
     pub name: &'static str,
@@ -106,46 +108,49 @@ pub struct Feature {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureState {
     Enforced,
-    /// Could be, and is not asked for.
+    /// Available, but not configured.
     Off,
     Unavailable,
 }
 
-/// For whom a sandbox is, and over which files.
+/// Request for the sandbox of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxRequest {
     pub tenant: TenantId,
     pub session: SessionId,
-    /// The ownership under which it is used: what an older one left behind may be removed.
+    /// Epoch of the session's ownership. Sandboxes of older epochs may be removed.
     pub epoch: Epoch,
     pub worker: WorkerId,
-    /// The workspace on this host, absolute. Made when missing.
+    /// Absolute path of the workspace on this host. Created when missing.
     pub workspace_root: PathBuf,
     pub policy: ExecutionPolicy,
 }
 
-/// A place with a session's files in which commands run.
+/// A session's files and a place to run commands on them.
 ///
-/// Paths are relative to the workspace, or absolute and within it (as commands see it); one that leads out of it, by `..`
-/// or by a link, is refused with `path_not_allowed`. Errors about a path name the field `path`.
+/// Paths are relative to the workspace, or absolute and within it (as commands see it). A path that leaves
+/// the workspace, by `..` or by a link, is rejected with `path_not_allowed`. Errors about a path name the
+/// field `path`.
 #[async_trait]
 pub trait Sandbox: fmt::Debug + Send + Sync + 'static {
-    /// Where this is, unless that is the worker itself.
-    fn place(&self) -> Option<Place> {
+    /// Where commands execute; `None` for the worker's own machine.
+    fn execution_site(&self) -> Option<ExecutionSite> {
         None
     }
 
-    /// Where commands see the workspace, if that can be said.
+    /// Path of the workspace as commands see it, if it is valid UTF-8.
     fn workspace_path(&self) -> Option<&str> {
         None
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it ends.
     ///
-    /// - A command that was started gives a result, also when it failed, ran too long or was cancelled; an error means
-    ///   that it never ran.
-    /// - When the call returns, nothing the command started is running; when the call is dropped, it is killed.
-    /// - Memory is bounded by `output_limit` per stream, but everything is read, so that the command never blocks.
+    /// - A command that was started yields a result, even if it failed, timed out or was cancelled. An error
+    ///   means that it never ran, or that its sandbox was lost.
+    /// - When the call returns, no process of the command is running; when the call is dropped, they are
+    ///   killed.
+    /// - Memory is bounded by `output_limit` per stream, but all output is read, so that the command never
+    ///   blocks.
     /// - The command gets only the environment that the backend allows, plus `command.env`.
     async fn exec(
         &self,
@@ -154,30 +159,31 @@ pub trait Sandbox: fmt::Debug + Send + Sync + 'static {
         cancel: &CancellationToken,
     ) -> Result<ExecResult>;
 
-    /// Reads part of a regular file; anything else (directory, FIFO, device) is refused without blocking.
+    /// Reads part of a regular file; anything else (directory, FIFO, device) is rejected without blocking.
     async fn read_file(&self, path: &str, range: ByteRange) -> Result<FileContents>;
 
-    /// Writes a whole file, atomically: readers see the old contents or the new ones. Missing parent directories are
-    /// made; an existing file keeps its permissions; a link within the workspace is written through.
-    async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<Written>;
+    /// Writes a whole file atomically: readers see the old contents or the new ones. Missing parent
+    /// directories are created; an existing file keeps its permissions; a link within the workspace is
+    /// followed.
+    async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<WriteOutcome>;
 
-    /// Says what is at a path, following links.
+    /// Reads the metadata of a path, following links.
     async fn stat(&self, path: &str) -> Result<FileStat>;
 
-    /// What a directory holds, by name, at most `limit` entries.
+    /// Lists a directory by name, at most `limit` entries.
     async fn list_files(&self, path: &str, limit: usize) -> Result<Listing>;
 
-    /// Removes a file, a link (not what it points to) or an empty directory.
+    /// Removes a file, a link (not its target) or an empty directory.
     async fn remove_file(&self, path: &str) -> Result<()>;
 
-    /// Files whose path matches, newest first.
-    async fn glob(&self, query: GlobQuery) -> Result<GlobAnswer>;
+    /// Finds files whose path matches, newest first.
+    async fn glob(&self, query: GlobQuery) -> Result<GlobResult>;
 
-    /// Lines that match, in files that `.gitignore` does not exclude.
-    async fn grep(&self, query: GrepQuery) -> Result<GrepAnswer>;
+    /// Finds matching lines in files that `.gitignore` does not exclude.
+    async fn grep(&self, query: GrepQuery) -> Result<GrepResult>;
 }
 
-/// Which bytes of a file.
+/// A byte range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     pub offset: u64,
@@ -192,25 +198,25 @@ impl ByteRange {
     }
 }
 
-/// Part of a file. It was all of the rest when `offset + bytes.len() >= size`.
+/// Part of a file. It reaches the end of the file if `offset + bytes.len() >= size`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileContents {
     pub bytes: Vec<u8>,
-    /// The size of the whole file when it was opened.
+    /// Size of the whole file when it was opened.
     pub size: u64,
 }
 
-/// What happens when the file exists.
+/// Behaviour when the file exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
-    /// It is an error: `already_exists`.
+    /// Fails with `already_exists`.
     CreateNew,
     Overwrite,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// Whether there was no such file before.
+pub struct WriteOutcome {
+    /// Whether the file did not exist before.
     pub created: bool,
 }
 
@@ -229,11 +235,11 @@ pub struct FileStat {
     /// Permission bits.
     pub mode: u32,
     pub modified: Option<SystemTime>,
-    /// Tells files apart and finds the same one again under another name.
+    /// Identifies the file, also under another name.
     pub inode: u64,
 }
 
-/// One entry of a directory. Links are not followed.
+/// A directory entry. Links are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
@@ -251,8 +257,8 @@ pub enum EntryKind {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// By name. Names that are not UTF-8 are shown with U+FFFD.
+    /// Ordered by name. Bytes that are not UTF-8 are replaced by U+FFFD.
     pub entries: Vec<Entry>,
-    /// There are more.
+    /// The directory has more entries.
     pub truncated: bool,
 }

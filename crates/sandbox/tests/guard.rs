@@ -1,6 +1,7 @@
-//! Tool processes die with their worker: this test starts itself as a worker and as its guard, and kills them.
+//! Tests of the guard: this test starts itself as a worker and as its guard, and kills them.
 //!
-//! It has no harness, because a guard must be a plain process. It also runs the suite's commands once more, gated.
+//! It has no harness, because a guard must be a single-threaded process. It also runs the command suite with
+//! a guard.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,11 +9,11 @@
     reason = "tests fail by panicking, and this one is its own harness"
 )]
 
-#[path = "it/bench.rs"]
-#[expect(dead_code, reason = "other suites need more of it")]
-mod bench;
 #[path = "it/commands.rs"]
 mod commands;
+#[path = "it/fixture.rs"]
+#[expect(dead_code, reason = "other suites use more of it")]
+mod fixture;
 
 use std::{
     process::{ExitCode, Stdio},
@@ -32,12 +33,12 @@ use tokio::{
     process::Child,
 };
 
-use bench::{Bench, LONG, code, marked_processes, wait_for};
+use fixture::{LONG, SandboxFixture, code, marked_processes, wait_for};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
-        // Before any runtime, as `guard::run` asks for.
+        // Before any runtime, as `guard::run` requires.
         Some("guard") => return guard::run(),
         Some("--list") => return ExitCode::SUCCESS,
         _ => {}
@@ -64,50 +65,50 @@ async fn tests(filters: &[String]) {
         )*};
     }
     run![
-        a_killed_worker_leaves_nothing,
-        a_stopped_worker_leaves_nothing,
-        signals_for_the_worker_do_not_end_the_guard,
-        a_worker_that_ends_ends_its_guard,
-        nothing_begins_after_the_workers_time,
-        a_guard_that_died_is_replaced,
-        a_program_that_is_no_guard,
-        a_spare_supervisor_goes_with_its_sandbox,
-        cost_of_the_gate,
+        killed_worker_leaves_no_process,
+        stopped_worker_leaves_no_tool_process,
+        termination_signals_do_not_end_the_guard,
+        guard_ends_with_its_worker,
+        nothing_starts_after_the_watchdog_expired,
+        dead_guard_is_replaced,
+        program_that_is_not_a_guard_is_rejected,
+        spare_supervisor_ends_with_its_sandbox_or_backend,
+        overhead_of_the_guard,
     ];
     macro_rules! run_suite {
         ($($name:ident,)*) => {$(
             async fn $name() {
-                commands::$name(Bench::new(&backend().await).await).await;
+                commands::$name(SandboxFixture::new(&backend().await).await).await;
             }
         )* run![$($name,)*]};
     }
     run_suite![
-        echo_exit_code_and_streams,
+        exit_code_and_output_streams_are_reported,
         argv_is_not_interpreted,
-        a_program_that_does_not_exist,
+        missing_program_fails_or_exits_with_127,
         signal_is_reported,
-        environment_is_only_what_is_allowed,
-        runs_in_the_workspace_or_beneath,
-        bad_commands_are_refused,
-        input_is_closed,
+        environment_contains_only_allowed_variables,
+        working_directory_must_be_in_the_workspace,
+        invalid_commands_are_rejected,
+        stdin_is_empty_by_default,
         timeout_kills_grandchildren,
         timeout_ends_a_process_that_ignores_sigterm,
-        cancel_is_quick,
-        cancelled_before_it_began,
-        dropping_the_call_kills,
+        cancel_kills_within_a_second,
+        cancelled_command_never_starts,
+        dropping_the_call_kills_the_command,
         large_output_is_bounded,
         endless_output_ends_with_the_timeout,
         background_child_does_not_outlive_the_call,
-        a_daemon_does_not_outlive_the_call,
+        daemon_does_not_outlive_the_call,
         usage_is_reported,
-        input_is_given,
-        long_output_is_kept_in_a_file,
-        output_is_not_kept_outside_the_workspace,
+        stdin_is_delivered,
+        long_output_is_spilled_to_a_file,
+        output_is_not_spilled_outside_the_workspace,
         invalid_utf8_and_nul_are_replaced,
         live_output_arrives_before_the_end,
-        many_at_once,
+        many_commands_run_concurrently,
     ];
-    // As the standard harness says it, for whoever counts.
+    // In the format of the standard harness, for tools that parse it.
     let took = begun.elapsed().as_secs_f64();
     println!(
         "\ntest result: ok. {passed} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in {took:.2}s"
@@ -122,35 +123,35 @@ async fn backend() -> LocalBackend {
     LocalBackend::new(LocalOptions { guard: Some(start_guard().await), ..LocalOptions::default() })
 }
 
-/// Whether a process runs. Zombies do not: they wait for a parent that is not ours.
-fn process_alive(process: i32) -> bool {
+/// Whether a process runs. Zombies do not count: their parent has not reaped them.
+fn is_process_alive(process: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| {
         let state = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_whitespace().next());
         !matches!(state, Some("Z" | "X"))
     })
 }
 
-/// A worker with one busy tool, which says who it is, and its tool and guard.
+/// A worker with one busy tool. Prints the mark of the tool's processes and the guard's process id.
 async fn worker(feed: Option<&str>) {
     let guard = start_guard().await;
     let backend =
         LocalBackend::new(LocalOptions { guard: Some(Arc::clone(&guard)), ..LocalOptions::default() });
-    let bench = Bench::new(&backend).await;
+    let fixture = SandboxFixture::new(&backend).await;
     if feed.is_some() {
-        guard.feed(Duration::from_millis(500));
+        guard.feed_watchdog(Duration::from_millis(500));
     }
     let script = "(setsid sleep 1000 &); (sleep 1000; :) & echo > begun; sleep 1000";
-    let run = bench.exec(Command::shell(script, LONG * 10));
+    let run = fixture.exec(Command::shell(script, LONG * 10));
     let say = async {
-        bench.written("begun").await;
-        println!("{} {}", bench.mark, guard.id());
+        fixture.wait_for_file("begun").await;
+        println!("{} {}", fixture.mark, guard.id());
         tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()))
             .await
             .unwrap()
             .unwrap();
     };
     tokio::select! {
-        result = run => panic!("it sleeps: {result:?}"),
+        result = run => panic!("the command ended: {result:?}"),
         () = say => {}
     }
 }
@@ -158,10 +159,10 @@ async fn worker(feed: Option<&str>) {
 struct Worker {
     child: Child,
     id: Pid,
-    /// The mark of its tool's processes.
+    /// Mark of its tool's processes.
     tool: String,
     guard: i32,
-    /// Where a worker that is killed leaves its workspace.
+    /// Holds the workspace that a killed worker leaves behind.
     _temporary: TempDir,
 }
 
@@ -183,7 +184,7 @@ impl Worker {
         let id = Pid::from_raw(child.id().unwrap().try_into().unwrap());
         let (tool, guard) = (tool.to_owned(), guard.parse().unwrap());
         let worker = Self { child, id, tool, guard, _temporary: temporary };
-        assert!(worker.tool_runs() && process_alive(worker.guard));
+        assert!(worker.tool_runs() && is_process_alive(worker.guard));
         worker
     }
 
@@ -191,86 +192,86 @@ impl Worker {
         !marked_processes(&self.tool).is_empty()
     }
 
-    async fn leaves_nothing(&self) {
+    async fn assert_no_process_left(&self) {
         wait_for(|| !self.tool_runs()).await;
-        wait_for(|| !process_alive(self.guard)).await;
+        wait_for(|| !is_process_alive(self.guard)).await;
     }
 }
 
-async fn a_killed_worker_leaves_nothing() {
+async fn killed_worker_leaves_no_process() {
     let worker = Worker::start(&[]).await;
     kill(worker.id, Signal::SIGKILL).unwrap();
-    worker.leaves_nothing().await;
+    worker.assert_no_process_left().await;
 }
 
-async fn a_stopped_worker_leaves_nothing() {
+async fn stopped_worker_leaves_no_tool_process() {
     let mut worker = Worker::start(&["fed"]).await;
     kill(worker.id, Signal::SIGSTOP).unwrap();
     wait_for(|| !worker.tool_runs()).await;
-    assert!(process_alive(worker.guard));
+    assert!(is_process_alive(worker.guard));
     worker.child.kill().await.unwrap();
-    worker.leaves_nothing().await;
+    worker.assert_no_process_left().await;
 }
 
-async fn signals_for_the_worker_do_not_end_the_guard() {
+async fn termination_signals_do_not_end_the_guard() {
     let mut worker = Worker::start(&[]).await;
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT] {
         kill(Pid::from_raw(worker.guard), signal).unwrap();
     }
     let guard = Some(Pid::from_raw(worker.guard));
     assert_eq!((nix::unistd::getsid(guard).ok(), nix::unistd::getpgid(guard).ok()), (guard, guard));
-    assert!(process_alive(worker.guard) && worker.tool_runs());
+    assert!(is_process_alive(worker.guard) && worker.tool_runs());
     worker.child.kill().await.unwrap();
-    worker.leaves_nothing().await;
+    worker.assert_no_process_left().await;
 }
 
-async fn a_worker_that_ends_ends_its_guard() {
+async fn guard_ends_with_its_worker() {
     let mut worker = Worker::start(&[]).await;
     drop(worker.child.stdin.take());
     assert!(worker.child.wait().await.unwrap().success());
-    worker.leaves_nothing().await;
+    worker.assert_no_process_left().await;
 }
 
-/// A worker that was stopped for too long and goes on as if nothing had happened.
-async fn nothing_begins_after_the_workers_time() {
+/// A worker that was stopped for too long and continues as if nothing had happened.
+async fn nothing_starts_after_the_watchdog_expired() {
     let guard = start_guard().await;
     let backend =
         LocalBackend::new(LocalOptions { guard: Some(Arc::clone(&guard)), ..LocalOptions::default() });
-    let bench = Bench::new(&backend).await;
-    guard.feed(Duration::ZERO);
+    let fixture = SandboxFixture::new(&backend).await;
+    guard.feed_watchdog(Duration::ZERO);
     for command in
         [Command::shell("touch began", LONG), Command::argv(vec!["touch".into(), "began".into()], LONG)]
     {
-        assert_eq!(code(bench.exec(command).await), Code::OwnershipLost);
+        assert_eq!(code(fixture.exec(command).await), Code::OwnershipLost);
     }
-    let written = bench.sandbox.write_file("began", b"x".to_vec(), WriteMode::Overwrite).await;
-    assert_eq!(code(written), Code::OwnershipLost);
-    assert!(!bench.workspace().join("began").try_exists().unwrap());
-    guard.feed(LONG);
-    assert_eq!(bench.shell("echo again").await.stdout.text, "again\n");
+    let wait_for_file = fixture.sandbox.write_file("began", b"x".to_vec(), WriteMode::Overwrite).await;
+    assert_eq!(code(wait_for_file), Code::OwnershipLost);
+    assert!(!fixture.workspace().join("began").try_exists().unwrap());
+    guard.feed_watchdog(LONG);
+    assert_eq!(fixture.shell("echo again").await.stdout.text, "again\n");
 }
 
-async fn a_guard_that_died_is_replaced() {
+async fn dead_guard_is_replaced() {
     let guard = start_guard().await;
     let backend =
         LocalBackend::new(LocalOptions { guard: Some(Arc::clone(&guard)), ..LocalOptions::default() });
-    let bench = Bench::new(&backend).await;
+    let fixture = SandboxFixture::new(&backend).await;
     let first = i32::try_from(guard.id()).unwrap();
-    let long = bench.exec(Command::shell("echo > begun; while ! [ -e go ]; do sleep 0.01; done", LONG));
+    let long = fixture.exec(Command::shell("echo > begun; while ! [ -e go ]; do sleep 0.01; done", LONG));
     let meanwhile = async {
-        bench.written("begun").await;
+        fixture.wait_for_file("begun").await;
         kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
-        wait_for(|| !process_alive(first)).await;
-        assert_eq!(bench.shell("echo still").await.stdout.text, "still\n");
+        wait_for(|| !is_process_alive(first)).await;
+        assert_eq!(fixture.shell("echo still").await.stdout.text, "still\n");
         assert_ne!(i32::try_from(guard.id()).unwrap(), first);
-        assert!(!bench.alive().is_empty());
-        bench.shell("touch go").await;
+        assert!(!fixture.alive().is_empty());
+        fixture.shell("touch go").await;
     };
     let (result, ()) = tokio::join!(long, meanwhile);
     assert_eq!(result.unwrap().status, ExecStatus::Exited(0));
 }
 
-async fn a_program_that_is_no_guard() {
+async fn program_that_is_not_a_guard_is_rejected() {
     for (program, arguments) in
         [("/bin/echo", vec!["hello there"]), ("/bin/true", vec![]), ("/no/such", vec![])]
     {
@@ -280,8 +281,8 @@ async fn a_program_that_is_no_guard() {
     }
 }
 
-/// What is started in advance for a next command that never comes.
-async fn a_spare_supervisor_goes_with_its_sandbox() {
+/// A spare supervisor for a next command that never comes.
+async fn spare_supervisor_ends_with_its_sandbox_or_backend() {
     let children = || {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -289,48 +290,49 @@ async fn a_spare_supervisor_goes_with_its_sandbox() {
     };
     let backend = backend().await;
     let before = children();
-    let bench = Bench::new(&backend).await;
+    let fixture = SandboxFixture::new(&backend).await;
     for _ in 0..3 {
-        bench.shell("true").await;
+        fixture.shell("true").await;
     }
     wait_for(|| children() == before + 1).await;
-    drop(bench);
+    drop(fixture);
     wait_for(|| children() == before).await;
 
-    // Or with its backend.
-    let bench = Bench::new(&backend).await;
-    bench.shell("true").await;
+    // Also when the backend stops.
+    let fixture = SandboxFixture::new(&backend).await;
+    fixture.shell("true").await;
     wait_for(|| children() == before + 1).await;
     let stop = tokio_util::sync::CancellationToken::new();
     stop.cancel();
-    backend.keep(stop).await;
+    backend.maintain(stop).await;
     wait_for(|| children() == before).await;
 }
 
-/// Prints what a command costs, beside a bare process, and what guarding adds. A thousand calls later no file is left open.
-async fn cost_of_the_gate() {
+/// Prints the duration of a command compared to a plain process, and what the guard adds. Checks that a
+/// thousand calls leak no descriptor.
+async fn overhead_of_the_guard() {
     const ROUNDS: usize = 200;
-    let open = Bench::new(&LocalBackend::new(LocalOptions::default())).await;
-    let gated = Bench::new(&backend().await).await;
+    let open = SandboxFixture::new(&LocalBackend::new(LocalOptions::default())).await;
+    let gated = SandboxFixture::new(&backend().await).await;
     let shell = Command::shell("true", LONG);
     let argv = Command::argv(vec!["true".into()], LONG);
     let names = ["bare", "shell", "gated shell", "argv", "gated argv"];
     let mut times = names.map(|_| Vec::with_capacity(ROUNDS));
     let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // What is kept between calls is there after the first.
-    for bench in [&open, &gated] {
-        bench.exec(shell.clone()).await.unwrap();
+    // Resources kept between calls exist after the first call.
+    for fixture in [&open, &gated] {
+        fixture.exec(shell.clone()).await.unwrap();
     }
     let before = open_files();
-    // In turns, so that what else the machine does hits all alike.
+    // Interleaved, so that other load affects all variants equally.
     for _ in 0..ROUNDS {
         let start = Instant::now();
         tokio::process::Command::new("/bin/bash").args(["-c", "true"]).output().await.unwrap();
         times[0].push(start.elapsed());
         let variants = [(&open, &shell), (&gated, &shell), (&open, &argv), (&gated, &argv)];
-        for (times, (bench, command)) in times[1..].iter_mut().zip(variants) {
+        for (times, (fixture, command)) in times[1..].iter_mut().zip(variants) {
             let start = Instant::now();
-            bench.exec(command.clone()).await.unwrap();
+            fixture.exec(command.clone()).await.unwrap();
             times.push(start.elapsed());
         }
     }

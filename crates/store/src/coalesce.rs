@@ -1,8 +1,8 @@
-//! Many callers, one transaction.
+//! Coalesces requests of many callers into one transaction.
 //!
-//! Requests that arrive while a flush is under way wait for the next one, which takes them all. An idle coalescer
-//! flushes at once and nothing ever waits on a timer, so a single caller pays no delay and a thousand callers share one
-//! commit. An [`Inbox`] gathers in the same way for a task that flushes requests of several kinds together.
+//! Requests that arrive during a flush wait for the next flush, which takes them all. An idle coalescer flushes
+//! immediately and uses no timer: a single caller has no delay, and a thousand callers share one commit. An [`Inbox`]
+//! collects requests in the same way for a task that flushes several kinds of requests together.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
@@ -14,69 +14,70 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{error::is_retryable, meters::Batches};
+use crate::{error::is_retryable, meters::FlushMeter};
 
-/// Callers beyond this wait in line for a place in the queue.
-const QUEUE: usize = 8192;
+/// Callers beyond this wait until the queue has room.
+const QUEUE_CAPACITY: usize = 8192;
 const CONFLICT_RETRIES: usize = 5;
 
-type Waiting<Request, Response> = (Request, oneshot::Sender<Result<Response>>);
+/// A request and the channel for its response.
+type QueuedRequest<Request, Response> = (Request, oneshot::Sender<Result<Response>>);
 
-/// Requests of one kind that wait to be flushed.
+/// The receiving end of a coalescer: requests of one kind that wait for a flush.
 #[derive(Debug)]
 pub(crate) struct Inbox<Request, Response> {
-    waiting: mpsc::Receiver<Waiting<Request, Response>>,
-    taken: Vec<Waiting<Request, Response>>,
+    queue: mpsc::Receiver<QueuedRequest<Request, Response>>,
+    buffered: Vec<QueuedRequest<Request, Response>>,
     max_batch: usize,
 }
 
-/// A batch and those who wait for its answers.
+/// The requests of one flush, and the callers that wait for the responses.
 #[derive(Debug)]
-pub(crate) struct Gathered<Request, Response> {
+pub(crate) struct Batch<Request, Response> {
     pub(crate) requests: Arc<Vec<Request>>,
     callers: Vec<oneshot::Sender<Result<Response>>>,
 }
 
 impl<Request, Response> Inbox<Request, Response> {
-    /// Waits for a request. `false` when there will be none any more. Cancel-safe.
+    /// Waits for a request. Returns `false` once the coalescer was dropped and the queue is empty. Cancel-safe.
     pub(crate) async fn wait(&mut self) -> bool {
-        if self.taken.is_empty() {
-            self.taken.extend(self.waiting.recv().await);
+        if self.buffered.is_empty() {
+            self.buffered.extend(self.queue.recv().await);
         }
-        !self.taken.is_empty()
+        !self.buffered.is_empty()
     }
 
-    /// Whether nothing waits at the moment.
+    /// Whether no request waits at the moment.
     pub(crate) fn is_empty(&self) -> bool {
-        self.taken.is_empty() && self.waiting.is_empty()
+        self.buffered.is_empty() && self.queue.is_empty()
     }
 
-    /// Takes what is there.
-    pub(crate) fn take(&mut self) -> Gathered<Request, Response> {
-        while self.taken.len() < self.max_batch
-            && let Ok(waiting) = self.waiting.try_recv()
+    /// Takes the waiting requests, at most `max_batch`.
+    pub(crate) fn take(&mut self) -> Batch<Request, Response> {
+        while self.buffered.len() < self.max_batch
+            && let Ok(request) = self.queue.try_recv()
         {
-            self.taken.push(waiting);
+            self.buffered.push(request);
         }
-        let (requests, callers): (Vec<_>, Vec<_>) = self.taken.drain(..).unzip();
-        Gathered { requests: Arc::new(requests), callers }
+        let (requests, callers): (Vec<_>, Vec<_>) = self.buffered.drain(..).unzip();
+        Batch { requests: Arc::new(requests), callers }
     }
 }
 
-impl<Request, Response> Gathered<Request, Response> {
+impl<Request, Response> Batch<Request, Response> {
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
     pub(crate) fn answer(self, responses: Vec<Result<Response>>) {
-        // A caller that went away needs no answer: its request is done all the same.
+        // A caller may have gone away; its request took effect anyway.
         for (caller, response) in self.callers.into_iter().zip(responses) {
             drop(caller.send(response));
         }
     }
 
-    /// Answers those who have an answer, and keeps the others.
-    pub(crate) fn answer_some(self, answers: Vec<Option<Result<Response>>>) -> Self
+    /// Sends the available answers and returns the batch of the other requests.
+    pub(crate) fn answer_ready(self, answers: Vec<Option<Result<Response>>>) -> Self
     where
         Request: Clone,
     {
@@ -93,8 +94,8 @@ impl<Request, Response> Gathered<Request, Response> {
         Self { requests: Arc::new(requests), callers }
     }
 
-    /// Answers with what a flush of this kind alone comes to.
-    pub(crate) async fn flush_alone<Flush, Flushed>(self, flush: Flush)
+    /// Flushes this batch by itself and sends the responses.
+    pub(crate) async fn flush_separately<Flush, Flushed>(self, flush: Flush)
     where
         Request: Clone,
         Flush: Fn(Arc<Vec<Request>>) -> Flushed,
@@ -107,9 +108,10 @@ impl<Request, Response> Gathered<Request, Response> {
     }
 }
 
+/// The sending end: callers submit requests and wait for the flush that contains them.
 #[derive(Debug)]
 pub(crate) struct Coalescer<Request, Response> {
-    queue: mpsc::Sender<Waiting<Request, Response>>,
+    queue: mpsc::Sender<QueuedRequest<Request, Response>>,
 }
 
 impl<Request, Response> Coalescer<Request, Response>
@@ -117,39 +119,42 @@ where
     Request: Clone + Send + Sync + 'static,
     Response: Send + 'static,
 {
-    /// Starts the task that flushes. `flush` answers every request of its batch, in order. An error of its own means that
-    /// nothing was written: it fails them all when the database does not answer; otherwise each request is flushed by
-    /// itself, so that one that cannot be stored does not take the others with it. The task ends when the coalescer is
-    /// dropped, after it has flushed what was accepted.
+    /// Starts the flush task. `flush` must answer every request of its batch, in order. If `flush` itself fails,
+    /// nothing was written: all requests fail if the database is unavailable; otherwise each request is flushed
+    /// separately, so that one bad request does not fail the others. The task ends when the coalescer is dropped, after
+    /// it has flushed the queued requests.
     pub(crate) fn start<Flush, Flushed>(
         tracker: &TaskTracker,
         max_batch: usize,
-        batches: Batches,
+        meter: FlushMeter,
         flush: Flush,
     ) -> Self
     where
         Flush: Fn(Arc<Vec<Request>>) -> Flushed + Send + Sync + 'static,
         Flushed: Future<Output = Result<Vec<Result<Response>>>> + Send,
     {
-        let (coalescer, mut inbox) = Self::gather(max_batch);
+        let (coalescer, mut inbox) = Self::with_inbox(max_batch);
         tracker.spawn(async move {
             while inbox.wait().await {
-                let (gathered, begun) = (inbox.take(), Instant::now());
-                let responses = flush_all(&flush, Arc::clone(&gathered.requests)).await;
-                batches.flushed(gathered.requests.len(), begun.elapsed());
-                gathered.answer(responses);
+                let (batch, begun) = (inbox.take(), Instant::now());
+                let responses = flush_all(&flush, Arc::clone(&batch.requests)).await;
+                meter.flushed(batch.requests.len(), begun.elapsed());
+                batch.answer(responses);
             }
         });
         coalescer
     }
 
-    /// Gathers for a task that flushes by itself. Whoever drops the inbox fails those who wait.
-    pub(crate) fn gather(max_batch: usize) -> (Self, Inbox<Request, Response>) {
-        let (queue, waiting) = mpsc::channel(QUEUE);
-        (Self { queue }, Inbox { waiting, taken: Vec::with_capacity(max_batch), max_batch })
+    /// Creates a coalescer for a task that flushes by itself. Dropping the inbox fails all waiting callers.
+    pub(crate) fn with_inbox(max_batch: usize) -> (Self, Inbox<Request, Response>) {
+        let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
+        (
+            Self { queue: sender },
+            Inbox { queue: receiver, buffered: Vec::with_capacity(max_batch), max_batch },
+        )
     }
 
-    /// Waits for the flush that carries the request. Dropping the future does not take the request back.
+    /// Queues the request and waits for its flush. Dropping the future does not cancel the request.
     pub(crate) async fn call(&self, request: Request) -> Result<Response> {
         let (sender, receiver) = oneshot::channel();
         let closed = || Error::unavailable("the store is shutting down");
@@ -158,7 +163,7 @@ where
     }
 }
 
-/// Flushes a batch. A failure that is not the database's silence is found out for each request by itself.
+/// Flushes a batch. If that fails although the database is available, flushes each request separately.
 pub(crate) async fn flush_all<Request, Response, Flush, Flushed>(
     flush: &Flush,
     requests: Arc<Vec<Request>>,
@@ -175,20 +180,20 @@ where
         Ok(responses) => return responses,
         Err(error) => error,
     };
-    tracing::warn!(error = error.chain(), requests = requests.len(), "a flush failed");
+    tracing::warn!(error = error.chain(), requests = requests.len(), "flush failed");
     if requests.len() == 1 || error.code() == Code::Unavailable {
         return requests.iter().map(|_| Err(error.duplicate())).collect();
     }
     let mut responses = Vec::with_capacity(requests.len());
     for request in requests.iter() {
         let alone = flush_once(flush, Arc::new(vec![request.clone()])).await;
-        let unanswered = || Err(Error::internal("a request was not answered"));
+        let unanswered = || Err(Error::internal("flush returned no response for a request"));
         responses.push(alone.and_then(|mut responses| responses.pop().unwrap_or_else(unanswered)));
     }
     responses
 }
 
-/// One flush. A panic in it is its own failure and does not end the task that serves everyone.
+/// Runs one flush. A panic fails this flush only and does not end the flush task.
 async fn flush_once<Request, Response, Flush, Flushed>(
     flush: &Flush,
     requests: Arc<Vec<Request>>,
@@ -197,15 +202,15 @@ where
     Flush: Fn(Arc<Vec<Request>>) -> Flushed,
     Flushed: Future<Output = Result<Vec<Result<Response>>>>,
 {
-    let flushing = AssertUnwindSafe(retrying(|| flush(Arc::clone(&requests))));
-    flushing.catch_unwind().await.unwrap_or_else(|_| Err(Error::internal("a flush panicked")))
+    let flushing = AssertUnwindSafe(retry_on_conflict(|| flush(Arc::clone(&requests))));
+    flushing.catch_unwind().await.unwrap_or_else(|_| Err(Error::internal("flush panicked")))
 }
 
-/// Tries a transaction again when it lost against another one.
-pub(crate) async fn retrying<T, Attempt, Attempted>(attempt: Attempt) -> Result<T>
+/// Retries a transaction that failed because of a conflict with another one.
+pub(crate) async fn retry_on_conflict<T, Attempt, AttemptedRun>(attempt: Attempt) -> Result<T>
 where
-    Attempt: Fn() -> Attempted,
-    Attempted: Future<Output = Result<T>>,
+    Attempt: Fn() -> AttemptedRun,
+    AttemptedRun: Future<Output = Result<T>>,
 {
     let mut retries = 0;
     loop {
@@ -231,26 +236,31 @@ mod tests {
         let tracker = TaskTracker::new();
         let coalescer = {
             let (flushes, gate) = (Arc::clone(&flushes), Arc::clone(&gate));
-            Arc::new(Coalescer::start(&tracker, 1000, Batches::new("test"), move |batch: Arc<Vec<u32>>| {
-                let (flushes, gate) = (Arc::clone(&flushes), Arc::clone(&gate));
-                async move {
-                    flushes.fetch_add(1, Ordering::SeqCst);
-                    gate.acquire().await.unwrap().forget();
-                    Ok(batch.iter().map(|n| Ok(n * 2)).collect())
-                }
-            }))
+            Arc::new(Coalescer::start(
+                &tracker,
+                1000,
+                FlushMeter::new("test"),
+                move |batch: Arc<Vec<u32>>| {
+                    let (flushes, gate) = (Arc::clone(&flushes), Arc::clone(&gate));
+                    async move {
+                        flushes.fetch_add(1, Ordering::SeqCst);
+                        gate.acquire().await.unwrap().forget();
+                        Ok(batch.iter().map(|n| Ok(n * 2)).collect())
+                    }
+                },
+            ))
         };
         let call = |n| {
             let coalescer = Arc::clone(&coalescer);
             tracker.spawn(async move { coalescer.call(n).await.unwrap() })
         };
-        // The first flush holds the first request; everything else has to wait for the second.
+        // The first flush has the first request; all others wait for the second flush.
         let mut callers = vec![call(0)];
         while flushes.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
         callers.extend((1..100).map(call));
-        while coalescer.queue.capacity() > QUEUE - 99 {
+        while coalescer.queue.capacity() > QUEUE_CAPACITY - 99 {
             tokio::task::yield_now().await;
         }
         gate.add_permits(2);
@@ -261,10 +271,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_failed_flush_fails_its_requests_only() {
+    async fn failed_flush_fails_only_its_own_requests() {
         let tracker = TaskTracker::new();
         let coalescer =
-            Coalescer::start(&tracker, 10, Batches::new("test"), |batch: Arc<Vec<bool>>| async move {
+            Coalescer::start(&tracker, 10, FlushMeter::new("test"), |batch: Arc<Vec<bool>>| async move {
                 if batch[0] {
                     Ok(batch.iter().map(|_| Ok(())).collect())
                 } else {
@@ -276,10 +286,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_cannot_be_stored_fails_alone() {
+    async fn request_that_cannot_be_stored_fails_alone() {
         let tracker = TaskTracker::new();
         let coalescer =
-            Coalescer::start(&tracker, 10, Batches::new("test"), |batch: Arc<Vec<u32>>| async move {
+            Coalescer::start(&tracker, 10, FlushMeter::new("test"), |batch: Arc<Vec<u32>>| async move {
                 assert!(!batch.contains(&13), "unlucky");
                 if batch.contains(&7) {
                     return Err(Error::internal("refused"));

@@ -1,4 +1,4 @@
-//! Opening a store: which one, whether its schema fits, and patience when it is not up yet.
+//! Opens a store: selects the backend, checks the schema version, and retries until the database is up.
 
 use std::{
     sync::Arc,
@@ -16,15 +16,15 @@ static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
 /// How to reach the store.
 #[derive(Clone)]
 pub struct Options {
-    /// `postgres://…` or `sqlite:path`. May hold a password: it is in no log and no error.
+    /// `postgres://…` or `sqlite:path`. May contain a password, so it never appears in logs or errors.
     pub url: String,
     pub max_connections: u32,
-    /// How long to wait for a database that does not answer yet.
+    /// How long to retry while the database is unavailable.
     pub connect_timeout: Duration,
     pub idempotency_ttl: Duration,
-    /// Unfinished runs a session may have.
+    /// Most unfinished runs of a session.
     pub max_pending: i64,
-    /// Workers a run may lose before it ends as failed.
+    /// Lost attempts after which a run ends as failed.
     pub max_lost_attempts: u32,
 }
 
@@ -41,7 +41,7 @@ impl Options {
         }
     }
 
-    /// Which database the URL names.
+    /// The backend that the URL selects.
     pub fn backend(&self) -> Result<Backend> {
         match self.url.split_once(':').map(|(scheme, _)| scheme) {
             Some("postgres" | "postgresql") => Ok(Backend::Postgres),
@@ -57,6 +57,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
+/// The database behind the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     Postgres,
@@ -80,32 +81,32 @@ impl Backend {
     }
 
     /// The newest migration this binary knows.
-    fn wanted_version(self) -> i64 {
+    fn required_version(self) -> i64 {
         self.migrator().iter().map(|migration| migration.version).max().unwrap_or(0)
     }
 }
 
-/// The schema found against the one this binary needs.
+/// The schema version of the database, and the one this binary needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaStatus {
     /// 0 when the database is empty.
     pub found: i64,
-    pub wanted: i64,
+    pub required: i64,
 }
 
 impl SchemaStatus {
     fn check(self) -> Result<()> {
-        let Self { found, wanted } = self;
-        if found == wanted {
+        let Self { found, required } = self;
+        if found == required {
             return Ok(());
         }
-        let advice = if found < wanted {
+        let advice = if found < required {
             "run `remuda migrate`"
         } else {
-            "this remuda is older than the database: use the newer one"
+            "this remuda is older than the database: use a newer version"
         };
         let message =
-            format!("the database schema is at version {found}, this binary needs {wanted}: {advice}");
+            format!("the database schema is at version {found}, this binary needs {required}: {advice}");
         Err(Error::new(Code::SchemaMismatch, message))
     }
 }
@@ -129,16 +130,16 @@ impl Pools {
         opened.map_err(opening_failed)
     }
 
-    /// Opens, and tries again with growing pauses while the database does not answer.
-    async fn open_patiently(options: &Options) -> Result<Self> {
+    /// Opens the pools, and retries with exponential backoff while the database is unavailable.
+    async fn open_with_retry(options: &Options) -> Result<Self> {
         let name = options.backend()?.as_str();
         let give_up_at = Instant::now() + options.connect_timeout;
         let mut pause = Duration::from_millis(100);
         loop {
             let left = give_up_at.saturating_duration_since(Instant::now());
-            let silent = || Error::unavailable("the database does not answer");
+            let timed_out = || Error::unavailable("the database did not answer in time");
             let opened = tokio::time::timeout(left, Self::open(options)).await;
-            let error = match opened.unwrap_or_else(|_| Err(silent())) {
+            let error = match opened.unwrap_or_else(|_| Err(timed_out())) {
                 Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => {
                     error
                 }
@@ -158,11 +159,11 @@ impl Pools {
         };
         let found = match found {
             Ok(version) => version.unwrap_or(0),
-            // Without the table nothing was ever migrated.
+            // The table is missing: the database was never migrated.
             Err(sqlx::Error::Database(error)) if is_missing_table(error.as_ref()) => 0,
             Err(error) => return Err(db(error)),
         };
-        Ok(SchemaStatus { found, wanted: backend.wanted_version() })
+        Ok(SchemaStatus { found, required: backend.required_version() })
     }
 }
 
@@ -179,9 +180,14 @@ impl Pools {
         done.map_err(|error| Error::internal("the migration failed").with_source(error))
     }
 
-    /// On SQLite nothing keeps two migrations apart. The slower one finds a step done, and goes on with the next, for as long as
-    /// there is progress.
-    async fn follow_another(&self, backend: Backend, mut found: i64, mut error: Error) -> Result<()> {
+    /// SQLite does not serialize two concurrent migrations. The slower one fails on a step that the other has done; it
+    /// retries as long as the version advances.
+    async fn follow_concurrent_migration(
+        &self,
+        backend: Backend,
+        mut found: i64,
+        mut error: Error,
+    ) -> Result<()> {
         loop {
             let now = self.schema(backend).await?;
             if now.check().is_ok() {
@@ -199,23 +205,23 @@ impl Pools {
     }
 }
 
-/// The driver's message may name host and user but never the password.
+/// Maps an error of opening. The driver's message may contain host and user, but never the password.
 fn opening_failed(error: sqlx::Error) -> Error {
     let refused = match &error {
         sqlx::Error::Configuration(_) => {
             return Error::invalid("store.url", "expected a valid database URL").with_source(error);
         }
-        // 28xxx: wrong password, 3D000: no such database; SQLite 11, 14, 26: damaged, cannot be opened, no database. Waiting
-        // does not help.
+        // PostgreSQL 28xxx: wrong password, 3D000: no such database. SQLite 11, 14, 26: damaged, cannot be opened, not
+        // a database. Retrying does not help.
         sqlx::Error::Database(database) => {
-            let hopeless =
+            let permanent =
                 |code: &str| code.starts_with("28") || matches!(code, "3D000" | "11" | "14" | "26");
-            database.code().is_some_and(|code| hopeless(&code))
+            database.code().is_some_and(|code| permanent(&code))
         }
         _ => false,
     };
     if refused {
-        return Error::invalid("store.url", "the database refuses the connection").with_source(error);
+        return Error::invalid("store.url", "the database refused the connection").with_source(error);
     }
     Error::unavailable("the database cannot be reached").with_source(error)
 }
@@ -224,10 +230,10 @@ fn is_missing_table(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().as_deref() == Some("42P01") || error.message().contains("no such table")
 }
 
-/// Opens the store. The schema must fit: see [`migrate`].
+/// Opens the store. Fails with `schema_mismatch` unless the schema has the version this binary needs, see [`migrate`].
 pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
     let backend = options.backend()?;
-    let pools = Pools::open_patiently(options).await?;
+    let pools = Pools::open_with_retry(options).await?;
     pools.schema(backend).await?.check()?;
     Ok(match pools {
         Pools::Postgres(writer, reader) => {
@@ -239,21 +245,22 @@ pub async fn connect(options: &Options) -> Result<Arc<dyn Store>> {
     })
 }
 
-/// Brings the schema to the version this binary needs. Running it twice, or from two places at once, is fine.
+/// Migrates the schema to the version this binary needs, and returns the status from before. Idempotent and safe to run
+/// concurrently.
 pub async fn migrate(options: &Options) -> Result<SchemaStatus> {
     let backend = options.backend()?;
-    let pools = Pools::open_patiently(options).await?;
+    let pools = Pools::open_with_retry(options).await?;
     let before = pools.schema(backend).await?;
-    if before.found > before.wanted {
+    if before.found > before.required {
         before.check()?;
     }
     match pools.migrate(backend).await {
         Ok(()) => Ok(before),
-        Err(error) => pools.follow_another(backend, before.found, error).await.map(|()| before),
+        Err(error) => pools.follow_concurrent_migration(backend, before.found, error).await.map(|()| before),
     }
 }
 
 /// Reads the schema version without changing anything.
 pub async fn schema_status(options: &Options) -> Result<SchemaStatus> {
-    Pools::open_patiently(options).await?.schema(options.backend()?).await
+    Pools::open_with_retry(options).await?.schema(options.backend()?).await
 }

@@ -1,21 +1,24 @@
-//! The truth: what was accepted, who owns what, what happened.
+//! The durable store: sessions, runs, ownership, events, budgets and webhooks, on PostgreSQL or SQLite.
 //!
-//! [`Store`] has two implementations, PostgreSQL for production and SQLite for the embedded mode, and one
-//! conformance suite (`tests/`) that both pass. Rules are not written here: a store loads a
-//! [`Head`](remuda_domain::Head) under a lock, lets the domain decide, and writes the result, all in one transaction.
+//! [`Store`] has two implementations, PostgreSQL for production and SQLite for the embedded mode. One conformance suite
+//! (`tests/`) runs against both.
 //!
-//! What a caller may rely on:
-//! - When a call returns `Ok`, its effect is committed and durable. When it fails with `unavailable`, the effect may
-//!   or may not have happened; repeating it with the same ids, key or fence is safe.
-//! - Dropping the future of a call never leaves a half-done change or an open transaction.
-//! - Every call names the tenant it acts for; rows of other tenants do not exist for it. Calls of the fleet itself
-//!   ([`Fleet`]) are the exception and say so.
+//! Guarantees:
+//! - When a call returns `Ok`, its effect is committed and durable. When a call fails with `unavailable`, the effect may
+//!   or may not have happened; repeating the call with the same ids, key or fence is safe.
+//! - Dropping the future of a call leaves neither a partial change nor an open transaction.
+//! - Every call names the tenant it acts for and sees only that tenant's rows. Exceptions, such as [`Fleet`], say that
+//!   they act for the system.
+//!
+//! The store contains no protocol rules. It loads a [`Head`](remuda_domain::Head) under a lock, lets the domain decide,
+//! and writes the result, all in one transaction. It publishes nothing: it returns events and session changes, and the
+//! caller publishes them.
 //!
 //! # Layout
 //!
-//! The files in `shared/` hold everything that reads the same in both dialects of SQL. They are compiled twice, as
-//! children of [`postgres`] and of [`sqlite`], against that module's `dialect`, which holds what differs: how rows are
-//! locked, and how many rows are written in one statement.
+//! The files in `shared/` contain everything that both SQL dialects have in common. They are compiled twice, as
+//! children of [`postgres`] and of [`sqlite`], against that module's `dialect`, which contains the differences: row
+//! locks and multi-row statements.
 
 #![expect(clippy::duplicate_mod, reason = "the files in `shared/` are compiled once per dialect")]
 
@@ -24,19 +27,19 @@ mod rows;
 mod coalesce;
 mod connect;
 mod error;
-mod kept;
-mod line;
+mod grant_batch;
 mod meters;
-mod parcel;
-mod post;
+mod pending_counters;
 mod postgres;
+mod row_writes;
+mod runnable_queue;
+mod shared_cache;
+mod slot_provider_cell;
 mod sqlite;
-mod tally;
 mod time;
 mod traits;
-mod written;
 
 pub use connect::{Backend, Options, SchemaStatus, connect, migrate, schema_status};
-pub use kept::Kept;
-pub use parcel::{GRANT_AGE, Parcel};
+pub use grant_batch::{GrantBatch, MAX_GRANT_AGE};
+pub use shared_cache::SharedCache;
 pub use traits::*;

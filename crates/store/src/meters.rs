@@ -1,4 +1,4 @@
-//! What is measured of the store, and of what happens in it.
+//! Metrics of the store: runs, fenced writes, batch sizes and flush durations.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,37 +11,38 @@ use remuda_telemetry::metrics::{
     },
 };
 
-/// Runs that a transaction accepted, and that it ended without their worker: told once it is committed.
+/// Metric updates of one transaction, recorded after its commit: accepted runs, and runs that ended without their
+/// worker.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct MetricUpdates {
     submitted: Vec<(&'static str, Pool, TenantId)>,
-    ended: Vec<Ended>,
+    ended: Vec<EndedRunMetric>,
 }
 
 #[derive(Debug)]
-struct Ended {
+struct EndedRunMetric {
     kind: &'static str,
     state: RunState,
     tenant: TenantId,
-    /// How long it took, if it had started.
-    took: Option<Duration>,
-    /// How long ago it was asked to stop, if it was by an earlier request.
-    asked: Option<Duration>,
+    /// Time since its start, if it had started.
+    elapsed: Option<Duration>,
+    /// Time since its cancellation was requested, if an earlier request did so.
+    since_cancel: Option<Duration>,
 }
 
-impl News {
+impl MetricUpdates {
     pub(crate) fn submitted(&mut self, kind: &'static str, pool: &Pool, tenant: TenantId) {
         self.submitted.push((kind, pool.clone(), tenant));
     }
 
     pub(crate) fn ended(&mut self, run: &Run, state: RunState, at: Timestamp) {
         let since = |then: Timestamp| (at - then).to_std().unwrap_or_default();
-        self.ended.push(Ended {
+        self.ended.push(EndedRunMetric {
             kind: run.input.kind(),
             state,
             tenant: run.tenant,
-            took: run.started_at.map(since),
-            asked: run.cancel.as_ref().map(|cancel| since(cancel.at)),
+            elapsed: run.started_at.map(since),
+            since_cancel: run.cancel.as_ref().map(|cancel| since(cancel.at)),
         });
     }
 
@@ -51,6 +52,7 @@ impl News {
     }
 }
 
+/// The instruments of one store.
 #[derive(Debug)]
 pub(crate) struct Meters {
     labels: Arc<Labels>,
@@ -64,7 +66,7 @@ pub(crate) struct Meters {
 impl Meters {
     pub(crate) fn new() -> Self {
         let (labels, fenced) = (metrics::labels(), metrics::counter(&FENCED_WRITES));
-        // So that the metric is there before the first write is refused.
+        // Exports the metric before the first fenced write.
         fenced.add(0, &[]);
         Self {
             submitted: ByTenant::new(metrics::counter(&RUNS_SUBMITTED), Arc::clone(&labels)),
@@ -76,25 +78,25 @@ impl Meters {
         }
     }
 
-    pub(crate) fn tell(&self, news: News) {
-        for (kind, pool, tenant) in news.submitted {
+    pub(crate) fn record(&self, updates: MetricUpdates) {
+        for (kind, pool, tenant) in updates.submitted {
             let labels = [KeyValue::new(label::KIND, kind), self.labels.pool(pool.as_str())];
             self.submitted.add(1, &tenant, &labels);
         }
-        for Ended { kind, state, tenant, took, asked } in news.ended {
+        for EndedRunMetric { kind, state, tenant, elapsed, since_cancel } in updates.ended {
             let labels = [KeyValue::new(label::KIND, kind), KeyValue::new(label::STATE, state.as_str())];
             self.ended.add(1, &tenant, &labels);
-            if let Some(took) = took {
-                self.duration.record(took.as_secs_f64(), &labels);
+            if let Some(elapsed) = elapsed {
+                self.duration.record(elapsed.as_secs_f64(), &labels);
             }
-            if let Some(asked) = asked.filter(|_| state == RunState::Cancelled) {
-                self.receipts.record(asked.as_secs_f64(), &[KeyValue::new(label::RECEIPT, "ended")]);
+            if let Some(since_cancel) = since_cancel.filter(|_| state == RunState::Cancelled) {
+                self.receipts.record(since_cancel.as_secs_f64(), &[KeyValue::new(label::RECEIPT, "ended")]);
             }
         }
     }
 
-    /// Counts a write of an owner that is one no longer.
-    pub(crate) fn fenced<T>(&self, outcome: Result<T>) -> Result<T> {
+    /// Counts a write that was rejected because its ownership was lost.
+    pub(crate) fn count_fenced<T>(&self, outcome: Result<T>) -> Result<T> {
         if matches!(&outcome, Err(error) if error.code() == Code::OwnershipLost) {
             self.fenced.add(1, &[]);
         }
@@ -102,15 +104,15 @@ impl Meters {
     }
 }
 
-/// What is measured of one coalescer.
+/// Batch sizes and flush durations of one coalescer.
 #[derive(Debug)]
-pub(crate) struct Batches {
+pub(crate) struct FlushMeter {
     sizes: Histogram<f64>,
     durations: Histogram<f64>,
     operation: [KeyValue; 1],
 }
 
-impl Batches {
+impl FlushMeter {
     pub(crate) fn new(operation: &'static str) -> Self {
         Self {
             sizes: metrics::histogram(&STORE_BATCH_SIZE),
@@ -120,8 +122,8 @@ impl Batches {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a batch is small")]
-    pub(crate) fn flushed(&self, requests: usize, took: Duration) {
+    pub(crate) fn flushed(&self, requests: usize, elapsed: Duration) {
         self.sizes.record(requests as f64, &self.operation);
-        self.durations.record(took.as_secs_f64(), &self.operation);
+        self.durations.record(elapsed.as_secs_f64(), &self.operation);
     }
 }

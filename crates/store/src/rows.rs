@@ -1,4 +1,4 @@
-//! Rows as both databases give them, and their way into the domain.
+//! Row types that both databases return, and their conversion to domain types.
 
 mod approval;
 mod budget;
@@ -32,14 +32,14 @@ use crate::{
     time::DbTime,
 };
 
-/// One commit's events of a session.
+/// The events that one commit appended to a session, stored as one row.
 #[derive(Debug, FromRow)]
 pub(crate) struct ChunkRow {
     pub(crate) last_cursor: i64,
     pub(crate) chunk: String,
 }
 
-/// The columns of a [`WebhookRow`], for statements that name `webhooks w`.
+/// The columns of a [`WebhookRow`], for statements that read `webhooks w`.
 macro_rules! webhook_columns {
     () => {
         "w.id, w.tenant_id, w.session_id, w.run_id, w.url, w.types, w.state, w.cursor, w.attempts, w.next_attempt_at, \
@@ -55,7 +55,7 @@ macro_rules! dead_letter_columns {
     };
 }
 
-/// The columns of a [`RunRow`], for statements that name `runs r` and `sessions s`.
+/// The columns of a [`RunRow`], for statements that read `runs r` and `sessions s`.
 macro_rules! run_columns {
     () => {
         "r.id, r.tenant_id, r.session_id, r.seq, r.state, r.input, r.timeout_ms, r.attempts, r.lost_attempts, \
@@ -66,7 +66,7 @@ macro_rules! run_columns {
     };
 }
 
-/// The columns of a [`HeadRow`] of `sessions`.
+/// The columns of a [`HeadRow`], for statements that read `sessions`.
 macro_rules! head_columns {
     () => {
         "id, tenant_id, pool, closed, epoch, owner, current_run, current_started_at, pending, last_seq, last_cursor, \
@@ -74,6 +74,7 @@ macro_rules! head_columns {
     };
 }
 
+/// The columns of a [`SessionRow`].
 macro_rules! session_columns {
     () => {
         "id, tenant_id, workspace_id, parent_id, name, title, pool, closed, created_at, epoch, owner, current_run, pending, \
@@ -141,12 +142,12 @@ impl From<WorkspaceRow> for Workspace {
     }
 }
 
-/// The lease of a worker by the database's clock.
+/// The lease of a worker, by the database's clock.
 #[derive(Clone, Copy, Debug, FromRow)]
 pub(crate) struct LeaseRow {
     pub(crate) id: Uuid,
     pub(crate) state: i16,
-    /// Microseconds until the lease ends; zero or less when it has.
+    /// Microseconds until the lease expires; zero or less if it has expired.
     pub(crate) left_us: i64,
     /// The database's clock when this was read.
     #[sqlx(default)]
@@ -231,7 +232,7 @@ impl WorkerRow {
     }
 }
 
-/// The run that a request with an idempotency key created.
+/// An idempotency key and the run that its request created.
 #[derive(Clone, Debug, FromRow)]
 pub(crate) struct KeyedRun {
     pub(crate) tenant_id: Uuid,

@@ -1,9 +1,7 @@
-//! The store on SQLite.
+//! The SQLite implementation of the store.
 
 #[path = "shared/approvals.rs"]
 mod approvals;
-#[path = "shared/below.rs"]
-mod below;
 #[path = "shared/budgets.rs"]
 mod budgets;
 #[path = "shared/cancel.rs"]
@@ -15,18 +13,23 @@ mod chunks;
 mod claim;
 #[path = "shared/commit.rs"]
 mod commit;
+#[path = "shared/commit_rows.rs"]
+mod commit_rows;
 #[path = "shared/delete.rs"]
 mod delete;
 #[path = "shared/deliveries.rs"]
 mod deliveries;
+#[path = "shared/descendants.rs"]
+mod descendants;
 mod dialect;
+#[path = "shared/estimate_inputs.rs"]
+mod estimate_inputs;
 #[path = "shared/events.rs"]
 mod events;
+mod fast_path;
 #[path = "shared/fleet.rs"]
 mod fleet;
 mod flush;
-#[path = "shared/following.rs"]
-mod following;
 #[path = "shared/gc.rs"]
 mod gc;
 #[path = "shared/gc_runs.rs"]
@@ -37,20 +40,18 @@ mod gc_sessions;
 mod identity;
 #[path = "shared/lock.rs"]
 mod lock;
-#[path = "shared/notes.rs"]
-mod notes;
-#[path = "shared/outlook.rs"]
-mod outlook;
 #[path = "shared/overview.rs"]
 mod overview;
 #[path = "shared/ownership.rs"]
 mod ownership;
 #[path = "shared/park.rs"]
 mod park;
-#[path = "shared/ready.rs"]
-mod ready;
 #[path = "shared/recover.rs"]
 mod recover;
+#[path = "shared/related_rows.rs"]
+mod related_rows;
+#[path = "shared/resume.rs"]
+mod resume;
 #[path = "shared/runs.rs"]
 mod runs;
 #[path = "shared/sandboxes.rs"]
@@ -63,11 +64,10 @@ mod spending;
 mod store;
 #[path = "shared/submit.rs"]
 mod submit;
-mod swift;
+#[path = "shared/successors.rs"]
+mod successors;
 #[path = "shared/tasks.rs"]
 mod tasks;
-#[path = "shared/ties.rs"]
-mod ties;
 #[path = "shared/totals.rs"]
 mod totals;
 #[path = "shared/trees.rs"]
@@ -76,8 +76,8 @@ mod trees;
 mod trim;
 #[path = "shared/webhooks.rs"]
 mod webhooks;
-#[path = "shared/work.rs"]
-mod work;
+#[path = "shared/worked_time.rs"]
+mod worked_time;
 mod writer;
 #[path = "shared/writes.rs"]
 mod writes;

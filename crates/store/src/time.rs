@@ -3,6 +3,7 @@
 use remuda_domain::Timestamp;
 use sqlx::{Database, Decode, Encode, Postgres, Sqlite, Type, encode::IsNull, error::BoxDynError};
 
+/// A timestamp column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DbTime(pub(crate) Timestamp);
 
@@ -53,7 +54,7 @@ impl<'r> Decode<'r, Sqlite> for DbTime {
     }
 }
 
-/// The present, cut to what both databases keep, so that a value equals itself after a round trip.
+/// The current time, truncated to the precision of both databases, so that a value survives a round trip.
 pub(crate) fn now() -> Timestamp {
     let now = chrono::Utc::now();
     Timestamp::from_timestamp_micros(now.timestamp_micros()).unwrap_or(now)

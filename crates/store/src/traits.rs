@@ -1,4 +1,4 @@
-//! The seam: what a store does, by who asks.
+//! The traits that make up [`Store`], one per group of calls.
 
 mod approvals;
 mod budgets;
@@ -19,7 +19,7 @@ pub use self::{
     runs::*, sandboxes::*, sessions::*, trees::*, webhooks::*,
 };
 
-/// Everything a process needs from the truth.
+/// Everything a process needs from the store. Implemented for every type that implements all parts.
 pub trait Store:
     Identity
     + Sessions

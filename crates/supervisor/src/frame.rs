@@ -1,10 +1,10 @@
-//! Messages as bytes: a header of channel, kind and length, then the payload.
+//! Frame encoding: a header of channel, kind and length, then the payload.
 
 use std::fmt;
 
 /// Channel (4 bytes, big endian), kind (1), length of the payload (4, big endian).
 pub const HEADER_BYTES: usize = 9;
-/// A larger frame is not one of ours. Output comes in far smaller pieces; a request holds a script.
+/// A larger frame is malformed. Output frames are far smaller; a request contains a script.
 pub const MAX_PAYLOAD_BYTES: usize = 4 * 1024 * 1024;
 
 /// One message of one command. A stream that serves a single command uses channel 0.
@@ -14,7 +14,7 @@ pub struct Frame<M> {
     pub message: M,
 }
 
-/// A message that travels in frames.
+/// A message that can be sent in a frame.
 pub trait Message: Sized {
     fn kind(&self) -> u8;
     /// Appends the payload.
@@ -22,7 +22,7 @@ pub trait Message: Sized {
     fn read(kind: u8, payload: &[u8]) -> Result<Self, Malformed>;
 }
 
-/// The other side does not speak this protocol.
+/// The bytes are not a frame of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -54,17 +54,17 @@ impl<M: Message> Frame<M> {
     }
 }
 
-/// Makes frames of bytes that arrive cut anywhere.
+/// Decodes frames from a byte stream that may be split at any point.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// Where the next frame begins.
+    /// Offset of the next frame in `buffer`.
     at: usize,
 }
 
 impl Decoder {
     pub fn push(&mut self, bytes: &[u8]) {
-        // What was taken is dropped only here, so that taking many small frames moves nothing.
+        // Consumed bytes are dropped only here, so that decoding many small frames moves no memory.
         if self.at > 0 {
             self.buffer.drain(..self.at);
             self.at = 0;
@@ -72,11 +72,9 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, if there is one. Repeating it after [`Malformed`] gives the same answer.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it can fail, and gives whichever kind of message is asked for"
-    )]
+    /// Returns the next complete frame, if any. After [`Malformed`], every further call returns the same
+    /// error.
+    #[expect(clippy::should_implement_trait, reason = "it can fail, and is generic over the message type")]
     pub fn next<M: Message>(&mut self) -> Result<Option<Frame<M>>, Malformed> {
         let rest = &self.buffer[self.at..];
         let Some((header, rest)) = rest.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };

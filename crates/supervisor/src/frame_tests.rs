@@ -23,7 +23,7 @@ fn to_supervisor() -> Vec<ToSupervisor> {
         ToSupervisor::Start(Box::new(request())),
         ToSupervisor::Input(b"\0\xff".to_vec()),
         ToSupervisor::Input(Vec::new()),
-        ToSupervisor::Feed(Duration::from_millis(1500)),
+        ToSupervisor::FeedWatchdog(Duration::from_millis(1500)),
         ToSupervisor::Stop,
         ToSupervisor::Kill,
     ]
@@ -40,13 +40,13 @@ fn from_supervisor() -> Vec<FromSupervisor> {
     ]
 }
 
-/// Through bytes that arrive in pieces of `size`.
-fn through<M: Message>(frames: &[Frame<M>], size: usize) -> Vec<Frame<M>> {
+/// Encodes the frames and decodes them again from chunks of `size` bytes.
+fn round_trip<M: Message>(frames: &[Frame<M>], size: usize) -> Vec<Frame<M>> {
     let mut bytes = Vec::new();
     frames.iter().for_each(|frame| frame.encode(&mut bytes));
     let (mut decoder, mut read) = (Decoder::default(), Vec::new());
-    for piece in bytes.chunks(size) {
-        decoder.push(piece);
+    for chunk in bytes.chunks(size) {
+        decoder.push(chunk);
         while let Some(frame) = decoder.next().unwrap() {
             read.push(frame);
         }
@@ -55,7 +55,7 @@ fn through<M: Message>(frames: &[Frame<M>], size: usize) -> Vec<Frame<M>> {
 }
 
 #[test]
-fn what_is_said_is_heard_however_it_is_cut() {
+fn frames_survive_any_chunking() {
     fn frames<M>(messages: Vec<M>) -> Vec<Frame<M>> {
         (0..)
             .map(|number| u32::MAX - number)
@@ -65,13 +65,13 @@ fn what_is_said_is_heard_however_it_is_cut() {
     }
     let (to, from) = (frames(to_supervisor()), frames(from_supervisor()));
     for size in [1, 2, 8, 9, 10, 1000] {
-        assert_eq!(through(&to, size), to);
-        assert_eq!(through(&from, size), from);
+        assert_eq!(round_trip(&to, size), to);
+        assert_eq!(round_trip(&from, size), from);
     }
 }
 
 #[test]
-fn what_is_no_frame_is_refused() {
+fn invalid_frames_are_malformed() {
     let malformed = |bytes: &[u8]| {
         let mut decoder = Decoder::default();
         decoder.push(bytes);
@@ -85,14 +85,17 @@ fn what_is_no_frame_is_refused() {
     assert_eq!(malformed(&frame(b'?', 0, b"")), Err(Malformed));
     assert_eq!(malformed(&frame(b'f', 1, b"x")), Err(Malformed));
     assert_eq!(malformed(&frame(b's', 2, b"{}")), Err(Malformed));
-    // Too long is known before it has arrived.
+    // An oversized length is rejected before the payload has arrived.
     assert_eq!(malformed(&frame(b'i', 4 * 1024 * 1024 + 1, b"")), Err(Malformed));
     assert_eq!(malformed(&frame(b'i', 4 * 1024 * 1024, b"")), Ok(None));
     assert_eq!(malformed(b""), Ok(None));
 }
 
 #[test]
-fn a_promise_without_end_is_kept_within_bounds() {
-    let frame = Frame { channel: 0, message: ToSupervisor::Feed(Duration::MAX) };
-    assert_eq!(through(&[frame], 5)[0].message, ToSupervisor::Feed(Duration::from_millis(u64::MAX)));
+fn unbounded_watchdog_time_is_clamped() {
+    let frame = Frame { channel: 0, message: ToSupervisor::FeedWatchdog(Duration::MAX) };
+    assert_eq!(
+        round_trip(&[frame], 5)[0].message,
+        ToSupervisor::FeedWatchdog(Duration::from_millis(u64::MAX))
+    );
 }

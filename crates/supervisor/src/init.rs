@@ -1,7 +1,7 @@
-//! The first process of a container: it starts a supervisor per command and passes their messages on.
+//! PID 1 of a container: starts one supervisor per command and forwards messages between them and the worker.
 //!
-//! The container lives as long as this process does, which is as long as its worker holds the other end of its input and
-//! keeps its promises.
+//! The container lives as long as this process: as long as the worker holds the other end of its stdin open
+//! and keeps feeding the watchdog.
 
 mod channel;
 
@@ -28,46 +28,47 @@ use remuda_supervisor::{
 
 use self::channel::Channel;
 use crate::{
-    kernel::{self, Collected},
-    outbox::{Outbox, set_nonblocking},
+    kernel::{self, Reaped},
     processes,
+    write_buffer::{WriteBuffer, set_nonblocking},
 };
 
 const MAX_CHANNELS: usize = 64;
-/// Beyond this much unread output the commands have to wait.
-const MAX_UNREAD: usize = 1024 * 1024;
+/// Above this much buffered output, no more is read from the commands (backpressure).
+const MAX_BUFFERED_OUTPUT: usize = 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
 
 pub(crate) fn run() -> io::Result<()> {
     prctl::set_dumpable(false)?;
-    let signals = kernel::take_signals(&[Signal::SIGCHLD])?;
-    // The first process of a namespace adopts orphans anyway; elsewhere, in tests, it has to ask for them.
+    let signals = kernel::block_signals(&[Signal::SIGCHLD])?;
+    // PID 1 of a namespace adopts orphans by itself; elsewhere (in tests) the process must become a
+    // subreaper.
     prctl::set_child_subreaper(true)?;
     set_nonblocking(stdout())?;
     let mut init = Init {
         signals,
         decoder: Decoder::default(),
-        unread: Outbox::default(),
-        fed_until: None,
+        to_worker: WriteBuffer::default(),
+        watchdog_deadline: None,
         channels: BTreeMap::new(),
         supervisors: BTreeSet::new(),
         buffer: vec![0; CHUNK],
     };
-    init.say(0, FromSupervisor::Ready);
-    // Returning ends this process, and with it the container. Where it is not the first process, the supervisors see
-    // their input end.
-    init.follow()
+    init.send(0, FromSupervisor::Ready);
+    // Returning ends this process and thereby the container. Where it is not PID 1, the supervisors see their
+    // stdin end.
+    init.event_loop()
 }
 
 struct Init {
     signals: SignalFd,
     decoder: Decoder,
-    /// For the worker.
-    unread: Outbox,
-    fed_until: Option<Instant>,
-    /// Commands that were not reported to have ended.
+    /// Frames waiting to be written to the worker.
+    to_worker: WriteBuffer,
+    watchdog_deadline: Option<Instant>,
+    /// Commands whose end was not has_ended yet.
     channels: BTreeMap<u32, Channel>,
-    /// Every supervisor that was not collected. Other children are orphans.
+    /// Supervisors that were not reaped yet. All other children are adopted orphans.
     supervisors: BTreeSet<i32>,
     buffer: Vec<u8>,
 }
@@ -75,32 +76,32 @@ struct Init {
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Worker,
-    Unread,
+    WorkerWritable,
     Signals,
-    /// To a supervisor.
-    Unwritten(u32),
-    /// From a supervisor.
-    Output(u32),
+    /// The stdin of a supervisor accepts more bytes.
+    SupervisorWritable(u32),
+    /// A supervisor wrote something.
+    SupervisorOutput(u32),
 }
 
 impl Init {
-    /// Follows everyone until the worker is gone.
-    fn follow(&mut self) -> io::Result<()> {
+    /// Event loop; runs until the worker is gone.
+    fn event_loop(&mut self) -> io::Result<()> {
         loop {
-            if self.fed_until.is_some_and(|until| until <= Instant::now()) {
+            if self.watchdog_deadline.is_some_and(|until| until <= Instant::now()) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             for source in self.wait()? {
                 match source {
-                    Source::Worker => self.hear()?,
-                    Source::Unread => self.unread.flush(stdout())?,
-                    Source::Signals => self.collect()?,
-                    Source::Unwritten(number) => {
+                    Source::Worker => self.read_worker()?,
+                    Source::WorkerWritable => self.to_worker.flush(stdout())?,
+                    Source::Signals => self.reap_supervisors()?,
+                    Source::SupervisorWritable(number) => {
                         if let Some(channel) = self.channels.get_mut(&number) {
                             channel.flush();
                         }
                     }
-                    Source::Output(number) => self.pass_on(number),
+                    Source::SupervisorOutput(number) => self.forward(number),
                 }
             }
         }
@@ -112,22 +113,23 @@ impl Init {
             (Source::Worker, stdin.as_fd(), PollFlags::POLLIN),
             (Source::Signals, self.signals.as_fd(), PollFlags::POLLIN),
         ];
-        if !self.unread.is_empty() {
-            sources.push((Source::Unread, stdout.as_fd(), PollFlags::POLLOUT));
+        if !self.to_worker.is_empty() {
+            sources.push((Source::WorkerWritable, stdout.as_fd(), PollFlags::POLLOUT));
         }
         for (number, channel) in &self.channels {
-            if let Some(pipe) = channel.wants_to_write() {
-                sources.push((Source::Unwritten(*number), pipe, PollFlags::POLLOUT));
+            if let Some(pipe) = channel.pending_write() {
+                sources.push((Source::SupervisorWritable(*number), pipe, PollFlags::POLLOUT));
             }
-            if self.unread.len() < MAX_UNREAD {
-                sources.push((Source::Output(*number), channel.output(), PollFlags::POLLIN));
+            if self.to_worker.len() < MAX_BUFFERED_OUTPUT {
+                sources.push((Source::SupervisorOutput(*number), channel.output(), PollFlags::POLLIN));
             }
         }
-        kernel::wait(&sources, self.fed_until)
+        kernel::wait(&sources, self.watchdog_deadline)
     }
 
-    /// Takes what the worker says. An error means that there is no worker any more, or none of ours.
-    fn hear(&mut self) -> io::Result<()> {
+    /// Reads and handles messages of the worker. An error means that the worker is gone or violates the
+    /// protocol.
+    fn read_worker(&mut self) -> io::Result<()> {
         match read(stdin(), &mut self.buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => self.decoder.push(&self.buffer[..count]),
@@ -136,11 +138,12 @@ impl Init {
         }
         while let Some(Frame { channel, message }) = self.decoder.next().map_err(io::Error::other)? {
             match message {
-                // If it is not kept, everything here ends at once; the supervisors need not count, too.
-                ToSupervisor::Feed(time) => self.fed_until = Instant::now().checked_add(time),
+                // When it expires, this process ends and with it every supervisor, so the supervisors need no
+                // watchdog.
+                ToSupervisor::FeedWatchdog(time) => self.watchdog_deadline = Instant::now().checked_add(time),
                 ToSupervisor::Start(request) => self.start(channel, request)?,
                 message => {
-                    // One that is not there has ended meanwhile.
+                    // A missing channel has ended in the meantime.
                     if let Some(channel) = self.channels.get_mut(&channel) {
                         channel.send(message)?;
                     }
@@ -168,42 +171,42 @@ impl Init {
             Err(error) => {
                 let detail = format!("no supervisor can be started: {error}");
                 let refusal = Refusal { kind: RefusalKind::OutOfResources, detail };
-                self.say(number, FromSupervisor::Refused(refusal));
+                self.send(number, FromSupervisor::Refused(refusal));
             }
         }
         Ok(())
     }
 
-    /// Passes a piece of what a supervisor says on to the worker.
-    fn pass_on(&mut self, number: u32) {
+    /// Forwards messages of a supervisor to the worker.
+    fn forward(&mut self, number: u32) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let (messages, over) = channel.receive(&mut self.buffer);
-        let mut reported = false;
+        let mut has_ended = false;
         for message in messages {
-            reported |= matches!(message, FromSupervisor::Ended(_) | FromSupervisor::Refused(_));
+            has_ended |= matches!(message, FromSupervisor::Ended(_) | FromSupervisor::Refused(_));
             if message != FromSupervisor::Ready {
-                self.say(number, message);
+                self.send(number, message);
             }
         }
-        if reported {
+        if has_ended {
             self.channels.remove(&number);
         } else if over {
-            self.lose(number);
+            self.handle_lost_supervisor(number);
         }
     }
 
-    /// A supervisor was killed: what it held is ours to kill.
-    fn lose(&mut self, number: u32) {
+    /// Handles a supervisor that was killed: its processes must be killed here.
+    fn handle_lost_supervisor(&mut self, number: u32) {
         let Some(channel) = self.channels.remove(&number) else { return };
         let supervisor = Pid::from_raw(channel.supervisor());
         let _gone = killpg(supervisor, Signal::SIGKILL);
         self.supervisors.remove(&supervisor.as_raw());
-        // The orphans of a living supervisor are not ours.
+        // Processes of the remaining supervisors are spared.
         let swept = processes::sweep(&self.signals, &self.supervisors);
-        for gone in swept.gone {
-            self.supervisors.remove(&gone.process);
+        for child in swept.reaped {
+            self.supervisors.remove(&child.process);
         }
-        self.say(
+        self.send(
             number,
             FromSupervisor::Ended(End {
                 status: ExitStatus::Signalled(Signal::SIGKILL as i32),
@@ -215,18 +218,18 @@ impl Init {
         );
     }
 
-    fn collect(&mut self) -> io::Result<()> {
+    fn reap_supervisors(&mut self) -> io::Result<()> {
         while self.signals.read_signal()?.is_some() {}
-        while let Collected::Gone(gone) = kernel::collect() {
-            // How it ended does not matter: its output says what became of the command.
-            self.supervisors.remove(&gone.process);
+        while let Reaped::Child(child) = kernel::reap_child() {
+            // The exit status does not matter: the supervisor's output reports how the command ended.
+            self.supervisors.remove(&child.process);
         }
         Ok(())
     }
 
-    fn say(&mut self, channel: u32, message: FromSupervisor) {
-        Frame { channel, message }.encode(self.unread.tail());
-        // A worker that is gone is seen by the end of its stream.
-        let _unheard = self.unread.flush(stdout());
+    fn send(&mut self, channel: u32, message: FromSupervisor) {
+        Frame { channel, message }.encode(self.to_worker.tail());
+        // A closed stdout is not handled here: the end of stdin reports that the worker is gone.
+        let _ignored = self.to_worker.flush(stdout());
     }
 }

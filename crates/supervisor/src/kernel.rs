@@ -1,4 +1,4 @@
-//! What both modes ask of the kernel.
+//! Signals, polling and child reaping, shared by the `supervise` and `init` modes.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -17,30 +17,32 @@ use nix::{
 };
 use remuda_supervisor::ExitStatus;
 
-/// Blocks every signal, so that what is sent to the command's group passes by, and gives those of interest to read.
-pub(crate) fn take_signals(interest: &[Signal]) -> nix::Result<SignalFd> {
+/// Blocks every signal, so that signals sent to the command's group have no effect here, and returns a
+/// descriptor for the signals in `interest`.
+pub(crate) fn block_signals(interest: &[Signal]) -> nix::Result<SignalFd> {
     SigSet::all().thread_block()?;
     let interest: SigSet = interest.iter().copied().collect();
     SignalFd::with_flags(&interest, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
-/// Closes what a careless parent left open. To be called before anything else is opened.
-#[expect(unsafe_code, reason = "nix does not know close_range")]
+/// Closes inherited descriptors. Must run before any other descriptor is opened.
+#[expect(unsafe_code, reason = "nix has no close_range")]
 pub(crate) fn close_inherited() {
-    // SAFETY: nobody here owns a descriptor beyond the three streams yet. Kernels before 5.9 refuse, and close nothing.
+    // SAFETY: no code here owns a descriptor above the three standard streams yet. Kernels before 5.9 reject
+    // the call and close nothing.
     unsafe {
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
     }
 }
 
-/// Waits until one of the pipes can be used or the time has come, and says which can.
+/// Polls the sources until one is ready or `until` has passed, and returns the ready ones.
 pub(crate) fn wait<'a, S: Copy>(
     sources: &[(S, BorrowedFd<'a>, PollFlags)],
     until: Option<Instant>,
 ) -> nix::Result<Vec<S>> {
     let timeout = match until.map(|until| until.saturating_duration_since(Instant::now())) {
         Some(Duration::ZERO) => PollTimeout::ZERO,
-        // Rounded up, or the last millisecond would be a busy one.
+        // Rounded up, or the loop would spin during the last millisecond.
         Some(time) => PollTimeout::try_from(time.as_millis() + 1).unwrap_or(PollTimeout::MAX),
         None => PollTimeout::NONE,
     };
@@ -53,7 +55,7 @@ pub(crate) fn wait<'a, S: Copy>(
     Ok(ready.filter(|(fd, _)| fd.any() == Some(true)).map(|(_, (source, ..))| *source).collect())
 }
 
-/// Reads once from a pipe that has something; one that has ended is closed.
+/// Reads once from a ready pipe. Closes the pipe at its end.
 pub(crate) fn read_or_close(pipe: &mut Option<impl AsFd>, buffer: &mut [u8]) -> usize {
     let count = match pipe {
         Some(open) => match read(open.as_fd(), buffer) {
@@ -68,32 +70,32 @@ pub(crate) fn read_or_close(pipe: &mut Option<impl AsFd>, buffer: &mut [u8]) -> 
     count
 }
 
-/// A child that is no more.
+/// An exited child and its resource usage.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Gone {
+pub(crate) struct ExitedChild {
     pub(crate) process: i32,
     pub(crate) status: ExitStatus,
     pub(crate) cpu: Duration,
     pub(crate) max_rss_kib: u64,
 }
 
-/// What there is to collect.
+/// Result of one attempt to reap a child.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Collected {
-    Gone(Gone),
-    /// Children live, and none has ended.
-    Nobody,
+pub(crate) enum Reaped {
+    Child(ExitedChild),
+    /// There are children, and none has exited.
+    NoneExited,
     /// There are no children at all.
-    Childless,
+    NoChildren,
 }
 
-/// Collects one child that has ended, any of them. Orphans of children come to us, who are init or a subreaper: being
-/// childless means that nothing we ever started is left.
+/// Reaps one exited child, if there is one. This process is init or a subreaper and adopts all orphans, so
+/// [`Reaped::NoChildren`] means that no process it ever started is left.
 #[expect(
     unsafe_code,
-    reason = "nix knows neither wait4 nor the status of a process killed by a real-time signal"
+    reason = "nix has neither wait4 nor the status of a process killed by a real-time signal"
 )]
-pub(crate) fn collect() -> Collected {
+pub(crate) fn reap_child() -> Reaped {
     let mut status = 0;
     // SAFETY: all zeroes is a valid `rusage`, and both pointers are to locals that outlive the call.
     let (process, usage) = unsafe {
@@ -101,8 +103,8 @@ pub(crate) fn collect() -> Collected {
         (libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut usage), usage)
     };
     match process {
-        0 => Collected::Nobody,
-        1.. => Collected::Gone(Gone {
+        0 => Reaped::NoneExited,
+        1.. => Reaped::Child(ExitedChild {
             process,
             status: if libc::WIFSIGNALED(status) {
                 ExitStatus::Signalled(libc::WTERMSIG(status))
@@ -112,8 +114,8 @@ pub(crate) fn collect() -> Collected {
             cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
             max_rss_kib: u64::try_from(usage.ru_maxrss).unwrap_or_default(),
         }),
-        // With WNOHANG nothing interrupts it, so the only error is that there is nobody to wait for.
-        _ => Collected::Childless,
+        // With WNOHANG the call is never interrupted, so the only possible error is ECHILD.
+        _ => Reaped::NoChildren,
     }
 }
 

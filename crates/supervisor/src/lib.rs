@@ -1,23 +1,24 @@
-//! How a worker talks to the processes that run its commands.
+//! Protocol between a worker and the supervisor processes that run its commands.
 //!
-//! A command is not a child of the worker but of a *supervisor*: a small static program between the two. It adopts
-//! whatever the command leaves behind (also what left its process group), kills it when the command ends, limits what
-//! the command may use, and kills everything when the worker is gone or has not been heard of for too long. The same
-//! program is the first process of a container, where it starts one supervisor per command.
+//! A command is a child of a *supervisor*, not of the worker. The supervisor is a small static program. It
+//! adopts every process the command leaves behind (including processes that left the command's process
+//! group), kills them when the command ends, applies resource limits, and kills everything when the worker is
+//! gone or stops feeding the watchdog. The same program runs as PID 1 of a container, where it starts one
+//! supervisor per command.
 //!
-//! This library is the wire between them: [`Frame`]s of [`ToSupervisor`] one way and [`FromSupervisor`] the other, over
-//! whatever byte stream there is (pipes, the attached streams of a container). It does no I/O.
+//! This library defines the wire format: [`Frame`]s of [`ToSupervisor`] in one direction and
+//! [`FromSupervisor`] in the other, over any byte stream (pipes, the attached streams of a container). It
+//! does no I/O.
 
+mod copier_message;
 mod frame;
 mod message;
-mod porter_wire;
 
+pub use copier_message::{
+    Entry, EntryKind, FromCopier, TEMP_FILE_PREFIX, TEMP_FILE_SUFFIX, ToCopier, is_inner_link, is_plain_path,
+};
 pub use frame::{Decoder, Frame, HEADER_BYTES, MAX_PAYLOAD_BYTES, Malformed, Message};
 pub use message::{
     Confinement, End, ExitStatus, FromSupervisor, Limits, Program, Refusal, RefusalKind, Request,
     ToSupervisor,
-};
-pub use porter_wire::{
-    Entry, EntryKind, FromPorter, ToPorter, UNFINISHED_PREFIX, UNFINISHED_SUFFIX, is_inner_link,
-    is_plain_path,
 };

@@ -1,4 +1,4 @@
-//! What is said.
+//! Messages between a worker and a supervisor.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::frame::{Malformed, Message};
 
-/// From the worker. The end of the stream means the same as [`Kill`](Self::Kill).
+/// From the worker. The end of the stream has the same effect as [`Kill`](Self::Kill).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToSupervisor {
-    /// Runs a command; the first message on its channel.
+    /// Starts a command. Must be the first message on its channel.
     Start(Box<Request>),
-    /// More of the command's input; empty means its end.
+    /// A chunk of the command's stdin; an empty chunk closes it.
     Input(Vec<u8>),
-    /// Promises another one within this time. If none comes, everything is killed.
-    Feed(Duration),
-    /// Asks the command to end, and kills it after the request's grace.
+    /// Feeds the watchdog: if no other such message arrives within this time, everything is killed.
+    FeedWatchdog(Duration),
+    /// Sends SIGTERM to the command, and kills it after the request's grace period.
     Stop,
     Kill,
 }
@@ -23,69 +23,70 @@ pub enum ToSupervisor {
 /// From the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromSupervisor {
-    /// It leads a session of its own and waits for [`ToSupervisor::Start`]. Not repeated for further commands.
+    /// The process leads its own session and waits for [`ToSupervisor::Start`]. Sent once per process.
     Ready,
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
-    /// The command never ran; nothing more comes on this channel.
+    /// The command never ran. Last message on this channel.
     Refused(Refusal),
-    /// The command is over and so is everything it started; nothing more comes on this channel.
+    /// The command and every process it started have ended. Last message on this channel.
     Ended(End),
 }
 
-/// A command and its conditions.
+/// A command, its environment and its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     pub program: Program,
-    /// Where to run; the supervisor's own directory if missing.
+    /// Working directory; defaults to the supervisor's own.
     pub cwd: Option<String>,
-    /// The whole environment of the command.
+    /// The complete environment of the command; nothing is inherited.
     pub env: Vec<(String, String)>,
-    /// Whether [`ToSupervisor::Input`] follows. Without, the command reads nothing.
+    /// Whether [`ToSupervisor::Input`] follows. Otherwise stdin is `/dev/null`.
     pub has_input: bool,
     pub limits: Limits,
     pub confinement: Option<Confinement>,
-    /// Between asking to end and killing.
+    /// Time between SIGTERM and SIGKILL.
     pub grace_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Program {
-    /// A script, for the named shell, or for `bash` or `sh`, whichever is found first.
+    /// A script for the given shell, or for the first of `bash` and `sh` that exists.
     Shell { shell: Option<String>, script: String },
-    /// A program, looked up in the environment's `PATH`, and its arguments.
+    /// A program (looked up in the environment's `PATH`) and its arguments.
     Argv(Vec<String>),
 }
 
-/// What each process of the command may use (`setrlimit`). A core file is never written.
+/// Limits for each process of the command (`setrlimit`). Core files are always disabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Address space.
     pub memory_bytes: Option<u64>,
     pub file_bytes: Option<u64>,
     pub open_files: Option<u64>,
-    /// Of the user, not of the command alone; root is not limited.
+    /// Counted per user, not per command; root is not limited.
     pub processes: Option<u64>,
 }
 
-/// What the command may touch, enforced by Landlock and seccomp. A kernel that cannot refuses the command.
+/// Access rules for the command, enforced by Landlock and seccomp. If the kernel cannot enforce them, the
+/// command is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// Directories beneath which it may write. Everything else that the user may read can be read.
+    /// Directories beneath which the command may write. Everything that the user may read stays readable.
     pub writable: Vec<String>,
     pub network: bool,
 }
 
-/// How a command ended and what it used.
+/// Exit status and resource usage of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     pub status: ExitStatus,
-    /// User and system time of the command and of everything it waited for.
+    /// User and system time of the command and of the children it waited for.
     pub cpu_ms: u64,
     pub max_rss_kib: u64,
-    /// Processes that it left behind and that were killed.
+    /// Number of processes that outlived the command and were killed.
     pub left_behind: u32,
-    /// The kernel killed a process of the container for want of memory meanwhile.
+    /// While the command ran, the kernel's OOM killer killed a process of the container.
     pub out_of_memory: bool,
 }
 
@@ -99,7 +100,7 @@ pub enum ExitStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     pub kind: RefusalKind,
-    /// For the log: may name paths of the machine.
+    /// For logs only: may contain paths of the host.
     pub detail: String,
 }
 
@@ -111,7 +112,7 @@ pub enum RefusalKind {
     ArgumentsTooLong,
     /// The confinement cannot be enforced here.
     NotConfined,
-    /// Too many processes, too little memory.
+    /// Too many processes or too little memory.
     OutOfResources,
     Other,
 }
@@ -121,7 +122,7 @@ impl Message for ToSupervisor {
         match self {
             Self::Start(_) => b's',
             Self::Input(_) => b'i',
-            Self::Feed(_) => b'f',
+            Self::FeedWatchdog(_) => b'f',
             Self::Stop => b't',
             Self::Kill => b'k',
         }
@@ -131,7 +132,7 @@ impl Message for ToSupervisor {
         match self {
             Self::Start(request) => write_json(request, payload),
             Self::Input(bytes) => payload.extend_from_slice(bytes),
-            Self::Feed(time) => {
+            Self::FeedWatchdog(time) => {
                 let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
                 payload.extend_from_slice(&millis.to_be_bytes());
             }
@@ -145,7 +146,7 @@ impl Message for ToSupervisor {
             b'i' => Ok(Self::Input(payload.to_vec())),
             b'f' => {
                 let millis = payload.try_into().map(u64::from_be_bytes).map_err(|_| Malformed)?;
-                Ok(Self::Feed(Duration::from_millis(millis)))
+                Ok(Self::FeedWatchdog(Duration::from_millis(millis)))
             }
             b't' => Ok(Self::Stop),
             b'k' => Ok(Self::Kill),
@@ -187,7 +188,7 @@ impl Message for FromSupervisor {
 }
 
 fn write_json(value: &impl Serialize, payload: &mut Vec<u8>) {
-    // Plain data with string keys always has a JSON form, and a vector takes everything.
+    // Plain data with string keys always serializes, and writing to a vector cannot fail.
     let _infallible = serde_json::to_writer(payload, value);
 }
 

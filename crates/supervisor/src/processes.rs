@@ -1,4 +1,4 @@
-//! Finding and killing what was started.
+//! Finds and kills the descendants of this process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,67 +15,68 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::kernel::{self, Collected, Gone};
+use crate::kernel::{self, ExitedChild, Reaped};
 
-/// Killing takes a few rounds when processes are started meanwhile. Those who start them faster than they are killed, and
-/// those stuck in the kernel, are not waited for any longer.
+/// Killing takes several rounds when processes are started in the meantime. After this time, processes that
+/// fork faster than they are killed, and processes stuck in the kernel, are given up.
 const SWEEP_TIME: Duration = Duration::from_secs(2);
-/// Between rounds, unless a child ends earlier.
+/// Pause between rounds, unless a child exits earlier.
 const ROUND_TIME: Duration = Duration::from_millis(10);
 
-/// How a sweep went.
+/// Result of a sweep.
 #[derive(Debug, Default)]
-pub(crate) struct Swept {
-    /// Those that were killed.
+pub(crate) struct SweepResult {
+    /// Processes that were killed.
     pub(crate) killed: BTreeSet<i32>,
-    /// Those that were collected.
-    pub(crate) gone: Vec<Gone>,
-    /// Whether nobody is left.
+    /// Children that were reaped.
+    pub(crate) reaped: Vec<ExitedChild>,
+    /// Whether no process is left.
     pub(crate) clean: bool,
 }
 
-/// Kills every descendant but those `spared` and their descendants, and collects them.
-pub(crate) fn sweep(signals: &SignalFd, spared: &BTreeSet<i32>) -> Swept {
-    let mut swept = Swept::default();
+/// Kills and reaps every descendant, except the `spared` processes and their descendants.
+pub(crate) fn sweep(signals: &SignalFd, spared: &BTreeSet<i32>) -> SweepResult {
+    let mut result = SweepResult::default();
     let deadline = Instant::now() + SWEEP_TIME;
     loop {
-        match kernel::collect() {
-            Collected::Gone(gone) => {
-                swept.gone.push(gone);
+        match kernel::reap_child() {
+            Reaped::Child(child) => {
+                result.reaped.push(child);
                 continue;
             }
-            Collected::Childless => {
-                swept.clean = true;
-                return swept;
+            Reaped::NoChildren => {
+                result.clean = true;
+                return result;
             }
-            Collected::Nobody => {}
+            Reaped::NoneExited => {}
         }
-        let found = kill_descendants(spared, &mut swept.killed);
+        let found = kill_descendants(spared, &mut result.killed);
         if !found && !spared.is_empty() {
-            swept.clean = true;
-            return swept;
+            result.clean = true;
+            return result;
         }
         if Instant::now() >= deadline {
-            return swept;
+            return result;
         }
         pause(signals);
     }
 }
 
-/// One round: parents before their children, each as soon as it is found, because some hop from process to process faster
-/// than a list of all can be made. Whether there was anyone.
+/// One round. Parents are killed before their children and each process as soon as it is found, because some
+/// programs fork from process to process faster than a complete list can be made. Returns whether any living
+/// process was found.
 fn kill_descendants(spared: &BTreeSet<i32>, killed: &mut BTreeSet<i32>) -> bool {
     let mut found = false;
-    let mut family = Family::of(own_id());
-    let mut next = family.children(own_id());
-    while let Some(process) = next.pop() {
+    let mut tree = ProcessTree::of(own_id());
+    let mut pending = tree.children(own_id());
+    while let Some(process) = pending.pop() {
         if spared.contains(&process) {
             continue;
         }
-        next.extend(family.children(process));
+        pending.extend(tree.children(process));
         if is_alive(process) {
             found = true;
-            // It may have ended by now; only its parent, once it has collected it, gives its id free.
+            // It may have exited by now; its id is not reused before its parent has reaped it.
             if kill(Pid::from_raw(process), Signal::SIGKILL).is_ok() {
                 killed.insert(process);
             }
@@ -84,10 +85,10 @@ fn kill_descendants(spared: &BTreeSet<i32>, killed: &mut BTreeSet<i32>) -> bool 
     found
 }
 
-/// Waits for the end of a child, briefly.
+/// Waits briefly for a child to exit.
 fn pause(signals: &SignalFd) {
     let until = Instant::now() + ROUND_TIME;
-    // Nothing depends on how long it really was.
+    // Neither result matters: the pause may be shorter or longer.
     let _either = kernel::wait(&[((), signals.as_fd(), PollFlags::POLLIN)], Some(until));
     while let Ok(Some(_)) = signals.read_signal() {}
 }
@@ -96,29 +97,29 @@ pub(crate) fn own_id() -> i32 {
     Pid::this().as_raw()
 }
 
-/// Who is whose child.
-enum Family {
-    /// The kernel says it, process by process.
-    Asked,
-    /// A kernel that does not: from a list of all processes.
-    Listed(BTreeMap<i32, Vec<i32>>),
+/// Source of parent-child relations.
+enum ProcessTree {
+    /// Read per process from `/proc/<pid>/task/*/children`.
+    PerProcess,
+    /// Kernels without that file: one scan over all processes.
+    Scanned(BTreeMap<i32, Vec<i32>>),
 }
 
-impl Family {
+impl ProcessTree {
     fn of(process: i32) -> Self {
-        if ask(process).is_some() { Self::Asked } else { Self::Listed(list()) }
+        if children_of(process).is_some() { Self::PerProcess } else { Self::Scanned(children_by_parent()) }
     }
 
-    /// Each is given once, so that ids which are given anew meanwhile cannot lead around in circles.
+    /// In a scan each child is returned once, so that ids reused in the meantime cannot cause a cycle.
     fn children(&mut self, parent: i32) -> Vec<i32> {
         match self {
-            Self::Asked => ask(parent).unwrap_or_default(),
-            Self::Listed(children) => children.remove(&parent).unwrap_or_default(),
+            Self::PerProcess => children_of(parent).unwrap_or_default(),
+            Self::Scanned(children) => children.remove(&parent).unwrap_or_default(),
         }
     }
 }
 
-fn ask(parent: i32) -> Option<Vec<i32>> {
+fn children_of(parent: i32) -> Option<Vec<i32>> {
     let mut children = Vec::new();
     for thread in std::fs::read_dir(format!("/proc/{parent}/task")).ok()?.flatten() {
         let listed = std::fs::read_to_string(thread.path().join("children")).ok()?;
@@ -127,7 +128,7 @@ fn ask(parent: i32) -> Option<Vec<i32>> {
     Some(children)
 }
 
-fn list() -> BTreeMap<i32, Vec<i32>> {
+fn children_by_parent() -> BTreeMap<i32, Vec<i32>> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -142,13 +143,13 @@ fn is_alive(process: i32) -> bool {
     stat(process).is_some_and(|(_, alive)| alive)
 }
 
-/// The parent of a process, and whether it lives.
+/// The parent of a process and whether the process is alive.
 fn stat(process: i32) -> Option<(i32, bool)> {
     parse_stat(&std::fs::read(format!("/proc/{process}/stat")).ok()?)
 }
 
 fn parse_stat(stat: &[u8]) -> Option<(i32, bool)> {
-    // Its name, in parentheses, may hold anything, also parentheses; what follows is: state, parent.
+    // The name, in parentheses, may contain any character, including parentheses. State and parent follow it.
     let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let mut fields = std::str::from_utf8(&stat[after..]).ok()?.split_ascii_whitespace();
     let alive = !matches!(fields.next()?, "Z" | "X" | "x");
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_anything() {
+    fn process_names_with_any_bytes_are_parsed() {
         assert_eq!(parse_stat(b"7 (a) Z 1 (b) S 42 7 7 0"), Some((42, true)));
         assert_eq!(parse_stat(b"7 (\xff\n) Z 1 7"), Some((1, false)));
         assert_eq!(parse_stat(b"7 (a"), None);
@@ -168,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_a_child_of_its_parent_either_way() {
+    fn both_sources_list_this_process_as_child_of_its_parent() {
         let parent = Pid::parent().as_raw();
         assert!(is_alive(own_id()));
-        for mut family in [Family::of(parent), Family::Listed(list())] {
-            assert!(family.children(parent).contains(&own_id()));
-            assert!(!family.children(own_id()).contains(&parent));
+        for mut tree in [ProcessTree::of(parent), ProcessTree::Scanned(children_by_parent())] {
+            assert!(tree.children(parent).contains(&own_id()));
+            assert!(!tree.children(own_id()).contains(&parent));
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Running one command, to the end of everything it started.
+//! Runs one command until every process it started has ended.
 //!
-//! One thread, one `poll`: whatever happens (a worker that does not read, a command that does not write), the next message,
-//! deadline or ended process is seen. When the command ends, or must, what follows is short and bounded: kill, drain, say so.
+//! One thread and one `poll` loop: a worker that does not read, or a command that does not write, never
+//! delays the next message, deadline or exited process. When the command ends or must end, the remaining work
+//! is short and bounded: kill, drain the pipes, report.
 
 mod command;
 mod confine;
@@ -30,35 +31,36 @@ use nix::{
 use remuda_supervisor::{Decoder, End, ExitStatus, Frame, FromSupervisor, Request, ToSupervisor};
 
 use crate::{
-    kernel::{self, Collected, Gone},
-    outbox::{Outbox, set_nonblocking},
-    processes::{self, Swept},
+    kernel::{self, ExitedChild, Reaped},
+    processes::{self, SweepResult},
+    write_buffer::{WriteBuffer, set_nonblocking},
 };
 
-/// The argument that says that the cgroup is a container's, whose memory this command shares with few.
+/// Argument that says that the cgroup is a container's, so its OOM counter belongs to this command and few
+/// others.
 pub(crate) const CONTAINED: &str = "contained";
-/// Sent by a guard whose worker is gone: as [`ToSupervisor::Kill`], and nobody waits for an answer.
+/// Signal of a guard whose worker is gone. Like [`ToSupervisor::Kill`], but nothing is reported.
 const ABANDON: Signal = Signal::SIGUSR2;
 
-/// How long to wait for the command, and for a worker that takes nothing of what is left to say.
+/// How long to wait for the command to be sent, and for a worker that stopped reading the remaining output.
 const IDLE_TIME: Duration = Duration::from_secs(60);
-/// How long to read on after the end, should a process that is not ours hold the pipe.
+/// How long to keep reading after the end, in case a foreign process holds the pipe open.
 const DRAIN_AFTER_EXIT: Duration = Duration::from_secs(2);
 const DRAIN_AFTER_KILL: Duration = Duration::from_millis(100);
-/// Beyond this much unread output the command has to wait.
-const MAX_UNREAD: usize = 256 * 1024;
-/// A pipe holds no more unless root has made it larger.
+/// Above this much buffered output, no more is read from the command (backpressure).
+const MAX_BUFFERED_OUTPUT: usize = 256 * 1024;
+/// The capacity of a pipe, unless root has raised it.
 const MAX_DRAINED: usize = 1024 * 1024;
-/// A worker that sends more input than it may is not ours.
-const MAX_INPUT: usize = 16 * 1024 * 1024;
+/// A worker that sends more unread input violates the protocol.
+const MAX_PENDING_INPUT: usize = 16 * 1024 * 1024;
 const CHUNK: usize = 32 * 1024;
 
 pub(crate) fn run(contained: bool) -> io::Result<()> {
-    // Its environment and memory are nobody's business.
+    // Hides the environment and the memory of this process from other processes of the user.
     prctl::set_dumpable(false)?;
-    let signals = kernel::take_signals(&[Signal::SIGCHLD, ABANDON])?;
+    let signals = kernel::block_signals(&[Signal::SIGCHLD, ABANDON])?;
     match setsid() {
-        // The first process of a PID namespace may lead its session already.
+        // PID 1 of a namespace may already lead its session.
         Ok(_) | Err(Errno::EPERM) => {}
         Err(errno) => return Err(errno.into()),
     }
@@ -68,14 +70,15 @@ pub(crate) fn run(contained: bool) -> io::Result<()> {
         contained,
         signals,
         decoder: Decoder::default(),
-        unread: Outbox::default(),
-        fed_until: None,
-        state: State::Waiting { until: Instant::now() + IDLE_TIME },
+        to_worker: WriteBuffer::default(),
+        watchdog_deadline: None,
+        state: State::AwaitingCommand { until: Instant::now() + IDLE_TIME },
         buffer: vec![0; CHUNK],
     };
-    supervisor.say(FromSupervisor::Ready);
-    let outcome = supervisor.follow();
-    // Whichever way it ended: nobody is left. It is the first question of a sweep, so asking twice costs nothing.
+    supervisor.send(FromSupervisor::Ready);
+    let outcome = supervisor.event_loop();
+    // No process may be left, however the loop ended. A sweep first checks for children, so a second one
+    // costs nothing.
     supervisor.kill_all();
     outcome
 }
@@ -84,21 +87,21 @@ struct Supervisor {
     contained: bool,
     signals: SignalFd,
     decoder: Decoder,
-    /// For the worker.
-    unread: Outbox,
-    fed_until: Option<Instant>,
+    /// Frames waiting to be written to the worker.
+    to_worker: WriteBuffer,
+    watchdog_deadline: Option<Instant>,
     state: State,
     buffer: Vec<u8>,
 }
 
 enum State {
-    /// For the command to run.
-    Waiting {
+    /// Waiting for the command to run.
+    AwaitingCommand {
         until: Instant,
     },
     Running(Box<Running>),
-    /// For the worker to read the rest.
-    Over {
+    /// The command has ended; waiting for the worker to read the rest.
+    Flushing {
         until: Instant,
     },
 }
@@ -106,20 +109,20 @@ enum State {
 struct Running {
     process: i32,
     input: Option<ChildStdin>,
-    unwritten: Outbox,
-    /// Closes the input once it is written.
+    pending_input: WriteBuffer,
+    /// Close stdin once everything is written.
     input_ends: bool,
     stdout: Option<ChildStdout>,
     stderr: Option<ChildStderr>,
     grace: Duration,
     kill_at: Option<Instant>,
-    kills_before: Option<u64>,
+    oom_kills_before: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Worker,
-    Unread,
+    WorkerWritable,
     Signals,
     Input,
     Stdout,
@@ -127,18 +130,18 @@ enum Source {
 }
 
 impl Supervisor {
-    /// Follows the worker and the command until there is nothing more to say, or nobody to say it to.
-    fn follow(&mut self) -> io::Result<()> {
+    /// Event loop; runs until everything is reported or the worker is gone.
+    fn event_loop(&mut self) -> io::Result<()> {
         loop {
             let now = Instant::now();
-            if self.fed_until.is_some_and(|until| until <= now) {
+            if self.watchdog_deadline.is_some_and(|until| until <= now) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             match &self.state {
-                State::Waiting { until } | State::Over { until } if *until <= now => {
+                State::AwaitingCommand { until } | State::Flushing { until } if *until <= now => {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                State::Over { .. } if self.unread.is_empty() => return Ok(()),
+                State::Flushing { .. } if self.to_worker.is_empty() => return Ok(()),
                 State::Running(running) if running.kill_at.is_some_and(|at| at <= now) => self.end(None),
                 _ => {}
             }
@@ -151,22 +154,22 @@ impl Supervisor {
     fn wait(&self) -> nix::Result<Vec<Source>> {
         let (stdin, stdout) = (stdin(), stdout());
         let mut sources = vec![(Source::Worker, stdin.as_fd(), PollFlags::POLLIN)];
-        if !self.unread.is_empty() {
-            sources.push((Source::Unread, stdout.as_fd(), PollFlags::POLLOUT));
+        if !self.to_worker.is_empty() {
+            sources.push((Source::WorkerWritable, stdout.as_fd(), PollFlags::POLLOUT));
         }
         sources.push((Source::Signals, self.signals.as_fd(), PollFlags::POLLIN));
-        let mut until = self.fed_until;
+        let mut until = self.watchdog_deadline;
         let mut earlier = |other: Instant| until = Some(until.map_or(other, |until| until.min(other)));
         match &self.state {
-            State::Waiting { until } | State::Over { until } => earlier(*until),
+            State::AwaitingCommand { until } | State::Flushing { until } => earlier(*until),
             State::Running(running) => {
                 running.kill_at.into_iter().for_each(earlier);
                 if let Some(input) = &running.input
-                    && !running.unwritten.is_empty()
+                    && !running.pending_input.is_empty()
                 {
                     sources.push((Source::Input, input.as_fd(), PollFlags::POLLOUT));
                 }
-                if self.unread.len() < MAX_UNREAD {
+                if self.to_worker.len() < MAX_BUFFERED_OUTPUT {
                     let stdout = running.stdout.iter().map(|pipe| (Source::Stdout, pipe.as_fd()));
                     let stderr = running.stderr.iter().map(|pipe| (Source::Stderr, pipe.as_fd()));
                     sources.extend(stdout.chain(stderr).map(|(source, fd)| (source, fd, PollFlags::POLLIN)));
@@ -178,31 +181,32 @@ impl Supervisor {
 
     fn serve(&mut self, source: Source) -> io::Result<()> {
         match source {
-            Source::Worker => self.hear(),
-            Source::Unread => {
-                let before = self.unread.len();
-                self.unread.flush(stdout())?;
-                if let State::Over { until } = &mut self.state
-                    && self.unread.len() < before
+            Source::Worker => self.read_worker(),
+            Source::WorkerWritable => {
+                let before = self.to_worker.len();
+                self.to_worker.flush(stdout())?;
+                if let State::Flushing { until } = &mut self.state
+                    && self.to_worker.len() < before
                 {
                     *until = Instant::now() + IDLE_TIME;
                 }
                 Ok(())
             }
-            Source::Signals => self.heed_signals(),
+            Source::Signals => self.handle_signals(),
             Source::Input => {
                 self.write_input();
                 Ok(())
             }
             Source::Stdout | Source::Stderr => {
-                self.pass_on(source);
+                self.forward_output(source);
                 Ok(())
             }
         }
     }
 
-    /// Takes what the worker says. An error means that there is no worker any more, or none of ours.
-    fn hear(&mut self) -> io::Result<()> {
+    /// Reads and handles messages of the worker. An error means that the worker is gone or violates the
+    /// protocol.
+    fn read_worker(&mut self) -> io::Result<()> {
         match read(stdin(), &mut self.buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => self.decoder.push(&self.buffer[..count]),
@@ -211,12 +215,14 @@ impl Supervisor {
         }
         while let Some(Frame { message, .. }) = self.decoder.next().map_err(io::Error::other)? {
             match (message, &mut self.state) {
-                (ToSupervisor::Feed(time), _) => self.fed_until = Instant::now().checked_add(time),
-                (ToSupervisor::Start(request), State::Waiting { .. }) => self.start(&request),
+                (ToSupervisor::FeedWatchdog(time), _) => {
+                    self.watchdog_deadline = Instant::now().checked_add(time)
+                }
+                (ToSupervisor::Start(request), State::AwaitingCommand { .. }) => self.start(&request),
                 (ToSupervisor::Input(bytes), State::Running(running)) => {
                     running.input_ends |= bytes.is_empty();
-                    running.unwritten.tail().extend_from_slice(&bytes);
-                    if running.unwritten.len() > MAX_INPUT {
+                    running.pending_input.tail().extend_from_slice(&bytes);
+                    if running.pending_input.len() > MAX_PENDING_INPUT {
                         return Err(io::ErrorKind::FileTooLarge.into());
                     }
                     self.write_input();
@@ -228,12 +234,12 @@ impl Supervisor {
                     }
                 }
                 (ToSupervisor::Kill, State::Running(_)) => self.end(None),
-                // They crossed the end of the command.
-                (_, State::Over { .. }) => {}
-                (ToSupervisor::Stop | ToSupervisor::Kill, State::Waiting { .. }) => {
+                // Sent before the worker saw the end of the command.
+                (_, State::Flushing { .. }) => {}
+                (ToSupervisor::Stop | ToSupervisor::Kill, State::AwaitingCommand { .. }) => {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
-                (_, State::Waiting { .. } | State::Running(_)) => {
+                (_, State::AwaitingCommand { .. } | State::Running(_)) => {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
@@ -242,12 +248,12 @@ impl Supervisor {
     }
 
     fn start(&mut self, request: &Request) {
-        let kills_before = if self.contained { memory::kills() } else { None };
+        let oom_kills_before = if self.contained { memory::oom_kills() } else { None };
         let mut child = match command::spawn(request) {
             Ok(child) => child,
             Err(refusal) => {
-                self.say(FromSupervisor::Refused(refusal));
-                self.state = State::Over { until: Instant::now() + IDLE_TIME };
+                self.send(FromSupervisor::Refused(refusal));
+                self.state = State::Flushing { until: Instant::now() + IDLE_TIME };
                 return;
             }
         };
@@ -255,32 +261,32 @@ impl Supervisor {
         self.state = State::Running(Box::new(Running {
             process: i32::try_from(child.id()).unwrap_or_default(),
             input,
-            unwritten: Outbox::default(),
+            pending_input: WriteBuffer::default(),
             input_ends: false,
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
             grace: Duration::from_millis(request.grace_ms),
             kill_at: None,
-            kills_before,
+            oom_kills_before,
         }));
     }
 
     fn write_input(&mut self) {
         let State::Running(running) = &mut self.state else { return };
         let Some(input) = &running.input else {
-            running.unwritten = Outbox::default();
+            running.pending_input = WriteBuffer::default();
             return;
         };
-        // A command need not read what it is given.
-        let failed = running.unwritten.flush(input).is_err();
-        if failed || (running.input_ends && running.unwritten.is_empty()) {
+        // A command need not read its stdin.
+        let failed = running.pending_input.flush(input).is_err();
+        if failed || (running.input_ends && running.pending_input.is_empty()) {
             running.input = None;
-            running.unwritten = Outbox::default();
+            running.pending_input = WriteBuffer::default();
         }
     }
 
-    /// Passes one piece of output on.
-    fn pass_on(&mut self, source: Source) {
+    /// Forwards one chunk of output.
+    fn forward_output(&mut self, source: Source) {
         let State::Running(running) = &mut self.state else { return };
         let count = match source {
             Source::Stderr => kernel::read_or_close(&mut running.stderr, &mut self.buffer),
@@ -292,49 +298,51 @@ impl Supervisor {
                 Source::Stderr => FromSupervisor::Stderr(bytes),
                 _ => FromSupervisor::Stdout(bytes),
             };
-            self.say(message);
+            self.send(message);
         }
     }
 
-    fn heed_signals(&mut self) -> io::Result<()> {
+    fn handle_signals(&mut self) -> io::Result<()> {
         while let Some(signal) = self.signals.read_signal()? {
             if i32::try_from(signal.ssi_signo) == Ok(ABANDON as i32) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
         }
-        while let Collected::Gone(gone) = kernel::collect() {
-            if matches!(&self.state, State::Running(running) if running.process == gone.process) {
-                self.end(Some(gone));
+        while let Reaped::Child(child) = kernel::reap_child() {
+            if matches!(&self.state, State::Running(running) if running.process == child.process) {
+                self.end(Some(child));
             }
         }
         Ok(())
     }
 
-    /// Ends everything and reports it: the command has ended (`how`), or is to be killed.
-    fn end(&mut self, how: Option<Gone>) {
+    /// Kills every process and reports the end. `exited` is the command if it exited by itself; otherwise it
+    /// is killed.
+    fn end(&mut self, exited: Option<ExitedChild>) {
         let swept = processes::sweep(&self.signals, &BTreeSet::new());
         let State::Running(running) = &self.state else { return };
-        let (process, kills_before) = (running.process, running.kills_before);
-        let patience = if how.is_some() { DRAIN_AFTER_EXIT } else { DRAIN_AFTER_KILL };
-        self.drain(Instant::now() + patience);
-        let Swept { killed, gone, clean } = swept;
-        let how = how.or_else(|| gone.into_iter().find(|gone| gone.process == process));
+        let (process, oom_kills_before) = (running.process, running.oom_kills_before);
+        let drain_time = if exited.is_some() { DRAIN_AFTER_EXIT } else { DRAIN_AFTER_KILL };
+        self.drain(Instant::now() + drain_time);
+        let SweepResult { killed, reaped, clean } = swept;
+        let exited = exited.or_else(|| reaped.into_iter().find(|child| child.process == process));
         let left_behind = killed.len() - usize::from(killed.contains(&process));
-        self.say(FromSupervisor::Ended(End {
-            status: how.map_or(ExitStatus::Signalled(Signal::SIGKILL as i32), |gone| gone.status),
-            cpu_ms: how.map_or(0, |gone| u64::try_from(gone.cpu.as_millis()).unwrap_or(u64::MAX)),
-            max_rss_kib: how.map_or(0, |gone| gone.max_rss_kib),
+        self.send(FromSupervisor::Ended(End {
+            status: exited.map_or(ExitStatus::Signalled(Signal::SIGKILL as i32), |child| child.status),
+            cpu_ms: exited.map_or(0, |child| u64::try_from(child.cpu.as_millis()).unwrap_or(u64::MAX)),
+            max_rss_kib: exited.map_or(0, |child| child.max_rss_kib),
             left_behind: u32::try_from(left_behind).unwrap_or(u32::MAX),
-            out_of_memory: kills_before.is_some_and(|before| memory::kills().is_some_and(|now| now > before)),
+            out_of_memory: oom_kills_before
+                .is_some_and(|before| memory::oom_kills().is_some_and(|now| now > before)),
         }));
-        self.state = State::Over { until: Instant::now() + IDLE_TIME };
+        self.state = State::Flushing { until: Instant::now() + IDLE_TIME };
         if !clean {
             self.flush_for(DRAIN_AFTER_EXIT);
             self.kill_all();
         }
     }
 
-    /// Reads what the dead have left in the pipes.
+    /// Reads what the killed processes left in the pipes.
     fn drain(&mut self, until: Instant) {
         let mut left = MAX_DRAINED;
         while left > 0 && Instant::now() < until {
@@ -347,41 +355,44 @@ impl Supervisor {
             }
             let Ok(ready) = kernel::wait(&sources, Some(until)) else { return };
             for source in ready {
-                let before = self.unread.len();
-                self.pass_on(source);
-                left = left.saturating_sub(self.unread.len().saturating_sub(before));
+                let before = self.to_worker.len();
+                self.forward_output(source);
+                left = left.saturating_sub(self.to_worker.len().saturating_sub(before));
             }
         }
     }
 
-    /// Kills everything that was started. What cannot be caught one by one is in our group, and dies with us.
+    /// Kills every descendant. Processes that fork too fast to be killed one by one are in this process group
+    /// and die with it.
     fn kill_all(&mut self) {
         if !processes::sweep(&self.signals, &BTreeSet::new()).clean {
             signal_group(Signal::SIGKILL);
         }
     }
 
-    fn say(&mut self, message: FromSupervisor) {
-        Frame { channel: 0, message }.encode(self.unread.tail());
-        // A worker that is gone is seen by the end of its stream.
-        let _unheard = self.unread.flush(stdout());
+    fn send(&mut self, message: FromSupervisor) {
+        Frame { channel: 0, message }.encode(self.to_worker.tail());
+        // A closed stdout is not handled here: the end of stdin reports that the worker is gone.
+        let _ignored = self.to_worker.flush(stdout());
     }
 
-    /// Writes the rest, if the worker takes it in time.
+    /// Writes the remaining frames, if the worker reads them in time.
     fn flush_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
         let stdout = stdout();
-        while !self.unread.is_empty() && Instant::now() < until {
+        while !self.to_worker.is_empty() && Instant::now() < until {
             let waited = kernel::wait(&[((), stdout.as_fd(), PollFlags::POLLOUT)], Some(until));
-            if waited.is_err() || self.unread.flush(&stdout).is_err() {
+            if waited.is_err() || self.to_worker.flush(&stdout).is_err() {
                 return;
             }
         }
     }
 }
 
-/// We lead the group, and block whatever can be blocked.
+/// Signals this process's own group, which it leads. The process itself blocks every signal that can be
+/// blocked.
 fn signal_group(signal: Signal) {
-    // Not by its id: as the first process of a namespace that would be 1, which means something else here.
+    // 0 instead of the group's id: for PID 1 of a namespace the id would be 1, which has another meaning for
+    // `kill`.
     let _gone = kill(Pid::from_raw(0), signal);
 }

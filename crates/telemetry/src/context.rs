@@ -1,4 +1,4 @@
-//! The trace of what this process does at the moment.
+//! The current trace context of this process.
 
 use opentelemetry::{Context, trace::TraceContextExt as _};
 use remuda_domain::trace::{self, TraceContext};
@@ -7,7 +7,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::spans::to_otel;
 
-/// The current span, to be told to whoever continues its trace. `None` outside of spans and when no traces are collected.
+/// The current span, to be passed to the process that continues its trace. `None` outside of spans and without traces.
 #[must_use]
 pub fn current() -> Option<TraceContext> {
     let context = Span::current().context();
@@ -20,10 +20,10 @@ pub fn current() -> Option<TraceContext> {
     })
 }
 
-/// Makes the span a child of another process's. Call it before the span is entered.
+/// Makes the span a child of a span of another process. Call it before the span is entered.
 pub fn set_parent(span: &Span, parent: TraceContext) {
     let parent = Context::new().with_remote_span_context(to_otel(parent, true));
     if let Err(error) = span.set_parent(parent) {
-        tracing::trace!(%error, "the span keeps its own trace");
+        tracing::trace!(%error, "setting the parent span failed");
     }
 }

@@ -1,16 +1,16 @@
-//! Logs, traces and metrics of every process.
+//! Logs, traces and metrics of all processes.
 //!
-//! [`init`] sets up logging to standard error ([`logs`]: [`hide`] keeps secrets out, [`Levels`] change what is logged) and, when a collector is named, traces over OTLP/gRPC. A collector
-//! that is slow, unreachable or gone costs traces and nothing else: neither start nor any span waits for it, and
-//! [`Guard::shutdown`] gives up on it after [`FLUSH_BOUND`].
+//! [`init`] sets up logging to standard error ([`logs`]) and, if a collector is set, traces over OTLP/gRPC.
+//! [`mask_secret`] keeps secrets out of logs; [`Levels`] changes the log filter at run time. A slow or unreachable collector
+//! only costs traces: neither the start nor any span waits for it, and [`Guard::shutdown`] gives up after [`FLUSH_BOUND`].
 //!
-//! Spans of [`TRACE_TARGET`] become part of traces, [`current`] and [`set_parent`] carry these across processes; what outlives
-//! a process is told with [`spans`]. [`metrics`] are a thing of their own: off unless asked for.
+//! Spans with [`TRACE_TARGET`] become part of traces; [`current`] and [`set_parent`] carry the context across processes.
+//! Spans that outlive a process are emitted with [`spans`]. [`metrics`] are separate and off by default.
 
 mod context;
-mod export;
 mod logs;
 pub mod metrics;
+mod span_queue;
 pub mod spans;
 mod traces;
 
@@ -20,17 +20,17 @@ use tracing::Subscriber;
 use tracing_subscriber::{Layer as _, fmt::MakeWriter, layer::SubscriberExt, util::SubscriberInitExt};
 
 pub use context::{current, set_parent};
-pub use logs::{AUDIT, Level, Levels, TRACES, check_change, hide, hide_for_now};
+pub use logs::{AUDIT, Level, Levels, TRACES, check_change, mask_secret, mask_secrets_temporarily};
 use tokio::runtime::Handle;
 pub use traces::TRACE_TARGET;
 
 use crate::{
-    logs::{Lines, log_panics},
-    metrics::Measuring,
+    logs::{LogLayer, log_panics},
+    metrics::MetricsGuard,
     traces::Traces,
 };
 
-/// The longest that [`Guard::shutdown`] waits for the collector.
+/// How long [`Guard::shutdown`] waits for the collector.
 pub const FLUSH_BOUND: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum Error {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Pretty when standard error is a terminal, JSON otherwise.
+    /// Pretty if standard error is a terminal, JSON otherwise.
     #[default]
     Auto,
     /// One line per event, for people.
@@ -66,13 +66,13 @@ pub enum Format {
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A level, or directives such as `info,remuda_worker=debug`. Traces do not depend on it.
+    /// A level, or directives such as `info,remuda_worker=debug`. It does not affect traces.
     pub log: String,
     pub format: Format,
-    /// Where traces go (`http://127.0.0.1:4317`); `None` means nowhere.
+    /// The collector for traces, such as `http://127.0.0.1:4317`; `None` disables traces.
     pub otlp_endpoint: Option<String>,
     pub service_name: String,
-    /// The part of traces that is kept, from 0 to 1. A decision that came with a parent overrules it.
+    /// The share of traces that is sampled, from 0 to 1. The decision of a parent span takes precedence.
     pub sample_ratio: f64,
     /// Colours in the pretty format.
     pub ansi: bool,
@@ -91,18 +91,18 @@ impl Default for Options {
     }
 }
 
-/// Sets up logs and traces for the whole process. Needs no runtime and connects to nothing yet.
+/// Sets up logs and traces for the whole process. Needs no runtime and opens no connections.
 pub fn init(options: &Options) -> Result<Guard, Error> {
     let (subscriber, guard) = subscriber(options, std::io::stderr)?;
     subscriber.try_init().map_err(|_| Error::Twice)?;
     if let Some(traces) = &guard.traces {
-        spans::connect(traces.outlet.clone());
+        spans::connect(traces.queue.clone());
     }
     log_panics();
     Ok(guard)
 }
 
-/// Names this process among those of its kind, in lines, traces and metrics alike.
+/// The unique name of this process in logs, traces and metrics.
 #[must_use]
 pub fn instance() -> &'static str {
     static INSTANCE: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().to_string());
@@ -125,53 +125,53 @@ where
         Format::Json => true,
     };
     let lines = if json {
-        Lines::json(writer, &options.service_name, instance())
+        LogLayer::json(writer, &options.service_name, instance())
     } else {
-        Lines::pretty(writer, options.ansi)
+        LogLayer::pretty(writer, options.ansi)
     };
     let traces =
         options.otlp_endpoint.as_deref().map(|endpoint| Traces::new(endpoint, options)).transpose()?;
     let spans = traces.as_ref().map(|traces| traces::layer(&traces.provider));
     let subscriber = tracing_subscriber::registry().with(lines.with_filter(levels.filter())).with(spans);
-    Ok((subscriber, Guard { traces, measuring: None, levels }))
+    Ok((subscriber, Guard { traces, metrics: None, levels }))
 }
 
-/// Keeps traces and metrics flowing. Shut it down as the last thing a process does.
+/// Keeps the exporters alive. Shut it down at the end of the process.
 #[derive(Debug)]
 #[must_use = "spans of the last seconds are lost without a shutdown"]
 pub struct Guard {
     traces: Option<Traces>,
-    measuring: Option<Measuring>,
+    metrics: Option<MetricsGuard>,
     levels: Levels,
 }
 
 impl Guard {
-    /// What changes the filter of this process.
+    /// The handle that changes the log filter of this process.
     #[must_use]
     pub fn levels(&self) -> Levels {
         self.levels.clone()
     }
 
-    /// What connections to the collector live on, if there is one.
+    /// The runtime for connections to the collector, if there is one.
     #[must_use]
     pub fn runtime(&self) -> Option<Handle> {
         self.traces.as_ref().map(|traces| traces.runtime.handle().clone())
     }
 
-    /// Takes care that the last metrics are sent too.
-    pub fn keep(&mut self, measuring: Measuring) {
-        self.measuring = Some(measuring);
+    /// Makes the shutdown flush the metrics as well.
+    pub fn attach_metrics(&mut self, metrics: MetricsGuard) {
+        self.metrics = Some(metrics);
         if self.traces.is_some() {
-            export::announce();
+            span_queue::register_metric();
         }
     }
 
-    /// Sends what was not sent yet. Blocks for at most about [`FLUSH_BOUND`].
+    /// Flushes traces and metrics. Blocks for at most about [`FLUSH_BOUND`].
     pub fn shutdown(self) {
-        let Self { traces, measuring, .. } = self;
-        // Side by side, as each may have to wait for the collector.
+        let Self { traces, metrics, .. } = self;
+        // In parallel, as each may have to wait for the collector.
         std::thread::scope(|scope| {
-            scope.spawn(|| measuring.as_ref().map(Measuring::shutdown));
+            scope.spawn(|| metrics.as_ref().map(MetricsGuard::shutdown));
             if let Some(traces) = &traces {
                 traces.flush();
             }

@@ -1,7 +1,7 @@
-//! What is logged, and how a line looks.
+//! Filters, formats and writes log lines.
 //!
-//! Everything that others can put into a line (messages, fields, texts of errors) is a value: its secrets are masked, its length is
-//! bounded, and what a terminal or a reader of lines could take for more than text is escaped. Names are ours.
+//! All values in a line (messages, fields, error texts) are untrusted: secrets are masked, the length is bounded, and
+//! characters that a terminal or a log parser could interpret are escaped. Field names are our own.
 
 mod fields;
 mod filter;
@@ -17,9 +17,9 @@ mod text;
 pub use self::{
     filter::{AUDIT, TRACES},
     levels::{Level, Levels, check_change},
-    secrets::{hide, hide_for_now},
+    secrets::{mask_secret, mask_secrets_temporarily},
 };
-pub(crate) use self::{layer::Lines, panics::log_panics, text::masked};
+pub(crate) use self::{layer::LogLayer, panics::log_panics, text::masked};
 
 #[cfg(test)]
 mod tests;

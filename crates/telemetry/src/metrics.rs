@@ -1,13 +1,13 @@
-//! Metrics, for Prometheus to scrape and for a collector to be sent.
+//! Metrics for Prometheus and for an OpenTelemetry collector.
 //!
-//! Instruments are made with [`counter`], [`gauge`], [`histogram`] and [`observe`] from what [`registry`] names, through the API
-//! of OpenTelemetry. Without [`install`] they do nothing and cost nothing. With it, an [`Exporter`] serves them at `GET /metrics`,
-//! and a [`Collector`] is sent them every quarter of a minute: either, or both.
+//! [`counter`], [`gauge`], [`histogram`] and [`observe`] create instruments for the metrics of [`registry`]. Without
+//! [`install`] instruments do nothing and cost nothing. With it, an [`Exporter`] serves them at `GET /metrics`, a
+//! [`Collector`] receives them every 15 seconds, or both.
 //!
-//! Every value of a label is a series for as long as the process lives. So values that come from outside go through [`Labels`],
-//! which keep them few.
+//! Every label value is a time series for the lifetime of the process. So values from outside go through [`Labels`], which
+//! limits their number.
 
-mod capped;
+mod label_limiter;
 mod labels;
 mod otlp;
 pub mod registry;
@@ -25,32 +25,32 @@ use prometheus::{Registry, TextEncoder};
 
 use self::registry::Metric;
 pub use self::{
-    capped::Capped,
+    label_limiter::LabelLimiter,
     labels::{ByTenant, Labels, OTHER},
     otlp::Collector,
 };
 use crate::{Error, FLUSH_BOUND, traces::resource};
 
-/// Whom instruments are from; one name for all, as processes differ by their resource.
+/// The instrumentation scope; the same for all processes, which differ by their resource.
 const SCOPE: &str = "remuda";
 
-/// Bounds of what is measured in seconds: from what a hop within a machine takes to what a long run takes.
+/// Histogram buckets for seconds: from a local hop to a long run.
 const SECONDS: [f64; 19] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
     1800.0, 7200.0,
 ];
-/// Bounds of what is counted.
+/// Histogram buckets for counts.
 const COUNTS: [f64; 10] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
-/// What is measured, and for whom.
+/// Settings of the metrics.
 #[derive(Debug)]
 pub struct Settings {
     pub service_name: String,
-    /// Whether metrics say whose they are.
+    /// Whether metrics have a label for the tenant.
     pub tenant_label: bool,
-    /// Different values that a label may have whose values come from outside.
+    /// Limit of distinct values for labels with values from outside.
     pub max_label_values: usize,
-    /// Whether to make an [`Exporter`].
+    /// Whether to create an [`Exporter`].
     pub scraped: bool,
     pub collector: Option<Collector>,
 }
@@ -70,22 +70,22 @@ impl Default for Settings {
 /// The labels of this process. Replaced by [`install`].
 static LABELS: RwLock<Option<Arc<Labels>>> = RwLock::new(None);
 
-/// Starts measuring, for the whole process. Instruments made before stay idle, so this comes first.
-pub fn install(settings: Settings) -> Result<(Option<Exporter>, Measuring), Error> {
+/// Installs metrics for the whole process. Call it first: instruments created before do nothing.
+pub fn install(settings: Settings) -> Result<(Option<Exporter>, MetricsGuard), Error> {
     let labels = Labels::new(settings.tenant_label, settings.max_label_values);
     let (exporter, provider) = provider(settings)?;
     *LABELS.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(labels));
     global::set_meter_provider(provider.clone());
-    Ok((exporter, Measuring(provider)))
+    Ok((exporter, MetricsGuard(provider)))
 }
 
-/// Whether anybody gets to see what is measured: for what would have to be looked up first.
+/// Whether metrics are installed, to skip lookups that only serve metrics.
 #[must_use]
 pub fn is_installed() -> bool {
     LABELS.read().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// Keeps the labels of this process few.
+/// The label limits of this process.
 #[must_use]
 pub fn labels() -> Arc<Labels> {
     let installed = LABELS.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -111,67 +111,67 @@ fn provider(settings: Settings) -> Result<(Option<Exporter>, SdkMeterProvider), 
     Ok((exporter, builder.build()))
 }
 
-/// What measures. Given to [`Guard::keep`](crate::Guard::keep), which tells the collector the last of it.
+/// Flushes metrics at shutdown. Pass it to [`Guard::attach_metrics`](crate::Guard::attach_metrics).
 #[derive(Debug)]
-pub struct Measuring(SdkMeterProvider);
+pub struct MetricsGuard(SdkMeterProvider);
 
-impl Measuring {
-    /// Sends what was not sent yet. Blocks for at most about [`FLUSH_BOUND`].
+impl MetricsGuard {
+    /// Flushes the metrics. Blocks for at most about [`FLUSH_BOUND`].
     pub(crate) fn shutdown(&self) {
         if let Err(error) = self.0.shutdown_with_timeout(FLUSH_BOUND) {
-            tracing::warn!(%error, "the last metrics may be lost");
+            tracing::warn!(%error, "flushing metrics failed; the last metrics may be lost");
         }
     }
 }
 
-/// Turns what was measured into text.
+/// Exports metrics for Prometheus.
 #[derive(Clone, Debug)]
 pub struct Exporter {
     registry: Registry,
 }
 
 impl Exporter {
-    /// Everything measured so far, in the text format of Prometheus.
+    /// All metrics in the Prometheus text format.
     pub fn text(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 }
 
-/// A number that only grows.
+/// Creates a counter.
 #[must_use]
 pub fn counter(metric: &Metric) -> Counter<u64> {
     metric.counter(&global::meter(SCOPE))
 }
 
-/// The same with fractions, such as money.
+/// Creates a counter of fractions, such as money.
 #[must_use]
-pub fn amount(metric: &Metric) -> Counter<f64> {
+pub fn float_counter(metric: &Metric) -> Counter<f64> {
     let Metric { name, unit, description, .. } = *metric;
     global::meter(SCOPE).f64_counter(name).with_unit(unit).with_description(description).build()
 }
 
-/// A number that goes up and down.
+/// Creates a gauge.
 #[must_use]
 pub fn gauge(metric: &Metric) -> Gauge<f64> {
     metric.gauge(&global::meter(SCOPE))
 }
 
-/// How many were how large.
+/// Creates a histogram.
 #[must_use]
 pub fn histogram(metric: &Metric) -> Histogram<f64> {
     metric.histogram(&global::meter(SCOPE))
 }
 
-/// A number that is looked up whenever someone wants to know it. `look` must be quick, and is called for as long as the process
-/// lives: what it does not tell any more is not there any more.
+/// Creates a gauge whose value is read on each scrape. `callback` must be fast, and is called for the lifetime of the
+/// process. A series that it does not report any more disappears.
 pub fn observe(
     metric: &Metric,
-    look: impl Fn(&dyn AsyncInstrument<f64>) + Send + Sync + 'static,
+    callback: impl Fn(&dyn AsyncInstrument<f64>) + Send + Sync + 'static,
 ) -> ObservableGauge<f64> {
     let Metric { name, unit, description, .. } = *metric;
     let meter = global::meter(SCOPE);
     let builder = meter.f64_observable_gauge(name);
-    builder.with_unit(unit).with_description(description).with_callback(look).build()
+    builder.with_unit(unit).with_description(description).with_callback(callback).build()
 }
 
 impl Metric {
@@ -191,6 +191,6 @@ impl Metric {
 }
 
 #[cfg(test)]
-mod documented;
+mod documentation_test;
 #[cfg(test)]
 mod tests;

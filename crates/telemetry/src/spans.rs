@@ -1,8 +1,8 @@
-//! Spans that are told once they are over.
+//! Emits spans after they have ended.
 //!
-//! A span of `tracing` lives in one process, and is lost with it. What belongs to runs is told from what is known of them: with ids
-//! that follow from the ids of runs and steps, and with the times that the store has. So it does not matter who tells of a span, nor
-//! how often.
+//! A `tracing` span lives in one process and is lost with it. Spans of runs are built from stored data instead: their ids
+//! are derived from the ids of runs and steps, and their times come from the store. So any process can emit a span, and
+//! emitting it twice does no harm.
 
 use std::{borrow::Cow, sync::OnceLock, time::SystemTime};
 
@@ -18,12 +18,12 @@ use remuda_domain::{
 
 pub use opentelemetry::trace::SpanKind;
 
-use crate::{export::Outlet, logs::masked};
+use crate::{logs::masked, span_queue::SpanQueue};
 
-/// What is kept of a text in a span, in bytes: names and reasons may be words of others.
+/// Bytes kept of a text in a span, since names and reasons may come from outside.
 const MAX_TEXT: usize = 1024;
 
-/// One span of a trace, from its beginning to its end.
+/// A finished span of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     pub context: TraceContext,
@@ -39,7 +39,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// A span below another one.
+    /// A child of another span.
     #[must_use]
     pub fn below(
         parent: TraceContext,
@@ -83,30 +83,30 @@ impl Span {
     }
 }
 
-static OUTLET: OnceLock<Outlet> = OnceLock::new();
+static QUEUE: OnceLock<SpanQueue> = OnceLock::new();
 
-/// Lets [`emit`] tell of spans from now on.
-pub(crate) fn connect(outlet: Outlet) {
-    // A second one would be for a second subscriber, which is refused as well.
-    drop(OUTLET.set(outlet));
+/// Connects [`emit`] to the queue.
+pub(crate) fn connect(queue: SpanQueue) {
+    // A second call would need a second subscriber, which is rejected as well.
+    drop(QUEUE.set(queue));
 }
 
-/// Whether traces are collected at all. What has to be looked up to tell of a span is worth it only then.
+/// Whether traces are collected, to skip lookups that only serve spans.
 #[must_use]
 pub fn are_collected() -> bool {
-    OUTLET.get().is_some()
+    QUEUE.get().is_some()
 }
 
-/// Whether telling of a span could come to anything now: traces are collected, and the collector was not found to be away.
+/// Whether an emitted span would be exported: traces are collected, and exports are not paused.
 #[must_use]
-pub fn are_wanted() -> bool {
-    OUTLET.get().is_some_and(|outlet| !outlet.rests())
+pub fn are_exported() -> bool {
+    QUEUE.get().is_some_and(|queue| !queue.is_paused())
 }
 
-/// Tells of a span, if its trace is collected. Never waits.
+/// Queues a span for export, if its trace is sampled. Never blocks.
 pub fn emit(span: Span) {
-    if let Some(outlet) = OUTLET.get().filter(|_| span.context.sampled) {
-        outlet.take(to_data(span));
+    if let Some(queue) = QUEUE.get().filter(|_| span.context.sampled) {
+        queue.push(to_data(span));
     }
 }
 
@@ -118,12 +118,12 @@ fn to_data(span: Span) -> SpanData {
         span_context: to_otel(context, false),
         parent_span_id: parent
             .map_or(SpanId::INVALID, |parent| SpanId::from_bytes(parent.bits().to_be_bytes())),
-        // Who the parent is may have been another process; nothing depends on it.
+        // The parent may be in another process; nothing depends on this flag.
         parent_span_is_remote: false,
         span_kind: kind,
         name,
         start_time: SystemTime::from(start),
-        // Clocks of different machines may disagree, but nothing ends before it begins.
+        // Clocks of different machines may differ, but a span must not end before its start.
         end_time: SystemTime::from(end.max(start)),
         attributes,
         dropped_attributes_count: 0,
@@ -134,8 +134,8 @@ fn to_data(span: Span) -> SpanData {
     }
 }
 
-/// The span with no text longer than it may be, and without secrets in what says why it failed.
-pub(crate) fn fit(mut span: SpanData) -> SpanData {
+/// Truncates the texts of a span, and masks secrets in its error.
+pub(crate) fn sanitized(mut span: SpanData) -> SpanData {
     if span.name.len() > MAX_TEXT {
         span.name = start(&span.name).to_owned().into();
     }
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_exported_as_it_is() {
+    fn span_is_exported_with_all_its_fields() {
         let cause: TraceContext = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
         let (start, id) = (Timestamp::UNIX_EPOCH, trace::SpanId::new(0x17).unwrap());
         let other = cause.with_span(trace::SpanId::new(0x18).unwrap());
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_is_cut_and_holds_no_secret() {
+    fn texts_are_truncated_and_secrets_masked() {
         let cause: TraceContext = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".parse().unwrap();
         let (at, id) = (Timestamp::UNIX_EPOCH, trace::SpanId::new(0x17).unwrap());
         let long = format!("x{}", "é".repeat(MAX_TEXT));
@@ -215,7 +215,7 @@ mod tests {
         let span = Span::below(cause, id, long.clone(), (at, at))
             .with([KeyValue::new("model", long.clone()), KeyValue::new("reasons", texts)])
             .failed(Some(format!("sk-0123456789abcdef is wrong {long}")));
-        let SpanData { name, attributes, status, .. } = fit(to_data(span));
+        let SpanData { name, attributes, status, .. } = sanitized(to_data(span));
         let kept = start(&long);
         assert_eq!((name.as_ref(), kept.len()), (kept, MAX_TEXT - 1));
         assert_eq!(attributes[0], KeyValue::new("model", kept.to_owned()));

@@ -15,17 +15,17 @@ use super::*;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// Collects what is logged.
+/// A writer that captures log output.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct CapturedOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Lines {
+impl CapturedOutput {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 }
 
-impl io::Write for Lines {
+impl io::Write for CapturedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -36,14 +36,14 @@ impl io::Write for Lines {
     }
 }
 
-fn start(options: &Options) -> (Lines, DefaultGuard, Guard) {
-    let lines = Lines::default();
+fn start(options: &Options) -> (CapturedOutput, DefaultGuard, Guard) {
+    let lines = CapturedOutput::default();
     let writer = lines.clone();
     let (subscriber, guard) = subscriber(options, move || writer.clone()).unwrap();
     (lines, set_default(subscriber), guard)
 }
 
-/// Traces into memory.
+/// Exports traces to memory.
 fn collect(ratio: f64) -> (InMemorySpanExporter, SdkTracerProvider, DefaultGuard) {
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder()
@@ -55,7 +55,7 @@ fn collect(ratio: f64) -> (InMemorySpanExporter, SdkTracerProvider, DefaultGuard
 }
 
 #[test]
-fn json_lines_carry_fields_and_span() {
+fn json_lines_have_fields_of_event_and_span() {
     let options = Options { format: Format::Json, ansi: true, ..Options::default() };
     let (lines, _default, guard) = start(&options);
     tracing::error_span!("run", run = "run_1").in_scope(|| tracing::info!(slots = 16, "started"));
@@ -70,7 +70,7 @@ fn json_lines_carry_fields_and_span() {
 }
 
 #[test]
-fn pretty_lines_have_colour_only_when_asked_for() {
+fn pretty_lines_have_colours_only_if_enabled() {
     for ansi in [false, true] {
         let options = Options {
             format: Format::Pretty,
@@ -87,7 +87,7 @@ fn pretty_lines_have_colour_only_when_asked_for() {
 }
 
 #[test]
-fn bad_filters_and_endpoints_are_refused() {
+fn invalid_filters_and_endpoints_are_rejected() {
     for bad in ["info,=", "remuda=loud", "a=b=c"] {
         assert!(matches!(check_filter(bad), Err(Error::Filter(_))), "{bad}");
     }
@@ -99,7 +99,7 @@ fn bad_filters_and_endpoints_are_refused() {
 }
 
 #[test]
-fn a_trace_goes_on_in_the_next_process() {
+fn trace_continues_in_the_next_process() {
     let (exporter, provider, _default) = collect(1.0);
     let submit = tracing::info_span!(target: TRACE_TARGET, "submit");
     let carried = submit.in_scope(current).unwrap();
@@ -118,9 +118,9 @@ fn a_trace_goes_on_in_the_next_process() {
     assert_ne!(carried.span, next.span);
 }
 
-/// What is only for logs must not cost an export.
+/// Spans that only serve logs must not be exported.
 #[test]
-fn spans_of_logs_are_no_part_of_traces() {
+fn log_spans_are_not_part_of_traces() {
     let (exporter, provider, _default) = collect(1.0);
     let request = tracing::info_span!(target: TRACE_TARGET, "request");
     request.in_scope(|| {
@@ -134,10 +134,10 @@ fn spans_of_logs_are_no_part_of_traces() {
 }
 
 #[test]
-fn a_parents_decision_overrules_the_ratio() {
+fn sampling_decision_of_the_parent_overrides_the_ratio() {
     let (exporter, provider, _default) = collect(0.0);
     let dropped = tracing::info_span!(target: TRACE_TARGET, "dropped");
-    // The decision travels on: the next process does not sample either.
+    // The decision is propagated: the next process does not sample either.
     assert!(!dropped.in_scope(current).unwrap().sampled);
     drop(dropped);
     let kept = tracing::info_span!(target: TRACE_TARGET, "kept");
@@ -150,7 +150,7 @@ fn a_parents_decision_overrules_the_ratio() {
 }
 
 #[test]
-fn without_traces_nothing_is_injected() {
+fn there_is_no_trace_context_without_traces() {
     let (_lines, _default, _guard) = start(&Options::default());
     assert_eq!(current(), None);
     let span = tracing::info_span!(target: TRACE_TARGET, "run");
@@ -159,8 +159,8 @@ fn without_traces_nothing_is_injected() {
 }
 
 #[test]
-fn an_unreachable_collector_delays_neither_start_nor_exit() {
-    // Nobody answers there: the listener accepts connections into its backlog and never reads.
+fn unreachable_collector_delays_neither_start_nor_exit() {
+    // The listener accepts connections into its backlog and never reads.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

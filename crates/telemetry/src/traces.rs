@@ -1,4 +1,4 @@
-//! Traces over OTLP/gRPC.
+//! Exports traces over OTLP/gRPC.
 
 use opentelemetry::{KeyValue, trace::TracerProvider as _};
 use opentelemetry_otlp::{
@@ -12,14 +12,14 @@ use tokio::runtime::Runtime;
 use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{Layer, filter::Targets, registry::LookupSpan};
 
-use crate::{Error, FLUSH_BOUND, Options, export::Outlet};
+use crate::{Error, FLUSH_BOUND, Options, span_queue::SpanQueue};
 
-/// The exporter with the one thread its connection lives on. The thread is its own, so that the last spans still
-/// leave while the process's runtime is busy or gone.
+/// The exporter with its own runtime of one thread, so that the last spans are sent even if the process's runtime is busy
+/// or shut down.
 #[derive(Debug)]
 pub(crate) struct Traces {
     pub(crate) provider: SdkTracerProvider,
-    pub(crate) outlet: Outlet,
+    pub(crate) queue: SpanQueue,
     pub(crate) runtime: Runtime,
 }
 
@@ -39,33 +39,33 @@ impl Traces {
         }
         let exporter = exporter.build().map_err(Error::Exporter)?;
         let resource = resource(&options.service_name);
-        let outlet = Outlet::new(exporter, &resource);
+        let queue = SpanQueue::new(exporter, &resource);
         let provider = SdkTracerProvider::builder()
-            .with_span_processor(outlet.clone())
+            .with_span_processor(queue.clone())
             .with_sampler(sampler(options.sample_ratio))
             .with_resource(resource)
             .build();
         drop(entered);
-        Ok(Self { provider, outlet, runtime })
+        Ok(Self { provider, queue, runtime })
     }
 
-    /// Sends what was not sent yet.
+    /// Flushes the queued spans.
     pub(crate) fn flush(&self) {
         if let Err(error) = self.provider.shutdown_with_timeout(FLUSH_BOUND) {
-            tracing::warn!(%error, "the last traces may be lost");
+            tracing::warn!(%error, "flushing traces failed; the last spans may be lost");
         }
     }
 
     pub(crate) fn end(self) {
-        // Waits for nothing, and may be called on a thread of another runtime.
+        // Does not block, and may be called on a thread of another runtime.
         self.runtime.shutdown_background();
     }
 }
 
-/// The target of spans that become part of traces. Others are for logs.
+/// The target of spans that become part of traces. Others only serve logs.
 pub const TRACE_TARGET: &str = "remuda_trace";
 
-/// Turns spans into traces. What is logged has no say in it: an operator who asks for fewer lines keeps the traces.
+/// The layer that turns spans into traces. It is independent of the log filter: fewer log lines do not mean fewer traces.
 pub(crate) fn layer<S>(provider: &SdkTracerProvider) -> impl Layer<S> + use<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -77,17 +77,17 @@ where
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false)
-        // Whoever asks for the current span asks `tracing` ([`context`](crate::context)): nobody needs it twice at each poll.
+        // The current span is taken from `tracing` ([`context`](crate::context)), so activation at each poll is not needed.
         .with_context_activation(false)
         .with_filter(ours)
 }
 
-/// A parent's decision counts; without a parent the given part of traces is kept.
+/// Follows the decision of a parent span; without a parent, samples the given share.
 pub(crate) fn sampler(ratio: f64) -> Sampler {
     Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio)))
 }
 
-/// Who this process is, the same in its traces and its metrics.
+/// The identity of this process in traces and metrics.
 pub(crate) fn resource(service_name: &str) -> Resource {
     Resource::builder()
         .with_service_name(service_name.to_owned())

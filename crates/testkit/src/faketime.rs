@@ -1,15 +1,15 @@
-//! Finding libfaketime, which makes a process see another time of day.
+//! Finds libfaketime, which fakes the wall clock of a process.
 
 use std::{env, fs, path::PathBuf};
 
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
-/// Debian has a directory per architecture in the first, others use the second.
+/// Debian has a directory per architecture below the first; others use the second.
 const DIRECTORIES: [&str; 2] = ["/usr/lib", "/usr/lib64"];
 
-/// Names the library, where it is in none of these.
+/// Names the library if it is in none of these.
 const VARIABLE: &str = "REMUDA_TEST_FAKETIME";
 
-/// The library for programs with threads, if it is installed. Debian's package is `faketime`.
+/// The library for multi-threaded programs, if it is installed. Debian's package is `faketime`.
 #[must_use]
 pub fn faketime_library() -> Option<PathBuf> {
     if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_found_below_the_architecture() {
+    fn library_is_found_below_the_architecture_directory() {
         let root = tempfile::tempdir().unwrap();
         let roots = [root.path().join("absent"), root.path().to_owned()];
         assert_eq!(find(&roots), None);

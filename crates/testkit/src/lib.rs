@@ -1,17 +1,17 @@
 //! Real servers for tests: PostgreSQL, nats-server and a Docker engine as child processes.
 //!
-//! Every server has its own free port of the loopback interface and its own directory. It is ended when its
-//! handle is dropped, and by the kernel when the test process dies in any other way, SIGKILL included. Nothing here
-//! speaks the protocols of these servers: a test brings its own client. [`TcpProxy`] stands between the two and cuts them
-//! off from each other.
+//! Every server has its own free port of the loopback interface and its own directory. It is stopped when its handle is
+//! dropped, and by the kernel when the test process dies in any other way, SIGKILL included. [`TcpProxy`] can cut the link
+//! between a client and a server.
 //!
-//! Which binaries are used comes from the environment that `cargo xtask test` sets; [`packages`] installs what is missing, for those who ask for it.
+//! The environment set by `cargo xtask test` selects the binaries; [`packages`] installs missing ones on request. This crate
+//! does not implement the protocols of these servers: a test brings its own client.
 
+mod busybox_image;
 mod cargo;
-mod child;
-mod docker;
+mod child_process;
+mod docker_engine;
 mod faketime;
-mod image;
 mod nats;
 pub mod packages;
 mod ports;
@@ -20,14 +20,14 @@ mod processes;
 mod proxy;
 mod wait;
 
+pub use busybox_image::BusyboxImage;
 pub use cargo::cargo;
-pub use child::{Child, find_program};
-pub use docker::DockerEngine;
+pub use child_process::{Child, find_program};
+pub use docker_engine::DockerEngine;
 pub use faketime::faketime_library;
-pub use image::BusyboxImage;
 pub use nats::{NatsServer, nats_binaries};
 pub use ports::{free_port, stable_port};
-pub use postgres::{PostgresServer, TestDatabase, age_postgres};
+pub use postgres::{PostgresServer, TestDatabase, preallocate_wal};
 pub use processes::{Process, process, processes_of, still_alive};
 pub use proxy::{Link, TcpProxy};
 pub use wait::{Condition, wait_for, wait_until};

@@ -14,16 +14,16 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::{
-    child::{Child, find_program},
+    child_process::{Child, find_program},
     ports::stable_port,
     wait::wait_until,
 };
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// Lines of the log that an error shows.
-const LAST_WORDS: usize = 5;
+/// Log lines that an error includes.
+const LOG_TAIL_LINES: usize = 5;
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Someone else may have taken the port between the moment it was free and the start of the server.
+/// Another process may take the port before the server binds it.
 const START_ATTEMPTS: usize = 5;
 
 /// The nats-server binaries to test with: those in `REMUDA_TEST_NATS_SERVERS`, separated by colons, else the installed one.
@@ -40,14 +40,14 @@ pub fn nats_binaries() -> Vec<PathBuf> {
     binaries
 }
 
-/// A nats-server on a port of its own. It keeps port and store over [`NatsServer::restart`].
+/// A nats-server on its own port. It keeps its port and store over [`NatsServer::restart`].
 #[derive(Debug)]
 pub struct NatsServer {
     binary: PathBuf,
     directory: PathBuf,
     port: u16,
     child: Child,
-    // After the child, which writes into it.
+    // Dropped after the child, which writes into it.
     _own_directory: Option<TempDir>,
 }
 
@@ -104,7 +104,7 @@ impl NatsServer {
         self.child.kill()
     }
 
-    /// Asks the server to end and waits until it has.
+    /// Stops the server with SIGTERM and waits until it has ended.
     pub fn stop(&mut self) -> Result<()> {
         self.child.signal(Signal::SIGTERM)?;
         self.child.wait_timeout(STOP_TIMEOUT).map(drop)
@@ -139,7 +139,7 @@ impl NatsServer {
     }
 }
 
-/// Starts a server and waits until it answers. Its log goes on where that of an earlier life ended.
+/// Starts a server and waits until it answers. Its log is appended to that of earlier starts.
 fn launch(binary: &Path, directory: &Path, port: u16) -> Result<Child> {
     let log = directory.join("log");
     let output = fs::File::options().create(true).append(true).open(&log);
@@ -150,7 +150,7 @@ fn launch(binary: &Path, directory: &Path, port: u16) -> Result<Child> {
         command.arg("--ports_file_dir").arg(directory);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
     })?;
-    // It writes this file once it listens; whoever else listens on the port does not.
+    // The server writes this file once it listens; another process on the port does not.
     let ports_file = directory.join(format!(
         "{}_{}.ports",
         binary.file_name().unwrap_or_default().to_string_lossy(),
@@ -161,13 +161,13 @@ fn launch(binary: &Path, directory: &Path, port: u16) -> Result<Child> {
             return Some(false);
         }
         let listens = parse_port(&fs::read_to_string(&ports_file).ok()?)? == port;
-        (listens && greets(port)).then_some(true)
+        (listens && sends_info(port)).then_some(true)
     });
     if ready == Some(true) {
         return Ok(child);
     }
-    let said = fs::read_to_string(&log).unwrap_or_default();
-    let tail: Vec<&str> = said.lines().rev().take(LAST_WORDS).collect();
+    let text = fs::read_to_string(&log).unwrap_or_default();
+    let tail: Vec<&str> = text.lines().rev().take(LOG_TAIL_LINES).collect();
     let tail: Vec<&str> = tail.into_iter().rev().collect();
     bail!("{} did not start: {}", binary.display(), tail.join(" / "))
 }
@@ -178,8 +178,8 @@ fn parse_port(ports: &str) -> Option<u16> {
     rest.split('"').next()?.parse().ok()
 }
 
-/// Whether a NATS server answers there: it speaks first, with its INFO line.
-fn greets(port: u16) -> bool {
+/// Whether a NATS server answers: it sends its INFO line first.
+fn sends_info(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let mut greeting = [0; 5];
     stream.set_read_timeout(Some(Duration::from_secs(1))).is_ok()
@@ -192,20 +192,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_its_port_and_store_over_restarts() {
+    fn server_keeps_its_port_and_store_over_restarts() {
         for binary in nats_binaries() {
             let mut server = NatsServer::start(&binary).unwrap();
             let (url, pid) = (server.url(), server.pid());
-            assert!(greets(server.port));
+            assert!(sends_info(server.port));
             fs::create_dir_all(server.store().join("kept")).unwrap();
             server.kill().unwrap();
-            assert!(!greets(server.port));
+            assert!(!sends_info(server.port));
             server.restart().unwrap();
             assert_eq!(server.url(), url);
             assert_ne!(server.pid(), pid);
             assert!(server.store().join("kept").is_dir());
             server.stop().unwrap();
-            assert!(!greets(server.port));
+            assert!(!sends_info(server.port));
             server.wipe_and_restart().unwrap();
             assert!(!server.store().join("kept").is_dir());
         }

@@ -1,4 +1,4 @@
-//! Finding programs, and installing those that are missing.
+//! Finds programs and installs missing ones.
 
 use std::{
     fs,
@@ -12,11 +12,11 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::Uid;
 
 use crate::{
-    child::{find_program, report},
+    child_process::{find_program, report},
     postgres::postgres_program,
 };
 
-/// Makes Debian's packages not start the services they bring, while it exists.
+/// While this file exists, Debian packages do not start their services.
 const START_POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// The installed nats-server.
@@ -29,12 +29,12 @@ pub fn postgres() -> Result<PathBuf> {
     require("postgres", &["postgresql"], || postgres_program("postgres").ok())
 }
 
-/// A busybox that needs no libraries, of which images are made.
+/// A statically linked busybox, from which images are made.
 pub fn busybox() -> Result<PathBuf> {
     require("busybox", &["busybox-static"], || find_program("busybox"))
 }
 
-/// Makes sure that a program is there, installing `packages` if it is not.
+/// Finds a program, or installs `packages` and finds it then.
 pub fn require(program: &str, packages: &[&str], find: impl Fn() -> Option<PathBuf>) -> Result<PathBuf> {
     if let Some(path) = find() {
         return Ok(path);
@@ -73,7 +73,7 @@ fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Keeps services from starting by themselves; a policy that is there already is respected.
+/// Prevents services from being started by their packages; keeps an existing policy.
 struct StartPolicy {
     ours: bool,
 }
@@ -100,7 +100,7 @@ impl Drop for StartPolicy {
     }
 }
 
-/// What a program says of its version, in one line.
+/// The first line that a program prints for `--version`.
 pub fn version_of(program: &Path) -> String {
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

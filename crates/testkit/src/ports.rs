@@ -1,4 +1,4 @@
-//! Ports of the loopback interface.
+//! Free TCP ports of the loopback interface.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
     net::{Ipv4Addr, TcpListener},
 };
 
-/// Where the kernel's choice usually begins.
+/// The usual first ephemeral port.
 const DEFAULT_FIRST_EPHEMERAL: u16 = 32_768;
 const FIRST_STABLE: u16 = 10_000;
 
@@ -16,8 +16,8 @@ pub fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// A free TCP port for a server that will be restarted on it: below those that the kernel gives to outgoing connections, or
-/// one of them could take it while the server is away.
+/// A free TCP port for a server that will be restarted on it. It is below the ephemeral ports: an outgoing connection could
+/// otherwise take it while the server is down.
 pub fn stable_port() -> io::Result<u16> {
     let end = first_ephemeral().max(FIRST_STABLE + 1);
     let span = u64::from(end - FIRST_STABLE);
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stable_ports_are_free_and_out_of_the_kernels_way() {
+    fn stable_ports_are_free_and_below_the_ephemeral_range() {
         let port = stable_port().unwrap();
         assert!(port >= FIRST_STABLE && port < first_ephemeral(), "{port}");
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();

@@ -18,7 +18,7 @@ use nix::{
 };
 
 use crate::{
-    child::{Child, find_program, report},
+    child_process::{Child, find_program, report},
     ports::stable_port,
     processes::{Process, process, processes_of, still_alive},
     wait::wait_until,
@@ -28,27 +28,27 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 const START_ATTEMPTS: usize = 3;
 
-/// Names the superuser URL under which [`TestDatabase::create`] finds the server.
+/// Contains the superuser URL of the server for [`TestDatabase::create`].
 const URL_VARIABLE: &str = "REMUDA_TEST_POSTGRES_URL";
 
-/// Segments of the log that [`age_postgres`] makes: half a minute of writing as fast as can be.
-const AGED_SEGMENTS: usize = 32;
+/// WAL segments that [`preallocate_wal`] creates: half a minute of writing at full speed.
+const WAL_SEGMENTS: usize = 32;
 
-/// A PostgreSQL server with durable commits: what a test proves about crashes must not rest on `fsync = off`. It keeps
-/// port and data over [`PostgresServer::restart`].
+/// A PostgreSQL server with durable commits: crash tests must not rely on `fsync = off`. It keeps its port and data over
+/// [`PostgresServer::restart`].
 #[derive(Debug)]
 pub struct PostgresServer {
-    place: Place,
+    data: DataDirectory,
     port: u16,
     child: Child,
-    /// Those that [`PostgresServer::pause`] stopped.
+    /// The processes that [`PostgresServer::pause`] stopped.
     paused: Vec<Process>,
 }
 
-/// Where a server keeps its data, and as whom it runs.
+/// The directory of a server, and the user it runs as.
 #[derive(Debug)]
-struct Place {
-    directory: PathBuf,
+struct DataDirectory {
+    path: PathBuf,
     user: Option<&'static str>,
 }
 
@@ -63,12 +63,12 @@ impl PostgresServer {
                 .with_context(|| format!("cannot give {} to {name}", directory.display()))?;
         }
         initialise(directory, user)?;
-        let place = Place { directory: directory.to_owned(), user };
+        let data = DataDirectory { path: directory.to_owned(), user };
         let mut last = None;
         for _ in 0..START_ATTEMPTS {
             let port = stable_port()?;
-            match launch(&place, port) {
-                Ok(child) => return Ok(Self { place, port, child, paused: Vec::new() }),
+            match launch(&data, port) {
+                Ok(child) => return Ok(Self { data, port, child, paused: Vec::new() }),
                 Err(error) => last = Some(error),
             }
         }
@@ -96,21 +96,21 @@ impl PostgresServer {
         self.end(Signal::SIGINT)
     }
 
-    /// Stops the server as a crash would, keeping what was committed: the next start has to recover.
+    /// Stops the server like a crash (immediate mode): the next start has to recover.
     pub fn crash(&mut self) -> Result<()> {
         self.end(Signal::SIGQUIT)
     }
 
-    /// Starts the server again on the same port and data, after a crash if it still runs.
+    /// Starts the server again on the same port and data; crashes it first if it still runs.
     pub fn restart(&mut self) -> Result<()> {
         self.crash()?;
-        self.child = launch(&self.place, self.port)?;
+        self.child = launch(&self.data, self.port)?;
         Ok(())
     }
 
-    /// Stops every process of the server where it stands (SIGSTOP). Connections stay, and nobody is told.
+    /// Stops every process of the server with SIGSTOP. Connections stay open.
     pub fn pause(&mut self) -> Result<()> {
-        // The one that makes the others first. They are in sessions of their own, so no signal reaches all at once.
+        // The postmaster first, so that it starts no others. The processes have separate sessions, so no signal reaches all at once.
         self.stop_process(process(self.pid()))?;
         for child in processes_of(self.pid()) {
             self.stop_process(Some(child))?;
@@ -118,7 +118,7 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Lets the server go on after [`PostgresServer::pause`].
+    /// Continues the server after [`PostgresServer::pause`].
     pub fn resume(&mut self) -> Result<()> {
         for process in still_alive(&std::mem::take(&mut self.paused)).into_iter().rev() {
             signal_process(&process, Signal::SIGCONT)?;
@@ -134,20 +134,20 @@ impl PostgresServer {
     }
 
     fn end(&mut self, signal: Signal) -> Result<()> {
-        // A stopped process would not notice.
+        // A stopped process does not handle the signal.
         self.resume()?;
         let workers = processes_of(self.pid());
         self.child.signal(signal)?;
         if self.child.wait_timeout(STOP_TIMEOUT).is_err() {
             self.child.kill()?;
         }
-        // Killed, it leaves its own children behind for a moment, who hold its memory.
+        // After SIGKILL, its children live on for a moment and hold its shared memory.
         wait_until(STOP_TIMEOUT, || still_alive(&workers).is_empty().then_some(()))
             .context("processes of PostgreSQL outlive their server")
     }
 }
 
-/// One that has ended meanwhile is no failure.
+/// Sends a signal; a process that has ended meanwhile is no error.
 fn signal_process(process: &Process, signal: Signal) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(process.pid).context("process id out of range")?);
     match kill(pid, signal) {
@@ -162,7 +162,7 @@ fn url(port: u16) -> String {
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        // In order: SIGKILL would leave the server's own children behind for a moment, and its shared memory.
+        // Gracefully: SIGKILL would leave the server's children and its shared memory behind for a moment.
         if let Err(error) = self.stop() {
             report(&format!("cannot stop PostgreSQL: {error:#}"));
         }
@@ -183,9 +183,9 @@ fn initialise(directory: &Path, user: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Starts a server and waits until it answers. Its log goes on where that of an earlier life ended.
-fn launch(place: &Place, port: u16) -> Result<Child> {
-    let Place { directory, user } = place;
+/// Starts a server and waits until it answers. Its log is appended to that of earlier starts.
+fn launch(data: &DataDirectory, port: u16) -> Result<Child> {
+    let DataDirectory { path: directory, user } = data;
     let log = directory.join("postgres.log");
     let output = fs::File::options().create(true).append(true).open(&log);
     let output = output.context("cannot open the log of PostgreSQL")?;
@@ -197,7 +197,7 @@ fn launch(place: &Place, port: u16) -> Result<Child> {
         }
         command.current_dir(directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
     })?;
-    // A port that another server took in between would answer as well: only a child that still runs counts.
+    // Another server that took the port would answer as well, so the child must still run.
     let ready = wait_until(START_TIMEOUT, || {
         if child.ended().is_some() {
             return Some(false);
@@ -205,13 +205,13 @@ fn launch(place: &Place, port: u16) -> Result<Child> {
         psql(&url(port), "SELECT 1").is_ok().then_some(true)
     });
     if ready != Some(true) || child.ended().is_some() {
-        let said = fs::read_to_string(&log).unwrap_or_default();
-        bail!("PostgreSQL did not start: {}", said.lines().last().unwrap_or_default());
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        bail!("PostgreSQL did not start: {}", text.lines().last().unwrap_or_default());
     }
     Ok(child)
 }
 
-/// Finds a program of PostgreSQL; Debian keeps those of the server out of PATH.
+/// Finds a program of PostgreSQL; on Debian the server programs are not in PATH.
 pub(crate) fn postgres_program(name: &str) -> Result<PathBuf> {
     if let Some(program) = find_program(name) {
         return Ok(program);
@@ -229,13 +229,13 @@ pub(crate) fn postgres_program(name: &str) -> Result<PathBuf> {
         .with_context(|| format!("{name} not found; install PostgreSQL"))
 }
 
-/// Gives a new server segments of its log that can be written over, as one has that ran for a while: a new one stops everybody at every
-/// 16 MB to fill the next segment with zeros. What is measured on a server should be measured after this.
-pub fn age_postgres(url: &str) -> Result<()> {
+/// Gives a new server WAL segments that it can recycle, like a server that has run for a while. A new server blocks all writers
+/// every 16 MB to fill the next segment with zeros. Call this before a measurement.
+pub fn preallocate_wal(url: &str) -> Result<()> {
     psql(url, "ALTER SYSTEM SET min_wal_size = '1GB'")?;
     psql(url, "SELECT pg_reload_conf()")?;
     let fill = "PERFORM pg_logical_emit_message(false, 'remuda', 'x'); PERFORM pg_switch_wal()";
-    psql(url, &format!("DO $$ BEGIN FOR segment IN 1..{AGED_SEGMENTS} LOOP {fill}; END LOOP; END $$"))?;
+    psql(url, &format!("DO $$ BEGIN FOR segment IN 1..{WAL_SEGMENTS} LOOP {fill}; END LOOP; END $$"))?;
     psql(url, "CHECKPOINT")
 }
 
@@ -251,7 +251,7 @@ fn psql(url: &str, statement: &str) -> Result<()> {
     Ok(())
 }
 
-/// A fresh, empty database. It is dropped with this handle, whoever is still connected.
+/// An empty database. It is dropped with this handle, even if clients are still connected.
 #[derive(Debug)]
 pub struct TestDatabase {
     server: String,
@@ -270,7 +270,7 @@ impl TestDatabase {
     /// Creates a database on the server of this superuser URL.
     pub fn create_on(server: &str) -> Result<Self> {
         let name = unique_name();
-        // From template0: copying template1 fails while anyone is connected to it.
+        // From template0: copying template1 fails while a client is connected to it.
         psql(server, &format!("CREATE DATABASE {name} TEMPLATE template0"))
             .context("cannot create a test database")?;
         Ok(Self { server: server.to_owned(), name })
@@ -296,7 +296,7 @@ impl Drop for TestDatabase {
     }
 }
 
-/// A name no other test process uses: several share one server.
+/// A unique name: several test processes share one server.
 fn unique_name() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos());
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_survives_a_crash_and_a_pause() {
+    fn committed_data_survives_a_crash_and_a_pause() {
         let directory = tempfile::tempdir().unwrap();
         let mut server = PostgresServer::start(directory.path()).unwrap();
         let (url, pid) = (server.url(), server.pid());
@@ -363,11 +363,11 @@ mod tests {
         server.pause().unwrap();
         let waiting = std::thread::spawn(move || psql(&url, "SELECT * FROM t"));
         let answered = wait_until(Duration::from_millis(300), || waiting.is_finished().then_some(()));
-        assert_eq!(answered, None, "a stopped server answers nobody");
+        assert_eq!(answered, None, "a stopped server answered");
         server.resume().unwrap();
         waiting.join().unwrap().unwrap();
 
-        // A paused server can be ended too, and leaves nothing.
+        // A paused server can be stopped too, and leaves no process.
         let mut everyone = processes_of(server.pid());
         everyone.extend(process(server.pid()));
         server.pause().unwrap();

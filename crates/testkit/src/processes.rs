@@ -1,18 +1,18 @@
-//! The processes of this machine as /proc shows them.
+//! Processes of this machine, read from `/proc`.
 
 use std::{collections::HashSet, fs, path::Path};
 
-/// A process that was seen. Its start time tells it from a later one that was given the same id.
+/// A process. Its start time distinguishes it from a later one with the same id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     pub pid: u32,
-    /// In clock ticks since the machine was started.
+    /// In clock ticks since boot.
     pub start_time: u64,
     /// The arguments, separated by spaces.
     pub cmdline: String,
 }
 
-/// What `/proc/<pid>/stat` tells.
+/// The used fields of `/proc/<pid>/stat`.
 struct Stat {
     dead: bool,
     parent: u32,
@@ -24,8 +24,8 @@ impl Stat {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The program's name, in parentheses, may hold anything; what follows it is: state, parent, and the start time as the
-    /// twentieth.
+    /// The program's name, in parentheses, may contain anything. The fields after it are: state, parent, and, as the twentieth,
+    /// the start time.
     fn parse(stat: &str) -> Option<Self> {
         let mut fields = stat.rsplit(')').next()?.split_whitespace();
         let dead = matches!(fields.next()?, "Z" | "X");
@@ -37,7 +37,7 @@ impl Stat {
 
 /// The living descendants of a process, children before grandchildren, without the process itself.
 ///
-/// A process whose parent died belongs to somebody else: remember what is to be followed before the parent is killed.
+/// A process whose parent died has another parent: list the descendants before the parent is killed.
 #[must_use]
 pub fn processes_of(pid: u32) -> Vec<Process> {
     let everyone: Vec<(u32, Stat)> = pids().filter_map(|pid| Some((pid, Stat::of(pid)?))).collect();
@@ -66,7 +66,7 @@ pub fn process(pid: u32) -> Option<Process> {
     Some(Process { pid, start_time: stat.start_time, cmdline: cmdline(pid) })
 }
 
-/// Those that still live. The dead whom nobody collected yet are not among them.
+/// Those that are still alive. Zombies are not.
 #[must_use]
 pub fn still_alive(processes: &[Process]) -> Vec<Process> {
     let lives = |process: &&Process| {
@@ -93,7 +93,7 @@ mod tests {
     use crate::{Child, find_program, wait_until};
 
     #[test]
-    fn descendants_are_found_and_seen_to_die() {
+    fn descendants_are_found_until_they_die() {
         let shell = find_program("sh").unwrap();
         let mut child = Child::start(&shell, None, |command| {
             command.args(["-c", "sh -c 'sleep 61 & wait' & wait"]).stdout(Stdio::null());
@@ -114,7 +114,7 @@ mod tests {
         let orphans = found;
         child.kill().unwrap();
         assert_eq!(process(pid), None);
-        assert_eq!(still_alive(&orphans), orphans, "they belong to somebody else, but live");
+        assert_eq!(still_alive(&orphans), orphans, "they have another parent, but are alive");
         for orphan in &orphans {
             let pid = nix::unistd::Pid::from_raw(i32::try_from(orphan.pid).unwrap());
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_do_not_confuse() {
+    fn stat_is_parsed_despite_parentheses_in_the_name() {
         let stat = "7 (a) Z b) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 9001 2 3";
         let stat = Stat::parse(stat).unwrap();
         assert_eq!((stat.dead, stat.parent, stat.start_time), (false, 3, 9001));

@@ -22,37 +22,37 @@ use tokio_util::{
 };
 
 const BUFFER: usize = 16 * 1024;
-/// Pieces under way in one direction: what a slow link holds before it pushes back.
-const IN_FLIGHT: usize = 64;
+/// Chunks in flight per direction, before the proxy applies backpressure.
+const MAX_CHUNKS_IN_FLIGHT: usize = 64;
 const MAX_CONNECTIONS: usize = 1024;
-/// Accepting fails when the process has no descriptor left, which passes.
+/// Pause after a failed accept, for example when no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What the link does with bytes and connections.
+/// How the link treats bytes and connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Link {
-    /// Everything passes, after the latency.
+    /// Everything is forwarded, after the latency.
     #[default]
     Open,
-    /// As a crashed peer: connections are reset, bytes under way are lost, new connections are closed at once.
+    /// Like a crashed peer: connections are reset, bytes in flight are lost, new connections are closed at once.
     Reset,
-    /// As a network that drops packets: nothing passes, and nobody is told. Connections stay, and new ones are accepted by
-    /// the kernel. When the link opens again, what was sent meanwhile arrives late, as TCP's retransmission would bring it,
-    /// even if the sender has given up or is dead; [`Link::Reset`] in between loses it.
+    /// Like a network that drops packets: nothing is forwarded and no error is reported. Connections stay open, and the kernel
+    /// accepts new ones. When the link opens again, the bytes sent meanwhile arrive late, as with TCP retransmission, even if
+    /// the sender has given up or is dead; [`Link::Reset`] in between loses them.
     Silent,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Condition {
+struct LinkState {
     link: Link,
     latency: Duration,
 }
 
-/// Listens on a port of its own for as long as it lives and passes connections on to one address.
+/// Listens on its own port until it is dropped, and forwards connections to one address.
 #[derive(Debug)]
 pub struct TcpProxy {
     address: SocketAddr,
-    condition: Arc<watch::Sender<Condition>>,
+    state: Arc<watch::Sender<LinkState>>,
     _stop: DropGuard,
 }
 
@@ -61,16 +61,16 @@ impl TcpProxy {
     pub async fn start(upstream: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let condition = Arc::new(watch::Sender::new(Condition::default()));
+        let state = Arc::new(watch::Sender::new(LinkState::default()));
         let stop = CancellationToken::new();
         let tasks = TaskTracker::new();
-        let serving = serve(listener, upstream, Arc::clone(&condition), tasks.clone(), stop.clone());
+        let serving = serve(listener, upstream, Arc::clone(&state), tasks.clone(), stop.clone());
         tasks.spawn(serving);
         tasks.close();
-        Ok(Self { address, condition, _stop: stop.drop_guard() })
+        Ok(Self { address, state, _stop: stop.drop_guard() })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -78,45 +78,45 @@ impl TcpProxy {
 
     #[must_use]
     pub fn link(&self) -> Link {
-        self.condition.borrow().link
+        self.state.borrow().link
     }
 
     pub fn set_link(&self, link: Link) {
-        self.condition.send_modify(|condition| condition.link = link);
+        self.state.send_modify(|state| state.link = link);
     }
 
-    /// Delays every byte by this long, in each direction. What is under way keeps its own delay.
+    /// Delays every byte by this long, in each direction. Bytes in flight keep their delay.
     pub fn set_latency(&self, latency: Duration) {
-        self.condition.send_modify(|condition| condition.latency = latency);
+        self.state.send_modify(|state| state.latency = latency);
     }
 
-    /// Opens the link and takes the latency away.
+    /// Opens the link and removes the latency.
     pub fn heal(&self) {
-        self.condition.send_replace(Condition::default());
+        self.state.send_replace(LinkState::default());
     }
 }
 
 async fn serve(
     listener: TcpListener,
     upstream: SocketAddr,
-    condition: Arc<watch::Sender<Condition>>,
+    state: Arc<watch::Sender<LinkState>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let accepting = async {
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let Ok((client, _)) = listener.accept().await else {
                 sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            let (condition, stop) = (condition.subscribe(), stop.clone());
+            let (state, stop) = (state.subscribe(), stop.clone());
             tasks.spawn(async move {
-                let _place = place;
+                let _permit = permit;
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = connection(client, upstream, condition) => {}
+                    () = serve_connection(client, upstream, state) => {}
                 }
             });
         }
@@ -128,88 +128,88 @@ async fn serve(
 }
 
 /// Serves one connection to its end, or until the link is reset.
-async fn connection(mut client: TcpStream, upstream: SocketAddr, condition: watch::Receiver<Condition>) {
-    let mut reset = condition.clone();
+async fn serve_connection(mut client: TcpStream, upstream: SocketAddr, state: watch::Receiver<LinkState>) {
+    let mut reset = state.clone();
     let ended = tokio::select! {
         biased;
-        _ = reset.wait_for(|condition| condition.link == Link::Reset) => Err(io::ErrorKind::ConnectionReset.into()),
-        ended = pass_both(&mut client, upstream, &condition) => ended,
+        _ = reset.wait_for(|state| state.link == Link::Reset) => Err(io::ErrorKind::ConnectionReset.into()),
+        ended = forward_both(&mut client, upstream, &state) => ended,
     };
     if ended.is_err() {
-        // A half-read stream must not look like a polite goodbye. Where this fails, it is one.
+        // Reset instead of a graceful close, so that the client does not take a truncated stream for a complete one. Best effort.
         client.set_zero_linger().ok();
     }
 }
 
-/// Fails when there is no server.
-async fn pass_both(
+/// Connects to the server and forwards both directions. Fails if there is no server.
+async fn forward_both(
     client: &mut TcpStream,
     upstream: SocketAddr,
-    condition: &watch::Receiver<Condition>,
+    state: &watch::Receiver<LinkState>,
 ) -> io::Result<()> {
     client.set_nodelay(true)?;
-    // A silent link hides the server's absence too.
-    opened(condition.clone()).await;
+    // A silent link also hides a missing server.
+    wait_until_open(state.clone()).await;
     let mut server = TcpStream::connect(upstream).await?;
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     tokio::join!(
-        pass(from_client, to_server, condition.clone()),
-        pass(from_server, to_client, condition.clone()),
+        forward(from_client, to_server, state.clone()),
+        forward(from_server, to_client, state.clone()),
     );
     Ok(())
 }
 
-type Piece = (Instant, Vec<u8>);
+type Chunk = (Instant, Vec<u8>);
 
-/// Passes bytes one way until the sender ends or the receiver is gone.
-async fn pass(source: ReadHalf<'_>, sink: WriteHalf<'_>, condition: watch::Receiver<Condition>) {
-    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
-    tokio::join!(gather(source, sender, condition.clone()), deliver(receiver, sink, condition));
+/// Forwards bytes in one direction until the sender ends or the receiver is gone.
+async fn forward(source: ReadHalf<'_>, sink: WriteHalf<'_>, state: watch::Receiver<LinkState>) {
+    let (sender, receiver) = mpsc::channel(MAX_CHUNKS_IN_FLIGHT);
+    tokio::join!(read_chunks(source, sender, state.clone()), write_chunks(receiver, sink, state));
 }
 
-async fn gather(
+async fn read_chunks(
     mut source: ReadHalf<'_>,
-    pieces: mpsc::Sender<Piece>,
-    condition: watch::Receiver<Condition>,
+    chunks: mpsc::Sender<Chunk>,
+    state: watch::Receiver<LinkState>,
 ) {
     let mut buffer = vec![0; BUFFER];
     loop {
         let read = tokio::select! {
             read = source.read(&mut buffer) => read,
-            // Nobody takes it any more.
-            () = pieces.closed() => return,
+            // The receiver is gone.
+            () = chunks.closed() => return,
         };
         let Ok(count @ 1..) = read else { return };
-        let due = Instant::now() + condition.borrow().latency;
-        if pieces.send((due, buffer[..count].to_vec())).await.is_err() {
+        let due = Instant::now() + state.borrow().latency;
+        if chunks.send((due, buffer[..count].to_vec())).await.is_err() {
             return;
         }
     }
 }
 
-async fn deliver(
-    mut pieces: mpsc::Receiver<Piece>,
+async fn write_chunks(
+    mut chunks: mpsc::Receiver<Chunk>,
     mut sink: WriteHalf<'_>,
-    condition: watch::Receiver<Condition>,
+    state: watch::Receiver<LinkState>,
 ) {
-    while let Some((due, bytes)) = pieces.recv().await {
+    while let Some((due, bytes)) = chunks.recv().await {
         sleep_until(due).await;
-        opened(condition.clone()).await;
+        wait_until_open(state.clone()).await;
         if sink.write_all(&bytes).await.is_err() {
             return;
         }
     }
-    // The news that there is no more also needs the link.
-    opened(condition).await;
-    // A receiver that is gone need not be told.
+    // The end of the stream also needs an open link.
+    wait_until_open(state).await;
+    // The receiver may already be gone.
     sink.shutdown().await.ok();
 }
 
-/// Waits until bytes may pass. A proxy that is gone leaves nothing to wait for.
-async fn opened(mut condition: watch::Receiver<Condition>) {
-    condition.wait_for(|condition| condition.link == Link::Open).await.ok();
+/// Waits until the link is open. Returns at once if the proxy is gone.
+async fn wait_until_open(mut state: watch::Receiver<LinkState>) {
+    state.wait_for(|state| state.link == Link::Open).await.ok();
 }
 
 #[cfg(test)]

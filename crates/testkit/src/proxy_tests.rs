@@ -1,12 +1,12 @@
 use super::*;
 use crate::wait_for;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Long enough for loopback to deliver what it would.
-const A_MOMENT: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Long enough that loopback would have delivered the bytes.
+const SILENCE: Duration = Duration::from_millis(100);
 
-/// A server that sends back what it gets, behind a proxy.
-async fn echo() -> (TcpProxy, TaskTracker, CancellationToken) {
+/// Starts an echo server behind a proxy.
+async fn start_echo_server() -> (TcpProxy, TaskTracker, CancellationToken) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -35,12 +35,12 @@ async fn receive(stream: &mut TcpStream, length: usize) -> io::Result<String> {
 
 /// Whether the peer has closed or reset the connection.
 async fn is_closed(stream: &mut TcpStream) -> bool {
-    matches!(tokio::time::timeout(PATIENCE, stream.read(&mut [0; 1])).await, Ok(Ok(0) | Err(_)))
+    matches!(tokio::time::timeout(TIMEOUT, stream.read(&mut [0; 1])).await, Ok(Ok(0) | Err(_)))
 }
 
 #[tokio::test]
-async fn bytes_pass_both_ways_and_so_does_the_end() {
-    let (proxy, _tasks, stop) = echo().await;
+async fn bytes_and_end_of_stream_are_forwarded_both_ways() {
+    let (proxy, _tasks, stop) = start_echo_server().await;
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
     assert_eq!(exchange(&mut stream, "hello").await.unwrap(), "hello");
     // More than all buffers hold at once.
@@ -58,8 +58,8 @@ async fn bytes_pass_both_ways_and_so_does_the_end() {
 }
 
 #[tokio::test]
-async fn a_reset_link_drops_old_and_new_connections_until_it_heals() {
-    let (proxy, _tasks, stop) = echo().await;
+async fn reset_link_drops_old_and_new_connections_until_healed() {
+    let (proxy, _tasks, stop) = start_echo_server().await;
     let mut old = TcpStream::connect(proxy.address()).await.unwrap();
     assert_eq!(exchange(&mut old, "hello").await.unwrap(), "hello");
     proxy.set_link(Link::Reset);
@@ -73,8 +73,8 @@ async fn a_reset_link_drops_old_and_new_connections_until_it_heals() {
 }
 
 #[tokio::test]
-async fn a_silent_link_delivers_late_what_no_reset_lost() {
-    let (proxy, _tasks, stop) = echo().await;
+async fn silent_link_delivers_late_unless_it_is_reset() {
+    let (proxy, _tasks, stop) = start_echo_server().await;
     let mut old = TcpStream::connect(proxy.address()).await.unwrap();
     assert_eq!(exchange(&mut old, "hello").await.unwrap(), "hello");
     proxy.set_link(Link::Silent);
@@ -82,7 +82,7 @@ async fn a_silent_link_delivers_late_what_no_reset_lost() {
     let mut new = TcpStream::connect(proxy.address()).await.unwrap();
     for stream in [&mut old, &mut new] {
         stream.write_all(b"late").await.unwrap();
-        assert!(tokio::time::timeout(A_MOMENT, stream.read(&mut [0; 1])).await.is_err(), "nothing may pass");
+        assert!(tokio::time::timeout(SILENCE, stream.read(&mut [0; 1])).await.is_err(), "nothing may pass");
     }
     proxy.heal();
     assert_eq!(receive(&mut old, 4).await.unwrap(), "late");
@@ -96,8 +96,8 @@ async fn a_silent_link_delivers_late_what_no_reset_lost() {
 }
 
 #[tokio::test]
-async fn latency_delays_each_way_without_costing_throughput() {
-    let (proxy, _tasks, stop) = echo().await;
+async fn latency_delays_each_direction_without_limiting_throughput() {
+    let (proxy, _tasks, stop) = start_echo_server().await;
     let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
     exchange(&mut stream, "warm").await.unwrap();
     let latency = Duration::from_millis(60);
@@ -105,7 +105,7 @@ async fn latency_delays_each_way_without_costing_throughput() {
     let started = Instant::now();
     assert_eq!(exchange(&mut stream, "hello").await.unwrap(), "hello");
     assert!(started.elapsed() >= latency * 2, "{:?}", started.elapsed());
-    // Pieces travel together: as one trip each, these would take more than ten seconds.
+    // Chunks are in flight together: one after the other they would take more than ten seconds.
     let started = Instant::now();
     let text = "x".repeat(BUFFER * 100);
     let (mut source, mut sink) = stream.split();
@@ -114,7 +114,7 @@ async fn latency_delays_each_way_without_costing_throughput() {
     sent.and(received.map(drop)).unwrap();
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     proxy.heal();
-    wait_for("the latency to be gone", PATIENCE, || async {
+    wait_for("the latency to be gone", TIMEOUT, || async {
         let mut fresh = TcpStream::connect(proxy.address()).await.unwrap();
         let started = Instant::now();
         exchange(&mut fresh, "quick").await.unwrap();
@@ -125,14 +125,14 @@ async fn latency_delays_each_way_without_costing_throughput() {
 }
 
 #[tokio::test]
-async fn a_dropped_proxy_closes_everything() {
-    let (proxy, _tasks, stop) = echo().await;
+async fn dropped_proxy_closes_connections_and_listener() {
+    let (proxy, _tasks, stop) = start_echo_server().await;
     let address = proxy.address();
     let mut stream = TcpStream::connect(address).await.unwrap();
     exchange(&mut stream, "hello").await.unwrap();
     drop(proxy);
     assert!(is_closed(&mut stream).await);
-    wait_for("the listener to be gone", PATIENCE, || async { TcpStream::connect(address).await.is_err() })
+    wait_for("the listener to be gone", TIMEOUT, || async { TcpStream::connect(address).await.is_err() })
         .await;
     stop.cancel();
 }

@@ -1,4 +1,4 @@
-//! Waiting for a condition instead of sleeping.
+//! Polls conditions, so that tests need not sleep.
 
 use std::{
     future::Future,
@@ -8,7 +8,7 @@ use std::{
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What [`wait_for`] polls: `true` and `Some` end the wait.
+/// The result of a poll of [`wait_for`]: `true` and `Some` end the wait.
 pub trait Condition {
     type Value;
     fn met(self) -> Option<Self::Value>;
@@ -30,10 +30,10 @@ impl<T> Condition for Option<T> {
     }
 }
 
-/// Polls `condition` until it gives `true` or `Some`.
+/// Polls `condition` until it returns `true` or `Some`.
 ///
 /// # Panics
-/// When `timeout` passes first; the message names what was waited for. A poll that hangs counts as not met.
+/// If `timeout` passes first; the message contains `description`. A poll that hangs counts as not met.
 pub async fn wait_for<C, F>(
     description: &str,
     timeout: Duration,
@@ -55,11 +55,11 @@ where
     };
     match tokio::time::timeout(timeout, poll).await {
         Ok(value) => value,
-        Err(_) => panic!("waited {timeout:?} in vain for: {description}"),
+        Err(_) => panic!("timed out after {timeout:?} waiting for: {description}"),
     }
 }
 
-/// The same without a runtime: gives `None` when `timeout` passes first.
+/// Like [`wait_for`] without a runtime; returns `None` if `timeout` passes first.
 pub fn wait_until<T>(timeout: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;
     let mut pause = FIRST_PAUSE;
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn gives_the_value_once_there_is_one() {
+    async fn wait_returns_the_value_once_there_is_one() {
         let mut polls = 0;
         let seen = wait_for("three polls", Duration::from_secs(5), || {
             polls += 1;
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "the impossible")]
-    async fn names_what_never_came() {
+    async fn timeout_names_the_condition() {
         wait_for("the impossible", Duration::from_millis(5), std::future::pending::<bool>).await;
     }
 }

@@ -1,21 +1,22 @@
-//! Arguments: from JSON to types, with errors that name the argument, and from types to JSON Schema.
+//! Parsing of tool arguments, and their JSON Schema.
 //!
-//! A tool's argument struct is the one source of both: `#[serde(deny_unknown_fields)]` closes the schema, doc comments
-//! are the descriptions, `#[schemars(range(…))]` and the like say what the struct's own check enforces.
+//! A tool's argument struct is the single source of both: `#[serde(deny_unknown_fields)]` closes the schema,
+//! doc comments become the descriptions, and `#[schemars(range(…))]` and similar attributes state what the
+//! struct's own check enforces.
 
 use remuda_domain::error::{Error, Result};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Reads a tool's arguments. `T` refuses unknown fields.
+/// Parses a tool's arguments. Errors name the argument. `T` must deny unknown fields.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(arguments: &'a Value) -> Result<T> {
     if !arguments.is_object() {
         return Err(Error::invalid("arguments", "expected a JSON object"));
     }
     serde_path_to_error::deserialize(arguments).map_err(|error| {
         let message = error.inner().to_string();
-        // What is missing has no place in the arguments to point to; serde names it only in the text.
+        // A missing field has no path; serde names it only in the message.
         let missing = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
         match (missing, error.path().to_string().as_str()) {
             (Some(name), _) => Error::invalid(field(name), "expected a value"),
@@ -25,13 +26,13 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(arguments: &'a Value) -> Result<T> {
     })
 }
 
-/// The JSON Schema of `T`, for models and people. Tools keep it in a `LazyLock`.
+/// The JSON Schema of `T`. Tools cache it in a `LazyLock`.
 pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     settings.meta_schema = None;
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    // What the arguments are as a whole is the tool's own description.
+    // The tool's own description covers the arguments as a whole.
     if let Some(object) = schema.as_object_mut() {
         object.remove("description");
         object.entry("properties").or_insert_with(|| Value::Object(serde_json::Map::new()));
@@ -40,8 +41,8 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Removes what only a Rust program cares for: names and widths of types, and that an optional argument may also be
-/// `null`, which is accepted but not worth a model's attention.
+/// Removes details that only matter to Rust: type names and integer widths, and that an optional argument may
+/// also be `null`, which is accepted but not worth a model's attention.
 fn simplify(schema: &mut Value) {
     let Value::Object(object) = schema else { return };
     object.remove("title");
@@ -84,12 +85,12 @@ fn simplify(schema: &mut Value) {
 
 /// The full name of an argument, as errors use it.
 pub(crate) fn field(name: &str) -> String {
-    // An unknown argument's name is the caller's text: keep it short and printable.
+    // The name of an unknown argument is caller input: keep it short and printable.
     let name: String = name.chars().take(100).flat_map(char::escape_debug).collect();
     format!("arguments.{name}")
 }
 
-/// Names the argument in an error of the sandbox, which knows it by another name.
+/// Replaces the sandbox's field name in an error by the name of the argument.
 pub(crate) fn rename<'a>(from: &'a str, to: &'a str) -> impl Fn(Error) -> Error + 'a {
     move |error| if error.field() == Some(from) { error.at(field(to)) } else { error }
 }
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// Not told to anyone.
+    /// Removed from the schema.
     #[derive(Debug, Deserialize, JsonSchema)]
     #[serde(deny_unknown_fields)]
     #[expect(dead_code, reason = "only parsed")]
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_is_closed_and_without_noise() {
+    fn schema_is_closed_and_simplified() {
         let expected = json!({
             "type": "object",
             "properties": {
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_names_the_argument() {
+    fn parse_errors_name_the_argument() {
         assert_eq!(refusal(&json!({})), ("arguments.file_path".into(), "expected a value".into()));
         assert_eq!(refusal(&json!({ "file_path": 3 })).0, "arguments.file_path");
         assert_eq!(refusal(&json!({ "file_path": "f", "limit": -1 })).0, "arguments.limit");

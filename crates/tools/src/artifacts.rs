@@ -1,19 +1,19 @@
-//! What is too long to be answered, as files in the workspace.
+//! Artifacts: tool output that exceeds the result limit, stored as files in the workspace.
 
 use remuda_domain::{ToolCallId, error::Result};
 use remuda_sandbox::{Sandbox, WriteMode};
 
-use crate::state::keep_out_of_git;
+use crate::state::exclude_from_git;
 
-/// Where they are, one directory for each call.
+/// Base directory; each call has its own subdirectory.
 pub(crate) const DIRECTORY: &str = ".openharness/state/artifacts";
 
-/// Keeps the whole text of a result, and says where.
-pub async fn keep(sandbox: &dyn Sandbox, call: ToolCallId, text: &str) -> Result<String> {
+/// Stores the complete text of a result and returns its path.
+pub async fn save(sandbox: &dyn Sandbox, call: ToolCallId, text: &str) -> Result<String> {
     let path = format!("{DIRECTORY}/{call}/output");
     sandbox.write_file(&path, text.as_bytes().to_vec(), WriteMode::Overwrite).await?;
-    if let Err(error) = keep_out_of_git(sandbox).await {
-        tracing::debug!(error = error.chain(), "artifacts are visible to git");
+    if let Err(error) = exclude_from_git(sandbox).await {
+        tracing::debug!(error = error.chain(), "cannot exclude artifacts from git");
     }
     Ok(path)
 }

@@ -1,9 +1,9 @@
-//! Commands that go on while their run does other things.
+//! Background tasks: commands that keep running while their run continues.
 //!
-//! A background task belongs to a run: it begins with a call of `Bash`, and whatever is left of it dies when the run
-//! ends, is handed over or crashes. Nobody can look at a task of another run.
+//! A task belongs to one run. A `Bash` call starts it, and it is killed when the run ends, is handed over or
+//! crashes. Tasks of other runs are not accessible.
 
-mod ring;
+mod output_ring;
 mod task;
 
 use std::{
@@ -19,21 +19,22 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::task::Task;
 pub(crate) use self::{
-    ring::News,
-    task::{Report, Status},
+    output_ring::NewOutput,
+    task::{TaskReport, TaskStatus},
 };
 
-/// Running at the same time, in one run.
+/// Running tasks per run.
 pub const MAX_RUNNING: usize = 8;
-/// Ended tasks whose output can still be asked for. The oldest are forgotten first.
+/// Ended tasks whose output is kept. The oldest are dropped first.
 const MAX_ENDED: usize = 16;
-/// How long [`BackgroundTasks::shutdown`] waits for tasks to end as they should, and then for what is dropped.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long [`BackgroundTasks::shutdown`] waits for cancelled tasks, and then again for aborted ones.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The background tasks of one run. Dropping it ends them; [`shutdown`](Self::shutdown) also waits for that.
+/// The background tasks of one run. Dropping it cancels them; [`shutdown`](Self::shutdown) also waits for
+/// their end.
 #[derive(Debug)]
 pub struct BackgroundTasks {
-    /// When the run's own time is over.
+    /// The run's deadline.
     deadline: Instant,
     cancel: CancellationToken,
     tracker: TaskTracker,
@@ -43,48 +44,55 @@ pub struct BackgroundTasks {
 #[derive(Debug, Default)]
 struct Tasks {
     last: u32,
-    known: BTreeMap<u32, Arc<Task>>,
+    by_number: BTreeMap<u32, Arc<Task>>,
     closed: bool,
 }
 
 impl BackgroundTasks {
-    /// None yet, for a run that has time until `deadline`.
+    /// Creates an empty set for a run with this deadline.
     #[must_use]
     pub fn new(deadline: Instant) -> Self {
         let (cancel, tracker) = (CancellationToken::new(), TaskTracker::new());
         Self { deadline, cancel, tracker, tasks: Mutex::default() }
     }
 
-    /// Starts a command and says by which name to ask for it. Its time limit is the run's.
+    /// Starts a command and returns its task id. Its time limit is the run's.
     pub(crate) fn start(&self, sandbox: Arc<dyn Sandbox>, mut command: Command) -> Result<String> {
         command.timeout = self.deadline.saturating_duration_since(Instant::now());
         let mut tasks = self.tasks();
         if tasks.closed {
             return Err(Error::new(Code::Cancelled, "the run is ending"));
         }
-        let running = tasks.known.values().filter(|task| task.is_running()).count();
+        let running = tasks.by_number.values().filter(|task| task.is_running()).count();
         if running >= MAX_RUNNING {
             let message = format!("{MAX_RUNNING} background tasks run already: end one with KillBash");
             return Err(Error::new(Code::Overloaded, message));
         }
-        let ended: Vec<u32> =
-            tasks.known.iter().filter(|(_, task)| !task.is_running()).map(|(number, _)| *number).collect();
+        let ended: Vec<u32> = tasks
+            .by_number
+            .iter()
+            .filter(|(_, task)| !task.is_running())
+            .map(|(number, _)| *number)
+            .collect();
         for number in ended.iter().take(ended.len().saturating_sub(MAX_ENDED - 1)) {
-            tasks.known.remove(number);
+            tasks.by_number.remove(number);
         }
         let task = Task::start(&self.tracker, self.cancel.child_token(), sandbox, command);
         tasks.last += 1;
         let number = tasks.last;
-        tasks.known.insert(number, Arc::new(task));
-        Ok(name(number))
+        tasks.by_number.insert(number, Arc::new(task));
+        Ok(task_id(number))
     }
 
     pub(crate) fn get(&self, id: &str) -> Result<Arc<Task>> {
         let tasks = self.tasks();
-        let found =
-            tasks.known.iter().find(|(number, _)| name(**number) == id).map(|(_, task)| Arc::clone(task));
+        let found = tasks
+            .by_number
+            .iter()
+            .find(|(number, _)| task_id(**number) == id)
+            .map(|(_, task)| Arc::clone(task));
         found.ok_or_else(|| {
-            let known: Vec<String> = tasks.known.keys().map(|number| name(*number)).collect();
+            let known: Vec<String> = tasks.by_number.keys().map(|number| task_id(*number)).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             let hint =
                 format!("this run has no such background task (it has: {known}); tasks end with their run");
@@ -92,19 +100,19 @@ impl BackgroundTasks {
         })
     }
 
-    /// Ends all tasks and waits until they are gone. No more can be started. Says how many were still running.
+    /// Ends all tasks, waits for their end and prevents new ones. Returns how many were still running.
     pub async fn shutdown(&self) -> usize {
         let running = {
             let mut tasks = self.tasks();
             tasks.closed = true;
-            tasks.known.values().filter(|task| task.is_running()).count()
+            tasks.by_number.values().filter(|task| task.is_running()).count()
         };
         self.cancel.cancel();
         self.tracker.close();
-        if timeout(PATIENCE, self.tracker.wait()).await.is_err() {
-            // Dropping an execution kills it, whatever held up its orderly end.
-            self.tasks().known.values().for_each(|task| task.abort());
-            if timeout(PATIENCE, self.tracker.wait()).await.is_err() {
+        if timeout(SHUTDOWN_TIMEOUT, self.tracker.wait()).await.is_err() {
+            // Aborting drops the execution, which kills it even if an orderly end is blocked.
+            self.tasks().by_number.values().for_each(|task| task.abort());
+            if timeout(SHUTDOWN_TIMEOUT, self.tracker.wait()).await.is_err() {
                 tracing::error!(tasks = self.tracker.len(), "background tasks do not end");
             }
         }
@@ -122,6 +130,6 @@ impl Drop for BackgroundTasks {
     }
 }
 
-fn name(number: u32) -> String {
+fn task_id(number: u32) -> String {
     format!("bash_{number}")
 }

@@ -1,4 +1,4 @@
-//! What a tool call has around it.
+//! Context of a tool call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,26 +16,26 @@ use crate::background::BackgroundTasks;
 pub struct ToolContext {
     pub session: SessionId,
     pub call: ToolCallId,
-    /// Acquired only by tools that ask for it.
+    /// Acquired only by tools that use it.
     pub sandbox: Arc<LazySandbox>,
-    /// The time the call has; a tool may take less.
+    /// Time limit of the call; a tool may use a shorter one.
     pub timeout: Duration,
     pub cancel: CancellationToken,
-    /// Sees output while the call runs.
+    /// Receives output while the call runs.
     pub output: Arc<dyn OutputSink>,
-    /// Of the call's run.
+    /// Background tasks of the call's run.
     pub background: Arc<BackgroundTasks>,
-    /// Where the call stands in its trace, for programs that go on with it.
+    /// Trace context of the call, for programs that continue the trace.
     pub trace: Option<TraceContext>,
 }
 
 impl ToolContext {
-    /// Does some work within the call's time, until it is cancelled. Only for work that may be dropped anywhere.
+    /// Runs `work` with the call's timeout and cancellation. Only for work that is safe to drop at any point.
     pub(crate) async fn within_limits<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
             () = self.cancel.cancelled() => Err(cancelled()),
-            done = work => done,
+            result = work => result,
             () = tokio::time::sleep(self.timeout) => Err(timed_out(self.timeout)),
         }
     }

@@ -1,8 +1,8 @@
-//! The native tools.
+//! The native tools and their registry.
 //!
-//! A [`Tool`] checks its arguments strictly, says what repeating it would do, and does its work in the session's
-//! sandbox. The [`Registry`] knows tools by name: the control plane asks it at submission, the engine at execution.
-//! Adding a tool is one module in `native` and one line in [`Registry::native`].
+//! A [`Tool`] validates its arguments strictly, declares the effects of repeating a call, and works in the
+//! session's sandbox. The [`Registry`] holds tools by name: the control plane uses it at submission, the
+//! engine at execution. A new tool is one module in `native` and one line in [`Registry::native`].
 
 mod arguments;
 pub mod artifacts;

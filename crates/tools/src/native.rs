@@ -1,6 +1,5 @@
-//! The tools every installation has.
+//! The native tools, one module each.
 
-mod background;
 mod bash;
 mod bash_output;
 mod edit;
@@ -10,13 +9,14 @@ mod grep;
 mod kill_bash;
 mod noop;
 mod read;
+mod task_report;
 mod todo_write;
 mod web_fetch;
 mod web_search;
 mod write;
 
 pub use bash::Bash;
-pub(crate) use bash::hide_artifacts;
+pub(crate) use bash::exclude_artifacts_from_git;
 pub use bash_output::BashOutput;
 pub use edit::Edit;
 pub(crate) use files::file_tools;

@@ -1,7 +1,7 @@
-//! Which files a session has seen, and what they held then.
+//! History of the files that a session has read, and their contents at that time.
 //!
-//! `Write` and `Edit` change only what the session knows: a file that it read or wrote itself, and that is still as it
-//! was. What counts is what the file holds; where that is not known, its size and time.
+//! `Write` and `Edit` change only files that the session has read or written itself and that are unchanged
+//! since. Files are compared by digest; without a digest, by size, time and inode.
 
 use std::{
     path::{Component, Path},
@@ -13,32 +13,32 @@ use remuda_domain::{
     SessionId,
     error::{Code, Error, Result},
 };
-use remuda_sandbox::{FileStat, Sandbox, path::shown};
+use remuda_sandbox::{FileStat, Sandbox, path::display_safe};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
 use crate::state;
 
-/// The longest unseen are forgotten.
+/// Beyond this, the oldest records are dropped.
 const MAX_FILES: usize = 1000;
-/// Sessions that share a turn wait for each other a little.
-const TURNS: usize = 64;
+/// Number of locks; sessions that share one wait for each other briefly.
+const LOCKS: usize = 64;
 
-/// Remembers, in the workspace, what sessions have seen. Clones share their turns.
+/// Read histories of sessions, stored in the workspace. Clones share their locks.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadHistory {
-    /// One at a time changes a session's history: the calls of a run may be parallel.
-    turns: Arc<[Semaphore; TURNS]>,
+    /// Serialize changes of a session's history: tool calls of a run may be parallel.
+    locks: Arc<[Semaphore; LOCKS]>,
 }
 
 impl Default for ReadHistory {
     fn default() -> Self {
-        Self { turns: Arc::new(std::array::from_fn(|_| Semaphore::new(1))) }
+        Self { locks: Arc::new(std::array::from_fn(|_| Semaphore::new(1))) }
     }
 }
 
-/// The contents of a file, told apart from others.
+/// SHA-256 of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest([u8; 32]);
 
@@ -56,9 +56,9 @@ impl Digest {
     }
 }
 
-/// A file as it was seen.
+/// State of a file when it was read or written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
+struct FileRecord {
     path: String,
     size: u64,
     modified_ns: Option<u64>,
@@ -70,13 +70,13 @@ struct Seen {
 /// Oldest first.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct History {
-    files: Vec<Seen>,
+    files: Vec<FileRecord>,
 }
 
 impl ReadHistory {
-    /// Remembers that the session knows a file. Being unable to is no failure of the call, which has done its work: the
-    /// file will have to be read again.
-    pub(crate) async fn note(
+    /// Records that the session has read or written a file. Errors are ignored, since the call itself
+    /// succeeded: the file will have to be read again.
+    pub(crate) async fn record(
         &self,
         session: SessionId,
         sandbox: &dyn Sandbox,
@@ -84,34 +84,45 @@ impl ReadHistory {
         stat: &FileStat,
         digest: Option<Digest>,
     ) {
-        let seen = Seen::new(path, stat, digest);
-        self.change(session, sandbox, |history| history.add(seen)).await;
+        let record = FileRecord::new(path, stat, digest);
+        self.update(session, sandbox, |history| history.add(record)).await;
     }
 
-    /// Remembers what is about to be written. A worker that dies between a write and its [`note`](Self::note) must not
-    /// leave behind a file that its session does not know.
-    pub(crate) async fn intend(&self, session: SessionId, sandbox: &dyn Sandbox, path: &str, digest: Digest) {
-        let seen =
-            Seen { path: plain(path), size: 0, modified_ns: None, inode: 0, sha256: Some(digest.hex()) };
-        self.change(session, sandbox, |history| history.add_beside(seen)).await;
-    }
-
-    async fn change(
+    /// Records an upcoming write. A worker that dies between a write and its [`record`](Self::record) must
+    /// not leave behind a file that its session may not change.
+    pub(crate) async fn record_intent(
         &self,
         session: SessionId,
         sandbox: &dyn Sandbox,
-        change: impl FnOnce(&mut History) -> bool,
+        path: &str,
+        digest: Digest,
     ) {
-        let turn = session.as_uuid().as_u128() % TURNS as u128;
-        let Ok(_turn) = self.turns[usize::try_from(turn).unwrap_or_default()].acquire().await else { return };
+        let record = FileRecord {
+            path: normalized(path),
+            size: 0,
+            modified_ns: None,
+            inode: 0,
+            sha256: Some(digest.hex()),
+        };
+        self.update(session, sandbox, |history| history.add_alternative(record)).await;
+    }
+
+    async fn update(
+        &self,
+        session: SessionId,
+        sandbox: &dyn Sandbox,
+        update: impl FnOnce(&mut History) -> bool,
+    ) {
+        let lock = session.as_uuid().as_u128() % LOCKS as u128;
+        let Ok(_lock) = self.locks[usize::try_from(lock).unwrap_or_default()].acquire().await else { return };
         let file = state::path("read-history", session);
         let mut history: History = state::load(sandbox, &file).await.unwrap_or_default();
-        if change(&mut history) {
-            let _unable = state::save(sandbox, &file, &history).await;
+        if update(&mut history) {
+            let _ignored = state::save(sandbox, &file, &history).await;
         }
     }
 
-    /// Refuses a file that the session does not know, or not as it is now.
+    /// Rejects a file that the session has not read, or that has changed since.
     pub(crate) async fn check(
         &self,
         session: SessionId,
@@ -121,16 +132,16 @@ impl ReadHistory {
         digest: Option<Digest>,
     ) -> Result<()> {
         let history: Option<History> = state::load(sandbox, &state::path("read-history", session)).await;
-        let now = Seen::new(path, stat, digest);
-        match history.map_or(Known::No, |history| history.knows(&now)) {
-            Known::AsItIs => Ok(()),
-            Known::Otherwise => {
-                let message = format!("{} changed since it was read; read it again", shown(path));
+        let now = FileRecord::new(path, stat, digest);
+        match history.map_or(ReadState::NotRead, |history| history.state_of(&now)) {
+            ReadState::Current => Ok(()),
+            ReadState::Changed => {
+                let message = format!("{} changed since it was read; read it again", display_safe(path));
                 Err(Error::new(Code::FileChanged, message).at("path"))
             }
-            Known::No => {
+            ReadState::NotRead => {
                 let message =
-                    format!("{} exists and was not read in this session; read it first", shown(path));
+                    format!("{} exists and was not read in this session; read it first", display_safe(path));
                 Err(Error::new(Code::ReadRequired, message).at("path"))
             }
         }
@@ -138,53 +149,53 @@ impl ReadHistory {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    AsItIs,
-    Otherwise,
-    No,
+enum ReadState {
+    Current,
+    Changed,
+    NotRead,
 }
 
 impl History {
-    /// By name, or else by what the file is: it may be known under another name.
-    fn knows(&self, now: &Seen) -> Known {
-        let mut known = Known::No;
-        let same_name = |seen: &&Seen| seen.path == now.path;
-        let any = self.files.iter().any(|seen| same_name(&seen));
-        for seen in
-            self.files.iter().filter(|seen| if any { same_name(seen) } else { seen.inode == now.inode })
+    /// Looks up a file by name, or else by inode: it may be recorded under another name.
+    fn state_of(&self, now: &FileRecord) -> ReadState {
+        let mut known = ReadState::NotRead;
+        let same_name = |record: &&FileRecord| record.path == now.path;
+        let any = self.files.iter().any(|record| same_name(&record));
+        for record in
+            self.files.iter().filter(|record| if any { same_name(record) } else { record.inode == now.inode })
         {
-            if seen.holds_the_same_as(now) {
-                return Known::AsItIs;
+            if record.same_contents(now) {
+                return ReadState::Current;
             }
-            known = Known::Otherwise;
+            known = ReadState::Changed;
         }
         known
     }
 
-    /// Adds what takes the place of all that was known of the file, and says whether that is news.
-    fn add(&mut self, seen: Seen) -> bool {
-        let mut same = self.files.iter().rev().take(MAX_FILES / 2).filter(|known| known.path == seen.path);
-        if same.next() == Some(&seen) && same.next().is_none() {
+    /// Replaces all records of the file. Returns whether the history changed.
+    fn add(&mut self, record: FileRecord) -> bool {
+        let mut same = self.files.iter().rev().take(MAX_FILES / 2).filter(|known| known.path == record.path);
+        if same.next() == Some(&record) && same.next().is_none() {
             return false;
         }
-        self.files.retain(|known| known.path != seen.path);
-        self.add_beside(seen)
+        self.files.retain(|known| known.path != record.path);
+        self.add_alternative(record)
     }
 
-    /// Adds what may be true of the file as well.
-    fn add_beside(&mut self, seen: Seen) -> bool {
-        self.files.push(seen);
+    /// Adds a record and keeps the existing ones of the file.
+    fn add_alternative(&mut self, record: FileRecord) -> bool {
+        self.files.push(record);
         let surplus = self.files.len().saturating_sub(MAX_FILES);
         self.files.drain(..surplus);
         true
     }
 }
 
-impl Seen {
+impl FileRecord {
     fn new(path: &str, stat: &FileStat, digest: Option<Digest>) -> Self {
         let since_epoch = stat.modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
         Self {
-            path: plain(path),
+            path: normalized(path),
             size: stat.size,
             modified_ns: since_epoch.and_then(|time| u64::try_from(time.as_nanos()).ok()),
             inode: stat.inode,
@@ -192,7 +203,7 @@ impl Seen {
         }
     }
 
-    fn holds_the_same_as(&self, now: &Self) -> bool {
+    fn same_contents(&self, now: &Self) -> bool {
         match (&self.sha256, &now.sha256) {
             (Some(before), Some(now)) => before == now,
             _ => (self.size, self.modified_ns, self.inode) == (now.size, now.modified_ns, now.inode),
@@ -200,8 +211,8 @@ impl Seen {
     }
 }
 
-/// The same text for `a//b` and `./a/b`. Not for `a/../b`, which is another file where `a` is a link.
-fn plain(path: &str) -> String {
+/// Normalizes `a//b` and `./a/b`. Keeps `a/../b`, which is another file if `a` is a link.
+fn normalized(path: &str) -> String {
     let parts = Path::new(path).components().filter(|part| *part != Component::CurDir);
     parts.collect::<std::path::PathBuf>().to_string_lossy().into_owned()
 }
@@ -210,59 +221,59 @@ fn plain(path: &str) -> String {
 mod tests {
     use super::*;
 
-    fn seen(path: &str, size: u64) -> Seen {
-        Seen { path: path.into(), size, modified_ns: Some(1), inode: 1, sha256: None }
+    fn record(path: &str, size: u64) -> FileRecord {
+        FileRecord { path: path.into(), size, modified_ns: Some(1), inode: 1, sha256: None }
     }
 
     #[test]
-    fn names_are_compared_as_plain_text() {
+    fn equivalent_paths_are_normalized() {
         for path in ["a/b", "./a/b", "a//b", "a/./b/"] {
-            assert_eq!(plain(path), "a/b", "{path}");
+            assert_eq!(normalized(path), "a/b", "{path}");
         }
-        assert_eq!(plain("/w//a"), "/w/a");
-        assert_eq!(plain("a/../b"), "a/../b");
+        assert_eq!(normalized("/w//a"), "/w/a");
+        assert_eq!(normalized("a/../b"), "a/../b");
     }
 
     #[test]
-    fn the_longest_unseen_are_forgotten() {
+    fn oldest_records_are_dropped() {
         let mut history = History::default();
         for number in 0..MAX_FILES + 10 {
-            history.add(seen(&number.to_string(), 1));
+            history.add(record(&number.to_string(), 1));
         }
-        assert!(history.add(seen("10", 2)));
+        assert!(history.add(record("10", 2)));
         assert_eq!((history.files.len(), history.files[0].path.as_str()), (MAX_FILES, "11"));
-        assert!(!history.add(seen("10", 2)), "nothing new");
-        assert!(history.add(seen("20", 1)), "known, but soon forgotten");
+        assert!(!history.add(record("10", 2)), "unchanged record");
+        assert!(history.add(record("20", 1)), "old record is refreshed");
     }
 
     #[test]
-    fn a_write_that_may_have_happened_is_known() {
-        let written = |text: &str| Seen {
+    fn intended_write_counts_as_current() {
+        let written = |text: &str| FileRecord {
             inode: 2,
             sha256: Some(Digest::of(text.as_bytes()).hex()),
-            ..seen("a", text.len() as u64)
+            ..record("a", text.len() as u64)
         };
         let mut history = History::default();
-        assert_eq!(history.knows(&written("old")), Known::No);
+        assert_eq!(history.state_of(&written("old")), ReadState::NotRead);
         history.add(written("old"));
-        history.add_beside(Seen { inode: 0, modified_ns: None, ..written("new") });
+        history.add_alternative(FileRecord { inode: 0, modified_ns: None, ..written("new") });
         assert_eq!(
-            ["old", "new", "other"].map(|text| history.knows(&written(text))),
-            [Known::AsItIs, Known::AsItIs, Known::Otherwise]
+            ["old", "new", "other"].map(|text| history.state_of(&written(text))),
+            [ReadState::Current, ReadState::Current, ReadState::Changed]
         );
-        let elsewhere = Seen { path: "b".into(), ..written("old") };
-        assert_eq!(history.knows(&elsewhere), Known::AsItIs);
+        let elsewhere = FileRecord { path: "b".into(), ..written("old") };
+        assert_eq!(history.state_of(&elsewhere), ReadState::Current);
         history.add(written("new"));
-        assert_eq!(history.knows(&written("old")), Known::Otherwise);
+        assert_eq!(history.state_of(&written("old")), ReadState::Changed);
     }
 
     #[test]
-    fn contents_count_before_times() {
+    fn digests_take_precedence_over_times() {
         let digest = |text: &str| Some(Digest::of(text.as_bytes()).hex());
-        let read = Seen { sha256: digest("x"), ..seen("a", 1) };
-        assert!(read.holds_the_same_as(&Seen { modified_ns: Some(2), inode: 2, ..read.clone() }));
-        assert!(!read.holds_the_same_as(&Seen { sha256: digest("y"), ..read.clone() }));
-        assert!(read.holds_the_same_as(&Seen { sha256: None, ..read.clone() }));
-        assert!(!read.holds_the_same_as(&Seen { sha256: None, modified_ns: Some(2), ..read.clone() }));
+        let read = FileRecord { sha256: digest("x"), ..record("a", 1) };
+        assert!(read.same_contents(&FileRecord { modified_ns: Some(2), inode: 2, ..read.clone() }));
+        assert!(!read.same_contents(&FileRecord { sha256: digest("y"), ..read.clone() }));
+        assert!(read.same_contents(&FileRecord { sha256: None, ..read.clone() }));
+        assert!(!read.same_contents(&FileRecord { sha256: None, modified_ns: Some(2), ..read.clone() }));
     }
 }

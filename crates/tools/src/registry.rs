@@ -1,4 +1,4 @@
-//! Tools by name.
+//! Registry of tools by name.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,12 +10,12 @@ use crate::{
     web::{SearchProvider, WebOptions},
 };
 
-/// What an installation can set about its tools. The default suits everyone who has nothing to say.
+/// Options of the native tools. The defaults need no configuration.
 #[derive(Clone, Debug, Default)]
 pub struct ToolOptions {
-    /// What `WebFetch` may reach.
+    /// Options of `WebFetch`.
     pub web: WebOptions,
-    /// Whom `WebSearch` asks.
+    /// Search provider of `WebSearch`.
     pub search: Option<Arc<dyn SearchProvider>>,
 }
 
@@ -24,7 +24,7 @@ pub struct ToolOptions {
 pub struct Registry(Arc<BTreeMap<String, Arc<dyn Tool>>>);
 
 impl Registry {
-    /// The tools every installation has.
+    /// The native tools.
     #[must_use]
     pub fn native(options: &ToolOptions) -> Self {
         let mut tools: Vec<Arc<dyn Tool>> = vec![
@@ -39,7 +39,7 @@ impl Registry {
         Self(Arc::new(tools.into_iter().map(|tool| (tool.name().to_owned(), tool)).collect()))
     }
 
-    /// The same set with one more tool.
+    /// A copy of the set with one more tool.
     pub fn with(&self, tool: Arc<dyn Tool>) -> Result<Self> {
         if self.is_known(tool.name()) {
             return Err(Error::new(Code::AlreadyExists, format!("there are two tools {}", tool.name())));
@@ -49,7 +49,7 @@ impl Registry {
         Ok(Self(Arc::new(tools)))
     }
 
-    /// Those whose names are wanted.
+    /// A copy with the tools whose names match.
     #[must_use]
     pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Self {
         let tools = self.0.iter().filter(|(name, _)| wanted(name));
@@ -66,12 +66,12 @@ impl Registry {
         self.0.contains_key(name)
     }
 
-    /// All names, in order.
+    /// All names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// All tools, by name.
+    /// All tools, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Tool>> {
         self.0.values()
     }

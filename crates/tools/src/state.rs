@@ -1,7 +1,7 @@
-//! What tools remember about a session, as files in its workspace.
+//! Per-session state of tools, stored as files in the workspace.
 //!
-//! So it outlives workers, and anyone can look. It is an aid, not a boundary: commands of the session can change it, and
-//! whatever cannot be read counts as nothing remembered.
+//! It therefore outlives workers, and people can read it. It is not a security boundary: commands of the
+//! session can change it, and state that cannot be read counts as empty.
 
 use remuda_domain::{
     SessionId,
@@ -11,10 +11,10 @@ use remuda_sandbox::{ByteRange, Sandbox, WriteMode};
 use serde::{Serialize, de::DeserializeOwned};
 
 const DIRECTORY: &str = ".openharness/state";
-/// Larger than anything that is saved.
+/// Upper bound of any state file.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Where something about a session is kept.
+/// Path of a state file.
 pub(crate) fn path(what: &str, session: SessionId) -> String {
     format!("{DIRECTORY}/{what}/{session}.json")
 }
@@ -26,23 +26,23 @@ pub(crate) async fn load<T: DeserializeOwned>(sandbox: &dyn Sandbox, path: &str)
 
 pub(crate) async fn save<T: Serialize + Sync>(sandbox: &dyn Sandbox, path: &str, value: &T) -> Result<()> {
     let json = serde_json::to_vec(value)
-        .map_err(|error| Error::internal("state cannot be written as JSON").with_source(error))?;
+        .map_err(|error| Error::internal("cannot serialize the state as JSON").with_source(error))?;
     if sandbox.write_file(path, json, WriteMode::Overwrite).await?.created {
-        keep_out_of_git(sandbox).await?;
+        exclude_from_git(sandbox).await?;
     }
     Ok(())
 }
 
-/// Forgets what was saved, if anything was.
-pub(crate) async fn forget(sandbox: &dyn Sandbox, path: &str) -> Result<()> {
+/// Deletes a state file, if it exists.
+pub(crate) async fn delete(sandbox: &dyn Sandbox, path: &str) -> Result<()> {
     match sandbox.remove_file(path).await {
         Err(error) if error.code() == Code::FileNotFound => Ok(()),
         result => result,
     }
 }
 
-/// None of this is the user's work.
-pub(crate) async fn keep_out_of_git(sandbox: &dyn Sandbox) -> Result<()> {
+/// Excludes the state directory from git: it is not the user's work.
+pub(crate) async fn exclude_from_git(sandbox: &dyn Sandbox) -> Result<()> {
     let path = format!("{DIRECTORY}/.gitignore");
     match sandbox.write_file(&path, b"*\n".to_vec(), WriteMode::CreateNew).await {
         Err(error) if error.code() == Code::AlreadyExists => Ok(()),

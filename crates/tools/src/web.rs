@@ -1,5 +1,5 @@
-//! What tools may fetch, and how: within the rules of [`remuda_egress`]. Redirects are followed within a host, each checked like
-//! the first request.
+//! Web access of tools, within the rules of [`remuda_egress`]. Redirects are followed within a host, each
+//! checked like the first request.
 
 mod client;
 mod html;
@@ -8,26 +8,26 @@ mod text;
 
 use std::{sync::Arc, time::Duration};
 
-pub use remuda_egress::{Allowed, Resolve, SystemResolver};
+pub use remuda_egress::{AllowRule, Resolve, SystemResolver};
 
 pub use self::search::{SearchHit, SearchProvider, SearchQuery, SearxNg};
 pub(crate) use self::{
-    client::{Content, Fetched, Fetcher},
-    text::{Document, shortened},
+    client::{Content, FetchResult, Fetcher},
+    text::{Document, truncate_chars},
 };
 
-/// The argument that says what to fetch.
+/// The argument with the URL.
 pub(crate) const URL_FIELD: &str = "arguments.url";
 
-/// What `WebFetch` may do.
+/// Options of `WebFetch`.
 #[derive(Clone, Debug)]
 pub struct WebOptions {
-    /// Hosts and networks that it may reach although they are not public.
-    pub allowed: Vec<Allowed>,
+    /// Hosts and networks that may be reached although they are not public.
+    pub allowed: Vec<AllowRule>,
     pub resolver: Arc<dyn Resolve>,
-    /// For a whole fetch, redirects included.
+    /// Time limit of a whole fetch, including redirects.
     pub timeout: Duration,
-    /// Of a body, after decompression.
+    /// Size limit of a body after decompression.
     pub max_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Names of attributes. Those of `gen_ai` are OpenTelemetry's conventions for generative AI.
+//! Names of span attributes. Those of `gen_ai` are OpenTelemetry's conventions for generative AI.
 
 pub(crate) const AGENT_NAME: &str = "gen_ai.agent.name";
 pub(crate) const CONVERSATION_ID: &str = "gen_ai.conversation.id";
@@ -25,7 +25,7 @@ pub(crate) const EXIT_CODE: &str = "process.exit.code";
 pub(crate) const ATTEMPT: &str = "remuda.run.attempt";
 pub(crate) const BACKEND: &str = "remuda.sandbox.backend";
 pub(crate) const CHILD_RUN_ID: &str = "remuda.child.run_id";
-/// Appended with the commit, its terminal event aside.
+/// Events appended with the commit, without the terminal one.
 pub(crate) const COMMIT_EVENTS: &str = "remuda.commit.events";
 pub(crate) const COMMIT_STEPS: &str = "remuda.commit.steps";
 pub(crate) const COST: &str = "remuda.cost_usd";

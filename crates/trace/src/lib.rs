@@ -1,15 +1,15 @@
-//! The trace of a run: which spans there are, what they are called, and where they hang.
+//! The trace of a run: its spans, their names and their parents.
 //!
 //! ```text
-//! what the client does
+//! span of the client
 //! └─ remuda.v1.RunService/SubmitRun        control plane, live
 //!    ├─ commit run
-//!    └─ run message                        from its submission to its end: told by whoever ends it
-//!       ├─ send grant                      control plane, to a worker that has offered room; if none has:
+//!    └─ run message                        from submission to end; emitted by the process that commits the end
+//!       ├─ send grant                      control plane, to a worker with a free slot; if there is none:
 //!       ├─ publish token                   control plane
 //!       │  └─ receive token                worker: from the delivery to the grant
-//!       ├─ wait in queue                   told by the worker that takes the run up
-//!       ├─ attempt                         what one worker does of it, with `claim` and `commit`s
+//!       ├─ wait in queue                   emitted by the worker that takes the run
+//!       ├─ attempt                         the work of one worker, with `claim` and `commit`s
 //!       │  ├─ chat <model>                 steps
 //!       │  └─ execute_tool <tool>
 //!       │     └─ run message               a child, when the call is a delegation
@@ -18,16 +18,16 @@
 //!       └─ deliver events                  stream service
 //! ```
 //!
-//! Ids of runs, attempts, waits and steps follow from the store ([`remuda_domain::trace`]), so spans can be told by whoever knows
-//! that they are over: [`settled`] tells what lost workers did not, and [`history`] draws what the store
-//! remembers of the picture for a reader that has no collector.
+//! Span ids of runs, attempts, waits and steps are derived from stored ids ([`remuda_domain::trace`]), so any process that
+//! knows that a span has ended can emit it. [`emit_unreported`] emits the spans of lost workers, and [`history`]
+//! reconstructs the trace from the store for readers without a collector.
 
 mod attributes;
 mod history;
 mod run;
-mod settled;
 mod step;
+mod unreported;
 
-pub use history::{Chapter, history};
+pub use history::{HistorySpan, history};
 pub use run::{AttemptEnd, RunTrace, delivery, live};
-pub use settled::settled;
+pub use unreported::emit_unreported;

@@ -1,4 +1,4 @@
-//! Spans of a run as a whole, and of what workers do of it.
+//! Spans of runs, waits and attempts.
 
 use chrono::Utc;
 use opentelemetry::KeyValue;
@@ -14,7 +14,7 @@ use remuda_telemetry::spans::{Span, SpanKind, emit};
 
 use crate::{attributes as name, step};
 
-/// Where the spans of a run hang.
+/// The trace of a run: builds its spans with their ids and parents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunTrace {
     cause: Option<TraceContext>,
@@ -25,15 +25,15 @@ pub struct RunTrace {
     tenant: TenantId,
 }
 
-/// How what a worker does of a run came to its end.
+/// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptEnd {
     Ended(RunState),
     HandedOver,
     Parked(ParkReason),
-    /// The worker gave up what may be another's already.
+    /// The worker gave up the session, which another worker may own already.
     Abandoned,
-    /// Nobody heard of the worker any more.
+    /// The worker's lease expired.
     Lost,
 }
 
@@ -49,13 +49,13 @@ impl AttemptEnd {
     }
 }
 
-/// A span that this process has just done itself, below another one.
+/// A span of work that this process has just finished, below `parent`.
 #[must_use]
 pub fn live(parent: TraceContext, name: &'static str, times: (Timestamp, Timestamp)) -> Span {
     Span::below(parent, SpanId::random(), name, times)
 }
 
-/// The end of a run on its way to readers: from its commit until it came to a process that has some. None for other events.
+/// The delivery of a run's end to readers: from its commit until a stream service received it. `None` for other events.
 #[must_use]
 pub fn delivery(run: TraceContext, events: &[Event]) -> Option<Span> {
     let end = events.iter().find(|event| event.body.terminal_state().is_some())?;
@@ -66,7 +66,7 @@ pub fn delivery(run: TraceContext, events: &[Event]) -> Option<Span> {
 }
 
 impl RunTrace {
-    /// A run that nobody traces has a trace of its own all the same, which is not collected.
+    /// A run without a traced cause gets a trace of its own, which is not sampled.
     #[must_use]
     pub fn of(run: &Run) -> Self {
         let Run { id, session, tenant, .. } = *run;
@@ -75,21 +75,21 @@ impl RunTrace {
         Self { cause, trace, sampled: cause.is_some_and(|cause| cause.sampled), run: id, session, tenant }
     }
 
-    /// Whether anybody wants to be told of its spans, and can be told now.
+    /// Whether its spans are sampled and this process exports spans.
     #[must_use]
     pub fn is_collected(&self) -> bool {
-        self.sampled && remuda_telemetry::spans::are_wanted()
+        self.sampled && remuda_telemetry::spans::are_exported()
     }
 
-    /// A step, for those who go on with its trace elsewhere. None of a run that came without one.
+    /// The context of a step, to be passed on to other processes. `None` for a run that came without a trace.
     #[must_use]
     pub fn passed_on(&self, step: StepId) -> Option<TraceContext> {
         self.cause.map(|_| self.step(step))
     }
 
-    /// Tells of a commit, and of the steps that are over with it.
+    /// Emits the spans of a commit and of the steps that ended with it.
     pub fn emit_commit(&self, commit: &Commit, begun: Timestamp, done: Timestamp) {
-        commit.steps.iter().filter_map(|step| self.stepped(step)).for_each(emit);
+        commit.steps.iter().filter_map(|step| self.step_span(step)).for_each(emit);
         let counts = [(name::COMMIT_STEPS, commit.steps.len()), (name::COMMIT_EVENTS, commit.events.len())];
         let counts =
             counts.map(|(name, count)| KeyValue::new(name, i64::try_from(count).unwrap_or(i64::MAX)));
@@ -100,20 +100,20 @@ impl RunTrace {
         TraceContext { trace: self.trace, span, sampled: self.sampled }
     }
 
-    /// The run as a whole.
+    /// The context of the run's own span.
     #[must_use]
     pub fn run(&self) -> TraceContext {
         self.at(SpanId::of_run(self.run))
     }
 
-    /// What one owner of the session does of it.
+    /// The context of the attempt under this epoch.
     #[must_use]
     pub fn attempt(&self, epoch: Epoch) -> TraceContext {
         self.at(SpanId::of_attempt(self.run, epoch))
     }
 
-    /// The attempt before one that is not the first. Steps do not tell, as it may have had none; but a claim raises the epoch by
-    /// one, and a run at the head of its line stays there.
+    /// The attempt before this one, if it is not the first. Steps cannot tell, as that attempt may have had none. But a
+    /// claim raises the epoch by one, and the first run of a session stays first.
     #[must_use]
     pub fn attempt_before(&self, epoch: Epoch, number: u32) -> Option<TraceContext> {
         (number > 1).then(|| self.attempt(epoch - 1))
@@ -132,9 +132,9 @@ impl RunTrace {
         ]
     }
 
-    /// The run from its submission to its end, or to now.
+    /// The span of the run, from its submission to its end, or to `until`.
     #[must_use]
-    pub fn whole(&self, run: &Run, until: Timestamp) -> Span {
+    pub fn run_span(&self, run: &Run, until: Timestamp) -> Span {
         let times = (run.created_at, run.finished_at.unwrap_or(until));
         let id = SpanId::of_run(self.run);
         let title = match run.input {
@@ -157,13 +157,13 @@ impl RunTrace {
         span
     }
 
-    /// What came before an attempt: a wait in the queue, or for what parked the run.
+    /// The wait before an attempt: in the queue, or for what parked the run.
     #[must_use]
-    pub fn wait(&self, epoch: Epoch, reason: Option<ParkReason>, times: (Timestamp, Timestamp)) -> Span {
-        self.waited(SpanId::of_wait(self.run, epoch), reason, times)
+    pub fn wait_span(&self, epoch: Epoch, reason: Option<ParkReason>, times: (Timestamp, Timestamp)) -> Span {
+        self.wait_span_with_id(SpanId::of_wait(self.run, epoch), reason, times)
     }
 
-    pub(crate) fn waited(
+    pub(crate) fn wait_span_with_id(
         &self,
         id: SpanId,
         reason: Option<ParkReason>,
@@ -179,9 +179,9 @@ impl RunTrace {
         Span::below(self.run(), id, title, times).with(self.ids()).with([KeyValue::new(name::WAIT_FOR, what)])
     }
 
-    /// What one worker did of the run.
+    /// The span of an attempt.
     #[must_use]
-    pub fn attempted(
+    pub fn attempt_span(
         &self,
         fence: &Fence,
         number: u32,
@@ -189,7 +189,7 @@ impl RunTrace {
         end: AttemptEnd,
         times: (Timestamp, Timestamp),
     ) -> Span {
-        let span = self.remembered(fence.worker, Some(fence.epoch), number, end, times);
+        let span = self.attempt_span_from_store(fence.worker, Some(fence.epoch), number, end, times);
         match agent {
             Some(agent) => span.with([
                 KeyValue::new(name::OPERATION_NAME, "invoke_agent"),
@@ -199,8 +199,8 @@ impl RunTrace {
         }
     }
 
-    /// What one worker did of the run, as far as the store knows. Without the epoch it has an id that nobody else was told.
-    pub(crate) fn remembered(
+    /// The span of an attempt, as far as the store knows it. Without the epoch its id is random.
+    pub(crate) fn attempt_span_from_store(
         &self,
         worker: WorkerId,
         epoch: Option<Epoch>,
@@ -225,10 +225,10 @@ impl RunTrace {
         }
     }
 
-    /// A step that is over. It hangs below the attempt that began it.
+    /// The span of a finished step, below the attempt that started it. `None` if it was never executed.
     #[must_use]
-    pub fn stepped(&self, step: &Step) -> Option<Span> {
-        let end = step.finished_at.filter(|_| step::was_made(step))?;
+    pub fn step_span(&self, step: &Step) -> Option<Span> {
+        let end = step.finished_at.filter(|_| step::was_executed(step))?;
         let parent = self.attempt(step.epoch);
         let span = Span::below(parent, SpanId::of_step(step.id), step::title(step), (step.started_at, end));
         Some(step::describe(span.with(self.ids()), step))
@@ -239,7 +239,7 @@ fn error_type(failure: &Failure) -> KeyValue {
     KeyValue::new(name::ERROR_TYPE, failure.code.clone())
 }
 
-/// Tokens and money, where there were any.
+/// Tokens and cost, if there were model calls.
 fn spent(total: &Total) -> impl Iterator<Item = KeyValue> {
     let used = total.model_calls > 0;
     let counts = [
@@ -250,7 +250,7 @@ fn spent(total: &Total) -> impl Iterator<Item = KeyValue> {
     counts.chain([step::dollars(total.micros)]).filter(move |_| used)
 }
 
-/// Which worker an event names, for those that tell of one.
+/// The fence of a worker that an event names.
 pub(crate) fn fence_of(run: &Run, worker: WorkerId, epoch: Epoch) -> Fence {
     Fence { tenant: run.tenant, session: run.session, worker, epoch }
 }

@@ -1,4 +1,4 @@
-//! What a step looks like in a trace.
+//! Spans of steps: names and attributes.
 
 use std::borrow::Cow;
 
@@ -14,8 +14,8 @@ use remuda_telemetry::spans::{Span, SpanKind};
 
 use crate::attributes as name;
 
-/// Whether there is anything to show: calls that a run never came to have no length.
-pub(crate) fn was_made(step: &Step) -> bool {
+/// Whether the step was executed. Skipped calls have no duration and no span.
+pub(crate) fn was_executed(step: &Step) -> bool {
     match &step.work {
         StepWork::ToolCall { outcome, .. } => {
             outcome.as_ref().is_some_and(|it| it.status != CallStatus::Skipped)
@@ -31,7 +31,7 @@ pub(crate) fn title(step: &Step) -> Cow<'static, str> {
     }
 }
 
-/// Adds what is known of a step.
+/// Adds the attributes of a step.
 pub(crate) fn describe(span: Span, step: &Step) -> Span {
     let span = span.with([KeyValue::new(name::STEP_INDEX, i64::from(step.index))]);
     match &step.work {
@@ -61,7 +61,7 @@ pub(crate) fn describe(span: Span, step: &Step) -> Span {
 }
 
 fn tool_outcome(span: Span, outcome: &ToolOutcome) -> Span {
-    let place = outcome.place.as_ref();
+    let site = outcome.place.as_ref();
     let exit = outcome.output.get("exit_code").and_then(serde_json::Value::as_i64);
     let bytes = i64::try_from(text_bytes(&outcome.output)).unwrap_or(i64::MAX);
     let span = span
@@ -70,11 +70,11 @@ fn tool_outcome(span: Span, outcome: &ToolOutcome) -> Span {
             KeyValue::new(name::OUTPUT_BYTES, bytes),
         ])
         .with(exit.map(|code| KeyValue::new(name::EXIT_CODE, code)))
-        .with(place.into_iter().flat_map(|place| {
+        .with(site.into_iter().flat_map(|site| {
             [
-                KeyValue::new(name::BACKEND, place.backend.as_str()),
-                KeyValue::new(name::SANDBOX_ID, place.sandbox.to_string()),
-                KeyValue::new(name::IMAGE, place.image.clone()),
+                KeyValue::new(name::BACKEND, site.backend.as_str()),
+                KeyValue::new(name::SANDBOX_ID, site.sandbox.to_string()),
+                KeyValue::new(name::IMAGE, site.image.clone()),
             ]
         }));
     failed(span, outcome.status, outcome.failure.as_ref())
@@ -131,7 +131,7 @@ fn failed(span: Span, status: CallStatus, failure: Option<&Failure>) -> Span {
     span.with([KeyValue::new(name::ERROR_TYPE, kind.to_owned())]).failed(Some(message))
 }
 
-/// As OpenTelemetry calls them.
+/// The names of finish reasons in OpenTelemetry.
 const fn finish_reason(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Stop => "stop",
@@ -156,7 +156,7 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1e3
 }
 
-/// How much text a result holds, without writing it down.
+/// How much text a result holds, without serializing it.
 fn text_bytes(output: &serde_json::Value) -> usize {
     match output {
         serde_json::Value::String(text) => text.len(),

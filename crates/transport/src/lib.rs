@@ -1,13 +1,14 @@
-//! Wake-ups, live events, pieces of messages and control signals: in process or over NATS.
+//! Tokens, live events, deltas, control signals and grants between processes: in memory or over NATS.
 //!
-//! A [`Transport`] may lose everything at any time; the store is the truth. It promises only this:
-//! - At most one [`Token`] per session exists. Publishing while one exists is refused as
-//!   [`Published::AlreadyScheduled`], which is a success.
-//! - A token that was taken and neither finished nor kept alive comes back to some worker.
-//! - [`Token::finish`] returns only after the token is gone, so a publish that follows is not refused because of it.
-//! - Live events, ends of runs, deltas, signals, notices, offers and parcels of grants reach those who subscribed before they were sent, in order per sender, at most once.
+//! A [`Transport`] may lose anything at any time; the store is the source of truth. It guarantees only this:
+//! - At most one [`Token`] per session exists. A publish while one exists returns [`Published::AlreadyScheduled`],
+//!   which is a success.
+//! - A token that was taken and neither finished nor kept alive is redelivered to some worker.
+//! - [`Token::finish`] returns only after the token is gone, so it does not make a later publish a duplicate.
+//! - Live events, end notices, deltas, signals, notices, slot offers and grant batches reach the subscribers of the
+//!   moment, in order per sender, at most once.
 //!
-//! It does not say who owns a session, and it does not count attempts.
+//! It does not decide who owns a session, and it does not count attempts.
 
 mod memory;
 mod meters;

@@ -1,4 +1,4 @@
-//! The transport inside one process: everything is a queue under one short lock.
+//! The transport within one process: queues and broadcast channels behind short locks.
 
 mod broadcast;
 mod queue;
@@ -12,59 +12,59 @@ use std::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Appended, Event, PlaneId, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta, logs::Notice,
-    run::LastWords, trace::TraceContext, worker::Signal,
+    Appended, ControlPlaneId, Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta,
+    logs::Notice, run::RunEndNotice, trace::TraceContext, worker::Signal,
 };
 use tokio::time::{Instant, timeout_at};
 
 use self::{
     broadcast::{Listener, Topics},
-    queue::{Popped, Queue, TokenKey},
+    queue::{PoppedTokens, Queue, TokenKey},
 };
 use crate::{
     meters::{Deliveries, Meters},
     traits::{
-        DeltaSource, EndSource, EventSource, NoticeSource, Published, SignalSource, Token, TokenCounts,
+        DeltaSource, EndNoticeSource, EventSource, NoticeSource, Published, SignalSource, Token, TokenCounts,
         TokenSource, Transport,
     },
 };
 
-/// Batches of events, and of deltas, a reader may lag behind before its source ends.
+/// Batches of events, and of deltas, that a reader may lag behind before its source ends.
 const EVENT_BUFFER: usize = 64;
 const DELTA_BUFFER: usize = 256;
-/// Ends of runs that may wait for the one who tells of them.
+/// End notices that a control plane may lag behind.
 const END_BUFFER: usize = 4096;
 const SIGNAL_BUFFER: usize = 64;
 const NOTICE_BUFFER: usize = 64;
-/// How long `take` waits before it comes back empty-handed, as over NATS.
+/// How long `take` waits before it returns empty, as over NATS.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Keeps the sum of clock and delay within what the clock can show.
-const LONGEST_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// A token held in this process cannot be forgotten, so keeping it alive is a formality.
+/// Keeps the sum of clock and delay within the range of the clock.
+const MAX_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Tokens of this transport do not expire, so `keep_alive` does nothing.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
 
 /// Tokens, events and signals in memory. Clones share them.
 ///
-/// A token comes back the moment its handle is dropped: its holder is a task of this process, and a holder that is gone
-/// has dropped it. What is kept is bounded by the sessions that have a token or a listener.
+/// A token is put back the moment its handle is dropped: its holder is a task of this process. Memory is bounded by
+/// the sessions that have a token or a listener.
 #[derive(Clone, Default)]
 pub struct Memory {
     shared: Arc<Shared>,
 }
 
-/// Whose events and deltas.
-type Stream = (TenantId, SessionId);
+/// The session whose events and deltas are published.
+type SessionKey = (TenantId, SessionId);
 type Batch<T> = Arc<[T]>;
-/// Events, and what they belong to in a trace.
-type Told = (Batch<Event>, Option<TraceContext>);
+/// Events with their trace context.
+type EventBatch = (Batch<Event>, Option<TraceContext>);
 
 #[derive(Default)]
 struct Shared {
-    /// One queue for every pool ever named; pools are few and configured.
+    /// One queue for every pool ever named. Pools are few and come from the configuration.
     pools: Mutex<HashMap<Pool, Arc<Queue>>>,
-    events: Arc<Topics<Stream, Told>>,
-    deltas: Arc<Topics<Stream, Batch<Delta>>>,
-    ends: Arc<Topics<PlaneId, LastWords>>,
+    events: Arc<Topics<SessionKey, EventBatch>>,
+    deltas: Arc<Topics<SessionKey, Batch<Delta>>>,
+    ends: Arc<Topics<ControlPlaneId, RunEndNotice>>,
     signals: Arc<Topics<WorkerId, Signal>>,
     notices: Arc<Topics<(), Notice>>,
     meters: Meters,
@@ -91,7 +91,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// A panic while the lock is held leaves nothing half done: every section is a few collection operations.
+/// A panic while the lock is held leaves no partial update: every critical section is a few collection operations.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -115,7 +115,10 @@ impl Transport for Memory {
     }
 
     async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
-        Ok(Box::new(MemoryTokens { queue: self.queue(pool), deliveries: self.shared.meters.of(pool) }))
+        Ok(Box::new(MemoryTokens {
+            queue: self.queue(pool),
+            deliveries: self.shared.meters.deliveries(pool),
+        }))
     }
 
     async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &Appended) {
@@ -135,16 +138,16 @@ impl Transport for Memory {
     }
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
-        let listener = Topics::listen(&self.shared.events, (tenant, session), EVENT_BUFFER);
+        let listener = Topics::subscribe(&self.shared.events, (tenant, session), EVENT_BUFFER);
         Ok(Box::new(MemoryEvents { listener, origin: None }))
     }
 
-    fn tell_end(&self, plane: PlaneId, words: LastWords) {
-        self.shared.ends.send(&plane, || words);
+    fn notify_end(&self, plane: ControlPlaneId, notice: RunEndNotice) {
+        self.shared.ends.send(&plane, || notice);
     }
 
-    async fn subscribe_ends(&self, plane: PlaneId) -> Result<Box<dyn EndSource>> {
-        Ok(Box::new(MemoryEnds(Topics::listen(&self.shared.ends, plane, END_BUFFER))))
+    async fn subscribe_end_notices(&self, plane: ControlPlaneId) -> Result<Box<dyn EndNoticeSource>> {
+        Ok(Box::new(MemoryEndNotices(Topics::subscribe(&self.shared.ends, plane, END_BUFFER))))
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
@@ -154,7 +157,7 @@ impl Transport for Memory {
     }
 
     async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {
-        Ok(Box::new(MemoryDeltas(Topics::listen(&self.shared.deltas, (tenant, session), DELTA_BUFFER))))
+        Ok(Box::new(MemoryDeltas(Topics::subscribe(&self.shared.deltas, (tenant, session), DELTA_BUFFER))))
     }
 
     async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {
@@ -163,7 +166,7 @@ impl Transport for Memory {
     }
 
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
-        Ok(Box::new(MemorySignals(Topics::listen(&self.shared.signals, worker, SIGNAL_BUFFER))))
+        Ok(Box::new(MemorySignals(Topics::subscribe(&self.shared.signals, worker, SIGNAL_BUFFER))))
     }
 
     async fn broadcast(&self, notice: &Notice) -> Result<()> {
@@ -172,7 +175,7 @@ impl Transport for Memory {
     }
 
     async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
-        Ok(Box::new(MemoryNotices(Topics::listen(&self.shared.notices, (), NOTICE_BUFFER))))
+        Ok(Box::new(MemoryNotices(Topics::subscribe(&self.shared.notices, (), NOTICE_BUFFER))))
     }
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {
@@ -199,26 +202,26 @@ impl TokenSource for MemoryTokens {
         loop {
             let woken = self.queue.woken();
             tokio::pin!(woken);
-            // Registers before the look, so that a publish between the look and the wait is not missed.
+            // Register before the check, so that a publish between check and wait is not missed.
             woken.as_mut().enable();
-            let Popped { keys, again, next_due } = self.queue.pop(max);
+            let PoppedTokens { keys, redelivered, next_due } = self.queue.pop(max);
             if !keys.is_empty() {
-                self.deliveries.count(keys.len() as u64, again);
-                return Ok(keys.into_iter().map(|(key, origin)| self.hold(key, origin)).collect());
+                self.deliveries.count(keys.len() as u64, redelivered);
+                return Ok(keys.into_iter().map(|(key, origin)| self.to_token(key, origin)).collect());
             }
             if Instant::now() >= deadline {
                 return Ok(Vec::new());
             }
             let until = next_due.map_or(deadline, |due| due.min(deadline));
-            // Woken or not: the next look decides.
+            // Woken or timed out: the next check decides.
             timeout_at(until, woken).await.ok();
         }
     }
 }
 
 impl MemoryTokens {
-    fn hold(&self, key: TokenKey, origin: Option<TraceContext>) -> Box<dyn Token> {
-        Box::new(MemoryToken { key, origin, queue: Arc::clone(&self.queue), held: true })
+    fn to_token(&self, key: TokenKey, origin: Option<TraceContext>) -> Box<dyn Token> {
+        Box::new(MemoryToken { key, origin, queue: Arc::clone(&self.queue), owned: true })
     }
 }
 
@@ -226,7 +229,7 @@ struct MemoryToken {
     key: TokenKey,
     origin: Option<TraceContext>,
     queue: Arc<Queue>,
-    held: bool,
+    owned: bool,
 }
 
 #[async_trait]
@@ -252,28 +255,28 @@ impl Token for MemoryToken {
     }
 
     async fn finish(mut self: Box<Self>) -> Result<()> {
-        self.held = false;
+        self.owned = false;
         self.queue.remove(self.key);
         Ok(())
     }
 
     async fn retry_after(mut self: Box<Self>, delay: Duration) -> Result<()> {
-        self.held = false;
-        self.queue.give_back(self.key, delay.min(LONGEST_DELAY));
+        self.owned = false;
+        self.queue.put_back(self.key, delay.min(MAX_DELAY));
         Ok(())
     }
 }
 
 impl Drop for MemoryToken {
     fn drop(&mut self) {
-        if self.held {
-            self.queue.give_back(self.key, Duration::ZERO);
+        if self.owned {
+            self.queue.put_back(self.key, Duration::ZERO);
         }
     }
 }
 
 struct MemoryEvents {
-    listener: Listener<Stream, Told>,
+    listener: Listener<SessionKey, EventBatch>,
     origin: Option<TraceContext>,
 }
 
@@ -290,16 +293,16 @@ impl EventSource for MemoryEvents {
     }
 }
 
-struct MemoryEnds(Listener<PlaneId, LastWords>);
+struct MemoryEndNotices(Listener<ControlPlaneId, RunEndNotice>);
 
 #[async_trait]
-impl EndSource for MemoryEnds {
-    async fn next(&mut self) -> Option<Vec<LastWords>> {
-        self.0.next().await.map(|words| vec![words])
+impl EndNoticeSource for MemoryEndNotices {
+    async fn next(&mut self) -> Option<Vec<RunEndNotice>> {
+        self.0.next().await.map(|notice| vec![notice])
     }
 }
 
-struct MemoryDeltas(Listener<Stream, Batch<Delta>>);
+struct MemoryDeltas(Listener<SessionKey, Batch<Delta>>);
 
 #[async_trait]
 impl DeltaSource for MemoryDeltas {
@@ -331,7 +334,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn keeps_nothing_for_sessions_without_tokens_and_listeners() {
+    async fn memory_is_freed_without_tokens_and_listeners() {
         let memory = Memory::new();
         let (pool, tenant) = (Pool::default(), TenantId::new());
         for _ in 0..100 {
@@ -347,22 +350,22 @@ mod tests {
             }
             drop(memory.subscribe_signals(WorkerId::new()).await.unwrap());
             drop(memory.subscribe_notices().await.unwrap());
-            drop(memory.subscribe_ends(PlaneId::new()).await.unwrap());
+            drop(memory.subscribe_end_notices(ControlPlaneId::new()).await.unwrap());
         }
         let shared = &memory.shared;
-        let listened_to = [
+        let topics = [
             shared.events.len(),
             shared.deltas.len(),
             shared.ends.len(),
             shared.signals.len(),
             shared.notices.len(),
         ];
-        assert_eq!(listened_to, [0; 5]);
+        assert_eq!(topics, [0; 5]);
         assert!(memory.queue(&pool).is_empty());
     }
 
     #[tokio::test]
-    async fn a_waiting_take_sees_a_token_that_becomes_due() {
+    async fn pending_take_returns_a_token_when_its_delay_ends() {
         let memory = Memory::new();
         let (pool, session) = (Pool::default(), SessionId::new());
         memory.publish_token(&pool, TenantId::new(), session).await.unwrap();
@@ -379,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_lags_is_told_to_start_anew() {
+    async fn source_of_a_lagging_listener_ends() {
         let memory = Memory::new();
         let (worker, signal) = (WorkerId::new(), Signal::Drain);
         let mut signals = memory.subscribe_signals(worker).await.unwrap();
@@ -388,8 +391,8 @@ mod tests {
         }
         assert_eq!(signals.next().await, None);
         assert_eq!(signals.next().await, None);
-        let mut anew = memory.subscribe_signals(worker).await.unwrap();
+        let mut resubscribed = memory.subscribe_signals(worker).await.unwrap();
         memory.send_signal(worker, &signal).await.unwrap();
-        assert_eq!(anew.next().await, Some(signal));
+        assert_eq!(resubscribed.next().await, Some(signal));
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured of tokens.
+//! Metrics of tokens.
 
 use remuda_domain::{Pool, error::Result};
 use remuda_telemetry::metrics::{
@@ -35,14 +35,14 @@ impl Meters {
         self.published.add(1, &[KeyValue::new(label::RESULT, result)]);
     }
 
-    /// What one worker's source of tokens counts.
-    pub(crate) fn of(&self, pool: &Pool) -> Deliveries {
+    /// Counters for the token source of one worker.
+    pub(crate) fn deliveries(&self, pool: &Pool) -> Deliveries {
         let deliveries = Deliveries {
             delivered: self.delivered.clone(),
             redelivered: self.redelivered.clone(),
             pool: [KeyValue::new(label::POOL, pool.as_str().to_owned())],
         };
-        // So that both are there before the first token comes, and comes again.
+        // Register both metrics before the first delivery and redelivery.
         deliveries.count(0, 0);
         deliveries
     }
@@ -56,9 +56,9 @@ pub(crate) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Counts tokens, and those among them that came before.
-    pub(crate) fn count(&self, tokens: u64, again: u64) {
+    /// Counts tokens, and those among them that were redelivered.
+    pub(crate) fn count(&self, tokens: u64, redelivered: u64) {
         self.delivered.add(tokens, &self.pool);
-        self.redelivered.add(again, &self.pool);
+        self.redelivered.add(redelivered, &self.pool);
     }
 }

@@ -1,22 +1,22 @@
-//! The transport over NATS: tokens in a JetStream work queue, events, deltas and signals over core NATS.
+//! The transport over NATS: tokens in a JetStream work queue, everything else over core NATS.
 //!
-//! Two connections: one for tokens and signals, one for events and deltas, so that a flood of these cannot delay the acks
-//! that keep a token with its worker. Every wait has an end: while disconnected, the client library would otherwise queue commands
-//! and then block for ever.
+//! It uses two connections: one for tokens and signals, one for events and deltas. So a flood of events cannot delay
+//! the acks that keep a token with its worker. Every wait has a timeout: while disconnected, the client library would
+//! otherwise queue commands and then block forever.
 
-mod carrier;
-mod demand;
-mod ends;
-mod link;
-mod live;
-mod names;
+mod connection;
+mod end_notices;
+mod grants;
+mod live_events;
 mod notices;
+mod open_pulls;
 mod options;
-mod prepare;
-mod settings;
+mod provision;
+mod session_tokens;
 mod signals;
-mod tokens;
-mod trace;
+mod stream_settings;
+mod subjects;
+mod trace_headers;
 mod version;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -25,11 +25,11 @@ use async_nats::jetstream::{self, context::ContextBuilder};
 use async_trait::async_trait;
 use bytes::Bytes;
 use remuda_domain::{
-    Appended, Event, PlaneId, Pool, SessionId, TenantId, WorkerId,
+    Appended, ControlPlaneId, Event, Pool, SessionId, TenantId, WorkerId,
     error::{Error, Result},
     event::Delta,
     logs::Notice,
-    run::LastWords,
+    run::RunEndNotice,
     trace::TraceContext,
     worker::Signal,
 };
@@ -37,26 +37,26 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use self::{
-    link::Link,
-    live::{Live, Text},
-    names::Names,
+    connection::Connection,
+    live_events::{LiveSource, SharedJson},
+    subjects::Subjects,
 };
 pub use self::{
     options::NatsOptions,
-    prepare::{ConsumerReport, NatsReport},
+    provision::{ConsumerReport, NatsReport},
 };
 use crate::{
     meters::Meters,
     traits::{
-        Carrier, DeltaSource, EndSource, EventSource, NoticeSource, Published, SignalSource, TokenCounts,
-        TokenSource, Transport,
+        DeltaSource, EndNoticeSource, EventSource, GrantTransport, NoticeSource, Published, SignalSource,
+        TokenCounts, TokenSource, Transport,
     },
 };
 
 /// Tokens, events and signals over NATS. Clones share the connections.
 ///
-/// In a cluster a new subscription takes a moment to be known on every server, so a reader of events that must miss
-/// nothing also looks into the store now and then.
+/// In a cluster a new subscription takes a moment to reach every server. A reader of events that must not miss any
+/// also polls the store from time to time.
 #[derive(Clone)]
 pub struct Nats {
     shared: Arc<Shared>,
@@ -64,46 +64,46 @@ pub struct Nats {
 
 struct Shared {
     options: NatsOptions,
-    names: Names,
-    control: Link,
-    events: Link,
+    subjects: Subjects,
+    control: Connection,
+    events: Connection,
     jetstream: jetstream::Context,
     /// Lets one task at a time repair a wiped server; the others find it repaired.
     repair: Semaphore,
-    ends: ends::Outbox,
-    /// Gives back tokens that arrive for sources that are gone, reads subscriptions, and tells of ends.
+    ends: end_notices::Outbox,
+    /// Puts back tokens that arrive for dropped sources, reads subscriptions, and publishes end notices.
     tasks: TaskTracker,
     meters: Meters,
 }
 
 impl Nats {
-    /// Connects to the servers and checks their version. Call [`Nats::prepare`] before the first use.
+    /// Connects to the servers and checks their version. Call [`Nats::provision`] before the first use.
     pub async fn connect(options: NatsOptions) -> Result<Self> {
-        let names = Names::new(&options.prefix)?;
+        let subjects = Subjects::new(&options.prefix)?;
         options.check()?;
         let (control, events) = tokio::try_join!(
-            Link::connect("remuda-control", &options),
-            Link::connect("remuda-events", &options)
+            Connection::connect("remuda-control", &options),
+            Connection::connect("remuda-events", &options)
         )?;
         version::check(&control.version(), options.replicas)?;
         let jetstream =
             ContextBuilder::new().timeout(options.request_timeout).build(control.client().clone());
         let shared = Shared {
             options,
-            names,
+            subjects,
             control,
             events,
             jetstream,
             repair: Semaphore::new(1),
-            ends: ends::Outbox::default(),
+            ends: end_notices::Outbox::default(),
             tasks: TaskTracker::new(),
             meters: Meters::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Waits until tokens of dropped sources are given back (some seconds) and everything sent has left this process. The
-    /// caller drops its sources first, and bounds the wait.
+    /// Waits until tokens of dropped sources are put back (some seconds) and everything sent has left this process.
+    /// The caller drops its sources first, and sets a timeout.
     pub async fn close(&self) -> Result<()> {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
@@ -131,7 +131,7 @@ impl Transport for Nats {
         session: SessionId,
         origin: Option<TraceContext>,
     ) -> Result<Published> {
-        let published = tokens::publish(&self.shared, pool, tenant, session, origin).await;
+        let published = session_tokens::publish(&self.shared, pool, tenant, session, origin).await;
         self.shared.meters.published(&published);
         published
     }
@@ -143,19 +143,19 @@ impl Transport for Nats {
         session: SessionId,
         older_than: Duration,
     ) -> Result<bool> {
-        tokens::discard(&self.shared, pool, tenant, session, older_than).await
+        session_tokens::discard(&self.shared, pool, tenant, session, older_than).await
     }
 
     async fn orphaned_tokens(&self) -> Result<u64> {
         Ok(self.inspect().await?.orphans)
     }
 
-    async fn mend(&self) -> Result<Vec<String>> {
-        Nats::mend(self).await
+    async fn repair(&self) -> Result<Vec<String>> {
+        Nats::repair(self).await
     }
 
     async fn tokens(&self, pool: &Pool) -> Result<Box<dyn TokenSource>> {
-        Ok(Box::new(tokens::NatsTokens::new(Arc::clone(&self.shared), pool.clone())))
+        Ok(Box::new(session_tokens::NatsTokens::new(Arc::clone(&self.shared), pool.clone())))
     }
 
     async fn publish_events(&self, tenant: TenantId, session: SessionId, events: &Appended) {
@@ -169,35 +169,47 @@ impl Transport for Nats {
         events: &Appended,
         origin: Option<TraceContext>,
     ) {
-        let text = events.json().map(|json| Bytes::from_owner(Text(Arc::clone(json))));
-        live::publish(&self.shared, self.shared.names.events(tenant, session), events, text, origin).await;
+        let text = events.json().map(|json| Bytes::from_owner(SharedJson(Arc::clone(json))));
+        live_events::publish(
+            &self.shared,
+            self.shared.subjects.events(tenant, session),
+            events,
+            text,
+            origin,
+        )
+        .await;
     }
 
     async fn subscribe_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
-        let subject = self.shared.names.events(tenant, session);
-        Ok(Box::new(Live::<Event>::open(&self.shared, subject).await?))
+        let subject = self.shared.subjects.events(tenant, session);
+        Ok(Box::new(LiveSource::<Event>::subscribe(&self.shared, subject).await?))
     }
 
-    async fn listen_events(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn EventSource>> {
-        let subject = self.shared.names.events(tenant, session);
-        Ok(Box::new(Live::<Event>::open_soon(&self.shared, subject).await?))
+    async fn subscribe_events_unconfirmed(
+        &self,
+        tenant: TenantId,
+        session: SessionId,
+    ) -> Result<Box<dyn EventSource>> {
+        let subject = self.shared.subjects.events(tenant, session);
+        Ok(Box::new(LiveSource::<Event>::subscribe_unconfirmed(&self.shared, subject).await?))
     }
 
-    fn tell_end(&self, plane: PlaneId, words: LastWords) {
-        ends::tell(&self.shared, plane, words);
+    fn notify_end(&self, plane: ControlPlaneId, notice: RunEndNotice) {
+        end_notices::notify(&self.shared, plane, notice);
     }
 
-    async fn subscribe_ends(&self, plane: PlaneId) -> Result<Box<dyn EndSource>> {
-        Ok(Box::new(ends::NatsEnds::open(&self.shared, plane).await?))
+    async fn subscribe_end_notices(&self, plane: ControlPlaneId) -> Result<Box<dyn EndNoticeSource>> {
+        Ok(Box::new(end_notices::NatsEndNotices::open(&self.shared, plane).await?))
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
-        live::publish(&self.shared, self.shared.names.deltas(tenant, session), deltas, None, None).await;
+        live_events::publish(&self.shared, self.shared.subjects.deltas(tenant, session), deltas, None, None)
+            .await;
     }
 
     async fn subscribe_deltas(&self, tenant: TenantId, session: SessionId) -> Result<Box<dyn DeltaSource>> {
-        let subject = self.shared.names.deltas(tenant, session);
-        Ok(Box::new(Live::<Delta>::open(&self.shared, subject).await?))
+        let subject = self.shared.subjects.deltas(tenant, session);
+        Ok(Box::new(LiveSource::<Delta>::subscribe(&self.shared, subject).await?))
     }
 
     async fn send_signal(&self, worker: WorkerId, signal: &Signal) -> Result<()> {
@@ -220,21 +232,21 @@ impl Transport for Nats {
         self.shared.token_counts(pool).await
     }
 
-    fn carrier(&self) -> Option<&dyn Carrier> {
+    fn grant_transport(&self) -> Option<&dyn GrantTransport> {
         Some(&*self.shared)
     }
 
     async fn ping(&self) -> Result<()> {
-        self.shared.control.round_trip(&self.shared.names.nobody()).await?;
-        self.shared.events.round_trip(&self.shared.names.nobody()).await?;
-        // Any answer will do; its type differs between server versions, so it is not looked at.
-        let answer = self.shared.jetstream.request::<_, _, serde_json::Value>("INFO", &());
-        self.shared.control.bounded("JetStream", answer).await?;
+        self.shared.control.round_trip(&self.shared.subjects.no_responders()).await?;
+        self.shared.events.round_trip(&self.shared.subjects.no_responders()).await?;
+        // Any response will do. Its type differs between server versions, so it is not inspected.
+        let response = self.shared.jetstream.request::<_, _, serde_json::Value>("INFO", &());
+        self.shared.control.bounded("JetStream", response).await?;
         Ok(())
     }
 }
 
-/// What went wrong between us and the server, for callers that can only try again.
+/// An error of the server or the connection. All a caller can do is retry.
 fn unavailable(what: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::unavailable(format!("NATS: {what}")).with_source(source)
 }

@@ -1,16 +1,16 @@
-//! Agents, from whichever system they were defined for.
+//! Reads agent definitions in all supported formats.
 //!
-//! Each format is read into [`Draft`]s: a definition, and what can only be checked once everything is known. The drafts
-//! are laid over each other in [`merge`], where the workspace's win over the operator's, and those over the built-in
-//! ones.
+//! Each format is parsed into [`UnresolvedAgent`]s: a definition plus the references that can only be checked after
+//! everything else is loaded. [`merge`] combines the layers: agents of the workspace replace those of the operator, which
+//! replace the built-in ones. [`resolve`] then resolves the references.
 
 mod built_in;
 mod codingcode;
-mod links;
 mod merge;
 mod opencode;
 mod openharness;
 pub(crate) mod permission;
+mod resolve;
 mod tools;
 
 use remuda_domain::{agent::AgentDefinition, model::ModelParameters};
@@ -18,51 +18,51 @@ use remuda_domain::{agent::AgentDefinition, model::ModelParameters};
 pub(crate) use self::{
     built_in::read as read_built_in,
     codingcode::read as read_codingcode,
-    links::{Known, link},
-    merge::Merged,
-    opencode::{Project, read as read_opencode},
+    merge::MergedAgents,
+    opencode::{OpenCodeProject, read as read_opencode},
     openharness::{PLATFORM_AGENTS, WORKSPACE_AGENTS, read as read_openharness},
+    resolve::{Catalog, resolve_agents},
 };
-use crate::text::Text;
+use crate::parse::LocatedText;
 
-/// An agent that was read.
+/// A parsed agent whose references are not resolved yet.
 #[derive(Clone)]
-pub(crate) struct Draft {
+pub(crate) struct UnresolvedAgent {
     pub definition: AgentDefinition,
     pub file: String,
-    pub model: Option<WantedModel>,
-    /// Names in it that should be those of something.
-    pub mentions: Vec<Mention>,
-    pub delegates: Delegates,
+    pub model: Option<RequestedModel>,
+    /// Names in it that must exist: agents, tools, actions, skills.
+    pub references: Vec<NameReference>,
+    pub delegation: DelegationTargets,
 }
 
-/// The model an agent asked for, as it is called there.
+/// The model an agent names, as written in its definition.
 #[derive(Clone)]
-pub(crate) struct WantedModel {
-    pub name: Text,
-    /// Where it says so, which need not be the agent's own file.
+pub(crate) struct RequestedModel {
+    pub name: LocatedText,
+    /// The file that names the model, which need not be the agent's own file.
     pub file: String,
     pub parameters: ModelParameters,
-    pub naming: Naming,
+    pub naming: ModelNaming,
 }
 
-/// How a system calls models.
+/// Whose model names a definition uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Naming {
-    /// An alias of the settings, a reference, or a bare name.
-    Ours,
-    /// Of another system: if there is no such model here, the agent takes what it is given.
+pub(crate) enum ModelNaming {
+    /// Ours: an alias of the settings, a reference, or a bare name.
+    Native,
+    /// Another system's: if the model does not exist here, the agent uses the default model.
     Foreign,
 }
 
 #[derive(Clone)]
-pub(crate) struct Mention {
-    pub kind: MentionKind,
-    pub name: Text,
+pub(crate) struct NameReference {
+    pub kind: ReferenceKind,
+    pub name: LocatedText,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MentionKind {
+pub(crate) enum ReferenceKind {
     Switch,
     Subagent,
     NativeTool,
@@ -71,29 +71,30 @@ pub(crate) enum MentionKind {
     ToolServer,
 }
 
-/// Whom an agent may delegate to.
+/// Which agents an agent may delegate to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Delegates {
-    /// Those it lists.
+pub(crate) enum DelegationTargets {
+    /// The agents it lists.
     Listed,
-    /// Everyone whom its permissions do not deny, as OpenCode has it.
+    /// All agents that its permissions do not deny, as in OpenCode.
     AllowedByPermission,
 }
 
-/// What became of a definition.
+/// The result of parsing one agent definition.
 #[derive(Clone)]
-pub(crate) enum Outcome {
-    Usable(Box<Draft>),
-    /// Someone said that there shall be no agent of that name.
+pub(crate) enum LoadOutcome {
+    Usable(Box<UnresolvedAgent>),
+    /// A definition disables the agent of this name.
     Disabled,
-    /// It has a problem. There is no agent of that name, rather than another one that might be allowed more.
-    Broken,
+    /// The definition has an error. The name stays unusable instead of falling back to a lower layer, whose agent might be
+    /// allowed more.
+    Invalid,
 }
 
-/// An agent of one system.
+/// One agent definition of one layer.
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct LoadedAgent {
     pub name: String,
     pub file: String,
-    pub outcome: Outcome,
+    pub outcome: LoadOutcome,
 }

@@ -1,4 +1,4 @@
-//! Workspaces that were read, kept until they change.
+//! A cache of loaded workspaces that is validated by file stamps on every read.
 
 use std::{
     collections::HashMap,
@@ -6,9 +6,9 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{files::Seen, loader::Current};
+use crate::{files::FileStamps, loader::LoadedWorkspace};
 
-/// Of one process. The one that was not asked for the longest makes room.
+/// Per process. The least recently used entry is evicted.
 const MAX_WORKSPACES: usize = 256;
 
 #[derive(Default)]
@@ -18,58 +18,64 @@ pub(crate) struct Cache {
 
 #[derive(Default)]
 struct State {
-    entries: HashMap<PathBuf, Entry>,
-    /// Counts questions, to know the oldest.
-    asked: u64,
+    entries: HashMap<PathBuf, CacheEntry>,
+    /// Counts lookups, to find the least recently used entry.
+    lookups: u64,
 }
 
 #[derive(Clone)]
-struct Entry {
-    current: Arc<Current>,
-    seen: Arc<Seen>,
-    asked: u64,
+struct CacheEntry {
+    current: Arc<LoadedWorkspace>,
+    stamps: Arc<FileStamps>,
+    last_used: u64,
 }
 
 impl Cache {
-    /// What is kept, if it is still true; otherwise what `read` gives. Reading happens outside the lock.
-    pub(crate) fn current(&self, root: &Path, read: impl FnOnce() -> (Current, Seen)) -> Arc<Current> {
-        let kept = self.find(root);
-        if let Some(entry) = kept.as_ref().filter(|entry| entry.seen.unchanged()) {
+    /// The cached workspace if its files are unchanged, otherwise the result of `read`, which runs outside the lock.
+    pub(crate) fn current(
+        &self,
+        root: &Path,
+        read: impl FnOnce() -> (LoadedWorkspace, FileStamps),
+    ) -> Arc<LoadedWorkspace> {
+        let cached = self.lookup(root);
+        if let Some(entry) = cached.as_ref().filter(|entry| entry.stamps.unchanged()) {
             return Arc::clone(&entry.current);
         }
-        let (current, seen) = read();
-        let current = match kept {
-            // Files may be touched without saying anything new.
-            Some(entry) if same(&entry.current, &current) => entry.current,
+        let (current, stamps) = read();
+        let current = match cached {
+            // Keep the old value if files were touched but say the same.
+            Some(entry) if is_equal(&entry.current, &current) => entry.current,
             _ => Arc::new(current),
         };
-        self.keep(root, Arc::clone(&current), seen);
+        self.insert(root, Arc::clone(&current), stamps);
         current
     }
 
-    fn find(&self, root: &Path) -> Option<Entry> {
+    fn lookup(&self, root: &Path) -> Option<CacheEntry> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.asked += 1;
-        let asked = state.asked;
+        state.lookups += 1;
+        let lookup = state.lookups;
         let entry = state.entries.get_mut(root)?;
-        entry.asked = asked;
+        entry.last_used = lookup;
         Some(entry.clone())
     }
 
-    fn keep(&self, root: &Path, current: Arc<Current>, seen: Seen) {
+    fn insert(&self, root: &Path, current: Arc<LoadedWorkspace>, stamps: FileStamps) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.entries.len() >= MAX_WORKSPACES && !state.entries.contains_key(root) {
             let oldest =
-                state.entries.iter().min_by_key(|(_, entry)| entry.asked).map(|(path, _)| path.clone());
+                state.entries.iter().min_by_key(|(_, entry)| entry.last_used).map(|(path, _)| path.clone());
             oldest.and_then(|path| state.entries.remove(&path));
         }
-        let asked = state.asked;
-        state.entries.insert(root.to_owned(), Entry { current, seen: Arc::new(seen), asked });
+        let lookup = state.lookups;
+        state
+            .entries
+            .insert(root.to_owned(), CacheEntry { current, stamps: Arc::new(stamps), last_used: lookup });
     }
 }
 
-/// Also compares keys and problems, which are no part of the version.
-fn same(a: &Current, b: &Current) -> bool {
+/// Also compares keys and problems, which are not part of the version.
+fn is_equal(a: &LoadedWorkspace, b: &LoadedWorkspace) -> bool {
     a.content.hash == b.content.hash && a.definitions == b.definitions
 }
 
@@ -83,33 +89,33 @@ mod tests {
     use crate::definitions::Definitions;
 
     #[test]
-    fn reads_only_what_changed_and_forgets_the_oldest() {
+    fn unchanged_workspace_is_not_read_again_and_the_oldest_is_evicted() {
         let directory = tempfile::tempdir().unwrap();
         let watched = directory.path().join("watched");
         let (cache, reads) = (Cache::default(), Cell::new(0));
-        let ask = |root: &str| {
+        let load = |root: &str| {
             cache.current(Path::new(root), || {
                 reads.set(reads.get() + 1);
-                let mut seen = Seen::default();
-                seen.look(&watched);
+                let mut stamps = FileStamps::default();
+                stamps.record(&watched);
                 let content = Content::new(String::new());
-                (Current { definitions: Definitions::default(), content }, seen)
+                (LoadedWorkspace { definitions: Definitions::default(), content }, stamps)
             })
         };
-        ask("a");
-        ask("a");
+        load("a");
+        load("a");
         assert_eq!(reads.get(), 1);
         std::fs::write(&watched, "x").unwrap();
-        ask("a");
+        load("a");
         assert_eq!(reads.get(), 2);
 
         std::fs::remove_file(&watched).unwrap();
-        (0..2 * MAX_WORKSPACES).for_each(|index| drop(ask(&index.to_string())));
+        (0..2 * MAX_WORKSPACES).for_each(|index| drop(load(&index.to_string())));
         assert_eq!(cache.state.lock().unwrap().entries.len(), MAX_WORKSPACES);
         let before = reads.get();
-        ask(&(2 * MAX_WORKSPACES - 1).to_string());
+        load(&(2 * MAX_WORKSPACES - 1).to_string());
         assert_eq!(reads.get(), before, "the newest are kept");
-        ask("0");
+        load("0");
         assert_eq!(reads.get(), before + 1, "the oldest are not");
     }
 }

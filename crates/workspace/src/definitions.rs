@@ -1,4 +1,4 @@
-//! What a workspace declares, read and checked.
+//! The definitions of a workspace, after loading and checking.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -17,20 +17,21 @@ use crate::{
     settings::Settings,
 };
 
-/// Everything that a run needs to know of its workspace. Serialized, it is what a run keeps as the version it started with:
-/// without keys, which are not part of any version, and without problems.
+/// Everything that a run needs to know about its workspace.
+///
+/// The serialized form is the version that a run keeps from its start. It contains no keys and no problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Definitions {
     pub settings: Settings,
     /// The text of `AGENTS.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
-    /// What was remembered; missing unless the settings want it.
+    /// The memory of earlier sessions; `None` unless the settings enable it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
-    /// By name: built-in, platform's, workspace's, each replacing those before.
+    /// By name. Agents of the workspace replace those of the platform, which replace the built-in ones.
     pub agents: BTreeMap<String, AgentDefinition>,
-    /// Agents that someone defined and that are not there.
+    /// Agents that are defined but not usable.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<String, Absence>,
     /// By reference.
@@ -43,48 +44,49 @@ pub struct Definitions {
     /// By name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tool_servers: BTreeMap<String, ToolServer>,
-    /// What could not be used, and why.
+    /// Errors and warnings about definitions.
     #[serde(skip)]
     pub problems: Vec<Problem>,
 }
 
-/// Why an agent that someone defined is not there.
+/// Why a defined agent is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Absence {
-    /// Someone said that there shall be none of that name.
+    /// A definition disables the agent.
     Disabled,
-    /// Its definition has a problem.
-    Broken,
+    /// Its definition has an error.
+    #[serde(rename = "broken")]
+    Invalid,
 }
 
-/// Something an agent can look up when it needs it.
+/// Instructions that an agent can read when it needs them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skill {
     pub name: String,
     pub description: String,
-    /// What none of its files may lie outside of: the workspace, or the operator's directory.
+    /// All files of the skill must be beneath this directory: the workspace, or the operator's skill directory.
     pub root: PathBuf,
-    /// The directory of its `SKILL.md`, in full.
+    /// The absolute path of the directory with its `SKILL.md`.
     pub directory: PathBuf,
-    /// What it says, without the frontmatter.
+    /// The text without the frontmatter.
     pub body: String,
 }
 
-/// A command of the workspace that agents, users or programs may have executed.
+/// A command of the workspace that agents, users or API clients may execute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Action {
     pub name: String,
     #[serde(default)]
     pub description: String,
-    /// The directory of its `ACTION.yaml`, as seen from the workspace's root.
+    /// The directory of its `ACTION.yaml`, relative to the workspace.
     pub directory: PathBuf,
-    /// For a shell.
+    /// A shell command.
     pub command: String,
-    /// Values may be secrets, so they are not written anywhere.
+    /// Values may be secrets, so they are not serialized.
     #[serde(skip)]
     pub environment: BTreeMap<String, Secret>,
-    /// Within its directory, which is where it is executed otherwise.
+    /// The working directory, relative to `directory`, which is the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,70 +96,70 @@ pub struct Action {
     pub callable_by_api: bool,
     #[serde(default)]
     pub retry: RetryPolicy,
-    /// A JSON schema of what it is given.
+    /// A JSON schema of its input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<serde_json::Value>,
 }
 
-/// Whether something that was cut short may be done again.
+/// Whether an interrupted action may be repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryPolicy {
-    /// Someone has to decide.
+    /// A person has to decide.
     #[default]
     Manual,
     Safe,
 }
 
-/// Something outside that offers tools.
+/// An external server that offers tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolServer {
     pub name: String,
     pub enabled: bool,
     pub transport: ToolTransport,
-    /// Values may be secrets, so they are not written anywhere.
+    /// Values may be secrets, so they are not serialized.
     #[serde(skip)]
     pub environment: BTreeMap<String, Secret>,
-    /// The same.
+    /// Values may be secrets, so they are not serialized.
     #[serde(skip)]
     pub headers: BTreeMap<String, Secret>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    /// Put before the names of its tools.
+    /// A prefix for the names of its tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Its tools that are offered; `None` means all.
+    /// The tools to offer; `None` means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
 }
 
-/// How a tool server is reached.
+/// How to connect to a tool server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolTransport {
-    /// As a process, over its standard input and output.
+    /// A process, over its standard input and output.
     Command { command: String },
-    /// Over HTTP.
+    /// HTTP.
     Url { url: String },
 }
 
 impl Definitions {
-    /// This version, to be stored under its hash.
+    /// Serializes this version, to be stored under its hash.
     pub fn to_content(&self) -> Result<Content> {
         let text = serde_json::to_string(self)
-            .map_err(|error| Error::internal("definitions cannot be written").with_source(error))?;
+            .map_err(|error| Error::internal("definitions cannot be serialized").with_source(error))?;
         Ok(Content::new(text))
     }
 
-    /// A version that was stored.
+    /// Reads a stored version.
     pub fn from_content(text: &str) -> Result<Self> {
         serde_json::from_str(text)
             .map_err(|error| Error::internal("stored definitions cannot be read").with_source(error))
     }
 
-    /// The agent that leads a session which named none.
+    /// The agent of a session that names none.
     pub fn default_agent(&self) -> Result<&AgentDefinition> {
         if let Some(name) = &self.settings.default_agent {
             return self.leading_agent(name);
@@ -169,7 +171,7 @@ impl Definitions {
         })
     }
 
-    /// The agent of that name, which must be one that leads sessions.
+    /// The agent of this name, which must be able to lead sessions.
     pub fn leading_agent(&self, name: &str) -> Result<&AgentDefinition> {
         let agent = self.agent(name)?;
         if agent.mode.may_lead() {
@@ -190,7 +192,7 @@ impl Definitions {
         })
     }
 
-    /// Why an agent cannot be used.
+    /// The first error about an agent.
     pub(crate) fn problem_of(&self, name: &str) -> Option<&Problem> {
         let of_it = |problem: &&Problem| {
             problem.severity == Severity::Error && problem.subject.as_deref() == Some(name)
@@ -203,7 +205,7 @@ impl Definitions {
         shown.collect::<Vec<_>>().join(", ")
     }
 
-    /// The model of a full reference, or of a bare name, which is looked for in the workspace first.
+    /// Finds a model by reference, or by bare name: first in the workspace's registry, then in the platform's.
     pub fn model(&self, name: &str) -> Result<&ModelDefinition> {
         let found = match name.parse::<ModelRef>() {
             Ok(reference) => self.models.get(&reference),
@@ -214,7 +216,7 @@ impl Definitions {
         found.ok_or_else(|| {
             let known: Vec<String> = self.models.keys().map(ToString::to_string).collect();
             let message = if known.is_empty() {
-                format!("there is no model {name}, nor any other: see `remuda models --help`")
+                format!("there is no model {name}: no models are defined, see `remuda models --help`")
             } else {
                 format!("there is no model {name}; there are {}", known.join(", "))
             };

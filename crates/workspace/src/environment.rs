@@ -1,14 +1,16 @@
-//! Variables of the environment in definitions: `${env.NAME}`.
+//! Interpolates environment variables in definitions: `${env.NAME}`.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{
-    report::Place,
-    text::{Node, Value},
+    parse::{Node, Value},
+    report::Reporter,
 };
 
-/// Which variables definitions may read. The operator's own files may read all; those of a workspace are written by a
-/// tenant, who may only read what is allowed by name.
+/// The environment variables that definitions may read.
+///
+/// The operator's files may read all variables. Files of a workspace are written by a tenant and may only read variables
+/// that are allowed by name.
 #[derive(Clone, Default)]
 pub struct EnvironmentAccess {
     variables: Arc<BTreeMap<String, String>>,
@@ -16,7 +18,7 @@ pub struct EnvironmentAccess {
 }
 
 impl EnvironmentAccess {
-    /// `workspace` holds names, or beginnings of names such as `TEAM_*`.
+    /// `workspace` holds the names that workspaces may read; `TEAM_*` allows a prefix.
     pub fn new(
         variables: impl IntoIterator<Item = (String, String)>,
         workspace: impl IntoIterator<Item = String>,
@@ -27,7 +29,7 @@ impl EnvironmentAccess {
         }
     }
 
-    /// With the variables of this process. Those that are not UTF-8 are left out.
+    /// Takes the variables of this process. Variables that are not UTF-8 are left out.
     pub fn from_process(workspace: impl IntoIterator<Item = String>) -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -53,81 +55,81 @@ impl fmt::Debug for EnvironmentAccess {
     }
 }
 
-/// Whose files are read.
+/// Who wrote the files of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Platform,
     Workspace,
 }
 
-/// How variables are written.
+/// The syntax of variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notation {
-    /// `${env.NAME}`, and `$${env.NAME}` for just that text.
-    Ours,
+pub(crate) enum VariableSyntax {
+    /// `${env.NAME}`; `$${env.NAME}` escapes it.
+    Native,
     /// `{env:NAME}`.
     OpenCode,
 }
 
-impl Notation {
+impl VariableSyntax {
     const fn opening(self) -> &'static str {
         match self {
-            Self::Ours => "${env.",
+            Self::Native => "${env.",
             Self::OpenCode => "{env:",
         }
     }
 }
 
-/// Puts variables into every text of a tree. A text that cannot be completed is an error and becomes unusable.
+/// Expands variables in every scalar of a tree. A scalar that cannot be expanded is reported and becomes unusable.
 pub(crate) fn interpolate(
     node: &mut Node,
     environment: &EnvironmentAccess,
     owner: Owner,
-    notation: Notation,
-    place: &Place<'_>,
+    syntax: VariableSyntax,
+    reporter: &Reporter<'_>,
 ) {
     match &mut node.value {
-        Value::Scalar(scalar) => match expand(&scalar.text, environment, owner, notation) {
+        Value::Scalar(scalar) => match expand(&scalar.text, environment, owner, syntax) {
             Ok(None) => {}
             Ok(Some(expanded)) => {
-                scalar.hidden |= expanded.hidden;
+                scalar.from_env |= expanded.from_env;
                 scalar.text = expanded.text;
             }
             Err(message) => {
-                place.error(node.at, message);
+                reporter.error(node.at, message);
                 node.value = Value::Unusable;
             }
         },
         Value::List(items) => {
-            items.iter_mut().for_each(|item| interpolate(item, environment, owner, notation, place));
+            items.iter_mut().for_each(|item| interpolate(item, environment, owner, syntax, reporter));
         }
         Value::Map(entries) => entries
             .iter_mut()
-            .for_each(|entry| interpolate(&mut entry.value, environment, owner, notation, place)),
+            .for_each(|entry| interpolate(&mut entry.value, environment, owner, syntax, reporter)),
         Value::Unusable => {}
     }
 }
 
 struct Expanded {
     text: String,
-    hidden: bool,
+    from_env: bool,
 }
 
-/// `None` if there is nothing to do.
+/// Expands the variables of one text; `None` if it has none.
 fn expand(
     text: &str,
     environment: &EnvironmentAccess,
     owner: Owner,
-    notation: Notation,
+    syntax: VariableSyntax,
 ) -> Result<Option<Expanded>, String> {
-    /// A text that grows by its variables.
+    /// Limit of the expanded text.
     const MAX_EXPANDED: usize = 64 * 1024;
-    let opening = notation.opening();
+    let opening = syntax.opening();
     let mut rest = text;
-    let mut expanded = Expanded { text: String::new(), hidden: false };
+    let mut expanded = Expanded { text: String::new(), from_env: false };
     while let Some(start) = rest.find(opening) {
         let (before, found) = rest.split_at(start);
-        if notation == Notation::Ours && before.ends_with('$') {
+        if syntax == VariableSyntax::Native && before.ends_with('$') {
             expanded.text.push_str(before);
             expanded.text.push_str(&opening[1..]);
             rest = &found[opening.len()..];
@@ -141,9 +143,9 @@ fn expand(
         };
         expanded.text.push_str(variable(name, environment, owner)?);
         if expanded.text.len() > MAX_EXPANDED {
-            return Err("is too long with its variables put in".to_owned());
+            return Err("is too long after its variables are expanded".to_owned());
         }
-        expanded.hidden = true;
+        expanded.from_env = true;
         rest = &inside[name.len() + 1..];
     }
     if rest.len() == text.len() {
@@ -157,7 +159,7 @@ fn is_variable(name: &str) -> bool {
     !name.is_empty() && name.len() <= 256 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Tenants are told the same whether a variable is set or not, unless they may read it.
+/// The error for a variable that a tenant may not read does not reveal whether the variable is set.
 fn variable<'a>(name: &str, environment: &'a EnvironmentAccess, owner: Owner) -> Result<&'a str, String> {
     if owner == Owner::Workspace && !environment.allows_workspace(name) {
         return Err(format!("the variable {name} may not be read by definitions of a workspace"));
@@ -176,13 +178,13 @@ mod tests {
         EnvironmentAccess::new(variables, ["A".to_owned(), "TEAM_*".to_owned()])
     }
 
-    fn ours(text: &str, owner: Owner) -> Result<String, String> {
-        let expanded = expand(text, &environment(), owner, Notation::Ours)?;
+    fn expand_native(text: &str, owner: Owner) -> Result<String, String> {
+        let expanded = expand(text, &environment(), owner, VariableSyntax::Native)?;
         Ok(expanded.map_or_else(|| text.to_owned(), |expanded| expanded.text))
     }
 
     #[test]
-    fn variables_are_put_in() {
+    fn variables_are_expanded() {
         for (text, expected) in [
             ("plain", "plain"),
             ("${env.A}", "one"),
@@ -192,33 +194,38 @@ mod tests {
             ("${other}", "${other}"),
             ("$5 ${env.A}", "$5 one"),
         ] {
-            assert_eq!(ours(text, Owner::Workspace).unwrap(), expected, "{text}");
+            assert_eq!(expand_native(text, Owner::Workspace).unwrap(), expected, "{text}");
         }
-        let opencode = expand("{env:A}!", &environment(), Owner::Workspace, Notation::OpenCode);
+        let opencode = expand("{env:A}!", &environment(), Owner::Workspace, VariableSyntax::OpenCode);
         assert_eq!(opencode.unwrap().unwrap().text, "one!");
     }
 
     #[test]
-    fn tenants_read_only_what_is_allowed() {
-        assert_eq!(ours("${env.SECRET}", Owner::Platform).unwrap(), "three");
-        let (secret, missing) =
-            (ours("${env.SECRET}", Owner::Workspace), ours("${env.NOPE}", Owner::Workspace));
+    fn workspace_files_read_only_allowed_variables() {
+        assert_eq!(expand_native("${env.SECRET}", Owner::Platform).unwrap(), "three");
+        let (secret, missing) = (
+            expand_native("${env.SECRET}", Owner::Workspace),
+            expand_native("${env.NOPE}", Owner::Workspace),
+        );
         assert!(secret.clone().unwrap_err().contains("may not be read"));
-        // Whether it is set cannot be told from the answer.
+        // The error does not reveal whether the variable is set.
         assert_eq!(secret.unwrap_err().replace("SECRET", "NOPE"), missing.unwrap_err());
-        assert!(ours("${env.NOPE}", Owner::Platform).unwrap_err().contains("is not set"));
-        assert!(ours("${env.TEAM_X}", Owner::Workspace).unwrap_err().contains("is not set"));
+        assert!(expand_native("${env.NOPE}", Owner::Platform).unwrap_err().contains("is not set"));
+        assert!(expand_native("${env.TEAM_X}", Owner::Workspace).unwrap_err().contains("is not set"));
     }
 
     #[test]
-    fn what_is_unfinished_is_an_error() {
+    fn malformed_variable_is_an_error() {
         for text in ["${env.}", "${env.A", "${env.A B}"] {
-            assert!(ours(text, Owner::Platform).unwrap_err().contains("expected the name"), "{text}");
+            assert!(
+                expand_native(text, Owner::Platform).unwrap_err().contains("expected the name"),
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn values_are_not_shown() {
+    fn debug_output_hides_values() {
         assert!(!format!("{:?}", environment()).contains("three"));
     }
 }

@@ -1,9 +1,9 @@
-//! The files definitions are read from.
+//! Opens and reads the files of definitions.
 //!
-//! A workspace is written by a tenant, and while it is read their tools may change it: so each path is resolved by the
-//! kernel beneath the workspace's descriptor, and a link that leads out is refused. The operator's directories are
-//! trusted: a mounted configuration is often made of links. Everything that was looked at is remembered with its
-//! [`Stamp`](stamp::Stamp), so that a later look tells whether reading again would give something else.
+//! A workspace is written by a tenant, and tools may change it while it is read. So the kernel resolves each path beneath
+//! the workspace's descriptor, and a link that leads out of the workspace is refused. The operator's directories are
+//! trusted and links are followed: mounted configuration often consists of links. Each path that was opened is recorded
+//! with its [`Stamp`](stamp::Stamp), so that the cache can tell whether anything has changed.
 
 mod stamp;
 
@@ -22,17 +22,17 @@ use nix::{
     sys::stat::Mode,
 };
 
-pub(crate) use self::stamp::Seen;
+pub(crate) use self::stamp::FileStamps;
 use crate::{
     environment::Owner,
-    text::{Fault, Position},
+    parse::{Fault, Position},
 };
 
-/// One file of definitions.
+/// Bytes of one file of definitions.
 pub(crate) const MAX_FILE: u64 = 1024 * 1024;
-/// All of them together: what a run keeps as its version.
+/// Bytes of all files of definitions, which bounds the size of a stored version.
 const MAX_TOTAL: u64 = 8 * 1024 * 1024;
-/// Names in a directory of definitions.
+/// Entries of a directory of definitions.
 const MAX_ENTRIES: usize = 20_000;
 
 /// A directory with definitions.
@@ -41,67 +41,73 @@ pub(crate) struct Files<'a> {
     pub owner: Owner,
     base: PathBuf,
     directory: Option<OwnedFd>,
-    seen: &'a RefCell<Seen>,
-    /// What may still be read.
-    budget: &'a Cell<u64>,
+    stamps: &'a RefCell<FileStamps>,
+    /// Bytes that may still be read.
+    bytes_left: &'a Cell<u64>,
 }
 
-/// Of one reading, over all its directories.
+/// The state of one load, shared by all its directories.
 #[derive(Debug)]
-pub(crate) struct Budget {
-    pub seen: RefCell<Seen>,
-    left: Cell<u64>,
+pub(crate) struct LoadState {
+    pub stamps: RefCell<FileStamps>,
+    bytes_left: Cell<u64>,
 }
 
-impl Budget {
+impl LoadState {
     pub(crate) fn new() -> Self {
-        Self { seen: RefCell::default(), left: Cell::new(MAX_TOTAL) }
+        Self { stamps: RefCell::default(), bytes_left: Cell::new(MAX_TOTAL) }
     }
 }
 
-/// A text and whether all of it was read.
+/// The text of a file, possibly truncated.
 #[derive(Debug)]
-pub(crate) struct Contents {
+pub(crate) struct FileText {
     pub text: String,
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 impl<'a> Files<'a> {
-    pub(crate) fn workspace(root: &Path, budget: &'a Budget) -> Result<Self, Fault> {
+    pub(crate) fn workspace(root: &Path, state: &'a LoadState) -> Result<Self, Fault> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(root, flags, Mode::empty()).map_err(|errno| {
-            // Only then: files that come and go in the root mean nothing.
-            budget.seen.borrow_mut().look(root);
+            // Only on failure: other files that come and go in the root must not invalidate the cache.
+            state.stamps.borrow_mut().record(root);
             refused(errno, "directory")
         })?;
-        Ok(Self { directory: Some(directory), ..Self::new(Owner::Workspace, root, budget) })
+        Ok(Self { directory: Some(directory), ..Self::new(Owner::Workspace, root, state) })
     }
 
-    pub(crate) fn platform(directory: &Path, budget: &'a Budget) -> Self {
-        Self::new(Owner::Platform, directory, budget)
+    pub(crate) fn platform(directory: &Path, state: &'a LoadState) -> Self {
+        Self::new(Owner::Platform, directory, state)
     }
 
-    fn new(owner: Owner, base: &Path, budget: &'a Budget) -> Self {
-        Self { owner, base: base.to_owned(), directory: None, seen: &budget.seen, budget: &budget.left }
+    fn new(owner: Owner, base: &Path, state: &'a LoadState) -> Self {
+        Self {
+            owner,
+            base: base.to_owned(),
+            directory: None,
+            stamps: &state.stamps,
+            bytes_left: &state.bytes_left,
+        }
     }
 
-    /// How a file is called in problems: from the workspace on, or in full.
-    pub(crate) fn shown(&self, path: &Path) -> String {
+    /// The path for problem messages: relative to the workspace, or absolute for the platform.
+    pub(crate) fn display_path(&self, path: &Path) -> String {
         match self.owner {
             Owner::Workspace => path.display().to_string(),
             Owner::Platform => self.base.join(path).display().to_string(),
         }
     }
 
-    /// Where it is in the file system.
+    /// The absolute path.
     pub(crate) fn absolute(&self, path: &Path) -> PathBuf {
         self.base.join(path)
     }
 
-    /// The text of a file; `None` if there is none. Without a byte order mark, with `\n` at the end of lines.
+    /// Reads a file; `None` if it does not exist. Removes a byte order mark and converts CRLF to LF.
     pub(crate) fn read(&self, path: &Path) -> Result<Option<String>, Fault> {
         match self.read_some(path, MAX_FILE)? {
-            Some(contents) if contents.cut => {
+            Some(contents) if contents.truncated => {
                 let message = format!("is larger than {} KiB", MAX_FILE / 1024);
                 Err(Fault::new(Position::FILE, message))
             }
@@ -109,11 +115,11 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The same, up to a size, cut at the end of a line.
-    pub(crate) fn read_some(&self, path: &Path, limit: u64) -> Result<Option<Contents>, Fault> {
+    /// The same for at most `limit` bytes. A longer text is cut at the end of a line.
+    pub(crate) fn read_some(&self, path: &Path, limit: u64) -> Result<Option<FileText>, Fault> {
         let Some(file) = self.open_file(path)? else { return Ok(None) };
         let mut bytes = Vec::new();
-        let left = self.budget.get();
+        let left = self.bytes_left.get();
         let read = file.take(limit.min(left) + 1).read_to_end(&mut bytes);
         read.map_err(|error| refused(errno(&error), "file"))?;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
@@ -121,11 +127,11 @@ impl<'a> Files<'a> {
             let message = format!("is not read: all definitions together exceed {} MiB", MAX_TOTAL >> 20);
             return Err(Fault::new(Position::FILE, message));
         }
-        self.budget.set(left - size);
-        let cut = size > limit;
-        if cut {
+        self.bytes_left.set(left - size);
+        let truncated = size > limit;
+        if truncated {
             let line = bytes.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
-            // A line that is too long for that is cut itself, but not in the middle of a character.
+            // If the first line is too long, cut within it, but not within a character.
             let character = || bytes.iter().rposition(|byte| byte & 0xc0 != 0x80).unwrap_or_default();
             let end = line.unwrap_or_else(character);
             bytes.truncate(end);
@@ -136,10 +142,10 @@ impl<'a> Files<'a> {
             Fault::new(Position::line(line), "is not UTF-8 text")
         })?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n");
-        Ok(Some(Contents { text, cut }))
+        Ok(Some(FileText { text, truncated }))
     }
 
-    /// Whether there is a file that could be read.
+    /// Whether there is a regular file that can be opened.
     pub(crate) fn has_file(&self, path: &Path) -> Result<bool, Fault> {
         Ok(self.open_file(path)?.is_some())
     }
@@ -159,7 +165,7 @@ impl<'a> Files<'a> {
         Ok(Some(file))
     }
 
-    /// The names in a directory, in order; `None` if there is none. Hidden ones are left out.
+    /// The sorted names in a directory, without hidden ones; `None` if it does not exist.
     pub(crate) fn list(&self, path: &Path) -> Result<Option<Vec<String>>, Fault> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let Some(descriptor) = self.open(path, flags, "directory")? else { return Ok(None) };
@@ -182,15 +188,15 @@ impl<'a> Files<'a> {
 
     fn open(&self, path: &Path, flags: OFlag, kind: &'static str) -> Result<Option<OwnedFd>, Fault> {
         let absolute = self.base.join(path);
-        self.seen.borrow_mut().look(&absolute);
+        self.stamps.borrow_mut().record(&absolute);
         let flags = flags | OFlag::O_CLOEXEC;
         let opened = match &self.directory {
             None => open(&absolute, flags, Mode::empty()),
-            Some(directory) => beneath(directory, path, flags),
+            Some(directory) => open_beneath(directory, path, flags),
         };
         match opened {
             Ok(descriptor) => Ok(Some(descriptor)),
-            // A dangling link is there, and leads nowhere: that is worth a word.
+            // Report a dangling link instead of treating it as missing.
             Err(Errno::ENOENT) if absolute.is_symlink() => {
                 Err(Fault::new(Position::FILE, "is a link that leads nowhere"))
             }
@@ -201,14 +207,14 @@ impl<'a> Files<'a> {
     }
 }
 
-pub(crate) fn beneath(directory: &OwnedFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+pub(crate) fn open_beneath(directory: &OwnedFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     const TRIES: usize = 16;
     let how = OpenHow::new()
         .flags(flags)
         .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
     for _ in 1..TRIES {
         match openat2(directory, path, how) {
-            // Something was renamed meanwhile, and the kernel is not sure of having stayed beneath.
+            // A concurrent rename: the kernel cannot tell whether the path stayed beneath the directory.
             Err(Errno::EAGAIN | Errno::EINTR) => {}
             result => return result,
         }
@@ -236,8 +242,8 @@ fn refused(errno: Errno, kind: &str) -> Fault {
     Fault::new(Position::FILE, message)
 }
 
-/// A path that a definition names: relative, and not upwards.
-pub(crate) fn is_inside(path: &str) -> bool {
+/// Whether a path in a definition is relative and has no `..`.
+pub(crate) fn is_descendant_path(path: &str) -> bool {
     let mut components = Path::new(path).components();
     !path.is_empty()
         && path.len() <= 4096

@@ -1,8 +1,7 @@
-//! Beginning a workspace from a template.
+//! Initializes a workspace from a template.
 //!
-//! Templates only initialise: once its files are there, nothing is read from the template again. What exists is never
-//! changed. All files are made in a directory beside, and appear one by one with their full contents; if that fails,
-//! those that had appeared are removed again.
+//! A template is only read once, here. Existing files are never changed. All files are written to a staging directory
+//! first, and then appear one by one with their full contents. On failure, the files that have appeared are removed.
 
 mod copy;
 mod templates;
@@ -18,7 +17,7 @@ use self::copy::{NewFile, collect};
 
 const SETTINGS: &str = ".openharness/settings.yaml";
 
-/// What a workspace begins with.
+/// The initial files of a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Template {
     /// One of [`Template::BUILT_IN`].
@@ -30,12 +29,12 @@ pub enum Template {
 }
 
 impl Template {
-    /// The names of those that are always there.
+    /// The names of the built-in templates.
     pub const BUILT_IN: [&'static str; 2] = templates::NAMES;
 
-    /// The template of that name: a directory of the operator's, or a built-in one.
+    /// The template of this name: a directory of the operator, or a built-in one.
     pub fn named(name: &str, directory: Option<&Path>) -> Result<Self> {
-        let plain = crate::text::is_name(name);
+        let plain = crate::parse::is_name(name);
         if let Some(path) = directory.filter(|_| plain).map(|directory| directory.join(name))
             && path.is_dir()
         {
@@ -49,7 +48,7 @@ impl Template {
         })
     }
 
-    /// Any directory.
+    /// A template from any directory.
     pub fn directory(path: &Path) -> Result<Self> {
         let path = path.canonicalize().map_err(|error| {
             Error::new(Code::FileNotFound, format!("{} does not exist", path.display()))
@@ -69,17 +68,17 @@ impl Template {
     }
 }
 
-/// What [`init`] did.
+/// The result of [`init`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitReport {
     pub template: String,
-    /// Files that are new, as seen from the root.
+    /// New files, relative to the root.
     pub created: Vec<PathBuf>,
-    /// Files that were there and stayed as they were.
+    /// Files that existed and were left unchanged.
     pub kept: Vec<PathBuf>,
 }
 
-/// Puts the files of a template into a directory, which may exist, and may have some of them.
+/// Copies the files of a template into a directory. The directory and some of the files may exist already.
 pub fn init(root: &Path, template: &Template) -> Result<InitReport> {
     let mut files = match template {
         Template::BuiltIn(name) => templates::files(name),
@@ -92,20 +91,20 @@ pub fn init(root: &Path, template: &Template) -> Result<InitReport> {
     let mut report = InitReport { template: template.name().to_owned(), ..InitReport::default() };
     let mut missing = Vec::new();
     for file in files {
-        // Whatever is there stays: a link that leads nowhere, too.
+        // Keep anything that exists, including dangling links.
         match root.join(&file.path).symlink_metadata() {
             Ok(_) => report.kept.push(file.path),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => missing.push(file),
             Err(error) => return Err(failed(&file.path, error)),
         }
     }
-    report.created = copy::place(&root, &missing)?;
+    report.created = copy::create_files(&root, &missing)?;
     report.kept.sort();
     report.created.sort();
     Ok(report)
 }
 
-/// Notes the template in the settings, which are made if the template has none.
+/// Records the template's name in the settings file, which is created if the template has none.
 fn record(files: &mut Vec<NewFile>, template: &str) -> Result<()> {
     let line = format!("template: {}\n", serde_json::Value::from(template));
     match files.iter_mut().find(|file| file.path == Path::new(SETTINGS)) {
@@ -127,5 +126,5 @@ fn failed(path: &Path, error: std::io::Error) -> Error {
         std::io::ErrorKind::PermissionDenied => Code::PermissionDenied,
         _ => Code::Unavailable,
     };
-    Error::new(code, format!("{} cannot be made", path.display())).with_source(error)
+    Error::new(code, format!("{} cannot be created", path.display())).with_source(error)
 }

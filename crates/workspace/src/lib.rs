@@ -1,46 +1,47 @@
-//! Reads what a workspace declares: agents, models, skills, actions, tool servers, prompts.
+//! Loads the definitions of a workspace: agents, models, skills, actions, tool servers, prompts.
 //!
-//! A [`Loader`] turns a directory into [`Definitions`]: first the built-in agents, over them what the operator offers to
-//! all workspaces, over that what the workspace has, be it written for Open Agent Harness (`.openharness`), OpenCode
-//! (`.opencode`, `opencode.json`) or CodingCode (`.codingcode`). Definitions are versioned by their content: a run keeps
-//! the version it started with, and [`Loader::current`] gives the newest one without a restart.
+//! A [`Loader`] turns a directory into [`Definitions`]. It merges three layers: the built-in agents, the operator's
+//! definitions for all workspaces, and the workspace's own. A workspace may be written for Open Agent Harness
+//! (`.openharness`), OpenCode (`.opencode`, `opencode.json`) or CodingCode (`.codingcode`). Definitions are versioned by
+//! their content: a run keeps the version it started with, and [`Loader::current`] returns the newest version without a
+//! restart.
 //!
-//! Reading never fails. A definition that cannot be used is left out and becomes a [`Problem`] with file, line, what was
-//! found and what was expected; all others work. What is probably a mistake, such as an unknown key, is a warning.
+//! Loading never fails. An invalid definition is left out and reported as a [`Problem`] with file, line, what was found
+//! and what was expected; all other definitions work. A probable mistake, such as an unknown key, is a warning.
 //!
-//! Workspaces are written by tenants. So nothing outside is read through links, everything has a bound, and of the
-//! environment (`${env.NAME}` in the strings of YAML) they see only what [`EnvironmentAccess`] allows. Values of the
-//! environment are in no problem. Keys and headers of models are in no version.
+//! Workspaces are written by tenants. So links out of a workspace are not followed, all sizes are bounded, and a
+//! workspace reads only the environment variables (`${env.NAME}` in strings of YAML) that [`EnvironmentAccess`] allows.
+//! Problems contain no values of environment variables. Versions contain no keys and headers of models.
 //!
-//! This crate executes nothing, opens no connection and watches nothing. It blocks on the file system.
+//! This crate executes nothing, opens no connections and watches no files. It blocks on the file system.
 
+mod agent_targets;
 mod agents;
 mod cache;
-mod choose;
+mod definition_dir;
 mod definitions;
 mod environment;
 mod files;
 mod init;
 mod loader;
 mod memory;
-mod parts;
+mod model_choice;
+mod parse;
 mod problem;
 mod prompt;
 mod report;
-mod resource;
+mod sections;
 mod settings;
-mod source;
-mod targets;
-mod text;
+mod skill_resource;
 
-pub use choose::Choice;
 pub use definitions::{Absence, Action, Definitions, RetryPolicy, Skill, ToolServer, ToolTransport};
 pub use environment::EnvironmentAccess;
 pub use init::{InitReport, Template, init};
-pub use loader::{Current, Loader, PlatformDirectories};
+pub use loader::{LoadedWorkspace, Loader, PlatformDirectories};
 pub use memory::{Memory, MemoryFile};
+pub use model_choice::ModelChoice;
 pub use problem::{Problem, Severity};
-pub use prompt::Audience;
+pub use prompt::PromptContext;
 pub use settings::{
     MemorySettings, ModelAlias, PromptSettings, Segment, Settings, WorkspaceContext, WorkspaceKind,
 };

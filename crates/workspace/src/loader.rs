@@ -1,4 +1,4 @@
-//! Reading a whole workspace.
+//! Loads all definitions of a workspace.
 
 use std::{
     fmt,
@@ -9,39 +9,39 @@ use std::{
 use remuda_domain::content::Content;
 
 use crate::{
-    agents::{self, Known, Merged},
+    agents::{self, Catalog, MergedAgents},
     cache::Cache,
+    definition_dir::Source,
     definitions::Definitions,
     environment::EnvironmentAccess,
-    files::{Budget, Files, Seen},
-    parts::{actions, memory, models, prompts, settings, skills, tools},
-    report::{Place, Report},
+    files::{FileStamps, Files, LoadState},
+    parse::{LocatedText, Position},
+    report::{Report, Reporter},
+    sections::{actions, memory, models, prompts, settings, skills, tools},
     settings::{Segment, Settings},
-    source::Source,
-    text::{Position, Text},
 };
 
-/// What is read of `AGENTS.md`.
+/// Bytes of `AGENTS.md` that are read.
 const MAX_INSTRUCTIONS: u64 = 256 * 1024;
 
-/// Where the operator keeps definitions for all workspaces.
+/// The operator's directories with definitions for all workspaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlatformDirectories {
-    /// With `*.yaml`.
+    /// Contains `*.yaml`.
     pub models: Option<PathBuf>,
-    /// With `*.md`.
+    /// Contains `*.md`.
     pub agents: Option<PathBuf>,
-    /// With `<name>/SKILL.md`.
+    /// Contains `<name>/SKILL.md`.
     pub skills: Option<PathBuf>,
-    /// With a `settings.yaml`.
+    /// Contains a `settings.yaml`.
     pub tools: Option<PathBuf>,
-    /// With a directory per template.
+    /// Contains a directory per template.
     pub templates: Option<PathBuf>,
 }
 
-/// Reads workspaces. Cheap to clone; clones share what they have read.
+/// Loads workspaces. Cheap to clone; clones share a cache.
 ///
-/// Everything here blocks on the file system.
+/// All methods block on the file system.
 #[derive(Clone)]
 pub struct Loader {
     platform: Arc<PlatformDirectories>,
@@ -49,11 +49,11 @@ pub struct Loader {
     cache: Arc<Cache>,
 }
 
-/// A workspace as it is now.
+/// The current definitions of a workspace, with their version.
 #[derive(Debug)]
-pub struct Current {
+pub struct LoadedWorkspace {
     pub definitions: Definitions,
-    /// The version that a run keeps: its text and its hash.
+    /// The version that a run keeps: the serialized definitions and their hash.
     pub content: Content,
 }
 
@@ -67,32 +67,31 @@ impl Loader {
         &self.platform
     }
 
-    /// Reads a workspace. This never fails: what cannot be used is a problem in the result.
+    /// Loads a workspace. This never fails: invalid definitions become problems in the result.
     #[must_use]
     pub fn load(&self, root: &Path) -> Definitions {
         self.read(root).0
     }
 
-    /// The workspace as it is now, which is only read again if one of the files that were looked at has changed, or one
-    /// appeared that was looked for.
-    pub fn current(&self, root: &Path) -> Arc<Current> {
+    /// The current definitions, from the cache unless a file that was read has changed or a missing one has appeared.
+    pub fn current(&self, root: &Path) -> Arc<LoadedWorkspace> {
         self.cache.current(root, || {
-            let (definitions, seen) = self.read(root);
+            let (definitions, stamps) = self.read(root);
             let content = definitions.to_content().unwrap_or_else(|error| {
-                // Only maps with keys that are no text cannot be written, and there are none.
-                tracing::error!(error = %error.chain(), "definitions cannot be written");
+                // Serialization only fails for maps with keys that are not strings, and there are none.
+                tracing::error!(error = %error.chain(), "serializing definitions failed");
                 Content::new(String::new())
             });
-            (Current { definitions, content }, seen)
+            (LoadedWorkspace { definitions, content }, stamps)
         })
     }
 
-    fn read(&self, root: &Path) -> (Definitions, Seen) {
-        let (report, budget) = (Report::default(), Budget::new());
-        let reading = Reading { loader: self, report: &report, budget: &budget };
-        let mut definitions = reading.definitions(root);
+    fn read(&self, root: &Path) -> (Definitions, FileStamps) {
+        let (report, state) = (Report::default(), LoadState::new());
+        let load = Load { loader: self, report: &report, state: &state };
+        let mut definitions = load.definitions(root);
         definitions.problems = report.into_problems();
-        (definitions, budget.seen.into_inner())
+        (definitions, state.stamps.into_inner())
     }
 }
 
@@ -105,24 +104,25 @@ impl fmt::Debug for Loader {
     }
 }
 
-struct Reading<'a> {
+/// One load of a workspace.
+struct Load<'a> {
     loader: &'a Loader,
     report: &'a Report,
-    budget: &'a Budget,
+    state: &'a LoadState,
 }
 
-impl Reading<'_> {
+impl Load<'_> {
     fn definitions(&self, root: &Path) -> Definitions {
         let mut definitions = Definitions::default();
-        let mut merged = Merged::default();
-        merged.lay(agents::read_built_in(self.report), self.report);
+        let mut merged = MergedAgents::default();
+        merged.add_layer(agents::read_built_in(self.report), self.report);
         self.platform(&mut definitions, &mut merged);
         let mut file = settings::SettingsFile::default();
-        let mut opencode = agents::Project::default();
-        match Files::workspace(root, self.budget) {
+        let mut opencode = agents::OpenCodeProject::default();
+        match Files::workspace(root, self.state) {
             Err(fault) => {
                 let shown = root.display().to_string();
-                Place::new(self.report, &shown).fault(fault);
+                Reporter::for_file(self.report, &shown).fault(fault);
             }
             Ok(files) => {
                 let source = self.source(&files);
@@ -134,11 +134,11 @@ impl Reading<'_> {
             }
         }
         definitions.settings = file.settings;
-        // Ours stand behind those of OpenCode: they count more.
+        // Native rules come after those of OpenCode, and the last matching rule wins.
         definitions.settings.permission.splice(0..0, opencode.rules);
-        self.check_models(&definitions, &file.aliased, file.summarizer.as_ref());
-        self.check_memory(&definitions, file.memory);
-        let known = Known {
+        self.check_models(&definitions, &file.aliased, file.summary_model.as_ref());
+        self.check_memory(&definitions, file.memory_position);
+        let catalog = Catalog {
             settings: &definitions.settings,
             models: &definitions.models,
             actions: &definitions.actions,
@@ -146,7 +146,7 @@ impl Reading<'_> {
             servers: &definitions.tool_servers,
         };
         definitions.absent = merged.absent();
-        definitions.agents = agents::link(merged.into_drafts(), known, self.report);
+        definitions.agents = agents::resolve_agents(merged.into_unresolved(), catalog, self.report);
         let ours = file.default_agent.map(|name| (settings::FILE.to_owned(), name));
         self.choose_default(&mut definitions, ours.or(opencode.default_agent));
         definitions
@@ -156,12 +156,12 @@ impl Reading<'_> {
         Source { files, environment: &self.loader.environment, report: self.report }
     }
 
-    /// The operator's definitions, which the workspace's may replace.
-    fn platform(&self, definitions: &mut Definitions, merged: &mut Merged) {
+    /// Reads the operator's definitions, which those of the workspace may replace.
+    fn platform(&self, definitions: &mut Definitions, merged: &mut MergedAgents) {
         let directories = &*self.loader.platform;
         let read = |directory: &Option<PathBuf>, read: &mut dyn FnMut(Source<'_>)| {
             if let Some(directory) = directory {
-                let files = Files::platform(directory, self.budget);
+                let files = Files::platform(directory, self.state);
                 read(self.source(&files));
             }
         };
@@ -171,76 +171,85 @@ impl Reading<'_> {
             tools::read(source, Path::new("settings.yaml"), &mut definitions.tool_servers);
         });
         read(&directories.agents, &mut |source| {
-            merged.lay(agents::read_openharness(source, Path::new(agents::PLATFORM_AGENTS)), self.report);
+            merged
+                .add_layer(agents::read_openharness(source, Path::new(agents::PLATFORM_AGENTS)), self.report);
         });
     }
 
-    /// The workspace's own, in the formats of all systems. Returns what OpenCode has besides agents.
+    /// Reads the workspace's definitions in all formats. Returns the OpenCode project for its settings besides agents.
     fn workspace(
         &self,
         source: Source<'_>,
         file: &settings::SettingsFile,
         definitions: &mut Definitions,
-        merged: &mut Merged,
-    ) -> agents::Project {
+        merged: &mut MergedAgents,
+    ) -> agents::OpenCodeProject {
         models::read(source, Path::new(".openharness/models"), &mut definitions.models);
         tools::read(source, Path::new(".openharness/tools/settings.yaml"), &mut definitions.tool_servers);
         actions::read(source, Path::new(".openharness/actions"), &mut definitions.actions);
         skills::read(source, &skills::own_directory(), &mut definitions.skills);
-        skills::read_named(source, settings::FILE, &file.skill_directories, &mut definitions.skills);
+        skills::read_configured(source, settings::FILE, &file.skill_directories, &mut definitions.skills);
         if let Some(directory) = &self.loader.platform.skills {
-            let files = Files::platform(directory, self.budget);
+            let files = Files::platform(directory, self.state);
             skills::read(self.source(&files), Path::new(""), &mut definitions.skills);
         }
         let mut opencode = agents::read_opencode(source, |name| merged.get(name));
-        merged.lay(agents::read_codingcode(source), self.report);
-        merged.lay(std::mem::take(&mut opencode.agents), self.report);
-        merged.lay(agents::read_openharness(source, Path::new(agents::WORKSPACE_AGENTS)), self.report);
+        merged.add_layer(agents::read_codingcode(source), self.report);
+        merged.add_layer(std::mem::take(&mut opencode.agents), self.report);
+        merged.add_layer(agents::read_openharness(source, Path::new(agents::WORKSPACE_AGENTS)), self.report);
         opencode
     }
 
     fn instructions(&self, source: Source<'_>) -> Option<String> {
         const FILE: &str = "AGENTS.md";
-        let place = Place::new(self.report, FILE);
-        let contents = source.take(source.files.read_some(Path::new(FILE), MAX_INSTRUCTIONS), &place)??;
-        if contents.cut {
+        let reporter = Reporter::for_file(self.report, FILE);
+        let contents =
+            source.ok_or_report(source.files.read_some(Path::new(FILE), MAX_INSTRUCTIONS), &reporter)??;
+        if contents.truncated {
             let limit = MAX_INSTRUCTIONS / 1024;
-            place.warn(Position::FILE, format!("is larger than {limit} KiB: the rest is left off"));
+            reporter.warn(Position::FILE, format!("is larger than {limit} KiB: the rest is left off"));
         }
         let text = contents.text.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    fn check_models(&self, definitions: &Definitions, aliased: &[Text], summarizer: Option<&Text>) {
-        let place = Place::new(self.report, settings::FILE);
+    fn check_models(
+        &self,
+        definitions: &Definitions,
+        aliased: &[LocatedText],
+        summary_model: Option<&LocatedText>,
+    ) {
+        let reporter = Reporter::for_file(self.report, settings::FILE);
         for reference in aliased {
             if definitions.model(&reference.text).is_err() {
-                place.warn(reference.at, format!("models: there is no model {}", reference.shown()));
+                reporter.warn(reference.at, format!("models: there is no model {}", reference.display()));
             }
         }
-        if let Some(model) = summarizer.filter(|model| definitions.named_model(model.text.trim()).is_err()) {
-            place.warn(model.at, format!("context.model: there is no model {}", model.shown()));
+        if let Some(model) = summary_model.filter(|model| definitions.named_model(model.text.trim()).is_err())
+        {
+            reporter.warn(model.at, format!("context.model: there is no model {}", model.display()));
         }
     }
 
     fn check_memory(&self, definitions: &Definitions, at: Option<Position>) {
-        let told = definitions.settings.prompt.order.contains(&Segment::Memory);
-        if let Some(at) = at.filter(|_| definitions.memory.is_some() && !told) {
+        let in_prompt = definitions.settings.prompt.order.contains(&Segment::Memory);
+        if let Some(at) = at.filter(|_| definitions.memory.is_some() && !in_prompt) {
             let message =
-                "memory: is not told to anyone, because `memory` is not in the order of the system prompt";
-            Place::new(self.report, settings::FILE).warn(at, message);
+                "memory: is not sent to agents, because `memory` is not in the order of the system prompt";
+            Reporter::for_file(self.report, settings::FILE).warn(at, message);
         }
     }
 
-    /// A default agent that cannot be used stays named: sessions that name none get an error, not another agent.
-    fn choose_default(&self, definitions: &mut Definitions, chosen: Option<(String, Text)>) {
+    /// Checks and sets the default agent. An unusable one stays set: sessions without an agent then get an error instead of
+    /// another agent.
+    fn choose_default(&self, definitions: &mut Definitions, chosen: Option<(String, LocatedText)>) {
         let Some((file, name)) = chosen else { return };
-        let place = Place::new(self.report, &file);
+        let reporter = Reporter::for_file(self.report, &file);
         match definitions.agents.get(&name.text) {
-            None => place.error(name.at, format!("default_agent: there is no agent {}", name.shown())),
+            None => reporter.error(name.at, format!("default_agent: there is no agent {}", name.display())),
             Some(agent) if !agent.mode.may_lead() => {
                 let message = "only works for other agents (mode: subagent)";
-                place.error(name.at, format!("default_agent: the agent {} {message}", name.shown()));
+                reporter.error(name.at, format!("default_agent: the agent {} {message}", name.display()));
             }
             Some(_) => {}
         }

@@ -1,35 +1,35 @@
-//! What agents of a workspace remember from one session to the next.
+//! The memory of a workspace: notes that agents keep from one session to the next.
 //!
-//! They write it themselves, with the tools that they have for files. The next run is told of it.
+//! Agents write the notes with their file tools. The system prompt of the next run includes them.
 
 use serde::{Deserialize, Serialize};
 
-/// What is told of a workspace's memory.
+/// The memory of a workspace, as far as it is part of prompts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
-    /// Where the text comes from, as seen from the workspace's root.
+    /// The main file, relative to the workspace.
     pub file: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Whether only the beginning of the file is there.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub cut: bool,
-    /// Where the files are, as seen from the workspace's root.
+    /// Whether `text` is only the beginning of the file.
+    #[serde(rename = "cut", skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    /// The directory of the other files, relative to the workspace.
     pub directory: String,
-    /// By name, the first of them.
+    /// The first files of the directory by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<MemoryFile>,
-    /// Files that are not listed.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub left_off: usize,
+    /// The number of files that are not listed.
+    #[serde(rename = "left_off", skip_serializing_if = "is_zero")]
+    pub omitted: usize,
 }
 
-/// A file that agents can read when it matters.
+/// A file that agents can read when they need it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryFile {
     pub name: String,
-    /// Its first line that says something.
+    /// Its first nonempty line.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub summary: String,
 }
@@ -40,15 +40,15 @@ fn is_zero(number: &usize) -> bool {
 }
 
 impl Memory {
-    /// The part of the system prompt, for an agent that can or cannot read files.
-    pub(crate) fn told(&self, reads: bool) -> Option<String> {
+    /// The segment of the system prompt. `reads`: whether the agent has the tool Read.
+    pub(crate) fn prompt_segment(&self, reads: bool) -> Option<String> {
         if self.text.is_none() && self.files.is_empty() {
             return None;
         }
         let mut parts = Vec::new();
         if let Some(text) = &self.text {
             parts.push(format!("<file name=\"{}\">\n{text}\n</file>", self.file));
-            if self.cut {
+            if self.truncated {
                 let rest = if reads { ": read the rest with the tool Read" } else { "" };
                 parts.push(format!("Only the beginning of {} is shown here{rest}.", self.file));
             }
@@ -57,8 +57,8 @@ impl Memory {
             let how = if reads { ". Read them with the tool Read when they matter" } else { "" };
             parts.push(format!("There are more files in {}{how}:", self.directory));
             parts.extend(self.files.iter().map(MemoryFile::line));
-            if self.left_off > 0 {
-                parts.push(format!("({} more are not listed)", self.left_off));
+            if self.omitted > 0 {
+                parts.push(format!("({} more are not listed)", self.omitted));
             }
         }
         Some(format!("<memory>\nWhat was remembered from earlier sessions.\n{}\n</memory>", parts.join("\n")))

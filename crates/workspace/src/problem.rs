@@ -1,19 +1,19 @@
-//! What is wrong with a definition, and where.
+//! Errors and warnings about definitions, with their position.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// One thing that could not be used.
+/// An error or a warning about a definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// As seen from the workspace's root, or absolute if it lies elsewhere.
+    /// Relative to the workspace, or absolute if it is elsewhere.
     pub file: String,
-    /// From 1; 0 when the whole file is meant.
+    /// From 1; 0 means the whole file.
     pub line: usize,
-    /// From 1; 0 when the whole line is meant.
+    /// From 1; 0 means the whole line.
     pub column: usize,
-    /// The agent, model or skill that is missing because of it.
+    /// The agent, model or skill that the problem is about.
     pub subject: Option<String>,
     /// What was found and what was expected.
     pub message: String,
@@ -23,9 +23,9 @@ pub struct Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It is used, but probably not as meant.
+    /// The definition is used, but probably not as intended.
     Warning,
-    /// It is not used.
+    /// The definition is not used.
     Error,
 }
 

@@ -1,4 +1,4 @@
-//! The system prompt.
+//! Composes the system prompt.
 
 use remuda_domain::{Timestamp, agent::AgentDefinition, model::ModelDefinition};
 
@@ -12,60 +12,60 @@ const SWITCH: &str =
 const DELEGATE: &str =
     "Delegate tasks that can be described on their own to one of these with the tool SubAgent.";
 
-/// For whom and when a prompt is made.
+/// The agent, model and date that a prompt is composed for.
 #[derive(Clone, Copy, Debug)]
-pub struct Audience<'a> {
+pub struct PromptContext<'a> {
     pub agent: &'a AgentDefinition,
     pub model: &'a ModelDefinition,
-    /// Whether the agent has the tool that reads skills.
+    /// Whether the agent has the tool Skill.
     pub reads_skills: bool,
     pub today: Timestamp,
 }
 
 impl Definitions {
-    /// The prompt in the order that the workspace wants. The same definitions and the same day give the same text, so that it is
-    /// stored once and cached by providers.
+    /// The system prompt, in the order that the workspace sets. It depends only on the definitions, the context and the day:
+    /// so it is stored once, and providers can cache it.
     #[must_use]
-    pub fn system_prompt(&self, audience: &Audience<'_>) -> String {
-        let segments = self.prompt_segments(audience);
+    pub fn system_prompt(&self, context: &PromptContext<'_>) -> String {
+        let segments = self.prompt_segments(context);
         segments.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n\n")
     }
 
-    /// Its parts, without those that are empty.
+    /// The nonempty segments of the system prompt.
     #[must_use]
-    pub fn prompt_segments(&self, audience: &Audience<'_>) -> Vec<(Segment, String)> {
+    pub fn prompt_segments(&self, context: &PromptContext<'_>) -> Vec<(Segment, String)> {
         let order = self.settings.prompt.order.iter().copied();
         let segments = order.filter_map(|segment| {
-            let text = self.segment(segment, audience)?.trim().to_owned();
+            let text = self.segment(segment, context)?.trim().to_owned();
             (!text.is_empty()).then_some((segment, text))
         });
         segments.collect()
     }
 
-    fn segment(&self, segment: Segment, audience: &Audience<'_>) -> Option<String> {
+    fn segment(&self, segment: Segment, context: &PromptContext<'_>) -> Option<String> {
         let settings = &self.settings.prompt;
         match segment {
             Segment::Base => settings.base.clone(),
             Segment::LlmOptimized => {
-                let by_model = settings.by_model.get(&audience.model.reference.to_string());
-                by_model.or_else(|| settings.by_provider.get(audience.model.provider.as_str())).cloned()
+                let by_model = settings.by_model.get(&context.model.reference.to_string());
+                by_model.or_else(|| settings.by_provider.get(context.model.provider.as_str())).cloned()
             }
-            Segment::Agent => Some(audience.agent.prompt.clone()),
+            Segment::Agent => Some(context.agent.prompt.clone()),
             Segment::ProjectAgentsMd => self.instructions.as_deref().map(project_instructions),
             Segment::Memory => {
-                let reads = audience.agent.has_tool("Read") && self.settings.kind == WorkspaceKind::Project;
-                self.memory.as_ref()?.told(reads)
+                let reads = context.agent.has_tool("Read") && self.settings.kind == WorkspaceKind::Project;
+                self.memory.as_ref()?.prompt_segment(reads)
             }
-            Segment::AgentSwitches => self.agent_list(&self.switch_targets(audience.agent), segment, SWITCH),
-            Segment::Subagents => self.agent_list(&self.delegates(audience.agent), segment, DELEGATE),
-            Segment::Skills if audience.reads_skills => Some(self.skill_list(audience.agent)),
-            Segment::Environment if settings.include_environment => Some(environment(audience.today)),
-            // Nothing can be said of what no tool does.
+            Segment::AgentSwitches => self.agent_list(&self.switch_targets(context.agent), segment, SWITCH),
+            Segment::Subagents => self.agent_list(&self.delegation_targets(context.agent), segment, DELEGATE),
+            Segment::Skills if context.reads_skills => Some(self.skill_list(context.agent)),
+            Segment::Environment if settings.include_environment => Some(environment(context.today)),
+            // Not included without a tool that uses them.
             Segment::Skills | Segment::Environment | Segment::Actions => None,
         }
     }
 
-    /// Agents with what they are for. There are no tools in a workspace where agents only talk.
+    /// A list of agents with their descriptions. Chat workspaces have no tools, so they get none.
     fn agent_list(&self, agents: &[&AgentDefinition], segment: Segment, how: &str) -> Option<String> {
         if agents.is_empty() || self.settings.kind == WorkspaceKind::Chat {
             return None;

@@ -1,23 +1,23 @@
-//! Where problems are gathered while a workspace is read.
+//! Collects problems while a workspace is loaded.
 
 use std::cell::{Cell, RefCell};
 
 use crate::{
+    parse::{Fault, Position, nearest},
     problem::{Problem, Severity},
-    text::{Fault, Position, nearest},
 };
 
-/// More than anyone reads. What comes after is only counted.
+/// Further problems are only counted.
 const MAX_PROBLEMS: usize = 500;
 
-/// How much is compared to find what is allowed and yet a mistake; see [`Place::affords`].
+/// Limit of the effort to find probable mistakes; see [`Reporter::has_effort_left`].
 const MAX_EFFORT: usize = 10_000_000;
 
-/// All problems of one reading.
+/// All problems of one load.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     problems: RefCell<Vec<Problem>>,
-    left_off: Cell<usize>,
+    omitted: Cell<usize>,
     effort: Cell<usize>,
 }
 
@@ -27,11 +27,11 @@ impl Report {
         if problems.len() < MAX_PROBLEMS {
             problems.push(problem);
         } else {
-            self.left_off.set(self.left_off.get() + 1);
+            self.omitted.set(self.omitted.get() + 1);
         }
     }
 
-    /// Whether more problems would not be shown: then nobody needs to work on them.
+    /// Whether further problems would only be counted, so that the effort to describe them can be saved.
     fn is_full(&self) -> bool {
         self.problems.borrow().len() >= MAX_PROBLEMS
     }
@@ -40,18 +40,18 @@ impl Report {
         let mut problems = self.problems.into_inner();
         let key = |problem: &Problem| (problem.file.clone(), problem.line, problem.column);
         problems.sort_by_cached_key(key);
-        // What is said once for several definitions is one problem.
+        // The same problem may be reported once per definition that it affects.
         problems.dedup_by(|a, b| {
             (&a.file, a.line, a.column, &a.message) == (&b.file, b.line, b.column, &b.message)
         });
-        let left_off = self.left_off.get();
-        if left_off > 0 {
+        let omitted = self.omitted.get();
+        if omitted > 0 {
             problems.push(Problem {
                 file: ".".to_owned(),
                 line: 0,
                 column: 0,
                 subject: None,
-                message: format!("{left_off} more problems are not shown"),
+                message: format!("{omitted} more problems are not shown"),
                 severity: Severity::Warning,
             });
         }
@@ -59,45 +59,45 @@ impl Report {
     }
 }
 
-/// One definition that is being read: its problems, and whether it can still be used.
+/// Reports the problems of one definition, and tracks whether it has errors.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Reporter<'a> {
     report: &'a Report,
     file: &'a str,
     subject: Option<String>,
     failed: Cell<bool>,
 }
 
-impl<'a> Place<'a> {
-    /// A file, or a part of one that is no definition of its own.
-    pub(crate) fn new(report: &'a Report, file: &'a str) -> Self {
+impl<'a> Reporter<'a> {
+    /// For a file, or a part of a file that is not a definition of its own.
+    pub(crate) fn for_file(report: &'a Report, file: &'a str) -> Self {
         Self { report, file, subject: None, failed: Cell::new(false) }
     }
 
-    /// A definition.
-    pub(crate) fn of(report: &'a Report, file: &'a str, subject: impl Into<String>) -> Self {
-        Self { subject: Some(subject.into()), ..Self::new(report, file) }
+    /// For a definition.
+    pub(crate) fn for_definition(report: &'a Report, file: &'a str, subject: impl Into<String>) -> Self {
+        Self { subject: Some(subject.into()), ..Self::for_file(report, file) }
     }
 
     pub(crate) fn file(&self) -> &'a str {
         self.file
     }
 
-    /// Something cannot be used, so the definition is not.
+    /// Reports an error, which makes the definition unusable.
     pub(crate) fn error(&self, at: Position, message: impl Into<String>) {
         self.failed.set(true);
-        self.tell(at, message.into(), Severity::Error);
+        self.push(at, message.into(), Severity::Error);
     }
 
     pub(crate) fn warn(&self, at: Position, message: impl Into<String>) {
-        self.tell(at, message.into(), Severity::Warning);
+        self.push(at, message.into(), Severity::Warning);
     }
 
     pub(crate) fn fault(&self, fault: Fault) {
         self.error(fault.at, fault.message);
     }
 
-    fn tell(&self, at: Position, message: String, severity: Severity) {
+    fn push(&self, at: Position, message: String, severity: Severity) {
         self.report.push(Problem {
             file: self.file.to_owned(),
             line: at.line,
@@ -108,20 +108,21 @@ impl<'a> Place<'a> {
         });
     }
 
-    /// A guess at what was meant, for the end of a message.
-    pub(crate) fn hint<'n>(&self, name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
+    /// `; did you mean …?` for the end of a message, or nothing.
+    pub(crate) fn suggestion<'n>(&self, name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
         let near = if self.report.is_full() { None } else { nearest(name, known) };
         near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
     }
 
-    /// Whether there is time left to look for mistakes. Who writes definitions must not keep those who read them busy.
-    pub(crate) fn affords(&self, effort: usize) -> bool {
+    /// Spends effort on finding probable mistakes; `false` if the limit is exceeded. The limit keeps a tenant's definitions
+    /// from using up CPU time.
+    pub(crate) fn has_effort_left(&self, effort: usize) -> bool {
         let effort = self.report.effort.get().saturating_add(effort);
         self.report.effort.set(effort);
         effort <= MAX_EFFORT && !self.report.is_full()
     }
 
-    /// Whether something was found that cannot be used.
+    /// Whether an error was reported.
     pub(crate) fn failed(&self) -> bool {
         self.failed.get()
     }

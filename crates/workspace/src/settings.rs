@@ -1,4 +1,4 @@
-//! `.openharness/settings.yaml`.
+//! The settings of a workspace: `.openharness/settings.yaml`.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use remuda_domain::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What a workspace sets for all its agents.
+/// Settings for all agents of a workspace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
     pub kind: WorkspaceKind,
     pub default_agent: Option<String>,
-    /// The template it was made from. Templates only initialise: nothing is read from there.
+    /// The template that the workspace was created from; for information only.
     pub template: Option<String>,
-    /// Names for models with their parameters, which agents may use instead of references.
+    /// Aliases for models with parameters, which agents may use instead of references.
     pub models: BTreeMap<String, ModelAlias>,
     pub prompt: PromptSettings,
-    /// Where tools execute when a session does not say.
+    /// Where tools execute, unless the session sets it.
     pub execution: ExecutionChoice,
-    /// What agents may do here, after what the operator says and before what they say themselves.
+    /// Permission rules of the workspace. They come after the operator's rules and before those of the agents.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub permission: Vec<PermissionRule>,
-    /// How far agents go without asking that do not say themselves.
+    /// The permission mode of agents that set none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<PermissionMode>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,13 +34,13 @@ pub struct Settings {
     pub context: WorkspaceContext,
 }
 
-/// Whether anything is executed in a workspace.
+/// Whether agents of a workspace have tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceKind {
     #[default]
     Project,
-    /// Agents only talk: no tools.
+    /// Conversation only, without tools.
     Chat,
 }
 
@@ -51,16 +51,16 @@ pub struct ModelAlias {
     pub parameters: ModelParameters,
 }
 
-/// What agents of a workspace remember from one session to the next, in files that they write themselves.
+/// Settings of the memory: notes that agents write to files and that later sessions read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemorySettings {
     pub enabled: bool,
-    /// Told as a whole, as seen from the workspace's root.
+    /// The file whose text is part of the prompt, relative to the workspace.
     pub file: String,
-    /// With files of which agents are told the names, as seen from the workspace's root.
+    /// The directory whose files are listed in the prompt, relative to the workspace.
     pub directory: String,
-    /// What is told of the file.
+    /// Bytes of `file` that are part of the prompt.
     pub max_bytes: u32,
 }
 
@@ -79,26 +79,26 @@ impl Default for MemorySettings {
     }
 }
 
-/// What becomes of conversations that grow too long.
+/// Compaction of conversations that grow too long.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkspaceContext {
-    /// Whether they are summed up; as the platform has it when missing.
+    /// Whether to summarize; the platform's setting if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summarize: Option<bool>,
-    /// Who sums up, as an alias, a reference or a bare name; the agent's own model when missing.
+    /// The model that summarizes: an alias, a reference or a bare name; the agent's own model if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
-/// How the system prompt is put together. All texts are loaded: files were read.
+/// The composition of the system prompt. Texts from files are loaded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PromptSettings {
     pub base: Option<String>,
     /// By provider, such as `anthropic`.
     pub by_provider: BTreeMap<String, String>,
-    /// By model, such as `platform/opus`; beats the provider's.
+    /// By model, such as `platform/opus`; overrides `by_provider`.
     pub by_model: BTreeMap<String, String>,
     pub order: Vec<Segment>,
     pub include_environment: bool,
@@ -116,7 +116,7 @@ impl Default for PromptSettings {
     }
 }
 
-/// A part of the system prompt. One that is not in the order is not sent; an empty one is skipped.
+/// A segment of the system prompt. Segments that are not in the order are not sent; empty ones are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Segment {
@@ -133,7 +133,7 @@ pub enum Segment {
 }
 
 impl Segment {
-    /// As it is written in settings.
+    /// The name in settings.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

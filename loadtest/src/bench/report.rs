@@ -1,4 +1,4 @@
-//! What is said of a measurement.
+//! The report of a measurement, as text, JSON and chart.
 
 use std::{fs, ops::Range, path::Path, process::ExitCode};
 
@@ -7,108 +7,108 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Plan,
-    picture::{self, Picture},
+    BenchPlan,
+    chart::{self, Chart},
 };
 use crate::{
     check::Verdict,
-    draw,
-    history::Micros,
-    load::{Measured, Pace, Stage},
+    load::{LoadModel, Measurement, Stage},
+    observed_history::Micros,
+    svg_chart,
 };
 
 pub(crate) struct Report {
     scenario: String,
     mode: &'static str,
-    /// How hard was tried, in words.
+    /// The load in words.
     load: String,
-    /// What is counted.
-    pub(super) what: &'static str,
+    /// The name of what is counted.
+    pub(super) unit: &'static str,
     pub(crate) count: u64,
-    /// Runs, or what takes their place.
+    /// Runs per second, or the unit that replaces runs.
     pub(crate) per_second: f64,
-    /// How often what is counted happened, where that is not a run.
-    pub(super) rate_of: Option<f64>,
+    /// The rate of the counted unit, if it is not a run.
+    pub(super) unit_rate: Option<f64>,
     /// In microseconds.
     pub(super) latencies: Histogram<u64>,
-    /// From where to where these are.
-    pub(super) from_to: &'static str,
-    /// When each ended, and the time that was measured.
+    /// Between which points the latencies are measured.
+    pub(super) latency_label: &'static str,
+    /// The end of each unit, and the measured period.
     pub(super) ends: Vec<Micros>,
     pub(super) window: Range<Micros>,
-    /// Where the time went, of so many runs.
+    /// The number of traced runs and their stages.
     pub(crate) stages: (usize, Vec<Stage>),
     /// Resident memory of the servers by name, in MiB: before the load, and after it.
     pub(crate) idle_memory: Vec<(String, f64)>,
     pub(crate) memory: Vec<(String, f64)>,
-    /// More figures for programs.
-    pub(super) more: Map<String, Value>,
-    /// More lines for people.
+    /// More fields of the JSON report.
+    pub(super) extra: Map<String, Value>,
+    /// More lines of the text report.
     pub(super) notes: Vec<String>,
     pub(crate) violations: u64,
-    /// Everything that makes it fail, in sentences.
+    /// Every reason for which the measurement fails.
     pub(crate) failures: Vec<String>,
 }
 
 impl Report {
-    /// Without any figures yet.
-    pub(super) fn new(plan: &Plan, latencies: Histogram<u64>) -> Self {
-        let mut more = Map::new();
-        more.insert("sessions".to_owned(), json!(plan.sessions));
-        more.insert("queued".to_owned(), json!(plan.queued));
+    /// A report without results yet.
+    pub(super) fn new(plan: &BenchPlan, latencies: Histogram<u64>) -> Self {
+        let mut extra = Map::new();
+        extra.insert("sessions".to_owned(), json!(plan.sessions));
+        extra.insert("queued".to_owned(), json!(plan.queued));
         Self {
             scenario: plan.scenario.name(),
             mode: plan.mode.name(),
             load: plan.load(),
-            what: "runs",
+            unit: "runs",
             count: latencies.len(),
             per_second: 0.0,
-            rate_of: None,
+            unit_rate: None,
             latencies,
-            from_to: "submit to end",
+            latency_label: "submit to end",
             ends: Vec::new(),
             window: 0..0,
             stages: (0, Vec::new()),
             idle_memory: Vec::new(),
             memory: Vec::new(),
-            more,
+            extra,
             notes: Vec::new(),
             violations: 0,
             failures: Vec::new(),
         }
     }
 
-    pub(super) fn of_runs(plan: &Plan, measured: Measured) -> Self {
+    pub(super) fn of_runs(plan: &BenchPlan, measured: Measurement) -> Self {
         let per_second = measured.runs_per_second();
-        let ends: Vec<Micros> = measured.facts.iter().map(|fact| fact.answered).collect();
+        let ends: Vec<Micros> = measured.runs.iter().map(|run| run.answered).collect();
         let mut report =
             Self { per_second, ends, window: measured.window, ..Self::new(plan, measured.latencies) };
-        let (clients, rate) = match plan.pace {
-            Pace::Closed { clients } => (Some(clients), None),
-            Pace::Open { per_second } => (None, Some(per_second)),
+        let (clients, rate) = match plan.model {
+            LoadModel::Closed { clients } => (Some(clients), None),
+            LoadModel::Open { per_second } => (None, Some(per_second)),
         };
-        report.more.insert("clients".to_owned(), json!(clients));
-        report.more.insert("rate".to_owned(), json!(rate));
-        report.more.insert("not_begun".to_owned(), json!(measured.not_begun));
-        report.load = format!("{}, {} sessions", report.load, draw::grouped(plan.sessions as f64));
+        report.extra.insert("clients".to_owned(), json!(clients));
+        report.extra.insert("rate".to_owned(), json!(rate));
+        report.extra.insert("not_begun".to_owned(), json!(measured.not_begun));
+        report.load = format!("{}, {} sessions", report.load, svg_chart::grouped(plan.sessions as f64));
         if plan.queued > 0 {
             report.load =
-                format!("{}, {} runs queued elsewhere", report.load, draw::grouped(plan.queued as f64));
+                format!("{}, {} runs queued elsewhere", report.load, svg_chart::grouped(plan.queued as f64));
         }
         report
     }
 
-    /// Says otherwise how hard was tried.
-    pub(super) fn under(self, load: String) -> Self {
+    /// Replaces the description of the load.
+    pub(super) fn with_load(self, load: String) -> Self {
         Self { load, ..self }
     }
 
-    pub(super) fn judged(&mut self, verdict: &Verdict) {
+    pub(super) fn add_verdict(&mut self, verdict: &Verdict) {
         self.violations += verdict.total();
-        self.failures.extend(verdict.sentences());
+        self.failures.extend(verdict.messages());
     }
 
-    pub(crate) fn is_good(&self) -> bool {
+    pub(crate) fn passed(&self) -> bool {
         self.violations == 0 && self.failures.is_empty()
     }
 
@@ -121,12 +121,12 @@ impl Report {
             "scenario": self.scenario,
             "mode": self.mode,
             "load": self.load,
-            self.what: self.count,
+            self.unit: self.count,
             "runs_per_s": self.per_second,
             "p50_ms": self.millis(0.5),
             "p99_ms": self.millis(0.99),
             "p999_ms": self.millis(0.999),
-            "latency": self.from_to,
+            "latency": self.latency_label,
             "stages": stages_json(&self.stages.1),
             "staged_runs": self.stages.0,
             "idle_memory_mib": memory_json(&self.idle_memory),
@@ -134,7 +134,7 @@ impl Report {
             "violations": self.violations,
             "failures": self.failures,
         });
-        for (name, value) in &self.more {
+        for (name, value) in &self.extra {
             line[name] = value.clone();
         }
         line
@@ -142,12 +142,12 @@ impl Report {
 
     fn lines(&self) -> Vec<String> {
         let (p50, p99, p999) = (self.millis(0.5), self.millis(0.99), self.millis(0.999));
-        let Self { scenario, mode, load, what, count, from_to, .. } = self;
-        let per_second = self.rate_of.unwrap_or(self.per_second);
+        let Self { scenario, mode, load, unit, count, latency_label, .. } = self;
+        let per_second = self.unit_rate.unwrap_or(self.per_second);
         let mut lines = vec![
-            format!("{mode} {scenario}: {count} {what}, {load}"),
+            format!("{mode} {scenario}: {count} {unit}, {load}"),
             format!(
-                "{per_second:.0} {what}/s, {from_to}: p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms"
+                "{per_second:.0} {unit}/s, {latency_label}: p50 {p50:.2} ms, p99 {p99:.2} ms, p99.9 {p999:.2} ms"
             ),
         ];
         lines.extend(self.stages.1.iter().map(stage_line));
@@ -165,23 +165,23 @@ impl Report {
         } else {
             self.lines().iter().for_each(|line| println!("{line}"));
         }
-        if self.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
     pub(super) fn draw(&self, file: &Path) -> anyhow::Result<()> {
-        let (p50, p99) = (draw::millis(self.millis(0.5)), draw::millis(self.millis(0.99)));
-        let rate = draw::grouped(self.rate_of.unwrap_or(self.per_second));
-        let drawn = picture::svg(&Picture {
+        let (p50, p99) = (svg_chart::millis(self.millis(0.5)), svg_chart::millis(self.millis(0.99)));
+        let rate = svg_chart::grouped(self.unit_rate.unwrap_or(self.per_second));
+        let drawn = chart::svg(&Chart {
             title: &format!("{}, {}, {}", self.scenario, self.mode, self.load),
-            subtitle: &format!("{rate} {}/s, {}: p50 {p50}, p99 {p99}", self.what, self.from_to),
-            what: self.what,
-            from_to: self.from_to,
+            subtitle: &format!("{rate} {}/s, {}: p50 {p50}, p99 {p99}", self.unit, self.latency_label),
+            unit: self.unit,
+            latency_label: self.latency_label,
             ends: &self.ends,
             window: self.window.clone(),
             latencies: &self.latencies,
             stages: &self.stages.1,
         });
-        fs::write(file, drawn).with_context(|| format!("{} cannot be written", file.display()))
+        fs::write(file, drawn).with_context(|| format!("cannot write {}", file.display()))
     }
 }
 
@@ -208,18 +208,18 @@ fn stages_json(stages: &[Stage]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{bench::Scenario, stage::Mode};
+    use crate::{bench::Scenario, deployment::Mode};
 
     fn report() -> Report {
         let mut latencies = Histogram::new(3).unwrap();
         (1..=1000).for_each(|micros| latencies.record(micros * 100).unwrap());
-        let plan = Plan { queued: 5000, ..Plan::new(Scenario::Noop, Mode::Split) };
+        let plan = BenchPlan { queued: 5000, ..BenchPlan::new(Scenario::Noop, Mode::Split) };
         let elapsed = std::time::Duration::from_secs(2);
-        Report::of_runs(&plan, Measured { latencies, elapsed, ..Measured::new().unwrap() })
+        Report::of_runs(&plan, Measurement { latencies, elapsed, ..Measurement::new().unwrap() })
     }
 
     #[test]
-    fn the_line_holds_what_programs_look_for() {
+    fn json_report_has_the_documented_fields() {
         let line = report().json();
         for name in ["runs_per_s", "p50_ms", "p99_ms", "violations", "runs", "sessions", "queued", "clients"]
         {
@@ -230,11 +230,11 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_promise_fails() {
+    fn violation_fails_the_report() {
         let mut report = report();
-        assert!(report.is_good());
+        assert!(report.passed());
         report.violations = 1;
-        assert!(!report.is_good());
+        assert!(!report.passed());
         assert!(report.lines().iter().any(|line| line == "violations: 1"));
     }
 }

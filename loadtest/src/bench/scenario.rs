@@ -1,4 +1,4 @@
-//! What is measured.
+//! The scenarios of `loadtest bench`.
 
 use clap::ValueEnum;
 
@@ -6,23 +6,23 @@ use crate::load::Work;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
-    /// Runs of one call that does nothing, over a thousand sessions.
+    /// Runs of one call that does nothing, over 1,000 sessions.
     Noop,
     /// The same, all in one session.
     HotSession,
-    /// The same, over a million sessions that were there before.
+    /// The same, over a million seeded sessions.
     ManySessions,
-    /// Nine of ten runs do nothing, the others take 50 ms.
+    /// Nine of ten runs do nothing; the others take 50 ms.
     Mixed,
-    /// A command of the local backend.
+    /// A command on the local backend.
     Bash,
-    /// An agent with a rehearsed model: five steps.
+    /// An agent run of five steps with a scripted model.
     Agent,
-    /// Readers that follow sessions over HTTP: from the commit of an event to each of them. See `loadtest fanout`.
+    /// Readers that follow sessions over HTTP: latency from the commit of an event to each reader. See `loadtest fanout`.
     Fanout,
-    /// A command in a container that is warm, without servers. See `loadtest sandbox`.
+    /// A command in a warm container, without servers. See `loadtest sandbox`.
     Sandbox,
-    /// A million queued runs, which are then worked off.
+    /// A million queued runs that are drained.
     Backlog,
 }
 
@@ -31,7 +31,7 @@ impl Scenario {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// How many sessions it is spread over, unless said otherwise.
+    /// The default number of sessions.
     pub(super) fn sessions(self) -> usize {
         match self {
             Self::Noop | Self::Mixed => 1000,
@@ -43,12 +43,12 @@ impl Scenario {
         }
     }
 
-    /// How many runs are queued before, unless said otherwise.
+    /// The default number of queued runs.
     pub(super) fn queued(self) -> u64 {
         if self == Self::Backlog { 1_000_000 } else { 0 }
     }
 
-    /// What its runs do. Those of `fanout` and `sandbox` are not runs of ours.
+    /// What its runs do. `fanout` and `sandbox` do not use this.
     pub(super) fn work(self) -> Work {
         match self {
             Self::Noop
@@ -64,7 +64,7 @@ impl Scenario {
     }
 
     /// Whether clients submit runs in a loop.
-    pub(super) fn is_looped(self) -> bool {
+    pub(super) fn uses_client_loop(self) -> bool {
         !matches!(self, Self::Fanout | Self::Sandbox | Self::Backlog)
     }
 }

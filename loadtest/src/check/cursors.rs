@@ -1,49 +1,49 @@
-//! Every reader gets every event once, in one order, and the same as all others.
+//! Every reader gets every event once, in order, and all readers get the same events.
 
 use std::collections::HashMap;
 
-use super::{Facts, Verdict, Violation};
-use crate::history::{Reading, Seen};
+use super::{HistoryIndex, Verdict, Violation};
+use crate::observed_history::{ObservedEvent, ReaderLog};
 
-pub(super) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
-    for (session, stream) in &facts.history.streams {
-        check_line(&format!("the replay of {session}"), 0, stream, verdict);
+pub(super) fn check(index: &HistoryIndex<'_>, verdict: &mut Verdict) {
+    for (session, stream) in &index.history.streams {
+        check_contiguous(&format!("the replay of {session}"), 0, stream, verdict);
     }
-    for reading in &facts.history.readings {
-        check_reading(facts, reading, verdict);
+    for log in &index.history.reader_logs {
+        check_reading(index, log, verdict);
     }
 }
 
-/// Cursors are contiguous.
-fn check_line(who: &str, after: i64, events: &[Seen], verdict: &mut Verdict) {
+/// Checks that cursors are contiguous.
+fn check_contiguous(who: &str, after: i64, events: &[ObservedEvent], verdict: &mut Verdict) {
     let mut last = after;
     for seen in events {
         if seen.cursor != last + 1 {
-            verdict.found(Violation::CursorHole, format!("{who} got cursor {} after {last}", seen.cursor));
+            verdict.record(Violation::CursorHole, format!("{who} got cursor {} after {last}", seen.cursor));
         }
         last = seen.cursor;
     }
 }
 
-fn check_reading(facts: &Facts<'_>, reading: &Reading, verdict: &mut Verdict) {
-    let who = format!("{} of {}", reading.reader, reading.session);
-    check_line(&who, reading.after, &reading.seen, verdict);
-    for message in &reading.refused {
-        let sentence = format!("{who} was told that its cursor lies in the future: {message}");
-        verdict.found(Violation::CursorHole, sentence);
+fn check_reading(index: &HistoryIndex<'_>, log: &ReaderLog, verdict: &mut Verdict) {
+    let who = format!("{} of {}", log.reader, log.session);
+    check_contiguous(&who, log.after, &log.events, verdict);
+    for refusal in &log.refused {
+        let message = format!("the cursor of {who} was refused as out of range: {refusal}");
+        verdict.record(Violation::CursorHole, message);
     }
-    let Some(stream) = facts.history.streams.get(&reading.session) else { return };
-    let known: HashMap<i64, &Seen> = stream.iter().map(|seen| (seen.cursor, seen)).collect();
-    let differs = |seen: &&Seen| {
+    let Some(stream) = index.history.streams.get(&log.session) else { return };
+    let known: HashMap<i64, &ObservedEvent> = stream.iter().map(|seen| (seen.cursor, seen)).collect();
+    let differs = |seen: &&ObservedEvent| {
         known.get(&seen.cursor).is_none_or(|known| (known.kind, &known.run) != (seen.kind, &seen.run))
     };
-    if let Some(seen) = reading.seen.iter().find(differs) {
-        let sentence = format!("{who} knows cursor {} differently than the replay", seen.cursor);
-        verdict.found(Violation::CursorHole, sentence);
+    if let Some(seen) = log.events.iter().find(differs) {
+        let message = format!("{who} got another event at cursor {} than the replay", seen.cursor);
+        verdict.record(Violation::CursorHole, message);
     }
-    let reached = reading.seen.last().map_or(reading.after, |seen| seen.cursor);
+    let reached = log.events.last().map_or(log.after, |seen| seen.cursor);
     let end = stream.last().map_or(0, |seen| seen.cursor);
     if reached < end {
-        verdict.found(Violation::CursorHole, format!("{who} got stuck at cursor {reached} of {end}"));
+        verdict.record(Violation::CursorHole, format!("{who} got stuck at cursor {reached} of {end}"));
     }
 }

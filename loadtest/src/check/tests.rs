@@ -1,13 +1,13 @@
-//! Histories written by hand: a good one, and one for every kind of broken promise.
+//! Handwritten histories: a valid one, and changed ones for every kind of violation.
 
 use std::sync::Arc;
 
 use remuda_domain::RunState;
 
 use super::*;
-use crate::history::{
-    Answer, CallPlan, Effect, EventKind, Expectation, FoundRun, Lifetime, Mark, Micros, Outcome, Reading,
-    Seen, Submit,
+use crate::observed_history::{
+    CallPlan, Effect, EventKind, Expectation, FinalRun, Lifetime, Mark, Micros, ObservedEvent, Outcome,
+    ReaderLog, Submit, SubmitOutcome,
 };
 
 const MS: Micros = 1000;
@@ -20,8 +20,8 @@ fn effect(at: Micros, run: &str, call: usize, mark: Mark) -> Effect {
     Effect { at: at * MS, key: format!("key-{run}"), call, mark, pid: 7 }
 }
 
-fn seen(cursor: i64, at: Micros, kind: EventKind, run: &str) -> Seen {
-    Seen { cursor, kind, run: run.into(), at: at * MS, received: (at + 1) * MS }
+fn event(cursor: i64, at: Micros, kind: EventKind, run: &str) -> ObservedEvent {
+    ObservedEvent { cursor, kind, run: run.into(), at: at * MS, received: (at + 1) * MS }
 }
 
 fn submit(run: &str, sent: Micros) -> Submit {
@@ -31,14 +31,14 @@ fn submit(run: &str, sent: Micros) -> Submit {
         session: "s".into(),
         sent: sent * MS,
         answered: (sent + 2) * MS,
-        answer: Answer::Accepted { run: run.into() },
+        outcome: SubmitOutcome::Accepted { run: run.into() },
         calls: vec![call(0), call(1)],
         expects: Expectation::default(),
     }
 }
 
-fn found(run: &str, seq: i64) -> FoundRun {
-    FoundRun {
+fn final_run(run: &str, seq: i64) -> FinalRun {
+    FinalRun {
         id: run.into(),
         key: format!("key-{run}"),
         session: "s".into(),
@@ -50,46 +50,46 @@ fn found(run: &str, seq: i64) -> FoundRun {
     }
 }
 
-/// How a call of a run is said to have ended.
+/// The reported outcome of a call, without its step.
 fn outcome(history: &mut History, run: usize, call: usize) -> &mut Outcome {
     history.runs[run].steps.retain(|(index, _)| *index != call);
     history.runs[run].outcomes[call].as_mut().unwrap()
 }
 
 /// Two runs of two calls each; the second is taken over by another worker before its second call.
-fn good() -> History {
+fn valid_history() -> History {
     use EventKind::{Ended, Other, Started};
     use Mark::{End, Start, Tick};
     let stream = vec![
-        seen(1, 0, Other, ""),
-        seen(2, 11, Other, "a"),
-        seen(3, 15, Started, "a"),
-        seen(4, 21, Other, "b"),
-        seen(5, 60, Ended(RunState::Completed), "a"),
-        seen(6, 62, Started, "b"),
-        seen(7, 90, Started, "b"),
-        seen(8, 120, Ended(RunState::Completed), "b"),
+        event(1, 0, Other, ""),
+        event(2, 11, Other, "a"),
+        event(3, 15, Started, "a"),
+        event(4, 21, Other, "b"),
+        event(5, 60, Ended(RunState::Completed), "a"),
+        event(6, 62, Started, "b"),
+        event(7, 90, Started, "b"),
+        event(8, 120, Ended(RunState::Completed), "b"),
     ];
-    let late = Reading {
+    let late = ReaderLog {
         reader: "late".into(),
         session: "s".into(),
         after: 4,
-        seen: stream[4..].to_vec(),
+        events: stream[4..].to_vec(),
         refused: Vec::new(),
     };
-    let first = Reading {
+    let first = ReaderLog {
         reader: "first".into(),
         after: 0,
-        seen: stream.clone(),
+        events: stream.clone(),
         session: "s".into(),
         refused: Vec::new(),
     };
     History {
         submits: vec![submit("a", 10), submit("b", 20)],
         cancels: Vec::new(),
-        runs: vec![found("a", 1), found("b", 2)],
+        runs: vec![final_run("a", 1), final_run("b", 2)],
         streams: [(Arc::from("s"), stream)].into(),
-        readings: vec![first, late],
+        reader_logs: vec![first, late],
         effects: vec![
             effect(30, "a", 0, Start),
             effect(35, "a", 0, Tick),
@@ -106,52 +106,52 @@ fn good() -> History {
     }
 }
 
-/// Breaks the good history and expects exactly these violations.
+/// Changes the valid history and expects exactly these violations.
 #[track_caller]
-fn breaks(change: impl FnOnce(&mut History), expected: &[Violation]) {
-    let mut history = good();
+fn assert_violations(change: impl FnOnce(&mut History), expected: &[Violation]) {
+    let mut history = valid_history();
     change(&mut history);
     let verdict = check(&history);
     let times = |kind| usize::try_from(verdict.count(kind)).unwrap();
     let counted: Vec<Violation> =
         Violation::ALL.into_iter().flat_map(|kind| vec![kind; times(kind)]).collect();
-    assert_eq!(counted, expected, "{:#?}", verdict.sentences());
-    assert_eq!(verdict.sentences().len(), expected.len());
+    assert_eq!(counted, expected, "{:#?}", verdict.messages());
+    assert_eq!(verdict.messages().len(), expected.len());
 }
 
-fn stream(history: &mut History) -> &mut Vec<Seen> {
+fn stream(history: &mut History) -> &mut Vec<ObservedEvent> {
     history.streams.get_mut("s").unwrap()
 }
 
 #[test]
-fn a_good_history_has_no_violation() {
-    breaks(|_| {}, &[]);
-    let verdict = check(&good());
+fn valid_history_has_no_violation() {
+    assert_violations(|_| {}, &[]);
+    let verdict = check(&valid_history());
     assert_eq!((verdict.submitted, verdict.accepted, verdict.terminal), (2, 2, 2));
     assert_eq!(verdict.ends["completed"], 2);
 }
 
 #[test]
-fn lost_runs() {
-    breaks(|history| history.runs[1].state = RunState::Running, &[Violation::Lost]);
-    breaks(
+fn unfinished_or_missing_runs_are_lost() {
+    assert_violations(|history| history.runs[1].state = RunState::Running, &[Violation::Lost]);
+    assert_violations(
         |history| {
             history.runs.pop();
             history.effects.retain(|effect| effect.key == "key-a");
         },
         &[Violation::Lost],
     );
-    // Unknown and absent is fine, unknown and present must end.
-    breaks(
+    // A submit without an answer may have no run; if it has one, the run must end.
+    assert_violations(
         |history| {
-            history.submits.push(Submit { answer: Answer::Unknown("?".into()), ..submit("c", 30) });
-            history.submits[1].answer = Answer::Unknown("?".into());
+            history.submits.push(Submit { outcome: SubmitOutcome::Unknown("?".into()), ..submit("c", 30) });
+            history.submits[1].outcome = SubmitOutcome::Unknown("?".into());
         },
         &[],
     );
-    breaks(
+    assert_violations(
         |history| {
-            history.submits[1].answer = Answer::Unknown("?".into());
+            history.submits[1].outcome = SubmitOutcome::Unknown("?".into());
             history.runs[1].state = RunState::Queued;
         },
         &[Violation::Lost],
@@ -159,61 +159,63 @@ fn lost_runs() {
 }
 
 #[test]
-fn a_run_without_a_terminal_event_is_lost_and_one_with_two_duplicated() {
-    breaks(
+fn run_without_terminal_event_is_lost_and_with_two_is_duplicated() {
+    assert_violations(
         |history| {
             stream(history)[4].kind = EventKind::Other;
-            history.readings.clear();
+            history.reader_logs.clear();
         },
         // Without its end, it was also still running when the next one started.
         &[Violation::Lost, Violation::Overlap],
     );
-    breaks(
+    assert_violations(
         |history| {
-            stream(history).push(seen(9, 130, EventKind::Ended(RunState::Failed), "b"));
-            history.readings.clear();
+            stream(history).push(event(9, 130, EventKind::Ended(RunState::Failed), "b"));
+            history.reader_logs.clear();
         },
         &[Violation::Duplicated],
     );
-    breaks(
+    assert_violations(
         |history| stream(history)[7].kind = EventKind::Ended(RunState::Failed),
         &[Violation::Duplicated, Violation::CursorHole, Violation::CursorHole],
     );
 }
 
 #[test]
-fn a_reader_that_gets_an_end_twice() {
-    breaks(
-        |history| history.readings[0].seen.push(seen(8, 121, EventKind::Ended(RunState::Completed), "b")),
+fn end_delivered_twice_to_a_reader_is_duplicated() {
+    assert_violations(
+        |history| {
+            history.reader_logs[0].events.push(event(8, 121, EventKind::Ended(RunState::Completed), "b"))
+        },
         &[Violation::Duplicated, Violation::CursorHole],
     );
 }
 
 #[test]
-fn a_submit_with_two_runs() {
-    breaks(
+fn two_runs_of_one_submit_are_duplicated() {
+    assert_violations(
         |history| {
-            let twin = FoundRun { id: "twin".into(), state: RunState::Failed, ..found("b", 3) };
-            history.runs.insert(1, FoundRun { outcomes: vec![None, None], steps: Vec::new(), ..twin });
+            let twin = FinalRun { id: "twin".into(), state: RunState::Failed, ..final_run("b", 3) };
+            history.runs.insert(1, FinalRun { outcomes: vec![None, None], steps: Vec::new(), ..twin });
         },
-        // Both have the key that their tools write, so these seem to be of both, and the twin says nothing of its calls.
+        // Both runs have the key that the tools write, so the effects count for both, and the twin has no outcomes.
         &[Violation::Duplicated, Violation::Overlap, Violation::Dishonest, Violation::Dishonest],
     );
-    breaks(|history| drop(history.submits.pop()), &[Violation::Duplicated]);
+    assert_violations(|history| drop(history.submits.pop()), &[Violation::Duplicated]);
 }
 
 #[test]
-fn wrong_order() {
-    // By the places: `b` was accepted long before `a` was sent.
-    breaks(
+fn runs_out_of_submission_order_violate_the_order() {
+    // By the sequence numbers: `b` was accepted long before `a` was sent.
+    assert_violations(
         |history| {
             history.submits[0].sent = 23 * MS;
             history.submits[0].answered = 25 * MS;
         },
         &[Violation::Order],
     );
-    // By the events and by the journal: `a` has the later place.
-    breaks(
+    // By the events and by the journal: `a` has the later sequence number.
+    assert_violations(
         |history| {
             history.submits[0].sent = 20 * MS;
             history.submits[0].answered = 22 * MS;
@@ -224,11 +226,11 @@ fn wrong_order() {
 }
 
 #[test]
-fn overlapping_runs_and_calls() {
-    breaks(|history| history.effects[4].at = 66 * MS, &[Violation::Overlap]);
-    breaks(|history| history.effects[2].at = 46 * MS, &[Violation::Overlap]);
+fn overlapping_runs_and_sequential_calls_are_overlaps() {
+    assert_violations(|history| history.effects[4].at = 66 * MS, &[Violation::Overlap]);
+    assert_violations(|history| history.effects[2].at = 46 * MS, &[Violation::Overlap]);
     // Parallel calls may overlap.
-    breaks(
+    assert_violations(
         |history| {
             history.submits[0].calls[1].group = 0;
             history.effects[2].at = 46 * MS;
@@ -238,64 +240,73 @@ fn overlapping_runs_and_calls() {
 }
 
 #[test]
-fn executed_twice() {
-    breaks(|history| history.effects.push(effect(110, "b", 1, Mark::Start)), &[Violation::Reexecuted]);
+fn call_executed_twice_is_reexecuted() {
+    assert_violations(
+        |history| history.effects.push(effect(110, "b", 1, Mark::Start)),
+        &[Violation::Reexecuted],
+    );
 }
 
 #[test]
-fn dishonest_answers() {
-    // Never executed; cut short; another exit code; skipped and yet executed.
-    breaks(|history| history.effects.truncate(7), &[Violation::Dishonest]);
-    breaks(|history| drop(history.effects.pop()), &[Violation::Dishonest]);
-    breaks(|history| outcome(history, 0, 0).exit_code = Some(125), &[Violation::Dishonest]);
-    breaks(|history| outcome(history, 0, 1).status = "skipped".into(), &[Violation::Dishonest]);
-    // Killed by somebody, and said so.
-    breaks(
+fn outcomes_that_contradict_the_journal_are_dishonest() {
+    // Never executed; interrupted; another exit code; skipped but executed.
+    assert_violations(|history| history.effects.truncate(7), &[Violation::Dishonest]);
+    assert_violations(|history| drop(history.effects.pop()), &[Violation::Dishonest]);
+    assert_violations(|history| outcome(history, 0, 0).exit_code = Some(125), &[Violation::Dishonest]);
+    assert_violations(|history| outcome(history, 0, 1).status = "skipped".into(), &[Violation::Dishonest]);
+    // Killed by a signal, and reported so.
+    assert_violations(
         |history| {
             history.effects.pop();
             *outcome(history, 1, 1) = Outcome { exit_code: None, signalled: true, ..completed() };
         },
         &[],
     );
-    // The step says something else; there is no outcome; there are fewer calls.
-    breaks(
+    // The step has another outcome; there is no outcome; there are fewer calls.
+    assert_violations(
         |history| history.runs[0].steps[1] = (1, Some(Outcome { exit_code: Some(3), ..completed() })),
         &[Violation::Dishonest],
     );
-    breaks(|history| history.runs[0].outcomes[1] = None, &[Violation::Dishonest]);
-    breaks(|history| drop(history.runs[0].outcomes.pop()), &[Violation::Dishonest]);
-    // Cancelled by nobody; in another session; refused and yet there; tools of no run.
-    breaks(
+    assert_violations(|history| history.runs[0].outcomes[1] = None, &[Violation::Dishonest]);
+    assert_violations(|history| drop(history.runs[0].outcomes.pop()), &[Violation::Dishonest]);
+    // Cancelled without a request; in another session; refused but present; effects without a run.
+    assert_violations(
         |history| {
             history.runs[0].state = RunState::Cancelled;
             stream(history)[4].kind = EventKind::Ended(RunState::Cancelled);
-            history.readings.clear();
+            history.reader_logs.clear();
         },
         &[Violation::Dishonest],
     );
-    breaks(|history| history.submits[0].session = "other".into(), &[Violation::Dishonest]);
-    breaks(|history| history.submits[0].answer = Answer::Refused("no".into()), &[Violation::Dishonest]);
-    breaks(|history| history.effects.push(effect(30, "x", 0, Mark::Start)), &[Violation::Dishonest]);
+    assert_violations(|history| history.submits[0].session = "other".into(), &[Violation::Dishonest]);
+    assert_violations(
+        |history| history.submits[0].outcome = SubmitOutcome::Refused("no".into()),
+        &[Violation::Dishonest],
+    );
+    assert_violations(
+        |history| history.effects.push(effect(30, "x", 0, Mark::Start)),
+        &[Violation::Dishonest],
+    );
 }
 
 #[test]
-fn only_a_run_that_never_began_owes_no_outcomes() {
-    let unattended = |state: RunState| {
+fn only_a_run_that_never_started_may_lack_outcomes() {
+    let without_outcomes = |state: RunState| {
         move |history: &mut History| {
             history.submits[1].expects.may_be_cancelled = true;
             history.runs[1].state = state;
             history.runs[1].outcomes = vec![None, None];
             history.runs[1].steps[1].1 = None;
             stream(history)[7].kind = EventKind::Ended(state);
-            history.readings.clear();
+            history.reader_logs.clear();
         }
     };
     for state in [RunState::Cancelled, RunState::Completed] {
-        breaks(unattended(state), &[Violation::Dishonest, Violation::Dishonest]);
+        assert_violations(without_outcomes(state), &[Violation::Dishonest, Violation::Dishonest]);
     }
-    breaks(
+    assert_violations(
         |history| {
-            unattended(RunState::Cancelled)(history);
+            without_outcomes(RunState::Cancelled)(history);
             let key = history.runs[1].key.clone();
             history.effects.retain(|effect| effect.key != key);
         },
@@ -304,16 +315,16 @@ fn only_a_run_that_never_began_owes_no_outcomes() {
 }
 
 #[test]
-fn orphans() {
+fn tools_that_outlive_their_run_or_worker_are_orphans() {
     // A line long after the end; a process long after the end; a tool of the lost owner after the takeover.
-    breaks(|history| history.effects[8].at = 230 * MS, &[Violation::Orphan]);
-    breaks(
+    assert_violations(|history| history.effects[8].at = 230 * MS, &[Violation::Orphan]);
+    assert_violations(
         |history| {
             history.processes.get_mut("key-a").unwrap().last_seen = 1100 * MS;
         },
         &[Violation::Orphan],
     );
-    breaks(
+    assert_violations(
         |history| {
             history.effects[6].at = 200 * MS;
             history.effects[7].at = 210 * MS;
@@ -321,20 +332,20 @@ fn orphans() {
             for seen in stream(history).iter_mut().filter(|seen| seen.cursor == 8) {
                 (seen.at, seen.received) = (225 * MS, 226 * MS);
             }
-            history.readings.clear();
+            history.reader_logs.clear();
         },
         &[Violation::Orphan],
     );
 }
 
 #[test]
-fn a_server_with_a_wrong_clock_is_not_believed() {
+fn wrong_server_clock_causes_no_violation() {
     for at in [-3600 * 1000 * MS, 3600 * 1000 * MS] {
-        breaks(
+        assert_violations(
             |history| {
-                let wrong = |seen: &mut Seen| seen.at = at;
+                let wrong = |seen: &mut ObservedEvent| seen.at = at;
                 stream(history).iter_mut().for_each(wrong);
-                history.readings.iter_mut().flat_map(|reading| &mut reading.seen).for_each(wrong);
+                history.reader_logs.iter_mut().flat_map(|log| &mut log.events).for_each(wrong);
             },
             &[],
         );
@@ -342,30 +353,33 @@ fn a_server_with_a_wrong_clock_is_not_believed() {
 }
 
 #[test]
-fn holes_in_cursors() {
-    breaks(|history| drop(history.readings[0].seen.remove(3)), &[Violation::CursorHole]);
-    breaks(|history| history.readings[0].seen.swap(2, 3), &[Violation::CursorHole; 3]);
-    breaks(|history| drop(history.readings[1].seen.pop()), &[Violation::CursorHole]);
-    breaks(|history| history.readings[1].refused.push("beyond".into()), &[Violation::CursorHole]);
-    breaks(|history| history.readings[0].seen[1].run = "b".into(), &[Violation::CursorHole]);
-    breaks(
+fn missing_repeated_or_differing_events_are_cursor_holes() {
+    assert_violations(|history| drop(history.reader_logs[0].events.remove(3)), &[Violation::CursorHole]);
+    assert_violations(|history| history.reader_logs[0].events.swap(2, 3), &[Violation::CursorHole; 3]);
+    assert_violations(|history| drop(history.reader_logs[1].events.pop()), &[Violation::CursorHole]);
+    assert_violations(
+        |history| history.reader_logs[1].refused.push("beyond".into()),
+        &[Violation::CursorHole],
+    );
+    assert_violations(|history| history.reader_logs[0].events[1].run = "b".into(), &[Violation::CursorHole]);
+    assert_violations(
         |history| {
             stream(history).remove(1);
-            history.readings.clear();
+            history.reader_logs.clear();
         },
         &[Violation::CursorHole],
     );
 }
 
 #[test]
-fn a_pause_is_counted_from_the_last_thing_a_tool_did() {
-    let pauses = |history: &History, lost| Facts::new(history).pauses(lost).collect::<Vec<_>>();
-    let mut history = good();
-    // Nobody said how the second run came to its second worker: then the first one was lost.
+fn pause_counts_from_the_last_effect_before_the_takeover() {
+    let pauses = |history: &History, lost| HistoryIndex::new(history).pauses(lost).collect::<Vec<_>>();
+    let mut history = valid_history();
+    // Without an event for the change of workers, the first worker counts as lost.
     assert_eq!((pauses(&history, true), pauses(&history, false)), (vec![20 * MS], vec![]));
     for (kind, lost) in [(EventKind::Lost, true), (EventKind::HandedOver, false)] {
         stream(&mut history).retain(|seen| seen.cursor != 9);
-        stream(&mut history).insert(6, seen(9, 80, kind, "b"));
+        stream(&mut history).insert(6, event(9, 80, kind, "b"));
         assert_eq!((pauses(&history, lost), pauses(&history, !lost)), (vec![20 * MS], vec![]));
     }
 }

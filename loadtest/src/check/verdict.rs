@@ -1,30 +1,30 @@
-//! What the checker found.
+//! The result of the checker: counts and descriptions of violations.
 
 use std::collections::BTreeMap;
 
-use crate::history::{Answer, History};
+use crate::observed_history::{History, SubmitOutcome};
 
-/// Sentences that are kept. The first ones explain the rest.
-const MAX_SENTENCES: usize = 20;
+/// Messages that are kept. The first ones usually explain the rest.
+const MAX_MESSAGES: usize = 20;
 
-/// A kind of broken promise.
+/// A kind of violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Violation {
     /// An accepted run without an end.
     Lost,
-    /// Two ends of a run, or two runs of a submit.
+    /// Two ends of a run, or two runs of one submit.
     Duplicated,
-    /// Runs of a session that did not start in the order of their submission.
+    /// Runs of a session that did not start in submission order.
     Order,
     /// Two runs of a session, or two calls that are not parallel, at the same time.
     Overlap,
     /// A call with side effects that was executed again.
     Reexecuted,
-    /// An answer that the journal of the tools contradicts.
+    /// A reported outcome that the tools' journal contradicts.
     Dishonest,
-    /// Something of a run that outlived it, or its owner.
+    /// A tool that outlived its run or its worker.
     Orphan,
-    /// An event that a reader missed, got twice, or that two readers know differently.
+    /// An event that a reader missed or got twice, or that differs between readers.
     CursorHole,
 }
 
@@ -60,24 +60,24 @@ pub(crate) struct Verdict {
     pub(crate) submitted: u64,
     pub(crate) accepted: u64,
     pub(crate) terminal: u64,
-    /// How runs ended: state and number.
+    /// The number of ended runs by state.
     pub(crate) ends: BTreeMap<&'static str, u64>,
     counts: BTreeMap<Violation, u64>,
-    sentences: Vec<(Violation, String)>,
+    messages: Vec<(Violation, String)>,
 }
 
 impl Verdict {
     pub(super) fn new(history: &History) -> Self {
         let accepted =
-            history.submits.iter().filter(|submit| matches!(submit.answer, Answer::Accepted { .. }));
+            history.submits.iter().filter(|submit| matches!(submit.outcome, SubmitOutcome::Accepted { .. }));
         Self { submitted: history.submits.len() as u64, accepted: accepted.count() as u64, ..Self::default() }
     }
 
-    /// Counts a violation, and keeps what is to be said about it.
-    pub(crate) fn found(&mut self, violation: Violation, sentence: String) {
+    /// Counts a violation and keeps its message.
+    pub(crate) fn record(&mut self, violation: Violation, message: String) {
         *self.counts.entry(violation).or_default() += 1;
-        if self.sentences.len() < MAX_SENTENCES {
-            self.sentences.push((violation, sentence));
+        if self.messages.len() < MAX_MESSAGES {
+            self.messages.push((violation, message));
         }
     }
 
@@ -89,10 +89,11 @@ impl Verdict {
         self.counts.values().sum()
     }
 
-    /// One sentence for each of the first violations.
-    pub(crate) fn sentences(&self) -> Vec<String> {
-        let say = |(violation, sentence): &(Violation, String)| format!("{}: {sentence}", violation.name());
-        self.sentences.iter().map(say).collect()
+    /// The messages of the first violations.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        let describe =
+            |(violation, message): &(Violation, String)| format!("{}: {message}", violation.name());
+        self.messages.iter().map(describe).collect()
     }
 
     /// The share of submits that were accepted.

@@ -1,4 +1,4 @@
-//! Readers of sessions in which nothing happens: what they cost the server, and that they have not been forgotten.
+//! The part `idle`: memory per reader of idle sessions, and whether these readers still get events.
 
 use std::time::Duration;
 
@@ -9,53 +9,53 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     FanoutArgs,
-    audience::Audience,
-    load::submit,
-    report::{Goal, Part, rounded},
+    event_load::submit,
+    reader_group::ReaderGroup,
+    report::{Goal, PartReport, rounded},
 };
-use crate::{kernel::resident_kib, stage::Stage, workload::CallError};
+use crate::{deployment::Deployment, os_stats::resident_kib, workload::CallError};
 
 const GOAL_KIB: f64 = 20.0;
-/// Before each look at the memory, so that what the server does by itself after a call is done.
-const CALM: Duration = Duration::from_secs(3);
+/// Pause before each memory measurement, so that the server has finished its background work.
+const SETTLE_TIME: Duration = Duration::from_secs(3);
 const CALLS_AT_ONCE: usize = 32;
 
-pub(super) async fn run(args: &FanoutArgs, stage: &mut Stage) -> anyhow::Result<Vec<Part>> {
-    let mut audience = Audience::new(stage, "idle", args.idle_sessions).await?;
-    // What a server keeps of its first callers (pools, caches, code that was never executed) is no cost of readers.
-    wake(&audience, "first").await?;
-    audience.settle().await?;
-    sleep(CALM).await;
-    let pid = stage.stream_pid().context("there is no server")?;
+pub(super) async fn run(args: &FanoutArgs, deployment: &mut Deployment) -> anyhow::Result<Vec<PartReport>> {
+    let mut group = ReaderGroup::new(deployment, "idle", args.idle_sessions).await?;
+    // Memory for first calls (pools, caches, lazily loaded code) does not count as a cost of readers.
+    submit_to_all(&group, "first").await?;
+    group.wait_until_idle().await?;
+    sleep(SETTLE_TIME).await;
+    let pid = deployment.stream_pid().context("no server")?;
     let before = resident_kib(pid)?;
     let began = Instant::now();
-    audience.seat_many(args.idle_readers);
-    audience.all_in().await?;
+    group.start_many(args.idle_readers);
+    group.wait_until_connected().await?;
     let opening = began.elapsed();
-    sleep(CALM).await;
+    sleep(SETTLE_TIME).await;
     let after = resident_kib(pid)?;
-    // Whoever sits there for a long time still has to hear everything.
-    wake(&audience, "second").await?;
-    let findings = audience.finish().await?;
+    // Readers that have been idle must still get every event.
+    submit_to_all(&group, "second").await?;
+    let results = group.finish().await?;
 
-    let mut part = Part::new("idle", &findings, stage.troubles());
+    let mut part = PartReport::new("idle", &results, deployment.problems());
     let (readers, sessions) = (args.idle_readers, args.idle_sessions);
-    part.tell("readers", json!(readers), "readers", format!("{readers} of {sessions} sessions"));
+    part.add("readers", json!(readers), "readers", format!("{readers} of {sessions} sessions"));
     let rate = rounded(readers as f64 / opening.as_secs_f64());
-    part.tell("connects_per_s", json!(rate), "let in", format!("{rate:.0}/s, all within {opening:.1?}"));
-    part.tell("before_kib", json!(before), "memory without them", format!("{:.1} MiB", before / 1024.0));
-    part.tell("after_kib", json!(after), "memory with them", format!("{:.1} MiB", after / 1024.0));
+    part.add("connects_per_s", json!(rate), "connected", format!("{rate:.0}/s, all within {opening:.1?}"));
+    part.add("before_kib", json!(before), "memory without readers", format!("{:.1} MiB", before / 1024.0));
+    part.add("after_kib", json!(after), "memory with readers", format!("{:.1} MiB", after / 1024.0));
     let each = (after - before) / readers.max(1) as f64;
-    part.tell("kib_per_reader", json!(rounded(each)), "each", format!("{each:.1} KiB"));
-    part.aim(Goal { name: "kib_per_reader", measured: each, below: GOAL_KIB, unit: " KiB" });
+    part.add("kib_per_reader", json!(rounded(each)), "memory per reader", format!("{each:.1} KiB"));
+    part.add_goal(Goal { name: "kib_per_reader", measured: each, below: GOAL_KIB, unit: " KiB" });
     Ok(vec![part])
 }
 
-/// A run in every session.
-async fn wake(audience: &Audience, key: &str) -> anyhow::Result<()> {
-    let submits = stream::iter(&audience.sessions).map(|session| async move {
-        let submitted = submit(&audience.fleet, session, format!("{key}-{session}")).await;
-        submitted.map_err(CallError::into_error).context("a run cannot be submitted")
+/// Submits one run to every session.
+async fn submit_to_all(group: &ReaderGroup, key: &str) -> anyhow::Result<()> {
+    let submits = stream::iter(&group.sessions).map(|session| async move {
+        let submitted = submit(&group.failover, session, format!("{key}-{session}")).await;
+        submitted.map_err(CallError::into_error).context("cannot submit a run")
     });
     submits.buffer_unordered(CALLS_AT_ONCE).try_collect().await
 }

@@ -1,4 +1,4 @@
-//! Two stream services that are killed in turn under their readers, who go on at the other one.
+//! The part `replicas`: two stream services are killed in turn, and readers resume at the other one.
 
 use std::time::Duration;
 
@@ -10,58 +10,58 @@ use tokio::time::sleep;
 
 use super::{
     FanoutArgs,
-    audience::Audience,
-    load::{Load, Plan},
-    report::Part,
+    event_load::{EventLoad, EventLoadPlan},
+    reader_group::ReaderGroup,
+    report::PartReport,
 };
-use crate::stage::Stage;
+use crate::deployment::Deployment;
 
 pub(super) const REPLICAS: usize = 2;
 /// Events per second in all sessions.
 const EVENTS: f64 = 200.0;
-/// Between the start of one replica and the death of the next.
-const PEACE: std::ops::Range<Duration> = Duration::from_millis(500)..Duration::from_secs(3);
+/// Time between the restart of one replica and the kill of the next.
+const PAUSE: std::ops::Range<Duration> = Duration::from_millis(500)..Duration::from_secs(3);
 
-/// Needs a cluster: the embedded mode has one of everything.
-pub(super) async fn run(args: &FanoutArgs, stage: &mut Stage) -> anyhow::Result<Vec<Part>> {
-    let mut audience = Audience::new(stage, "replicas", args.replica_sessions).await?;
-    audience.seat_many(args.replica_readers);
-    audience.all_in().await?;
-    let plan = Plan {
-        fleet: audience.fleet.clone(),
-        sessions: audience.sessions.clone(),
+/// Needs a cluster: the embedded mode has only one stream service.
+pub(super) async fn run(args: &FanoutArgs, deployment: &mut Deployment) -> anyhow::Result<Vec<PartReport>> {
+    let mut group = ReaderGroup::new(deployment, "replicas", args.replica_sessions).await?;
+    group.start_many(args.replica_readers);
+    group.wait_until_connected().await?;
+    let plan = EventLoadPlan {
+        failover: group.failover.clone(),
+        sessions: group.sessions.clone(),
         events: EVENTS.min(args.rate),
         first_share: 0.0,
         seed: args.seed,
     };
-    let load = Load::start(plan).await?;
-    let cluster = stage.cluster().context("there is no cluster")?;
+    let load = EventLoad::start(plan).await?;
+    let cluster = deployment.cluster().context("no cluster")?;
     let (killed, problems) = kill_in_turn(cluster, args).await?;
     let counts = load.stop().await?;
-    let findings = audience.finish().await?;
+    let results = group.finish().await?;
 
-    let mut part = Part::new("replicas", &findings, [stage.troubles(), problems].concat());
+    let mut part = PartReport::new("replicas", &results, [deployment.problems(), problems].concat());
     let (readers, sessions) = (args.replica_readers, args.replica_sessions);
-    part.tell("readers", json!(readers), "readers", format!("{readers} of {sessions} sessions"));
-    part.tell("kills", json!(killed.len()), "killed", killed.join(", "));
-    let connections = findings.connections;
-    part.tell("connections", json!(connections), "connections", connections.to_string());
-    let (runs, deliveries) = (counts.accepted(), findings.deliveries());
-    part.tell("runs", json!(runs), "runs meanwhile", runs.to_string());
-    part.tell("deliveries", json!(deliveries), "deliveries", deliveries.to_string());
+    part.add("readers", json!(readers), "readers", format!("{readers} of {sessions} sessions"));
+    part.add("kills", json!(killed.len()), "killed", killed.join(", "));
+    let connections = results.connections;
+    part.add("connections", json!(connections), "connections", connections.to_string());
+    let (runs, deliveries) = (counts.accepted(), results.deliveries());
+    part.add("runs", json!(runs), "runs", runs.to_string());
+    part.add("deliveries", json!(deliveries), "deliveries", deliveries.to_string());
     Ok(vec![part])
 }
 
-/// Each time the one with the most readers, which is the one that they fled to the last time.
+/// Kills the replica with the most readers each time: the one they moved to after the last kill.
 async fn kill_in_turn(cluster: &Cluster, args: &FanoutArgs) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let mut rng = StdRng::seed_from_u64(args.seed);
     let (mut killed, mut problems) = (Vec::new(), Vec::new());
     for _ in 0..args.kills {
-        sleep(rng.random_range(PEACE)).await;
+        sleep(rng.random_range(PAUSE)).await;
         let record = FaultKind::StreamKill.inject(cluster, &mut rng).await?;
         killed.push(record.target);
         problems.extend(record.problems);
     }
-    sleep(PEACE.start).await;
+    sleep(PAUSE.start).await;
     Ok((killed, problems))
 }

@@ -1,19 +1,19 @@
-//! What was found out: for people, or as one line of JSON.
+//! The report of `loadtest fanout`, as text or as one line of JSON.
 //!
-//! A broken promise fails the test. A figure beyond its goal is told and no more: a busy machine is no bug.
+//! A violation fails the test. A missed goal is only reported, because the machine may be busy.
 
 use std::process::ExitCode;
 
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::audience::Findings;
+use super::reader_group::ReaderResults;
 use crate::check::{Verdict, Violation, check};
 
-/// Sentences in the report.
+/// Failures listed in the JSON report.
 const MAX_FAILURES: usize = 20;
 
-/// A figure and where it should lie.
+/// A measured value and its upper bound.
 #[derive(Debug)]
 pub(super) struct Goal {
     pub(super) name: &'static str,
@@ -28,50 +28,50 @@ impl Goal {
     }
 }
 
-/// What one part of the test found out.
+/// The results of one part of the test.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartReport {
     name: &'static str,
-    /// Name and text, for people.
+    /// Rows of the text report: name and value.
     rows: Vec<(&'static str, String)>,
     figures: Value,
     goals: Vec<Goal>,
     verdict: Verdict,
-    /// What is wrong beside the verdict.
-    troubles: Vec<String>,
+    /// Failures besides the violations.
+    problems: Vec<String>,
 }
 
-impl Part {
-    /// Judges what readers saw.
-    pub(super) fn new(name: &'static str, findings: &Findings, mut troubles: Vec<String>) -> Self {
-        troubles.extend(findings.complaints.iter().cloned());
-        if findings.deliveries() == 0 {
-            troubles.push("no reader got any event".to_owned());
+impl PartReport {
+    /// Checks what the readers received.
+    pub(super) fn new(name: &'static str, results: &ReaderResults, mut problems: Vec<String>) -> Self {
+        problems.extend(results.problems.iter().cloned());
+        if results.deliveries() == 0 {
+            problems.push("no reader got any event".to_owned());
         }
-        let verdict = check(&findings.history);
-        Self { name, rows: Vec::new(), figures: json!({}), goals: Vec::new(), verdict, troubles }
+        let verdict = check(&results.history);
+        Self { name, rows: Vec::new(), figures: json!({}), goals: Vec::new(), verdict, problems }
     }
 
-    /// Adds a figure, for people and for programs.
-    pub(super) fn tell(&mut self, key: &'static str, figure: Value, row: &'static str, text: String) {
-        self.figure(key, figure);
+    /// Adds a value to the text and to the JSON report.
+    pub(super) fn add(&mut self, key: &'static str, figure: Value, row: &'static str, text: String) {
+        self.add_figure(key, figure);
         self.rows.push((row, text));
     }
 
-    /// Adds a figure for programs alone.
-    pub(super) fn figure(&mut self, key: &'static str, figure: Value) {
+    /// Adds a value to the JSON report only.
+    pub(super) fn add_figure(&mut self, key: &'static str, figure: Value) {
         self.figures[key] = figure;
     }
 
     /// Adds times as percentiles.
-    pub(super) fn tell_times(&mut self, key: &'static str, times: &Histogram<u64>, row: &'static str) {
+    pub(super) fn add_times(&mut self, key: &'static str, times: &Histogram<u64>, row: &'static str) {
         let at = |quantile: f64| millis(times.value_at_quantile(quantile));
         let (p50, p99, p999, max) = (at(0.5), at(0.99), at(0.999), millis(times.max()));
         let figure = json!({ "count": times.len(), "p50": p50, "p99": p99, "p99_9": p999, "max": max });
-        self.tell(key, figure, row, format!("p50 {p50} ms, p99 {p99} ms, p99.9 {p999} ms, max {max} ms"));
+        self.add(key, figure, row, format!("p50 {p50} ms, p99 {p99} ms, p99.9 {p999} ms, max {max} ms"));
     }
 
-    pub(super) fn aim(&mut self, goal: Goal) {
+    pub(super) fn add_goal(&mut self, goal: Goal) {
         self.goals.push(goal);
     }
 
@@ -81,12 +81,12 @@ impl Part {
 
     /// Everything that makes the test fail.
     pub(super) fn failures(&self) -> Vec<String> {
-        let mut failures = self.verdict.sentences();
+        let mut failures = self.verdict.messages();
         let more = self.verdict.total() - failures.len() as u64;
         if more > 0 {
             failures.push(format!("and {more} more violations"));
         }
-        failures.extend(self.troubles.iter().cloned());
+        failures.extend(self.problems.iter().cloned());
         failures.into_iter().map(|failure| format!("{}: {failure}", self.name)).collect()
     }
 
@@ -114,11 +114,11 @@ impl Part {
     }
 }
 
-/// Says it all, and whether every promise was kept.
-pub(super) fn report(seed: u64, servers: &str, as_json: bool, parts: &[Part]) -> ExitCode {
-    let failures: Vec<String> = parts.iter().flat_map(Part::failures).collect();
+/// Prints the report and returns the exit code.
+pub(super) fn report(seed: u64, servers: &str, as_json: bool, parts: &[PartReport]) -> ExitCode {
+    let failures: Vec<String> = parts.iter().flat_map(PartReport::failures).collect();
     for failure in &failures {
-        complain(failure);
+        print_error(failure);
     }
     if as_json {
         let mut document = json!({ "test": "fanout", "seed": seed, "servers": servers });
@@ -129,13 +129,13 @@ pub(super) fn report(seed: u64, servers: &str, as_json: bool, parts: &[Part]) ->
             let count: u64 = parts.iter().map(|part| part.verdict.count(violation)).sum();
             document[violation.name()] = count.into();
         }
-        document["troubles"] = parts.iter().map(|part| part.troubles.len()).sum::<usize>().into();
+        document["troubles"] = parts.iter().map(|part| part.problems.len()).sum::<usize>().into();
         document["failures"] = failures.iter().take(MAX_FAILURES).cloned().collect();
         print(&document.to_string());
     } else {
         print(&format!("loadtest fanout, seed {seed}, servers: {servers}"));
-        parts.iter().for_each(Part::print);
-        print(if failures.is_empty() { "every promise was kept" } else { "FAILED" });
+        parts.iter().for_each(PartReport::print);
+        print(if failures.is_empty() { "all guarantees were kept" } else { "FAILED" });
     }
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -153,8 +153,8 @@ fn print(line: &str) {
     println!("{line}");
 }
 
-#[expect(clippy::print_stderr, reason = "what went wrong belongs beside the report, not into it")]
-fn complain(line: &str) {
+#[expect(clippy::print_stderr, reason = "failures go to stderr, the report to stdout")]
+fn print_error(line: &str) {
     eprintln!("{line}");
 }
 
@@ -163,43 +163,49 @@ mod tests {
     use std::{collections::HashMap, sync::Arc};
 
     use super::*;
-    use crate::history::{EventKind, History, Reading, Seen};
+    use crate::observed_history::{EventKind, History, ObservedEvent, ReaderLog};
 
-    /// Of a session with three events.
-    fn findings(cursors: &[i64]) -> Findings {
+    /// Results of one reader with these cursors, in a session with three events.
+    fn results(cursors: &[i64]) -> ReaderResults {
         let session: Arc<str> = "ses_1".into();
-        let event = |cursor: i64| Seen { cursor, kind: EventKind::Other, run: "".into(), at: 1, received: 2 };
-        let reading = Reading {
+        let event = |cursor: i64| ObservedEvent {
+            cursor,
+            kind: EventKind::Other,
+            run: "".into(),
+            at: 1,
+            received: 2,
+        };
+        let log = ReaderLog {
             reader: "reader 1".to_owned(),
             session: Arc::clone(&session),
             after: 0,
-            seen: cursors.iter().copied().map(event).collect(),
+            events: cursors.iter().copied().map(event).collect(),
             refused: Vec::new(),
         };
         let streams = HashMap::from([(session, (1..=3).map(event).collect())]);
-        Findings {
-            history: History { readings: vec![reading], streams, ..History::default() },
-            ..Findings::default()
+        ReaderResults {
+            history: History { reader_logs: vec![log], streams, ..History::default() },
+            ..ReaderResults::default()
         }
     }
 
     #[test]
-    fn holes_duplicates_and_lost_ends_fail() {
-        assert_eq!(Part::new("latency", &findings(&[1, 2, 3]), Vec::new()).failures(), [""; 0]);
+    fn gaps_duplicates_and_missing_events_fail() {
+        assert_eq!(PartReport::new("latency", &results(&[1, 2, 3]), Vec::new()).failures(), [""; 0]);
         for cursors in [&[1, 3][..], &[1, 2, 2, 3], &[1, 3, 2], &[2, 3], &[1, 2], &[]] {
             assert!(
-                !Part::new("latency", &findings(cursors), Vec::new()).failures().is_empty(),
+                !PartReport::new("latency", &results(cursors), Vec::new()).failures().is_empty(),
                 "{cursors:?}"
             );
         }
         let trouble = vec!["the server panicked".to_owned()];
-        assert_eq!(Part::new("idle", &findings(&[1, 2, 3]), trouble).failures().len(), 1);
+        assert_eq!(PartReport::new("idle", &results(&[1, 2, 3]), trouble).failures().len(), 1);
     }
 
     #[test]
-    fn a_missed_goal_is_told_and_fails_nothing() {
-        let mut part = Part::new("latency", &findings(&[1, 2, 3]), Vec::new());
-        part.aim(Goal { name: "p99_ms", measured: 30.0, below: 25.0, unit: " ms" });
+    fn missed_goal_is_reported_without_failing() {
+        let mut part = PartReport::new("latency", &results(&[1, 2, 3]), Vec::new());
+        part.add_goal(Goal { name: "p99_ms", measured: 30.0, below: 25.0, unit: " ms" });
         assert_eq!(part.json()["goals"]["p99_ms"]["reached"], false);
         assert_eq!(part.failures(), [""; 0]);
     }

@@ -1,20 +1,20 @@
-//! Server-sent events, as they come.
+//! An incremental parser of server-sent events.
 
 use anyhow::{Result, ensure};
 
-/// More than the server's largest event.
+/// The largest accepted event: more than the server ever sends.
 const MAX_EVENT: usize = 16 * 1024 * 1024;
 
 /// One event with data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Message {
-    /// Of this event itself, not of one before it.
+    /// The id of this event itself, not of an earlier one.
     pub(super) id: Option<String>,
     pub(super) name: String,
     pub(super) data: String,
 }
 
-/// Takes a stream apart. Lines end with `\n` or `\r\n`; a lone `\r` is not known here, and the server never writes one.
+/// Parses a stream. Lines end with `\n` or `\r\n`; a lone `\r` is not supported, and the server never writes one.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     line: Vec<u8>,
@@ -22,11 +22,11 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// Takes the next bytes and appends the events that are complete with them.
+    /// Parses the next bytes and appends the completed events.
     pub(super) fn feed(&mut self, bytes: &[u8], messages: &mut Vec<Message>) -> Result<()> {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let size = self.line.len() + self.message.data.len() + part.len();
-            ensure!(size <= MAX_EVENT, "an event does not end");
+            ensure!(size <= MAX_EVENT, "an event exceeds {MAX_EVENT} bytes");
             self.line.extend_from_slice(part);
             if part.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.line);
@@ -37,11 +37,11 @@ impl Parser {
         Ok(())
     }
 
-    /// Gives the event that ends with this line.
+    /// Returns the event that ends with this line.
     fn read_line(&mut self, line: &str) -> Option<Message> {
         if line.is_empty() {
             let message = std::mem::take(&mut self.message);
-            // Without data it is no event.
+            // A block without data is not an event.
             return (!message.data.is_empty()).then_some(message);
         }
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
@@ -55,7 +55,7 @@ impl Parser {
                 }
                 self.message.data.push_str(value);
             }
-            // Comments, `retry`, and what nobody knows yet.
+            // Comments, `retry`, and unknown fields.
             _ => {}
         }
         None
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_end_is_an_error() {
+    fn event_beyond_the_size_limit_is_an_error() {
         let (mut parser, mut messages) = (Parser::default(), Vec::new());
         let piece = vec![b'x'; MAX_EVENT / 4 + 1];
         assert!((0..4).any(|_| parser.feed(&piece, &mut messages).is_err()));

@@ -1,15 +1,15 @@
-//! What was measured at each size, and how it compares with the smallest.
+//! The measurements of each size, compared with the smallest size.
 
 use serde_json::{Value, json};
 
-use crate::draw::grouped;
+use crate::svg_chart::grouped;
 
-/// The part of the rate at the smallest size that should be left at any other.
+/// The least share of the rate at the smallest size that every other size should reach.
 pub(super) const GOAL: f64 = 0.8;
 
 /// One measurement.
 #[derive(Clone, Debug)]
-pub(super) struct Turn {
+pub(super) struct Sample {
     pub(super) per_second: f64,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
@@ -23,38 +23,38 @@ pub(super) struct Turn {
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub(super) size: u64,
-    pub(super) turns: Vec<Turn>,
+    pub(super) samples: Vec<Sample>,
 }
 
 impl Point {
-    fn median(&self, of: impl Fn(&Turn) -> f64) -> f64 {
-        let mut figures: Vec<f64> = self.turns.iter().map(of).collect();
+    fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+        let mut figures: Vec<f64> = self.samples.iter().map(of).collect();
         figures.sort_unstable_by(f64::total_cmp);
         figures.get(figures.len() / 2).copied().unwrap_or_default()
     }
 
     pub(super) fn per_second(&self) -> f64 {
-        self.median(|turn| turn.per_second)
+        self.median(|sample| sample.per_second)
     }
 
     pub(super) fn violations(&self) -> u64 {
-        self.turns.iter().map(|turn| turn.violations).sum()
+        self.samples.iter().map(|sample| sample.violations).sum()
     }
 
     /// Names of the processes.
     pub(super) fn processes(&self) -> Vec<String> {
-        let last = self.turns.last();
-        last.map(|turn| turn.memory.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
+        let last = self.samples.last();
+        last.map(|sample| sample.memory.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
     }
 
     /// MiB after the load.
     pub(super) fn memory(&self, process: &str) -> f64 {
-        self.median(|turn| named(&turn.memory, process))
+        self.median(|sample| named(&sample.memory, process))
     }
 
     /// MiB before the load.
     pub(super) fn idle_memory(&self, process: &str) -> f64 {
-        self.median(|turn| named(&turn.idle_memory, process))
+        self.median(|sample| named(&sample.idle_memory, process))
     }
 }
 
@@ -62,7 +62,7 @@ fn named(memory: &[(String, f64)], process: &str) -> f64 {
     memory.iter().find(|(name, _)| name == process).map_or(0.0, |(_, mib)| *mib)
 }
 
-/// One thing that grows.
+/// One quantity that grows, such as the number of sessions.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) name: &'static str,
@@ -71,10 +71,10 @@ pub(super) struct Series {
 
 impl Series {
     pub(super) fn new(name: &'static str, sizes: &[u64]) -> Self {
-        Self { name, points: sizes.iter().map(|size| Point { size: *size, turns: Vec::new() }).collect() }
+        Self { name, points: sizes.iter().map(|size| Point { size: *size, samples: Vec::new() }).collect() }
     }
 
-    /// The rate as a part of that at the smallest size.
+    /// The rate relative to that of the smallest size.
     pub(super) fn share(&self, point: &Point) -> f64 {
         let smallest = self.smallest().map_or(0.0, Point::per_second);
         if smallest > 0.0 { point.per_second() / smallest } else { 0.0 }
@@ -84,8 +84,8 @@ impl Series {
         self.points.iter().min_by_key(|point| point.size)
     }
 
-    /// Bytes that all processes together have more for each one more, between the smallest and the largest, before any load.
-    fn bytes_each(&self) -> Option<f64> {
+    /// Idle memory of all processes per additional item, in bytes, between the smallest and the largest size.
+    fn bytes_per_item(&self) -> Option<f64> {
         let (smallest, largest) = (self.smallest()?, self.points.iter().max_by_key(|point| point.size)?);
         let all =
             |point: &Point| point.processes().iter().map(|process| point.idle_memory(process)).sum::<f64>();
@@ -101,8 +101,8 @@ impl Series {
             json!({
                 "size": point.size,
                 "runs_per_s": point.per_second(),
-                "p50_ms": point.median(|turn| turn.p50_ms),
-                "p99_ms": point.median(|turn| turn.p99_ms),
+                "p50_ms": point.median(|sample| sample.p50_ms),
+                "p99_ms": point.median(|sample| sample.p99_ms),
                 "of_smallest": self.share(point),
                 "reached": self.share(point) >= GOAL,
                 "idle_memory_mib": by_process(&|process| point.idle_memory(process)),
@@ -111,7 +111,7 @@ impl Series {
             })
         };
         let points: Vec<Value> = self.points.iter().map(point).collect();
-        json!({ "points": points, "idle_bytes_each": self.bytes_each() })
+        json!({ "points": points, "idle_bytes_each": self.bytes_per_item() })
     }
 
     pub(super) fn lines(&self) -> Vec<String> {
@@ -125,7 +125,7 @@ impl Series {
         let mut lines = vec![head];
         for point in &self.points {
             let share = self.share(point);
-            let (p50, p99) = (point.median(|turn| turn.p50_ms), point.median(|turn| turn.p99_ms));
+            let (p50, p99) = (point.median(|sample| sample.p50_ms), point.median(|sample| sample.p99_ms));
             let (size, rate) = (grouped(point.size as f64), grouped(point.per_second()));
             let mut line = format!("{size:>12} {rate:>8} {:>7.0} % {p50:>9.1} {p99:>9.1}", share * 100.0);
             for process in &processes {
@@ -137,7 +137,7 @@ impl Series {
             }
             lines.push(line);
         }
-        if let Some(bytes) = self.bytes_each() {
+        if let Some(bytes) = self.bytes_per_item() {
             lines.push(format!(
                 "  idle memory of all processes together: {bytes:.0} bytes for each of the {}",
                 self.name
@@ -155,7 +155,7 @@ pub(super) mod tests {
         let mut series = Series::new("sessions", &[1000, 101_000]);
         for (point, (rate, mib)) in series.points.iter_mut().zip([(4000.0, 50.0), (3000.0, 60.0)]) {
             let memory = vec![("control-plane-0".to_owned(), mib), ("worker-0".to_owned(), 40.0)];
-            point.turns.push(Turn {
+            point.samples.push(Sample {
                 per_second: rate,
                 p50_ms: 60.0,
                 p99_ms: 120.0,
@@ -183,20 +183,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn memory_is_told_for_each() {
-        // Ten MiB for a hundred thousand.
-        let bytes = series().bytes_each().unwrap();
+    fn idle_memory_is_reported_per_item() {
+        // Ten MiB for 100,000 items.
+        let bytes = series().bytes_per_item().unwrap();
         assert!((bytes - 104.857_6).abs() < 1e-6, "{bytes}");
-        assert_eq!(Series::new("sessions", &[5]).bytes_each(), None);
+        assert_eq!(Series::new("sessions", &[5]).bytes_per_item(), None);
     }
 
     #[test]
-    fn the_median_of_turns_counts() {
+    fn rate_is_the_median_of_the_samples() {
         let mut series = series();
-        let turn = series.points[0].turns[0].clone();
+        let sample = series.points[0].samples[0].clone();
         series.points[0]
-            .turns
-            .extend([Turn { per_second: 1.0, ..turn.clone() }, Turn { per_second: 4100.0, ..turn }]);
+            .samples
+            .extend([Sample { per_second: 1.0, ..sample.clone() }, Sample { per_second: 4100.0, ..sample }]);
         assert_eq!(series.points[0].per_second(), 4000.0);
     }
 }

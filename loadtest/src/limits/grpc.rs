@@ -1,4 +1,4 @@
-//! gRPC: calls that are answered with what they say, by a server in this process.
+//! gRPC: echo calls to a server in this process.
 
 use std::{
     thread,
@@ -18,19 +18,19 @@ use tonic::{
 };
 
 use super::{CALLERS, rows::INPUT};
-use crate::raw_grpc::{Answers, Raw, RawService};
+use crate::raw_grpc::{RawCodec, RawHandler, RawService};
 
 const CONNECTIONS: usize = 8;
 const PATH: &str = "/limits.Echo/Echo";
 
-/// Gives back what it gets.
+/// Returns each message unchanged.
 #[derive(Clone, Copy, Debug)]
 struct Echo;
 
-impl Answers for Echo {
+impl RawHandler for Echo {
     const NAME: &'static str = "limits.Echo";
 
-    fn answer(&self, message: Bytes) -> Bytes {
+    fn handle(&self, message: Bytes) -> Bytes {
         message
     }
 }
@@ -38,7 +38,7 @@ impl Answers for Echo {
 pub(super) async fn measure(time: Duration) -> anyhow::Result<f64> {
     let (address, addressed) = oneshot::channel();
     let (stop, stopped) = oneshot::channel::<()>();
-    // A runtime of its own, as a server has.
+    // Its own runtime, like a separate server.
     let server = thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new()?;
         runtime.block_on(async {
@@ -75,8 +75,8 @@ async fn call(channel: Channel, until: Instant) -> anyhow::Result<u64> {
     while Instant::now() < until {
         client.ready().await?;
         let message = Request::new(Bytes::from_static(INPUT.as_bytes()));
-        let answer = client.unary(message, PathAndQuery::from_static(PATH), Raw).await?;
-        anyhow::ensure!(answer.into_inner().len() == INPUT.len(), "an echo that is none");
+        let answer = client.unary(message, PathAndQuery::from_static(PATH), RawCodec).await?;
+        anyhow::ensure!(answer.into_inner().len() == INPUT.len(), "the echo differs from the message");
         calls += 1;
     }
     Ok(calls)

@@ -1,4 +1,4 @@
-//! JetStream: tokens published, delivered and double-acked, each on a subject of its own.
+//! JetStream: tokens published, delivered and double-acked, each on its own subject.
 
 use std::{
     path::PathBuf,
@@ -29,9 +29,9 @@ const STREAM: &str = "LIMITS";
 
 pub(super) async fn measure(nats: PathBuf, time: Duration) -> anyhow::Result<f64> {
     let directory = tempfile::Builder::new().prefix("remuda-limits-").tempdir()?;
-    let place = directory.path().to_owned();
-    let server = tokio::task::spawn_blocking(move || NatsServer::start_in(&nats, &place)).await??;
-    // One connection publishes and one takes, as control plane and worker do.
+    let path = directory.path().to_owned();
+    let server = tokio::task::spawn_blocking(move || NatsServer::start_in(&nats, &path)).await??;
+    // One connection publishes and one consumes, like control plane and worker.
     let (publisher, taker) =
         (async_nats::connect(server.url()).await?, async_nats::connect(server.url()).await?);
     let consumer = consumer(&taker).await?;
@@ -41,7 +41,7 @@ pub(super) async fn measure(nats: PathBuf, time: Duration) -> anyhow::Result<f64
         tasks.spawn(publish(publisher.clone(), caller, Arc::clone(&room), stop.clone()));
     }
     tasks.spawn(take(consumer, taker, Arc::clone(&acked), room, stop.clone(), tasks.clone()));
-    // What comes first is made for the first time.
+    // Warm-up.
     tokio::time::sleep(time / 4).await;
     let (begun, before) = (Instant::now(), acked.load(Ordering::Relaxed));
     tokio::time::sleep(time).await;
@@ -71,10 +71,10 @@ async fn consumer(client: &Client) -> anyhow::Result<PullConsumer> {
         max_ack_pending: 100_000,
         ..pull::Config::default()
     };
-    stream.create_consumer(config).await.context("no consumer")
+    stream.create_consumer(config).await.context("cannot create the consumer")
 }
 
-/// Publishes one token after the other, as long as not too many are under way.
+/// Publishes one token after the other while permits are available.
 async fn publish(
     client: Client,
     caller: usize,
@@ -86,7 +86,7 @@ async fn publish(
             () = stop.cancelled() => break,
             permit = room.acquire() => permit?,
         };
-        // Given back with the ack.
+        // Returned with the ack.
         permit.forget();
         client.request(format!("limits.default.{caller}.{number}"), "".into()).await?;
     }

@@ -1,22 +1,22 @@
-//! PostgreSQL: runs inserted by one statement, and ended by another.
+//! PostgreSQL: batches of runs inserted by one statement and ended by another.
 
 use std::time::Duration;
 
 use futures::future::try_join_all;
-use remuda_testkit::{PostgresServer, age_postgres};
+use remuda_testkit::{PostgresServer, preallocate_wal};
 use sqlx::{Connection as _, PgConnection, query};
 
 use super::rows::{INPUT, RESULT, ids, repeat};
 
-/// One flushes while the other's commit is on its way to the disk.
+/// Two, so that one executes statements while the commit of the other is flushed.
 const CONNECTIONS: usize = 2;
 
 pub(super) async fn measure(time: Duration) -> anyhow::Result<f64> {
     let directory = tempfile::Builder::new().prefix("remuda-limits-").tempdir()?;
-    let place = directory.path().to_owned();
+    let path = directory.path().to_owned();
     let server = tokio::task::spawn_blocking(move || {
-        let server = PostgresServer::start(&place)?;
-        age_postgres(&server.url())?;
+        let server = PostgresServer::start(&path)?;
+        preallocate_wal(&server.url())?;
         anyhow::Ok(server)
     });
     let server = server.await??;

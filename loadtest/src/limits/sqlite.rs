@@ -1,4 +1,4 @@
-//! SQLite: runs inserted by one statement, and ended by another.
+//! SQLite: batches of runs inserted by one statement and ended by another.
 
 use std::time::Duration;
 

@@ -5,34 +5,34 @@ use std::sync::Arc;
 use remuda_domain::SessionId;
 use uuid::Uuid;
 
-use crate::seed::counted;
+use crate::database_seed::nth_id;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Sessions {
-    /// By their ids.
-    Made(Vec<Arc<str>>),
-    /// So many from this id on.
-    Counted { first: Uuid, count: usize },
+    /// A list of ids.
+    Listed(Vec<Arc<str>>),
+    /// This many consecutive ids.
+    Consecutive { first: Uuid, count: usize },
 }
 
 impl Sessions {
-    pub(crate) fn counted(first: Uuid, count: usize) -> Self {
-        Self::Counted { first, count }
+    pub(crate) fn consecutive(first: Uuid, count: usize) -> Self {
+        Self::Consecutive { first, count }
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Made(ids) => ids.len(),
-            Self::Counted { count, .. } => *count,
+            Self::Listed(ids) => ids.len(),
+            Self::Consecutive { count, .. } => *count,
         }
     }
 
-    /// The id of the one at this place.
-    pub(crate) fn id(&self, place: usize) -> Arc<str> {
+    /// The id of the session at this index.
+    pub(crate) fn id(&self, index: usize) -> Arc<str> {
         match self {
-            Self::Made(ids) => Arc::clone(&ids[place]),
-            Self::Counted { first, .. } => {
-                Arc::from(SessionId::from_uuid(counted(*first, place as u64)).to_string())
+            Self::Listed(ids) => Arc::clone(&ids[index]),
+            Self::Consecutive { first, .. } => {
+                Arc::from(SessionId::from_uuid(nth_id(*first, index as u64)).to_string())
             }
         }
     }

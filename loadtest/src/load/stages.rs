@@ -1,7 +1,7 @@
-//! Where the time of a run goes, told by Remuda's own traces.
+//! Time spent in each stage of a run, from Remuda's own traces.
 //!
-//! One of many runs is submitted with a `traceparent` that wants to be collected, and the servers send what they know of it to a collector
-//! of ours. All clocks are that of this machine, so the moments of client and servers can be put in one line.
+//! A sample of the runs is submitted with a sampled `traceparent`, and the servers export their spans to a collector in this
+//! process. All processes share this machine's clock, so the timestamps of client and servers are comparable.
 
 use std::{
     collections::HashMap,
@@ -15,14 +15,14 @@ use prost::Message as _;
 use remuda_domain::trace::{SpanId, TraceContext};
 use uuid::Uuid;
 
-use crate::{history::Micros, raw_grpc::Answers};
+use crate::{observed_history::Micros, raw_grpc::RawHandler};
 
-/// One run in so many is traced: enough for percentiles, too few to be felt.
-const ONE_IN: u64 = 50;
+/// One run in this many is traced: enough for percentiles, too few to affect the result.
+const SAMPLE_INTERVAL: u64 = 50;
 
-/// The moments of a run, in their order.
+/// The timestamps of a run, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Moments {
+struct RunTimestamps {
     sent: Option<Micros>,
     committed: Option<Micros>,
     published: Option<Micros>,
@@ -32,12 +32,12 @@ struct Moments {
     answered: Option<Micros>,
 }
 
-/// What is between two of them.
+/// The stages between two timestamps, each named after its end.
 pub(crate) const STAGES: [&str; 6] =
     ["committed", "published", "delivered", "started", "finished", "at_client"];
 
-impl Moments {
-    /// How long each stage took. A run whose session was in hand already had no token, and lacks some.
+impl RunTimestamps {
+    /// The duration of each stage. A run that was granted without a token lacks some stages.
     fn stages(&self) -> Option<[Option<Micros>; 6]> {
         let (sent, committed, answered) = (self.sent?, self.committed?, self.answered?);
         let (started, finished) = (self.started?, self.finished?);
@@ -53,41 +53,42 @@ impl Moments {
     }
 }
 
-/// Collects traces, and remembers of each what matters here.
+/// A trace collector that keeps the timestamps of the traced runs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Stages {
-    runs: Arc<Mutex<HashMap<u128, Moments>>>,
+pub(crate) struct StageTimings {
+    runs: Arc<Mutex<HashMap<u128, RunTimestamps>>>,
 }
 
-impl Stages {
-    fn runs(&self) -> MutexGuard<'_, HashMap<u128, Moments>> {
+impl StageTimings {
+    fn runs(&self) -> MutexGuard<'_, HashMap<u128, RunTimestamps>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The context for a run that is to be traced, once in a while.
-    pub(super) fn chosen(&self, random: u64) -> Option<TraceContext> {
-        if !random.is_multiple_of(ONE_IN) {
+    /// Returns a trace context for one run in [`SAMPLE_INTERVAL`].
+    pub(super) fn sample(&self, random: u64) -> Option<TraceContext> {
+        if !random.is_multiple_of(SAMPLE_INTERVAL) {
             return None;
         }
         let trace = Uuid::now_v7().as_u128();
         format!("00-{trace:032x}-{}-01", SpanId::random()).parse().ok()
     }
 
-    /// Notes what the client saw of it.
-    pub(super) fn seen(&self, context: TraceContext, sent: Micros, answered: Micros) {
+    /// Records the client's timestamps of a run.
+    pub(super) fn record_client(&self, context: TraceContext, sent: Micros, answered: Micros) {
         let mut runs = self.runs();
-        let moments = runs.entry(context.trace.bits()).or_default();
-        (moments.sent, moments.answered) = (Some(sent), Some(answered));
+        let timestamps = runs.entry(context.trace.bits()).or_default();
+        (timestamps.sent, timestamps.answered) = (Some(sent), Some(answered));
     }
 
-    /// Forgets what came before: what servers still tell of it is not counted, as its clients are forgotten, too.
-    pub(super) fn forget(&self) {
+    /// Clears all timestamps. Spans of earlier runs that arrive later are not counted, as their client timestamps are gone.
+    pub(super) fn clear(&self) {
         self.runs().clear();
     }
 
-    /// Percentiles of each stage in milliseconds, and of how many runs.
+    /// The number of complete runs, and the percentiles of each stage in milliseconds.
     pub(crate) fn summary(&self) -> anyhow::Result<(usize, Vec<Stage>)> {
-        let whole: Vec<[Option<Micros>; 6]> = self.runs().values().filter_map(Moments::stages).collect();
+        let whole: Vec<[Option<Micros>; 6]> =
+            self.runs().values().filter_map(RunTimestamps::stages).collect();
         let mut stages = Vec::new();
         for (place, name) in STAGES.into_iter().enumerate() {
             let mut times = Histogram::<u64>::new(3)?;
@@ -104,41 +105,41 @@ impl Stages {
     }
 }
 
-/// What came of one stage.
+/// The percentiles of one stage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stage {
     pub(crate) name: &'static str,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
-    /// Of all that were looked at, those that came through it: not every run needs a token.
+    /// The share of traced runs that had this stage: not every run needs a token.
     pub(crate) share: f64,
 }
 
 impl Stage {
-    /// One that all come through.
-    pub(crate) const fn of_all(name: &'static str, p50_ms: f64, p99_ms: f64) -> Self {
+    /// A stage that all runs have.
+    pub(crate) const fn of_all_runs(name: &'static str, p50_ms: f64, p99_ms: f64) -> Self {
         Self { name, p50_ms, p99_ms, share: 1.0 }
     }
 }
 
-impl Answers for Stages {
+impl RawHandler for StageTimings {
     const NAME: &'static str = "opentelemetry.proto.collector.trace.v1.TraceService";
 
-    fn answer(&self, message: Bytes) -> Bytes {
+    fn handle(&self, message: Bytes) -> Bytes {
         let Ok(request) = ExportTraceServiceRequest::decode(message) else { return Bytes::new() };
         let mut runs = self.runs();
         let spans = request.resource_spans.into_iter().flat_map(|it| it.scope_spans).flat_map(|it| it.spans);
         for span in spans {
             let Ok(trace) = span.trace_id.as_slice().try_into().map(u128::from_be_bytes) else { continue };
-            let moments = runs.entry(trace).or_default();
+            let timestamps = runs.entry(trace).or_default();
             let micros = |nanos: u64| Micros::try_from(nanos / 1000).ok();
             match span.name.as_str() {
-                "commit run" => moments.committed = micros(span.end_time_unix_nano),
-                "publish token" => moments.published = micros(span.end_time_unix_nano),
-                "receive token" => moments.delivered = micros(span.start_time_unix_nano),
+                "commit run" => timestamps.committed = micros(span.end_time_unix_nano),
+                "publish token" => timestamps.published = micros(span.end_time_unix_nano),
+                "receive token" => timestamps.delivered = micros(span.start_time_unix_nano),
                 "attempt" => {
-                    moments.started = micros(span.start_time_unix_nano);
-                    moments.finished = micros(span.end_time_unix_nano);
+                    timestamps.started = micros(span.start_time_unix_nano);
+                    timestamps.finished = micros(span.end_time_unix_nano);
                 }
                 _ => {}
             }
@@ -152,8 +153,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_follow_each_other() {
-        let whole = Moments {
+    fn stage_durations_are_differences_of_timestamps() {
+        let whole = RunTimestamps {
             sent: Some(10),
             committed: Some(30),
             published: Some(35),
@@ -164,24 +165,24 @@ mod tests {
         };
         let stages = [Some(20), Some(5), Some(0), Some(26), Some(10), Some(30)];
         assert_eq!(whole.stages(), Some(stages));
-        let in_hand = Moments { published: None, delivered: None, ..whole };
+        let in_hand = RunTimestamps { published: None, delivered: None, ..whole };
         assert_eq!(in_hand.stages(), Some([Some(20), None, None, Some(30), Some(10), Some(30)]));
-        assert_eq!(Moments { answered: None, ..whole }.stages(), None);
+        assert_eq!(RunTimestamps { answered: None, ..whole }.stages(), None);
     }
 
     #[test]
-    fn what_was_forgotten_is_not_counted() {
-        let stages = Stages::default();
-        let context = stages.chosen(0).unwrap();
-        stages.seen(context, 1, 2);
-        stages.forget();
+    fn cleared_runs_are_not_counted() {
+        let stages = StageTimings::default();
+        let context = stages.sample(0).unwrap();
+        stages.record_client(context, 1, 2);
+        stages.clear();
         stages.runs().entry(context.trace.bits()).or_default().committed = Some(2);
         assert_eq!(stages.summary().unwrap().0, 0);
     }
 
     #[test]
-    fn one_in_many_is_traced() {
-        let stages = Stages::default();
-        assert_eq!((0..500).filter(|number| stages.chosen(*number).is_some()).count(), 10);
+    fn one_run_in_fifty_is_traced() {
+        let stages = StageTimings::default();
+        assert_eq!((0..500).filter(|number| stages.sample(*number).is_some()).count(), 10);
     }
 }

@@ -1,4 +1,4 @@
-//! What runs do.
+//! The work of the runs in a measurement.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use remuda_proto::v1::{self, submit_run_request::Input};
 pub(crate) enum Work {
     /// One call that does nothing.
     Noop,
-    /// A command of the local backend.
+    /// A command on the local backend.
     Bash { command: Arc<str> },
-    /// Nine of ten do nothing, the others take so many milliseconds.
+    /// Nine of ten runs do nothing; the others take this many milliseconds.
     Mixed { slow_ms: u64 },
     /// A message to an agent.
     Message { text: Arc<str> },
 }
 
 impl Work {
-    /// How many calls a run is given.
+    /// The number of calls of a run.
     pub(super) fn calls(&self) -> usize {
         match self {
             Self::Noop | Self::Bash { .. } | Self::Mixed { .. } => 1,
@@ -27,7 +27,7 @@ impl Work {
         }
     }
 
-    /// One run of it.
+    /// The request for one run.
     pub(crate) fn request(&self, session: &str) -> v1::SubmitRunRequest {
         let input = match self {
             Self::Noop => call("noop", &serde_json::json!({})),

@@ -1,13 +1,13 @@
-//! What must not grow, however many calls there were.
+//! Resource usage that must not grow with the number of calls.
 
 use std::{fmt, fs};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::ways::DockerWay;
+use super::executors::DockerExecutor;
 
-/// What this process and its containers hold at one moment.
+/// The resources of this process and its containers at one time.
 pub(super) struct Usage {
     open_files: usize,
     children: usize,
@@ -16,8 +16,8 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub(super) async fn now(docker: &DockerWay) -> Result<Self> {
-        // Spares that are being made would look like growth.
+    pub(super) async fn now(docker: &DockerExecutor) -> Result<Self> {
+        // Spare containers that are being created would look like growth.
         docker.wait_for_spare().await?;
         let status = fs::read_to_string("/proc/self/status")?;
         let memory = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -60,7 +60,7 @@ impl Growth {
         }
     }
 
-    /// What grew by more than a moment's noise.
+    /// Descriptions of the resources that grew beyond noise.
     pub(super) fn problems(&self) -> Vec<String> {
         let checks = [
             ("open files", self.open_files, 8),

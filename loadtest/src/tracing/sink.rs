@@ -1,4 +1,4 @@
-//! A collector that takes every trace and looks at none, so that nothing but the sending is measured.
+//! A collector that discards every trace, so that only the export is measured.
 
 use std::{
     net::TcpListener,
@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::raw_grpc::Answers;
+use crate::raw_grpc::RawHandler;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sink {
@@ -23,18 +23,18 @@ impl Sink {
     }
 }
 
-impl Answers for Sink {
+impl RawHandler for Sink {
     const NAME: &'static str = "opentelemetry.proto.collector.trace.v1.TraceService";
 
-    /// An answer without fields has no bytes.
-    fn answer(&self, _: Bytes) -> Bytes {
+    /// Returns an empty response message.
+    fn handle(&self, _: Bytes) -> Bytes {
         self.requests.fetch_add(1, Ordering::Relaxed);
         Bytes::new()
     }
 }
 
-/// An address where nobody listens.
-pub(super) fn nobody() -> anyhow::Result<String> {
+/// An endpoint on which nothing listens.
+pub(super) fn unused_endpoint() -> anyhow::Result<String> {
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     Ok(format!("http://{address}"))
 }

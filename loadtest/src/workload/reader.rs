@@ -1,6 +1,6 @@
-//! Subscribers that follow a session's events and write down what they get.
+//! Subscribers that follow a session's events and record what they receive.
 //!
-//! They speak the protocol themselves instead of using the client's `follow`, which would hide a repeated event.
+//! They use the gRPC stream directly instead of the client's `follow`, which would hide a repeated event.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,29 +19,29 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{fleet::Addresses, room::Rooms};
-use crate::history::{EventKind, Micros, Reading, Seen, now};
+use super::{failover::Addresses, session_tracker::SessionTracker};
+use crate::observed_history::{EventKind, Micros, ObservedEvent, ReaderLog, now};
 
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a server may take to accept a subscription.
-const SUBSCRIBE: Duration = Duration::from_secs(5);
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How a reader behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Habit {
-    /// Reads all it can get, and reports ended runs to the driver.
-    Witness,
-    /// Hangs up at random and comes back, mostly to another server.
-    Restless,
+pub(crate) enum ReaderBehaviour {
+    /// Reads everything as fast as it can and reports ended runs to the session tracker.
+    Primary,
+    /// Disconnects at random times and reconnects, usually to another server.
+    Reconnecting,
     /// Waits after each event.
     Slow,
 }
 
-/// The last cursor of the session, once nothing more will happen. Readers then finish what is left.
+/// The last cursor of the session, set once no more events will come. Readers then finish.
 pub(crate) type Goal = watch::Receiver<Option<i64>>;
 
-/// A subscription service that answers raw subscriptions.
+/// Clients of all stream services.
 #[derive(Clone, Debug)]
 pub(crate) struct Subscriber {
     services: Vec<StreamServiceClient<Channel>>,
@@ -49,11 +49,11 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    /// Connections of its own to every server.
+    /// Opens separate connections to every server.
     pub(crate) fn new(addresses: &Addresses) -> anyhow::Result<Self> {
         let connect = |address: &String| {
             let endpoint = Endpoint::from_shared(address.clone())?
-                .connect_timeout(CONNECT)
+                .connect_timeout(CONNECT_TIMEOUT)
                 .http2_keep_alive_interval(Duration::from_secs(5))
                 .keep_alive_timeout(Duration::from_secs(5))
                 .keep_alive_while_idle(true);
@@ -61,35 +61,36 @@ impl Subscriber {
             anyhow::Ok(service.max_decoding_message_size(limits::MAX_MESSAGE_BYTES))
         };
         let services = addresses.streams.iter().map(connect).collect::<Result<Vec<_>, _>>()?;
-        anyhow::ensure!(!services.is_empty(), "there is no stream service to read from");
-        let header = |key: &String| format!("Bearer {key}").parse().context("the API key is no header");
+        anyhow::ensure!(!services.is_empty(), "no stream service");
+        let header =
+            |key: &String| format!("Bearer {key}").parse().context("the API key is not a valid header value");
         let authorization = addresses.api_key.as_ref().map(header).transpose()?;
         Ok(Self { services, authorization })
     }
 
-    /// Subscribes at one of the servers, chosen by `turn`.
+    /// Subscribes at one of the servers, selected by `attempt`.
     pub(crate) async fn subscribe(
         &self,
-        turn: usize,
+        attempt: usize,
         session: &str,
         after_cursor: i64,
     ) -> Result<Streaming<v1::SubscribeResponse>, Status> {
-        let mut service = self.services[turn % self.services.len()].clone();
+        let mut service = self.services[attempt % self.services.len()].clone();
         let target = Some(v1::subscribe_request::Target::Session(session.to_owned()));
         let mut request =
             Request::new(v1::SubscribeRequest { target, after_cursor, ..v1::SubscribeRequest::default() });
         if let Some(value) = &self.authorization {
             request.metadata_mut().insert("authorization", value.clone());
         }
-        match timeout(SUBSCRIBE, service.subscribe(request)).await {
+        match timeout(SUBSCRIBE_TIMEOUT, service.subscribe(request)).await {
             Ok(answer) => answer.map(tonic::Response::into_inner),
             Err(_) => Err(Status::deadline_exceeded("no answer to a subscription")),
         }
     }
 }
 
-/// What is noted of an event.
-pub(crate) fn seen(event: &v1::Event) -> Seen {
+/// Converts a received event.
+pub(crate) fn observe(event: &v1::Event) -> ObservedEvent {
     let kind = match terminal_state(event) {
         Some(state) => EventKind::Ended(state),
         None => match event.r#type.as_str() {
@@ -100,69 +101,69 @@ pub(crate) fn seen(event: &v1::Event) -> Seen {
         },
     };
     let at = event.at.as_ref().map_or(0, |at| at.seconds * 1_000_000 + Micros::from(at.nanos) / 1000);
-    Seen { cursor: event.cursor, kind, run: event.run_id.as_str().into(), at, received: now() }
+    ObservedEvent { cursor: event.cursor, kind, run: event.run_id.as_str().into(), at, received: now() }
 }
 
 /// A reader and its session.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    pub(crate) habit: Habit,
+    pub(crate) behaviour: ReaderBehaviour,
     pub(crate) subscriber: Subscriber,
     pub(crate) session: usize,
-    pub(crate) rooms: Arc<Rooms>,
+    pub(crate) tracker: Arc<SessionTracker>,
     pub(crate) goal: Goal,
-    /// When it begins.
+    /// The delay of its start.
     pub(crate) delay: Duration,
     pub(crate) rng: StdRng,
-    pub(crate) reading: Reading,
+    pub(crate) log: ReaderLog,
 }
 
 impl Reader {
-    /// Reads until the goal is reached, or `patience` is over after it was set.
-    pub(crate) async fn run(mut self, patience: Duration) -> Reading {
-        let mut turn = self.rng.random_range(0..1000);
+    /// Reads until the goal is reached or `timeout_after_goal` has passed since it was set.
+    pub(crate) async fn run(mut self, timeout_after_goal: Duration) -> ReaderLog {
+        let mut attempt = self.rng.random_range(0..1000);
         tokio::select! {
             () = sleep(self.delay) => {}
             _ = self.goal.wait_for(Option::is_some) => {}
         }
-        // Half of those who come late want no history.
+        // Half of the late readers skip the history.
         if !self.delay.is_zero() && self.rng.random_bool(0.5) {
-            self.reading.after = self.rooms.cursor(self.session);
+            self.log.after = self.tracker.cursor(self.session);
         }
-        let give_up = async |mut goal: Goal| {
+        let time_out = async |mut goal: Goal| {
             let is_set = goal.wait_for(Option::is_some).await.is_ok();
-            // A driver that is gone wants no reading at all.
+            // If the sender is gone, reading ends at once.
             if is_set {
-                sleep(patience).await;
+                sleep(timeout_after_goal).await;
             }
         };
-        let mut late = std::pin::pin!(give_up(self.goal.clone()));
+        let mut late = std::pin::pin!(time_out(self.goal.clone()));
         while !self.is_done() {
-            turn += 1;
+            attempt += 1;
             tokio::select! {
-                () = self.once(turn) => {}
+                () = self.once(attempt) => {}
                 () = &mut late => break,
             }
         }
-        self.reading
+        self.log
     }
 
     fn cursor(&self) -> i64 {
-        self.reading.seen.last().map_or(self.reading.after, |seen| seen.cursor)
+        self.log.events.last().map_or(self.log.after, |seen| seen.cursor)
     }
 
     fn is_done(&self) -> bool {
         self.goal.borrow().is_some_and(|last| self.cursor() >= last)
     }
 
-    /// One subscription, to its end.
-    async fn once(&mut self, turn: usize) {
-        let session = self.reading.session.clone();
-        let mut events = match self.subscriber.subscribe(turn, &session, self.cursor()).await {
+    /// Reads one subscription to its end.
+    async fn once(&mut self, attempt: usize) {
+        let session = self.log.session.clone();
+        let mut events = match self.subscriber.subscribe(attempt, &session, self.cursor()).await {
             Ok(events) => events,
             Err(status) => {
                 if status.code() == tonic::Code::OutOfRange {
-                    self.reading.refused.push(status.message().to_owned());
+                    self.log.refused.push(status.message().to_owned());
                 }
                 sleep(PAUSE).await;
                 return;
@@ -172,39 +173,39 @@ impl Reader {
         let mut goal = self.goal.clone();
         loop {
             let hurried = goal.borrow_and_update().is_some();
-            let restless = self.habit == Habit::Restless && !hurried;
+            let reconnecting = self.behaviour == ReaderBehaviour::Reconnecting && !hurried;
             tokio::select! {
                 event = events.message() => match event {
-                    Ok(Some(v1::SubscribeResponse { event: Some(event), .. })) => self.take(&event),
+                    Ok(Some(v1::SubscribeResponse { event: Some(event), .. })) => self.record(&event),
                     Ok(Some(v1::SubscribeResponse { event: None, .. })) => {}
                     Ok(None) | Err(_) => break,
                 },
-                () = tokio::time::sleep_until(hang_up), if restless => return,
+                () = tokio::time::sleep_until(hang_up), if reconnecting => return,
                 changed = goal.changed(), if !hurried => if changed.is_err() { return },
             }
             if self.is_done() {
                 return;
             }
-            if self.habit == Habit::Slow && !hurried {
+            if self.behaviour == ReaderBehaviour::Slow && !hurried {
                 sleep(Duration::from_millis(self.rng.random_range(1..80))).await;
             }
         }
         sleep(PAUSE).await;
     }
 
-    fn take(&mut self, event: &v1::Event) {
-        let seen = seen(event);
-        if self.habit == Habit::Witness {
-            self.rooms.reached(self.session, seen.cursor);
+    fn record(&mut self, event: &v1::Event) {
+        let seen = observe(event);
+        if self.behaviour == ReaderBehaviour::Primary {
+            self.tracker.record_cursor(self.session, seen.cursor);
             if matches!(seen.kind, EventKind::Ended(_)) {
-                self.rooms.ended(self.session, &seen.run);
+                self.tracker.record_end(self.session, &seen.run);
             }
         }
-        self.reading.seen.push(seen);
+        self.log.events.push(seen);
     }
 }
 
-/// A random generator of its own for each reader.
+/// A separate random generator for each reader.
 pub(crate) fn rng(seed: u64, reader: usize) -> StdRng {
     StdRng::seed_from_u64(seed.wrapping_add(0x7ead).rotate_left(17) ^ reader as u64)
 }

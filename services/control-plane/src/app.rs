@@ -1,16 +1,16 @@
-//! The application layer: what callers can do, whatever protocol they speak.
+//! The application layer: everything a caller can do, independent of the protocol.
 
 mod approvals;
 mod artifacts;
 mod budgets;
 mod cancel;
+mod detach_on_drop;
 mod execution;
 mod explain;
 mod fleet;
 mod overview;
 mod runs;
 mod sessions;
-mod to_the_end;
 mod trace;
 mod wait;
 mod webhooks;
@@ -19,45 +19,45 @@ mod workspaces;
 use std::{collections::BTreeSet, future::Future, sync::Arc};
 
 pub use artifacts::Artifact;
-pub use budgets::Spender;
-pub use explain::{Estimate, Explanation, PoolPlace, Receipt, StepGlance, Wait};
-pub use overview::{Overview, RunLine};
-use remuda_domain::{PlaneId, error::Result, execution::Policies};
-use remuda_store::{FleetView, Kept, Seats, Store};
+pub use budgets::BudgetRef;
+pub use explain::{CurrentStep, Estimate, Explanation, PoolPosition, Receipt, Wait};
+pub use overview::{Overview, RunOverview};
+use remuda_domain::{ControlPlaneId, error::Result, execution::Policies};
+use remuda_store::{FleetView, SharedCache, SlotProvider, Store};
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
-pub use sessions::{Making, SessionSpec};
+pub use sessions::{SessionRequirements, SessionSpec};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-use self::to_the_end::ToTheEnd;
-pub(crate) use self::wait::Named;
-pub use self::webhooks::{TestDelivery, WebhookSpec, WithSecret};
+use self::detach_on_drop::DetachOnDrop;
+pub(crate) use self::wait::DirectWaiters;
+pub use self::webhooks::{TestDelivery, WebhookSpec, WebhookWithSecret};
 use crate::{
-    alarm::Alarm,
+    announcer::Announcer,
     dispatch::Dispatch,
-    logs::ProcessLogs,
-    waker::Waker,
-    webhooks::{Bell, Courier, WebhookOptions},
+    log_filters::ProcessLogs,
+    lost_wakeups::LostWakeups,
+    webhooks::{DeliveryNotifier, WebhookOptions, WebhookSender},
 };
 
-const INPUT_ROOM_KIB: usize = 128 * 1024;
+const MAX_INPUT_KIB: usize = 128 * 1024;
 
 /// Checks the arguments of a tool call before the run is accepted.
 pub type CheckCall = Arc<dyn Fn(&remuda_domain::tool::ToolCall) -> Result<()> + Send + Sync>;
 
-/// What the application layer is made of.
+/// The parts of the application layer.
 #[derive(Clone)]
 pub struct AppOptions {
     pub store: Arc<dyn Store>,
     pub transport: Arc<dyn Transport>,
-    /// The tools that runs may call.
+    /// Names of the tools that runs may call.
     pub tools: BTreeSet<String>,
     pub check_call: CheckCall,
-    /// Where the sessions of which tenant may execute.
+    /// Where the sessions of each tenant may execute.
     pub policies: Arc<Policies>,
     pub webhooks: WebhookOptions,
-    /// What this process logs.
+    /// The log filter of this process.
     pub logs: ProcessLogs,
 }
 
@@ -75,27 +75,26 @@ pub struct App {
     tools: Arc<BTreeSet<String>>,
     check_call: CheckCall,
     policies: Arc<Policies>,
-    waker: Waker,
-    /// Grants sessions to workers that offer room. The store asks it, for as long as it is here.
+    announcer: Announcer,
+    /// Assigns sessions to workers with free slots. The store holds it weakly, so it must live as long as the app.
     _dispatch: Option<Arc<Dispatch>>,
-    /// Rings when a wake-up may have been lost.
-    alarm: Alarm,
-    /// Delivers to webhooks.
-    courier: Arc<Courier>,
-    /// Rings when a webhook may have something to be told.
-    bell: Bell,
-    /// Tests of webhooks at once.
-    test_room: Arc<Semaphore>,
+    /// Set when a wake-up may have been lost.
+    lost_wakeups: LostWakeups,
+    webhook_sender: Arc<WebhookSender>,
+    /// Notifies the deliverer of webhooks with work.
+    delivery_notifier: DeliveryNotifier,
+    /// Limits concurrent webhook tests.
+    test_permits: Arc<Semaphore>,
     tasks: TaskTracker,
     logs: ProcessLogs,
-    /// Who waits for the end of which run.
-    ends: Arc<wait::Ends>,
-    /// The same, of those who are told by name.
-    named: Arc<Named>,
-    /// The last look at the fleet.
-    fleet: Arc<Kept<FleetView>>,
-    /// Kibibytes of input that may be on their way to the store at once: what bounds memory under a flood of submits.
-    input_room: Arc<Semaphore>,
+    /// Waiters for ends of runs, notified by events of the session.
+    session_waiters: Arc<wait::SessionWaiters>,
+    /// Waiters for ends of runs, notified directly.
+    direct_waiters: Arc<DirectWaiters>,
+    /// The cached fleet view.
+    fleet: Arc<SharedCache<FleetView>>,
+    /// Kibibytes of input that may be on their way to the store at once. Bounds memory under a flood of submits.
+    input_permits: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for App {
@@ -105,37 +104,45 @@ impl std::fmt::Debug for App {
 }
 
 impl App {
-    /// `tasks` carries what must finish after its caller went away; whoever shuts down waits for it.
+    /// `tasks` tracks changes that must finish after their callers disconnect; shutdown waits for it.
     #[must_use]
     pub fn new(options: AppOptions, tasks: TaskTracker) -> Self {
-        let alarm = Alarm::default();
-        let plane = PlaneId::new();
-        let named = Named::start(plane, &tasks, &options.transport);
-        let waker =
-            Waker::start(&tasks, &options.store, &options.transport, alarm.clone(), Arc::clone(&named));
+        let lost_wakeups = LostWakeups::default();
+        let plane = ControlPlaneId::new();
+        let direct_waiters = DirectWaiters::start(plane, &tasks, &options.transport);
+        let announcer = Announcer::start(
+            &tasks,
+            &options.store,
+            &options.transport,
+            lost_wakeups.clone(),
+            Arc::clone(&direct_waiters),
+        );
         let dispatch = Dispatch::start(plane, &tasks, &options.transport);
         if let Some(dispatch) = &dispatch {
-            let seats: Arc<dyn Seats> = dispatch.clone();
-            options.store.stand_by(Arc::downgrade(&seats));
+            let provider: Arc<dyn SlotProvider> = dispatch.clone();
+            options.store.set_slot_provider(Arc::downgrade(&provider));
         }
         Self {
             _dispatch: dispatch,
-            ends: Arc::new(wait::Ends::new(Arc::clone(&options.transport), tasks.clone())),
-            named,
+            session_waiters: Arc::new(wait::SessionWaiters::new(
+                Arc::clone(&options.transport),
+                tasks.clone(),
+            )),
+            direct_waiters,
             store: options.store,
             transport: options.transport,
             tools: Arc::new(options.tools),
             check_call: options.check_call,
             policies: options.policies,
-            waker,
-            alarm,
-            courier: Arc::new(Courier::new(options.webhooks)),
-            bell: Bell::default(),
-            test_room: Arc::new(Semaphore::new(webhooks::MAX_TESTS)),
+            announcer,
+            lost_wakeups,
+            webhook_sender: Arc::new(WebhookSender::new(options.webhooks)),
+            delivery_notifier: DeliveryNotifier::default(),
+            test_permits: Arc::new(Semaphore::new(webhooks::MAX_TESTS)),
             tasks,
             logs: options.logs,
             fleet: Arc::default(),
-            input_room: Arc::new(Semaphore::new(INPUT_ROOM_KIB)),
+            input_permits: Arc::new(Semaphore::new(MAX_INPUT_KIB)),
         }
     }
 
@@ -147,20 +154,20 @@ impl App {
         &self.transport
     }
 
-    pub(crate) fn waker(&self) -> &Waker {
-        &self.waker
+    pub(crate) fn announcer(&self) -> &Announcer {
+        &self.announcer
     }
 
-    pub(crate) fn alarm(&self) -> &Alarm {
-        &self.alarm
+    pub(crate) fn lost_wakeups(&self) -> &LostWakeups {
+        &self.lost_wakeups
     }
 
-    pub(crate) fn courier(&self) -> &Arc<Courier> {
-        &self.courier
+    pub(crate) fn webhook_sender(&self) -> &Arc<WebhookSender> {
+        &self.webhook_sender
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
+    pub(crate) fn delivery_notifier(&self) -> &DeliveryNotifier {
+        &self.delivery_notifier
     }
 
     #[must_use]
@@ -168,8 +175,11 @@ impl App {
         &self.tools
     }
 
-    /// Runs a change to its end, announcements included, even if the caller hangs up.
-    fn to_the_end<T>(&self, change: impl Future<Output = Result<T>> + Send + 'static) -> ToTheEnd<T> {
-        ToTheEnd::new(&self.tasks, change)
+    /// Runs a change to completion, announcements included, even if the caller disconnects.
+    fn run_to_completion<T>(
+        &self,
+        change: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> DetachOnDrop<T> {
+        DetachOnDrop::new(&self.tasks, change)
     }
 }

@@ -1,6 +1,7 @@
-//! The calls of the API in its own messages: what gRPC and HTTP both offer, each in its way of asking.
+//! The calls of the API, shared by gRPC and HTTP: protobuf requests in, protobuf responses out.
 //!
-//! A call here has its caller known and allowed; it reads the request, lets the application do it, and words the answer.
+//! Callers are authenticated and authorized before. A call parses the request, runs it in the application layer, and
+//! builds the response.
 
 mod approvals;
 mod fleet;
@@ -18,10 +19,10 @@ use crate::app::App;
 
 pub(crate) use self::runs::MAX_WAIT;
 
-/// What a wait may take beyond its own time: looking things up before and after.
+/// Time that a call with a wait may take beyond the wait, for reads before and after it.
 pub(crate) const WAIT_MARGIN: Duration = Duration::from_secs(15);
 
-/// What a server says of itself.
+/// Information about a server for its clients.
 #[derive(Clone, Debug)]
 pub struct ServerInfo {
     pub version: String,
@@ -33,7 +34,7 @@ pub struct ServerInfo {
     pub keys_required: bool,
 }
 
-/// Cheap to clone.
+/// Implements the calls. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls {
     app: App,
@@ -45,7 +46,7 @@ impl Calls {
         Self { app, info }
     }
 
-    /// For what only one protocol offers.
+    /// For operations that only one protocol offers.
     pub(crate) fn app(&self) -> &App {
         &self.app
     }

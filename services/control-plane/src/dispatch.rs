@@ -1,15 +1,16 @@
-//! Grants sessions to workers that offer room, with the commit that accepts their first runs, and sends them there.
+//! The dispatcher: assigns sessions to workers with free slots in the transaction that accepts their first runs, and sends
+//! the grants.
 //!
 //! ```text
-//!  worker ── offer: room for 12 ──► [table] ◄── seat? ── the store, in the commit that accepts a run
-//!    ▲                                              │
-//!    └───────── parcel: what was granted ◄──────────┘ once that is committed
+//!  worker ── slot offer: 12 slots ──► [slot table] ◄── reserve_slot ── the store, in the submit transaction
+//!    ▲                                                      │
+//!    └──────────────── grant batch ◄────────────────────────┘ after the commit
 //! ```
 //!
-//! No token is needed then, nobody has to claim, and nothing is left to be looked for. Where there is no room, tokens wake workers as ever.
-//! A grant that is lost on its way is only late: the reconciler's `find_unheld` tells its owner.
+//! Such a session needs no token and no claim. If no slot is free, a token wakes a worker instead. A lost grant is only
+//! delayed: the reconciler task `redeliver_lost_grants` signals the owner.
 
-mod table;
+mod slot_table;
 
 use std::{
     collections::HashMap,
@@ -20,42 +21,43 @@ use std::{
 
 use chrono::Utc;
 use remuda_domain::{
-    PlaneId, Pool, SessionId, Timestamp, WorkerId,
+    ControlPlaneId, Pool, SessionId, Timestamp, WorkerId,
     error::{Error, Result},
     trace::SpanId,
     worker::Signal,
 };
-use remuda_store::{Grant, Parcel, Seat, Seats};
+use remuda_store::{Grant, GrantBatch, SlotProvider, SlotReservation};
 use remuda_telemetry::spans::{Span, SpanKind, emit};
 use remuda_trace::RunTrace;
-use remuda_transport::{Carrier, Transport};
+use remuda_transport::{GrantTransport, Transport};
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
 };
 
-use self::table::Table;
+use self::slot_table::SlotTable;
 
-/// Grants that may wait to be sent. Rooms are bounded, so this is for the case that nothing can be sent.
+/// Grants that may wait to be sent. Offered slots are bounded, so the queue only fills while the transport is down.
 const QUEUE: usize = 16_384;
-/// Grants that are sent at once.
-const AT_ONCE: usize = 256;
-/// When offers cannot be heard, they are listened to again after this.
+/// Grants that are taken from the queue together.
+const MAX_BATCH: usize = 256;
+/// Pause before the subscription to slot offers is opened again after it failed.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What was granted to whom, on the strength of an offer with this stamp.
-struct Granted {
+/// A committed grant that waits to be sent.
+struct QueuedGrant {
     worker: WorkerId,
+    /// Stamp of the slot offer that the grant is based on.
     stamp: u64,
     grant: Box<Grant>,
 }
 
-/// Who has room. Handed to the store, which asks it for seats.
+/// Provides the store with free slots of workers.
 pub(crate) struct Dispatch {
     me: Weak<Self>,
-    table: Mutex<Table>,
-    queue: mpsc::Sender<Granted>,
+    table: Mutex<SlotTable>,
+    queue: mpsc::Sender<QueuedGrant>,
     /// Ends the tasks.
     _stop: DropGuard,
 }
@@ -67,13 +69,13 @@ impl fmt::Debug for Dispatch {
 }
 
 impl Dispatch {
-    /// Starts to listen to offers, if the transport brings grants to workers. The tasks end when the dispatch is dropped.
+    /// Subscribes to slot offers, if the transport can carry grants. The tasks end when the dispatcher is dropped.
     pub(crate) fn start(
-        plane: PlaneId,
+        plane: ControlPlaneId,
         tasks: &TaskTracker,
         transport: &Arc<dyn Transport>,
     ) -> Option<Arc<Self>> {
-        transport.carrier()?;
+        transport.grant_transport()?;
         let (queue, granted) = mpsc::channel(QUEUE);
         let stop = CancellationToken::new();
         let dispatch = Arc::new_cyclic(|me| Self {
@@ -82,150 +84,157 @@ impl Dispatch {
             queue,
             _stop: stop.clone().drop_guard(),
         });
-        let desk = Arc::downgrade(&dispatch);
-        let sender = Sender { plane, transport: Arc::clone(transport), dispatch: desk.clone() };
-        let listener = Listener { plane, transport: Arc::clone(transport), dispatch: desk };
+        let weak = Arc::downgrade(&dispatch);
+        let sender = GrantSender { plane, transport: Arc::clone(transport), dispatch: weak.clone() };
+        let listener = OfferListener { plane, transport: Arc::clone(transport), dispatch: weak };
         tasks.spawn(stop.run_until_cancelled_owned(listener.run()));
         tasks.spawn(sender.run(granted));
         Some(dispatch)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SlotTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Seats for Dispatch {
-    fn seat(&self, pool: &Pool, _: SessionId) -> Option<Box<dyn Seat>> {
+impl SlotProvider for Dispatch {
+    fn reserve_slot(&self, pool: &Pool, _: SessionId) -> Option<Box<dyn SlotReservation>> {
         let dispatch = self.me.upgrade()?;
         let (worker, stamp) = self.table().reserve(pool, Instant::now())?;
-        Some(Box::new(Place { dispatch, worker, stamp, taken: false }))
+        Some(Box::new(WorkerReservation { dispatch, worker, stamp, assigned: false }))
     }
 }
 
-/// Room for one session.
-struct Place {
+/// A reserved slot of a worker. Dropping it without an assignment frees the slot.
+struct WorkerReservation {
     dispatch: Arc<Dispatch>,
     worker: WorkerId,
     stamp: u64,
-    taken: bool,
+    assigned: bool,
 }
 
-impl Seat for Place {
+impl SlotReservation for WorkerReservation {
     fn worker(&self) -> WorkerId {
         self.worker
     }
 
-    fn take(mut self: Box<Self>, grant: Box<Grant>) {
-        self.taken = true;
+    fn assign(mut self: Box<Self>, grant: Box<Grant>) {
+        self.assigned = true;
         let session = grant.fence.session;
-        let granted = Granted { worker: self.worker, stamp: self.stamp, grant };
-        if self.dispatch.queue.try_send(granted).is_err() {
-            tracing::warn!(%session, "a grant could not be sent; its worker will be told");
+        let queued = QueuedGrant { worker: self.worker, stamp: self.stamp, grant };
+        if self.dispatch.queue.try_send(queued).is_err() {
+            tracing::warn!(%session, "grant queue full; the reconciler will redeliver the grant");
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for WorkerReservation {
     fn drop(&mut self) {
         let mut table = self.dispatch.table();
-        if self.taken { table.grant(self.worker, Instant::now()) } else { table.give_back(self.worker) }
+        if self.assigned { table.confirm(self.worker, Instant::now()) } else { table.cancel(self.worker) }
     }
 }
 
-/// Hears what workers offer.
-struct Listener {
-    plane: PlaneId,
+/// Receives slot offers of workers.
+struct OfferListener {
+    plane: ControlPlaneId,
     transport: Arc<dyn Transport>,
     dispatch: Weak<Dispatch>,
 }
 
-impl Listener {
+impl OfferListener {
     async fn run(self) {
         loop {
             if let Err(error) = self.listen().await {
-                tracing::debug!(error = error.chain(), "offers of workers cannot be heard at the moment");
+                tracing::debug!(error = error.chain(), "subscribing to slot offers failed; retrying");
             }
             tokio::time::sleep(RETRY).await;
         }
     }
 
     async fn listen(&self) -> Result<()> {
-        let Some(carrier) = self.transport.carrier() else { return Ok(()) };
-        let mut offers = carrier.subscribe_offers().await?;
+        let Some(grant_transport) = self.transport.grant_transport() else { return Ok(()) };
+        let mut offers = grant_transport.subscribe_offers().await?;
         while let Some(offer) = offers.next().await {
             let Some(dispatch) = self.dispatch.upgrade() else { return Ok(()) };
-            dispatch.table().offered(&offer, self.plane, Instant::now());
+            dispatch.table().record_offer(&offer, self.plane, Instant::now());
         }
         Ok(())
     }
 }
 
-/// Sends what was granted, as much at once as there is.
-struct Sender {
-    plane: PlaneId,
+/// Sends queued grants in batches, one per worker.
+struct GrantSender {
+    plane: ControlPlaneId,
     transport: Arc<dyn Transport>,
     dispatch: Weak<Dispatch>,
 }
 
-impl Sender {
-    async fn run(self, mut granted: mpsc::Receiver<Granted>) {
-        let mut batch = Vec::with_capacity(AT_ONCE);
-        while granted.recv_many(&mut batch, AT_ONCE).await > 0 {
-            // The oldest stamp of each parcel: a grant must not look younger than it is.
+impl GrantSender {
+    async fn run(self, mut granted: mpsc::Receiver<QueuedGrant>) {
+        let mut batch = Vec::with_capacity(MAX_BATCH);
+        while granted.recv_many(&mut batch, MAX_BATCH).await > 0 {
+            // The oldest stamp of each batch: a grant must not seem younger than it is.
             let mut by_worker: HashMap<WorkerId, (u64, Vec<Grant>)> = HashMap::new();
-            for Granted { worker, stamp, grant } in batch.drain(..) {
+            for QueuedGrant { worker, stamp, grant } in batch.drain(..) {
                 let (oldest, grants) = by_worker.entry(worker).or_insert((stamp, Vec::new()));
                 *oldest = stamp.min(*oldest);
                 grants.push(*grant);
             }
-            let Some(carrier) = self.transport.carrier() else { return };
+            let Some(grant_transport) = self.transport.grant_transport() else { return };
             for (worker, (stamp, grants)) in by_worker {
-                self.send(carrier, worker, stamp, grants).await;
+                self.send(grant_transport, worker, stamp, grants).await;
             }
         }
     }
 
-    async fn send(&self, carrier: &dyn Carrier, worker: WorkerId, stamp: u64, grants: Vec<Grant>) {
-        let limit = carrier.max_parcel();
+    async fn send(
+        &self,
+        grant_transport: &dyn GrantTransport,
+        worker: WorkerId,
+        stamp: u64,
+        grants: Vec<Grant>,
+    ) {
+        let limit = grant_transport.max_grant_bytes();
         let mut parts = vec![grants];
         while let Some(mut grants) = parts.pop() {
             let Some(dispatch) = self.dispatch.upgrade() else { return };
             let (count, begun) = (grants.len(), Utc::now());
-            let sent = dispatch.table().sent_to(worker) + count as u64;
-            let parcel = Parcel { from: self.plane, stamp, sent, grants };
-            let sending = match serde_json::to_vec(&parcel) {
-                Ok(bytes) if bytes.len() <= limit => carrier.send_parcel(worker, bytes.into()).await,
+            let sent = dispatch.table().sent_count(worker) + count as u64;
+            let batch = GrantBatch { from: self.plane, stamp, sent, grants };
+            let sending = match serde_json::to_vec(&batch) {
+                Ok(bytes) if bytes.len() <= limit => grant_transport.send_grants(worker, bytes.into()).await,
                 Ok(_) if count > 1 => {
-                    grants = parcel.grants;
+                    grants = batch.grants;
                     parts.push(grants.split_off(count / 2));
                     parts.push(grants);
                     continue;
                 }
-                Ok(_) => self.send_word(worker, &parcel).await,
+                Ok(_) => self.send_reclaim_signals(worker, &batch).await,
                 Err(error) => Err(Error::internal("cannot write grants").with_source(error)),
             };
-            dispatch.table().sent(worker, count as u64);
-            tell_traces(&parcel, begun, sending.as_ref().err());
+            dispatch.table().record_sent(worker, count as u64);
+            emit_spans(&batch, begun, sending.as_ref().err());
             if let Err(error) = sending {
-                tracing::warn!(%worker, count, error = error.chain(), "grants could not be sent; their worker will be told");
+                tracing::warn!(%worker, count, error = error.chain(),
+                    "sending grants failed; the reconciler will redeliver them");
             }
         }
     }
 
-    /// Too much for one message: the worker is told what is its own, and asks the store.
-    async fn send_word(&self, worker: WorkerId, parcel: &Parcel) -> Result<()> {
-        for grant in &parcel.grants {
-            let signal = Signal::Yours { tenant: grant.fence.tenant, session: grant.fence.session };
+    /// Signals the sessions of grants that are too large for one message: the worker then claims them from the store.
+    async fn send_reclaim_signals(&self, worker: WorkerId, batch: &GrantBatch) -> Result<()> {
+        for grant in &batch.grants {
+            let signal = Signal::ReclaimSession { tenant: grant.fence.tenant, session: grant.fence.session };
             self.transport.send_signal(worker, &signal).await?;
         }
         Ok(())
     }
 }
 
-/// Tells of what was sent, as far as traces of its runs are collected.
-fn tell_traces(parcel: &Parcel, begun: Timestamp, failure: Option<&Error>) {
-    for trace in parcel.grants.iter().map(|grant| RunTrace::of(&grant.run)).filter(RunTrace::is_collected) {
+/// Emits a span for each sent grant whose run is traced.
+fn emit_spans(batch: &GrantBatch, begun: Timestamp, failure: Option<&Error>) {
+    for trace in batch.grants.iter().map(|grant| RunTrace::of(&grant.run)).filter(RunTrace::is_collected) {
         let span = Span::below(trace.run(), SpanId::random(), "send grant", (begun, Utc::now()));
         emit(span.kind(SpanKind::Producer).failed(failure.map(ToString::to_string)));
     }

@@ -1,4 +1,4 @@
-//! The API over gRPC: who may call what.
+//! The API over gRPC: checks the scope of each call and forwards it to [`Calls`].
 
 mod approvals;
 mod fleet;

@@ -1,4 +1,4 @@
-//! The health that load balancers and Kubernetes ask for.
+//! Health checks for load balancers and Kubernetes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,41 +10,41 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 const CHECK_EVERY: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(3);
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How a server is.
+/// The health of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// The store answers.
+    /// The store responds.
     pub store: bool,
-    /// The transport answers.
+    /// The transport responds.
     pub transport: bool,
-    /// The server was told to stop.
+    /// The server is shutting down.
     pub draining: bool,
 }
 
 impl Health {
     fn serving(self) -> ServingStatus {
-        let well = self.store && self.transport && !self.draining;
-        if well { ServingStatus::Serving } else { ServingStatus::NotServing }
+        let healthy = self.store && self.transport && !self.draining;
+        if healthy { ServingStatus::Serving } else { ServingStatus::NotServing }
     }
 }
 
-async fn answers(name: &str, ping: impl Future<Output = Result<()>>) -> bool {
-    match timeout(PATIENCE, ping).await {
+async fn responds(name: &str, ping: impl Future<Output = Result<()>>) -> bool {
+    match timeout(PING_TIMEOUT, ping).await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
-            tracing::warn!(error = error.chain(), "the {name} does not answer");
+            tracing::warn!(error = error.chain(), "the {name} does not respond");
             false
         }
         Err(_) => {
-            tracing::warn!("the {name} does not answer within {PATIENCE:?}");
+            tracing::warn!("the {name} does not respond within {PING_TIMEOUT:?}");
             false
         }
     }
 }
 
-/// Tells over gRPC and HTTP whether the store and the transport answer, until `stop` and that it has come.
+/// Checks the store and the transport and publishes the result to gRPC and HTTP. Ends after it has published `stop`.
 pub async fn report_health(
     reporter: HealthReporter,
     health: watch::Sender<Health>,
@@ -54,7 +54,7 @@ pub async fn report_health(
 ) {
     loop {
         let (store, transport) =
-            tokio::join!(answers("store", store.ping()), answers("transport", transport.ping()));
+            tokio::join!(responds("store", store.ping()), responds("transport", transport.ping()));
         let now = Health { store, transport, draining: stop.is_cancelled() };
         if *health.borrow() != now {
             health.send_replace(now);

@@ -1,9 +1,9 @@
-//! The API over HTTP: the calls of gRPC as paths, methods and JSON.
+//! The API over HTTP: the calls of gRPC as routes with JSON bodies.
 
 mod approvals;
 mod artifacts;
 mod fleet;
-mod keys;
+mod idempotency_key;
 mod meta;
 mod paging;
 mod runs;
@@ -42,23 +42,23 @@ impl FromRef<Http> for Gate {
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
-    info(title = "Remuda", description = "Runs of agents: submit them, follow them, stop them. Fields that are left out have their default; times are RFC 3339; lists come in pages; every error has the same form and a stable code."),
+    info(title = "Remuda", description = "Submit, follow and cancel runs of agents. Omitted fields have their default. Times are RFC 3339. Lists are paged. Every error has the same form and a stable code."),
     components(schemas(remuda_http::ErrorBody)),
     security(("key" = []), ()),
     tags(
-        (name = "sessions", description = "Serial lines of runs."),
+        (name = "sessions", description = "A session executes its runs one at a time, in order."),
         (name = "runs", description = "Units of work."),
-        (name = "events", description = "What happens, as it happens: see docs/streaming.md."),
-        (name = "approvals", description = "Calls that wait for a person."),
+        (name = "events", description = "Live events of sessions and runs: see docs/streaming.md."),
+        (name = "approvals", description = "Tool calls that wait for a person's decision."),
         (name = "webhooks", description = "Events sent to a URL: see docs/webhooks.md."),
-        (name = "workspaces", description = "The directories that sessions work in."),
-        (name = "fleet", description = "Workers and queues; for operators."),
-        (name = "meta", description = "The server itself."),
+        (name = "workspaces", description = "Directories that sessions work in."),
+        (name = "fleet", description = "Workers, queues and background tasks, for operators."),
+        (name = "meta", description = "The server and its health."),
     )
 )]
 struct Description;
 
-/// What the description of the API begins with.
+/// The OpenAPI document without paths.
 #[must_use]
 pub fn description() -> OpenApi {
     let mut api = Description::openapi();
@@ -67,7 +67,7 @@ pub fn description() -> OpenApi {
     api
 }
 
-/// The paths of the control plane, with their descriptions.
+/// The routes of the control plane, with their OpenAPI descriptions.
 pub(crate) fn routes(calls: &Calls, gate: &Gate) -> OpenApiRouter {
     let http = Http { calls: calls.clone(), gate: gate.clone() };
     let quick = OpenApiRouter::new()
@@ -107,7 +107,7 @@ pub(crate) fn routes(calls: &Calls, gate: &Gate) -> OpenApiRouter {
         .routes(routes!(fleet::sandboxes))
         .routes(routes!(fleet::log_filter, fleet::set_log_filter))
         .routes(routes!(fleet::overview));
-    // Those who submit a run may wait for its end.
+    // Routes that can wait for the end of a run have a longer deadline.
     let waiting = OpenApiRouter::new()
         .routes(routes!(sessions::messages, runs::send_message))
         .routes(routes!(runs::of_session, runs::submit))

@@ -1,31 +1,31 @@
 //! The control plane: accepts, orders, cancels and explains runs.
 //!
-//! [`App`] is the application layer: every rule about what a caller may do is there, once, whatever protocol the caller
-//! speaks. `grpc` and `http` translate; what they both offer is in `calls`. [`Reconciler`] mends what crashes and losses left behind,
-//! and delivers events to webhooks.
+//! [`App`] is the application layer: it holds every rule about what a caller may do, independent of the protocol. `grpc`
+//! and `http` translate; the calls that they share are in `calls`. [`Reconciler`] repairs what crashes and lost messages
+//! left behind, and delivers events to webhooks.
 
-mod alarm;
+mod announcer;
 mod app;
 mod calls;
 mod dispatch;
 mod grpc;
 mod health;
 mod http;
-mod logs;
+mod log_filters;
+mod lost_wakeups;
 mod reconciler;
 mod services;
-mod waker;
 mod webhooks;
 
 pub use app::{
-    App, AppOptions, Artifact, CheckCall, Estimate, Explanation, Making, Overview, PoolPlace, Receipt,
-    RunLine, SessionSpec, Spender, StepGlance, Submission, SubmitReceipt, TestDelivery, Wait, WebhookSpec,
-    WithSecret,
+    App, AppOptions, Artifact, BudgetRef, CheckCall, CurrentStep, Estimate, Explanation, Overview,
+    PoolPosition, Receipt, RunOverview, SessionRequirements, SessionSpec, Submission, SubmitReceipt,
+    TestDelivery, Wait, WebhookSpec, WebhookWithSecret,
 };
 pub use calls::ServerInfo;
 pub use health::{Health, report_health};
 pub use http::{PREFIX, description, health_routes};
-pub use logs::ProcessLogs;
+pub use log_filters::ProcessLogs;
 pub use reconciler::{Reconciler, ReconcilerOptions};
 pub use services::Services;
 pub use webhooks::WebhookOptions;

@@ -1,46 +1,47 @@
-//! Mends what crashes and losses left behind, with small background tasks.
+//! The reconciler: background tasks that repair what crashes and lost messages left behind.
 //!
-//! Each [task](task::BackgroundTask) is idempotent, needs no input, runs by itself, and shows its last result in the store and
-//! in metrics. One control plane at a time runs them, by a lease in the store. A task that fails does not stop the others.
+//! Each [task](background_task::BackgroundTask) is idempotent, takes no input, starts by itself, and shows its last result in the
+//! store and in metrics. One control plane at a time runs the tasks; a lease in the store decides which. A task that fails
+//! does not stop the others.
 //!
-//! | task | runs at the latest | and at once when |
-//! | --- | --- | --- |
-//! | `take_back` | every interval | the next lease of a worker could end |
-//! | `end_overdue` | every interval | |
-//! | `resume_ready` | every interval | |
-//! | `expire_approvals` | every interval | the next approval expires |
-//! | `stop_orphans` | every interval | |
-//! | `wake_sessions` | every interval | a wake-up could not be sent, or the transport is back |
-//! | `find_unheld` | every interval | |
-//! | `heal_orphans` | every interval | |
-//! | `mend_transport` | every interval | |
-//! | `delete_expired_keys` | every minute | |
-//! | `trim_events` | every minute | a round left some for the next one |
-//! | `gc` | every minute | a round left some for the next one |
-//! | `tell_queues` | every five seconds, where there are metrics | |
+//! | module | name in the store and in metrics | runs at least | and at once when |
+//! | --- | --- | --- | --- |
+//! | `reclaim_sessions` | `take_back` | every interval | a worker's lease could end |
+//! | `end_overdue` | same | every interval | |
+//! | `resume_ready` | same | every interval | |
+//! | `expire_approvals` | same | every interval | an approval expires |
+//! | `stop_orphans` | same | every interval | |
+//! | `wake_sessions` | same | every interval | a wake-up failed, or the transport is back |
+//! | `redeliver_lost_grants` | `find_unheld` | every interval | |
+//! | `heal_orphans` | same | every interval | |
+//! | `repair_transport` | `mend_transport` | every interval | |
+//! | `delete_expired_keys` | same | every minute | |
+//! | `trim_events` | same | every minute | a round left rows for the next one |
+//! | `gc` | same | every minute | a round left rows for the next one |
+//! | `report_queue_metrics` | `tell_queues` | every 5 s, with metrics enabled | |
 //!
-//! The process that leads also delivers to [webhooks](crate::webhooks).
+//! The leading process also delivers to [webhooks](crate::webhooks).
 
+mod background_task;
 mod delete_expired_keys;
-mod driver;
 mod end_overdue;
 mod expire_approvals;
-mod find_unheld;
 mod gc;
 mod heal_orphans;
 mod leadership;
-mod link;
-mod mend_transport;
-mod record;
+mod paged_scan;
+mod reclaim_sessions;
+mod redeliver_lost_grants;
+mod repair_transport;
+mod report_queue_metrics;
 mod resume_ready;
 mod stop_orphans;
-mod sweep;
-mod take_back;
-mod task;
-mod tell_queues;
+mod task_driver;
+mod task_record;
+mod token_sweep;
+mod transport_watch;
 mod trim_events;
 mod wake_sessions;
-mod walk;
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,25 +52,26 @@ use tracing::Instrument as _;
 
 pub(crate) use self::leadership::Term;
 use self::{
-    delete_expired_keys::DeleteExpiredKeys, driver::Driver, end_overdue::EndOverdue,
-    expire_approvals::ExpireApprovals, find_unheld::FindUnheld, gc::Gc, heal_orphans::HealOrphans,
-    leadership::Leadership, mend_transport::MendTransport, record::Recorder, resume_ready::ResumeReady,
-    stop_orphans::StopOrphans, take_back::TakeBack, task::BackgroundTask, tell_queues::TellQueues,
-    trim_events::TrimEvents, wake_sessions::WakeSessions, walk::Walk,
+    background_task::BackgroundTask, delete_expired_keys::DeleteExpiredKeys, end_overdue::EndOverdue,
+    expire_approvals::ExpireApprovals, gc::Gc, heal_orphans::HealOrphans, leadership::Leadership,
+    paged_scan::PagedScan, reclaim_sessions::ReclaimSessions, redeliver_lost_grants::RedeliverLostGrants,
+    repair_transport::RepairTransport, report_queue_metrics::ReportQueueMetrics, resume_ready::ResumeReady,
+    stop_orphans::StopOrphans, task_driver::Driver, task_record::Recorder, trim_events::TrimEvents,
+    wake_sessions::WakeSessions,
 };
 use crate::{app::App, webhooks::Deliverer};
 
 #[derive(Clone, Debug)]
 pub struct ReconcilerOptions {
-    /// Where this process runs, for operators.
+    /// Host name of this process, shown to operators.
     pub host: String,
-    /// Tasks look at least this often.
+    /// Most tasks run at least this often.
     pub interval: Duration,
-    /// How long a leader that vanished keeps others waiting.
+    /// Duration of the leader's lease: how long others wait after a leader has crashed.
     pub lease: Duration,
-    /// How long events of finished runs are kept. Zero: for ever.
+    /// How long events of finished runs are kept. Zero keeps them for ever.
     pub events_kept: Duration,
-    /// The same for runs, after their end, and for sessions, after their last use.
+    /// The same for runs after their end, and for sessions after their last use.
     pub runs_kept: Duration,
     pub sessions_kept: Duration,
 }
@@ -91,45 +93,45 @@ impl Reconciler {
     fn tasks(&self) -> Vec<Box<dyn BackgroundTask>> {
         let pace = self.options.interval;
         let (store, transport) = (self.app.store(), self.app.transport());
-        let waker = self.app.waker();
+        let announcer = self.app.announcer();
         vec![
-            Box::new(TakeBack::new(Arc::clone(store), waker.clone(), pace)),
-            Box::new(EndOverdue { store: Arc::clone(store), waker: waker.clone(), pace }),
+            Box::new(ReclaimSessions::new(Arc::clone(store), announcer.clone(), pace)),
+            Box::new(EndOverdue { store: Arc::clone(store), announcer: announcer.clone(), pace }),
             Box::new(ResumeReady {
                 store: Arc::clone(store),
-                waker: waker.clone(),
+                announcer: announcer.clone(),
                 pace,
-                walk: Walk::default(),
+                scan: PagedScan::default(),
             }),
-            Box::new(ExpireApprovals { store: Arc::clone(store), waker: waker.clone(), pace }),
+            Box::new(ExpireApprovals { store: Arc::clone(store), announcer: announcer.clone(), pace }),
             Box::new(StopOrphans {
                 store: Arc::clone(store),
                 app: self.app.clone(),
                 pace,
-                walk: Walk::default(),
+                scan: PagedScan::default(),
             }),
             Box::new(WakeSessions::new(
                 Arc::clone(store),
                 Arc::clone(transport),
-                self.app.alarm().clone(),
+                self.app.lost_wakeups().clone(),
                 pace,
             )),
-            Box::new(FindUnheld {
+            Box::new(RedeliverLostGrants {
                 store: Arc::clone(store),
                 transport: Arc::clone(transport),
                 pace,
-                granted_ago: find_unheld::GRANTED_AGO,
+                granted_ago: redeliver_lost_grants::GRANTED_AGO,
                 after: None,
             }),
             Box::new(HealOrphans::new(Arc::clone(store), Arc::clone(transport), pace)),
-            Box::new(MendTransport { transport: Arc::clone(transport), pace }),
+            Box::new(RepairTransport { transport: Arc::clone(transport), pace }),
             Box::new(DeleteExpiredKeys { store: Arc::clone(store) }),
             Box::new(TrimEvents { store: Arc::clone(store), kept: self.options.events_kept, after: None }),
             Box::new(Gc::new(Arc::clone(store), &self.options)),
         ]
     }
 
-    /// Runs until `stop`, and gives the lead up then.
+    /// Runs until `stop`, then releases the lease.
     pub async fn run(self, stop: CancellationToken) {
         let store = self.app.store();
         let ReconcilerOptions { interval, lease, .. } = self.options;
@@ -137,7 +139,7 @@ impl Reconciler {
         let tracker = TaskTracker::new();
         let mut tasks = self.tasks();
         if metrics::is_installed() {
-            tasks.push(Box::new(TellQueues::new(Arc::clone(store), term.clone(), interval)));
+            tasks.push(Box::new(ReportQueueMetrics::new(Arc::clone(store), term.clone(), interval)));
         }
         for task in tasks {
             let recorder = Recorder::new(Arc::clone(store), self.holder.clone());
@@ -145,8 +147,8 @@ impl Reconciler {
             tracker.spawn(Driver { term: term.clone(), recorder }.run(task, stop.clone()).instrument(span));
         }
         tracker.spawn(Deliverer::new(&self.app, term, interval).run(stop.clone()));
-        let (transport, alarm) = (Arc::clone(self.app.transport()), self.app.alarm().clone());
-        tracker.spawn(link::watch(transport, alarm, stop.clone()));
+        let (transport, lost_wakeups) = (Arc::clone(self.app.transport()), self.app.lost_wakeups().clone());
+        tracker.spawn(transport_watch::watch(transport, lost_wakeups, stop.clone()));
         leadership.keep(&stop).await;
         tracker.close();
         tracker.wait().await;
@@ -154,10 +156,10 @@ impl Reconciler {
     }
 }
 
-/// A name that says where, and that no other process has.
+/// A unique name of this process that contains its host.
 fn holder(host: &str) -> String {
     let id = WorkerId::new().to_string();
-    // Its end is random.
+    // The last characters of an id are random.
     let unique: String = id.chars().skip(id.chars().count().saturating_sub(8)).collect();
     format!("{host}/{unique}")
 }

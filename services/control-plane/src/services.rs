@@ -1,4 +1,4 @@
-//! What a control plane offers, in every protocol.
+//! The services of a control plane over gRPC and HTTP.
 
 use remuda_grpc::Gate;
 use tonic::service::RoutesBuilder;
@@ -27,7 +27,7 @@ impl Services {
         grpc::add_services(routes, &self.calls, &self.gate);
     }
 
-    /// The same as paths of HTTP, to be nested under [`PREFIX`](crate::PREFIX).
+    /// The same services as HTTP routes, to be nested under [`PREFIX`](crate::PREFIX).
     pub fn routes(&self) -> OpenApiRouter {
         http::routes(&self.calls, &self.gate)
     }

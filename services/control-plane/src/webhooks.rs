@@ -1,29 +1,29 @@
-//! Delivering events to webhooks, by the convention of Standard Webhooks.
+//! Webhook delivery, following the Standard Webhooks convention.
 //!
-//! A webhook is a durable reader of its session: its place, its failed attempts and the time of the next one are in the store.
-//! One control plane at a time delivers: the one that runs the [reconciler](crate::Reconciler). It hears live events of
-//! sessions that have webhooks, and looks through all webhooks now and then for what it did not hear.
+//! A webhook is a durable reader of its session: its cursor, its failed attempts and the time of the next attempt are in
+//! the store. One control plane at a time delivers: the one that runs the [reconciler](crate::Reconciler). It subscribes
+//! to live events of sessions that have webhooks, and scans all webhooks now and then for events that it missed.
 //!
-//! - Events go out in their order, one at a time for each webhook. An event that cannot be delivered holds back those after it
-//!   until it is given up.
+//! - Ordered: each webhook gets its events one at a time and in order. An event that cannot be delivered holds back those
+//!   after it until it becomes a dead letter.
 //! - At least once: after a crash the last delivery may be repeated, under the same `webhook-id`.
-//! - A receiver that is slow or away costs one of [`desk::PLACES`] places for as long as one request may take,
-//!   and then has to wait for its next turn; the others go on. No tenant has more than three quarters of the places.
+//! - Isolated: a slow or unreachable receiver takes one of [`scheduler::MAX_PASSES`] concurrent passes for at most one
+//!   request timeout, and then waits for its next pass. One tenant takes at most three quarters of them.
 
-mod bell;
 mod body;
-mod courier;
 mod deliverer;
-mod desk;
+mod delivery_pass;
+mod notifier;
+mod scheduler;
+mod sender;
+mod session_listeners;
 mod signature;
-mod turn;
-mod watch;
 
-pub use self::courier::WebhookOptions;
+pub use self::sender::WebhookOptions;
 pub(crate) use self::{
-    bell::Bell,
     body::test as test_body,
-    courier::{Answer, Courier, Parcel},
     deliverer::Deliverer,
+    notifier::DeliveryNotifier,
+    sender::{Delivery, SendOutcome, WebhookSender},
     signature::{new_secret, secret_text},
 };

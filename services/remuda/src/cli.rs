@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line arguments and subcommands.
 
 use std::path::PathBuf;
 
@@ -19,26 +19,26 @@ use crate::{
 };
 
 const AFTER_HELP: &str = "\
-Five minutes:
-  remuda demo                                  see it work, nothing else needed
-  remuda dev                                   start everything in one process
+First steps:
+  remuda demo                                  a guided demo; needs no other service
+  remuda dev                                   start all services in one process
   remuda run --tool Bash --arg command='echo hi' --session s1 --follow
-  remuda watch s1                              follow a session
+  remuda watch s1                              follow the events of a session
   remuda explain RUN_ID                        why is this run not finished, and when will it be?
-  remuda top                                   the fleet, live
+  remuda top                                   live view of workers, pools and runs
 
 With an agent:
   remuda workspace init                        make this directory a workspace; then describe a model in .openharness/models
-  remuda models test NAME                      does the model answer?
+  remuda models test NAME                      check that the model answers
   remuda run \"fix the tests\" --dir . --session s1
-  remuda sessions show s1                      what was said and done
-  remuda run \"fix the tests\" --dir . --dry-run what would happen, with nothing executed
-  remuda approvals list                        which calls wait for your decision
+  remuda sessions show s1                      the messages and tool calls of the session
+  remuda run \"fix the tests\" --dir . --dry-run check what a run would do, without executing it
+  remuda approvals list                        tool calls that wait for your decision
 
-Settings come from a file (--config, REMUDA_CONFIG, ./remuda.toml, /etc/remuda/remuda.toml), then from REMUDA_<SECTION>__<KEY>
-variables, then from flags. `remuda config show --default` prints every one with its explanation.";
+Settings are read from a file (--config, REMUDA_CONFIG, ./remuda.toml or /etc/remuda/remuda.toml). REMUDA_<SECTION>__<KEY>
+variables override the file, and flags override both. `remuda config show --default` prints all settings with explanations.";
 
-/// Runs fleets of AI agents: serial sessions, parallel workers, one resumable event stream.
+/// Runs AI agents on a fleet of workers: serial sessions, parallel workers, resumable event streams.
 #[derive(Debug, Parser)]
 #[command(name = "remuda", version, after_help = AFTER_HELP, propagate_version = true, max_term_width = 120)]
 pub(crate) struct Cli {
@@ -46,13 +46,13 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
     #[command(flatten)]
     pub(crate) connection: Connection,
-    /// Configuration file.
+    /// Path of the configuration file.
     #[arg(long, global = true, env = "REMUDA_CONFIG", value_name = "FILE", help_heading = "Settings")]
     config: Option<PathBuf>,
-    /// Override one setting, e.g. --set worker.slots=4. May be repeated.
+    /// Override one setting, such as --set worker.slots=4. May be repeated.
     #[arg(long, global = true, value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Settings")]
     set: Vec<(String, String)>,
-    /// Write JSON, one document per line, for scripts.
+    /// Print JSON for scripts, one document per line.
     #[arg(long, global = true, help_heading = "Output")]
     pub(crate) json: bool,
     /// When to use colour.
@@ -66,7 +66,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 }
 
 impl Cli {
-    /// Where settings come from, with the flags that stand for one.
+    /// Sources of the settings, including the flags that set one.
     pub(crate) fn load_options(&self) -> LoadOptions {
         let mut overrides = self.set.clone();
         let mut add =
@@ -92,62 +92,64 @@ impl Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Start everything in one process: SQLite, in-process queue, one worker.
+    /// Start all services in one process, with SQLite, an in-process queue and one worker.
     ///
-    /// Needs no other service and survives a restart, also after SIGKILL: what was accepted is finished. On a loopback
-    /// address no API key is needed unless --require-keys is given.
+    /// Needs no other service. Accepted runs survive a restart, even after SIGKILL, and are finished then. On a loopback address
+    /// no API key is needed, unless --require-keys is given.
     #[command(after_help = "Example:\n  remuda dev --data-dir ./remuda-data --listen 127.0.0.1:7777")]
     Dev(DevArgs),
-    /// Start everything in one process on PostgreSQL and NATS.
+    /// Start all services in one process, with PostgreSQL and NATS.
     All(ServeArgs),
-    /// Start a control plane: accepts, orders, cancels and explains runs.
+    /// Start a control plane, which accepts, queues, cancels and explains runs.
     ControlPlane(ServeArgs),
-    /// Start a worker: takes sessions and executes their runs.
+    /// Start a worker, which claims sessions and executes their runs.
     ///
-    /// SIGTERM drains it: nothing new is taken, running sessions are handed over at the next step boundary, and what still
-    /// runs after worker.drain_deadline is killed. A second signal exits at once.
+    /// SIGTERM drains it: the worker claims no more sessions and hands its sessions over at the next step boundary. After
+    /// worker.drain_deadline it kills the tools that still run. A second signal makes it exit immediately.
     Worker(WorkerArgs),
-    /// Start a stream service: replays and follows events.
+    /// Start a stream service, which sends past and new events to clients.
     Stream(ServeArgs),
-    /// Bring the database schema to the version this binary needs.
+    /// Migrate the database schema to the version that this binary needs.
     Migrate,
     /// Create, list and revoke API keys.
     ///
-    /// Works on the database directly: whoever may read its configuration may make keys.
+    /// Works on the database directly and needs no API key. Access to the database settings is enough to create keys.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Delete finished runs, idle sessions, and events that are older than they are to be kept.
+    /// Delete finished runs, idle sessions and events that are older than their retention time.
     ///
-    /// Servers do this by themselves, by limits.runs_kept, limits.sessions_kept and limits.events_kept; this does it now, or by other times.
-    /// It works on the database directly: whoever may read its configuration may delete. It can be interrupted and started again at any
-    /// time, also while servers run. A run goes together with those below it, and stays while its idempotency key holds or a
-    /// webhook has to be told of it; a session stays while it has unfinished runs or sessions below it. What is deleted is gone for good.
+    /// Servers do this automatically, by limits.runs_kept, limits.sessions_kept and limits.events_kept. This command does it now,
+    /// optionally with other times. It works on the database directly and needs no API key. It can be interrupted and repeated at
+    /// any time, also while servers run.
+    ///
+    /// A run is deleted together with its child runs. It stays while its idempotency key is valid or a webhook delivery about it
+    /// is pending. A session stays while it has unfinished runs or child sessions. Deleted data cannot be restored.
     #[command(after_help = gc::EXAMPLES)]
     Gc(GcArgs),
-    /// List containers and other places in which tools execute, and remove what is left behind.
+    /// List the sandboxes (containers and others) in which tools execute, and remove leftover ones.
     #[command(subcommand, after_help = sandboxes::EXAMPLES)]
     Sandboxes(SandboxesCommand),
-    /// Make, check and show directories that declare agents, models and skills.
+    /// Create, check and show workspaces: directories that define agents, models and skills.
     #[command(subcommand, after_help = workspace::EXAMPLES, visible_alias = "workspaces")]
     Workspace(WorkspaceCommand),
-    /// List models, and see whether they answer.
+    /// List models and test whether they answer.
     #[command(subcommand, after_help = models::EXAMPLES)]
     Models(ModelsCommand),
     /// Check and show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Look at everything a start depends on and say how to mend what is wrong.
+    /// Check everything that a start depends on, and say how to fix problems.
     Doctor {
-        /// Which services to expect; by default what store.url says.
+        /// Which services to check. The default follows from store.url.
         #[arg(long, value_enum)]
         mode: Option<doctor::Mode>,
     },
-    /// Show what Remuda does, on a private embedded stack, in a few seconds.
+    /// Show what Remuda does in a few seconds, with a private server that is removed afterwards.
     Demo(DemoArgs),
     /// Print a shell completion script.
     #[command(after_help = "Example:\n  remuda completions bash > /etc/bash_completion.d/remuda")]
     Completions { shell: clap_complete::Shell },
-    /// Kill tools whose worker died. Started by workers, not by people.
+    /// Kill the tools of a worker that died. Started by workers, not by users.
     #[command(hide = true)]
     Guard,
     #[command(flatten)]
@@ -165,23 +167,23 @@ pub(crate) struct ServeArgs {
 pub(crate) struct DevArgs {
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
-    /// Where the database and the workspaces live.
+    /// Directory of the database and the workspaces.
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Sessions executed at once.
+    /// Number of sessions to execute at the same time.
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
-    /// Demand API keys even on a loopback address.
+    /// Require API keys even on a loopback address.
     #[arg(long)]
     require_keys: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
-    /// Sessions executed at once.
+    /// Number of sessions to execute at the same time.
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
-    /// Work pool to take sessions from.
+    /// Pool to claim sessions from.
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
 }

@@ -1,10 +1,11 @@
-//! The commands that talk to a server.
+//! The commands that call a server.
 
 mod approvals;
 mod budget;
 mod budget_args;
 mod calls;
 mod cancel;
+mod conversation;
 mod execution;
 mod exit;
 mod explain;
@@ -20,7 +21,6 @@ mod runs;
 mod sandboxes;
 mod sessions;
 mod spending;
-mod talk;
 mod tasks;
 mod trace;
 mod watch;
@@ -41,7 +41,7 @@ pub(crate) use workspaces::WorkspacesCommand;
 
 use crate::output::Output;
 
-/// Which server, and as whom.
+/// The server to call, and the API key.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Connection {
     /// Address of the server.
@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     )]
     #[arg(help_heading = "Connection")]
     pub endpoint: String,
-    /// Address of the stream service; the server says it when missing.
+    /// Address of the stream service. By default the address that the server reports.
     #[arg(
         long,
         global = true,
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
         help_heading = "Connection"
     )]
     pub stream_endpoint: Option<String>,
-    /// API key. Better in the environment than on the command line, where others can see it.
+    /// API key. Prefer the environment variable: other users of the machine can see command lines.
     #[arg(long, global = true, env = "REMUDA_API_KEY", hide_env_values = true, value_name = "KEY")]
     #[arg(help_heading = "Connection", value_parser = secret)]
     pub api_key: Option<SecretString>,
@@ -80,123 +80,126 @@ impl Connection {
             endpoint: self.endpoint.clone(),
             stream_endpoint: filled(&self.stream_endpoint),
             api_key: self.api_key.clone(),
-            trace: trace_of_environment(),
+            trace: trace_from_environment(),
             ..ClientOptions::default()
         })
     }
 }
 
-/// What this program was started for, if that is traced: tools of traced runs are told so. A trace is never worth an error.
-fn trace_of_environment() -> Option<TraceContext> {
+/// The trace context of the calling process: tools of traced runs get one in `TRACEPARENT`. An invalid value is ignored.
+fn trace_from_environment() -> Option<TraceContext> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
 
-/// The client commands. Flattened into the program's own subcommands.
+/// The client commands, flattened into the subcommands of the binary.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ClientCommand {
-    /// Say something to an agent, or call tools, and see it through.
+    /// Send a message to an agent, or call tools, and show the result.
     ///
-    /// A text becomes a message to the session's agent, who works until it has an answer: what it says appears as it says it,
-    /// each call of a tool as a line with its result beneath. Ctrl-C asks for the run to be cancelled, a second one leaves it.
+    /// TEXT becomes a message to the session's agent, which works until it has an answer. The terminal shows its text while the
+    /// model produces it, and each tool call with its result. Ctrl-C cancels the run; a second Ctrl-C exits without waiting for it.
     ///
-    /// With --tool, a run is an ordered list of tool calls instead. Each --arg belongs to the --tool before it. Without --follow
-    /// or --detach the command waits for the end and prints the results. Here Ctrl-C only stops watching: the run goes on.
+    /// With --tool, the run is a list of tool calls instead, executed in order without an agent. Each --arg belongs to the --tool
+    /// before it. Without --follow or --detach the command waits for the end of the run and prints the results. Here Ctrl-C only
+    /// stops waiting: the run continues.
     ///
-    /// Runs of one session execute one after another. Without --session each run gets a session of its own.
+    /// Runs of one session execute one after another. Without --session each run gets a new session.
     #[command(after_help = format!("{}\n\n{}", run::EXAMPLES, exit::HELP))]
     Run(Box<run::RunArgs>),
     /// Create, list and change sessions.
     ///
-    /// A session is a serial line of runs with one stream of events. Runs of one session execute strictly one after
-    /// another; sessions execute in parallel.
+    /// A session is a queue of runs with one event stream. Runs of one session execute strictly one after another; different
+    /// sessions execute in parallel.
     #[command(subcommand, after_help = sessions::EXAMPLES)]
     Sessions(Box<sessions::SessionsCommand>),
     /// List and inspect runs.
     ///
-    /// Finished runs keep their results. `runs wait` exits with the same codes as `run`.
+    /// Finished runs keep their results. `remuda runs wait` uses the same exit codes as `remuda run`.
     #[command(subcommand, after_help = runs::EXAMPLES)]
     Runs(runs::RunsCommand),
-    /// Show the events of a session or of one run as they happen.
+    /// Show the events of a session or of one run live.
     ///
-    /// Replays history first, then follows live. A broken connection is resumed where it broke, without a hole or a
-    /// repeated event. Every event has a cursor; --after continues after it.
+    /// Prints past events first, then new ones as they happen. After a lost connection it continues where it stopped: no event is
+    /// missing or repeated. Every event has a cursor; --after starts after that event.
     #[command(after_help = watch::EXAMPLES)]
     Watch(watch::WatchArgs),
-    /// Ask for a run to stop.
+    /// Cancel a run.
     ///
-    /// A run that nobody executes is cancelled at once; one that executes is killed by its worker, with all its processes.
-    /// Each stage leaves a receipt: requested, delivered, processes dead, slot free.
+    /// A run that no worker executes is cancelled immediately. Otherwise its worker kills it with all its processes. Each stage
+    /// is recorded with its time: requested, delivered to the worker, processes dead, slot free.
     #[command(after_help = cancel::EXAMPLES)]
     Cancel(cancel::CancelArgs),
-    /// Decide about calls that wait for a person.
+    /// Approve or deny tool calls that wait for a decision.
     ///
-    /// An agent whose rules say `ask` about a call waits until someone approves or denies it. What is decided about is exactly
-    /// the call that was shown: its tool and its arguments have a hash.
+    /// If a permission rule says `ask` for a tool call, the agent waits until someone approves or denies it. A decision applies
+    /// to exactly the call that was shown: a hash covers the tool and its arguments.
     #[command(subcommand, after_help = approvals::EXAMPLES)]
     Approvals(approvals::ApprovalsCommand),
-    /// Send events to a URL as they happen, signed and in order.
+    /// Send events to a URL, signed and in order.
     ///
-    /// A webhook tells of a session from now on, or of one run from its beginning to its end. What a receiver does not accept is
-    /// tried again for hours, then kept as a dead letter that can be delivered again.
+    /// A webhook delivers all events of a session from now on, or all events of one run. Failed deliveries are retried for hours,
+    /// then kept as dead letters, which can be delivered again.
     #[command(subcommand, after_help = webhooks::EXAMPLES)]
     Webhooks(webhooks::WebhooksCommand),
-    /// Show and set how much runs and sessions may spend.
+    /// Show and set the budgets of runs and sessions.
     ///
-    /// A budget limits tokens, money, or both. Reaching it ends nothing: the run waits, and goes on when the limit is raised.
+    /// A budget limits tokens, money, or both. A run that reaches its limit does not fail: it waits, and continues when the limit
+    /// is raised.
     #[command(subcommand, after_help = budget::EXAMPLES)]
     Budget(budget::BudgetCommand),
-    /// Say why a run is not finished.
+    /// Explain why a run is not finished.
     ///
-    /// Gives the reason as a stable code and in words: what the run waits for or is at, its position in the session and in the pool,
-    /// when it probably starts or ends and what that guess is made of, and what to do about it. After a cancel it shows how far
-    /// that has got.
+    /// Prints the reason as a stable code and as text: what the run waits for or is doing, its position in its session and in the
+    /// pool, an estimate of its start or end with the inputs of the estimate, and what you can do. For a cancelled run it shows
+    /// the stages of the cancellation.
     #[command(after_help = explain::EXAMPLES)]
     Explain {
         #[arg(value_name = "RUN_ID")]
         run: String,
     },
-    /// Show where the time and the money of a run went.
+    /// Show what a run spent its time and money on.
     ///
-    /// Draws its trace from what the store remembers: waits, attempts, questions to models, calls of tools, and the runs below it. No
-    /// collector is needed. Spans that still go on end at the right edge, in an arrow.
+    /// Draws the trace of the run from stored data: waits, attempts, model calls, tool calls and child runs. Needs no trace
+    /// collector. Spans that are still open end in an arrow at the right edge.
     #[command(after_help = trace::EXAMPLES)]
     Trace(trace::TraceArgs),
-    /// Watch the fleet live: pools, workers, the slowest and the longest-waiting runs.
+    /// Live view of the fleet: pools, workers, and the runs that execute or wait longest.
     ///
-    /// Shows what every pool has to do and how its slots are used, every worker with its lease, your runs that have executed and waited
-    /// for longest, and how many runs, tokens and dollars pass. A key explains a run, another one cancels it: `?` lists them.
-    /// When the server goes away it says so and comes back by itself.
+    /// Shows the queue and the used slots of each pool, each worker with its lease, the runs that have executed or waited longest,
+    /// and the rates of runs, tokens and dollars. Press `?` for the keys; one explains a run, another cancels it. If the server
+    /// cannot be reached, the view says so and reconnects.
     ///
-    /// Without a terminal, or with --once, one frame is printed as text. With --json there is one document per refresh. Needs an API
-    /// key with the scope admin where keys are required; of runs it shows only those of the key's tenant.
+    /// Without a terminal, or with --once, it prints one frame as text. With --json it prints one document per refresh. Where API
+    /// keys are required, it needs one with the scope admin. It shows only runs of the key's tenant.
     #[command(after_help = crate::top::EXAMPLES)]
     Top(crate::top::TopArgs),
     /// List and drain workers.
     ///
-    /// Workers are the processes that execute runs. Needs an API key with the scope admin where keys are required.
+    /// Workers are the processes that execute runs. Where API keys are required, this needs one with the scope admin.
     #[command(after_help = fleet::WORKERS_EXAMPLES)]
     Workers {
         #[command(subcommand)]
         command: Option<fleet::WorkersCommand>,
     },
-    /// Show what waits, per work pool.
+    /// Show the queue of each pool.
     ///
-    /// Runnable sessions are what autoscaling should look at: sessions with a run that could start now.
+    /// Use the number of runnable sessions for autoscaling: sessions with a run that could start now.
     #[command(after_help = fleet::QUEUE_EXAMPLES)]
     Queue {
         #[command(subcommand)]
         command: Option<fleet::QueueCommand>,
     },
-    /// Show the control plane's background tasks and what they last did.
+    /// Show the control plane's background tasks and their last results.
     ///
-    /// They take sessions back from dead workers, wake sessions whose wake-up was lost, end runs whose time is over, let parked
-    /// runs go on whose wait is over, stop what a finished run left behind, close approvals that expired, and clean up. One control plane at a time runs them. Needs an API key with the scope admin where keys are required.
+    /// The tasks reclaim sessions of dead workers, publish lost session tokens again, end runs that exceed their time limit, resume
+    /// parked runs whose wait is over, stop child runs of finished runs, expire approvals, and delete old data. One control
+    /// plane at a time runs them. Where API keys are required, this needs one with the scope admin.
     #[command(after_help = tasks::EXAMPLES)]
     Tasks,
-    /// Show and change what the processes of the fleet log.
+    /// Show and change the log filters of running processes.
     ///
-    /// A change takes effect at once and goes back by itself. It reaches the processes that are there: one that starts later, or
-    /// could not be reached, logs what its configuration says. Needs an API key with the scope admin where keys are required.
+    /// A change takes effect immediately and expires after a set time. It applies only to processes that run and can be reached;
+    /// others use the filter of their configuration. Where API keys are required, this needs one with the scope admin.
     #[command(after_help = log_filter::EXAMPLES)]
     LogFilter {
         #[command(subcommand)]
@@ -204,8 +207,8 @@ pub(crate) enum ClientCommand {
     },
 }
 
-/// Executes a client command. Errors are for [`report`]. Settings are only read where they are needed: most commands know all
-/// they need from their flags.
+/// Executes a client command. The caller passes errors to [`report`]. The configuration is read only by commands that need it;
+/// most commands need only their flags.
 pub(crate) async fn execute(
     command: ClientCommand,
     connection: &Connection,
@@ -233,7 +236,7 @@ pub(crate) async fn execute(
     Ok(exit.into())
 }
 
-/// The commands of `remuda workspace` that ask the server; the others are none of its business.
+/// Executes the commands of `remuda workspace` that call the server.
 pub(crate) async fn workspaces(
     command: WorkspacesCommand,
     connection: &Connection,
@@ -247,12 +250,12 @@ pub(crate) fn overview_document(overview: &remuda_proto::v1::GetOverviewResponse
     json::overview(overview)
 }
 
-/// Lists sandboxes. A command of its own, because reaping them is none of the server's.
+/// Lists sandboxes. Apart from `execute`, because the other sandbox commands do not call the server.
 pub(crate) async fn list_sandboxes(connection: &Connection, output: Output) -> Result<ExitCode> {
     Ok(sandboxes::list(&connection.client()?, output).await?.into())
 }
 
-/// Prints an error with what to do about it, and gives its exit code.
+/// Prints an error with a hint, and returns its exit code.
 pub(crate) fn report(error: &Error, output: Output) -> ExitCode {
     output.error(error, hint(error));
     Exit::from(error).into()
@@ -261,15 +264,13 @@ pub(crate) fn report(error: &Error, output: Output) -> ExitCode {
 fn hint(error: &Error) -> Option<&'static str> {
     match error.code() {
         Code::Unavailable if error.message().starts_with("cannot reach") => {
-            Some("is `remuda dev` running? --endpoint or REMUDA_ENDPOINT names another server")
+            Some("is `remuda dev` running? use --endpoint or REMUDA_ENDPOINT for another server")
         }
-        Code::Unauthenticated => {
-            Some("give a key with REMUDA_API_KEY or --api-key; `remuda keys create` makes one")
+        Code::Unauthenticated => Some("set REMUDA_API_KEY or --api-key; `remuda keys create` creates a key"),
+        Code::ImageNotFound => {
+            Some("the image must be present on the worker: use docker pull, docker load or docker import")
         }
-        Code::ImageNotFound => Some(
-            "containers are made from images that the engine has: docker pull, docker load or docker import it",
-        ),
-        Code::ToolsDisabled => Some("make a session with --backend local or --backend docker"),
+        Code::ToolsDisabled => Some("create a session with --backend local or --backend docker"),
         Code::ReadRequired | Code::FileChanged => Some("call Read on the file first, in the same session"),
         Code::SessionBusy => {
             Some("--if-busy enqueue waits for the other runs, --if-busy interrupt cancels them")
@@ -277,33 +278,33 @@ fn hint(error: &Error) -> Option<&'static str> {
         Code::MissingModel => Some(
             "describe a model in .openharness/models/*.yaml of the workspace or in platform.models_dir; see `remuda models --help`",
         ),
-        Code::ModelNotFound => Some("`remuda models list --dir DIR` shows which there are"),
+        Code::ModelNotFound => Some("`remuda models list --dir DIR` lists the models"),
         Code::AgentNotFound => Some(
-            "`remuda workspace show DIR` shows which there are, `remuda workspace check DIR` what is wrong",
+            "`remuda workspace show DIR` lists the agents, `remuda workspace check DIR` finds mistakes in their definitions",
         ),
-        Code::WorkspaceNotFound => {
-            Some("`remuda workspace list` shows which there are; --dir uses a directory as it is")
-        }
+        Code::WorkspaceNotFound => Some(
+            "`remuda workspace list` lists the workspaces; --dir uses a directory that is not registered",
+        ),
         Code::ApprovalDecided | Code::ApprovalExpired => {
-            Some("`remuda approvals list` shows what still waits for a decision")
+            Some("`remuda approvals list` lists the pending approvals")
         }
         Code::WebhookLimit => {
-            Some("`remuda webhooks list --session NAME` shows them, `remuda webhooks delete ID` deletes one")
+            Some("`remuda webhooks list --session NAME` lists them, `remuda webhooks delete ID` deletes one")
         }
-        Code::WebhookDisabled => Some("`remuda webhooks enable ID` lets deliveries go on"),
+        Code::WebhookDisabled => Some("`remuda webhooks enable ID` resumes deliveries"),
         Code::AddressNotAllowed if error.field() == Some("url") => {
-            Some("only public addresses may be used; operators allow others with webhooks.allowed")
+            Some("only public addresses are allowed; the operator can allow others with webhooks.allowed")
         }
-        Code::ApprovalChanged => Some("`remuda approvals show ID` shows the call as it is now"),
+        Code::ApprovalChanged => Some("`remuda approvals show ID` shows the current call"),
         Code::ModelUnpriced => Some(
-            "give the model a price (dollars for a million tokens: `price: {input: 3, output: 15}`), or limit tokens instead",
+            "give the model a price (dollars per million tokens: `price: {input: 3, output: 15}`), or limit tokens instead",
         ),
         Code::PermissionDenied if error.message().ends_with("the scope approve") => {
-            Some("`remuda keys create --scope write --scope approve` makes a key that may decide")
+            Some("`remuda keys create --scope write --scope approve` creates a key that may decide")
         }
-        Code::SessionModelLocked => Some("make another session with this model"),
+        Code::SessionModelLocked => Some("create another session for this model"),
         Code::ModelKeyRefused => Some(
-            "the key comes from the model's definition, usually as ${env.NAME}: is that variable set where it is asked?",
+            "the API key comes from the model's definition, usually as ${env.NAME}: is that variable set for the process that calls the model?",
         ),
         _ => None,
     }

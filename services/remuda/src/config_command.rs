@@ -1,4 +1,4 @@
-//! `remuda config`: whether the configuration is right, what is in effect, and where it comes from.
+//! `remuda config`: checks and shows the configuration and its sources.
 
 use std::{
     io::{self, ErrorKind, Write as _},
@@ -6,24 +6,24 @@ use std::{
 };
 
 use clap::Subcommand;
-use remuda_config::{Config, LoadOptions, Loaded, Origin, Problem};
+use remuda_config::{Config, LoadOptions, LoadedConfig, Origin, Problem};
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Check the configuration and say what was read
+    /// Check the configuration and list its sources
     Check,
-    /// Print what is in effect, with secrets masked
+    /// Print the effective configuration, with secrets masked
     Show {
-        /// Print the commented default file instead
+        /// Print the default configuration file, with comments, instead
         #[arg(long)]
         default: bool,
     },
-    /// Print the path of the configuration file that is read
+    /// Print the path of the configuration file that is used
     Path,
 }
 
-/// Exits with 1 when the configuration is wrong, or when there is no file to name.
+/// Exits with 1 if the configuration is invalid, or if `path` finds no file.
 pub(crate) fn execute(command: &ConfigCommand, load: &LoadOptions, json: bool) -> anyhow::Result<ExitCode> {
     let (text, code) = match command {
         ConfigCommand::Check => check(load, json),
@@ -46,7 +46,7 @@ pub(crate) fn execute(command: &ConfigCommand, load: &LoadOptions, json: bool) -
 fn check(load: &LoadOptions, json: bool) -> (String, ExitCode) {
     let loaded = Config::load_with_origins(load);
     let problems = match &loaded {
-        Ok(loaded) => unfit_filter(loaded).into_iter().collect(),
+        Ok(loaded) => invalid_log_filter(loaded).into_iter().collect(),
         Err(error) => error.problems().to_vec(),
     };
     let text = match (&loaded, json) {
@@ -57,15 +57,15 @@ fn check(load: &LoadOptions, json: bool) -> (String, ExitCode) {
     (text, if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The one rule that the configuration itself cannot check.
-fn unfit_filter(loaded: &Loaded) -> Option<Problem> {
+/// Checks telemetry.log, which the configuration crate cannot check.
+fn invalid_log_filter(loaded: &LoadedConfig) -> Option<Problem> {
     const KEY: &str = "telemetry.log";
     let error = remuda_telemetry::check_filter(&loaded.config.telemetry.log).err()?;
     let origin = loaded.origins.get(KEY).cloned().unwrap_or(Origin::Default);
     Some(Problem { key: KEY.to_owned(), origin, message: error.to_string() })
 }
 
-fn ok_text(loaded: &Loaded) -> String {
+fn ok_text(loaded: &LoadedConfig) -> String {
     let mut text = "ok\n".to_owned();
     match &loaded.file {
         Some(file) => text += &format!("file: {}\n", file.display()),
@@ -77,7 +77,7 @@ fn ok_text(loaded: &Loaded) -> String {
     text
 }
 
-fn check_json(loaded: Option<&Loaded>, problems: &[Problem]) -> Value {
+fn check_json(loaded: Option<&LoadedConfig>, problems: &[Problem]) -> Value {
     let problem = |problem: &Problem| json!({ "key": problem.key, "origin": problem.origin.to_string(), "message": problem.message });
     json!({
         "ok": problems.is_empty(),
@@ -98,7 +98,7 @@ fn path(load: &LoadOptions, json: bool) -> anyhow::Result<(String, ExitCode)> {
     Ok((text, code))
 }
 
-/// The configuration as JSON, with the same masks as its TOML form.
+/// The configuration as JSON, with secrets masked as in TOML.
 fn to_json(config: &Config) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(config)?)
 }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_configuration_names_its_sources() {
+    fn valid_configuration_lists_its_sources() {
         let (text, code) = check(&load(&[("REMUDA_WORKER__SLOTS", "4")]), false);
         assert_eq!(text, "ok\nfile: none, defaults are in effect\nvariable: REMUDA_WORKER__SLOTS\n");
         assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));
@@ -125,18 +125,18 @@ mod tests {
 
     #[test]
     fn every_problem_is_listed() {
-        let wrong = load(&[("REMUDA_WORKER__SLOTS", "x"), ("REMUDA_WORKER__SLOT", "1")]);
-        let (text, code) = check(&wrong, false);
+        let invalid = load(&[("REMUDA_WORKER__SLOTS", "x"), ("REMUDA_WORKER__SLOT", "1")]);
+        let (text, code) = check(&invalid, false);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
-        let (text, _) = check(&wrong, true);
+        let (text, _) = check(&invalid, true);
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["problems"][0]["key"], "worker.slots");
         assert_eq!(value["problems"][0]["origin"], "REMUDA_WORKER__SLOTS");
     }
 
     #[test]
-    fn a_log_filter_that_makes_no_sense_is_a_problem() {
+    fn invalid_log_filter_is_a_problem() {
         let (text, _) = check(&load(&[("REMUDA_TELEMETRY__LOG", "remuda=loud")]), false);
         assert!(
             text.starts_with("telemetry.log (REMUDA_TELEMETRY__LOG): invalid log filter: expected"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn json_holds_no_secret() {
+    fn secrets_are_masked_in_json() {
         let config = Config::load(&load(&[("REMUDA_STORE__URL", "postgres://u:hunter2@h/d")])).unwrap();
         let shown = to_json(&config).unwrap();
         assert_eq!(shown["store"]["url"], "postgres://u:***@h/d");

@@ -1,15 +1,15 @@
-//! `remuda demo`: shows what Remuda does, on a private stack, and checks that it did.
+//! `remuda demo`: runs a scenario on a private server and checks the results.
 //!
-//! The stack is the real one in its embedded mode; everything is submitted, followed and cancelled over gRPC. Nothing is
-//! left behind, whatever happens: no process and, unless asked for, no directory.
+//! The server is a real node in embedded mode; all calls use gRPC. The demo leaves no process behind and, unless `--keep` is
+//! given, no directory.
 
 mod checks;
-mod play;
 mod recording;
 mod report;
+mod runner;
+mod scenario;
 mod screen;
-mod script;
-mod stage;
+mod server;
 mod timeline;
 
 use std::{
@@ -23,44 +23,44 @@ use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{play::Played, report::Report, screen::Screen, stage::Stage};
+use self::{report::Report, runner::DemoResults, screen::Screen, server::DemoServer};
 use crate::output::Output;
 
-/// 128 + SIGINT, as shells have it.
+/// 128 + SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 /// 128 + SIGPIPE.
-const HUNG_UP: u8 = 141;
+const BROKEN_PIPE: u8 = 141;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes:\n  0  every expectation held\n  1  at least one did not\n  130 interrupted"
+    after_help = "Exit codes:\n  0  all checks passed\n  1  at least one check failed\n  130 interrupted"
 )]
 pub(crate) struct DemoArgs {
-    /// Keep the demo's data directory, and say where it is.
+    /// Keep the demo's data directory and print its path.
     #[arg(long)]
     keep: bool,
 }
 
 /// How a demo ended.
-enum End {
-    Played(Box<Played>),
+enum Outcome {
+    DemoResults(Box<DemoResults>),
     Interrupted,
-    HungUp,
+    OutputClosed,
 }
 
 pub(crate) async fn execute(args: DemoArgs, output: Output) -> Result<ExitCode> {
     let directory = tempfile::Builder::new().prefix("remuda-demo-").tempdir().map_err(|error| {
-        let place = std::env::temp_dir();
-        Error::internal(format!("no directory can be made in {}", place.display())).with_source(error)
+        let parent = std::env::temp_dir();
+        Error::internal(format!("cannot create a directory in {}", parent.display())).with_source(error)
     })?;
-    let begun = Instant::now();
-    let scenes = script::scenes();
-    let mut screen = Screen::new(output, &scenes);
-    let end = Box::pin(perform(directory.path(), &scenes, &mut screen)).await;
-    let kept = put_away(directory, args.keep)?;
+    let started = Instant::now();
+    let plans = scenario::plans();
+    let mut screen = Screen::new(output, &plans);
+    let end = Box::pin(run_demo(directory.path(), &plans, &mut screen)).await;
+    let kept = remove_or_keep(directory, args.keep)?;
     let code = match end? {
-        End::Played(played) => {
-            let report = Report::new(&scenes, *played, begun.elapsed(), kept.as_deref());
+        Outcome::DemoResults(results) => {
+            let report = Report::new(&plans, *results, started.elapsed(), kept.as_deref());
             if output.json {
                 output.json_line(&report.to_json());
             } else {
@@ -68,58 +68,58 @@ pub(crate) async fn execute(args: DemoArgs, output: Output) -> Result<ExitCode> 
             }
             ExitCode::from(u8::from(!report.passed()))
         }
-        End::Interrupted => {
-            output.note("interrupted; the demo's stack is stopped and its processes are gone");
+        Outcome::Interrupted => {
+            output.note("interrupted; the demo server and its processes are stopped");
             ExitCode::from(INTERRUPTED)
         }
-        End::HungUp => ExitCode::from(HUNG_UP),
+        Outcome::OutputClosed => ExitCode::from(BROKEN_PIPE),
     };
     Ok(code)
 }
 
-/// Removes the directory, or keeps it and gives its path.
-fn put_away(directory: TempDir, keep: bool) -> Result<Option<PathBuf>> {
+/// Removes the directory, or keeps it and returns its path.
+fn remove_or_keep(directory: TempDir, keep: bool) -> Result<Option<PathBuf>> {
     if keep {
         return Ok(Some(directory.keep()));
     }
     directory
         .close()
-        .map_err(|error| Error::internal("the demo's directory cannot be removed").with_source(error))?;
+        .map_err(|error| Error::internal("cannot remove the demo's directory").with_source(error))?;
     Ok(None)
 }
 
-/// Starts the stack, plays, and stops the stack again, however the play ends.
-async fn perform(directory: &Path, scenes: &[script::Scene], screen: &mut Screen) -> Result<End> {
-    // Signals count from the start, so that nothing is left behind by one that comes early.
-    let interrupted = interruption()?;
-    let (node, stage) = Stage::set(directory).await?;
-    report::introduce(screen, &stage, scenes);
+/// Starts the server, runs the scenario, and stops the server, whatever the result.
+async fn run_demo(directory: &Path, plans: &[scenario::SessionPlan], screen: &mut Screen) -> Result<Outcome> {
+    // Handle signals from the start, so that an early one leaves nothing behind.
+    let interrupted = termination_signal()?;
+    let (node, server) = DemoServer::start(directory).await?;
+    report::print_introduction(screen, &server, plans);
     let stop = CancellationToken::new();
     let closed = screen.closed.clone();
-    let mut life = std::pin::pin!(node.run(stop.clone()));
+    let mut node_task = std::pin::pin!(node.run(stop.clone()));
     let end = tokio::select! {
-        played = play::play(&stage, scenes, screen) => played.map(|played| End::Played(Box::new(played))),
-        () = interrupted => Ok(End::Interrupted),
-        () = closed.cancelled() => Ok(End::HungUp),
-        () = &mut life => return Err(Error::internal("the node stopped by itself")),
+        results = runner::run(&server, plans, screen) => results.map(|results| Outcome::DemoResults(Box::new(results))),
+        () = interrupted => Ok(Outcome::Interrupted),
+        () = closed.cancelled() => Ok(Outcome::OutputClosed),
+        () = &mut node_task => return Err(Error::internal("the demo server stopped unexpectedly")),
     };
     stop.cancel();
-    life.await;
+    node_task.await;
     end
 }
 
-/// Comes with Ctrl-C, SIGTERM or the end of the terminal.
-fn interruption() -> Result<impl Future<Output = ()>> {
+/// Resolves on SIGINT, SIGTERM or SIGHUP.
+fn termination_signal() -> Result<impl Future<Output = ()>> {
     let listen =
         |kind| signal(kind).map_err(|error| Error::internal("signals cannot be received").with_source(error));
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut terminate = listen(SignalKind::terminate())?;
-    let mut hang_up = listen(SignalKind::hangup())?;
+    let mut hangup = listen(SignalKind::hangup())?;
     Ok(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            _ = hang_up.recv() => {}
+            _ = hangup.recv() => {}
         }
     })
 }

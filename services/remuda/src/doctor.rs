@@ -1,6 +1,6 @@
-//! `remuda doctor`: looks at everything a start depends on and says how to mend what is wrong.
+//! `remuda doctor`: checks everything that a start depends on, and says how to fix problems.
 //!
-//! It changes nothing: it creates no database, no stream and no directory, and every look has an end.
+//! It changes nothing: it creates no database, no stream and no directory. Every check has a timeout.
 
 mod backends;
 mod machine;
@@ -12,35 +12,35 @@ use std::{
     process::ExitCode,
 };
 
-use remuda_config::Loaded;
+use remuda_config::LoadedConfig;
 use serde::Serialize;
 use serde_json::json;
 
-/// Which services are expected.
+/// The deployment mode to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// One process with SQLite: `remuda dev`.
+    /// One process with SQLite, as started by `remuda dev`.
     Embedded,
-    /// PostgreSQL and NATS: `remuda all`, or one process per service.
+    /// PostgreSQL and NATS, as used by `remuda all` or by one process per service.
     Split,
 }
 
-/// How bad it is.
+/// Severity of a check's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Level {
     Ok,
     /// Not needed in this mode.
     NotUsed,
-    /// Works, and may surprise someone.
+    /// Works, but may cause surprises.
     Warning,
-    /// Something will not start, or will break.
+    /// A service will not start, or will fail later.
     Problem,
 }
 
 impl Level {
-    /// The mark in front of a line, with its colour.
+    /// The mark at the start of a line and its colour code.
     const fn mark(self) -> (&'static str, &'static str) {
         match self {
             Self::Ok => ("✓", "32"),
@@ -51,38 +51,38 @@ impl Level {
     }
 }
 
-/// What was looked at and found.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 struct Check {
     name: &'static str,
     level: Level,
     found: String,
-    /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mend: Option<String>,
+    /// How to fix the problem.
+    #[serde(rename = "mend", skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
 }
 
 impl Check {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, level: Level::Ok, found: found.into(), mend: None }
+        Self { name, level: Level::Ok, found: found.into(), fix: None }
     }
 
     fn not_used(name: &'static str, found: impl Into<String>) -> Self {
-        Self { name, level: Level::NotUsed, found: found.into(), mend: None }
+        Self { name, level: Level::NotUsed, found: found.into(), fix: None }
     }
 
-    fn warning(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { name, level: Level::Warning, found: found.into(), mend: Some(mend.into()) }
+    fn warning(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { name, level: Level::Warning, found: found.into(), fix: Some(fix.into()) }
     }
 
-    fn problem(name: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { name, level: Level::Problem, found: found.into(), mend: Some(mend.into()) }
+    fn problem(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { name, level: Level::Problem, found: found.into(), fix: Some(fix.into()) }
     }
 }
 
-/// Runs every check and prints what was found. The exit code is 1 when there is a problem; warnings are none.
-pub(crate) async fn run(loaded: &Loaded, mode: Mode, json: bool) -> anyhow::Result<ExitCode> {
-    let checks = examine(loaded, mode).await;
+/// Runs all checks and prints the results. The exit code is 1 if there is a problem; warnings do not count.
+pub(crate) async fn run(loaded: &LoadedConfig, mode: Mode, json: bool) -> anyhow::Result<ExitCode> {
+    let checks = run_checks(loaded, mode).await;
     let text =
         if json { as_json(&checks, mode)? } else { as_text(&checks, mode, io::stdout().is_terminal()) };
     match io::stdout().write_all(text.as_bytes()) {
@@ -93,12 +93,12 @@ pub(crate) async fn run(loaded: &Loaded, mode: Mode, json: bool) -> anyhow::Resu
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn examine(loaded: &Loaded, mode: Mode) -> Vec<Check> {
+async fn run_checks(loaded: &LoadedConfig, mode: Mode) -> Vec<Check> {
     let config = &loaded.config;
     let mut checks = vec![machine::configuration(loaded)];
     checks.extend(machine::directories(config, mode));
     checks.push(machine::open_files(config, mode));
-    // These wait for others, so they wait together.
+    // These wait for other processes, so run them concurrently.
     let (store, clock, nats, docker, ports) = tokio::join!(
         services::store(config, mode),
         services::clock(config, mode),
@@ -138,10 +138,10 @@ fn as_text(checks: &[Check], mode: Mode, colour: bool) -> String {
     let mut text = String::new();
     for check in checks {
         let (mark, code) = check.level.mark();
-        let found = clean(&check.found);
+        let found = without_control_characters(&check.found);
         text += &format!("{} {:width$}  {found}\n", paint(code, mark), check.name);
-        if let Some(mend) = &check.mend {
-            text += &format!("  {:width$}  → {}\n", "", clean(mend));
+        if let Some(fix) = &check.fix {
+            text += &format!("  {:width$}  → {}\n", "", without_control_characters(fix));
         }
     }
     let mode = if mode == Mode::Embedded { "embedded" } else { "split" };
@@ -156,8 +156,8 @@ fn as_text(checks: &[Check], mode: Mode, colour: bool) -> String {
     text + "\n" + &verdict + "\n"
 }
 
-/// Others' words (a server's error) may hold anything; a line stays a line.
-fn clean(text: &str) -> String {
+/// Replaces control characters, which errors of servers may contain, so that a line stays one line.
+fn without_control_characters(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -1,4 +1,4 @@
-//! `remuda gc`: deletes what is over for long, straight from the database.
+//! `remuda gc`: deletes old runs, sessions, events and workers directly in the database.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use clap::Args;
 use humantime::format_duration;
 use remuda_config::Config;
 use remuda_domain::error::Result;
-use remuda_store::{Store, Sweep, WORKERS_KEPT};
+use remuda_store::{Store, Sweep, WORKER_RETENTION};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -14,48 +14,48 @@ use crate::{output::Output, serve::inferred_mode};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  remuda gc --dry-run                       what would go by the settings limits.runs_kept and its like
-  remuda gc                                 delete that now, and not within the minute
+  remuda gc --dry-run                       count what the settings limits.runs_kept and so on would delete
+  remuda gc                                 delete it now, without waiting for the servers
   remuda gc --older-than 30d --dry-run      runs that ended more than 30 days ago
   remuda gc --older-than 30d --sessions-older-than 90d
   remuda gc --events-older-than 7d --json";
 
-/// What is looked at together.
-const RUNS: u32 = 200;
-const SESSIONS: u32 = 50;
+/// Batch sizes.
+const RUN_BATCH: u32 = 200;
+const SESSION_BATCH: u32 = 50;
 
-/// How often people are told how far it is.
-const TELL_EVERY: Duration = Duration::from_secs(2);
+/// Interval of progress notes.
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 pub(crate) struct GcArgs {
     /// Delete runs that ended longer ago than this, instead of limits.runs_kept.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Option<Duration>,
-    /// Delete whole sessions in which nothing has happened for this long, open or closed, instead of limits.sessions_kept.
+    /// Delete whole sessions, open or closed, that have been idle for longer than this, instead of limits.sessions_kept.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     sessions_older_than: Option<Duration>,
     /// Delete events of finished runs that are older than this, instead of limits.events_kept.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     events_older_than: Option<Duration>,
-    /// Count what would be deleted, and delete nothing.
+    /// Count what would be deleted, without deleting it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// For how long things are kept. Nothing: for ever.
+/// Retention times. `None` means forever.
 #[derive(Clone, Copy, Debug)]
-struct Policy {
+struct Retention {
     runs: Option<Duration>,
     sessions: Option<Duration>,
     events: Option<Duration>,
 }
 
-impl Policy {
+impl Retention {
     fn new(args: &GcArgs, config: &Config) -> Self {
         let limits = &config.limits;
         let kept =
-            |asked: Option<Duration>, setting: Duration| asked.or((!setting.is_zero()).then_some(setting));
+            |flag: Option<Duration>, setting: Duration| flag.or((!setting.is_zero()).then_some(setting));
         Self {
             runs: kept(args.older_than, limits.runs_kept),
             sessions: kept(args.sessions_older_than, limits.sessions_kept),
@@ -64,9 +64,9 @@ impl Policy {
     }
 }
 
-/// What went, or would go.
+/// Counts of deleted rows, or of rows that would be deleted.
 #[derive(Clone, Copy, Debug, Default)]
-struct Gone {
+struct Deleted {
     runs: u64,
     sessions: u64,
     event_rows: u64,
@@ -74,56 +74,56 @@ struct Gone {
 }
 
 pub(crate) async fn execute(args: &GcArgs, config: &Config, output: Output) -> Result<ExitCode> {
-    let policy = Policy::new(args, config);
+    let retention = Retention::new(args, config);
     let options = remuda_node::store_options(config, inferred_mode(config))?;
     let store = remuda_store::connect(&options).await?;
     let mut collector = Collector {
         store,
         dry_run: args.dry_run,
         output,
-        gone: Gone::default(),
-        tell_at: Instant::now() + TELL_EVERY,
+        deleted: Deleted::default(),
+        next_report: Instant::now() + REPORT_INTERVAL,
     };
-    let done = collector.collect(policy).await;
-    // What was deleted is gone, whatever came after it.
-    report(&policy, &collector.gone, args.dry_run, output);
-    done.map(|()| ExitCode::SUCCESS)
+    let result = collector.collect(retention).await;
+    // Report also after an error: earlier batches are committed.
+    report(&retention, &collector.deleted, args.dry_run, output);
+    result.map(|()| ExitCode::SUCCESS)
 }
 
-/// Goes through everything. Each call is a whole by itself, so that it may be interrupted at any time.
+/// Deletes in batches. Each batch is complete by itself, so the collection may be interrupted at any time.
 struct Collector {
     store: Arc<dyn Store>,
     dry_run: bool,
     output: Output,
-    gone: Gone,
-    tell_at: Instant,
+    deleted: Deleted,
+    next_report: Instant,
 }
 
 impl Collector {
-    async fn collect(&mut self, policy: Policy) -> Result<()> {
-        // Sessions first: what goes with them does not have to be looked at again.
-        if let Some(older_than) = policy.sessions {
+    async fn collect(&mut self, retention: Retention) -> Result<()> {
+        // Sessions first: their runs and events are deleted with them.
+        if let Some(older_than) = retention.sessions {
             self.sessions(older_than).await?;
         }
-        if let Some(older_than) = policy.runs {
+        if let Some(older_than) = retention.runs {
             self.runs(older_than).await?;
         }
-        if let Some(kept) = policy.events {
-            // A long session is trimmed some at a time.
+        if let Some(kept) = retention.events {
+            // A round trims only a part of a long session.
             while self.events(kept).await? > 0 && !self.dry_run {}
         }
-        self.gone.workers = self.store.collect_workers(WORKERS_KEPT, self.dry_run).await?;
+        self.deleted.workers = self.store.collect_workers(WORKER_RETENTION, self.dry_run).await?;
         Ok(())
     }
 
     async fn sessions(&mut self, older_than: Duration) -> Result<()> {
         let mut after = None;
         loop {
-            let sweep = Sweep { older_than, after, limit: SESSIONS, dry_run: self.dry_run };
-            let done = self.store.collect_sessions(sweep).await?;
-            self.gone.sessions += done.deleted;
-            self.tell();
-            after = done.next;
+            let sweep = Sweep { older_than, after, limit: SESSION_BATCH, dry_run: self.dry_run };
+            let batch = self.store.collect_sessions(sweep).await?;
+            self.deleted.sessions += batch.deleted;
+            self.report_progress();
+            after = batch.next;
             if after.is_none() {
                 return Ok(());
             }
@@ -133,46 +133,45 @@ impl Collector {
     async fn runs(&mut self, older_than: Duration) -> Result<()> {
         let mut after = None;
         loop {
-            let sweep = Sweep { older_than, after, limit: RUNS, dry_run: self.dry_run };
-            let done = self.store.collect_runs(sweep).await?;
-            self.gone.runs += done.deleted;
-            self.tell();
-            after = done.next;
+            let sweep = Sweep { older_than, after, limit: RUN_BATCH, dry_run: self.dry_run };
+            let batch = self.store.collect_runs(sweep).await?;
+            self.deleted.runs += batch.deleted;
+            self.report_progress();
+            after = batch.next;
             if after.is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// Goes through all sessions once, and says how many rows that were.
+    /// Trims all sessions once and returns the number of rows.
     async fn events(&mut self, kept: Duration) -> Result<u64> {
-        let (mut after, before) = (None, self.gone.event_rows);
+        let (mut after, before) = (None, self.deleted.event_rows);
         loop {
-            let done = match self.dry_run {
-                true => self.store.count_old_events(kept, after, SESSIONS).await?,
-                false => self.store.trim_events(kept, after, SESSIONS).await?,
+            let batch = match self.dry_run {
+                true => self.store.count_old_events(kept, after, SESSION_BATCH).await?,
+                false => self.store.trim_events(kept, after, SESSION_BATCH).await?,
             };
-            self.gone.event_rows += done.rows;
-            self.tell();
-            after = done.next;
+            self.deleted.event_rows += batch.rows;
+            self.report_progress();
+            after = batch.next;
             if after.is_none() {
-                return Ok(self.gone.event_rows - before);
+                return Ok(self.deleted.event_rows - before);
             }
         }
     }
 
-    fn tell(&mut self) {
-        if Instant::now() >= self.tell_at {
-            self.tell_at = Instant::now() + TELL_EVERY;
-            let Gone { runs, sessions, event_rows, .. } = self.gone;
-            self.output
-                .note(&format!("so far: sessions {sessions}, runs {runs}, rows of events {event_rows}"));
+    fn report_progress(&mut self) {
+        if Instant::now() >= self.next_report {
+            self.next_report = Instant::now() + REPORT_INTERVAL;
+            let Deleted { runs, sessions, event_rows, .. } = self.deleted;
+            self.output.note(&format!("so far: sessions {sessions}, runs {runs}, event rows {event_rows}"));
         }
     }
 }
 
-fn report(policy: &Policy, gone: &Gone, dry_run: bool, output: Output) {
-    let Gone { runs, sessions, event_rows, workers } = *gone;
+fn report(retention: &Retention, deleted: &Deleted, dry_run: bool, output: Output) {
+    let Deleted { runs, sessions, event_rows, workers } = *deleted;
     if output.json {
         let seconds = |kept: Option<Duration>| kept.map(|kept| kept.as_secs());
         return output.json_line(&json!({
@@ -181,26 +180,26 @@ fn report(policy: &Policy, gone: &Gone, dry_run: bool, output: Output) {
             "sessions": sessions,
             "event_rows": event_rows,
             "workers": workers,
-            "runs_kept_seconds": seconds(policy.runs),
-            "sessions_kept_seconds": seconds(policy.sessions),
-            "events_kept_seconds": seconds(policy.events),
+            "runs_kept_seconds": seconds(retention.runs),
+            "sessions_kept_seconds": seconds(retention.sessions),
+            "events_kept_seconds": seconds(retention.events),
         }));
     }
-    let done = if dry_run { "would be deleted" } else { "deleted" };
+    let verb = if dry_run { "would be deleted" } else { "deleted" };
     for (number, what, kept) in [
-        (sessions, "sessions in which nothing has happened for", policy.sessions),
-        (runs, "runs that have been over for", policy.runs),
-        (event_rows, "rows of events older than", policy.events),
-        (workers, "workers that have been gone for", Some(WORKERS_KEPT)),
+        (sessions, "sessions that have been idle for more than", retention.sessions),
+        (runs, "runs that have been finished for more than", retention.runs),
+        (event_rows, "event rows older than", retention.events),
+        (workers, "workers that have been gone for more than", Some(WORKER_RETENTION)),
     ] {
         if let Some(kept) = kept {
-            output.out.line(&format!("{done}: {number} {what} {}", format_duration(kept)));
+            output.out.line(&format!("{verb}: {number} {what} {}", format_duration(kept)));
         }
     }
-    if policy.runs.is_none() && policy.sessions.is_none() && policy.events.is_none() {
+    if retention.runs.is_none() && retention.sessions.is_none() && retention.events.is_none() {
         output.note(
-            "runs, sessions and events are kept for ever: set limits.runs_kept, limits.sessions_kept or \
-             limits.events_kept, or say e.g. --older-than 30d",
+            "runs, sessions and events are kept forever: set limits.runs_kept, limits.sessions_kept or \
+             limits.events_kept, or use a flag such as --older-than 30d",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `remuda keys`: API keys, straight from the database.
+//! `remuda keys`: creates, lists and revokes API keys directly in the database.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -22,38 +22,41 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeysCommand {
-    /// Make a key and print its secret, which is shown only now.
+    /// Create a key and print its secret, which is not shown again.
     ///
-    /// The tenant is created when it does not exist. Only a hash of the secret is stored.
+    /// The tenant is created if it does not exist. Only a hash of the secret is stored.
     ///
-    /// A key gets the scope write unless others are named. It does not get approve by itself: whoever lets agents work does not
-    /// thereby decide about the calls that they ask a person about.
+    /// Without --scope a key gets the scope write. The scope approve is never included: a key that starts runs must not also
+    /// approve their tool calls by default.
     #[command(after_help = "Examples:\n  remuda keys create --tenant acme --name ci\n  \
                             remuda keys create --tenant acme --name anna --scope write --scope approve\n  \
                             remuda keys create --tenant acme --name ops --scope read --scope admin --expires-in 30days")]
     Create {
+        /// Tenant that the key belongs to.
         #[arg(long, default_value = DEFAULT_TENANT)]
         tenant: String,
-        /// What the key is for; becomes the subject of what is done with it, and is who approvers are named by.
+        /// Name of the key. It is recorded as the author of actions, and --approver refers to it.
         #[arg(long, default_value = "key")]
         name: String,
-        /// read, write (includes read), approve (decides about calls that wait for a person; includes read) or admin
-        /// (fleet). May be repeated; write when missing.
+        /// read, write (includes read), approve (decides tool calls that need approval; includes read) or admin (workers,
+        /// queues and other operator commands). May be repeated. By default write.
         #[arg(long = "scope", value_name = "SCOPE", value_parser = scope)]
         scopes: Vec<Scope>,
-        /// e.g. 30days; never expires when missing.
+        /// Lifetime, such as 30days. By default the key never expires.
         #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
         expires_in: Option<Duration>,
     },
-    /// List a tenant's keys.
+    /// List the keys of a tenant.
     List {
+        /// Tenant whose keys to list.
         #[arg(long, default_value = DEFAULT_TENANT)]
         tenant: String,
     },
-    /// End a key. Servers notice within seconds.
+    /// Revoke a key. Servers reject it within seconds.
     Revoke {
         #[arg(value_name = "KEY_ID")]
         key: String,
+        /// Tenant that the key belongs to.
         #[arg(long, default_value = DEFAULT_TENANT)]
         tenant: String,
     },
@@ -84,11 +87,11 @@ pub(crate) async fn execute(command: KeysCommand, config: &Config, output: Outpu
             let expires_at = expires_in.map(|time| chrono::Utc::now() + time);
             let secret_hash = keys::hash(&secret);
             let key = NewKey { tenant: tenant_id, name, secret_hash, scopes, expires_at };
-            created(&tenant, &secret, &store.create_key(&key).await?, output);
+            print_created(&tenant, &secret, &store.create_key(&key).await?, output);
         }
         KeysCommand::List { tenant } => {
             let tenant = existing_tenant(&store, &tenant).await?;
-            listed(&store.list_keys(tenant).await?, output);
+            print_list(&store.list_keys(tenant).await?, output);
         }
         KeysCommand::Revoke { key, tenant } => {
             let tenant = existing_tenant(&store, &tenant).await?;
@@ -109,7 +112,7 @@ async fn existing_tenant(store: &Arc<dyn Store>, name: &str) -> Result<remuda_do
     found.map(|tenant| tenant.id).ok_or_else(missing)
 }
 
-fn created(tenant: &str, secret: &str, key: &ApiKey, output: Output) {
+fn print_created(tenant: &str, secret: &str, key: &ApiKey, output: Output) {
     if output.json {
         let mut value = to_json(key);
         value["secret"] = secret.into();
@@ -117,7 +120,7 @@ fn created(tenant: &str, secret: &str, key: &ApiKey, output: Output) {
         return output.json_line(&value);
     }
     output.note(&format!(
-        "{} for tenant {tenant}; the secret is shown only now:",
+        "{} for tenant {tenant}; the secret is not shown again:",
         output.err.paint(Style::Bold, &key.id.to_string())
     ));
     output.out.line(secret);
@@ -136,7 +139,7 @@ fn scopes(key: &ApiKey) -> String {
     key.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-fn listed(keys: &[ApiKey], output: Output) {
+fn print_list(keys: &[ApiKey], output: Output) {
     if output.json {
         for key in keys {
             output.json_line(&to_json(key));

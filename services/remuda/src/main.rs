@@ -1,4 +1,4 @@
-//! One binary that holds every service, the client commands and the demo.
+//! The `remuda` binary: all services, the client commands, the administration commands and the demo.
 
 mod cli;
 mod client;
@@ -27,7 +27,7 @@ use crate::{
     output::Output,
 };
 
-/// A run is many small allocations on several threads, which this one is made for.
+/// Runs make many small allocations on several threads; mimalloc is built for that load.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -38,17 +38,17 @@ fn main() -> ExitCode {
         return remuda_sandbox::guard::run();
     }
     let output = Output::new(cli.json, cli.color);
-    // Fails only if a provider is installed already, which is as good.
+    // Fails only if a provider is installed already, which is fine.
     drop(rustls::crypto::ring::default_provider().install_default());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let error = Error::internal("the runtime cannot start").with_source(error);
+            let error = Error::internal("the async runtime cannot start").with_source(error);
             return client::report(&error, output);
         }
     };
     let outcome = runtime.block_on(execute(cli, output));
-    // What is left on blocking threads must not hold up the exit.
+    // Do not wait for blocking threads on exit.
     runtime.shutdown_background();
     outcome.unwrap_or_else(|error| client::report(&error, output))
 }
@@ -73,12 +73,12 @@ async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
         }
         Command::Models(command) => models::execute(command, &config(&load)?, output).await,
         Command::Config(command) => {
-            config_command::execute(&command, &load, output.json).map_err(|error| broken(&error))
+            config_command::execute(&command, &load, output.json).map_err(|error| invalid_argument(&error))
         }
         Command::Doctor { mode } => {
             let loaded = Config::load_with_origins(&load).map_err(|error| bad_config(&error))?;
             let mode = mode.unwrap_or_else(|| serve::inferred_mode(&loaded.config).into());
-            doctor::run(&loaded, mode, output.json).await.map_err(|error| broken(&error))
+            doctor::run(&loaded, mode, output.json).await.map_err(|error| invalid_argument(&error))
         }
         Command::Demo(args) => demo::execute(args, output).await,
         Command::Completions { shell } => {
@@ -97,6 +97,6 @@ fn bad_config(error: &remuda_config::Error) -> Error {
     Error::new(Code::InvalidArgument, error.to_string())
 }
 
-fn broken(error: &anyhow::Error) -> Error {
+fn invalid_argument(error: &anyhow::Error) -> Error {
     Error::new(Code::InvalidArgument, format!("{error:#}"))
 }

@@ -1,4 +1,4 @@
-//! The metrics of a serving process, where the configuration asks for them: to be scraped, sent to a collector, or both.
+//! Metrics of a server process: scraped over HTTP, pushed to a collector, or both, as configured.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,9 +11,9 @@ use remuda_telemetry::{
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-const GOODBYE: Duration = Duration::from_millis(500);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Answers scrapers until it is stopped: after the process's own work, so that its end can be seen too.
+/// The endpoint for scrapers. Stopped after the services, so that their shutdown can be scraped too.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub(crate) address: SocketAddr,
@@ -22,8 +22,8 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Starts measuring, if anybody wants to know. Comes before anything that measures. What is sent to a collector is sent until
-    /// `telemetry` is shut down.
+    /// Starts collecting metrics, if configured. Must be called before any metric is recorded. Metrics are pushed to a collector
+    /// until `telemetry` is shut down.
     pub(crate) async fn start(
         settings: &Telemetry,
         service_name: String,
@@ -39,7 +39,7 @@ impl Metrics {
         if listener.is_none() && collector.is_none() {
             return Ok(None);
         }
-        let (exporter, measuring) = remuda_telemetry::metrics::install(Settings {
+        let (exporter, metrics_guard) = remuda_telemetry::metrics::install(Settings {
             service_name,
             tenant_label: settings.tenant_label,
             max_label_values: settings.max_label_values as usize,
@@ -47,7 +47,7 @@ impl Metrics {
             collector,
         })
         .map_err(|error| Error::internal("metrics cannot be collected").with_source(error))?;
-        telemetry.keep(measuring);
+        telemetry.attach_metrics(metrics_guard);
         let (Some((listener, address)), Some(exporter)) = (listener, exporter) else { return Ok(None) };
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(exporter.serve(listener, stop.clone()));
@@ -57,18 +57,18 @@ impl Metrics {
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.tasks.close();
-        // A scraper in the middle of its work gets a moment and no more.
-        drop(tokio::time::timeout(GOODBYE, self.tasks.wait()).await);
+        // Give a running scrape a short time to finish.
+        drop(tokio::time::timeout(SHUTDOWN_TIMEOUT, self.tasks.wait()).await);
     }
 }
 
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
-    let refused = |error| {
+    let failed = |error| {
         Error::unavailable(format!("cannot listen on {address}"))
             .at("telemetry.metrics_listen")
             .with_source(error)
     };
-    let listener = TcpListener::bind(address).await.map_err(refused)?;
-    let address = listener.local_addr().map_err(refused)?;
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
 }

@@ -1,4 +1,4 @@
-//! `remuda migrate`.
+//! `remuda migrate`: migrates the database schema.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ pub(crate) async fn execute(config: &Config, output: Output) -> Result<ExitCode>
     if output.json {
         output.json_line(&json!({ "from": before.found, "to": after.found }));
     } else if before.found == after.found {
-        output.out.line(&format!("the schema is at version {} already", after.found));
+        output.out.line(&format!("the schema is already at version {}", after.found));
     } else {
         output.out.line(&format!("migrated from version {} to {}", before.found, after.found));
     }

@@ -1,6 +1,6 @@
-//! `remuda models`: which models there are, and whether they answer.
+//! `remuda models`: lists and tests models.
 //!
-//! Needs no server: definitions are read, and models asked, as workers would. Keys are never shown.
+//! Needs no server: reads the definitions and calls the models as a worker would. API keys are never shown.
 
 mod test;
 
@@ -19,7 +19,7 @@ use remuda_domain::{
 use remuda_workspace::Definitions;
 use serde_json::{Value, json};
 
-pub(crate) use self::test::answers;
+pub(crate) use self::test::measure_response;
 
 use crate::{
     output::{Output, Style, Table, count},
@@ -28,41 +28,41 @@ use crate::{
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  remuda models list                        the platform's, and those of this directory
+  remuda models list                        models of the platform and of this directory
   remuda models list --dir /srv/site --json
-  remuda models test platform/sonnet        does it answer, how fast, with this key?
+  remuda models test platform/sonnet        send a test message; shows the latency
 
 A model is an entry of a YAML file, in platform.models_dir or in .openharness/models of a workspace:
 
   sonnet:
     provider: anthropic                     openai, openai-compatible, anthropic or scripted
-    name: claude-sonnet-4-5                 what the provider calls it; for scripted the scenario's file
-    key: ${env.ANTHROPIC_API_KEY}           keys belong into the environment
-    context_window: 200000                  tokens; conversations are kept below it
-    price: { input: 3, output: 15 }         dollars for a million tokens; budgets in money need it
+    name: claude-sonnet-4-5                 the provider's name of the model; for scripted the scenario file
+    key: ${env.ANTHROPIC_API_KEY}           keep API keys in the environment
+    context_window: 200000                  tokens; longer conversations are compacted
+    price: { input: 3, output: 15 }         dollars per million tokens; needed for cost budgets
   local:
     provider: openai-compatible
     url: http://127.0.0.1:8000/v1
     name: qwen3-coder
 
-It is called platform/sonnet or workspace/sonnet, or just sonnet, which is looked for in the workspace first.";
+Refer to it as platform/sonnet or workspace/sonnet, or just sonnet, which is looked up in the workspace first.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelsCommand {
     /// List the models of the platform and of a workspace.
     List {
-        /// The workspace.
+        /// Directory of the workspace.
         #[arg(long, value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
-    /// Ask a model one tiny question, and say how that went.
+    /// Send one short test message to a model.
     ///
-    /// The answer goes to stdout; how long it took and what it cost to stderr. Exits with 1 if there is no answer.
+    /// Prints the answer to stdout, and the latency and the tokens to stderr. Exits with 1 if the model does not answer.
     Test {
-        /// platform/NAME, workspace/NAME, NAME, or a name that the workspace gives to one.
+        /// platform/NAME, workspace/NAME, NAME, or an alias of the workspace.
         #[arg(value_name = "MODEL")]
         model: String,
-        /// The workspace.
+        /// Directory of the workspace.
         #[arg(long, value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
@@ -84,12 +84,12 @@ async fn list(dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
     }
     table(definitions, output);
     if definitions.models.is_empty() {
-        output.note("there is no model: `remuda models --help` shows how to describe one");
+        output.note("there are no models: `remuda models --help` shows how to describe one");
     }
-    let wrong = definitions.problems.iter().filter(|problem| problem.file.contains("models")).count();
-    if wrong > 0 {
-        let problems = if wrong == 1 { "problem" } else { "problems" };
-        output.note(&format!("{wrong} {problems} with models: see `remuda workspace check`"));
+    let problem_count = definitions.problems.iter().filter(|problem| problem.file.contains("models")).count();
+    if problem_count > 0 {
+        let problems = if problem_count == 1 { "problem" } else { "problems" };
+        output.note(&format!("{problem_count} {problems} with models: see `remuda workspace check`"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -103,21 +103,21 @@ pub(crate) fn table(definitions: &Definitions, output: Output) {
         Table::new(output.out, &["MODEL", "PROVIDER", "NAME", "ADDRESS", "KEY", "WINDOW", "PRICE"]);
     for model in definitions.models.values() {
         let (key, style) = match (model.provider, &model.key) {
-            (ProviderKind::Scripted, _) => ("none needed", Some(Style::Dim)),
+            (ProviderKind::Scripted, _) => ("not needed", Some(Style::Dim)),
             (_, Some(_)) => ("yes", Some(Style::Good)),
             (ProviderKind::OpenAiCompatible, None) => ("no", Some(Style::Dim)),
             (_, None) => ("no", Some(Style::Warn)),
         };
-        let place = match (&model.url, model.provider) {
+        let shown_address = match (&model.url, model.provider) {
             (Some(url), _) => address(url),
             (None, ProviderKind::Scripted) => "-".to_owned(),
-            (None, _) => "the provider's own".to_owned(),
+            (None, _) => "provider default".to_owned(),
         };
         table.row([
             (model.reference.to_string(), Some(Style::Bold)),
             (model.provider.as_str().to_owned(), None),
             (model.name.clone(), None),
-            (place, None),
+            (shown_address, None),
             (key.to_owned(), style),
             (model.context_window.map_or("-".to_owned(), count), None),
             (price(model), None),
@@ -126,7 +126,7 @@ pub(crate) fn table(definitions: &Definitions, output: Output) {
     table.print();
 }
 
-/// `$3.00 in, $15.00 out`, for a million tokens.
+/// Price per million tokens, such as `$3.00 in, $15.00 out`.
 pub(crate) fn price(model: &ModelDefinition) -> String {
     let Some(price) = &model.price else { return "-".to_owned() };
     let mut text = format!("{} in, {} out", dollars(price.input), dollars(price.output));
@@ -136,7 +136,7 @@ pub(crate) fn price(model: &ModelDefinition) -> String {
     text
 }
 
-/// A model without its secrets.
+/// A model as JSON, without secrets.
 pub(crate) fn to_json(model: &ModelDefinition) -> Value {
     json!({
         "reference": model.reference,
@@ -152,7 +152,7 @@ pub(crate) fn to_json(model: &ModelDefinition) -> Value {
     })
 }
 
-/// An address without what may be a secret: a password, or a key in the query.
+/// An address without possible secrets: user info and query.
 fn address(url: &str) -> String {
     let (base, query) = url.split_once('?').map_or((url, false), |(base, _)| (base, true));
     let (scheme, rest) = base.split_once("://").unwrap_or(("", base));
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_keep_their_secrets() {
+    fn passwords_and_queries_are_removed_from_addresses() {
         for (url, shown) in [
             ("https://host/v1", "https://host/v1"),
             ("https://host", "https://host"),

@@ -1,8 +1,8 @@
-//! Where everything for people and scripts is written.
+//! Writes the output of commands, for humans or for scripts.
 //!
-//! Human text goes through a [`Sink`], which knows whether its stream shows colour; machine text is one JSON document
-//! per line on stdout. A reader that went away (`| head`) ends the program quietly. Text that others wrote passes
-//! [`sanitize`] first.
+//! Human-readable text goes through a [`Sink`], which knows whether its stream shows colour. JSON is one document per line on
+//! stdout. If the reader of stdout closes the pipe (`| head`), the program exits quietly. Callers pass text from models, tools
+//! and users through [`sanitize`] first.
 
 mod progress;
 mod sanitize;
@@ -18,11 +18,11 @@ use remuda_domain::Error;
 use serde_json::{Value, json};
 
 pub(crate) use progress::{Interrupted, Progress};
-pub(crate) use sanitize::{Sanitizer, json_text as exactly, one_line, sanitize};
+pub(crate) use sanitize::{Sanitizer, json_text, one_line, sanitize};
 pub(crate) use table::{Table, columns};
 pub(crate) use units::{ago, count, counted, elapsed, local_time};
 
-/// What a shell reports for a program that died of a closed pipe: 128 + SIGPIPE.
+/// The status that shells report for a program killed by a closed pipe: 128 + SIGPIPE.
 const BROKEN_PIPE_STATUS: i32 = 141;
 
 /// When to use colour.
@@ -35,7 +35,7 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// How a command writes: for people or for scripts.
+/// How a command writes: text for humans or JSON for scripts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     pub json: bool,
@@ -78,7 +78,7 @@ impl Output {
         }
     }
 
-    /// Tells people something beside the result; scripts do not see it.
+    /// Writes a note for humans to stderr; left out with `--json`.
     pub(crate) fn note(&self, text: &str) {
         if !self.json {
             self.err.line(text);
@@ -94,7 +94,7 @@ fn dumb_terminal() -> bool {
     env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// Emphasis, by meaning.
+/// Text styles, named by meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Good,
@@ -119,7 +119,7 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Writes a line. The text ends up on the screen as it is: clean what others wrote before.
+    /// Writes a line as it is. Sanitize untrusted text first.
     pub(crate) fn line(self, text: &str) {
         let written = match self.stream {
             Stream::Out => writeln!(io::stdout().lock(), "{text}"),
@@ -128,12 +128,12 @@ impl Sink {
         let Err(error) = written else { return };
         match self.stream {
             Stream::Out => stop_writing(&error),
-            // Nobody reads our complaints; the work itself can go on.
+            // A closed stderr is no reason to stop the command.
             Stream::Err => {}
         }
     }
 
-    /// Writes a part of a line, at once.
+    /// Writes a part of a line and flushes it.
     pub(crate) fn part(self, text: &str) {
         let written = match self.stream {
             Stream::Out => {
@@ -147,7 +147,7 @@ impl Sink {
         }
     }
 
-    /// Writes text of several lines, without an empty line at its end.
+    /// Writes text of one or more lines, without an empty line at the end.
     pub(crate) fn text(self, text: &str) {
         let text = text.strip_suffix('\n').unwrap_or(text);
         if !text.is_empty() {
@@ -171,13 +171,13 @@ impl Sink {
     }
 }
 
-/// Ends the program when stdout takes no more: quietly when its reader went away, else with the reason.
-#[expect(clippy::exit, reason = "there is nobody left to write to")]
+/// Exits because stdout cannot be written: quietly if the pipe is closed, else with an error message.
+#[expect(clippy::exit, reason = "no command can continue without stdout")]
 fn stop_writing(error: &io::Error) {
     if error.kind() == ErrorKind::BrokenPipe {
         std::process::exit(BROKEN_PIPE_STATUS);
     }
-    // The last resort: when stderr fails too, only the exit code is left.
+    // If stderr fails too, the exit code is all that is left.
     writeln!(io::stderr(), "error: cannot write to stdout: {error}").unwrap_or_default();
     std::process::exit(10);
 }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colour_only_when_wanted() {
+    fn colour_is_used_only_if_enabled() {
         let plain = Output::new(false, ColorChoice::Never);
         assert_eq!(plain.out.paint(Style::Bad, "x"), "x");
         let colourful = Output::new(false, ColorChoice::Always);

@@ -1,11 +1,11 @@
-//! `remuda sandboxes`: what exists outside of the worker processes, and the removal of what is left.
+//! `remuda sandboxes`: lists sandboxes and removes leftover ones.
 
 use std::{process::ExitCode, sync::Arc};
 
 use clap::Subcommand;
 use remuda_config::Config;
 use remuda_domain::error::Result;
-use remuda_sandbox::ExistingKind;
+use remuda_sandbox::EngineResourceKind;
 use remuda_worker::Reaper;
 use serde_json::json;
 
@@ -19,17 +19,17 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   remuda sandboxes list
   remuda sandboxes list --json | jq 'select(.worker_alive | not)'
-  remuda sandboxes reap          on the machine of the engine, with the configuration of its workers";
+  remuda sandboxes reap          run on the machine of the Docker engine, with its workers' configuration";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxesCommand {
-    /// List what workers have made for which sessions. Asks the server.
+    /// List the sandboxes that workers created, with their sessions. Asks the server.
     List,
-    /// Remove what lost workers left on this machine's engine.
+    /// Remove containers and volumes that lost workers left on this machine's Docker engine.
     ///
-    /// Workers do this by themselves every few seconds; this is for an engine whose workers are gone for good. Works on the
-    /// database and the engine directly. Containers of living workers, of other installations and of strangers are not
-    /// touched.
+    /// Workers do this automatically every few seconds. Use this command for an engine whose workers are gone for good. It works
+    /// on the database and the engine directly. It does not touch containers of live workers, of other installations, or of
+    /// other programs.
     Reap,
 }
 
@@ -52,9 +52,9 @@ async fn reap(config: &Config, output: Output) -> Result<ExitCode> {
     let backends = remuda_node::backends(config, &store, &policies, None).await?;
     let reaped = Reaper::new(Arc::clone(&store), backends).round().await?;
     for existing in &reaped.removed {
-        let what = match existing.what {
-            ExistingKind::Container => "container",
-            ExistingKind::Volume => "volume",
+        let what = match existing.kind {
+            EngineResourceKind::Container => "container",
+            EngineResourceKind::Volume => "volume",
         };
         if output.json {
             output.json_line(&json!({
@@ -68,10 +68,10 @@ async fn reap(config: &Config, output: Output) -> Result<ExitCode> {
         }
     }
     if reaped.removed.is_empty() {
-        output.note(&output.err.paint(Style::Good, "nothing was left behind"));
+        output.note(&output.err.paint(Style::Good, "there are no leftover sandboxes"));
     }
     if reaped.forgotten > 0 {
-        output.note(&format!("{} records of sandboxes that are gone were deleted", reaped.forgotten));
+        output.note(&format!("{} records of sandboxes that no longer exist were deleted", reaped.forgotten));
     }
     Ok(ExitCode::SUCCESS)
 }

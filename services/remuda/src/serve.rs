@@ -1,4 +1,4 @@
-//! The commands that serve.
+//! The commands that start servers: `dev`, `all`, `control-plane`, `worker` and `stream`.
 
 use std::{net::SocketAddr, process::ExitCode};
 
@@ -18,7 +18,7 @@ use crate::{
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The mode a configuration is made for: without a database server it can only be the embedded one.
+/// The mode that follows from store.url: embedded without a database server.
 pub(crate) fn inferred_mode(config: &Config) -> Mode {
     let url = config.store.url.expose();
     if url.is_empty() || url.starts_with("sqlite:") { Mode::Embedded } else { Mode::Split }
@@ -56,15 +56,15 @@ pub(crate) async fn stream(_: &ServeArgs, load: &LoadOptions, output: Output) ->
 async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output: Output) -> Result<ExitCode> {
     let config = config(load)?;
     let mut telemetry = start_telemetry(name, mode, &config, output)?;
-    allow_many_files();
+    raise_open_file_limit();
     let stop = CancellationToken::new();
-    // Signals count from the start: waiting for a database must be stoppable too.
+    // Handle signals from the start: waiting for a database must be interruptible.
     let signals = Signals::listen()?;
     let service_name = service_name(name, mode, &config.telemetry.service_name);
     let metrics = Metrics::start(&config.telemetry, service_name, &mut telemetry).await?;
     let scraped_at = metrics.as_ref().map(|metrics| format!("http://{}/metrics", metrics.address));
     let guard_program = std::env::current_exe()
-        .map_err(|error| Error::internal("this program's own path is unknown").with_source(error))?;
+        .map_err(|error| Error::internal("the path of this program is unknown").with_source(error))?;
     let options = Options {
         config: config.clone(),
         mode,
@@ -73,15 +73,15 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
         levels: telemetry.levels(),
         guard: Some((guard_program, vec!["guard".to_owned()])),
     };
-    let life = async {
+    let service = async {
         let node = Node::start(options).await?;
-        welcome(name, mode, node.address(), scraped_at.as_deref(), &config, output);
+        print_ready(name, mode, node.address(), scraped_at.as_deref(), &config, output);
         node.run(stop.clone()).await;
         Ok(())
     };
     let outcome = tokio::select! {
-        outcome = life => outcome,
-        () = signals.twice(&stop) => Ok(()),
+        outcome = service => outcome,
+        () = signals.wait_for_two(&stop) => Ok(()),
     };
     if let Some(metrics) = metrics {
         metrics.stop().await;
@@ -90,16 +90,17 @@ async fn serve(name: &str, mode: Mode, roles: Roles, load: &LoadOptions, output:
     outcome.map(|()| ExitCode::SUCCESS)
 }
 
-/// A server has a file for each connection, and the usual soft limit is 1,024. What it starts has limits of its own.
-fn allow_many_files() {
+/// Raises the soft limit of open files to the hard limit: a server needs one per connection, and the usual soft limit is 1,024.
+/// Commands of tools get limits of their own.
+fn raise_open_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "raising the limit of open files failed; it stays as it is");
     }
 }
 
-/// Who a process is to collectors. Those of a split installation are told apart unless someone named them.
+/// The service name for telemetry. In split mode the default name gets the role as a suffix.
 fn service_name(name: &str, mode: Mode, configured: &str) -> String {
     match (mode, configured) {
         (Mode::Split, "remuda") => format!("remuda-{name}"),
@@ -114,7 +115,7 @@ fn start_telemetry(
     output: Output,
 ) -> Result<remuda_telemetry::Guard> {
     for secret in config.secrets() {
-        remuda_telemetry::hide(&secret);
+        remuda_telemetry::mask_secret(&secret);
     }
     let settings = &config.telemetry;
     let options = remuda_telemetry::Options {
@@ -132,8 +133,8 @@ fn start_telemetry(
     remuda_telemetry::init(&options).map_err(|error| Error::new(Code::InvalidArgument, error.to_string()))
 }
 
-/// Says where the server is and what to do next; a script reads one line of JSON on stdout.
-fn welcome(
+/// Prints the address and next steps; with `--json` one line of JSON.
+fn print_ready(
     name: &str,
     mode: Mode,
     address: Option<SocketAddr>,
@@ -207,11 +208,11 @@ impl Signals {
     }
 
     /// Cancels `stop` at the first signal and returns at the second.
-    async fn twice(mut self, stop: &CancellationToken) {
+    async fn wait_for_two(mut self, stop: &CancellationToken) {
         self.next().await;
-        tracing::info!("stopping; a second signal exits at once");
+        tracing::info!("stopping; a second signal exits immediately");
         stop.cancel();
         self.next().await;
-        tracing::warn!("stopped at once");
+        tracing::warn!("second signal received; exiting immediately");
     }
 }

@@ -1,10 +1,10 @@
-//! `remuda top`: the fleet, live.
+//! `remuda top`: live view of pools, workers and runs.
 //!
-//! [`data`] is what the server told, [`state`] what a person chose, [`view`] a frame made of both: all pure. [`session`] asks and obeys,
-//! [`terminal`] takes the screen and gives it back. A frame costs one request.
+//! [`data`] holds the server's response, [`state`] the user's selection, and [`view`] draws a frame from both; none of them does I/O.
+//! [`live`] polls the server and handles keys, [`terminal`] controls the terminal. A frame needs one request.
 
 mod data;
-mod session;
+mod live;
 mod state;
 mod terminal;
 mod view;
@@ -22,9 +22,9 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
-    data::{History, Look, Rates},
+    data::{History, Overview, Rates},
     state::State,
-    view::Screen,
+    view::Frame,
 };
 use crate::{
     client::{Exit, overview_document},
@@ -33,34 +33,34 @@ use crate::{
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  remuda top                             watch; ? shows the keys, q quits
+  remuda top                             live view; ? shows the keys, q quits
   remuda top --interval 5s
   remuda top --once                      one frame as text
   remuda top --once --json | jq '.pools[] | select(.runnable_sessions > 0)'
-  remuda top --json                      one document per refresh, with rates from the second on
+  remuda top --json                      one document per refresh; rates from the second one on
 
 Keys: tab panel, arrows or j k select, enter explain, c cancel, p pause, s sort, / filter, ? help, q quit";
 
-/// Text that is not for a terminal has no width of its own.
+/// Width of the frame if stdout is not a terminal.
 const TEXT_WIDTH: u16 = 100;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
-    /// How often to ask the server.
-    #[arg(long, short = 'n', default_value = "1s", value_name = "TIME", value_parser = pace)]
+    /// Refresh interval, 200ms to 1h.
+    #[arg(long, short = 'n', default_value = "1s", value_name = "TIME", value_parser = refresh_interval)]
     interval: Duration,
-    /// Print one frame as text and exit; so does a stdout that is no terminal.
+    /// Print one frame as text and exit. This is the default if stdin or stdout is not a terminal.
     #[arg(long)]
     once: bool,
-    /// How many runs each list holds.
+    /// Number of runs in each list.
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
 }
 
-fn pace(text: &str) -> Result<Duration, String> {
-    let pace = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+fn refresh_interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let allowed = Duration::from_millis(200)..=Duration::from_secs(3600);
-    if allowed.contains(&pace) { Ok(pace) } else { Err("expected 200ms to 1h".to_owned()) }
+    if allowed.contains(&interval) { Ok(interval) } else { Err("expected 200ms to 1h".to_owned()) }
 }
 
 pub(crate) async fn top(args: &TopArgs, client: &Client, output: Output) -> Result<Exit> {
@@ -69,27 +69,28 @@ pub(crate) async fn top(args: &TopArgs, client: &Client, output: Output) -> Resu
         return documents(args, first, client, output).await;
     }
     if args.once || !stdout().is_terminal() || !stdin().is_terminal() {
-        frame(first, client, output);
+        print_frame(first, client, output);
         return Ok(Exit::Ok);
     }
-    session::watch(first, args.interval, args.limit, client, output).await?;
+    live::watch(first, args.interval, args.limit, client, output).await?;
     Ok(Exit::Ok)
 }
 
-/// One frame, as high as it needs to be.
-fn frame(overview: v1::GetOverviewResponse, client: &Client, output: Output) {
-    let (look, state) = (Look(overview), State::new());
+/// Prints one frame as text, in full height.
+fn print_frame(response: v1::GetOverviewResponse, client: &Client, output: Output) {
+    let (overview, state) = (Overview(response), State::new());
     let endpoint = &client.options().endpoint;
-    let screen = Screen { look: &look, rates: None, state: &state, endpoint, color: false, keys: false };
+    let frame =
+        Frame { overview: &overview, rates: None, state: &state, endpoint, color: false, keys: false };
     let width = ratatui::crossterm::terminal::size().ok().filter(|_| stdout().is_terminal());
     let width = width.map_or(TEXT_WIDTH, |(width, _)| width.max(80));
-    let area = Rect::new(0, 0, width, screen.full_height());
+    let area = Rect::new(0, 0, width, frame.full_height());
     let mut buffer = Buffer::empty(area);
-    screen.draw(area, &mut buffer);
+    frame.draw(area, &mut buffer);
     text(&buffer).iter().for_each(|line| output.out.line(line));
 }
 
-/// The lines of a drawn frame, without what is empty at their ends.
+/// The lines of a frame, without trailing blanks and empty lines.
 fn text(buffer: &Buffer) -> Vec<String> {
     let line = |y: u16| {
         let cells = (buffer.area.left()..buffer.area.right()).filter_map(|x| buffer.cell((x, y)));
@@ -102,14 +103,14 @@ fn text(buffer: &Buffer) -> Vec<String> {
     lines
 }
 
-/// One document per refresh.
+/// Prints one JSON document per refresh.
 async fn documents(
     args: &TopArgs,
     first: v1::GetOverviewResponse,
     client: &Client,
     output: Output,
 ) -> Result<Exit> {
-    // One for the whole time: a signal that comes while the server is asked is heard too.
+    // One handler for the whole loop, so that a signal during a request is received too.
     let no_signals = |error| Error::internal("signals cannot be received").with_source(error);
     let mut interrupted = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut history = History::default();
@@ -125,17 +126,17 @@ async fn documents(
             return Ok(Exit::Ok);
         }
         overview = loop {
-            let asking = async {
+            let next = async {
                 tokio::time::sleep(args.interval).await;
                 client.get_overview(v1::GetOverviewRequest { limit: args.limit }).await
             };
-            let answer = tokio::select! {
-                answer = asking => answer,
+            let response = tokio::select! {
+                response = next => response,
                 _ = interrupted.recv() => return Ok(Exit::Ok),
             };
-            match answer {
+            match response {
                 Ok(overview) => break overview,
-                Err(error) if session::is_passing(&error) => output.error(&error, Some("asking again")),
+                Err(error) if live::is_transient(&error) => output.error(&error, Some("retrying")),
                 Err(error) => return Err(error),
             }
         };

@@ -1,6 +1,6 @@
-//! `remuda workspace`: directories that declare agents, models and skills.
+//! `remuda workspace`: creates, checks, shows and registers workspaces.
 //!
-//! Most of it needs no server: what a directory declares is read here as workers read it.
+//! Most commands need no server: they read the definitions of a directory as a worker would.
 
 pub(crate) mod check;
 mod init;
@@ -17,7 +17,7 @@ use std::{
 use clap::Subcommand;
 use remuda_config::Config;
 use remuda_domain::{Code, Error, error::Result};
-use remuda_workspace::Current;
+use remuda_workspace::LoadedWorkspace;
 
 use crate::{
     client::{self, Connection, PageArgs, WorkspacesCommand},
@@ -28,52 +28,55 @@ use crate::{
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   remuda workspace init                    make this directory a workspace
-  remuda workspace check                   everything that is wrong with it, with file and line
+  remuda workspace check                   list mistakes with file and line
   remuda workspace show                    its agents, models and skills
-  remuda workspace show --agent build      one agent, whole
-  remuda run \"what is this?\" --dir .       work in it
+  remuda workspace show --agent build      all properties of one agent
+  remuda run \"what is this?\" --dir .       run an agent in it
 
-  remuda workspace add site /srv/site      let sessions use it by name
+  remuda workspace add site /srv/site      register it for sessions under a name
   remuda run \"what is this?\" --workspace site
 
-A workspace has AGENTS.md, which every agent is told, and .openharness with settings.yaml, agents/*.md, models/*.yaml and
+A workspace has AGENTS.md, which is part of every agent's prompt, and .openharness with settings.yaml, agents/*.md, models/*.yaml and
 skills/*/SKILL.md. Agents written for OpenCode (.opencode, opencode.json) and CodingCode (.codingcode) are read too.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkspaceCommand {
-    /// Put the files of a template into a directory.
+    /// Create a workspace from a template.
     ///
-    /// What is there already stays as it is. A template only gives a beginning: nothing is read from it later.
+    /// Existing files are kept. The template is only copied; later changes to it have no effect.
     Init {
         #[arg(value_name = "DIR", default_value = ".")]
         dir: PathBuf,
-        /// default, chat, one of platform.templates_dir, or any directory (with a / in it).
+        /// default, chat, a template of platform.templates_dir, or the path of a directory (with a /).
         #[arg(long, value_name = "NAME|DIR", default_value = "default")]
         template: String,
     },
-    /// Say what is wrong with the definitions of a directory.
+    /// Check the definitions of a workspace.
     ///
-    /// One line for each problem: file:line:column: severity: what was found and what was expected. A definition with an error
-    /// is not used; all others are. Exits with 1 if there is an error.
+    /// Prints one line per problem: file:line:column: severity: message. A definition with an error is ignored; the others can
+    /// be used. Exits with 1 if there is an error.
     Check {
         #[arg(value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
-    /// Show what a directory declares, together with what is built in and what the operator adds.
+    /// Show the agents, models and skills of a workspace, including built-in ones and those of the operator.
     Show {
         #[arg(value_name = "DIR", default_value = ".")]
         dir: PathBuf,
-        /// Only this agent, with all there is to know about it.
+        /// Show all properties of this agent instead.
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
     },
-    /// Register a directory that the workers have, for sessions to use by name. Asks the server; needs the scope admin.
+    /// Register a directory as a workspace under a name. Asks the server; needs the scope admin.
+    ///
+    /// The workers must have the directory under the same path.
     Add {
+        /// Name of the workspace.
         name: String,
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
-    /// List the workspaces that are registered. Asks the server.
+    /// List the registered workspaces. Asks the server.
     List {
         #[command(flatten)]
         pages: PageArgs,
@@ -102,16 +105,16 @@ pub(crate) async fn execute(
     }
 }
 
-/// A directory that exists, in full.
-fn existing(dir: &Path) -> Result<PathBuf> {
-    let refused = |why: &str| Error::new(Code::FileNotFound, format!("{} {why}", dir.display())).at("dir");
-    let root = dir.canonicalize().map_err(|error| refused("does not exist").with_source(error))?;
-    if root.is_dir() { Ok(root) } else { Err(refused("is no directory")) }
+/// The absolute path of an existing directory.
+fn existing_directory(dir: &Path) -> Result<PathBuf> {
+    let rejected = |why: &str| Error::new(Code::FileNotFound, format!("{} {why}", dir.display())).at("dir");
+    let root = dir.canonicalize().map_err(|error| rejected("does not exist").with_source(error))?;
+    if root.is_dir() { Ok(root) } else { Err(rejected("is not a directory")) }
 }
 
-/// What a directory declares, as workers with this configuration would read it.
-pub(crate) async fn load(dir: &Path, config: &Config) -> Result<(PathBuf, Arc<Current>)> {
-    let root = existing(dir)?;
+/// Loads the definitions of a directory, as a worker with this configuration would.
+pub(crate) async fn load(dir: &Path, config: &Config) -> Result<(PathBuf, Arc<LoadedWorkspace>)> {
+    let root = existing_directory(dir)?;
     let loader = remuda_node::loader(config, inferred_mode(config));
     let path = root.clone();
     let current = tokio::task::spawn_blocking(move || loader.current(&path)).await;
@@ -119,7 +122,7 @@ pub(crate) async fn load(dir: &Path, config: &Config) -> Result<(PathBuf, Arc<Cu
     Ok((root, current.map_err(failed)?))
 }
 
-/// A directory for the eye: here as `.`.
-fn shown(root: &Path) -> String {
+/// The path of a directory, sanitized.
+fn display_path(root: &Path) -> String {
     crate::output::one_line(&root.display().to_string())
 }

@@ -1,14 +1,15 @@
-//! All sessions that this process follows, each once, whatever the number of its readers.
+//! The hub: follows each session once in this process, for all of its readers.
 //!
-//! A session is listened to from its first reader on until a little after its last one. What happens is put into a bounded ring
-//! that every reader takes from at its own pace: one that is too slow reads what it missed from the store and comes back. What gets
-//! lost on the way is found by comparing all sessions with the store now and then, in one query, and read once for all readers.
+//! A session is followed from its first reader until a little after its last one. Live events go into a bounded ring
+//! from which every reader takes at its own pace. A reader that is too slow reads from the store what it missed, and
+//! attaches again. Lost live events are detected by comparing all sessions with the store periodically, in one query,
+//! and read once for all readers.
 
 mod channel;
-mod looker;
+mod cursor_lookup;
+mod partial_messages;
 mod replay;
 mod ring;
-mod speech;
 mod upstream;
 
 use std::{
@@ -29,29 +30,30 @@ use self::{
     upstream::Upstream,
 };
 pub(crate) use self::{
-    channel::{Item, Membership, Seat},
-    replay::{History, Read},
+    channel::{ChannelReader, Item, Membership},
+    replay::{History, SharedRead},
 };
 use crate::meters::{Meters, observe_sessions};
 
-/// Reads of history at once. Others wait for their turn, so that many who come at the same time leave the store room for runs.
-const REPLAYS: usize = 8;
-/// The same for what live readers missed, who do not wait behind those who come.
-const FILLS: usize = 4;
+/// Concurrent reads of history. More wait in a queue, so that a crowd of new readers leaves the store capacity for
+/// runs.
+const MAX_REPLAYS: usize = 8;
+/// Concurrent reads of events that live readers missed. Separate, so that live readers do not wait behind new ones.
+const MAX_GAP_READS: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct HubOptions {
-    /// Events read from the store at once.
+    /// Events per read from the store.
     pub(crate) replay_batch: usize,
-    /// How often what was heard is compared with the store.
+    /// How often sessions are compared with the store.
     pub(crate) catch_up: Duration,
-    /// How long a session is listened to after its last reader has gone.
+    /// How long a session is followed after its last reader has gone.
     pub(crate) linger: Duration,
-    /// How long readers may go on after the stop signal.
-    pub(crate) farewell: Duration,
+    /// How long readers may continue after the stop signal.
+    pub(crate) drain_time: Duration,
 }
 
-/// Cheap to clone.
+/// All followed sessions. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Hub(Arc<Inner>);
 
@@ -62,20 +64,20 @@ struct Inner {
     channels: Mutex<HashMap<Key, Arc<Channel>>>,
     /// The last channel was closed.
     emptied: Notify,
-    /// Sessions to be looked up in the store soon.
-    wanted: Mutex<HashSet<Key>>,
-    called: Notify,
+    /// Sessions to look up in the store soon.
+    lookups: Mutex<HashSet<Key>>,
+    lookup_requested: Notify,
     replays: Semaphore,
-    fills: Semaphore,
+    gap_reads: Semaphore,
     tasks: TaskTracker,
     stop: CancellationToken,
-    /// Readers had time to go since the stop signal.
-    over: CancellationToken,
+    /// Readers have had their time to close after the stop signal.
+    shutdown: CancellationToken,
     meters: Meters,
 }
 
 impl Hub {
-    /// Works until `stop`, and a little longer if there are readers.
+    /// Runs until `stop`, and a little longer if there are readers.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         transport: Arc<dyn Transport>,
@@ -89,18 +91,18 @@ impl Hub {
             options,
             channels: Mutex::default(),
             emptied: Notify::new(),
-            wanted: Mutex::default(),
-            called: Notify::new(),
-            replays: Semaphore::new(REPLAYS),
-            fills: Semaphore::new(FILLS),
+            lookups: Mutex::default(),
+            lookup_requested: Notify::new(),
+            replays: Semaphore::new(MAX_REPLAYS),
+            gap_reads: Semaphore::new(MAX_GAP_READS),
             tasks: tasks.clone(),
             stop,
-            over: CancellationToken::new(),
+            shutdown: CancellationToken::new(),
             meters: Meters::new(),
         });
-        let known = Arc::downgrade(&inner);
-        observe_sessions(move || Some(lock(&known.upgrade()?.channels).len()));
-        tasks.spawn(looker::look(Arc::clone(&inner)));
+        let weak = Arc::downgrade(&inner);
+        observe_sessions(move || Some(lock(&weak.upgrade()?.channels).len()));
+        tasks.spawn(cursor_lookup::run_cursor_lookups(Arc::clone(&inner)));
         Self(inner)
     }
 
@@ -126,22 +128,22 @@ impl Hub {
                 channel
             }
         };
-        // Under the lock: a channel is only closed while nobody uses it.
+        // Under the lock: a channel is only closed while it has no users.
         channel.users.fetch_add(1, Ordering::AcqRel);
         drop(channels);
         if deltas && !channel.wants_deltas.swap(true, Ordering::AcqRel) {
-            channel.stirred.notify_one();
+            channel.task_wake.notify_one();
         }
         Membership { channel, deltas }
     }
 
-    /// Reads history of a session that is followed.
-    pub(crate) fn read(&self, membership: &Membership, after: Cursor) -> Read {
+    /// Reads history of a followed session.
+    pub(crate) fn read(&self, membership: &Membership, after: Cursor) -> SharedRead {
         replay::read(&self.0, &membership.channel, after, |hub| &hub.replays)
     }
 
-    /// Where a session's stream ends now, if the session exists.
-    pub(crate) async fn end_of(&self, tenant: TenantId, session: SessionId) -> Result<Option<StreamEnd>> {
+    /// The current end of a session's stream, if the session exists.
+    pub(crate) async fn stream_end(&self, tenant: TenantId, session: SessionId) -> Result<Option<StreamEnd>> {
         Ok(self.0.store.last_cursors(&[(tenant, session)]).await?.first().copied())
     }
 
@@ -152,13 +154,13 @@ impl Hub {
 }
 
 impl Inner {
-    /// Has a session looked up in the store, together with others.
-    fn look_soon(&self, key: Key) {
-        lock(&self.wanted).insert(key);
-        self.called.notify_one();
+    /// Requests a lookup of the session in the store, batched with others.
+    fn request_lookup(&self, key: Key) {
+        lock(&self.lookups).insert(key);
+        self.lookup_requested.notify_one();
     }
 
-    /// Forgets a channel that nobody uses, and says whether it did.
+    /// Removes a channel without users. Returns whether it did.
     fn close_unused(&self, channel: &Channel) -> bool {
         let mut channels = lock(&self.channels);
         if channel.users.load(Ordering::Acquire) > 0 {
@@ -168,7 +170,7 @@ impl Inner {
         true
     }
 
-    /// Forgets a channel, whoever uses it.
+    /// Removes a channel even if it has users.
     fn close(&self, channel: &Channel) {
         self.remove(&mut lock(&self.channels), channel.key);
     }

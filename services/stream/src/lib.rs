@@ -1,16 +1,16 @@
-//! The stream service: everything that happens in a session, exactly once and in order, from any point on; and for those who
-//! ask, the pieces of messages that are being said, and what happens in the sessions below.
+//! The stream service: the events of a session, exactly once and in order, from any cursor on. On request also the
+//! deltas of messages under way, and the events of descendant sessions.
 
+mod event_source;
 mod follow;
+mod followed_session;
 mod http;
 mod hub;
-mod lane;
 mod meters;
 mod reader;
 mod readers;
 mod service;
-mod shared;
-mod source;
-mod tree;
+mod session_tree;
+mod shared_event;
 
 pub use service::{StreamOptions, StreamParts, Streams};

@@ -1,4 +1,4 @@
-//! What is measured of streams.
+//! Metrics of streams.
 
 use std::{sync::Weak, time::SystemTime};
 
@@ -19,19 +19,19 @@ pub(crate) struct Meters {
 impl Meters {
     pub(crate) fn new() -> Self {
         let slow = metrics::counter(&STREAM_SLOW_READERS);
-        // So that the metric is there before the first one is too slow.
+        // Register the metric before the first slow reader.
         slow.add(0, &[]);
         Self { events: metrics::counter(&STREAM_EVENTS), lag: metrics::histogram(&STREAM_LAG), slow }
     }
 
-    pub(crate) fn gave(&self, events: usize) {
+    pub(crate) fn sent(&self, events: usize) {
         self.events.add(events as u64, &[]);
     }
 
-    /// Tells how old events are that came live. They came together, so the oldest speaks for them.
-    pub(crate) fn heard(&self, events: &[Event]) {
+    /// Records the age of live events. They arrive together, so the oldest represents them.
+    pub(crate) fn received_live(&self, events: &[Event]) {
         let Some(first) = events.first() else { return };
-        // Clocks differ: what comes from the future is new.
+        // Clocks differ: an event from the future has age zero.
         let age = SystemTime::now().duration_since(first.at.into()).unwrap_or_default();
         self.lag.record(age.as_secs_f64(), &[]);
     }
@@ -41,17 +41,17 @@ impl Meters {
     }
 }
 
-/// Tells how many of these seats are taken.
+/// Exports the number of open readers.
 #[expect(clippy::cast_precision_loss, reason = "readers are counted in thousands")]
-pub(crate) fn observe_readers(seats: Weak<Semaphore>, all: usize) {
+pub(crate) fn observe_readers(permits: Weak<Semaphore>, all: usize) {
     metrics::observe(&STREAM_READERS, move |readers| {
-        if let Some(seats) = seats.upgrade() {
-            readers.observe(all.saturating_sub(seats.available_permits()) as f64, &[]);
+        if let Some(permits) = permits.upgrade() {
+            readers.observe(all.saturating_sub(permits.available_permits()) as f64, &[]);
         }
     });
 }
 
-/// Tells how many sessions are followed, as long as there is someone who knows.
+/// Exports the number of followed sessions, while the hub exists.
 #[expect(clippy::cast_precision_loss, reason = "sessions are counted in thousands")]
 pub(crate) fn observe_sessions(count: impl Fn() -> Option<usize> + Send + Sync + 'static) {
     metrics::observe(&STREAM_SESSIONS, move |sessions| {

@@ -1,4 +1,4 @@
-//! Streams, and `StreamService` over gRPC.
+//! The stream service over gRPC, and what it shares with HTTP.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,7 +9,7 @@ use std::{
 
 use futures::{Stream, StreamExt as _, stream};
 use remuda_domain::{Cursor, Error, Event, SessionId, error::Result, event::Delta, identity::Scope};
-use remuda_grpc::{Gate, RequestId, limited, log_and_convert, note_caller};
+use remuda_grpc::{Gate, RequestId, limited, log_and_convert, record_caller};
 use remuda_proto::{
     convert::typed_event,
     v1::{
@@ -27,19 +27,19 @@ use tonic::{
 use tracing::{Span, error_span};
 
 use crate::{
-    reader::{Reader, Said},
-    readers::{Manner, Readers, Subject},
-    shared::SharedEvent,
-    tree::MAX_SESSIONS,
+    reader::{Batch, Reader},
+    readers::{Readers, StreamTarget, SubscribeOptions},
+    session_tree::MAX_SESSIONS,
+    shared_event::SharedEvent,
 };
 
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
-    /// Readers at once; more are told to come back later.
+    /// Concurrent readers; more are rejected with a retry hint.
     pub max_readers: usize,
-    /// Events read from the store at once.
+    /// Events per read from the store.
     pub replay_batch: usize,
-    /// How often what was heard of all sessions is compared with the store.
+    /// How often all followed sessions are compared with the store.
     pub catch_up: Duration,
 }
 
@@ -48,9 +48,9 @@ pub struct StreamParts {
     pub store: Arc<dyn Store>,
     pub transport: Arc<dyn Transport>,
     pub gate: Gate,
-    /// What works for all readers until a little after `stop`.
+    /// Background tasks of all readers, until a little after `stop`.
     pub tasks: TaskTracker,
-    /// Streams end soon after it with an error that says to reconnect.
+    /// Streams end soon after it with an error that asks clients to reconnect.
     pub stop: CancellationToken,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for StreamParts {
     }
 }
 
-/// The streams of a server, whatever protocol they are read in. Cheap to clone.
+/// The streams of a server, for all protocols. Cheap to clone.
 #[derive(Clone)]
 pub struct Streams {
     readers: Readers,
@@ -79,7 +79,7 @@ impl Streams {
         let StreamParts { store, transport, gate, tasks, stop } = parts;
         let readers = Readers::new(store, transport, options, &tasks, stop.clone());
         let keys = gate.clone();
-        tasks.spawn(async move { stop.run_until_cancelled(keys.watch_callers()).await });
+        tasks.spawn(async move { stop.run_until_cancelled(keys.watch_keys()).await });
         Self { readers, gate }
     }
 
@@ -88,28 +88,31 @@ impl Streams {
         routes.add_service(limited!(StreamServiceServer::new(self.clone())));
     }
 
-    /// Opens a stream for whoever sent these headers. The extensions are those of the request.
+    /// Opens a stream for the caller with these headers. The extensions are those of the request.
     pub(crate) async fn open(
         &self,
         headers: &HeaderMap,
         extensions: &Extensions,
         body: SubscribeRequest,
     ) -> Result<Reader> {
-        let (caller, standing) = self.gate.admit_for_long(headers, Scope::Read).await?;
-        note_caller(extensions, &caller);
-        let subject = match body.target {
+        let (caller, standing) = self.gate.admit_stream(headers, Scope::Read).await?;
+        record_caller(extensions, &caller);
+        let target = match body.target {
             None => return Err(Error::invalid("target", "expected a session or a run")),
-            Some(Target::Session(text)) => Subject::Session(text),
-            Some(Target::RunId(text)) => Subject::Run(text),
+            Some(Target::Session(text)) => StreamTarget::Session(text),
+            Some(Target::RunId(text)) => StreamTarget::Run(text),
         };
         let cursors = tree_cursors(&body.tree_cursors)?;
-        let manner =
-            Manner { after: body.after_cursor, deltas: body.deltas, tree: body.tree.then_some(cursors) };
-        self.readers.open(caller.tenant, standing, &subject, manner).await
+        let options = SubscribeOptions {
+            after: body.after_cursor,
+            deltas: body.deltas,
+            tree: body.tree.then_some(cursors),
+        };
+        self.readers.open(caller.tenant, standing, &target, options).await
     }
 }
 
-/// Where a reader stands in the sessions below.
+/// Parses the reader's cursors in descendant sessions.
 fn tree_cursors(given: &BTreeMap<String, Cursor>) -> Result<HashMap<SessionId, Cursor>> {
     if given.len() > MAX_SESSIONS {
         return Err(Error::invalid("tree_cursors", format!("expected at most {MAX_SESSIONS} sessions")));
@@ -121,12 +124,13 @@ fn tree_cursors(given: &BTreeMap<String, Cursor>) -> Result<HashMap<SessionId, C
     given.iter().map(read).collect()
 }
 
-/// The span of a request that was answered long ago. Made anew where it is needed: ten thousand readers need not keep theirs.
-pub(crate) fn again(request_id: Option<&str>) -> Span {
+/// The span of a request that was answered earlier. Recreated where it is needed, so that thousands of readers need
+/// not keep theirs.
+pub(crate) fn request_span(request_id: Option<&str>) -> Span {
     error_span!("request", request_id)
 }
 
-/// Few ask for it, so it is not kept.
+/// Rarely requested, so it is not cached.
 fn typed_response(event: &Event) -> SubscribeResponse {
     SubscribeResponse { event: Some(typed_event(event.clone())), delta: None }
 }
@@ -158,16 +162,16 @@ impl StreamService for Streams {
         });
         let responses = batches.flat_map(move |batch| {
             let responses: Vec<Result<SubscribeResponse, Status>> = match batch {
-                Ok(Said::Events(events)) => {
+                Ok(Batch::Events(events)) => {
                     let response = |event: &SharedEvent| {
                         if typed { typed_response(event) } else { event.response(event_response) }
                     };
                     events.iter().map(|event| Ok(response(event))).collect()
                 }
-                Ok(Said::Deltas(deltas)) => {
+                Ok(Batch::Deltas(deltas)) => {
                     deltas.iter().map(|delta| Ok(delta.response(delta_response))).collect()
                 }
-                Err(error) => vec![Err(again(id.as_deref()).in_scope(|| log_and_convert(&error)))],
+                Err(error) => vec![Err(request_span(id.as_deref()).in_scope(|| log_and_convert(&error)))],
             };
             stream::iter(responses)
         });
@@ -182,14 +186,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_below_are_checked() {
+    fn tree_cursors_are_validated() {
         let read = |session: &str, cursor| tree_cursors(&BTreeMap::from([(session.to_owned(), cursor)]));
         let session = SessionId::new();
         assert_eq!(read(&session.to_string(), 7).unwrap(), HashMap::from([(session, 7)]));
         let many = (0..=MAX_SESSIONS).map(|_| (SessionId::new().to_string(), 1)).collect();
         let wrong = [read(&session.to_string(), -1), read("s1", 1), read("", 1), tree_cursors(&many)];
-        for answer in wrong {
-            let error = answer.unwrap_err();
+        for result in wrong {
+            let error = result.unwrap_err();
             assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("tree_cursors")));
         }
     }

@@ -1,57 +1,59 @@
-//! Takes tokens, never more than there are free slots.
+//! Takes session tokens from the transport, never more than there are free slots.
 
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::error::Result;
-use remuda_store::Seats;
+use remuda_store::SlotProvider;
 use remuda_transport::{Token, TokenSource};
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
-use crate::{context, seats::Room, session::SessionServer};
+use crate::{log_spans, session::SessionServer, slot_pool::SlotPool};
 
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A token for which no slot becomes free for so long is given back, as other workers may have one.
-const SLOT_PATIENCE: Duration = Duration::from_millis(100);
-/// Tokens that wait come sooner than this.
-const NONE_WAIT: Duration = Duration::from_millis(10);
-const SOON: Duration = Duration::from_millis(20);
+/// A token that finds no free slot for this long is put back, because another worker may have one.
+const MAX_SLOT_WAIT: Duration = Duration::from_millis(100);
+/// Tokens that are already queued arrive sooner than this. If none arrived, there is no backlog.
+const BACKLOG_PROBE: Duration = Duration::from_millis(10);
+/// Redelivery delay of a token that was put back.
+const PUT_BACK_DELAY: Duration = Duration::from_millis(20);
 
-/// Runs until `stop`. Each token gets a task of `tasks`, and so does whatever the store grants by itself.
+/// Runs until `stop`. Each token, and each session that the store grants directly, is served by a task of `tasks`.
 pub(crate) async fn run(
     server: Arc<SessionServer>,
-    room: Arc<Room>,
+    slot_pool: Arc<SlotPool>,
     tasks: TaskTracker,
     stop: CancellationToken,
 ) {
-    let elsewhere = match server.worker.engine.transport.carrier() {
-        // Grants are brought from other processes, and it is there that the store asks for room.
-        Some(_) => Elsewhere::Others,
+    let slot_wait = match server.worker.engine.transport.grant_transport() {
+        // Other processes grant sessions through the transport, so the slot provider is set in their stores.
+        Some(_) => SlotWait::Limited,
         None => {
-            let seats: Arc<dyn Seats> = room.clone();
-            server.worker.engine.store.stand_by(Arc::downgrade(&seats));
-            Elsewhere::Nobody
+            let slot_provider: Arc<dyn SlotProvider> = slot_pool.clone();
+            server.worker.engine.store.set_slot_provider(Arc::downgrade(&slot_provider));
+            SlotWait::Unlimited
         }
     };
-    Intake { server, tasks, room, stop, elsewhere }.take_tokens().await;
+    Intake { server, tasks, slot_pool, stop, slot_wait }.take_tokens().await;
 }
 
-/// Who else could take a token for which there is no slot.
+/// How long a token may wait for a free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Elsewhere {
-    /// It waits in this process, which is where it would wait anyhow.
-    Nobody,
-    Others,
+enum SlotWait {
+    /// No other process could serve the token, so it may wait here without a limit.
+    Unlimited,
+    /// Another worker may have a free slot.
+    Limited,
 }
 
 struct Intake {
     server: Arc<SessionServer>,
     tasks: TaskTracker,
-    room: Arc<Room>,
+    slot_pool: Arc<SlotPool>,
     stop: CancellationToken,
-    elsewhere: Elsewhere,
+    slot_wait: SlotWait,
 }
 
 impl Intake {
@@ -60,11 +62,11 @@ impl Intake {
         while !self.stop.is_cancelled() {
             let opened = worker.engine.transport.tokens(&worker.options.pool).await;
             let failed = match opened {
-                Ok(mut source) => self.take_all(source.as_mut()).await,
+                Ok(mut source) => self.take_from(source.as_mut()).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = failed {
-                tracing::warn!(error = error.chain(), retry_in = ?RETRY, "tokens cannot be taken at the moment");
+                tracing::warn!(error = error.chain(), retry_in = ?RETRY, "cannot take tokens; retrying");
                 tokio::select! {
                     () = self.stop.cancelled() => {}
                     () = tokio::time::sleep(RETRY) => {}
@@ -73,18 +75,19 @@ impl Intake {
         }
     }
 
-    /// Takes tokens until `stop`, or until the source fails. Slots are not kept for them while they are waited for, as grants take slots, too.
-    async fn take_all(&self, source: &mut dyn TokenSource) -> Result<()> {
+    /// Takes tokens until `stop` or until the source fails. Holds no slots while it waits for tokens, because grants
+    /// need slots too.
+    async fn take_from(&self, source: &mut dyn TokenSource) -> Result<()> {
         loop {
-            let Some(slot) = self.one_slot().await else { return Ok(()) };
+            let Some(slot) = self.acquire_slot().await else { return Ok(()) };
             drop(slot);
-            let count = self.room.slots().available_permits().max(1);
-            let Some(taken) = self.stop.run_until_cancelled(self.take(source, count)).await else {
+            let count = self.slot_pool.slots().available_permits().max(1);
+            let Some(tokens) = self.stop.run_until_cancelled(self.take(source, count)).await else {
                 return Ok(());
             };
-            let taken = taken?;
-            self.room.set_crowded(taken.len() >= count);
-            let mut tokens = taken.into_iter();
+            let tokens = tokens?;
+            self.slot_pool.set_backlogged(tokens.len() >= count);
+            let mut tokens = tokens.into_iter();
             while let Some(token) = tokens.next() {
                 let Some(slot) = self.slot_for_token().await else {
                     self.put_back(std::iter::once(token).chain(tokens)).await;
@@ -98,22 +101,22 @@ impl Intake {
         }
     }
 
-    /// Takes tokens. If none come at once, nobody waits for the slots that there are.
+    /// Takes tokens. If none arrive within [`BACKLOG_PROBE`], no token is waiting for the free slots.
     async fn take(&self, source: &mut dyn TokenSource, count: usize) -> Result<Vec<Box<dyn Token>>> {
         let taking = source.take(count);
         tokio::pin!(taking);
-        match timeout(NONE_WAIT, &mut taking).await {
+        match timeout(BACKLOG_PROBE, &mut taking).await {
             Ok(taken) => taken,
             Err(_) => {
-                self.room.set_crowded(false);
+                self.slot_pool.set_backlogged(false);
                 taking.await
             }
         }
     }
 
     fn serve(&self, token: Box<dyn Token>, slot: OwnedSemaphorePermit) {
-        let (server, slot) = (Arc::clone(&self.server), self.room.occupy(slot));
-        let span = context::of_session(token.tenant(), token.session());
+        let (server, slot) = (Arc::clone(&self.server), self.slot_pool.occupy(slot));
+        let span = log_spans::session_span(token.tenant(), token.session());
         let serving = async move {
             server.serve(token).await;
             drop(slot);
@@ -123,23 +126,23 @@ impl Intake {
 
     async fn put_back(&self, tokens: impl Iterator<Item = Box<dyn Token>>) {
         for token in tokens {
-            if let Err(error) = token.retry_after(SOON).await {
-                tracing::debug!(error = error.chain(), "the token will come back by itself");
+            if let Err(error) = token.retry_after(PUT_BACK_DELAY).await {
+                tracing::debug!(error = error.chain(), "token was not put back; it will be redelivered");
             }
         }
     }
 
-    /// Whoever waits for a slot gets the next one that is free, before any grant does.
+    /// Waits for a slot. The semaphore is fair, so a waiting token gets the next free slot before any grant.
     async fn slot_for_token(&self) -> Option<OwnedSemaphorePermit> {
-        match self.elsewhere {
-            Elsewhere::Nobody => self.one_slot().await,
-            Elsewhere::Others => timeout(SLOT_PATIENCE, self.one_slot()).await.ok().flatten(),
+        match self.slot_wait {
+            SlotWait::Unlimited => self.acquire_slot().await,
+            SlotWait::Limited => timeout(MAX_SLOT_WAIT, self.acquire_slot()).await.ok().flatten(),
         }
     }
 
-    /// A slot, unless nothing more is taken.
-    async fn one_slot(&self) -> Option<OwnedSemaphorePermit> {
-        let slots = Arc::clone(self.room.slots());
+    /// Waits for a slot. `None` once the intake has stopped.
+    async fn acquire_slot(&self) -> Option<OwnedSemaphorePermit> {
+        let slots = Arc::clone(self.slot_pool.slots());
         let slot = self.stop.run_until_cancelled(slots.acquire_owned()).await?;
         slot.ok()
     }

@@ -1,19 +1,20 @@
 //! The worker: takes session tokens up to its slots and executes the runs of the sessions it owns.
 //!
-//! One life of a worker ([`life`]) has one id and one lease. It ends when the worker is told to stop, or when the lease is
-//! lost: then everything it started is killed, and a new life begins under a new id.
+//! One incarnation of a worker ([`incarnation`]) has one id and one lease. It ends when the worker is asked to stop,
+//! or when the lease is lost. After a lost lease everything it started is killed, and a new incarnation begins under
+//! a new id.
 
-mod context;
-mod held;
+mod active_sessions;
+mod attempt_trace;
+mod incarnation;
 mod intake;
 mod lease;
-mod life;
+mod log_spans;
 mod meters;
-mod offers;
 mod reaper;
-mod seats;
 mod session;
-mod traced;
+mod slot_offers;
+mod slot_pool;
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,23 +27,23 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::meters::Meters;
 
-/// How long the removal of sandboxes may hold up the exit.
-const UPKEEP_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the removal of sandboxes may delay the exit.
+const UPKEEP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a worker behaves.
+/// Settings of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerOptions {
     pub host: String,
     pub version: String,
     pub pool: Pool,
-    /// Sessions executed at once.
+    /// Sessions executed concurrently.
     pub slots: u32,
     pub lease: Duration,
     pub heartbeat: Duration,
-    /// How long running tools may go on after the stop signal.
+    /// How long running tools may continue after the stop signal.
     pub drain_deadline: Duration,
-    /// Runs of one session before other sessions get the slot.
-    pub turn: u32,
+    /// Runs of one session before the slot goes to another session, if all slots are busy.
+    pub max_consecutive_runs: u32,
 }
 
 /// A worker, ready to run.
@@ -50,7 +51,7 @@ pub struct WorkerOptions {
 pub struct Worker {
     options: WorkerOptions,
     engine: Engine,
-    /// Fed with every renewal of the lease, so that tools die before the lease does even if this process hangs.
+    /// Fed with every renewal of the lease, so that tools die before the lease expires even if this process hangs.
     guard: Option<Arc<Guard>>,
     meters: Meters,
 }
@@ -61,30 +62,31 @@ impl Worker {
         Self { meters: Meters::new(&options), options, engine, guard }
     }
 
-    /// Looks after sandboxes, this worker's own and what others left.
+    /// Starts the tasks that maintain sandboxes: this worker's own, and those that lost workers left behind.
     fn start_upkeep(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         for backend in self.engine.backends.iter() {
             let (backend, stop) = (Arc::clone(backend), stop.clone());
-            tasks.spawn(async move { backend.keep(stop).await });
+            tasks.spawn(async move { backend.maintain(stop).await });
         }
         let reaper = Reaper::new(Arc::clone(&self.engine.store), self.engine.backends.clone());
         tasks.spawn(reaper.run(self.options.lease / 3, stop.clone()));
     }
 
-    /// Works until `stop`, then drains: hands over at the next step boundary, and after the deadline kills what is left.
+    /// Works until `stop`, then drains: hands over runs at their next step boundary, and kills the rest after the
+    /// deadline.
     pub async fn run(self, stop: CancellationToken) {
         let worker = Arc::new(self);
         let (upkeep, upkeep_stop) = (TaskTracker::new(), CancellationToken::new());
         worker.start_upkeep(&upkeep, &upkeep_stop);
         while !stop.is_cancelled() {
-            life::live(Arc::clone(&worker), stop.clone()).await;
+            incarnation::run(Arc::clone(&worker), stop.clone()).await;
         }
-        // After the last run: its sandbox is needed until then.
+        // Only after the last run, which needs its sandbox until then.
         upkeep_stop.cancel();
         upkeep.close();
-        if timeout(UPKEEP_PATIENCE, upkeep.wait()).await.is_err() {
+        if timeout(UPKEEP_TIMEOUT, upkeep.wait()).await.is_err() {
             tracing::warn!(
-                "some sandboxes could not be removed in time; they end by themselves, or are reaped"
+                "some sandboxes were not removed in time; they will exit by themselves or be reaped"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What is measured of a worker.
+//! Metrics of a worker.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ pub(crate) struct Meters {
     duration: Histogram<f64>,
     receipts: Histogram<f64>,
     claims: Counter<u64>,
-    lives_lost: Counter<u64>,
+    leases_lost: Counter<u64>,
     pool: KeyValue,
     busy: Arc<AtomicU32>,
 }
@@ -36,15 +36,15 @@ pub(crate) struct Meters {
 impl Meters {
     pub(crate) fn new(options: &WorkerOptions) -> Self {
         let pool = KeyValue::new(label::POOL, options.pool.as_str().to_owned());
-        let lives_lost = metrics::counter(&WORKER_LIVES_LOST);
-        // So that the metric is there before the first one is lost.
-        lives_lost.add(0, &[]);
+        let leases_lost = metrics::counter(&WORKER_LIVES_LOST);
+        // Register the metric before the first lease is lost.
+        leases_lost.add(0, &[]);
         let busy = Arc::new(AtomicU32::new(0));
-        let (slots, of) = (f64::from(options.slots), [pool.clone()]);
-        metrics::observe(&WORKER_SLOTS, move |gauge| gauge.observe(slots, &of));
-        let (used, of) = (Arc::clone(&busy), [pool.clone()]);
+        let (slots, labels) = (f64::from(options.slots), [pool.clone()]);
+        metrics::observe(&WORKER_SLOTS, move |gauge| gauge.observe(slots, &labels));
+        let (used, labels) = (Arc::clone(&busy), [pool.clone()]);
         metrics::observe(&WORKER_BUSY, move |gauge| {
-            gauge.observe(f64::from(used.load(Ordering::Relaxed)), &of);
+            gauge.observe(f64::from(used.load(Ordering::Relaxed)), &labels);
         });
         Self {
             started: metrics::counter(&RUNS_STARTED),
@@ -53,40 +53,40 @@ impl Meters {
             duration: metrics::histogram(&RUN_DURATION),
             receipts: metrics::histogram(&CANCEL_RECEIPT),
             claims: metrics::counter(&CLAIMS),
-            lives_lost,
+            leases_lost,
             pool,
             busy,
         }
     }
 
-    /// A slot is in use until this is dropped.
-    pub(crate) fn busy(&self) -> Busy {
+    /// Counts a slot as busy until the guard is dropped.
+    pub(crate) fn busy(&self) -> BusyGuard {
         self.busy.fetch_add(1, Ordering::Relaxed);
-        Busy(Arc::clone(&self.busy))
+        BusyGuard(Arc::clone(&self.busy))
     }
 
     pub(crate) fn busy_slots(&self) -> u32 {
         self.busy.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn claimed(&self, answer: &Result<Claim>) {
-        let result = match answer {
+    pub(crate) fn claimed(&self, claim: &Result<Claim>) {
+        let result = match claim {
             Ok(Claim::Granted(_)) => "granted",
             Ok(Claim::Refused { .. }) => "refused",
             Ok(Claim::NothingToDo) => "nothing_to_do",
-            Ok(Claim::TakenBack(_)) => "taken_back",
+            Ok(Claim::Reclaimed(_)) => "taken_back",
             Err(_) => "error",
         };
         self.claims.add(1, &[KeyValue::new(label::RESULT, result)]);
     }
 
-    /// A session was granted without having been asked for.
+    /// Counts a session that was granted directly, without a claim.
     pub(crate) fn granted(&self) {
         self.claims.add(1, &[KeyValue::new(label::RESULT, "granted")]);
     }
 
-    pub(crate) fn lost_life(&self) {
-        self.lives_lost.add(1, &[]);
+    pub(crate) fn record_lost_lease(&self) {
+        self.leases_lost.add(1, &[]);
     }
 
     pub(crate) fn started(&self, run: &Run) {
@@ -97,7 +97,8 @@ impl Meters {
         }
     }
 
-    /// Tells of a run whose end this worker committed: the store tells of all others. Both times are the database's.
+    /// Records a run whose end this worker committed; the store records all other ends. Both times are the
+    /// database's.
     pub(crate) fn ended(&self, grant: &Grant, state: RunState, committed: &Committed) {
         let terminal = committed.events.iter().filter(|event| event.run == Some(grant.run.id));
         let terminal = terminal.into_iter().find(|event| event.body.terminal_state().is_some());
@@ -111,7 +112,7 @@ impl Meters {
         }
     }
 
-    /// Tells how long a request to stop a run took to have its effects.
+    /// Records how long a cancel request took to be delivered, to stop the run and to end it.
     pub(crate) fn stopped(&self, run: &Run) {
         let Some(cancel) = &run.cancel else { return };
         let times =
@@ -129,11 +130,11 @@ fn between(earlier: Timestamp, later: Timestamp) -> Duration {
     (later - earlier).to_std().unwrap_or_default()
 }
 
-/// A slot in use.
+/// A busy slot.
 #[derive(Debug)]
-pub(crate) struct Busy(Arc<AtomicU32>);
+pub(crate) struct BusyGuard(Arc<AtomicU32>);
 
-impl Drop for Busy {
+impl Drop for BusyGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

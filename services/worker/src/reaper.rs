@@ -1,24 +1,25 @@
-//! Removes sandboxes that no live worker holds.
+//! Removes sandboxes that no live worker owns.
 //!
-//! The second line: a container ends by itself when its worker dies. What is found here was half-made, frozen or on an
-//! engine that was down at that moment. Only what carries this installation's label and the id of a worker without a
-//! lease is touched; what a live worker made is its own affair, and what is not ours does not exist.
+//! This is the second line of defence: a container ends by itself when its worker dies. The reaper finds sandboxes
+//! that were half-made, frozen, or on a container engine that was down at that moment. It only touches what carries
+//! this installation's label and the id of a worker without a lease. It never touches the sandboxes of a live worker,
+//! nor anything without the label.
 
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use remuda_domain::{WorkerId, error::Result};
-use remuda_sandbox::{Backend, Backends, Existing, ExistingKind};
+use remuda_sandbox::{Backend, Backends, EngineResource, EngineResourceKind};
 use remuda_store::Store;
 use remuda_telemetry::metrics::{self, Counter, registry::SANDBOX_LEAKS};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// After a round that failed: an engine that is not there needs no frequent question.
-const AFTER_FAILURE: Duration = Duration::from_secs(30);
-/// Records looked at in one round.
+/// Pause after a failed round: an engine that is down need not be polled often.
+const FAILURE_PAUSE: Duration = Duration::from_secs(30);
+/// Sandbox records read per round.
 const MAX_RECORDS: u32 = 1000;
 
-/// Looks for what is left behind. One per process that can reach the engine.
+/// Finds and removes orphaned sandboxes. One per process that can reach the container engine.
 pub struct Reaper {
     store: Arc<dyn Store>,
     backends: Backends,
@@ -31,11 +32,11 @@ impl fmt::Debug for Reaper {
     }
 }
 
-/// What a round removed.
+/// What one round removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reaped {
-    pub removed: Vec<Existing>,
-    /// Records of sandboxes that are gone with their worker.
+    pub removed: Vec<EngineResource>,
+    /// Number of deleted records of sandboxes that are gone along with their worker.
     pub forgotten: usize,
 }
 
@@ -47,42 +48,39 @@ impl Reaper {
         Self { store, backends, leaks }
     }
 
-    /// Looks every so often until `stop`.
+    /// Runs a round every `every` until `stop`.
     pub async fn run(self, every: Duration, stop: CancellationToken) {
         let mut failed = false;
         loop {
             match self.round().await {
                 Ok(_) => failed = false,
                 Err(error) => {
-                    // Once, not every round: most workers never meet an engine.
+                    // Log the first failure only: most workers never use a container engine.
                     if !failed {
-                        tracing::debug!(
-                            error = error.chain(),
-                            "sandboxes cannot be looked for at the moment"
-                        );
+                        tracing::debug!(error = error.chain(), "cannot list sandboxes; retrying");
                     }
                     failed = true;
                 }
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = sleep(if failed { AFTER_FAILURE } else { every }) => {}
+                () = sleep(if failed { FAILURE_PAUSE } else { every }) => {}
             }
         }
     }
 
-    /// Looks once. What cannot be removed is found again by the next round.
+    /// Runs one round. The next round finds again what could not be removed.
     pub async fn round(&self) -> Result<Reaped> {
         let mut reaped = Reaped::default();
         for backend in self.backends.iter() {
             let mut found = backend.list().await?;
-            // A volume goes after the containers that use it.
-            found.sort_by_key(|existing| existing.what == ExistingKind::Volume);
+            // Remove volumes after the containers that use them.
+            found.sort_by_key(|existing| existing.kind == EngineResourceKind::Volume);
             if found.iter().all(|existing| existing.ours) {
                 continue;
             }
             let alive = self.alive().await?;
-            for existing in found.into_iter().filter(|existing| is_left_behind(existing, &alive)) {
+            for existing in found.into_iter().filter(|existing| is_orphaned(existing, &alive)) {
                 self.remove(backend.as_ref(), existing, &mut reaped).await;
             }
         }
@@ -90,23 +88,23 @@ impl Reaper {
         Ok(reaped)
     }
 
-    async fn remove(&self, backend: &dyn Backend, existing: Existing, reaped: &mut Reaped) {
+    async fn remove(&self, backend: &dyn Backend, existing: EngineResource, reaped: &mut Reaped) {
         match backend.remove(&existing).await {
             Ok(()) => {
                 tracing::warn!(sandbox = %existing.sandbox, worker = %existing.worker, handle = existing.handle,
-                    "removed what a lost worker left behind");
-                if existing.what == ExistingKind::Container {
+                    "removed a sandbox left behind by a lost worker");
+                if existing.kind == EngineResourceKind::Container {
                     self.leaks.add(1, &[]);
                 }
                 reaped.removed.push(existing);
             }
             Err(error) => {
-                tracing::warn!(sandbox = %existing.sandbox, error = error.chain(), "a sandbox cannot be removed");
+                tracing::warn!(sandbox = %existing.sandbox, error = error.chain(), "cannot remove a sandbox");
             }
         }
     }
 
-    /// Deletes the records of lost workers whose sandboxes are seen to be gone.
+    /// Deletes the sandbox records of lost workers whose sandboxes are confirmed to be gone.
     async fn forget(&self, reaped: &mut Reaped) -> Result<()> {
         let records = self.store.list_sandboxes(MAX_RECORDS).await?;
         if records.is_empty() {
@@ -117,11 +115,11 @@ impl Reaper {
         let mut engines = HashSet::new();
         for backend in self.backends.iter() {
             there.extend(backend.list().await?.into_iter().map(|existing| existing.sandbox));
-            engines.insert(backend.engine().await?);
+            engines.insert(backend.engine_id().await?);
         }
         for record in records {
             let lost = !alive.contains(&record.worker) && !there.contains(&record.id);
-            // Of another engine nothing is known here.
+            // Nothing is known here about sandboxes on other engines.
             if lost && engines.contains(&record.engine) {
                 self.store.forget_sandbox(record.id).await?;
                 reaped.forgotten += 1;
@@ -136,6 +134,6 @@ impl Reaper {
     }
 }
 
-fn is_left_behind(existing: &Existing, alive: &HashSet<WorkerId>) -> bool {
+fn is_orphaned(existing: &EngineResource, alive: &HashSet<WorkerId>) -> bool {
     !existing.ours && !alive.contains(&existing.worker)
 }

@@ -1,8 +1,8 @@
-//! The client against small servers that misbehave on purpose.
+//! The client against scripted servers that misbehave on purpose.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
+mod connection_error;
 mod follow;
-mod reach;
 mod server;
 mod submit;

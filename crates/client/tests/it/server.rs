@@ -25,32 +25,32 @@ use tokio::{
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport::Server as Tonic};
 
-/// What one subscription does after its events.
+/// What a subscription does after its events.
 #[derive(Clone, Debug)]
-pub(crate) enum Then {
+pub(crate) enum AfterEvents {
     Fail(Status),
     End,
     /// Stays open and silent.
     Hang,
 }
 
-/// What the server does and what it saw.
+/// What the server does, and the requests it received.
 #[derive(Default)]
 pub(crate) struct Script {
-    pub subscriptions: VecDeque<(Vec<v1::Event>, Then)>,
-    /// Said before the events of every subscription that asks for it.
+    pub subscriptions: VecDeque<(Vec<v1::Event>, AfterEvents)>,
+    /// Sent before the events of every subscription that requests them.
     pub deltas: Vec<v1::Delta>,
-    /// Answers to `SubmitRun`; accepted when none is left.
-    pub refusals: VecDeque<Status>,
+    /// Error responses to `SubmitRun`; accepted when none is left.
+    pub submit_errors: VecDeque<Status>,
     pub run_state: v1::RunState,
     pub stream_endpoint: String,
-    pub seen: Seen,
+    pub received: Received,
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct Received {
     pub cursors: Vec<i64>,
-    /// Of the sessions below; nothing when they were not asked for.
+    /// Cursors of descendant sessions; `None` if they were not requested.
     pub tree_cursors: Vec<Option<Vec<(String, i64)>>>,
     pub submits: usize,
     pub waits: usize,
@@ -91,7 +91,7 @@ impl Server {
         Self { service, address, runtime: Some(runtime) }
     }
 
-    /// Dies and comes back on the same port with what it knew.
+    /// Restarts on the same port with the same state.
     pub(crate) fn restart(mut self) -> Self {
         let (service, address) = (self.service.clone(), self.address);
         self.kill();
@@ -100,13 +100,13 @@ impl Server {
 
     pub(crate) fn kill(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A runtime must not be waited for inside another one; without waiting the port could still be open.
+            // A runtime must not be awaited inside another one; without waiting the port could still be open.
             std::thread::spawn(move || runtime.shutdown_timeout(Duration::from_secs(10))).join().unwrap();
         }
     }
 
-    pub(crate) fn seen(&self) -> Seen {
-        self.service.0.lock().unwrap().seen.clone()
+    pub(crate) fn received(&self) -> Received {
+        self.service.0.lock().unwrap().received.clone()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -137,12 +137,12 @@ impl StreamService for Service {
         request: Request<v1::SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
         let mut script = self.0.lock().unwrap();
-        script.seen.authorization =
+        script.received.authorization =
             request.metadata().get("authorization").map(|value| value.to_str().unwrap().to_owned());
-        script.seen.cursors.push(request.get_ref().after_cursor);
-        let below = request.get_ref().tree_cursors.clone().into_iter().collect();
-        script.seen.tree_cursors.push(request.get_ref().tree.then_some(below));
-        let (events, then) = script.subscriptions.pop_front().unwrap_or((Vec::new(), Then::Hang));
+        script.received.cursors.push(request.get_ref().after_cursor);
+        let descendants = request.get_ref().tree_cursors.clone().into_iter().collect();
+        script.received.tree_cursors.push(request.get_ref().tree.then_some(descendants));
+        let (events, then) = script.subscriptions.pop_front().unwrap_or((Vec::new(), AfterEvents::Hang));
         let deltas = if request.get_ref().deltas { script.deltas.clone() } else { Vec::new() };
         let deltas =
             deltas.into_iter().map(|delta| v1::SubscribeResponse { event: None, delta: Some(delta) });
@@ -150,9 +150,9 @@ impl StreamService for Service {
             events.into_iter().map(|event| v1::SubscribeResponse { event: Some(event), delta: None });
         let events = stream::iter(deltas.chain(events).map(Ok).collect::<Vec<_>>());
         Ok(Response::new(match then {
-            Then::Fail(status) => events.chain(stream::iter([Err(status)])).boxed(),
-            Then::End => events.boxed(),
-            Then::Hang => events.chain(stream::pending()).boxed(),
+            AfterEvents::Fail(status) => events.chain(stream::iter([Err(status)])).boxed(),
+            AfterEvents::End => events.boxed(),
+            AfterEvents::Hang => events.chain(stream::pending()).boxed(),
         }))
     }
 }
@@ -164,7 +164,7 @@ impl MetaService for Service {
         _: Request<v1::GetServerInfoRequest>,
     ) -> Result<Response<v1::GetServerInfoResponse>, Status> {
         let mut script = self.0.lock().unwrap();
-        script.seen.infos += 1;
+        script.received.infos += 1;
         let stream_endpoint = script.stream_endpoint.clone();
         Ok(Response::new(v1::GetServerInfoResponse { stream_endpoint, ..Default::default() }))
     }
@@ -184,8 +184,8 @@ impl RunService for Service {
         _: Request<v1::SubmitRunRequest>,
     ) -> Result<Response<v1::SubmitRunResponse>, Status> {
         let mut script = self.0.lock().unwrap();
-        script.seen.submits += 1;
-        if let Some(status) = script.refusals.pop_front() {
+        script.received.submits += 1;
+        if let Some(status) = script.submit_errors.pop_front() {
             return Err(status);
         }
         drop(script);
@@ -202,8 +202,8 @@ impl RunService for Service {
     ) -> Result<Response<v1::WaitRunResponse>, Status> {
         let waits = {
             let mut script = self.0.lock().unwrap();
-            script.seen.waits += 1;
-            script.seen.waits
+            script.received.waits += 1;
+            script.received.waits
         };
         match waits {
             1 => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! A worker whose wall clock jumps.
+//! The fault `clock-jump`: a worker whose wall clock jumps.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::{
 };
 
 const HOUR: i64 = 3600;
-/// How far from the expected time a line of the log may be: it was written a moment ago.
+/// How far the time of a log line may be from the expected time.
 const TOLERANCE: TimeDelta = TimeDelta::minutes(5);
-const LOG_PATIENCE: Duration = Duration::from_secs(20);
+const LOG_TIMEOUT: Duration = Duration::from_secs(20);
 const END_MARGIN: Duration = Duration::from_secs(10);
 
-/// Drains a worker, starts it again under libfaketime, lets its clock jump while it works, and gives it back the real time
-/// with another restart. The worker's own log proves that the jumps reached it.
+/// Drains a worker, restarts it under libfaketime, lets its clock jump while it works, and restarts it with the real time.
+/// The timestamps of the worker's log prove that the jumps took effect.
 pub(super) async fn jump(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {
     let library = library()?;
     let worker = target::any(cluster.workers(), rng).await?;
@@ -36,7 +36,7 @@ pub(super) async fn jump(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcom
 
     clock.set(offsets[0])?;
     drain(cluster, &worker, &mut problems).await?;
-    let start = Mark::here(&worker);
+    let start = LogPosition::end_of(&worker);
     worker.start_with(&clock.variables()).await?;
     let pid = worker.pid();
     start.expect(&worker, offsets[0]).await?;
@@ -45,11 +45,11 @@ pub(super) async fn jump(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcom
         clock.set(*offset)?;
     }
     sleep(millis(rng, 800..=1500)).await;
-    // It logs that it was told to stop, at the time it believes in.
-    let end = Mark::here(&worker);
+    // The worker logs its shutdown with the faked time.
+    let end = LogPosition::end_of(&worker);
     drain(cluster, &worker, &mut problems).await?;
     if let Some(pid) = pid {
-        FakeClock::tidy_after(pid);
+        FakeClock::remove_shared_memory(pid);
     }
     end.expect(&worker, offsets[offsets.len() - 1]).await?;
     worker.start().await?;
@@ -57,31 +57,31 @@ pub(super) async fn jump(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcom
     let jumps: Vec<String> = offsets.iter().map(|offset| format!("{:+} h", offset / HOUR)).collect();
     Ok(Outcome {
         problems,
-        ..Outcome::of(worker.name(), began, format!("wall clock at {}", jumps.join(", ")))
+        ..Outcome::new(worker.name(), began, format!("wall clock at {}", jumps.join(", ")))
     })
 }
 
 async fn drain(cluster: &Cluster, worker: &Member, problems: &mut Vec<String>) -> Result<()> {
     let status = worker.end(Signal::SIGTERM, cluster.options().drain_deadline + END_MARGIN).await?;
     if !status.is_some_and(|status| status.success()) {
-        problems.push(format!("{} did not end in order: {status:?}", worker.name()));
+        problems.push(format!("{} did not end gracefully: {status:?}", worker.name()));
         worker.kill().await?;
     }
     Ok(())
 }
 
-/// A place in a worker's log.
-struct Mark(usize);
+/// A position in a worker's log.
+struct LogPosition(usize);
 
-impl Mark {
-    fn here(worker: &Member) -> Self {
+impl LogPosition {
+    fn end_of(worker: &Member) -> Self {
         Self(worker.log().len())
     }
 
-    /// Fails unless a line after the mark was written with a clock that far from the real one: then the clock was not faked,
-    /// and the fault would prove nothing.
+    /// Fails unless a later line was written with a clock at this offset: otherwise the clock was not faked, and the fault would
+    /// prove nothing.
     async fn expect(&self, worker: &Member, offset: i64) -> Result<()> {
-        let seen = wait_until(LOG_PATIENCE, || {
+        let seen = wait_until(LOG_TIMEOUT, || {
             let log = worker.log();
             let expected = Utc::now() + TimeDelta::seconds(offset);
             let lines = log.get(self.0..).unwrap_or_default().lines();
@@ -92,7 +92,7 @@ impl Mark {
     }
 }
 
-/// When a line of the log says it was written.
+/// The timestamp of a log line.
 fn timestamp(line: &str) -> Option<DateTime<Utc>> {
     let line: Value = serde_json::from_str(line).ok()?;
     line["timestamp"].as_str()?.parse().context("no time").ok()

@@ -1,4 +1,4 @@
-//! Networks that lose or delay what workers say.
+//! Network faults: links of workers that are cut or slow.
 
 use std::time::Duration;
 
@@ -22,17 +22,17 @@ pub(super) async fn cut_postgres(cluster: &Cluster, rng: &mut impl Rng) -> Resul
 async fn cut(cluster: &Cluster, rng: &mut impl Rng, link: fn(&Member) -> &TcpProxy) -> Result<Outcome> {
     let worker = target::busy_worker(cluster, rng).await?;
     let began = Utc::now();
-    // Silence is the nastier one: what was said meanwhile arrives when nobody expects it any more.
+    // A silent link delivers late everything that was sent meanwhile; a reset link loses it.
     let how = if rng.random_bool(0.5) { Link::Silent } else { Link::Reset };
     let time = around_the_lease(cluster.options().lease, rng);
     link(&worker).set_link(how);
     sleep(time).await;
     link(&worker).heal();
     let how = if how == Link::Silent { "silent" } else { "reset" };
-    Ok(Outcome::of(worker.name(), began, format!("link {how} for {time:.1?}")))
+    Ok(Outcome::new(worker.name(), began, format!("link {how} for {time:.1?}")))
 }
 
-/// As often shorter than the lease, so that the worker keeps its sessions, as longer, so that it loses them.
+/// With equal probability shorter than the lease, so that the worker keeps its sessions, or longer, so that it loses them.
 fn around_the_lease(lease: Duration, rng: &mut impl Rng) -> Duration {
     let range = if rng.random_bool(0.5) { 0.2..0.7 } else { 1.2..2.0 };
     lease.mul_f64(rng.random_range(range))
@@ -46,7 +46,7 @@ pub(super) async fn slow(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcom
     links.iter().for_each(|link| link.set_latency(latency));
     sleep(time).await;
     links.iter().for_each(|link| link.heal());
-    Ok(Outcome::of(worker.name(), began, format!("{latency:?} of latency each way for {time:.1?}")))
+    Ok(Outcome::new(worker.name(), began, format!("{latency:?} of latency each way for {time:.1?}")))
 }
 
 #[cfg(test)]

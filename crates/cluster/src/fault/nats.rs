@@ -1,4 +1,4 @@
-//! NATS goes away, with or without its memory.
+//! Faults that stop NATS, with or without its store.
 
 use anyhow::{Context as _, Result};
 use chrono::Utc;
@@ -10,28 +10,28 @@ use super::{Outcome, absence};
 use crate::cluster::Cluster;
 
 pub(super) async fn restart(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {
-    go_away(cluster, rng, "stopped", NatsServer::stop).await
+    interrupt(cluster, rng, "stopped", NatsServer::stop).await
 }
 
 pub(super) async fn kill(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {
-    go_away(cluster, rng, "killed", NatsServer::kill).await
+    interrupt(cluster, rng, "killed", NatsServer::kill).await
 }
 
 pub(super) async fn wipe(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {
-    go_away(cluster, rng, "killed and wiped", NatsServer::wipe).await
+    interrupt(cluster, rng, "killed and wiped", NatsServer::wipe).await
 }
 
-async fn go_away(
+async fn interrupt(
     cluster: &Cluster,
     rng: &mut impl Rng,
     what: &str,
     end: fn(&mut NatsServer) -> Result<()>,
 ) -> Result<Outcome> {
-    let _turn = cluster.nats.turn.acquire().await.context("NATS is gone")?;
+    let _lock = cluster.nats.fault_lock.acquire().await.context("the lock of NATS is closed")?;
     let began = Utc::now();
     cluster.nats.with(end).await?;
     let away = absence(rng);
     sleep(away).await;
     cluster.nats.with(NatsServer::restart).await?;
-    Ok(Outcome::of("nats", began, format!("{what}, away for {away:?}")))
+    Ok(Outcome::new("nats", began, format!("{what}, away for {away:?}")))
 }

@@ -1,4 +1,4 @@
-//! Somebody's hands in NATS.
+//! The fault `nats-settings`: changed settings of the token stream, or a deleted consumer.
 
 use std::time::Duration;
 
@@ -16,9 +16,10 @@ use crate::cluster::Cluster;
 
 const STREAM: &str = "REMUDA_TOKENS";
 const CONSUMER: &str = "pool-default";
-/// How long the system may take to put things right: a worker notices a missing consumer with its next request, which waits
-/// for at most half a minute; the rest is the reconciler's.
+/// Attempts to delete the consumer.
 const DELETE_TRIES: usize = 20;
+/// How long the system may take for the repair: a worker notices a missing consumer with its next request, which waits for at
+/// most half a minute; the reconciler repairs the rest.
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(40);
 const PAUSE: Duration = Duration::from_millis(200);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -26,9 +27,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// What is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// The system has to make it anew by itself.
+    /// Deletes the consumer, which the system must recreate.
     DeleteConsumer,
-    /// A second token of a session replaces the first, in whose hands it may be.
+    /// A second token of a session replaces the first, which may be in delivery.
     DiscardOld,
     /// A session may have many tokens.
     ManyTokens,
@@ -37,8 +38,8 @@ enum Change {
 const CHANGES: [Change; 3] = [Change::DeleteConsumer, Change::DiscardOld, Change::ManyTokens];
 
 pub(super) async fn change(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {
-    let change = *CHANGES.choose(rng).context("there is nothing to change")?;
-    let _turn = cluster.nats.turn.acquire().await.context("NATS is gone")?;
+    let change = *CHANGES.choose(rng).context("no change to choose from")?;
+    let _lock = cluster.nats.fault_lock.acquire().await.context("the lock of NATS is closed")?;
     let client = timeout(REQUEST_TIMEOUT, async_nats::connect(cluster.nats_url())).await??;
     let context = jetstream::new(client);
     match change {
@@ -48,10 +49,10 @@ pub(super) async fn change(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outc
 }
 
 async fn delete_consumer(context: &jetstream::Context) -> Result<Outcome> {
-    let stream = context.get_stream(STREAM).await.context("there is no token stream")?;
-    let before = stream.consumer_info(CONSUMER).await.context("there is no consumer")?.created;
+    let stream = context.get_stream(STREAM).await.context("cannot find the token stream")?;
+    let before = stream.consumer_info(CONSUMER).await.context("cannot find the consumer")?.created;
     let began = Utc::now();
-    // NATS 2.9 can trip over files of its own that it writes meanwhile ("directory not empty"); then it deletes nothing.
+    // NATS 2.9 can fail with "directory not empty" while it writes to the consumer's files, and then deletes nothing.
     let mut deleted = stream.delete_consumer(CONSUMER).await;
     for _ in 1..DELETE_TRIES {
         if deleted.is_ok() {
@@ -60,7 +61,7 @@ async fn delete_consumer(context: &jetstream::Context) -> Result<Outcome> {
         sleep(PAUSE).await;
         deleted = stream.delete_consumer(CONSUMER).await;
     }
-    deleted.context("the consumer cannot be deleted")?;
+    deleted.context("cannot delete the consumer")?;
     let begun = Instant::now();
     let repaired = timeout(REPAIR_TIMEOUT, async {
         while !stream.consumer_info(CONSUMER).await.is_ok_and(|info| info.created > before) {
@@ -70,21 +71,26 @@ async fn delete_consumer(context: &jetstream::Context) -> Result<Outcome> {
     let repaired = repaired.await.is_ok();
     let took = begun.elapsed();
     let mut outcome =
-        Outcome::of("nats", began, format!("deleted consumer {CONSUMER}, made anew after {took:.1?}"));
+        Outcome::new("nats", began, format!("deleted consumer {CONSUMER}, recreated after {took:.1?}"));
     if !repaired {
         outcome.note = format!("deleted consumer {CONSUMER}");
-        outcome.problems.push(format!("consumer {CONSUMER} was not made anew within {REPAIR_TIMEOUT:?}"));
+        outcome.problems.push(format!("consumer {CONSUMER} was not recreated within {REPAIR_TIMEOUT:?}"));
     }
     Ok(outcome)
 }
 
-/// Changes the stream. The system has to notice, and to put it right by itself.
+/// Changes the settings of the stream, which the system must notice and repair.
 async fn misconfigure(context: &jetstream::Context, change: Change) -> Result<Outcome> {
-    let right =
-        context.get_stream(STREAM).await.context("there is no token stream")?.cached_info().config.clone();
+    let right = context
+        .get_stream(STREAM)
+        .await
+        .context("cannot find the token stream")?
+        .cached_info()
+        .config
+        .clone();
     let wrong = misconfigured(right.clone(), change);
     let began = Utc::now();
-    context.update_stream(&wrong).await.context("the token stream cannot be changed")?;
+    context.update_stream(&wrong).await.context("cannot change the token stream")?;
     let begun = Instant::now();
     let is_right = |live: &Config| {
         (live.max_messages_per_subject, live.discard, live.discard_new_per_subject)
@@ -102,11 +108,11 @@ async fn misconfigure(context: &jetstream::Context, change: Change) -> Result<Ou
     };
     let took = begun.elapsed();
     let mut outcome =
-        Outcome::of("nats", began, format!("set {what} of {STREAM}, put right after {took:.1?}"));
+        Outcome::new("nats", began, format!("set {what} of {STREAM}, repaired after {took:.1?}"));
     if !repaired {
         outcome.note = format!("set {what} of {STREAM}");
-        outcome.problems.push(format!("{STREAM} was not put right within {REPAIR_TIMEOUT:?}"));
-        context.update_stream(&right).await.context("the token stream cannot be put right")?;
+        outcome.problems.push(format!("{STREAM} was not repaired within {REPAIR_TIMEOUT:?}"));
+        context.update_stream(&right).await.context("cannot restore the token stream")?;
     }
     Ok(outcome)
 }
@@ -117,7 +123,7 @@ fn misconfigured(config: Config, change: Change) -> Config {
         Change::DiscardOld => {
             Config { discard: DiscardPolicy::Old, discard_new_per_subject: false, ..config }
         }
-        // The server takes one only without the other.
+        // The server accepts this only without `discard_new_per_subject`.
         Change::ManyTokens => {
             Config { max_messages_per_subject: -1, discard_new_per_subject: false, ..config }
         }

@@ -1,4 +1,4 @@
-//! PostgreSQL crashes, or stands still.
+//! Faults that crash or stop PostgreSQL.
 
 use anyhow::{Context as _, Result};
 use chrono::Utc;
@@ -10,21 +10,21 @@ use super::{Outcome, absence};
 use crate::cluster::Cluster;
 
 pub(super) async fn restart(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcome> {
-    let _turn = cluster.postgres.turn.acquire().await.context("PostgreSQL is gone")?;
+    let _lock = cluster.postgres.fault_lock.acquire().await.context("the lock of PostgreSQL is closed")?;
     let began = Utc::now();
     cluster.postgres.with(PostgresServer::crash).await?;
     let away = absence(rng);
     sleep(away).await;
     cluster.postgres.with(PostgresServer::restart).await?;
-    Ok(Outcome::of("postgres", began, format!("stopped in immediate mode, away for {away:?}")))
+    Ok(Outcome::new("postgres", began, format!("stopped in immediate mode, away for {away:?}")))
 }
 
 pub(super) async fn pause(cluster: &Cluster) -> Result<Outcome> {
-    let _turn = cluster.postgres.turn.acquire().await.context("PostgreSQL is gone")?;
+    let _lock = cluster.postgres.fault_lock.acquire().await.context("the lock of PostgreSQL is closed")?;
     let began = Utc::now();
     let time = cluster.options().postgres_pause;
     cluster.postgres.with(PostgresServer::pause).await?;
     sleep(time).await;
     cluster.postgres.with(PostgresServer::resume).await?;
-    Ok(Outcome::of("postgres", began, format!("stopped where it stood for {time:?}")))
+    Ok(Outcome::new("postgres", began, format!("all processes stopped for {time:?}")))
 }

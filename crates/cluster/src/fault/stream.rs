@@ -1,4 +1,4 @@
-//! Stream services that die under their readers.
+//! The fault `stream-kill`: a stream service is killed under its readers.
 
 use anyhow::Result;
 use chrono::Utc;
@@ -17,5 +17,5 @@ pub(super) async fn kill(cluster: &Cluster, rng: &mut impl Rng) -> Result<Outcom
     let away = absence(rng);
     sleep(away).await;
     stream.start().await?;
-    Ok(Outcome::of(stream.name(), began, format!("killed with {readers} connections, away for {away:?}")))
+    Ok(Outcome::new(stream.name(), began, format!("killed with {readers} connections, away for {away:?}")))
 }

@@ -1,4 +1,4 @@
-//! Choosing whom a fault hits.
+//! Chooses and reserves the target of a fault.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use rand::{Rng, seq::IndexedRandom as _};
 
 use crate::{
     cluster::Cluster,
-    member::{Member, Taken},
+    member::{Member, MemberGuard},
     wait::wait_until,
 };
 
-/// How long to wait for a target that no other fault has.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How long to wait for a target at the right moment, before any other moment will do.
-const MOMENT_PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait for a target that no other fault has reserved.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// How long to wait for a busy worker before an idle one is accepted.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A worker that executes tools, or any if none does.
-pub(super) async fn busy_worker<'a>(cluster: &'a Cluster, rng: &mut impl Rng) -> Result<Taken<'a>> {
-    let busy = wait_until(MOMENT_PATIENCE, || {
+/// Reserves a worker that executes tools, or any worker if none does.
+pub(super) async fn busy_worker<'a>(cluster: &'a Cluster, rng: &mut impl Rng) -> Result<MemberGuard<'a>> {
+    let busy = wait_until(BUSY_TIMEOUT, || {
         let busy: Vec<&Member> =
             cluster.workers().iter().filter(|worker| !worker.tools().is_empty()).collect();
-        busy.choose(rng).and_then(|worker| worker.take())
+        busy.choose(rng).and_then(|worker| worker.try_reserve())
     });
     match busy.await {
         Some(worker) => Ok(worker),
@@ -29,19 +29,19 @@ pub(super) async fn busy_worker<'a>(cluster: &'a Cluster, rng: &mut impl Rng) ->
     }
 }
 
-/// Any member that no other fault has.
-pub(super) async fn any<'a>(members: &'a [Member], rng: &mut impl Rng) -> Result<Taken<'a>> {
-    wait_until(PATIENCE, || members.choose(rng).and_then(Member::take))
+/// Reserves any member.
+pub(super) async fn any<'a>(members: &'a [Member], rng: &mut impl Rng) -> Result<MemberGuard<'a>> {
+    wait_until(TIMEOUT, || members.choose(rng).and_then(Member::try_reserve))
         .await
-        .context("there is no process of this kind that no other fault has")
+        .context("all processes of this kind are reserved by other faults")
 }
 
-/// The first member in the order of `rank`, highest first, that no other fault has.
-pub(super) async fn best<K: Ord>(members: &[Member], rank: impl Fn(&Member) -> K) -> Result<Taken<'_>> {
+/// Reserves the member with the highest `rank` that no other fault has reserved.
+pub(super) async fn best<K: Ord>(members: &[Member], rank: impl Fn(&Member) -> K) -> Result<MemberGuard<'_>> {
     let choose = || {
         let mut ranked: Vec<(K, &Member)> = members.iter().map(|member| (rank(member), member)).collect();
         ranked.sort_by(|(one, _), (other, _)| other.cmp(one));
-        ranked.into_iter().find_map(|(_, member)| member.take())
+        ranked.into_iter().find_map(|(_, member)| member.try_reserve())
     };
-    wait_until(PATIENCE, choose).await.context("there is no process of this kind that no other fault has")
+    wait_until(TIMEOUT, choose).await.context("all processes of this kind are reserved by other faults")
 }

@@ -1,4 +1,4 @@
-//! How a member's process is started.
+//! The command line, environment and files of a member's process.
 
 use std::{
     env,
@@ -15,25 +15,25 @@ use serde_json::Value;
 
 use crate::options::ClusterOptions;
 
-/// Everything but what differs from one life to the next.
+/// What all processes of a member have in common.
 #[derive(Debug)]
 pub(crate) struct Launch {
     program: PathBuf,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
-    /// The process's own place, where it finds no configuration file.
+    /// The working directory of the process, without a configuration file.
     directory: PathBuf,
-    /// Where all lives write what they have to say.
+    /// The log file, shared by all processes of the member.
     log: PathBuf,
-    /// How long a start is tried again.
-    patience: Duration,
-    lives: AtomicU32,
+    /// How long a start is retried.
+    timeout: Duration,
+    starts: AtomicU32,
 }
 
-/// A process that may not serve yet.
+/// A started process that may not serve yet.
 pub(super) struct Spawned {
     pub(super) child: Child,
-    /// The file to which it says that it does.
+    /// The file of its stdout, in which it reports to be ready.
     pub(super) stdout: PathBuf,
 }
 
@@ -51,22 +51,22 @@ impl Launch {
             variables,
             directory,
             log,
-            patience: options.start_patience,
-            lives: AtomicU32::new(0),
+            timeout: options.start_timeout,
+            starts: AtomicU32::new(0),
         }
     }
 
-    pub(super) fn patience(&self) -> Duration {
-        self.patience
+    pub(super) fn start_timeout(&self) -> Duration {
+        self.timeout
     }
 
     pub(super) fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Starts a process with these settings and none of this process's own environment.
+    /// Starts a process with these settings and without the environment of this process.
     pub(super) fn spawn(&self, more: &[(String, String)]) -> Result<Spawned> {
-        let number = self.lives.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.starts.fetch_add(1, Ordering::Relaxed) + 1;
         let stdout = self.directory.join(format!("stdout-{number}"));
         let output = File::create(&stdout).with_context(|| format!("cannot create {}", stdout.display()))?;
         let log = File::options().create(true).append(true).open(&self.log);
@@ -86,10 +86,10 @@ impl Launch {
     }
 }
 
-/// Whether the process that writes there has said that it serves.
+/// Whether the process has reported to be ready on its stdout.
 pub(super) fn is_ready(stdout: &Path) -> bool {
-    let said = fs::read_to_string(stdout).unwrap_or_default();
-    said.lines()
+    let text = fs::read_to_string(stdout).unwrap_or_default();
+    text.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .any(|line| line.get("ready").is_some())
 }

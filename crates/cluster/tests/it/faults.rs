@@ -1,4 +1,4 @@
-//! Each fault does what it says, and the system goes on afterwards.
+//! Each fault has its effect, and the cluster works afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,11 @@ use tokio::{
 };
 
 use crate::harness::{
-    PATIENCE, assert_works, bash, client, finished, inject, options, sleeper, small_cluster, state, submit,
+    TIMEOUT, assert_works, bash, client, inject, options, small_cluster, start_sleeper, state, submit,
+    wait_for_end,
 };
 
-/// Whether PostgreSQL answers a connection attempt: one byte to the question whether it speaks TLS.
+/// Whether PostgreSQL answers a connection: it replies to an SSLRequest with one byte.
 async fn postgres_answers(cluster: &Cluster) -> bool {
     let address = cluster.postgres_url();
     let address = address.rsplit('@').next().and_then(|rest| rest.split('/').next()).unwrap();
@@ -26,21 +27,21 @@ async fn postgres_answers(cluster: &Cluster) -> bool {
 }
 
 #[tokio::test]
-async fn a_stalled_worker_keeps_no_tools_beyond_its_lease() {
+async fn stalled_worker_has_no_tools_after_its_lease() {
     let cluster = small_cluster().await;
     let client = client(&cluster);
-    let run = sleeper(&cluster, &client).await;
+    let run = start_sleeper(&cluster, &client).await;
     let record = inject(&cluster, FaultKind::WorkerStall, 1).await;
     assert_eq!(record.survivors, Some(0));
     assert!(!record.note.contains("with 0 tool"), "{record:?}");
     assert!(record.ended - record.began >= chrono::TimeDelta::seconds(3));
-    assert_eq!(finished(&client, &run).await.outcomes[0].status, "interrupted");
+    assert_eq!(wait_for_end(&client, &run).await.outcomes[0].status, "interrupted");
     assert_works(&client).await;
     assert!(cluster.unexpected_deaths().is_empty());
 }
 
 #[tokio::test]
-async fn a_drained_worker_ends_in_order_and_comes_back() {
+async fn drained_worker_ends_gracefully_and_is_restarted() {
     let cluster = small_cluster().await;
     let client = client(&cluster);
     let calls = (0..8).map(|_| bash("sleep 0.3")).collect();
@@ -49,18 +50,18 @@ async fn a_drained_worker_ends_in_order_and_comes_back() {
     inject(&cluster, FaultKind::WorkerDrain, 1).await;
     let after: Vec<_> = cluster.workers().iter().map(|worker| worker.pid()).collect();
     assert_eq!(pids.iter().zip(&after).filter(|(before, after)| before != after).count(), 1);
-    let ended = finished(&client, &run).await;
+    let ended = wait_for_end(&client, &run).await;
     assert!(ended.outcomes.iter().all(|outcome| outcome.status == "completed"), "{ended:?}");
     assert!(cluster.unexpected_deaths().is_empty());
 }
 
 #[tokio::test]
-async fn a_paused_postgres_answers_late() {
+async fn paused_postgres_answers_after_the_pause() {
     let time = Duration::from_secs(2);
     let cluster = Cluster::start(ClusterOptions { postgres_pause: time, ..options() }).await.unwrap();
     assert!(postgres_answers(&cluster).await);
     let asking = async {
-        // Into the middle of the pause.
+        // The middle of the pause.
         tokio::time::sleep(time / 2).await;
         let asked = Instant::now();
         assert!(postgres_answers(&cluster).await);
@@ -75,10 +76,10 @@ async fn a_paused_postgres_answers_late() {
 }
 
 #[tokio::test]
-async fn nats_keeps_its_tokens_unless_it_is_wiped() {
+async fn nats_keeps_tokens_unless_it_is_wiped() {
     let cluster = small_cluster().await;
     let client = client(&cluster);
-    // A token for each session that waits, as no worker is there to take it.
+    // Without reachable workers, each waiting session has a token.
     for worker in cluster.workers() {
         worker.nats.set_link(Link::Reset);
         worker.postgres.set_link(Link::Reset);
@@ -87,13 +88,13 @@ async fn nats_keeps_its_tokens_unless_it_is_wiped() {
     for index in 0..5 {
         runs.push(submit(&client, &format!("s{index}"), vec![bash("true")]).await);
     }
-    // The reconciler would publish them again at once: it loses its voice.
+    // The reconciler would publish them again: cut it off from NATS.
     let messages = async || {
         let nats = async_nats::connect(cluster.nats_url()).await.unwrap();
         let stream = async_nats::jetstream::new(nats).get_stream("REMUDA_TOKENS").await;
         stream.map_or(0, |stream| stream.cached_info().state.messages)
     };
-    wait_for("the tokens", PATIENCE, || async { messages().await == 5 }).await;
+    wait_for("the tokens", TIMEOUT, || async { messages().await == 5 }).await;
     cluster.control_planes()[0].nats.set_link(Link::Reset);
     for kind in [FaultKind::NatsRestart, FaultKind::NatsKill] {
         inject(&cluster, kind, 1).await;
@@ -107,12 +108,12 @@ async fn nats_keeps_its_tokens_unless_it_is_wiped() {
         member.postgres.heal();
     }
     for run in runs {
-        assert_eq!(state(&finished(&client, &run).await), RunState::Completed);
+        assert_eq!(state(&wait_for_end(&client, &run).await), RunState::Completed);
     }
 }
 
 #[tokio::test]
-async fn somebodys_hands_in_nats_do_no_lasting_harm() {
+async fn changed_nats_settings_are_repaired() {
     let cluster = small_cluster().await;
     let client = client(&cluster);
     let mut seen = Vec::new();
@@ -130,14 +131,14 @@ async fn somebodys_hands_in_nats_do_no_lasting_harm() {
 }
 
 #[tokio::test]
-async fn a_cut_worker_is_healed() {
+async fn cut_and_slow_links_are_healed() {
     let cluster = small_cluster().await;
     let client = client(&cluster);
     for (kind, seed) in
         [(FaultKind::CutWorkerNats, 1), (FaultKind::CutWorkerPostgres, 2), (FaultKind::SlowLinks, 3)]
     {
         let watching = async {
-            let worst = wait_for("a link to be cut", PATIENCE, || {
+            let cut_observed = wait_for("a link to be cut", TIMEOUT, || {
                 let cut = |link: Link| link != Link::Open;
                 let any = cluster.workers().iter().any(|worker| match kind {
                     FaultKind::CutWorkerNats => cut(worker.nats.link()),
@@ -145,7 +146,7 @@ async fn a_cut_worker_is_healed() {
                 });
                 std::future::ready(any || kind == FaultKind::SlowLinks)
             });
-            worst.await;
+            cut_observed.await;
         };
         tokio::join!(inject(&cluster, kind, seed), watching);
         assert!(cluster.workers().iter().all(|worker| worker.nats.link() == Link::Open));
@@ -155,7 +156,7 @@ async fn a_cut_worker_is_healed() {
     assert!(cluster.unexpected_deaths().is_empty());
 }
 
-/// Writes down whether the worker that started its supervisor has another clock, whether it has one itself, and what time it is.
+/// Records whether the worker and the tool run under libfaketime, and the time the tool sees.
 const CLOCK_WITNESS: &str = r#"
 parent=$(sed 's/.*) //' "/proc/$PPID/stat" | cut -d' ' -f2)
 grep -q LD_PRELOAD "/proc/$parent/environ" && worker=faked || worker=real
@@ -163,7 +164,7 @@ grep -q LD_PRELOAD "/proc/$parent/environ" && worker=faked || worker=real
 echo "$worker $tool $(date +%s)" >> "#;
 
 #[tokio::test]
-async fn the_clock_of_a_worker_jumps_and_that_of_its_tools_does_not() {
+async fn clock_jumps_in_the_worker_but_not_in_its_tools() {
     FaultKind::ClockJump.check_available().expect("run `cargo xtask test`, which installs faketime");
     let cluster = Cluster::start(ClusterOptions { workers: 1, ..options() }).await.unwrap();
     let client = client(&cluster);
@@ -173,20 +174,20 @@ async fn the_clock_of_a_worker_jumps_and_that_of_its_tools_does_not() {
         loop {
             let call = bash(&format!("{CLOCK_WITNESS}{}", witnesses.display()));
             let run = submit(&client, "s1", vec![call]).await;
-            assert_eq!(state(&finished(&client, &run).await), RunState::Completed);
+            assert_eq!(state(&wait_for_end(&client, &run).await), RunState::Completed);
         }
     };
-    // The fault fails unless the worker's own log shows the jumps.
+    // The fault fails unless the worker's log shows the jumps.
     let record = tokio::select! {
         record = inject(&cluster, FaultKind::ClockJump, 1) => record,
         () = working => unreachable!("it never ends"),
     };
     assert!(record.note.contains("+24 h") && record.note.contains("-1 h"), "{record:?}");
-    let told = std::fs::read_to_string(&witnesses).unwrap();
-    let told: Vec<Vec<&str>> = told.lines().map(|line| line.split(' ').collect()).collect();
-    assert!(told.iter().any(|words| words[0] == "faked"), "no tool was started meanwhile: {told:?}");
+    let text = std::fs::read_to_string(&witnesses).unwrap();
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+    assert!(lines.iter().any(|words| words[0] == "faked"), "no tool was started during the fault: {lines:?}");
     let now = chrono::Utc::now().timestamp();
-    for words in &told {
+    for words in &lines {
         assert_eq!(words[1], "real", "a tool inherited the clock");
         assert!((now - words[2].parse::<i64>().unwrap()).abs() < 300, "{words:?}");
     }
@@ -195,14 +196,14 @@ async fn the_clock_of_a_worker_jumps_and_that_of_its_tools_does_not() {
 }
 
 #[tokio::test]
-async fn a_schedule_injects_what_it_planned() {
+async fn schedule_injects_the_planned_faults() {
     let cluster = small_cluster().await;
     let kinds = [FaultKind::StreamKill, FaultKind::NatsKill];
     let schedule = FaultSchedule::new(3, &kinds, 14).with_overlap(3, &kinds);
     let records: Vec<FaultRecord> = schedule.inject(&cluster).try_collect().await.unwrap();
     let planned = schedule.faults().len();
     assert!(planned >= 4, "{schedule:?}");
-    // On a busy machine the last ones may come too late to be let in.
+    // On a busy machine the last faults may be skipped because they come too late.
     assert!((planned - 2..=planned).contains(&records.len()), "{} of {planned}", records.len());
     assert_works(&client(&cluster)).await;
     assert!(cluster.unexpected_deaths().is_empty() && cluster.panics().is_empty());

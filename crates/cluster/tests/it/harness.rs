@@ -1,4 +1,4 @@
-//! Small clusters and runs in them.
+//! Small clusters and runs on them.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use remuda_proto::v1;
 use remuda_testkit::{nats_binaries, wait_for};
 
 /// Generous: the machine may be busy with other tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One control plane, two workers, one stream service, on the newest nats-server there is.
+/// One control plane, two workers and one stream service, on the newest available nats-server.
 pub(crate) fn options() -> ClusterOptions {
     let remuda = find_or_build_remuda(false).unwrap();
     let nats = nats_binaries().pop().unwrap();
@@ -37,7 +37,7 @@ pub(crate) fn bash(command: &str) -> v1::ToolCall {
     v1::ToolCall { tool: "Bash".to_owned(), arguments, ..Default::default() }
 }
 
-/// Submits a run of these calls and gives its id. Tries again while the server cannot be reached.
+/// Submits a run of these calls and returns its id. Retries while the server is unreachable.
 pub(crate) async fn submit(client: &Client, session: &str, calls: Vec<v1::ToolCall>) -> String {
     let tools = v1::ToolsInput { calls, ..Default::default() };
     let request = v1::SubmitRunRequest {
@@ -50,8 +50,8 @@ pub(crate) async fn submit(client: &Client, session: &str, calls: Vec<v1::ToolCa
     client.submit(request).await.unwrap().run.unwrap().id
 }
 
-pub(crate) async fn finished(client: &Client, run: &str) -> v1::Run {
-    match tokio::time::timeout(PATIENCE, client.wait_until_finished(run)).await {
+pub(crate) async fn wait_for_end(client: &Client, run: &str) -> v1::Run {
+    match tokio::time::timeout(TIMEOUT, client.wait_until_finished(run)).await {
         Ok(ended) => ended.unwrap(),
         Err(_) => panic!(
             "the run does not end: {:?}",
@@ -64,10 +64,10 @@ pub(crate) fn state(run: &v1::Run) -> RunState {
     remuda_proto::convert::run_state("state", run.state).unwrap()
 }
 
-/// Submits a tool that sleeps for longer than any test, and waits until it runs.
-pub(crate) async fn sleeper(cluster: &Cluster, client: &Client) -> String {
+/// Submits a tool call that sleeps longer than any test, and waits until it runs.
+pub(crate) async fn start_sleeper(cluster: &Cluster, client: &Client) -> String {
     let run = submit(client, "sleeper", vec![bash("sleep 300"), bash("echo after")]).await;
-    wait_for("the tool", PATIENCE, || {
+    wait_for("the tool", TIMEOUT, || {
         let runs = |worker: &remuda_cluster::Member| {
             worker.tools().iter().any(|tool| tool.cmdline.contains("sleep 300"))
         };
@@ -77,7 +77,7 @@ pub(crate) async fn sleeper(cluster: &Cluster, client: &Client) -> String {
     run
 }
 
-/// Injects a fault in which the system does nothing wrong.
+/// Injects a fault and asserts that it observed no misbehaviour.
 pub(crate) async fn inject(cluster: &Cluster, kind: FaultKind, seed: u64) -> FaultRecord {
     let record = kind.inject(cluster, &mut StdRng::seed_from_u64(seed)).await.unwrap();
     println!("{record:?}");
@@ -86,8 +86,8 @@ pub(crate) async fn inject(cluster: &Cluster, kind: FaultKind, seed: u64) -> Fau
     record
 }
 
-/// Proves that the cluster works.
+/// Asserts that the cluster completes a run.
 pub(crate) async fn assert_works(client: &Client) {
     let run = submit(client, "proof", vec![bash("echo works")]).await;
-    assert_eq!(state(&finished(client, &run).await), RunState::Completed);
+    assert_eq!(state(&wait_for_end(client, &run).await), RunState::Completed);
 }

@@ -1,7 +1,7 @@
-//! Real clusters, and that each fault does what it says.
+//! Tests with real clusters: their lifecycle and the effect of each fault.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
 
 mod faults;
 mod harness;
-mod life;
+mod lifecycle;

@@ -1,4 +1,4 @@
-//! The sections about agents: what they can use, what they may do, how they delegate, how long they talk, what they may spend.
+//! The sections about agents: platform, models, permissions, delegation, context, budget.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration;
 
-/// What agents of all workspaces can use. Directories are absolute after [`Config::load`], or empty.
+/// Definitions for agents of all workspaces. Directories are absolute after [`Config::load`], or empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Platform {
@@ -20,11 +20,11 @@ pub struct Platform {
     pub tools_dir: PathBuf,
     pub templates_dir: PathBuf,
     pub default_model: String,
-    /// Names, or beginnings of names that end in `*`.
+    /// Names, or prefixes that end in `*`.
     pub workspace_env: Vec<String>,
 }
 
-/// How models are asked.
+/// Calls of models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Models {
@@ -53,16 +53,16 @@ impl Default for Models {
     }
 }
 
-/// What agents of all tenants may do, and who is asked.
+/// Permissions of agents of all tenants, and approvals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Permissions {
     pub mode: PermissionMode,
     pub rules: Vec<Rule>,
     pub unattended: Unattended,
-    /// Names of API keys; everyone with the scope `approve` when empty.
+    /// Names of API keys; if empty, all keys with the scope `approve`.
     pub approvers: Vec<String>,
-    /// Zero means never.
+    /// Zero means that approvals do not expire.
     #[serde(with = "duration")]
     pub expire_after: Duration,
     pub on_expiry: OnExpiry,
@@ -81,28 +81,28 @@ impl Default for Permissions {
     }
 }
 
-/// A rule as operators write it.
+/// A permission rule as written by operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     pub permission: String,
-    #[serde(default = "everything")]
+    #[serde(default = "match_all")]
     pub pattern: String,
     pub action: PermissionAction,
     #[serde(default)]
     pub locked: bool,
 }
 
-fn everything() -> String {
+fn match_all() -> String {
     "*".to_owned()
 }
 
 impl Rule {
-    /// Each tool call is compared with all rules.
+    /// Bounds the cost of a tool call, which is matched against all rules.
     const MAX_RULES: usize = 500;
     const MAX_TEXT: usize = 512;
 
-    /// What is wrong with a list of rules.
+    /// The problem of a list of rules, if any.
     pub(crate) fn problem(rules: &[Self]) -> Option<String> {
         if rules.len() > Self::MAX_RULES {
             return Some(format!("expected at most {} rules, found {}", Self::MAX_RULES, rules.len()));
@@ -121,7 +121,7 @@ impl From<Rule> for PermissionRule {
     }
 }
 
-/// What becomes of a call about which nobody decided in time.
+/// What to do with a call whose approval has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnExpiry {
@@ -130,7 +130,7 @@ pub enum OnExpiry {
     Fail,
 }
 
-/// How agents have others work for them.
+/// Delegation to sub-agents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Delegation {
@@ -143,11 +143,11 @@ impl Default for Delegation {
     }
 }
 
-/// How long conversations may grow.
+/// Size of conversations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Context {
-    /// Tokens.
+    /// In tokens.
     pub window: u32,
     pub clear_at: f64,
     pub summarize_at: f64,
@@ -161,19 +161,19 @@ impl Default for Context {
     }
 }
 
-/// How much a run may spend when nobody said. Zero means that there is no limit.
+/// The default budget of a run. Zero means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
     pub run_tokens: u32,
-    /// Dollars.
+    /// In dollars.
     pub run_cost: f64,
 }
 
 impl Budget {
     pub(crate) const MAX_COST: f64 = 1_000_000.0;
 
-    /// The same as a limit.
+    /// The budget as a limit.
     #[must_use]
     pub fn limit(&self) -> Limit {
         Limit {
@@ -183,9 +183,9 @@ impl Budget {
     }
 }
 
-/// Dollars in millionths, rounded; `None` unless it is an amount that could be meant.
+/// Converts dollars to millionths, rounded; `None` if the amount is out of range.
 fn micros(dollars: f64) -> Option<Micros> {
-    // Written in decimals there is nothing to convert that could be lost.
+    // Formatting as decimals avoids a lossy cast.
     (0.0..=Budget::MAX_COST)
         .contains(&dollars)
         .then(|| format!("{dollars:.6}").replace('.', "").parse().ok())

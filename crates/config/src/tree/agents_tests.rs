@@ -38,7 +38,7 @@ fn dollars_become_millionths() {
 }
 
 #[test]
-fn bad_values_are_named_by_key() {
+fn error_names_the_key_of_an_invalid_value() {
     for (file, key, expected) in [
         (
             "[permissions]\nmode = \"auto\"",
@@ -98,7 +98,7 @@ fn bad_values_are_named_by_key() {
 }
 
 #[test]
-fn agents_are_told_what_they_may_do() {
+fn permissions_and_budget_are_loaded() {
     let file = r#"
         [permissions]
         mode = "plan"
@@ -121,11 +121,15 @@ fn agents_are_told_what_they_may_do() {
     assert_eq!((rule.permission.as_str(), rule.pattern.as_str(), rule.locked), ("bash", "rm *", true));
     let limit = config.budget.limit();
     assert_eq!((limit.tokens, limit.micros), (Some(100), Some(2_000_000)));
-    // It can be shown and read again.
+    // The printed configuration can be parsed.
     let again: Config = toml::from_str(&config.to_toml()).unwrap();
     assert_eq!(again, config);
 
     let variable = r#"[{permission = "webfetch", action = "ask"}]"#;
     let rules = load(file, &[("REMUDA_PERMISSIONS__RULES", variable)]).unwrap().permissions.rules;
-    assert_eq!((rules.len(), rules[0].pattern.as_str()), (1, "*"), "a list replaces the one before it");
+    assert_eq!(
+        (rules.len(), rules[0].pattern.as_str()),
+        (1, "*"),
+        "a list replaces the list of an earlier source"
+    );
 }

@@ -1,10 +1,10 @@
-//! Events as they were appended to a session.
+//! Events that were appended to a session.
 
 use std::{ops::Deref, sync::Arc};
 
 use super::Event;
 
-/// Events of one session in their order, with the text in which they are stored: whoever tells of them need not write them once more.
+/// Events of one session in order, together with the JSON they are stored as. Publishing reuses that JSON.
 #[derive(Clone, Debug, Default)]
 pub struct Appended {
     events: Vec<Event>,
@@ -24,7 +24,7 @@ impl Appended {
         self.json.as_ref()
     }
 
-    /// Adds what was appended after these.
+    /// Adds events that were appended after these.
     pub fn extend(&mut self, later: Self) {
         if self.events.is_empty() {
             *self = later;
@@ -88,9 +88,9 @@ mod tests {
         Appended::stored(vec![event], json.into())
     }
 
-    /// A text that holds only some of the events would be sent for all of them.
+    /// JSON of only some of the events would be published for all of them.
     #[test]
-    fn the_text_is_that_of_all_events_or_none() {
+    fn json_covers_all_events_or_is_none() {
         let (first, second) = (stored(1), stored(2));
         let mut all = Appended::default();
         all.extend(first.clone());

@@ -1,25 +1,25 @@
-//! What is told while it happens and kept nowhere.
+//! Deltas: live output that is not stored.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ids::{MessageId, RunId, ToolCallId};
 
-/// A piece of a message that is still being said, or of what a running tool prints. It is sent to whoever listens and kept
-/// nowhere: the message, or the tool's result, follows as an event.
+/// A piece of a message under way, or of the output of a running tool. It is sent to current subscribers and not
+/// stored: the complete message or tool result follows as an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delta {
     pub run: RunId,
     #[serde(flatten)]
     pub of: DeltaOf,
     pub kind: DeltaKind,
-    /// Bytes of this kind that came before. For a message, smaller than what a reader has means that the model began anew; for
-    /// output, larger means that some of it was left out.
+    /// Number of bytes of this kind before this piece. For a message, an offset below what a reader has means that
+    /// the model started over. For output, a larger one means that some output was skipped.
     pub offset: u64,
     pub text: String,
 }
 
-/// What a piece belongs to.
+/// What a delta belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeltaOf {
@@ -34,12 +34,12 @@ pub enum DeltaKind {
     Reasoning,
     Stdout,
     Stderr,
-    /// About the output of a call: no more of it comes live.
+    /// About the output of a call: no more of it follows live.
     Notice,
 }
 
 impl Delta {
-    /// The stable name of its type where it stands among events.
+    /// The stable name of its type in a stream of events.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self.of {
@@ -48,7 +48,7 @@ impl Delta {
         }
     }
 
-    /// What clients see of it, beside its [`name`](Self::name).
+    /// Its data as clients see it, next to the [`name`](Self::name).
     #[must_use]
     pub fn data(&self) -> Value {
         let Self { run, of, kind, offset, text } = self;
@@ -63,7 +63,7 @@ impl Delta {
         }
     }
 
-    /// The message that it is a piece of.
+    /// The message that it belongs to.
     #[must_use]
     pub const fn message(&self) -> Option<MessageId> {
         match self.of {
@@ -72,7 +72,7 @@ impl Delta {
         }
     }
 
-    /// The call whose output it is.
+    /// The tool call whose output it is.
     #[must_use]
     pub const fn call(&self) -> Option<ToolCallId> {
         match self.of {
@@ -102,18 +102,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_say_what_they_belong_to() {
+    fn deltas_name_their_message_or_call() {
         let (run, message, call) = (RunId::new(), MessageId::new(), ToolCallId::new());
-        let said =
+        let text =
             Delta { run, of: DeltaOf::Message(message), kind: DeltaKind::Text, offset: 3, text: "lo".into() };
-        let printed = Delta { of: DeltaOf::Call(call), kind: DeltaKind::Stderr, offset: 0, ..said.clone() };
-        assert_eq!((said.name(), printed.name()), ("message.delta", "tool.output"));
-        assert_eq!((said.message(), said.call()), (Some(message), None));
-        assert_eq!((printed.message(), printed.call()), (None, Some(call)));
-        // What processes of earlier versions send each other.
+        let output = Delta { of: DeltaOf::Call(call), kind: DeltaKind::Stderr, offset: 0, ..text.clone() };
+        assert_eq!((text.name(), output.name()), ("message.delta", "tool.output"));
+        assert_eq!((text.message(), text.call()), (Some(message), None));
+        assert_eq!((output.message(), output.call()), (None, Some(call)));
+        // The format that earlier versions send each other.
         let json = json!({ "run": run, "message": message, "kind": "text", "offset": 3, "text": "lo" });
-        assert_eq!(serde_json::to_value(&said).unwrap(), json);
-        for delta in [said, printed] {
+        assert_eq!(serde_json::to_value(&text).unwrap(), json);
+        for delta in [text, output] {
             let json = serde_json::to_string(&delta).unwrap();
             assert_eq!(serde_json::from_str::<Delta>(&json).unwrap(), delta);
         }

@@ -8,12 +8,12 @@ use crate::{
     permission::PermissionRule,
 };
 
-/// The operator's rules, by tenant.
+/// The operator's policies, by tenant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policies {
-    /// For tenants that have none of their own.
+    /// For tenants without a policy of their own.
     pub default: TenantPolicy,
-    /// By the tenant's name.
+    /// By tenant name.
     pub tenants: BTreeMap<String, TenantPolicy>,
 }
 
@@ -24,24 +24,24 @@ impl Policies {
     }
 }
 
-/// What the sessions of one tenant may choose from. Of each list, the first is what a session gets that asks for nothing.
+/// What the sessions of one tenant may choose from. The first of each list is the default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantPolicy {
     pub backends: Vec<BackendKind>,
-    /// Patterns in which `*` stands for anything.
+    /// Patterns in which `*` matches anything.
     pub images: Vec<String>,
-    /// The image of sessions that name none.
+    /// The default image.
     pub image: Option<String>,
-    /// Besides having none.
+    /// In addition to none.
     pub networks: Vec<String>,
     pub workspace: Vec<WorkspaceAccess>,
     pub limits: ResourceLimits,
-    /// What its agents may do, after what the platform says.
+    /// Permission rules of its agents, applied after the platform's.
     pub permissions: Vec<PermissionRule>,
 }
 
 impl Default for TenantPolicy {
-    /// Everything: right for a machine with one user.
+    /// Allows everything: suitable for a machine with one user.
     fn default() -> Self {
         Self {
             backends: vec![BackendKind::Local, BackendKind::Docker, BackendKind::None],
@@ -56,13 +56,13 @@ impl Default for TenantPolicy {
 }
 
 impl TenantPolicy {
-    /// Decides what a session gets. Errors name the field of the choice.
+    /// Decides the effective settings of a session. Errors name the field of the choice.
     pub fn decide(&self, choice: &ExecutionChoice) -> Result<ExecutionPolicy> {
         let backend = self.backend(choice.backend)?;
         if backend != BackendKind::Docker {
             let unused = [("image", choice.image.is_some()), ("network", choice.network.is_some())];
             if let Some((field, _)) = unused.iter().find(|(_, is_set)| *is_set) {
-                let message = format!("expected none: the {} backend has no such thing", backend.as_str());
+                let message = format!("expected none: the {} backend does not use it", backend.as_str());
                 return Err(Error::invalid(*field, message));
             }
         }
@@ -77,10 +77,10 @@ impl TenantPolicy {
         })
     }
 
-    fn backend(&self, wanted: Option<BackendKind>) -> Result<BackendKind> {
+    fn backend(&self, requested: Option<BackendKind>) -> Result<BackendKind> {
         let allowed = || self.backends.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ");
-        match wanted {
-            // To execute nothing is always allowed.
+        match requested {
+            // Executing nothing is always allowed.
             Some(BackendKind::None) => Ok(BackendKind::None),
             Some(kind) if self.backends.contains(&kind) => Ok(kind),
             Some(_) => {
@@ -91,8 +91,8 @@ impl TenantPolicy {
         }
     }
 
-    fn image(&self, wanted: Option<&str>) -> Result<String> {
-        let Some(image) = wanted.or(self.image.as_deref()) else {
+    fn image(&self, requested: Option<&str>) -> Result<String> {
+        let Some(image) = requested.or(self.image.as_deref()) else {
             return Err(Error::invalid("image", "expected the name of an image: there is no default one"));
         };
         check_image("image", image)?;
@@ -103,8 +103,8 @@ impl TenantPolicy {
         Err(Error::new(Code::ImageNotAllowed, message).at("image"))
     }
 
-    fn network(&self, wanted: Option<&str>) -> Result<String> {
-        let network = wanted.unwrap_or(NO_NETWORK);
+    fn network(&self, requested: Option<&str>) -> Result<String> {
+        let network = requested.unwrap_or(NO_NETWORK);
         if network == NO_NETWORK || self.networks.iter().any(|allowed| allowed == network) {
             return Ok(network.to_owned());
         }
@@ -112,8 +112,8 @@ impl TenantPolicy {
         Err(Error::new(Code::BackendNotAllowed, message.trim_end()).at("network"))
     }
 
-    fn workspace(&self, wanted: Option<WorkspaceAccess>) -> Result<WorkspaceAccess> {
-        match wanted {
+    fn workspace(&self, requested: Option<WorkspaceAccess>) -> Result<WorkspaceAccess> {
+        match requested {
             Some(access) if self.workspace.contains(&access) => Ok(access),
             Some(_) => {
                 let allowed: Vec<&str> = self.workspace.iter().map(|access| access.as_str()).collect();
@@ -125,7 +125,7 @@ impl TenantPolicy {
     }
 }
 
-/// Refuses what cannot be the name of an image: it goes to the engine as it is.
+/// Rejects texts that cannot be an image name: it is passed to the engine unchanged.
 pub fn check_image(field: &str, image: &str) -> Result<()> {
     const MAX_BYTES: usize = 512;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
@@ -139,7 +139,7 @@ pub fn check_image(field: &str, image: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a text matches a pattern in which `*` stands for anything.
+/// Whether a text matches a pattern in which `*` matches anything.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -162,13 +162,13 @@ mod tests {
         ExecutionChoice { backend, image: image.map(str::to_owned), ..ExecutionChoice::default() }
     }
 
-    fn refusal(policy: &TenantPolicy, choice: &ExecutionChoice) -> (Code, String) {
+    fn rejection(policy: &TenantPolicy, choice: &ExecutionChoice) -> (Code, String) {
         let error = policy.decide(choice).unwrap_err();
         (error.code(), error.field().unwrap_or_default().to_owned())
     }
 
     #[test]
-    fn patterns() {
+    fn star_matches_anything() {
         for (pattern, text, expected) in [
             ("*", "anything", true),
             ("python:*", "python:3.12", true),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_gets_the_first_of_each_or_what_it_asks_for() {
+    fn session_gets_its_choice_or_the_first_of_each_list() {
         let policy = TenantPolicy::default();
         assert_eq!(policy.decide(&ExecutionChoice::default()).unwrap(), ExecutionPolicy::default());
         let docker = policy.decide(&choice(Some(BackendKind::Docker), Some("busybox:1"))).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allowed_is_refused_by_field() {
+    fn disallowed_choice_is_rejected_with_its_field() {
         let policy = TenantPolicy {
             backends: vec![BackendKind::Docker],
             images: vec!["python:*".to_owned()],
@@ -205,15 +205,15 @@ mod tests {
         };
         let docker = |image| choice(Some(BackendKind::Docker), image);
         assert_eq!(
-            refusal(&policy, &choice(Some(BackendKind::Local), None)),
+            rejection(&policy, &choice(Some(BackendKind::Local), None)),
             (Code::BackendNotAllowed, "backend".into())
         );
-        assert_eq!(refusal(&policy, &docker(Some("ruby:3"))), (Code::ImageNotAllowed, "image".into()));
-        assert_eq!(refusal(&policy, &docker(None)), (Code::InvalidArgument, "image".into()));
+        assert_eq!(rejection(&policy, &docker(Some("ruby:3"))), (Code::ImageNotAllowed, "image".into()));
+        assert_eq!(rejection(&policy, &docker(None)), (Code::InvalidArgument, "image".into()));
         let network = ExecutionChoice { network: Some("host".into()), ..docker(Some("python:3")) };
-        assert_eq!(refusal(&policy, &network), (Code::BackendNotAllowed, "network".into()));
+        assert_eq!(rejection(&policy, &network), (Code::BackendNotAllowed, "network".into()));
         let mount = ExecutionChoice { workspace: Some(WorkspaceAccess::Mount), ..docker(Some("python:3")) };
-        assert_eq!(refusal(&policy, &mount), (Code::BackendNotAllowed, "workspace_access".into()));
+        assert_eq!(rejection(&policy, &mount), (Code::BackendNotAllowed, "workspace_access".into()));
         let allowed = ExecutionChoice { network: Some("egress".into()), ..docker(Some("python:3")) };
         let decided = policy.decide(&allowed).unwrap();
         assert_eq!((decided.network.as_str(), decided.workspace), ("egress", WorkspaceAccess::Copy));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_images() {
+    fn invalid_image_names_are_rejected() {
         for image in
             ["", "--privileged", "-v /:/host", "a b", "../x", "a/../b", "x\n", "${HOME}", &"x".repeat(600)]
         {
@@ -231,6 +231,6 @@ mod tests {
             assert!(check_image("image", image).is_ok(), "{image:?}");
         }
         let local = choice(Some(BackendKind::Local), Some("busybox"));
-        assert_eq!(refusal(&TenantPolicy::default(), &local), (Code::InvalidArgument, "image".into()));
+        assert_eq!(rejection(&TenantPolicy::default(), &local), (Code::InvalidArgument, "image".into()));
     }
 }

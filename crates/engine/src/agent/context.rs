@@ -1,64 +1,64 @@
-//! How long a conversation grows, and what is left out before it is too long for its model.
+//! Fits the transcript into a model's context window.
 //!
-//! The transcript keeps everything; here is decided what of it a model sees. Four things happen, one after the other:
+//! The stored transcript keeps everything. This module decides which part of it a model sees, in four steps:
 //!
-//! 1. [`view`]: what was summed up is replaced by its summary.
-//! 2. [`clear`]: from a share of the room on, old results of tools are replaced by a note.
-//! 3. [`cut`]: from a higher share on, the older part is to be summed up: by a model ([`summary_request`]), or if none can
-//!    ([`fallback`]) by what can be told without one.
-//! 4. [`squeeze`]: what is left and still too long are results of the newest answer, whose longest are cut.
+//! 1. [`view`]: a summary replaces the messages that it summarizes.
+//! 2. [`clear`]: above a share of the window, notes replace old tool results.
+//! 3. [`cut`]: above a higher share, the older part is to be summarized: by a model ([`summary_request`]), or if that
+//!    fails by a mechanical [`fallback`].
+//! 4. [`truncate_results`]: if the newest response's tool results still do not fit, the longest are truncated.
 //!
-//! A call is never parted from its result, and what the user said last is never lost: when its message is summed up, its words go
-//! along with the summary. Nothing here reads or writes anything but what it is given. [`fit`] does the steps 2 and 3 at once.
+//! A call is never separated from its result. The user's last message is never lost: when it is summarized, its text
+//! is carried along with the summary. The module does no I/O. [`fit`] does the steps 2 and 3.
 
 mod clear;
 mod cut;
 mod excerpt;
-mod fallback;
+mod fallback_summary;
 mod groups;
 mod offload;
-mod room;
-mod squeeze;
 mod summary;
 #[cfg(test)]
 mod tests;
 pub(super) mod tokens;
+mod truncate;
 mod view;
+mod window;
 
 use remuda_domain::MessageId;
 
 use super::transcript::Outgoing;
 
-pub(crate) use self::offload::{Overlong, too_long};
+pub(crate) use self::offload::{OversizedResult, oversized};
 pub(super) use self::{
     clear::clear,
     cut::{Cut, cut},
-    fallback::fallback,
-    room::Gauge,
-    squeeze::squeeze,
+    fallback_summary::fallback,
     summary::{SummaryRequest, introduce, summary_message, summary_request},
+    truncate::truncate_results,
     view::view,
+    window::TokenEstimator,
 };
 
-/// What will be sent, and what has to be done before.
+/// The messages to send, and what has to be summarized before.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Fitted {
+pub(super) struct FittedMessages {
     pub(super) outgoing: Vec<Outgoing>,
-    /// The last message whose results are left out.
+    /// The last message whose tool results are cleared.
     pub(super) cleared: Option<MessageId>,
-    /// What is to be summed up before anything is sent, because it is too long otherwise.
+    /// What has to be summarized first, because the messages do not fit otherwise.
     pub(super) cut: Option<Cut>,
 }
 
-/// Leaves out what has to be left out. `cleared` is what the last question said of itself; `forced` says that the provider found
-/// it too long, whatever was estimated.
+/// Does the steps 2 and 3. `cleared` is the boundary of the last model call. With `forced`, the provider rejected the
+/// request as too long, whatever the estimate was.
 pub(super) fn fit(
     mut outgoing: Vec<Outgoing>,
     cleared: Option<MessageId>,
-    gauge: &Gauge,
+    estimator: &TokenEstimator,
     forced: bool,
-) -> Fitted {
-    let cleared = clear(&mut outgoing, cleared, gauge, forced);
-    let cut = cut(&outgoing, gauge, forced);
-    Fitted { outgoing, cleared, cut }
+) -> FittedMessages {
+    let cleared = clear(&mut outgoing, cleared, estimator, forced);
+    let cut = cut(&outgoing, estimator, forced);
+    FittedMessages { outgoing, cleared, cut }
 }

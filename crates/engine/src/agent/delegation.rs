@@ -1,4 +1,4 @@
-//! Giving a part of the work to another agent: a run of its own, in a session of its own.
+//! Delegation: gives a task to a sub-agent, which runs as a child run in its own session.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -19,13 +19,13 @@ use tokio::time::Instant;
 
 use super::{
     AgentRun,
-    control::{self, DELEGATE, DelegateArguments},
-    render, targets, transcript,
+    agent_tools::{self, DELEGATE, DelegateArguments},
+    call_targets, render, transcript,
 };
-use crate::{journal::Entry, patiently, plan::Slot, stand::Walked};
+use crate::{call_plan::PlannedCall, journal::Entry, retry_until_abandoned, run_context::RunProgress};
 
-/// Time that a child has at least: a run of no time is none.
-const LEAST_TIME: Duration = Duration::from_millis(1);
+/// Minimum timeout of a child run.
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// The session that a `task_id` names.
 pub(super) fn task_session(task: &str) -> Result<SessionId> {
@@ -34,94 +34,95 @@ pub(super) fn task_session(task: &str) -> Result<SessionId> {
     })
 }
 
-/// A delegation that can begin.
-struct Delegated {
+/// A delegation that is ready to be committed.
+struct PreparedDelegation {
     child: Child,
     new: NewChild,
     description: String,
 }
 
 impl AgentRun<'_> {
-    /// Begins those of the calls that delegate and have not begun, as far as there is room for them. Says how the run is left
-    /// if a task has meanwhile become something that cannot be gone on with.
-    pub(super) async fn delegate(&mut self, indices: &[usize]) -> Result<Option<Walked>> {
-        let waiting = |slot: &Slot| {
-            slot.call.tool == DELEGATE
-                && !slot.is_done()
-                && !slot.links.awaits_approval()
-                && slot.links.child.is_none()
+    /// Starts the delegations that have not started, up to the limit of concurrent children. Returns the run's
+    /// progress if a task was changed concurrently and the run has to be left.
+    pub(super) async fn delegate(&mut self, indices: &[usize]) -> Result<Option<RunProgress>> {
+        let waiting = |planned: &PlannedCall| {
+            planned.call.tool == DELEGATE
+                && !planned.is_done()
+                && !planned.links.awaits_approval()
+                && planned.links.child.is_none()
         };
-        let todo: Vec<usize> = indices.iter().copied().filter(|index| waiting(&self.slots[*index])).collect();
+        let todo: Vec<usize> = indices.iter().copied().filter(|index| waiting(&self.plan[*index])).collect();
         if todo.is_empty() {
             return Ok(None);
         }
-        self.count_background().await?;
-        let notes = self.stand.journal.notes();
+        self.update_background().await?;
+        let events_before = self.ctx.journal.pending_event_count();
         let mut entry = Entry::default();
         let mut sessions = HashSet::new();
         for index in todo {
-            let policy = &self.scene.agent.policy;
-            if self.living() >= policy.max_concurrent_subagents as usize {
+            let policy = &self.active.agent.policy;
+            if self.live_children() >= policy.max_concurrent_subagents as usize {
                 break;
             }
-            if self.children >= policy.max_subagents {
+            if self.delegations >= policy.max_subagents {
                 let message = format!("a run may delegate {} times", policy.max_subagents);
                 self.refuse_call(index, &Error::new(Code::DelegationLimit, message), &mut entry);
                 continue;
             }
-            let delegated = match self.prepare(index, &sessions).await {
-                Ok(delegated) => delegated,
-                Err(error) if is_fault(&error) => return Err(error),
+            let delegation = match self.prepare(index, &sessions).await {
+                Ok(delegation) => delegation,
+                Err(error) if is_run_error(&error) => return Err(error),
                 Err(error) => {
                     self.refuse_call(index, &error, &mut entry);
                     continue;
                 }
             };
-            sessions.insert(delegated.child.session);
-            self.begin(index, delegated, &mut entry);
+            sessions.insert(delegation.child.session);
+            self.start(index, delegation, &mut entry);
         }
         if entry.steps.is_empty() {
             return Ok(None);
         }
-        match self.stand.journal.commit(entry).await {
-            // Somebody closed a task, or gave it other work, since we looked. Whoever goes on looks again.
+        match self.ctx.journal.commit(entry).await {
+            // The task was closed or got other work since it was read. The next owner reads it again.
             Err(error) if matches!(error.code(), Code::TaskNotFound | Code::SessionBusy) => {
-                self.stand.journal.forget_after(notes);
-                Ok(Some(Walked::HandOver))
+                self.ctx.journal.truncate_events(events_before);
+                Ok(Some(RunProgress::HandOver))
             }
             committed => committed.map(|()| None),
         }
     }
 
-    /// Children that are, or may be, at work.
-    fn living(&self) -> usize {
-        let waiting = self.slots.iter().filter(|slot| !slot.is_done() && slot.links.child.is_some());
-        waiting.count() + self.background_at_work().count()
+    /// Children that run, or may run.
+    fn live_children(&self) -> usize {
+        let waiting = self.plan.iter().filter(|planned| !planned.is_done() && planned.links.child.is_some());
+        waiting.count() + self.live_background_children().count()
     }
 
-    /// Children in the background that had not ended when they were last looked at.
-    pub(super) fn background_at_work(&self) -> impl Iterator<Item = RunId> {
-        self.background.iter().filter(|sent| !sent.ended).map(|sent| sent.child.run)
+    /// Background children that had not ended when they were last read.
+    pub(super) fn live_background_children(&self) -> impl Iterator<Item = RunId> {
+        self.background.iter().filter(|child| !child.ended).map(|child| child.child.run)
     }
 
-    /// Looks which children in the background have ended. What they say is heard later, with the next question.
-    async fn count_background(&mut self) -> Result<()> {
-        let reports = self.look_at(self.background_at_work()).await?;
+    /// Reads which background children have ended. Their results are reported later, with the next model call.
+    async fn update_background(&mut self) -> Result<()> {
+        let reports = self.child_reports(self.live_background_children()).await?;
         let ended: HashSet<RunId> =
             reports.iter().filter(|report| report.state.is_terminal()).map(|report| report.run).collect();
-        for sent in &mut self.background {
-            sent.ended |= ended.contains(&sent.child.run);
+        for child in &mut self.background {
+            child.ended |= ended.contains(&child.child.run);
         }
         Ok(())
     }
 
-    /// Decides who does it and where. Fails with what the model is told. `taken` are sessions that calls of the same answer use.
-    async fn prepare(&self, index: usize, taken: &HashSet<SessionId>) -> Result<Delegated> {
-        let slot = &self.slots[index];
-        let arguments: DelegateArguments = control::parse(&slot.effective().arguments)?;
-        let definitions = self.stage.definitions();
-        let own = &self.scene.agent;
-        let (grant, engine) = (self.stand.grant, self.stand.engine);
+    /// Selects the agent and the session of a delegation. Errors become the call's result. `taken` are sessions that
+    /// other calls of the same response use.
+    async fn prepare(&self, index: usize, taken: &HashSet<SessionId>) -> Result<PreparedDelegation> {
+        let planned = &self.plan[index];
+        let arguments: DelegateArguments = agent_tools::parse(&planned.effective().arguments)?;
+        let definitions = self.setup.definitions();
+        let own = &self.active.agent;
+        let (grant, engine) = (self.ctx.grant, self.ctx.engine);
         let resumed = match &arguments.task_id {
             Some(task) => Some(self.earlier_task(task_session(task)?, taken).await?),
             None => None,
@@ -140,21 +141,21 @@ impl AgentRun<'_> {
                 return Err(Error::invalid("arguments.subagent_type", message));
             }
         };
-        let target = definitions.delegate(own, name)?;
-        let named = targets::naming(&slot.effective(), "subagent_type", target.name.clone());
-        if let Verdict::Deny(denial) = self.judge_call(&named) {
+        let target = definitions.delegation_target(own, name)?;
+        let named = call_targets::with_argument(&planned.effective(), "subagent_type", target.name.clone());
+        if let Verdict::Deny(denial) = self.permission_verdict(&named) {
             return Err(Error::new(Code::CallDenied, denial.why));
         }
         let background = arguments.run_in_background.unwrap_or(target.background);
-        let left = self.stand.calls.deadline.saturating_duration_since(Instant::now());
+        let remaining = self.ctx.calls.deadline.saturating_duration_since(Instant::now());
         let session = resumed.as_ref().map_or_else(SessionId::new, |task| task.session);
         let new_session = match &resumed {
             Some(_) => None,
             None => Some(ChildSession {
                 title: title(&arguments),
                 agent: target.name.clone(),
-                // An agent without a wish for a model takes that of whoever sends it.
-                model: target.model.is_none().then(|| self.scene.model.reference.to_string()),
+                // An agent that names no model uses the parent's.
+                model: target.model.is_none().then(|| self.active.model.reference.to_string()),
                 permissions: self.inherited(),
             }),
         };
@@ -167,24 +168,25 @@ impl AgentRun<'_> {
             session,
             run: child.run,
             input: RunInput::Message(input),
-            timeout: left.max(LEAST_TIME),
-            traceparent: self.stand.trace.passed_on(slot.id()).map(|trace| trace.to_string()),
+            timeout: remaining.max(MIN_TIMEOUT),
+            traceparent: self.ctx.trace.passed_on(planned.id()).map(|trace| trace.to_string()),
         };
         debug_assert!(
             grant.depth < engine.agents.settings.delegation.max_depth,
             "the tool is not offered there"
         );
-        Ok(Delegated { child, new, description: title(&arguments) })
+        Ok(PreparedDelegation { child, new, description: title(&arguments) })
     }
 
-    /// The session of an earlier task and who works there.
+    /// The session and the agent of an earlier task.
     async fn earlier_task(&self, session: SessionId, taken: &HashSet<SessionId>) -> Result<EarlierTask> {
-        let (store, fence) = (&self.stand.engine.store, self.stand.grant.fence);
+        let (store, fence) = (&self.ctx.engine.store, self.ctx.grant.fence);
         let reference = SessionRef::Id(session);
         let unknown =
             || Error::new(Code::TaskNotFound, "this agent has no such task").at("arguments.task_id");
         let found =
-            patiently(&self.stand.control.abandon, || store.get_session(fence.tenant, &reference)).await;
+            retry_until_abandoned(&self.ctx.control.abandon, || store.get_session(fence.tenant, &reference))
+                .await;
         let found = match found {
             Err(error) if error.code() == Code::SessionNotFound => return Err(unknown()),
             found => found?,
@@ -205,25 +207,25 @@ impl AgentRun<'_> {
         Ok(EarlierTask { session, agent: found.agent.ok_or_else(unknown)?, narrowed })
     }
 
-    /// A child may do no more than its parent's session may.
+    /// A child gets no more permissions than its parent's session has.
     fn inherited(&self) -> SessionPermissions {
-        let mut permissions = self.stand.grant.permissions.clone();
-        if self.scene.mode == PermissionMode::Plan {
+        let mut permissions = self.ctx.grant.permissions.clone();
+        if self.active.mode == PermissionMode::Plan {
             permissions.mode = Some(PermissionMode::Plan);
         }
         permissions
     }
 
-    fn begin(&mut self, index: usize, delegated: Delegated, entry: &mut Entry) {
-        let Delegated { child, new, description } = delegated;
-        self.children += 1;
-        let epoch = self.stand.grant.fence.epoch;
-        let slot = &mut self.slots[index];
-        slot.start(epoch);
-        slot.links.child = Some(child.clone());
-        let call = slot.call.id;
-        self.stand.journal.note(EventBody::ToolStarted { call, tool: slot.call.tool.clone() });
-        self.stand.journal.note(EventBody::SubagentStarted {
+    fn start(&mut self, index: usize, delegation: PreparedDelegation, entry: &mut Entry) {
+        let PreparedDelegation { child, new, description } = delegation;
+        self.delegations += 1;
+        let epoch = self.ctx.grant.fence.epoch;
+        let planned = &mut self.plan[index];
+        planned.start(epoch);
+        planned.links.child = Some(child.clone());
+        let call = planned.call.id;
+        self.ctx.journal.add_event(EventBody::ToolStarted { call, tool: planned.call.tool.clone() });
+        self.ctx.journal.add_event(EventBody::SubagentStarted {
             call,
             session: child.session,
             run: child.run,
@@ -232,103 +234,103 @@ impl AgentRun<'_> {
             background: child.background,
         });
         if child.background {
-            let mut outcome = ToolOutcome::without_result(&slot.call, CallStatus::Completed, None);
+            let mut outcome = ToolOutcome::without_result(&planned.call, CallStatus::Completed, None);
             outcome.output = json!({
                 "task_id": child.session.to_string(),
                 "agent": child.agent,
                 "state": "started",
                 "note": "the result comes by itself when it is there: go on with something else",
             });
-            self.stand.note_outcome(&outcome);
-            slot.finish(outcome);
-            self.background.push(Sent { call, child, ended: false });
+            self.ctx.add_outcome_event(&outcome);
+            planned.finish(outcome);
+            self.background.push(BackgroundChild { call, child, ended: false });
         }
-        slot.stored = true;
-        entry.steps.push(slot.to_step());
+        planned.stored = true;
+        entry.steps.push(planned.to_step());
         entry.children.push(new);
     }
 
     /// Takes the results of children that have ended.
-    pub(super) async fn hear_children(&mut self, indices: &[usize]) -> Result<()> {
+    pub(super) async fn collect_child_results(&mut self, indices: &[usize]) -> Result<()> {
         let child = |index: &usize| {
-            let slot = &self.slots[*index];
-            slot.links.child.clone().filter(|_| !slot.is_done()).map(|child| (*index, child))
+            let planned = &self.plan[*index];
+            planned.links.child.clone().filter(|_| !planned.is_done()).map(|child| (*index, child))
         };
         let waiting: Vec<(usize, Child)> = indices.iter().filter_map(child).collect();
-        let reports = self.look_at(waiting.iter().map(|(_, child)| child.run)).await?;
+        let reports = self.child_reports(waiting.iter().map(|(_, child)| child.run)).await?;
         let mut steps = Vec::new();
         for (index, child) in waiting {
             let ended = |report: &&ChildReport| report.run == child.run && report.state.is_terminal();
             let Some(report) = reports.iter().find(ended) else { continue };
-            let outcome = self.stand.calls.shorten(result(&self.slots[index], &child, report)).await;
-            let slot = &mut self.slots[index];
-            self.stand.journal.note(ended_event(slot.call.id, &child, report.state));
-            self.stand.note_outcome(&outcome);
-            slot.finish(outcome);
-            slot.stored = true;
-            steps.push(slot.to_step());
+            let outcome = self.ctx.calls.shorten(result(&self.plan[index], &child, report)).await;
+            let planned = &mut self.plan[index];
+            self.ctx.journal.add_event(ended_event(planned.call.id, &child, report.state));
+            self.ctx.add_outcome_event(&outcome);
+            planned.finish(outcome);
+            planned.stored = true;
+            steps.push(planned.to_step());
         }
-        if steps.is_empty() { Ok(()) } else { self.stand.journal.commit(Entry::steps(steps)).await }
+        if steps.is_empty() { Ok(()) } else { self.ctx.journal.commit(Entry::steps(steps)).await }
     }
 
-    async fn look_at(&self, runs: impl Iterator<Item = RunId>) -> Result<Vec<ChildReport>> {
+    async fn child_reports(&self, runs: impl Iterator<Item = RunId>) -> Result<Vec<ChildReport>> {
         let runs: Vec<RunId> = runs.collect();
         if runs.is_empty() {
             return Ok(Vec::new());
         }
-        let (store, tenant) = (&self.stand.engine.store, self.stand.grant.fence.tenant);
-        patiently(&self.stand.control.abandon, || store.look_at_children(tenant, &runs)).await
+        let (store, tenant) = (&self.ctx.engine.store, self.ctx.grant.fence.tenant);
+        retry_until_abandoned(&self.ctx.control.abandon, || store.child_reports(tenant, &runs)).await
     }
 
-    /// Says what children in the background came to. Says so only with the next question: until then, whoever takes the run over
-    /// says it again.
-    pub(super) async fn hear_background(&mut self) -> Result<()> {
-        let reports = self.look_at(self.background.iter().map(|sent| sent.child.run)).await?;
+    /// Appends the results of background children that have ended. They are committed only with the next model call;
+    /// if that does not happen, the next owner appends them again.
+    pub(super) async fn collect_background_results(&mut self) -> Result<()> {
+        let reports = self.child_reports(self.background.iter().map(|child| child.child.run)).await?;
         for report in reports.iter().filter(|report| report.state.is_terminal()) {
-            let Some(at) = self.background.iter().position(|sent| sent.child.run == report.run) else {
+            let Some(at) = self.background.iter().position(|child| child.child.run == report.run) else {
                 continue;
             };
-            let Sent { call, child, .. } = self.background.remove(at);
-            let text = self.told(call, &child, report).await;
-            self.with_question.push(ended_event(call, &child, report.state));
+            let BackgroundChild { call, child, .. } = self.background.remove(at);
+            let text = self.notice_text(call, &child, report).await;
+            self.next_call_events.push(ended_event(call, &child, report.state));
             self.reported.push(child.run);
             let id = MessageId::new();
             self.notices.push(id);
-            self.say(id, Role::User, vec![Part::text(text)]);
+            self.append_message(id, Role::User, vec![Part::text(text)]);
         }
         Ok(())
     }
 
-    /// What the model is told of a child's end. A long answer is kept in a file, as that of a tool would be.
-    async fn told(&self, call: ToolCallId, child: &Child, report: &ChildReport) -> String {
-        let answer = report.answer.as_deref().unwrap_or("(it said nothing)");
+    /// The notice of a child's end. A long result is stored in a file, like that of a tool.
+    async fn notice_text(&self, call: ToolCallId, child: &Child, report: &ChildReport) -> String {
+        let result = report.answer.as_deref().unwrap_or("(it said nothing)");
         let outcome = ToolOutcome {
             id: call,
             tool: DELEGATE.to_owned(),
             status: CallStatus::Completed,
-            output: answer.into(),
+            output: result.into(),
             failure: None,
             duration_ms: 0,
             place: None,
         };
-        notice(child, report, &render::result_text(&self.stand.calls.shorten(outcome).await))
+        notice(child, report, &render::result_text(&self.ctx.calls.shorten(outcome).await))
     }
 }
 
-/// A child in the background, of which the model has not heard yet.
+/// A background child whose end was not reported to the model yet.
 #[derive(Clone, Debug)]
-pub(super) struct Sent {
+pub(super) struct BackgroundChild {
     pub(super) call: ToolCallId,
     pub(super) child: Child,
-    /// It was seen to be over.
+    /// It has been seen to be over.
     pub(super) ended: bool,
 }
 
-/// A task that was given to an agent before.
+/// A task that was delegated before.
 struct EarlierTask {
     session: SessionId,
     agent: String,
-    /// What its session may do from now on, if that is less than before.
+    /// The permissions of its session from now on, if narrower than before.
     narrowed: Option<SessionPermissions>,
 }
 
@@ -342,8 +344,8 @@ fn ended_event(call: ToolCallId, child: &Child, state: RunState) -> EventBody {
     }
 }
 
-/// What fails the run, or its worker, rather than the call.
-fn is_fault(error: &Error) -> bool {
+/// Whether an error fails the run or its worker, rather than the call.
+fn is_run_error(error: &Error) -> bool {
     matches!(error.code(), Code::OwnershipLost | Code::Internal | Code::Unavailable)
 }
 
@@ -363,7 +365,7 @@ fn task_text(from: &str, prompt: &str) -> String {
     )
 }
 
-fn result(slot: &Slot, child: &Child, report: &ChildReport) -> ToolOutcome {
+fn result(planned: &PlannedCall, child: &Child, report: &ChildReport) -> ToolOutcome {
     let (status, failure) = match (report.state, &report.failure) {
         (RunState::Completed, _) => (CallStatus::Completed, None),
         (state, Some(failure)) => {
@@ -375,13 +377,13 @@ fn result(slot: &Slot, child: &Child, report: &ChildReport) -> ToolOutcome {
         }
     };
     ToolOutcome {
-        output: answer(child, report),
-        duration_ms: slot.age_ms(),
-        ..ToolOutcome::without_result(&slot.call, status, failure)
+        output: result_value(child, report),
+        duration_ms: planned.age_ms(),
+        ..ToolOutcome::without_result(&planned.call, status, failure)
     }
 }
 
-fn answer(child: &Child, report: &ChildReport) -> Value {
+fn result_value(child: &Child, report: &ChildReport) -> Value {
     json!({
         "task_id": child.session.to_string(),
         "agent": child.agent,
@@ -390,10 +392,10 @@ fn answer(child: &Child, report: &ChildReport) -> Value {
     })
 }
 
-fn notice(child: &Child, report: &ChildReport, answer: &str) -> String {
+fn notice(child: &Child, report: &ChildReport, result: &str) -> String {
     let failure = report.failure.as_ref().map(|failure| format!("\nerror: {}", failure.message));
     format!(
-        "{}\ntask_id: {}\nagent: {}\nstate: {}{}\n\n{answer}\n</task_notification>",
+        "{}\ntask_id: {}\nagent: {}\nstate: {}{}\n\n{result}\n</task_notification>",
         transcript::NOTICE,
         child.session,
         child.agent,
@@ -407,10 +409,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn titles_are_one_line_that_every_store_takes() {
+    fn title_is_one_printable_line() {
         let title = |description: &str, prompt: &str| {
             let arguments = json!({ "description": description, "prompt": prompt });
-            title(&control::parse(&arguments).unwrap())
+            title(&agent_tools::parse(&arguments).unwrap())
         };
         assert_eq!(title(" look \u{0}around ", "x"), "look around");
         assert_eq!(title("", "\u{0}dig\ndeeper"), "dig");

@@ -1,4 +1,4 @@
-//! How a run of an agent is left: handed over, ended, or refused before it began.
+//! Leaves an agent's run: hands it over, ends it, or refuses it before it begins.
 
 use remuda_domain::{
     Error, EventBody, MessageId, RunState,
@@ -8,82 +8,83 @@ use remuda_domain::{
 use remuda_store::{Grant, NewMessage};
 use tokio::time::Instant;
 
-use super::{AgentRun, scene, transcript};
+use super::{AgentRun, run_setup, transcript};
 use crate::{
     Ending, Engine, Entry, Execution, HandOver, RunControl,
+    call_plan::PlannedCall,
     journal::now,
-    patiently,
-    plan::Slot,
-    stand::{Killed, Stand, close_slots},
+    retry_until_abandoned,
+    run_context::{KillReason, RunContext, close_unfinished},
 };
 
 impl AgentRun<'_> {
-    /// What the commit holds that hands the run over. Messages that wait for their commit are made again from the steps.
+    /// The content of the commit that hands the run over. Pending messages are left out, because a new owner derives
+    /// them from the steps.
     pub(super) fn hand_over(mut self) -> HandOver {
-        let mut entry = self.take_unsaved();
-        let unsaved = self.slots.iter().filter(|slot| slot.is_done() && !slot.stored);
-        entry.steps.extend(unsaved.map(Slot::to_step));
-        HandOver { entry, events: self.stand.journal.take_notes() }
+        let mut entry = self.take_unsaved_entry();
+        let pending_steps = self.plan.iter().filter(|planned| planned.is_done() && !planned.stored);
+        entry.steps.extend(pending_steps.map(PlannedCall::to_step));
+        HandOver { entry, events: self.ctx.journal.take_pending_events() }
     }
 
-    /// Takes what whoever goes on could not find out: what an agent said is not made again from steps, as are results of calls
-    /// and what is told of children.
-    pub(super) fn take_unsaved(&mut self) -> Entry {
-        let spoken = |message: &mut NewMessage| message.role == Role::Assistant;
-        let spoken: Vec<NewMessage> = self.pending.extract_if(.., spoken).collect();
-        let others = std::mem::replace(&mut self.pending, spoken);
-        let messages = self.take_pending();
-        self.pending = others;
+    /// Takes what a new owner cannot derive. Agent messages cannot be derived from steps; tool results and reports of
+    /// children can.
+    pub(super) fn take_unsaved_entry(&mut self) -> Entry {
+        let from_agent = |message: &mut NewMessage| message.role == Role::Assistant;
+        let from_agent: Vec<NewMessage> = self.pending_messages.extract_if(.., from_agent).collect();
+        let others = std::mem::replace(&mut self.pending_messages, from_agent);
+        let messages = self.take_pending_messages();
+        self.pending_messages = others;
         Entry {
-            steps: std::mem::take(&mut self.unsaved),
+            steps: std::mem::take(&mut self.pending_steps),
             messages,
             spent: std::mem::take(&mut self.spent),
             ..Entry::default()
         }
     }
 
-    /// What the run's last commit holds.
+    /// The content of the run's last commit.
     pub(super) fn end(mut self, cancel_reason: &str) -> Ending {
-        let (state, failure) = match (self.stand.killed, self.failure.take()) {
+        let (state, failure) = match (self.ctx.killed, self.failure.take()) {
             (Some(killed), _) => {
-                let (state, failure) = self.stand.killed_end(killed, cancel_reason);
+                let (state, failure) = self.ctx.end_of_killed(killed, cancel_reason);
                 (state, Some(failure))
             }
             (None, Some(failure)) => (RunState::Failed, Some(failure)),
             (None, None) => (RunState::Completed, None),
         };
-        let mut steps = std::mem::take(&mut self.unsaved);
-        steps.extend(close_slots(&mut self.slots, state));
+        let mut steps = std::mem::take(&mut self.pending_steps);
+        steps.extend(close_unfinished(&mut self.plan, state));
         let results = self.collect_results();
         if !results.is_empty() {
-            self.say(MessageId::new(), Role::Tool, results);
+            self.append_message(MessageId::new(), Role::Tool, results);
         }
-        self.take_turns();
+        self.switch_agent();
         let switches = |event: &mut EventBody| matches!(event, EventBody::AgentSwitched { .. });
-        for event in self.with_question.extract_if(.., switches) {
-            self.stand.journal.note(event);
+        for event in self.next_call_events.extract_if(.., switches) {
+            self.ctx.journal.add_event(event);
         }
-        let messages = self.take_pending();
+        let messages = self.take_pending_messages();
         let stopped_at = (state == RunState::Cancelled).then(|| {
-            self.stand.journal.note(EventBody::RunStopped);
+            self.ctx.journal.add_event(EventBody::RunStopped);
             Instant::now()
         });
-        // A task stays with whom it was given to, whoever had a hand in it.
-        let is_task = self.stand.grant.depth > 0;
-        let leads = is_task || self.stand.grant.agent.as_deref() == Some(self.scene.agent.name.as_str());
+        // A delegated session keeps its agent, even if another one took over in between.
+        let is_task = self.ctx.grant.depth > 0;
+        let leads = is_task || self.ctx.grant.agent.as_deref() == Some(self.active.agent.name.as_str());
         Ending {
             end: RunEnd { state, outcomes: self.outcomes, failure },
-            started_at: self.stand.grant.run.started_at.unwrap_or_else(now),
+            started_at: self.ctx.grant.run.started_at.unwrap_or_else(now),
             stopped_at,
             entry: Entry { steps, messages, spent: self.spent, ..Entry::default() },
-            events: self.stand.journal.take_notes(),
-            agent: (!leads).then_some(self.scene.agent.name),
+            events: self.ctx.journal.take_pending_events(),
+            agent: (!leads).then_some(self.active.agent.name),
         }
     }
 }
 
 impl Engine {
-    /// Ends a run that nobody can act in. What the user said is kept: it was said.
+    /// Ends a run that has no agent to execute it. The user's message is still stored.
     pub(super) async fn refuse(
         &self,
         input: &MessageInput,
@@ -94,24 +95,25 @@ impl Engine {
         if control.abandon.is_cancelled() {
             return Execution::Abandoned;
         }
-        let mut stand = Stand::new(self, grant, control, None, grant.time_left);
+        let mut ctx = RunContext::new(self, grant, control, None, grant.time_left);
         if control.cancel.is_cancelled() {
-            stand.killed = Some(Killed::Cancelled);
+            ctx.killed = Some(KillReason::Cancelled);
         }
-        let (state, failure) = match stand.killed {
-            Some(killed) => stand.killed_end(killed, &stand.cancel_reason().await),
+        let (state, failure) = match ctx.killed {
+            Some(killed) => ctx.end_of_killed(killed, &ctx.cancel_reason().await),
             None => (RunState::Failed, Failure::new(error.code(), error.to_string())),
         };
-        tracing::info!(run = %grant.run.id, error = error.chain(), "the run cannot begin");
+        tracing::info!(run = %grant.run.id, error = error.chain(), "run refused: it cannot begin");
         let mut messages = Vec::new();
-        if scene::last_request(&grant.steps).is_none() && !self.was_said(grant, control, input.id).await {
+        if run_setup::last_request(&grant.steps).is_none() && !self.is_stored(grant, control, input.id).await
+        {
             let message = NewMessage {
                 id: input.id,
                 role: Role::User,
                 agent: grant.agent.clone(),
                 parts: input.parts.clone(),
             };
-            note(&mut stand, message.id, &message.parts, message.agent.clone());
+            add_user_message_event(&mut ctx, message.id, &message.parts, message.agent.clone());
             messages.push(message);
         }
         let steps =
@@ -121,23 +123,28 @@ impl Engine {
             started_at: grant.run.started_at.unwrap_or_else(now),
             stopped_at: (state == RunState::Cancelled).then(Instant::now),
             entry: Entry { steps, messages, ..Entry::default() },
-            events: stand.journal.take_notes(),
+            events: ctx.journal.take_pending_events(),
             agent: None,
         }))
     }
 }
 
 impl Engine {
-    /// Whether a message is in the transcript. Without a question that can only have come with a summary.
-    async fn was_said(&self, grant: &Grant, control: &RunControl, message: MessageId) -> bool {
+    /// Whether a message is in the transcript. Without a model call, it can only have been committed with a summary.
+    async fn is_stored(&self, grant: &Grant, control: &RunControl, message: MessageId) -> bool {
         let fence = grant.fence;
-        let load = || transcript::ids_of(&*self.store, fence.tenant, fence.session);
+        let load = || transcript::message_ids(&*self.store, fence.tenant, fence.session);
         !grant.steps.is_empty()
-            && patiently(&control.abandon, load).await.is_ok_and(|ids| ids.contains(&message))
+            && retry_until_abandoned(&control.abandon, load).await.is_ok_and(|ids| ids.contains(&message))
     }
 }
 
-fn note(stand: &mut Stand<'_>, message: MessageId, parts: &[Part], agent: Option<String>) {
+fn add_user_message_event(
+    ctx: &mut RunContext<'_>,
+    message: MessageId,
+    parts: &[Part],
+    agent: Option<String>,
+) {
     let parts = parts.to_vec();
-    stand.journal.note(EventBody::MessageCompleted { message, role: Role::User, agent, parts });
+    ctx.journal.add_event(EventBody::MessageCompleted { message, role: Role::User, agent, parts });
 }

@@ -1,4 +1,4 @@
-//! What an agent would be given, for whoever asks before there is a run.
+//! Previews an agent's tools and first model call without a run.
 
 use remuda_domain::{
     agent::AgentDefinition,
@@ -11,14 +11,14 @@ use remuda_tools::Registry;
 use remuda_workspace::Definitions;
 
 use super::{
-    context::{Gauge, tokens},
+    context::{TokenEstimator, tokens},
     settings::ContextSettings,
     toolset,
     transcript::Outgoing,
 };
 
-/// The tools that an agent at the top of a tree would be given, before rules hide any. `all` are those of the worker;
-/// `may_execute` is false in a session that only talks.
+/// The tools of an agent at the top level, before permission rules hide any. `all` are the worker's tools;
+/// `may_execute` is false in a chat-only session.
 pub fn tools_of_agent(
     all: &Registry,
     agent: &AgentDefinition,
@@ -29,25 +29,29 @@ pub fn tools_of_agent(
     toolset::of_agent(&all, agent, definitions, may_execute, true).map(|tools| toolset::specs(&tools))
 }
 
-/// What the first question of a conversation would have, in tokens.
+/// Estimated tokens of the first model call of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FirstQuestion {
-    /// As estimated.
+pub struct FirstModelCall {
+    /// Estimated input.
     pub input: u64,
-    /// What is kept free, and held in budgets, for the answer.
+    /// Reserved for the response, in the window and in budgets.
     pub output: u64,
-    /// What both may have together.
+    /// The context window, for input and output together.
     pub window: u64,
 }
 
-/// Estimates it the way that runs do.
-pub fn first_question(
+/// Makes the same estimate as a run does.
+pub fn preview_first_model_call(
     (model, parameters): (&ModelDefinition, &ModelParameters),
     settings: &ContextSettings,
     (system, tools): (&str, &[ToolSpec]),
     message: Vec<Part>,
-) -> FirstQuestion {
-    let gauge = Gauge::new(model, parameters, settings, tokens::fixed(system, tools), None);
-    let message = Outgoing::given(remuda_domain::message::Role::User, message);
-    FirstQuestion { input: gauge.expected(&[message]), output: gauge.room.reserve, window: gauge.room.window }
+) -> FirstModelCall {
+    let estimator = TokenEstimator::new(model, parameters, settings, tokens::fixed(system, tools), None);
+    let message = Outgoing::inserted(remuda_domain::message::Role::User, message);
+    FirstModelCall {
+        input: estimator.expected_tokens(&[message]),
+        output: estimator.window.reserve,
+        window: estimator.window.capacity,
+    }
 }

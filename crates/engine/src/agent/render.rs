@@ -1,4 +1,4 @@
-//! What a model is shown of a tool's result.
+//! Renders a tool's result as text for the model.
 
 use remuda_domain::{
     message::Image,
@@ -57,7 +57,7 @@ fn long(value: &Value) -> String {
     }
 }
 
-/// The picture in a result, if it is one.
+/// The image of an image result.
 pub(super) fn result_image(outcome: &ToolOutcome) -> Option<Image> {
     let fields = outcome.output.as_object()?;
     if fields.get("kind")? != "image" {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn results_read_like_text() {
+    fn results_are_rendered_as_text() {
         let output = json!({ "exit_code": 1, "stdout": "a\nb\n", "stderr": "", "files": ["x", "y"] });
         assert_eq!(
             result_text(&outcome(CallStatus::Completed, output)),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_say_why_and_keep_what_was_said() {
+    fn failures_show_the_reason_and_the_output() {
         let mut failed = outcome(CallStatus::TimedOut, json!({ "stdout": "so far" }));
         failed.failure = Some(Failure::new(Code::ToolTimedOut, "too slow"));
         assert_eq!(result_text(&failed), "error: too slow (tool_timed_out)\n\nstdout: so far");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_shown_as_pictures() {
+    fn image_results_are_shown_as_images() {
         let picture = json!({ "kind": "image", "media_type": "image/png", "data": "AAAA", "bytes": 3 });
         let picture = outcome(CallStatus::Completed, picture);
         assert_eq!(result_text(&picture), "bytes: 3\nkind: image\nmedia_type: image/png");

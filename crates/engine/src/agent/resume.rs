@@ -1,4 +1,4 @@
-//! Where a run stands: decided from its steps alone.
+//! Resumes a run: derives its state from the committed steps alone.
 
 use std::collections::HashSet;
 
@@ -13,64 +13,65 @@ use remuda_domain::{
 
 use super::{
     AgentRun,
-    asking::Place,
-    control::SWITCH,
-    delegation::Sent,
-    repeats::Repeats,
-    scene::{Scene, Stage},
-    summing::Shortened,
+    agent_tools::SWITCH,
+    compaction::CompactionState,
+    delegation::BackgroundChild,
+    model_call::ModelCallIds,
+    repeated_calls::RepeatedCalls,
+    run_setup::{ActiveAgent, RunSetup},
     transcript,
 };
-use crate::{patiently, plan, stand::Stand};
+use crate::{call_plan, retry_until_abandoned, run_context::RunContext};
 
-/// What earlier owners left of a run.
+/// Where earlier owners left a run.
 #[derive(Debug, Default)]
-struct Left<'a> {
-    /// The newest question, unless it was answered.
+struct ResumePoint<'a> {
+    /// The last model call, if it has no response.
     unanswered: Option<&'a Step>,
-    /// The newest answer, unless there was a question after it.
-    answer: Option<&'a ModelOutcome>,
-    /// Questions that the acting agent had answered since it was its turn.
-    answered: u32,
-    acting: Option<&'a str>,
-    /// The last message whose results were left out.
+    /// The last response, if no model call followed it.
+    last_response: Option<&'a ModelOutcome>,
+    /// Responses that the active agent got since it became active.
+    steps_taken: u32,
+    agent: Option<&'a str>,
+    /// The last message whose tool results were cleared.
     cleared: Option<MessageId>,
-    /// Children that a question told of.
+    /// Children that a model call reported.
     reported: HashSet<RunId>,
 }
 
-fn left(steps: &[Step]) -> Left<'_> {
-    let mut left = Left::default();
+fn resume_point(steps: &[Step]) -> ResumePoint<'_> {
+    let mut resume_point = ResumePoint::default();
     for step in steps {
         let StepWork::ModelCall { request, outcome } = &step.work else { continue };
         if !request.purpose.is_answer() {
             continue;
         }
-        if left.acting != Some(&request.agent) {
-            left.answered = 0;
-            left.acting = Some(&request.agent);
+        if resume_point.agent != Some(&request.agent) {
+            resume_point.steps_taken = 0;
+            resume_point.agent = Some(&request.agent);
         }
-        left.answer = outcome.as_deref();
-        left.unanswered = outcome.is_none().then_some(step);
-        left.answered += u32::from(outcome.as_ref().is_some_and(|outcome| !says_nothing(outcome)));
-        left.reported.extend(&request.reported);
-        left.cleared = request.cleared;
+        resume_point.last_response = outcome.as_deref();
+        resume_point.unanswered = outcome.is_none().then_some(step);
+        resume_point.steps_taken +=
+            u32::from(outcome.as_ref().is_some_and(|outcome| !is_empty_response(outcome)));
+        resume_point.reported.extend(&request.reported);
+        resume_point.cleared = request.cleared;
     }
-    left
+    resume_point
 }
 
-/// Neither a word nor a call.
-fn says_nothing(outcome: &ModelOutcome) -> bool {
-    let says = |part: &Part| match part {
+/// Neither text nor a tool call.
+fn is_empty_response(outcome: &ModelOutcome) -> bool {
+    let has_content = |part: &Part| match part {
         Part::Text { text } => !text.trim().is_empty(),
         Part::ToolUse { .. } => true,
         _ => false,
     };
-    !outcome.parts.iter().any(says)
+    !outcome.parts.iter().any(has_content)
 }
 
-fn calls_of(answer: Option<&ModelOutcome>) -> Vec<ToolCall> {
-    let parts = answer.into_iter().flat_map(|answer| &answer.parts);
+fn calls_of(response: Option<&ModelOutcome>) -> Vec<ToolCall> {
+    let parts = response.into_iter().flat_map(|response| &response.parts);
     let calls = parts.filter_map(|part| match part {
         Part::ToolUse { call } => Some(call.clone()),
         _ => None,
@@ -84,108 +85,112 @@ fn is_switch(step: &Step) -> bool {
 }
 
 impl<'a> AgentRun<'a> {
-    /// Prepares a run to go on where it stands, or to begin.
+    /// Prepares a run to begin, or to resume where it was left.
     pub(super) async fn resume(
-        stand: Stand<'a>,
-        stage: Stage,
-        scene: Scene,
+        ctx: RunContext<'a>,
+        setup: RunSetup,
+        active: ActiveAgent,
         input: &MessageInput,
     ) -> Result<Self> {
-        let (engine, grant) = (stand.engine, stand.grant);
+        let (engine, grant) = (ctx.engine, ctx.grant);
         let fence = grant.fence;
-        let abandon = &stand.control.abandon;
+        let abandon = &ctx.control.abandon;
         let load = || transcript::load(&*engine.store, fence.tenant, fence.session);
-        let said = patiently(abandon, load).await?;
-        let mut earlier = Vec::new();
-        for run in transcript::runs_to_repair(&said) {
+        let transcript = retry_until_abandoned(abandon, load).await?;
+        let mut repair_steps = Vec::new();
+        for run in transcript::runs_to_repair(&transcript) {
             if run != grant.run.id {
-                earlier.extend(patiently(abandon, || engine.store.list_steps(fence.tenant, run)).await?);
+                repair_steps.extend(
+                    retry_until_abandoned(abandon, || engine.store.list_steps(fence.tenant, run)).await?,
+                );
             }
         }
-        let left = left(&grant.steps);
-        let unanswered = left.unanswered.and_then(|step| match &step.work {
+        let resume_point = resume_point(&grant.steps);
+        let unanswered = resume_point.unanswered.and_then(|step| match &step.work {
             StepWork::ModelCall { request, .. } => Some((step, request)),
             StepWork::ToolCall { .. } => None,
         });
-        let announced = unanswered.map(|(step, request)| Place {
+        let unanswered_ids = unanswered.map(|(step, request)| ModelCallIds {
             step: step.id,
             message: request.message,
             index: step.index,
         });
-        // The question tells of them however often it is asked.
+        // The repeated model call reports them again.
         let reported = unanswered.map(|(_, request)| request.reported.clone()).unwrap_or_default();
-        let calls = calls_of(left.answer);
+        let calls = calls_of(resume_point.last_response);
         let steps = u32::try_from(grant.steps.len()).unwrap_or(u32::MAX);
         let last = grant.steps.iter().map(|step| step.index + 1).max().unwrap_or(0).max(steps);
-        let (slots, interrupted) =
-            plan::resume(&calls, &grant.steps, last, fence.epoch, |tool| stand.effects(tool));
-        let mut repeats = Repeats::default();
+        let (plan, interrupted) =
+            call_plan::resume(&calls, &grant.steps, last, fence.epoch, |tool| ctx.effects(tool));
+        let mut repeated_calls = RepeatedCalls::default();
         let mut outcomes: Vec<ToolOutcome> = Vec::new();
-        let (mut switches, mut children, mut background) = (0, 0, Vec::new());
+        let (mut switches, mut delegations, mut background) = (0, 0, Vec::new());
         for step in &grant.steps {
             switches += u32::from(is_switch(step));
             if let (Some(call), Some(child)) =
                 (step.call(), step.links().and_then(|links| links.child.as_ref()))
             {
-                children += 1;
-                if child.background && !left.reported.contains(&child.run) {
-                    background.push(Sent { call: call.id, child: child.clone(), ended: false });
+                delegations += 1;
+                if child.background && !resume_point.reported.contains(&child.run) {
+                    background.push(BackgroundChild { call: call.id, child: child.clone(), ended: false });
                 }
             }
             let current = step.call().is_some_and(|call| calls.iter().any(|it| it.id == call.id));
             if let (Some(call), Some(outcome), false) = (step.call(), step.call_outcome(), current) {
-                repeats.note(call, outcome);
+                repeated_calls.record(call, outcome);
                 outcomes.push(outcome.clone());
             }
         }
-        let next_index = last + u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        let answered = left.answered;
-        let speechless = left.answer.is_some_and(says_nothing);
-        // An answer without calls is the last one, as far as the agent knows.
-        let concluded = answered >= scene.agent.policy.max_steps
-            || (left.answer.is_some() && calls.is_empty() && !speechless);
-        let begun =
-            left.answer.is_some() || announced.is_some() || said.iter().any(|message| message.id == input.id);
-        // They may have been said with a summary, before the next question; or be summed up themselves, together with their calls.
-        let told = calls.first().is_some_and(|call| {
-            let answered = said.iter().rev().any(|it| it.answers(call.id));
-            answered || !said.iter().any(|it| it.uses().any(|it| it.id == call.id))
+        let next_index = last + u32::try_from(plan.len()).unwrap_or(u32::MAX);
+        let steps_taken = resume_point.steps_taken;
+        let last_response_empty = resume_point.last_response.is_some_and(is_empty_response);
+        // A response without calls was meant to be the last one.
+        let concluded = steps_taken >= active.agent.policy.max_steps
+            || (resume_point.last_response.is_some() && calls.is_empty() && !last_response_empty);
+        let has_begun = resume_point.last_response.is_some()
+            || unanswered_ids.is_some()
+            || transcript.iter().any(|message| message.id == input.id);
+        // The results may have been committed with a summary before the next model call, or been summarized together
+        // with their calls.
+        let already_appended = calls.first().is_some_and(|call| {
+            let has_result = transcript.iter().rev().any(|it| it.has_result_for(call.id));
+            has_result || !transcript.iter().any(|it| it.tool_calls().any(|it| it.id == call.id))
         });
         let mut run = Self {
-            stand,
-            stage,
-            scene,
-            said,
-            earlier,
-            pending: Vec::new(),
-            announced,
-            shortened: Shortened { cleared: left.cleared, ..Shortened::default() },
-            answered,
-            speechless,
+            ctx,
+            setup,
+            active,
+            transcript,
+            repair_steps,
+            pending_messages: Vec::new(),
+            unanswered: unanswered_ids,
+            compaction: CompactionState { cleared: resume_point.cleared, ..CompactionState::default() },
+            steps_taken,
+            last_response_empty,
             next_index,
-            slots,
+            plan,
             interrupted,
-            repeats,
+            repeated_calls,
             switches,
             successor: None,
-            children,
+            delegations,
             background,
             reported,
             notices: Vec::new(),
-            with_question: Vec::new(),
+            next_call_events: Vec::new(),
             outcomes,
-            unsaved: Vec::new(),
+            pending_steps: Vec::new(),
             spent: Vec::new(),
             concluded,
             failure: None,
         };
         run.failure = run.fatal_refusal();
-        if told {
+        if already_appended {
             run.collect_results();
         }
-        // The user's message enters the transcript together with the first question.
-        if !begun {
-            run.say(input.id, Role::User, input.parts.clone());
+        // The user's message enters the transcript together with the first model call.
+        if !has_begun {
+            run.append_message(input.id, Role::User, input.parts.clone());
         }
         Ok(run)
     }
@@ -204,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    fn question(index: u32, outcome: Option<ModelOutcome>) -> Step {
+    fn model_step(index: u32, outcome: Option<ModelOutcome>) -> Step {
         let hash = ContentHash::of("");
         let request = Box::new(ModelRequest {
             message: MessageId::new(),
@@ -227,7 +232,7 @@ mod tests {
         Step { id: StepId::new(), index, work, started_at: at, finished_at: None, epoch: 1 }
     }
 
-    fn answer(calls: usize) -> ModelOutcome {
+    fn response(calls: usize) -> ModelOutcome {
         let call = || ToolCall {
             id: ToolCallId::new(),
             tool: "Read".into(),
@@ -240,16 +245,19 @@ mod tests {
     }
 
     #[test]
-    fn steps_say_where_a_run_stands() {
-        assert!(left(&[]).answer.is_none() && left(&[]).unanswered.is_none());
-        let steps = [question(0, None)];
-        assert_eq!(left(&steps).unanswered.map(|step| step.index), Some(0));
-        let steps = [question(0, Some(answer(2)))];
-        assert_eq!((left(&steps).answered, calls_of(left(&steps).answer).len()), (1, 2));
-        assert!(left(&steps).unanswered.is_none());
-        let steps = [question(0, Some(answer(2))), question(3, None)];
-        let left = left(&steps);
-        assert_eq!((left.answered, left.unanswered.unwrap().index), (1, 3));
-        assert!(calls_of(left.answer).is_empty(), "the calls of an older answer are over");
+    fn resume_point_is_derived_from_the_steps() {
+        assert!(resume_point(&[]).last_response.is_none() && resume_point(&[]).unanswered.is_none());
+        let steps = [model_step(0, None)];
+        assert_eq!(resume_point(&steps).unanswered.map(|step| step.index), Some(0));
+        let steps = [model_step(0, Some(response(2)))];
+        assert_eq!(
+            (resume_point(&steps).steps_taken, calls_of(resume_point(&steps).last_response).len()),
+            (1, 2)
+        );
+        assert!(resume_point(&steps).unanswered.is_none());
+        let steps = [model_step(0, Some(response(2))), model_step(3, None)];
+        let resume_point = resume_point(&steps);
+        assert_eq!((resume_point.steps_taken, resume_point.unanswered.unwrap().index), (1, 3));
+        assert!(calls_of(resume_point.last_response).is_empty(), "calls of an older response are over");
     }
 }

@@ -1,4 +1,4 @@
-//! What agents need besides tools, for all runs of a worker.
+//! What agents need besides tools, shared by all runs of a worker.
 
 use std::{
     collections::HashSet,
@@ -15,23 +15,23 @@ use remuda_workspace::Loader;
 use super::settings::AgentSettings;
 use crate::meters::Meters;
 
-/// Texts that are remembered to be in the store.
-const MAX_KNOWN: usize = 10_000;
+/// Maximum number of cached content hashes.
+const MAX_STORED_HASHES: usize = 10_000;
 
-/// Reads workspaces and asks models.
+/// Workspace loader, model clients and settings.
 #[derive(Debug)]
 pub struct AgentRuntime {
     pub(super) workspaces: Loader,
     pub(super) models: Models,
     pub(super) settings: AgentSettings,
-    known: Mutex<HashSet<(TenantId, ContentHash)>>,
+    stored_contents: Mutex<HashSet<(TenantId, ContentHash)>>,
     pub(crate) meters: Meters,
 }
 
 impl AgentRuntime {
     #[must_use]
     pub fn new(workspaces: Loader, models: Models, settings: AgentSettings) -> Self {
-        Self { workspaces, models, settings, known: Mutex::default(), meters: Meters::new() }
+        Self { workspaces, models, settings, stored_contents: Mutex::default(), meters: Meters::new() }
     }
 
     /// The model of agents that name none, in sessions that name none.
@@ -39,27 +39,28 @@ impl AgentRuntime {
         self.settings.default_model.as_deref()
     }
 
-    /// Those of the contents that may not be in the store yet.
-    pub(super) fn unknown<'a>(
+    /// The contents that may not be in the store yet.
+    pub(super) fn not_stored<'a>(
         &self,
         tenant: TenantId,
         contents: impl IntoIterator<Item = &'a Content>,
     ) -> Vec<Content> {
-        let known = self.lock();
-        let unknown = contents.into_iter().filter(|content| !known.contains(&(tenant, content.hash)));
-        unknown.cloned().collect()
+        let stored_contents = self.lock();
+        let not_stored =
+            contents.into_iter().filter(|content| !stored_contents.contains(&(tenant, content.hash)));
+        not_stored.cloned().collect()
     }
 
-    /// Remembers that these are in the store.
-    pub(super) fn remember(&self, tenant: TenantId, hashes: impl IntoIterator<Item = ContentHash>) {
-        let mut known = self.lock();
-        if known.len() >= MAX_KNOWN {
-            known.clear();
+    /// Remembers that these contents are in the store.
+    pub(super) fn mark_stored(&self, tenant: TenantId, hashes: impl IntoIterator<Item = ContentHash>) {
+        let mut stored_contents = self.lock();
+        if stored_contents.len() >= MAX_STORED_HASHES {
+            stored_contents.clear();
         }
-        known.extend(hashes.into_iter().map(|hash| (tenant, hash)));
+        stored_contents.extend(hashes.into_iter().map(|hash| (tenant, hash)));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<(TenantId, ContentHash)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stored_contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

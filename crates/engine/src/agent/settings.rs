@@ -1,4 +1,4 @@
-//! What the operator decides about agents.
+//! Operator settings for agents.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use remuda_domain::{
     permission::{PermissionMode, PermissionRule, Unattended},
 };
 
-/// How agents of this worker behave, whatever workspace they come from.
+/// Settings of all agents on this worker, whatever their workspace.
 #[derive(Clone, Debug, Default)]
 pub struct AgentSettings {
     /// The model of agents that name none, in sessions that name none.
@@ -15,22 +15,22 @@ pub struct AgentSettings {
     pub permissions: PermissionSettings,
     pub delegation: DelegationSettings,
     pub context: ContextSettings,
-    /// How much a run and those below it may spend when nobody said.
+    /// Default budget of a run and its descendants.
     pub run_budget: Limit,
 }
 
-/// Who may do what, and who is asked.
+/// Permission and approval settings.
 #[derive(Clone, Debug)]
 pub struct PermissionSettings {
     pub mode: PermissionMode,
     /// The platform's rules.
     pub rules: Vec<PermissionRule>,
-    /// Those of single tenants, by the tenant's name.
+    /// Rules of single tenants, by tenant name.
     pub tenants: BTreeMap<String, Vec<PermissionRule>>,
     pub unattended: Unattended,
-    /// Who may decide; everyone with the scope `approve` when empty.
+    /// Who may decide approvals; everyone with the scope `approve` if empty.
     pub approvers: Vec<String>,
-    /// How long a question stays open; for ever when missing.
+    /// How long an approval stays pending; without end if missing.
     pub expire_after: Option<Duration>,
     pub on_expiry: OnExpiry,
 }
@@ -49,10 +49,10 @@ impl Default for PermissionSettings {
     }
 }
 
-/// What becomes of a call about which nobody decided in time.
+/// What happens to a call whose approval expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExpiry {
-    /// The model is told that nobody decided, and goes on.
+    /// The model gets the expiry as the call's result and continues.
     #[default]
     Tell,
     /// The run fails.
@@ -61,7 +61,7 @@ pub enum OnExpiry {
 
 #[derive(Clone, Copy, Debug)]
 pub struct DelegationSettings {
-    /// How many sessions may be above one that agents make.
+    /// Maximum depth of nested delegations.
     pub max_depth: u32,
 }
 
@@ -71,18 +71,18 @@ impl Default for DelegationSettings {
     }
 }
 
-/// How long conversations may grow.
+/// Context window and compaction settings.
 #[derive(Clone, Copy, Debug)]
 pub struct ContextSettings {
-    /// Tokens of models that do not say.
+    /// Window of models that declare none, in tokens.
     pub window: u64,
-    /// Share of the room from which old results of tools are left out.
+    /// Share of the window from which old tool results are cleared.
     pub clear_at: f64,
-    /// Share of the room from which what was said is summed up.
+    /// Share of the window from which the transcript is summarized.
     pub summarize_at: f64,
-    /// Newest results of tools that are never left out.
+    /// Newest tool results that are never cleared.
     pub keep_results: usize,
-    /// Summaries that may fail one after the other before a run no longer tries.
+    /// Consecutive failed summaries after which a run stops trying.
     pub max_failures: u32,
 }
 

@@ -1,4 +1,4 @@
-//! `Skill`: what an agent can look up when it needs it.
+//! The `Skill` tool: reads instructions that an agent needs only for certain tasks.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 pub(super) const NAME: &str = "Skill";
 
-/// Gives an agent its skills.
+/// Reads the skills of one agent.
 #[derive(Debug)]
 pub(super) struct SkillTool {
     skills: BTreeMap<String, Skill>,
@@ -30,7 +30,7 @@ struct Arguments {
 }
 
 impl SkillTool {
-    /// Nothing if the agent has no skill.
+    /// `None` if the agent has no skills.
     pub(super) fn of_agent(agent: &AgentDefinition, definitions: &Definitions) -> Option<Self> {
         let skills: BTreeMap<String, Skill> = definitions
             .skills

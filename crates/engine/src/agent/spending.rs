@@ -1,4 +1,4 @@
-//! What questions may cost, and what they did.
+//! Budget reservations and costs of model calls.
 
 use remuda_domain::{
     Code, StepId,
@@ -8,72 +8,74 @@ use remuda_domain::{
     run::{Failure, ParkReason},
 };
 use remuda_models::Response;
-use remuda_store::{Parking, Reserved};
+use remuda_store::{ParkRequest, Reserved};
 
 use super::{
     AgentRun,
-    asking::Question,
-    context::{Gauge, tokens},
+    context::{TokenEstimator, tokens},
+    model_call::ModelCall,
 };
-use crate::patiently;
+use crate::retry_until_abandoned;
 
 impl AgentRun<'_> {
-    /// Holds what a question may cost in the budgets that cover the run. Says what the run has to wait for if there is no room.
+    /// Reserves the estimated cost of a model call in the budgets that cover the run. Returns what the run has to
+    /// wait for if a budget is exhausted.
     pub(super) async fn reserve(
         &mut self,
         step: StepId,
         model: &ModelDefinition,
         input: u64,
         output: u64,
-    ) -> Result<Option<Parking>> {
-        let (grant, engine) = (self.stand.grant, self.stand.engine);
-        let Some(budgeted) = self.stand.journal.budgeted() else { return Ok(None) };
+    ) -> Result<Option<ParkRequest>> {
+        let (grant, engine) = (self.ctx.grant, self.ctx.engine);
+        let Some(budgeted) = self.ctx.journal.budgeted() else { return Ok(None) };
         if budgeted.money && model.price.is_none() {
             let message = format!("{} has no price, and the run has a budget in money", model.reference);
             self.failure = Some(Failure::new(Code::ModelUnpriced, message));
             return Ok(None);
         }
-        // What is not counted yet would be spent twice.
-        self.save_spent().await?;
+        // Uncommitted costs are missing from the budget and would be spent twice.
+        self.commit_spent().await?;
         let usage = Usage { input_tokens: input, output_tokens: output, ..Usage::default() };
         let micros = model.price.map_or(0, |price| price.of(&usage));
         let amount = Amount { tokens: input.saturating_add(output), micros };
         let reserve = || engine.store.reserve(grant.fence, grant.run.id, step, amount);
-        match patiently(&self.stand.control.abandon, reserve).await? {
+        match retry_until_abandoned(&self.ctx.control.abandon, reserve).await? {
             Reserved::Held => Ok(None),
             Reserved::Refused(budget) => {
-                tracing::info!(run = %grant.run.id, ?budget, ?amount, "the run waits for its budget");
-                Ok(Some(Parking { amount: Some(amount), ..Parking::on(ParkReason::Budget) }))
+                tracing::info!(run = %grant.run.id, ?budget, ?amount, "budget exhausted; run waits");
+                Ok(Some(ParkRequest { amount: Some(amount), ..ParkRequest::on(ParkReason::Budget) }))
             }
         }
     }
 
-    /// Commits what questions did cost, and their steps.
-    async fn save_spent(&mut self) -> Result<()> {
+    /// Commits the costs of model calls, and their steps.
+    async fn commit_spent(&mut self) -> Result<()> {
         if self.spent.is_empty() {
             return Ok(());
         }
-        let entry = self.take_unsaved();
-        self.stand.journal.commit(entry).await
+        let entry = self.take_unsaved_entry();
+        self.ctx.journal.commit(entry).await
     }
 
-    /// How the acting agent's model is asked. Where something limits the run, an answer may be no longer than what is held for it.
-    pub(super) fn parameters(&self, gauge: &Gauge) -> ModelParameters {
-        let mut parameters = self.scene.parameters;
-        if self.stand.journal.budgeted().is_some() && parameters.max_tokens.is_none() {
-            parameters.max_tokens = u32::try_from(gauge.room.reserve).ok();
+    /// The parameters of the active agent's model. If a budget limits the run, the response may be no longer than the
+    /// reservation.
+    pub(super) fn parameters(&self, estimator: &TokenEstimator) -> ModelParameters {
+        let mut parameters = self.active.parameters;
+        if self.ctx.journal.budgeted().is_some() && parameters.max_tokens.is_none() {
+            parameters.max_tokens = u32::try_from(estimator.window.reserve).ok();
         }
         parameters
     }
 
-    /// Notes what a question did cost, for the next commit. A provider that does not count is no reason to spend without end:
-    /// then the estimate counts.
-    pub(super) fn note_spent(
+    /// Records the cost of a model call, for the next commit. If the provider reports no usage, the estimate is
+    /// charged, so that the budget still limits the run.
+    pub(super) fn add_spent(
         &mut self,
-        question: &Question,
+        model_call: &ModelCall,
         model: &ModelDefinition,
         response: &Response,
-        asked: u64,
+        estimated_input: u64,
     ) {
         let mut usage = response.usage;
         if usage == Usage::default() {
@@ -83,9 +85,9 @@ impl AgentRun<'_> {
                 tokens::text(&request.name) + arguments
             });
             let output_tokens = tokens::text(&response.text) + calls.sum::<u64>();
-            usage = Usage { input_tokens: asked, output_tokens, ..usage };
+            usage = Usage { input_tokens: estimated_input, output_tokens, ..usage };
         }
         let micros = model.price.map_or(0, |price| price.of(&usage));
-        self.spent.push(Spent { step: question.step(), usage, micros });
+        self.spent.push(Spent { step: model_call.step(), usage, micros });
     }
 }

@@ -1,4 +1,4 @@
-//! The tools an agent has.
+//! Selects the tools of an agent.
 
 use std::sync::Arc;
 
@@ -8,14 +8,15 @@ use remuda_tools::{Registry, Tool};
 use remuda_workspace::Definitions;
 
 use super::{
-    control::{DelegateTool, SwitchTool},
+    agent_tools::{DelegateTool, SwitchTool},
     skill::SkillTool,
 };
 
-/// For load tests and examples; no agent has a use for it.
+/// For load tests and examples only.
 const NOT_FOR_AGENTS: &str = "noop";
 
-/// What of `all` the agent may use, its skills, and the agents it may turn to. A session that only talks has but the last.
+/// The tools of `all` that the agent may use, its skills, and its switch and delegation tools. A chat-only session
+/// has only the latter two.
 pub(super) fn of_agent(
     all: &Registry,
     agent: &AgentDefinition,
@@ -37,7 +38,7 @@ pub(super) fn of_agent(
     Ok(tools)
 }
 
-/// The tools as a model is shown them, by name.
+/// The tool definitions for a model, in order of their names.
 pub(super) fn specs(tools: &Registry) -> Vec<ToolSpec> {
     let spec = |tool: &Arc<dyn Tool>| ToolSpec {
         name: tool.name().to_owned(),

@@ -1,4 +1,4 @@
-//! What someone sees who follows a session.
+//! Events and deltas of a session.
 
 use remuda_domain::{
     EventBody, RunState,
@@ -7,7 +7,7 @@ use remuda_domain::{
 };
 use remuda_transport::DeltaSource;
 
-use crate::lab::Lab;
+use crate::harness::Harness;
 
 const SCENARIO: &str = r#"
 turns:
@@ -20,10 +20,10 @@ turns:
 "#;
 
 #[tokio::test]
-async fn events_tell_everything_once_and_in_order() {
-    let lab = Lab::new(SCENARIO).await;
-    lab.write_agent("policy: { parallel_tool_calls: false }");
-    let run = lab.ask("go").await;
+async fn every_event_is_emitted_once_and_in_order() {
+    let harness = Harness::new(SCENARIO).await;
+    harness.write_agent("policy: { parallel_tool_calls: false }");
+    let run = harness.run_message("go").await;
     assert_eq!(run.state, RunState::Completed, "{:?}", run.failure);
     let expected = [
         "run.queued",
@@ -42,15 +42,15 @@ async fn events_tell_everything_once_and_in_order() {
         "message.completed", // assistant
         "run.completed",
     ];
-    assert_eq!(lab.event_names(run.id).await, expected);
-    let next = lab.ask("again").await;
-    assert_eq!(lab.event_names(next.id).await, expected);
+    assert_eq!(harness.event_names(run.id).await, expected);
+    let next = harness.run_message("again").await;
+    assert_eq!(harness.event_names(next.id).await, expected);
 
-    let events = lab.events().await;
+    let events = harness.events().await;
     let cursors: Vec<i64> = events.iter().map(|event| event.cursor).collect();
     assert_eq!(cursors, (1..=i64::try_from(events.len()).unwrap()).collect::<Vec<_>>());
-    // The events alone are the transcript.
-    let told: Vec<_> = events
+    // The events contain the whole transcript.
+    let from_events: Vec<_> = events
         .into_iter()
         .filter_map(|event| match event.body {
             EventBody::MessageCompleted { message, role, agent, parts } => {
@@ -59,28 +59,28 @@ async fn events_tell_everything_once_and_in_order() {
             _ => None,
         })
         .collect();
-    let stored = lab.messages().await.into_iter().map(|it| (it.id, it.role, it.agent, it.parts));
-    assert_eq!(told, stored.collect::<Vec<_>>());
+    let stored = harness.messages().await.into_iter().map(|it| (it.id, it.role, it.agent, it.parts));
+    assert_eq!(from_events, stored.collect::<Vec<_>>());
 }
 
 async fn collect(source: &mut dyn DeltaSource, until: impl Fn(&[Delta]) -> bool) -> Vec<Delta> {
     let mut deltas = Vec::new();
     while !until(&deltas) {
-        let next = tokio::time::timeout(crate::lab::PATIENCE, source.next()).await;
+        let next = tokio::time::timeout(crate::harness::TEST_TIMEOUT, source.next()).await;
         deltas.extend(next.unwrap_or_else(|_| panic!("nothing follows {deltas:?}")).unwrap());
     }
     deltas
 }
 
 #[tokio::test]
-async fn the_pieces_make_up_the_messages() {
+async fn deltas_add_up_to_the_messages() {
     for pace in ["", "pace: 2ms\n"] {
-        let lab = Lab::new(&format!("{pace}{SCENARIO}")).await;
-        let mut source = lab.deltas().await;
-        let run = lab.ask("go").await;
-        let said: Vec<_> =
-            lab.messages().await.into_iter().filter(|message| message.role == Role::Assistant).collect();
-        let whole: usize = said
+        let harness = Harness::new(&format!("{pace}{SCENARIO}")).await;
+        let mut source = harness.deltas().await;
+        let run = harness.run_message("go").await;
+        let responses: Vec<_> =
+            harness.messages().await.into_iter().filter(|message| message.role == Role::Assistant).collect();
+        let whole: usize = responses
             .iter()
             .flat_map(|message| &message.parts)
             .map(|part| match part {
@@ -91,7 +91,7 @@ async fn the_pieces_make_up_the_messages() {
             .sum();
         let length = |deltas: &[Delta]| deltas.iter().map(|delta| delta.text.len()).sum::<usize>();
         let deltas = collect(&mut *source, |deltas| length(deltas) >= whole).await;
-        for message in &said {
+        for message in &responses {
             let pieces = |kind| -> String {
                 let of =
                     deltas.iter().filter(|delta| delta.message() == Some(message.id) && delta.kind == kind);

@@ -1,35 +1,35 @@
-//! The engine on real parts: a SQLite store, the in-process transport, local tools, and models that play scenarios.
+//! Tests of the engine with a SQLite store, the in-memory transport, local tools, and scripted models.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod agents;
+mod agent_and_model_choice;
+mod agent_loop;
+mod agent_switch;
 mod approvals;
-mod background;
+mod background_children;
 mod budgets;
-mod calls;
-mod choosing;
-mod context;
+mod cancel_and_timeout;
+mod compaction;
 mod delegation;
-mod drain;
+mod empty_responses;
 mod events;
-mod failures;
 mod gate;
-mod lab;
-mod look;
+mod hand_over;
+mod harness;
+mod inspect;
+mod live_output;
 mod max_steps;
+mod model_failures;
 mod model_server;
-mod printing;
+mod parallel_calls;
 mod prompt;
-mod record;
 mod recovery;
 mod reminders;
-mod repair;
-mod repeats;
+mod repeated_calls;
+mod request_record;
+mod resumed_tasks;
 mod sessions;
-mod silence;
 mod skills;
-mod stopping;
-mod stops;
-mod switching;
-mod tasks;
+mod stopping_transport;
 mod toolsets;
+mod transcript_repair;

@@ -1,4 +1,4 @@
-//! A server that speaks the OpenAI chat format, to see what really goes over the wire.
+//! A server that speaks the OpenAI chat format and records its requests.
 
 use std::sync::{
     Arc, Mutex,
@@ -15,51 +15,51 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use crate::lab::Lab;
+use crate::harness::Harness;
 
-/// Gives one answer after the other, the last one again and again.
+/// Sends one response after the other, and repeats the last one.
 pub(crate) struct ModelServer {
-    asked: Arc<Mutex<Vec<Value>>>,
+    requests: Arc<Mutex<Vec<Value>>>,
     _stop: DropGuard,
 }
 
-/// An answer in words.
+/// A response with text.
 pub(crate) fn say(text: &str) -> Value {
     json!({ "content": text })
 }
 
-/// An answer that wants a call.
+/// A response with a tool call.
 pub(crate) fn call(tool: &str, arguments: &Value) -> Value {
     let function = json!({ "name": tool, "arguments": arguments.to_string() });
     json!({ "tool_calls": [{ "index": 0, "id": "call_1", "type": "function", "function": function }] })
 }
 
 impl ModelServer {
-    /// Becomes the model of the laboratory.
-    pub(crate) async fn start(lab: &Lab, answers: Vec<Value>) -> Self {
+    /// Starts the server as the model of the harness.
+    pub(crate) async fn start(harness: &Harness, responses: Vec<Value>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        lab.write(
+        harness.write(
             ".openharness/models/m.yaml",
             &format!("m: {{ provider: openai-compatible, name: wire, url: '{url}', key: sk-hidden }}\n"),
         );
-        let asked: Arc<Mutex<Vec<Value>>> = Arc::default();
-        let (stop, next, noted) = (CancellationToken::new(), AtomicUsize::new(0), Arc::clone(&asked));
+        let requests: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let (stop, next, received) = (CancellationToken::new(), AtomicUsize::new(0), Arc::clone(&requests));
         TaskTracker::new().spawn(stop.clone().run_until_cancelled_owned(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let Some(body) = read(&mut stream).await else { continue };
-                noted.lock().unwrap().push(body);
-                let turn = next.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1);
-                // A client that has left is none of its concern.
-                drop(stream.write_all(reply(&answers[turn]).as_bytes()).await);
+                received.lock().unwrap().push(body);
+                let turn = next.fetch_add(1, Ordering::SeqCst).min(responses.len() - 1);
+                // The client may have disconnected.
+                drop(stream.write_all(reply(&responses[turn]).as_bytes()).await);
             }
         }));
-        Self { asked, _stop: stop.drop_guard() }
+        Self { requests, _stop: stop.drop_guard() }
     }
 
-    /// What was asked, in order.
-    pub(crate) fn asked(&self) -> Vec<Value> {
-        self.asked.lock().unwrap().clone()
+    /// The received requests, in order.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        self.requests.lock().unwrap().clone()
     }
 }
 

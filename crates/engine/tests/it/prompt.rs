@@ -1,6 +1,6 @@
-//! The system prompt, segment by segment.
+//! The segments of the system prompt.
 
-use crate::lab::Lab;
+use crate::harness::Harness;
 
 const BASE: &str = "BASE TEXT";
 const PROVIDER: &str = "FOR THE PROVIDER";
@@ -14,16 +14,16 @@ const ALL: [&str; 7] = [BASE, PROVIDER, MODEL, AGENT, PROJECT, SKILL, ENVIRONMEN
 const BY_PROVIDER: &str = "providers: { scripted: { inline: FOR THE PROVIDER } }";
 const BY_MODEL: &str = "models: { workspace/m: { file: prompts/model.txt } }";
 
-async fn lab() -> Lab {
-    let lab = Lab::new("turns: [{ say: hello }]").await;
-    lab.write("AGENTS.md", &format!("{PROJECT}\n"));
-    lab.write("prompts/model.txt", "FOR THE MODEL\n");
-    lab.write(".openharness/skills/greet/SKILL.md", "---\ndescription: How to greet\n---\nSay hello.\n");
-    lab
+async fn harness() -> Harness {
+    let harness = Harness::new("turns: [{ say: hello }]").await;
+    harness.write("AGENTS.md", &format!("{PROJECT}\n"));
+    harness.write("prompts/model.txt", "FOR THE MODEL\n");
+    harness.write(".openharness/skills/greet/SKILL.md", "---\ndescription: How to greet\n---\nSay hello.\n");
+    harness
 }
 
 #[tokio::test]
-async fn segments_stand_in_the_order_of_the_settings() {
+async fn prompt_segments_follow_the_order_of_the_settings() {
     let base = "base: { inline: BASE TEXT }";
     let both = format!("llm_optimized: {{ {BY_PROVIDER}, {BY_MODEL} }}");
     let provider = format!("llm_optimized: {{ {BY_PROVIDER} }}");
@@ -54,18 +54,18 @@ async fn segments_stand_in_the_order_of_the_settings() {
             &[AGENT],
         ),
     ];
-    let lab = lab().await;
+    let harness = harness().await;
     for (name, settings, expected) in cases {
-        lab.write(
+        harness.write(
             ".openharness/settings.yaml",
             &format!("default_agent: tested\nsystem_prompt: {{ {settings} }}\n"),
         );
-        let run = lab.ask("hello").await;
-        let request = lab.requests(run.id).await.remove(0);
-        let prompt = lab.content(request.system).await;
-        let places: Vec<Option<usize>> = expected.iter().map(|segment| prompt.find(segment)).collect();
-        assert!(places.iter().all(Option::is_some), "{name}: {places:?}\n{prompt}");
-        assert!(places.is_sorted(), "{name}: {places:?}\n{prompt}");
+        let run = harness.run_message("hello").await;
+        let request = harness.requests(run.id).await.remove(0);
+        let prompt = harness.content(request.system).await;
+        let positions: Vec<Option<usize>> = expected.iter().map(|segment| prompt.find(segment)).collect();
+        assert!(positions.iter().all(Option::is_some), "{name}: {positions:?}\n{prompt}");
+        assert!(positions.is_sorted(), "{name}: {positions:?}\n{prompt}");
         for absent in ALL.iter().filter(|segment| !expected.contains(segment)) {
             assert!(!prompt.contains(absent), "{name}: {absent}\n{prompt}");
         }
@@ -73,41 +73,41 @@ async fn segments_stand_in_the_order_of_the_settings() {
 }
 
 #[tokio::test]
-async fn the_same_prompt_is_stored_once() {
-    let lab = lab().await;
+async fn equal_prompts_are_stored_once() {
+    let harness = harness().await;
     let mut hashes = Vec::new();
     for text in ["one", "two"] {
-        let run = lab.ask(text).await;
-        let request = lab.requests(run.id).await.remove(0);
+        let run = harness.run_message(text).await;
+        let request = harness.requests(run.id).await.remove(0);
         hashes.push((request.system, request.tools, request.definitions));
     }
     assert_eq!(hashes[0], hashes[1]);
-    lab.write("AGENTS.md", "Other rules.\n");
-    let run = lab.ask("three").await;
-    let request = lab.requests(run.id).await.remove(0);
+    harness.write("AGENTS.md", "Other rules.\n");
+    let run = harness.run_message("three").await;
+    let request = harness.requests(run.id).await.remove(0);
     assert_ne!(request.system, hashes[0].0);
-    // What was sent before can still be read.
-    assert!(lab.content(hashes[0].0).await.contains("The last line"));
+    // Earlier prompts stay readable.
+    assert!(harness.content(hashes[0].0).await.contains("The last line"));
 }
 
 #[tokio::test]
-async fn only_skills_of_the_agent_are_told() {
-    let lab = lab().await;
-    lab.write(".openharness/skills/other/SKILL.md", "---\ndescription: Another one\n---\nDo it.\n");
+async fn prompt_lists_only_skills_of_the_agent() {
+    let harness = harness().await;
+    harness.write(".openharness/skills/other/SKILL.md", "---\ndescription: Another one\n---\nDo it.\n");
     for (frontmatter, expected) in [
         ("", vec!["- greet:", "- other:"]),
         ("tools: { skills: [other] }", vec!["- other:"]),
         ("disallowed: { skills: [o*] }", vec!["- greet:"]),
         ("tools: { skills: [] }", vec![]),
     ] {
-        lab.write_agent(frontmatter);
-        let run = lab.ask("hello").await;
-        let request = lab.requests(run.id).await.remove(0);
-        let prompt = lab.content(request.system).await;
-        let told: Vec<&str> =
+        harness.write_agent(frontmatter);
+        let run = harness.run_message("hello").await;
+        let request = harness.requests(run.id).await.remove(0);
+        let prompt = harness.content(request.system).await;
+        let listed: Vec<&str> =
             ["- greet:", "- other:"].into_iter().filter(|name| prompt.contains(name)).collect();
-        assert_eq!(told, expected, "{frontmatter}");
-        let has_tool = lab.offered(&request).await.contains(&"Skill".to_owned());
+        assert_eq!(listed, expected, "{frontmatter}");
+        let has_tool = harness.offered(&request).await.contains(&"Skill".to_owned());
         assert_eq!(has_tool, !expected.is_empty(), "{frontmatter}");
     }
 }

@@ -1,10 +1,10 @@
-//! What an agent is told when a session becomes its own.
+//! Reminders for agents that take over a session.
 
 use remuda_domain::{RunState, message::Role};
 
 use crate::{
-    lab::Lab,
-    look::{Rebuilt, text},
+    harness::Harness,
+    inspect::{SentMessage, text},
 };
 
 const REMINDER: &str = "Mind the other rules.";
@@ -16,21 +16,21 @@ turns:
   - say: done
 "#;
 
-async fn lab() -> Lab {
-    let lab = Lab::new(SCENARIO).await;
-    lab.write(".openharness/agents/other.md", OTHER);
-    lab
+async fn harness() -> Harness {
+    let harness = Harness::new(SCENARIO).await;
+    harness.write(".openharness/agents/other.md", OTHER);
+    harness
 }
 
-/// Where the messages of a question have the reminder.
-fn reminded(messages: &[Rebuilt]) -> Vec<usize> {
+/// The positions of the messages with the reminder.
+fn reminded(messages: &[SentMessage]) -> Vec<usize> {
     let with = messages.iter().enumerate().filter(|(_, message)| text(message).contains(REMINDER));
     with.map(|(index, _)| index).collect()
 }
 
 #[tokio::test]
-async fn an_agent_is_reminded_once_after_a_change() {
-    let lab = lab().await;
+async fn agent_is_reminded_once_after_a_change() {
+    let harness = harness().await;
     let conversation = [
         ("tested", false),
         ("other", true),
@@ -40,59 +40,59 @@ async fn an_agent_is_reminded_once_after_a_change() {
         ("other", false),
     ];
     for (turn, (agent, expected)) in conversation.into_iter().enumerate() {
-        let run = lab.ask_agent(agent, &format!("message {turn}")).await;
+        let run = harness.run_message_to(agent, &format!("message {turn}")).await;
         assert_eq!(run.state, RunState::Completed, "{:?}", run.failure);
-        let requests = lab.requests(run.id).await;
+        let requests = harness.requests(run.id).await;
         assert_eq!(requests.len(), 2);
-        // Both questions of the run have it at the same place: what was said once is not taken back.
+        // Both model calls of the run have it at the same position, so the sent prefix does not change.
         for request in &requests {
-            let messages = lab.rebuild(request).await;
+            let messages = harness.sent_messages(request).await;
             let newest = messages.iter().rposition(|message| message.role == Role::User).unwrap();
             assert!(text(&messages[newest]).ends_with(&format!("message {turn}")));
-            let places = if expected { vec![newest] } else { Vec::new() };
-            assert_eq!(reminded(&messages), places, "message {turn} to {agent}");
+            let positions = if expected { vec![newest] } else { Vec::new() };
+            assert_eq!(reminded(&messages), positions, "message {turn} to {agent}");
         }
     }
-    let told = lab.transcript().await;
-    assert!(!told.iter().any(|line| line.contains(REMINDER)), "{told:?}");
+    let transcript = harness.transcript().await;
+    assert!(!transcript.iter().any(|line| line.contains(REMINDER)), "{transcript:?}");
 }
 
 #[tokio::test]
-async fn a_session_does_not_begin_with_a_reminder() {
-    let lab = lab().await;
+async fn new_session_has_no_reminder() {
+    let harness = harness().await;
     for leader in [None, Some("other"), Some("tested")] {
-        let lab = lab.with_session(leader, None).await;
-        let run = lab.ask_agent("other", "hello").await;
-        for request in lab.requests(run.id).await {
-            assert_eq!(reminded(&lab.rebuild(&request).await), [0_usize; 0], "led by {leader:?}");
+        let harness = harness.with_session(leader, None).await;
+        let run = harness.run_message_to("other", "hello").await;
+        for request in harness.requests(run.id).await {
+            assert_eq!(reminded(&harness.sent_messages(&request).await), [0_usize; 0], "led by {leader:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_change_of_the_session_counts_like_one_by_a_message() {
-    let lab = lab().await;
-    lab.ask("hello").await;
+async fn agent_change_by_session_update_is_reminded_as_well() {
+    let harness = harness().await;
+    harness.run_message("hello").await;
     let update = remuda_store::SessionUpdate { agent: Some("other".into()), ..Default::default() };
-    lab.store.update_session(lab.tenant, lab.session, &update).await.unwrap();
-    let run = lab.ask("and now?").await;
-    for request in lab.requests(run.id).await {
-        assert_eq!(reminded(&lab.rebuild(&request).await).len(), 1);
+    harness.store.update_session(harness.tenant, harness.session, &update).await.unwrap();
+    let run = harness.run_message("and now?").await;
+    for request in harness.requests(run.id).await {
+        assert_eq!(reminded(&harness.sent_messages(&request).await).len(), 1);
     }
 }
 
 #[tokio::test]
-async fn whoever_goes_on_with_the_run_keeps_the_reminder() {
-    let lab = lab().await;
-    lab.ask("hello").await;
-    let id = lab.submit_to(Some("other"), "work").await;
-    // After the first answer and its call.
-    assert!(lab.die_after(4).await);
-    let run = lab.execute().await;
+async fn resumed_run_keeps_the_reminder() {
+    let harness = harness().await;
+    harness.run_message("hello").await;
+    let id = harness.submit_to(Some("other"), "work").await;
+    // After the first response and its call.
+    assert!(harness.killed_after_commit(4).await);
+    let run = harness.execute().await;
     assert_eq!((run.id, run.state), (id, RunState::Completed));
-    let requests = lab.requests(id).await;
+    let requests = harness.requests(id).await;
     assert_eq!(requests.len(), 2);
     for request in requests {
-        assert_eq!(reminded(&lab.rebuild(&request).await).len(), 1);
+        assert_eq!(reminded(&harness.sent_messages(&request).await).len(), 1);
     }
 }

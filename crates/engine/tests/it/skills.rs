@@ -1,37 +1,40 @@
-//! What an agent looks up.
+//! The `Skill` tool.
 
 use std::os::unix::fs::symlink;
 
 use remuda_domain::RunState;
 
-use crate::{lab::Lab, look::verdict};
+use crate::{harness::Harness, inspect::status_and_code};
 
 const SKILL: &str = "---\nname: greet\ndescription: How to greet\n---\n# Greeting\n\nSay hello twice.\n";
 
-/// What became of one look at a skill, given the arguments in YAML.
-async fn look(lab: &Lab, arguments: &str) -> (String, String) {
-    lab.write_scenario(&format!(
+/// The outcome of one call of `Skill` with these arguments in YAML.
+async fn call_skill(harness: &Harness, arguments: &str) -> (String, String) {
+    harness.write_scenario(&format!(
         "turns:\n  - call: [{{ tool: Skill, arguments: {{ {arguments} }} }}]\n  - say: done\n"
     ));
-    let run = lab.ask("go").await;
+    let run = harness.run_message("go").await;
     assert_eq!(run.state, RunState::Completed, "{arguments}: {:?}", run.failure);
     let outcome = &run.outcomes[0];
-    let told = outcome.failure.as_ref().map(|failure| failure.message.clone());
-    (verdict(outcome), told.unwrap_or_else(|| outcome.output.as_str().unwrap_or_default().to_owned()))
+    let failure = outcome.failure.as_ref().map(|failure| failure.message.clone());
+    (
+        status_and_code(outcome),
+        failure.unwrap_or_else(|| outcome.output.as_str().unwrap_or_default().to_owned()),
+    )
 }
 
 #[tokio::test]
-async fn a_skill_is_read_with_its_files_and_nothing_else() {
-    let lab = Lab::new("turns: [{ say: unused }]").await;
+async fn skill_tool_reads_only_files_of_the_skill() {
+    let harness = Harness::new("turns: [{ say: unused }]").await;
     let skill = ".openharness/skills/welcome";
-    lab.write(&format!("{skill}/SKILL.md"), SKILL);
-    lab.write(&format!("{skill}/deep/words.txt"), "hello, hullo\n");
-    lab.write("secret", "nobody's business\n");
-    let directory = lab.directory.path().join(skill);
-    symlink(lab.directory.path().join("secret"), directory.join("link")).unwrap();
+    harness.write(&format!("{skill}/SKILL.md"), SKILL);
+    harness.write(&format!("{skill}/deep/words.txt"), "hello, hullo\n");
+    harness.write("secret", "nobody's business\n");
+    let directory = harness.directory.path().join(skill);
+    symlink(harness.directory.path().join("secret"), directory.join("link")).unwrap();
     symlink("deep/words.txt", directory.join("inside")).unwrap();
     std::process::Command::new("mkfifo").arg(directory.join("pipe")).status().unwrap();
-    let absolute = lab.directory.path().join("secret").display().to_string();
+    let absolute = harness.directory.path().join("secret").display().to_string();
     let cases = [
         ("skill: greet".to_owned(), "completed", "Say hello twice."),
         ("name: greet".to_owned(), "completed", "# Greeting"),
@@ -55,11 +58,11 @@ async fn a_skill_is_read_with_its_files_and_nothing_else() {
         ("skill: other".to_owned(), "failed invalid_argument", "greet"),
         ("{}".to_owned(), "failed invalid_argument", "skill"),
     ];
-    for (arguments, expected, told) in cases {
+    for (arguments, expected, failure) in cases {
         let arguments = arguments.trim_matches(['{', '}']);
-        let (verdict, text) = look(&lab, arguments).await;
-        assert_eq!(verdict, expected, "{arguments}: {text}");
-        assert!(text.contains(told), "{arguments}: {text}");
+        let (status_and_code, text) = call_skill(&harness, arguments).await;
+        assert_eq!(status_and_code, expected, "{arguments}: {text}");
+        assert!(text.contains(failure), "{arguments}: {text}");
         assert!(!text.contains("nobody's business"), "{arguments}");
     }
 }

@@ -1,4 +1,4 @@
-//! What an agent may use.
+//! The tools of an agent.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use remuda_domain::{
 use serde_json::json;
 
 use crate::{
-    lab::Lab,
-    look::verdicts,
+    harness::Harness,
+    inspect::statuses_and_codes,
     model_server::{ModelServer, call, say},
 };
 
@@ -20,8 +20,8 @@ turns:
 "#;
 
 #[tokio::test]
-async fn an_agent_has_the_tools_that_its_definition_gives() {
-    let lab = Lab::new(CALLS_BASH).await;
+async fn agent_has_the_tools_of_its_definition() {
+    let harness = Harness::new(CALLS_BASH).await;
     let everything = [
         "Bash",
         "BashOutput",
@@ -50,21 +50,25 @@ async fn an_agent_has_the_tools_that_its_definition_gives() {
         ("tools: { native: [Read, Bash] }\ndisallowed: { native: [Bash] }", vec!["Read"]),
     ];
     for (frontmatter, expected) in cases {
-        lab.write_agent(frontmatter);
-        let before = lab.read("made").len();
-        let run = lab.ask("go").await;
+        harness.write_agent(frontmatter);
+        let before = harness.read("made").len();
+        let run = harness.run_message("go").await;
         assert_eq!(run.state, RunState::Completed, "{frontmatter}: {:?}", run.failure);
-        let request = lab.requests(run.id).await.remove(0);
-        assert_eq!(lab.offered(&request).await, expected, "{frontmatter}");
-        // What is not offered is not made, even if it is asked for.
+        let request = harness.requests(run.id).await.remove(0);
+        assert_eq!(harness.offered(&request).await, expected, "{frontmatter}");
+        // A tool that is not offered is not executed, even if the model calls it.
         let may = expected.contains(&"Bash");
-        assert_eq!(verdicts(&run), [if may { "completed" } else { "failed unknown_tool" }], "{frontmatter}");
-        assert_eq!(lab.read("made").len() > before, may, "{frontmatter}");
+        assert_eq!(
+            statuses_and_codes(&run),
+            [if may { "completed" } else { "failed unknown_tool" }],
+            "{frontmatter}"
+        );
+        assert_eq!(harness.read("made").len() > before, may, "{frontmatter}");
     }
 }
 
 #[tokio::test]
-async fn where_nothing_is_executed_there_are_no_tools() {
+async fn session_without_execution_has_no_tools() {
     let cases = [
         ("kind: chat", None, false),
         ("kind: chat", Some(BackendKind::Local), false),
@@ -75,40 +79,45 @@ async fn where_nothing_is_executed_there_are_no_tools() {
         ("execution: { backend: local }", None, true),
     ];
     for (settings, session, expected) in cases {
-        let mut lab = Lab::new(CALLS_BASH).await;
-        lab.write(".openharness/settings.yaml", &format!("default_agent: tested\n{settings}\n"));
-        lab.write(".openharness/skills/greet/SKILL.md", "Say hello.\n");
-        lab.session = lab.new_session(session).await;
-        let run = lab.ask("go").await;
+        let mut harness = Harness::new(CALLS_BASH).await;
+        harness.write(".openharness/settings.yaml", &format!("default_agent: tested\n{settings}\n"));
+        harness.write(".openharness/skills/greet/SKILL.md", "Say hello.\n");
+        harness.session = harness.new_session(session).await;
+        let run = harness.run_message("go").await;
         assert_eq!(run.state, RunState::Completed, "{settings} {session:?}: {:?}", run.failure);
-        let request = lab.requests(run.id).await.remove(0);
-        assert_eq!(!lab.offered(&request).await.is_empty(), expected, "{settings} {session:?}");
-        assert_eq!(lab.read("made").is_empty(), !expected, "{settings} {session:?}");
-        assert_eq!(lab.content(request.system).await.contains("greet"), expected, "{settings} {session:?}");
+        let request = harness.requests(run.id).await.remove(0);
+        assert_eq!(!harness.offered(&request).await.is_empty(), expected, "{settings} {session:?}");
+        assert_eq!(harness.read("made").is_empty(), !expected, "{settings} {session:?}");
+        assert_eq!(
+            harness.content(request.system).await.contains("greet"),
+            expected,
+            "{settings} {session:?}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_backend_that_the_worker_does_not_have_ends_the_run() {
-    let lab = Lab::new(CALLS_BASH).await;
-    lab.write(".openharness/settings.yaml", "default_agent: tested\nexecution: { backend: docker }\n");
-    let run = lab.ask("go").await;
+async fn missing_backend_fails_the_run() {
+    let harness = Harness::new(CALLS_BASH).await;
+    harness.write(".openharness/settings.yaml", "default_agent: tested\nexecution: { backend: docker }\n");
+    let run = harness.run_message("go").await;
     assert_eq!(run.state, RunState::Failed);
-    assert_eq!(lab.questions(), 0);
-    assert_eq!(lab.transcript().await, ["user: go"]);
+    assert_eq!(harness.model_call_count(), 0);
+    assert_eq!(harness.transcript().await, ["user: go"]);
 }
 
 #[tokio::test]
-async fn a_picture_that_was_read_is_seen() {
-    let lab = Lab::new("turns: [{ say: unused }]").await;
+async fn image_result_is_sent_as_an_image() {
+    let harness = Harness::new("turns: [{ say: unused }]").await;
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
-    std::fs::write(lab.directory.path().join("dot.png"), png).unwrap();
+    std::fs::write(harness.directory.path().join("dot.png"), png).unwrap();
     let read = json!({ "file_path": "dot.png" });
-    let server = ModelServer::start(&lab, vec![call("Read", &read), say("A dot."), say("Goodbye.")]).await;
-    let run = lab.ask("what is it?").await;
+    let server =
+        ModelServer::start(&harness, vec![call("Read", &read), say("A dot."), say("Goodbye.")]).await;
+    let run = harness.run_message("what is it?").await;
     assert_eq!(run.answer.as_deref(), Some("A dot."), "{:?}", run.failure);
-    lab.ask("bye").await;
-    for body in &server.asked()[1..] {
+    harness.run_message("bye").await;
+    for body in &server.requests()[1..] {
         let messages = body["messages"].as_array().unwrap();
         let result = messages.iter().position(|message| message["role"] == "tool").unwrap();
         let text = messages[result]["content"].as_str().unwrap();
@@ -120,8 +129,8 @@ async fn a_picture_that_was_read_is_seen() {
 }
 
 #[tokio::test]
-async fn calls_that_the_user_made_are_told_as_a_story() {
-    let lab = Lab::new("turns: [{ say: '{{question}}' }]").await;
+async fn recorded_tool_calls_of_the_user_are_sent_as_text() {
+    let harness = Harness::new("turns: [{ say: '{{question}}' }]").await;
     let call = |command: &str| ToolCall {
         id: ToolCallId::new(),
         tool: "Bash".into(),
@@ -132,13 +141,13 @@ async fn calls_that_the_user_made_are_told_as_a_story() {
     for record in [true, false] {
         let calls = vec![call("echo from the user"), call("exit 4")];
         let input = RunInput::Tools(ToolsInput { calls, continue_on_error: true, record });
-        lab.submit_input(input, Duration::from_secs(60)).await;
-        assert_eq!(lab.execute().await.state, RunState::Completed);
+        harness.submit_input(input, Duration::from_secs(60)).await;
+        assert_eq!(harness.execute().await.state, RunState::Completed);
     }
-    let run = lab.ask("what did I do?").await;
+    let run = harness.run_message("what did I do?").await;
     let answer = run.answer.unwrap();
     assert!(answer.contains("called outside of this conversation"), "{answer}");
     assert_eq!(answer.matches("\nfrom the user").count(), 1, "only what was recorded: {answer}");
     assert!(answer.contains("exit_code: 4") && answer.ends_with("what did I do?"), "{answer}");
-    lab.assert_complete().await;
+    harness.assert_results_complete().await;
 }

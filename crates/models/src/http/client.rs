@@ -1,4 +1,4 @@
-//! Makes HTTP clients.
+//! Builds HTTP clients.
 
 use std::sync::Arc;
 
@@ -6,14 +6,15 @@ use remuda_domain::error::{Error, Result};
 use reqwest::{Client, redirect::Policy};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 
-use super::rule::Gate;
+use super::address_rule::EndpointRule;
 use crate::ModelOptions;
 
 const AGENT: &str = concat!("Remuda/", env!("CARGO_PKG_VERSION"));
 const MAX_IDLE_CONNECTIONS: usize = 8;
 const IDLE_CONNECTION_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Whom to trust, as the machine does. With its own cryptography, so that nobody has to install one first.
+/// The TLS configuration: the system's root certificates, and an explicit crypto provider, so that no process-wide
+/// default has to be installed first.
 pub(crate) async fn tls_config() -> Result<ClientConfig> {
     let broken = |error: Box<dyn std::error::Error + Send + Sync>| {
         Error::internal("cannot prepare encrypted connections").with_source(error)
@@ -29,9 +30,12 @@ pub(crate) async fn tls_config() -> Result<ClientConfig> {
     Ok(config)
 }
 
-/// A client that goes where it is told: no proxies, no redirects. Nothing is compressed, because that would hold back pieces of a
-/// streamed answer.
-pub(crate) fn client(tls: ClientConfig, options: &ModelOptions, gate: Option<Gate>) -> Result<Client> {
+/// A client without proxies, redirects and compression. Compression would delay the pieces of a streamed response.
+pub(crate) fn client(
+    tls: ClientConfig,
+    options: &ModelOptions,
+    rule: Option<EndpointRule>,
+) -> Result<Client> {
     let mut builder = Client::builder()
         .tls_backend_preconfigured(tls)
         .no_proxy()
@@ -42,8 +46,8 @@ pub(crate) fn client(tls: ClientConfig, options: &ModelOptions, gate: Option<Gat
         .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .pool_idle_timeout(IDLE_CONNECTION_TIMEOUT)
         .user_agent(AGENT);
-    if let Some(gate) = gate {
-        builder = builder.dns_resolver(gate);
+    if let Some(rule) = rule {
+        builder = builder.dns_resolver(rule);
     }
     builder.build().map_err(|error| Error::internal("cannot make an HTTP client").with_source(error))
 }

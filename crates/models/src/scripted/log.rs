@@ -1,4 +1,4 @@
-//! Tells whoever wants to count that a scenario was played.
+//! Logs the attempts of a scenario to a file.
 
 use std::{
     fs::File,
@@ -13,14 +13,14 @@ use nix::{
 use remuda_domain::error::{self, Code};
 use serde_json::json;
 
-use super::choose::View;
+use super::turn_choice::ConversationState;
 
-/// No more is written to a file that has become larger.
+/// Files that are larger are not appended to.
 const MAX_LOG_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Appends one line.
-pub(super) async fn append(file: &Path, attempt: u32, view: &View<'_>) -> error::Result<()> {
-    let line = json!({"turn": view.turn(), "messages": view.messages.len(), "attempt": attempt});
+pub(super) async fn append(file: &Path, attempt: u32, state: &ConversationState<'_>) -> error::Result<()> {
+    let line = json!({"turn": state.turn(), "messages": state.messages.len(), "attempt": attempt});
     let path = file.to_owned();
     let written = tokio::task::spawn_blocking(move || write(&path, &format!("{line}\n"))).await;
     written.map_err(Error::other).flatten().map_err(|error| {
@@ -28,8 +28,8 @@ pub(super) async fn append(file: &Path, attempt: u32, view: &View<'_>) -> error:
     })
 }
 
-/// In one piece, so that processes can share the file. A pipe of that name is not waited for, and no link on the way is followed:
-/// tools of a tenant could have made it.
+/// Writes the line in one call, so that processes can share the file. Does not block on a pipe and follows no
+/// symbolic link: a tenant's tools could have created them.
 fn write(path: &Path, line: &str) -> std::io::Result<()> {
     let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let how = OpenHow::new()

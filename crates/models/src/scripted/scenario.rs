@@ -1,4 +1,4 @@
-//! Scenarios as they are written.
+//! The file format of scenarios.
 
 use std::{fs::File, io::Read as _, num::NonZeroU32, path::Path, time::Duration};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value};
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter as _, Spanned};
 
-use crate::failure::Secrets;
+use crate::provider_error::Secrets;
 
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
@@ -18,10 +18,10 @@ const MAX_WAIT: Duration = Duration::from_secs(10 * 60);
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scenario {
-    /// Between two words.
+    /// Delay between two words.
     #[serde(default, deserialize_with = "duration")]
     pub(super) pace: Duration,
-    /// A file beside the scenario.
+    /// Name of a file beside the scenario.
     #[serde(default, deserialize_with = "file_name")]
     pub(super) log: Option<String>,
     #[serde(default)]
@@ -31,7 +31,7 @@ pub(super) struct Scenario {
     pub(super) otherwise: Option<Spanned<Turn>>,
 }
 
-/// Turns that answer certain messages.
+/// Turns for certain user messages.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Conversation {
@@ -40,7 +40,7 @@ pub(super) struct Conversation {
     pub(super) otherwise: Option<Spanned<Turn>>,
 }
 
-/// Which messages. All that is given must hold.
+/// Selects user messages. All given conditions must hold.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct On {
@@ -49,7 +49,7 @@ pub(super) struct On {
     pub(super) question: Option<usize>,
 }
 
-/// One answer.
+/// One response.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Turn {
@@ -68,7 +68,7 @@ pub(super) struct Turn {
     pub(super) fail: Option<Fail>,
 }
 
-/// Under which circumstances. All that is given must hold.
+/// Conditions of a turn. All given conditions must hold.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct When {
@@ -86,7 +86,7 @@ pub(super) struct When {
 pub(super) struct Call {
     pub(super) tool: String,
     pub(super) arguments: Option<Map<String, Value>>,
-    /// Instead of arguments, word for word.
+    /// Verbatim text instead of arguments.
     pub(super) raw: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Tokens {
     pub(super) reasoning: u64,
 }
 
-/// A fault of the provider.
+/// A provider error.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fail {
@@ -113,7 +113,7 @@ pub(super) struct Fail {
     pub(super) status: u16,
     #[serde(default)]
     pub(super) message: String,
-    /// Unless given, as the status suggests.
+    /// Derived from the status unless given.
     pub(super) retry: Option<bool>,
     #[serde(default, deserialize_with = "duration")]
     pub(super) retry_after: Duration,
@@ -138,7 +138,7 @@ impl Scenario {
             let line = line.map_or_else(String::new, |line| format!(":{line}"));
             Error::invalid("name", format!("{name}{line}: {what}"))
         };
-        // Without the snippet, which may show what the file was not meant to show.
+        // Without the snippet, which may show content of a file that is not a scenario.
         let scenario: Self = serde_saphyr::from_str(text).map_err(|error| {
             let error = error.without_snippet();
             let message = DefaultMessageFormatter.format_message(error);
@@ -148,7 +148,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// What the form alone does not say.
+    /// Checks what the types alone cannot express.
     fn check(&self) -> Result<(), (u64, &'static str)> {
         let mut last = Vec::from_iter(&self.otherwise);
         let mut turns: Vec<_> = self.turns.iter().collect();
@@ -182,19 +182,19 @@ fn line<T>(value: &Spanned<T>) -> u64 {
     value.referenced.line()
 }
 
-/// Not more than a scenario has, and from nothing but a file.
+/// Reads regular files of limited size only.
 fn read(path: &Path) -> std::io::Result<String> {
-    let wrong = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what.to_owned());
+    let invalid = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what.to_owned());
     if !path.is_absolute() {
-        return Err(wrong("expected an absolute path"));
+        return Err(invalid("expected an absolute path"));
     }
     if !std::fs::metadata(path)?.is_file() {
-        return Err(wrong("expected a file"));
+        return Err(invalid("expected a file"));
     }
     let mut text = String::new();
     File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(wrong("expected at most 1 MiB"));
+        return Err(invalid("expected at most 1 MiB"));
     }
     Ok(text)
 }
@@ -218,7 +218,7 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::E
     duration.ok_or_else(|| D::Error::custom("expected a time like 20ms or 2s, at most 10m"))
 }
 
-/// Names of files, and no paths: a scenario has no business elsewhere.
+/// Accepts file names only, no paths: a scenario must not write elsewhere.
 fn file_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let name = String::deserialize(deserializer)?;
     let plain = Path::new(&name).file_name().is_some_and(|it| it == name.as_str());

@@ -1,4 +1,4 @@
-//! Connections: how long they are kept, and where they lead.
+//! Connections: timeouts, limits, reuse, redirects and address rules.
 
 use std::time::Duration;
 
@@ -7,12 +7,15 @@ use remuda_domain::model::{ModelRef, Registry};
 use remuda_models::{AddressRule, ModelOptions, Models};
 
 use crate::{
-    bench::{KEY, Wire, ask, assert_good, model, options, play, play_with, request, user},
-    server::{Reply, Server},
+    fixtures::{
+        KEY, Wire, assert_usual_response, call_model, call_with_options, call_with_replies, model, options,
+        request, user,
+    },
+    test_server::{Reply, Server},
 };
 
 #[tokio::test]
-async fn giant_lines_and_endless_answers_are_cut_off() {
+async fn giant_lines_and_endless_responses_are_rejected() {
     let limits = || ModelOptions { max_event_bytes: 10_000, max_response_bytes: 100_000, ..options() };
     for wire in Wire::BOTH {
         let giant = Reply::stream(&format!("data: {}", "x".repeat(20_000)));
@@ -20,24 +23,27 @@ async fn giant_lines_and_endless_answers_are_cut_off() {
         let endless_events = Reply::stream(": still there\n\n").endless();
         let endless_json = Reply::new("200 OK", "application/json", "{\"a\":1    ").endless();
         for reply in [giant, endless_line, endless_events, endless_json] {
-            let (result, _, server) = play_with(wire, [reply], limits()).await;
-            assert_eq!((result.unwrap_err().code(), server.asked().len()), (Code::ModelAnswerInvalid, 1));
+            let (result, _, server) = call_with_options(wire, [reply], limits()).await;
+            assert_eq!((result.unwrap_err().code(), server.requests().len()), (Code::ModelAnswerInvalid, 1));
         }
-        // An error page does not have to end to be one.
+        // An error response counts although its body never ends.
         let options = ModelOptions { max_attempts: 1, ..limits() };
         let page = Reply::new("500 Internal Server Error", "text/plain", "no ").endless();
-        assert_eq!(play_with(wire, [page], options).await.0.unwrap_err().code(), Code::ModelUnavailable);
+        assert_eq!(
+            call_with_options(wire, [page], options).await.0.unwrap_err().code(),
+            Code::ModelUnavailable
+        );
     }
 }
 
 #[tokio::test]
-async fn silence_has_limits() {
+async fn silent_servers_time_out() {
     for wire in Wire::BOTH {
-        let begun = wire.begun();
+        let partial_stream = wire.partial_stream();
         let table = [
             (Reply::silent(), 80, 60_000),
             (Reply::stream("").stalls(), 80, 60_000),
-            (Reply::stream(&begun).stalls(), 60_000, 80),
+            (Reply::stream(&partial_stream).stalls(), 60_000, 80),
         ];
         for (reply, first_byte, idle) in table {
             let options = ModelOptions {
@@ -46,52 +52,53 @@ async fn silence_has_limits() {
                 max_attempts: 1,
                 ..options()
             };
-            let (result, _, server) = play_with(wire, [reply.clone()], options).await;
+            let (result, _, server) = call_with_options(wire, [reply.clone()], options).await;
             assert_eq!(result.unwrap_err().code(), Code::ModelTimedOut);
-            server.left().await;
+            server.wait_for_disconnect().await;
         }
-        // However lively, an attempt ends; it is not made again.
+        // An attempt times out although it makes progress, and is not retried.
         let options = ModelOptions {
             attempt_timeout: Duration::from_millis(80),
             max_response_bytes: usize::MAX,
             ..options()
         };
-        let (result, _, server) = play_with(wire, [Reply::stream(": there\n\n").endless()], options).await;
-        assert_eq!((result.unwrap_err().code(), server.asked().len()), (Code::ModelTimedOut, 1));
+        let (result, _, server) =
+            call_with_options(wire, [Reply::stream(": there\n\n").endless()], options).await;
+        assert_eq!((result.unwrap_err().code(), server.requests().len()), (Code::ModelTimedOut, 1));
     }
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_closes_its_connection() {
+async fn dropped_call_closes_its_connection() {
     for wire in Wire::BOTH {
-        for reply in [Reply::silent(), Reply::stream(&wire.begun()).stalls()] {
+        for reply in [Reply::silent(), Reply::stream(&wire.partial_stream()).stalls()] {
             let server = Server::start([reply]).await;
             let (models, model, request) =
                 (Models::new(options()), model(wire, &server), request(vec![user("Hi")]));
-            let call = ask(&models, &model, &request);
-            let asked = async {
-                while server.asked().is_empty() {
+            let call = call_model(&models, &model, &request);
+            let request_received = async {
+                while server.requests().is_empty() {
                     tokio::task::yield_now().await;
                 }
             };
             tokio::select! {
                 _ = call => panic!("there is no answer"),
-                () = asked => {}
+                () = request_received => {}
             }
-            server.left().await;
+            server.wait_for_disconnect().await;
         }
     }
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn unreachable_server_is_reported_without_secrets() {
     for wire in Wire::BOTH {
         let server = Server::start([Reply::silent()]).await;
         let mut definition = model(wire, &server);
-        // A port that was free a moment ago, with nobody behind it.
+        // A port that was free a moment ago and has no listener.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         definition.url = Some(format!("http://{free}/v1?token=another-secret"));
-        let (result, _) = ask(&Models::new(options()), &definition, &request(vec![user("Hi")])).await;
+        let (result, _) = call_model(&Models::new(options()), &definition, &request(vec![user("Hi")])).await;
         let error = result.unwrap_err();
         assert_eq!(error.code(), Code::ModelUnavailable);
         assert!(error.message().starts_with(&format!("cannot reach {free}: ")), "{error}");
@@ -102,41 +109,42 @@ async fn nobody_there() {
 #[tokio::test]
 async fn redirects_are_not_followed() {
     for wire in Wire::BOTH {
-        let other = Server::start([Reply::stream(&wire.good())]).await;
+        let other = Server::start([Reply::stream(&wire.full_stream())]).await;
         for status in
             ["301 Moved Permanently", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"]
         {
             let to = other.url(&format!("/v1?key={KEY}"));
             let (result, _, server) =
-                play(wire, [Reply::new(status, "text/plain", "").header("location", &to)]).await;
-            assert_eq!(server.asked().len(), 1);
+                call_with_replies(wire, [Reply::new(status, "text/plain", "").header("location", &to)]).await;
+            assert_eq!(server.requests().len(), 1);
             let error = result.unwrap_err();
             assert_eq!(error.code(), Code::ModelRequestRefused);
             assert!(error.message().contains(&other.address.to_string()), "{error}");
             assert!(!error.message().contains(KEY));
         }
-        assert_eq!(other.asked().len(), 0);
+        assert_eq!(other.requests().len(), 0);
     }
 }
 
 #[tokio::test]
-async fn connections_are_used_again() {
+async fn connections_are_reused() {
     for wire in Wire::BOTH {
-        let server = Server::start([Reply::stream(&wire.good())]).await;
+        let server = Server::start([Reply::stream(&wire.full_stream())]).await;
         let (models, model, request) =
             (Models::new(options()), model(wire, &server), request(vec![user("Hi")]));
         for _ in 0..5 {
-            assert_good(&ask(&models, &model, &request).await.0.unwrap());
+            assert_usual_response(&call_model(&models, &model, &request).await.0.unwrap());
         }
-        assert_eq!((server.asked().len(), server.connections()), (5, 1));
+        assert_eq!((server.requests().len(), server.connections()), (5, 1));
     }
 }
 
-/// Who writes a workspace's models does not decide where the operator's network is entered.
+/// Tenants write workspace models, so they must not reach the operator's network.
 #[tokio::test]
-async fn a_rule_holds_for_models_of_workspaces_only() {
+async fn address_rule_applies_to_workspace_models_only() {
     for wire in Wire::BOTH {
-        let server = Server::start([Reply::stream(&wire.good()), Reply::stream(&wire.good())]).await;
+        let server =
+            Server::start([Reply::stream(&wire.full_stream()), Reply::stream(&wire.full_stream())]).await;
         let rule = AddressRule::new(|_, address, _| !address.is_loopback());
         let models = Models::new(ModelOptions { workspace_rule: Some(rule), ..options() });
         let mut model = model(wire, &server);
@@ -148,7 +156,7 @@ async fn a_rule_holds_for_models_of_workspaces_only() {
             let refused = models.generate(&model, &request(vec![user("hi")]), &|_| {}).await.unwrap_err();
             assert_eq!((refused.code(), refused.field()), (Code::AddressNotAllowed, Some("url")));
         }
-        assert!(server.asked().is_empty());
+        assert!(server.requests().is_empty());
         (model.reference, model.url) = (ModelRef::new(Registry::Platform, "m"), Some(url));
         models.generate(&model, &request(vec![user("hi")]), &|_| {}).await.unwrap();
     }

@@ -1,13 +1,13 @@
-//! Models over wires that a test plays, and out of scenarios.
+//! Tests of model clients against a scripted HTTP server, and of the scripted provider.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod anthropic;
-mod bench;
+mod anthropic_responses;
 mod breaker;
 mod connection;
-mod faults;
-mod openai;
+mod fixtures;
+mod openai_responses;
+mod provider_errors;
+mod request_encoding;
 mod scripted;
-mod sent;
-mod server;
+mod test_server;

@@ -1,4 +1,4 @@
-//! Scenarios.
+//! Tests of the scripted provider.
 
 mod errors;
 mod turns;
@@ -12,14 +12,14 @@ use remuda_domain::{
 use remuda_models::{ChatMessage, ChatRole, Content, Models, Request, Response, ToolRequest};
 use tempfile::TempDir;
 
-use crate::bench::{Told, ask, options, request};
+use crate::fixtures::{ReceivedDeltas, call_model, options, request};
 
-/// A scenario in a directory of its own.
-struct Stage {
+/// A scenario file in a directory of its own.
+struct ScenarioFile {
     directory: TempDir,
 }
 
-impl Stage {
+impl ScenarioFile {
     fn new(scenario: &str) -> Self {
         let directory = TempDir::new().unwrap();
         std::fs::write(directory.path().join("demo.yaml"), scenario).unwrap();
@@ -30,19 +30,19 @@ impl Stage {
         self.directory.path().join("demo.yaml")
     }
 
-    /// Asks as a process would that has never asked before.
-    async fn ask(&self, request: &Request) -> (Result<Response>, Told) {
-        ask(&Models::new(options()), &definition(&self.file()), request).await
+    /// Calls the model with a new client, like a new process.
+    async fn call_model(&self, request: &Request) -> (Result<Response>, ReceivedDeltas) {
+        call_model(&Models::new(options()), &definition(&self.file()), request).await
     }
 
-    /// What is said, and the tools that are called.
-    async fn answer(&self, messages: &[ChatMessage]) -> (String, Vec<ToolRequest>) {
-        let response = self.ask(&request(messages.to_vec())).await.0.unwrap();
+    /// The text and the tool calls of the response.
+    async fn response_to(&self, messages: &[ChatMessage]) -> (String, Vec<ToolRequest>) {
+        let response = self.call_model(&request(messages.to_vec())).await.0.unwrap();
         (response.text, response.tool_requests)
     }
 
     async fn text(&self, messages: &[ChatMessage]) -> String {
-        self.answer(messages).await.0
+        self.response_to(messages).await.0
     }
 
     /// The lines of a log.

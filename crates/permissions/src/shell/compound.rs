@@ -1,63 +1,63 @@
-//! What is larger than a simple command: groups, loops, choices, functions, tests, arithmetic.
+//! Parses compound commands: subshells, loops, `case`, functions, tests, arithmetic.
 
 use super::{
-    Command, Found, Lost, Word,
-    cursor::{Reader, Simple},
-    list::{End, Ended},
+    Command, ParseResult, Unparsable, Word,
+    list::{EndedBy, Terminator},
+    parser::{Parser, SimpleCommand},
     variables,
 };
 use crate::wildcard::ANY;
 
-impl Reader<'_> {
-    /// A subshell, arithmetic, or the definition of a function.
-    pub(super) fn parenthesis(&mut self, command: &mut Simple) -> Found {
+impl Parser<'_> {
+    /// Parses a subshell, arithmetic, or the definition of a function.
+    pub(super) fn parenthesis(&mut self, command: &mut SimpleCommand) -> ParseResult {
         if command.is_empty() {
             if !self.posix && self.arithmetic_if(false)? {
                 return Ok(());
             }
             self.eat("(");
-            return self.list(End::Parenthesis).map(drop);
+            return self.list(Terminator::Parenthesis).map(drop);
         }
         self.eat("(");
         self.skip_blanks();
         let defines = command.assignments.is_empty() && command.words.len() == 1 && self.eat(")");
         if !defines {
-            return Err(Lost);
+            return Err(Unparsable);
         }
-        // What it does is judged where it stands.
-        *command = Simple::default();
+        // The body is judged where it is defined.
+        *command = SimpleCommand::default();
         Ok(())
     }
 
-    /// Arithmetic, if that is what begins here. Else nothing is taken: it is a subshell in another one.
-    pub(super) fn arithmetic_if(&mut self, in_word: bool) -> Found<bool> {
+    /// Parses arithmetic, if it begins here. Otherwise nothing is consumed: it is a subshell in a subshell.
+    pub(super) fn arithmetic_if(&mut self, in_word: bool) -> ParseResult<bool> {
         let start = self.mark();
         if !self.eat("((") {
             return Ok(false);
         }
-        let ended = self.deeper(|reader| reader.arithmetic(in_word));
+        let ended = self.deeper(|parser| parser.arithmetic(in_word));
         if matches!(ended, Ok(true)) {
-            self.computed(start.at);
+            self.record_arithmetic(start.at);
             return Ok(true);
         }
-        // Lost in what may be no arithmetic: what is in it is judged as commands as well. And bash takes the text of a
-        // here-document in it from somewhere else.
+        // This may not be arithmetic, so its text is judged as commands as well. Bash also takes the text of a
+        // here-document within it from another place.
         self.doubtful |= ended.is_err() || self.slice(start.at).contains("<<");
         self.rewind(&start)?;
         Ok(false)
     }
 
-    /// Notes what an expression does beside its substitutions.
-    pub(super) fn computed(&mut self, from: usize) {
+    /// Records the effects of an arithmetic expression besides its substitutions.
+    pub(super) fn record_arithmetic(&mut self, from: usize) {
         let expression = self.slice(from).replace("\\\n", "");
-        self.found.computes = true;
-        if variables::computes_others(&expression) {
-            self.found.push(Command::whole(&expression, "it may change what other commands do"));
+        self.analysis.evaluates_arithmetic = true;
+        if variables::names_sensitive_variable(&expression) {
+            self.analysis.push(Command::unknown_script(&expression, "it may change what other commands do"));
         }
     }
 
-    /// Up to `))`. Commands are only in its substitutions.
-    fn arithmetic(&mut self, in_word: bool) -> Found<bool> {
+    /// Parses up to `))`. Commands are only in its substitutions.
+    fn arithmetic(&mut self, in_word: bool) -> ParseResult<bool> {
         let (mut open, mut quoted) = (0_usize, false);
         loop {
             match self.peek() {
@@ -65,11 +65,11 @@ impl Reader<'_> {
                 Some('(') => open += 1,
                 Some(')') if open == 0 => {
                     let ends = self.eat("))");
-                    return if ends && quoted { Err(Lost) } else { Ok(ends) };
+                    return if ends && quoted { Err(Unparsable) } else { Ok(ends) };
                 }
                 Some(')') => open -= 1,
-                // Whether it quotes depends on where it stands, and what is quoted may be run all the same.
-                Some('\'') if in_word => return Err(Lost),
+                // Whether it quotes depends on the context, and quoted text may run as well.
+                Some('\'') if in_word => return Err(Unparsable),
                 Some('\'') => {
                     quoted = true;
                     self.single_quotes(&mut String::new())?;
@@ -81,38 +81,38 @@ impl Reader<'_> {
         }
     }
 
-    /// `$[…]`, the older form.
-    pub(super) fn bracket_arithmetic(&mut self) -> Found {
+    /// Parses `$[…]`, the older form of arithmetic.
+    pub(super) fn bracket_arithmetic(&mut self) -> ParseResult {
         let (mut open, start) = (0_usize, self.at);
         loop {
-            match self.peek().ok_or(Lost)? {
+            match self.peek().ok_or(Unparsable)? {
                 '[' => open += 1,
                 ']' if open == 0 => {
-                    self.computed(start);
+                    self.record_arithmetic(start);
                     self.at += 1;
                     return Ok(());
                 }
                 ']' => open -= 1,
-                '\'' => return Err(Lost),
+                '\'' => return Err(Unparsable),
                 _ => {}
             }
             self.in_expression()?;
         }
     }
 
-    fn in_expression(&mut self) -> Found {
+    fn in_expression(&mut self) -> ParseResult {
         let mut unused = String::new();
-        match self.peek().ok_or(Lost)? {
+        match self.peek().ok_or(Unparsable)? {
             '"' => {
                 self.double_quotes(&mut unused)?;
-                // What is quoted may be run all the same.
-                if variables::substitutes(&unused) { Err(Lost) } else { Ok(()) }
+                // Quoted text may run as well.
+                if variables::substitutes(&unused) { Err(Unparsable) } else { Ok(()) }
             }
             '`' => self.backticks(true),
             '$' => self.dollar(&mut unused, true),
             '\\' => {
                 self.at += 1;
-                if matches!(self.take_raw(), Some('$' | '`')) { Err(Lost) } else { Ok(()) }
+                if matches!(self.take_raw(), Some('$' | '`')) { Err(Unparsable) } else { Ok(()) }
             }
             _ => {
                 self.at += 1;
@@ -121,15 +121,15 @@ impl Reader<'_> {
         }
     }
 
-    /// `for` and `select` up to their body, which is a list like others.
-    pub(super) fn for_each(&mut self) -> Found {
+    /// Parses `for` and `select` up to their body, which is parsed as a list.
+    pub(super) fn for_loop(&mut self) -> ParseResult {
         self.skip_blanks();
         if self.ahead("((") {
-            return if self.arithmetic_if(false)? { Ok(()) } else { Err(Lost) };
+            return if self.arithmetic_if(false)? { Ok(()) } else { Err(Unparsable) };
         }
         let name = self.word()?.raw;
         let sets = Word { text: format!("{name}={ANY}"), raw: format!("{name}=…") };
-        self.finish(&mut Simple { assignments: vec![sets], ..Simple::default() })?;
+        self.finish(&mut SimpleCommand { assignments: vec![sets], ..SimpleCommand::default() })?;
         loop {
             self.skip_blanks();
             let before = self.at;
@@ -147,34 +147,34 @@ impl Reader<'_> {
         }
     }
 
-    /// `case` as a whole.
-    pub(super) fn case(&mut self) -> Found {
-        self.deeper(|reader| {
-            reader.skip_blanks();
-            reader.word()?;
-            reader.skip_lines()?;
-            if reader.word()?.raw != "in" {
-                return Err(Lost);
+    /// Parses a whole `case` command.
+    pub(super) fn case(&mut self) -> ParseResult {
+        self.deeper(|parser| {
+            parser.skip_blanks();
+            parser.word()?;
+            parser.skip_lines()?;
+            if parser.word()?.raw != "in" {
+                return Err(Unparsable);
             }
             loop {
-                reader.skip_lines()?;
-                if reader.ahead("esac") {
-                    let before = reader.mark();
-                    if reader.word()?.raw == "esac" {
+                parser.skip_lines()?;
+                if parser.ahead("esac") {
+                    let before = parser.mark();
+                    if parser.word()?.raw == "esac" {
                         return Ok(());
                     }
-                    reader.rewind(&before)?;
+                    parser.rewind(&before)?;
                 }
-                reader.eat("(");
-                reader.case_patterns()?;
-                if reader.list(End::CaseItem)? == Ended::Esac {
+                parser.eat("(");
+                parser.case_patterns()?;
+                if parser.list(Terminator::CaseItem)? == EndedBy::Esac {
                     return Ok(());
                 }
             }
         })
     }
 
-    fn case_patterns(&mut self) -> Found {
+    fn case_patterns(&mut self) -> ParseResult {
         loop {
             self.skip_blanks();
             match self.peek() {
@@ -188,7 +188,7 @@ impl Reader<'_> {
         }
     }
 
-    fn skip_lines(&mut self) -> Found {
+    fn skip_lines(&mut self) -> ParseResult {
         loop {
             self.skip_blanks();
             match self.peek() {
@@ -199,19 +199,19 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn function(&mut self) -> Found {
+    pub(super) fn function(&mut self) -> ParseResult {
         self.skip_blanks();
         self.word()?;
         self.skip_blanks();
         if self.eat("(") {
             self.skip_blanks();
-            return if self.eat(")") { Ok(()) } else { Err(Lost) };
+            return if self.eat(")") { Ok(()) } else { Err(Unparsable) };
         }
         Ok(())
     }
 
-    /// Drops the name that may stand before something larger than a simple command.
-    pub(super) fn coproc(&mut self) -> Found {
+    /// Skips the optional name of a coprocess, which only a compound command can have.
+    pub(super) fn coproc(&mut self) -> ParseResult {
         const BEGINS: [&str; 8] = ["{", "if", "for", "while", "until", "case", "select", "[["];
         self.skip_blanks();
         if matches!(self.peek(), None | Some('\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')')) {
@@ -233,15 +233,15 @@ impl Reader<'_> {
         self.rewind(if named { &behind } else { &before })
     }
 
-    /// `[[` up to `]]`. Commands are only in its substitutions.
-    pub(super) fn test(&mut self) -> Found {
+    /// Parses `[[` up to `]]`. Commands are only in its substitutions.
+    pub(super) fn test(&mut self) -> ParseResult {
         const COMPUTES: [&str; 8] = ["-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R"];
         loop {
             self.skip_blanks();
-            match self.peek().ok_or(Lost)? {
+            match self.peek().ok_or(Unparsable)? {
                 '\n' => self.line_break()?,
-                // A comment, unless it is a part of an expression.
-                ';' | '#' => return Err(Lost),
+                // It may be a comment or part of an expression.
+                ';' | '#' => return Err(Unparsable),
                 '(' | ')' | '&' | '|' => self.at += 1,
                 '<' | '>' if !self.at_process() => self.at += 1,
                 _ => {
@@ -249,7 +249,7 @@ impl Reader<'_> {
                     if word.raw == "]]" {
                         return Ok(());
                     }
-                    self.found.computes |= COMPUTES.contains(&word.raw.as_str());
+                    self.analysis.evaluates_arithmetic |= COMPUTES.contains(&word.raw.as_str());
                 }
             }
         }

@@ -1,35 +1,35 @@
-//! Here-documents: text in a script that is not a part of it, unless it is given to a shell.
+//! Parses here-documents. Their text is not part of the script, unless it is the input of a shell.
 
-use super::{Found, Lost, cursor::Reader, run, variables};
+use super::{ParseResult, Unparsable, collect, parser::Parser, variables};
 use crate::wildcard::ANY;
 
-/// A here-document that begins at the next line.
+/// A here-document whose text begins on the next line.
 #[derive(Clone, Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingHeredoc {
     index: usize,
     end: String,
-    /// Nothing in it is substituted.
+    /// No substitution takes place.
     quoted: bool,
     strips_tabs: bool,
 }
 
-impl Reader<'_> {
-    /// Takes what stands behind `<<`. The text follows later.
-    pub(super) fn begin_heredoc(&mut self) -> Found<usize> {
+impl Parser<'_> {
+    /// Parses the delimiter after `<<`. The text follows later.
+    pub(super) fn begin_heredoc(&mut self) -> ParseResult<usize> {
         let strips_tabs = self.eat("-");
         self.skip_blanks();
         let end = self.word()?;
         if !end.literal() || end.raw.contains(['$', '`']) {
-            return Err(Lost);
+            return Err(Unparsable);
         }
         let index = self.bodies.len();
         self.bodies.push(String::new());
-        self.pending.push(Pending { index, quoted: !end.plain(), end: end.text, strips_tabs });
+        self.pending.push(PendingHeredoc { index, quoted: !end.plain(), end: end.text, strips_tabs });
         Ok(index)
     }
 
-    /// Takes the texts that begin at this line.
-    pub(super) fn take_bodies(&mut self) -> Found {
+    /// Parses the texts that begin on this line.
+    pub(super) fn take_bodies(&mut self) -> ParseResult {
         for pending in std::mem::take(&mut self.pending) {
             let mut body = String::new();
             while let Some(line) = self.line(pending.quoted) {
@@ -41,17 +41,17 @@ impl Reader<'_> {
                 body.push('\n');
             }
             if !pending.quoted {
-                body = run::expand(&body, self.depth + 1, self.posix, self.found)?;
+                body = collect::expand(&body, self.depth + 1, self.posix, self.analysis)?;
             }
-            self.found.loaded |= variables::is_loaded(&body);
-            if let Some(place) = self.bodies.get_mut(pending.index) {
-                *place = body;
+            self.analysis.has_runnable_text |= variables::runs_when_evaluated(&body);
+            if let Some(target) = self.bodies.get_mut(pending.index) {
+                *target = body;
             }
         }
         Ok(())
     }
 
-    /// The next line without its break. Lines are joined as elsewhere unless nothing is substituted.
+    /// The next line without its line break. Lines are joined unless the delimiter is quoted.
     fn line(&mut self, quoted: bool) -> Option<String> {
         let mut line = String::new();
         let mut next = self.take_raw()?;
@@ -72,8 +72,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The text of a here-document, whose substitutions are run.
-    pub(super) fn body(&mut self) -> Found<String> {
+    /// Parses the text of a here-document with its substitutions.
+    pub(super) fn body(&mut self) -> ParseResult<String> {
         let mut text = String::new();
         while let Some(next) = self.peek() {
             match next {

@@ -1,38 +1,38 @@
-//! Lists of commands: what stands between separators.
+//! Parses lists of commands between separators.
 
 use super::{
-    Found, Lost, MAX_COMMANDS, Redirection, Word, assignment,
-    cursor::{Input, Reader, Simple},
+    MAX_COMMANDS, ParseResult, Redirection, Unparsable, Word, assignment,
+    parser::{Input, Parser, SimpleCommand},
 };
 use crate::wildcard::ANY;
 
-/// Where a list ends.
+/// The expected end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// With the script.
+pub(super) enum Terminator {
+    /// The end of the script.
     Script,
-    /// At a `)`.
+    /// `)`.
     Parenthesis,
-    /// At `;;` or `esac`.
+    /// `;;` or `esac`.
     CaseItem,
 }
 
 /// What ended a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum EndedBy {
     AsExpected,
     Esac,
 }
 
-impl Reader<'_> {
-    pub(super) fn list(&mut self, end: End) -> Found<Ended> {
-        self.deeper(|reader| {
-            let mut command = Simple::default();
+impl Parser<'_> {
+    pub(super) fn list(&mut self, end: Terminator) -> ParseResult<EndedBy> {
+        self.deeper(|parser| {
+            let mut command = SimpleCommand::default();
             loop {
-                let step = reader.step(&mut command, end);
-                // Where the reader is lost, what it has is judged all the same.
+                let step = parser.step(&mut command, end);
+                // On failure, the part parsed so far is judged anyway.
                 if !matches!(step, Ok(None)) {
-                    reader.finish(&mut command)?;
+                    parser.finish(&mut command)?;
                 }
                 if let Some(ended) = step? {
                     return Ok(ended);
@@ -41,10 +41,16 @@ impl Reader<'_> {
         })
     }
 
-    /// Takes one token.
-    fn step(&mut self, command: &mut Simple, end: End) -> Found<Option<Ended>> {
+    /// Parses one token.
+    fn step(&mut self, command: &mut SimpleCommand, end: Terminator) -> ParseResult<Option<EndedBy>> {
         match self.peek() {
-            None => return if end == End::Script { Ok(Some(Ended::AsExpected)) } else { Err(Lost) },
+            None => {
+                return if end == Terminator::Script {
+                    Ok(Some(EndedBy::AsExpected))
+                } else {
+                    Err(Unparsable)
+                };
+            }
             Some(' ' | '\t') => self.at += 1,
             Some('#') => self.skip_comment(),
             Some('\n') => {
@@ -54,12 +60,16 @@ impl Reader<'_> {
             Some(';') => {
                 self.finish(command)?;
                 if [";;&", ";;", ";&"].iter().any(|mark| self.eat(mark)) {
-                    return if end == End::CaseItem { Ok(Some(Ended::AsExpected)) } else { Err(Lost) };
+                    return if end == Terminator::CaseItem {
+                        Ok(Some(EndedBy::AsExpected))
+                    } else {
+                        Err(Unparsable)
+                    };
                 }
                 self.at += 1;
             }
-            // To some shells it is a `&`, and a command that is only a redirection.
-            Some('&') if self.ahead("&>") && self.posix => return Err(Lost),
+            // Some shells parse it as `&` followed by a redirection without a command.
+            Some('&') if self.ahead("&>") && self.posix => return Err(Unparsable),
             Some('&') if self.ahead("&>") => self.redirect(command)?,
             Some('&' | '|') => {
                 self.finish(command)?;
@@ -71,7 +81,11 @@ impl Reader<'_> {
             }
             Some(')') => {
                 self.at += 1;
-                return if end == End::Parenthesis { Ok(Some(Ended::AsExpected)) } else { Err(Lost) };
+                return if end == Terminator::Parenthesis {
+                    Ok(Some(EndedBy::AsExpected))
+                } else {
+                    Err(Unparsable)
+                };
             }
             Some('(') => self.parenthesis(command)?,
             Some('<' | '>') if !self.at_process() => self.redirect(command)?,
@@ -81,30 +95,35 @@ impl Reader<'_> {
                     command.descriptor = Some(word.raw);
                     return Ok(None);
                 }
-                return self.place(word, command, end);
+                return self.add_word(word, command, end);
             }
         }
         Ok(None)
     }
 
-    pub(super) fn finish(&mut self, command: &mut Simple) -> Found {
+    pub(super) fn finish(&mut self, command: &mut SimpleCommand) -> ParseResult {
         let command = std::mem::take(command);
-        if self.simples.len() > MAX_COMMANDS {
-            return Err(Lost);
+        if self.simple_commands.len() > MAX_COMMANDS {
+            return Err(Unparsable);
         }
         if !command.is_empty() {
-            self.simples.push(command);
+            self.simple_commands.push(command);
         }
         Ok(())
     }
 
-    pub(super) fn line_break(&mut self) -> Found {
+    pub(super) fn line_break(&mut self) -> ParseResult {
         self.at += 1;
         self.take_bodies()
     }
 
-    /// Puts a word where it belongs.
-    fn place(&mut self, word: Word, command: &mut Simple, end: End) -> Found<Option<Ended>> {
+    /// Adds a word to the command, or parses the compound command that it begins.
+    fn add_word(
+        &mut self,
+        word: Word,
+        command: &mut SimpleCommand,
+        end: Terminator,
+    ) -> ParseResult<Option<EndedBy>> {
         if command.is_empty() && !command.redirected && word.plain() {
             match word.text.as_str() {
                 "if" | "then" | "elif" | "else" | "fi" | "while" | "until" | "do" | "done" | "!" | "{"
@@ -114,17 +133,17 @@ impl Reader<'_> {
                     return Ok(None);
                 }
                 "-p" | "--" if command.timed => return Ok(None),
-                "for" | "select" => return self.for_each().map(|()| None),
+                "for" | "select" => return self.for_loop().map(|()| None),
                 "case" => return self.case().map(|()| None),
                 "function" => return self.function().map(|()| None),
                 "coproc" => return self.coproc().map(|()| None),
                 "[[" if !self.posix => return self.test().map(|()| None),
-                "esac" if end == End::CaseItem => return Ok(Some(Ended::Esac)),
+                "esac" if end == Terminator::CaseItem => return Ok(Some(EndedBy::Esac)),
                 _ => {}
             }
         }
         if command.timed && command.is_empty() && word.text.starts_with('-') {
-            // It may be the program of that name.
+            // With an option, it may be the program `time`.
             command.timed = false;
             command.words.push(Word { text: "time".to_owned(), raw: "time".to_owned() });
         }
@@ -136,8 +155,8 @@ impl Reader<'_> {
         Ok(None)
     }
 
-    /// Takes a redirection. Its target is a word, a descriptor, or the end of a here-document.
-    fn redirect(&mut self, command: &mut Simple) -> Found {
+    /// Parses a redirection. Its target is a word, a descriptor, or the delimiter of a here-document.
+    fn redirect(&mut self, command: &mut SimpleCommand) -> ParseResult {
         command.redirected = true;
         const OPERATORS: [(&str, bool, bool); 11] = [
             ("&>>", false, true),
@@ -153,7 +172,7 @@ impl Reader<'_> {
             (">", false, true),
         ];
         let operator = OPERATORS.iter().find(|(text, ..)| self.eat(text));
-        let (operator, reads, writes) = *operator.ok_or(Lost)?;
+        let (operator, reads, writes) = *operator.ok_or(Unparsable)?;
         let is_input = match command.descriptor.take() {
             Some(descriptor) => descriptor.parse() == Ok(0),
             None => operator.starts_with('<'),
@@ -173,19 +192,19 @@ impl Reader<'_> {
             }
             return Ok(());
         }
-        // Bash expands such a target twice.
+        // Bash expands this target twice.
         if operator == ">&" && target.text.contains(['$', '`', ANY]) {
-            return Err(Lost);
+            return Err(Unparsable);
         }
         if is_input {
             command.input = None;
         }
         let copies = operator.ends_with('&') && is_copied_descriptor(&target.text);
-        if !copies && !is_nobodys(&target.text) {
-            if self.found.redirections.len() >= MAX_COMMANDS {
-                return Err(Lost);
+        if !copies && !is_standard_device(&target.text) {
+            if self.analysis.redirections.len() >= MAX_COMMANDS {
+                return Err(Unparsable);
             }
-            self.found.redirections.push(Redirection { target, reads, writes });
+            self.analysis.redirections.push(Redirection { target, reads, writes });
         }
         Ok(())
     }
@@ -204,8 +223,8 @@ fn is_copied_descriptor(text: &str) -> bool {
     !text.is_empty() && digits.chars().all(|next| next.is_ascii_digit())
 }
 
-/// Places that every command has anyway.
-fn is_nobodys(target: &str) -> bool {
+/// Devices that every command may use.
+fn is_standard_device(target: &str) -> bool {
     let fixed = ["/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/zero"];
     let number = target.strip_prefix("/dev/fd/");
     fixed.contains(&target) || number.is_some_and(|digits| digits.chars().all(|next| next.is_ascii_digit()))

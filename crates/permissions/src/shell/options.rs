@@ -1,34 +1,34 @@
-//! The options of programs that run another one: where the other one begins.
+//! Parses the options of wrapper programs to find where the wrapped command begins.
 
 use super::Word;
 use crate::wildcard::ANY;
 
-/// The options of a program, as far as they matter.
+/// The options of a program, as far as needed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spec {
+pub(super) struct OptionSpec {
     /// Letters that take a value.
     pub(super) values: &'static str,
-    /// Letters that do not.
+    /// Letters that take no value.
     pub(super) flags: &'static str,
     /// Long options whose value is the next word.
     pub(super) long_values: &'static [&'static str],
     pub(super) long_flags: &'static [&'static str],
-    /// Words before the command.
+    /// Number of operands before the command.
     pub(super) operands: usize,
     /// Variables may be set before the command.
     pub(super) assignments: bool,
 }
 
-pub(super) const PLAIN: Spec =
-    Spec { values: "", flags: "", long_values: &[], long_flags: &[], operands: 0, assignments: false };
+pub(super) const PLAIN: OptionSpec =
+    OptionSpec { values: "", flags: "", long_values: &[], long_flags: &[], operands: 0, assignments: false };
 
 #[derive(Debug, Default)]
 pub(super) struct Options {
-    /// Without dashes, and with their values.
+    /// Option names without dashes, with their values.
     pub(super) given: Vec<(String, Option<Word>)>,
-    /// The first word that belongs to the command.
+    /// The index of the first word of the command.
     pub(super) rest: usize,
-    /// Something was not understood, so the command may begin elsewhere.
+    /// An option was not recognized, so the command may begin elsewhere.
     pub(super) unsure: bool,
 }
 
@@ -43,15 +43,15 @@ impl Options {
     }
 }
 
-/// Reads the options from the word at `at` on.
-pub(super) fn skip(spec: &Spec, words: &[Word], at: usize) -> Options {
+/// Parses the options from the word at `at` on.
+pub(super) fn parse(spec: &OptionSpec, words: &[Word], at: usize) -> Options {
     let mut options = Options { rest: at, ..Options::default() };
     let mut operands = spec.operands;
     let mut only_operands = false;
     while let Some(word) = words.get(options.rest) {
         options.unsure |= word.text.starts_with(ANY);
         let sets = spec.assignments && word.text.contains('=');
-        // A path with `=` is the command to some of them.
+        // Some programs take a path with `=` as the command.
         options.unsure |= sets && word.text.starts_with('/');
         let is_option = !only_operands && word.text.len() > 1 && word.text.starts_with('-');
         if is_option && word.text == "--" {
@@ -65,13 +65,13 @@ pub(super) fn skip(spec: &Spec, words: &[Word], at: usize) -> Options {
         } else if word.text == "-" && !only_operands && spec.flags.contains('-') {
             options.given.push(("-".to_owned(), None));
         } else if sets {
-            // They are looked at elsewhere.
+            // Assignments are checked elsewhere.
         } else if operands > 0 {
             operands -= 1;
-            // Options are not expected behind it.
+            // Options are not expected after an operand.
             only_operands = true;
         } else {
-            // It may turn out to set a variable.
+            // It may be an assignment at run time.
             options.unsure |= spec.assignments && !word.literal();
             break;
         }
@@ -83,10 +83,10 @@ pub(super) fn skip(spec: &Spec, words: &[Word], at: usize) -> Options {
     options
 }
 
-fn take_long(spec: &Spec, long: &str, words: &[Word], options: &mut Options) {
+fn take_long(spec: &OptionSpec, long: &str, words: &[Word], options: &mut Options) {
     if let Some((name, value)) = long.split_once('=') {
         let value = Word { text: value.to_owned(), raw: value.to_owned() };
-        // Long names may be shortened.
+        // Long names may be abbreviated.
         options.unsure |= !spec.long_values.contains(&name) && !spec.long_flags.contains(&name);
         options.given.push((name.to_owned(), Some(value)));
     } else if spec.long_values.contains(&long) {
@@ -98,7 +98,7 @@ fn take_long(spec: &Spec, long: &str, words: &[Word], options: &mut Options) {
     }
 }
 
-fn take_short(spec: &Spec, letters: &str, words: &[Word], options: &mut Options) {
+fn take_short(spec: &OptionSpec, letters: &str, words: &[Word], options: &mut Options) {
     for (at, letter) in letters.char_indices() {
         if spec.values.contains(letter) {
             let attached = &letters[at + letter.len_utf8()..];

@@ -1,20 +1,20 @@
-//! Words: quotes, and what the shell makes of what is not quoted.
+//! Parses words: quotes, globs and brace expansion.
 
-use super::{Found, Lost, Word, assignment, cursor::Reader, list::End, variables};
+use super::{ParseResult, Unparsable, Word, assignment, list::Terminator, parser::Parser, variables};
 use crate::wildcard::ANY;
 
-/// A word in the making, with the places where it stops being what is written.
+/// A word under construction, with the positions of globs and braces.
 #[derive(Default)]
-struct Text {
+struct WordBuilder {
     text: String,
-    /// A brace that was opened, and whether it has alternatives.
+    /// The position of an open brace, and whether it has alternatives.
     brace: Option<(usize, bool)>,
     bracket: Option<usize>,
-    /// Everything from here depends on files or stands for several words.
-    open: Option<usize>,
+    /// From here on, the text depends on files or expands to several words.
+    unknown_from: Option<usize>,
 }
 
-impl Text {
+impl WordBuilder {
     fn unquoted(&mut self, next: char) {
         let at = self.text.len();
         match next {
@@ -23,13 +23,13 @@ impl Text {
                 return;
             }
             '[' => self.bracket = self.bracket.or(Some(at)),
-            ']' => self.open_from(self.bracket),
+            ']' => self.mark_unknown_from(self.bracket),
             '{' => self.brace = self.brace.or(Some((at, false))),
             ',' => self.brace = self.brace.map(|(at, _)| (at, true)),
             '}' => {
                 let alternatives =
                     self.brace.filter(|(at, several)| *several || self.text[*at..].contains(".."));
-                self.open_from(alternatives.map(|(at, _)| at));
+                self.mark_unknown_from(alternatives.map(|(at, _)| at));
                 self.brace = None;
             }
             _ => {}
@@ -37,15 +37,15 @@ impl Text {
         self.text.push(next);
     }
 
-    fn open_from(&mut self, at: Option<usize>) {
-        self.open = match (self.open, at) {
+    fn mark_unknown_from(&mut self, at: Option<usize>) {
+        self.unknown_from = match (self.unknown_from, at) {
             (Some(before), Some(at)) => Some(before.min(at)),
             (before, at) => before.or(at),
         };
     }
 
     fn finish(mut self) -> String {
-        if let Some(at) = self.open {
+        if let Some(at) = self.unknown_from {
             self.text.truncate(at);
             self.text.push(ANY);
         }
@@ -58,16 +58,16 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|next| next.is_ascii_alphanumeric() || next == '_')
 }
 
-impl Reader<'_> {
-    /// Whether a substitution of a process begins here, which is a word and no redirection.
+impl Parser<'_> {
+    /// Whether a process substitution begins here, which is a word and not a redirection.
     pub(super) fn at_process(&mut self) -> bool {
         self.ahead("<(") || self.ahead(">(")
     }
 
-    pub(super) fn word(&mut self) -> Found<Word> {
+    pub(super) fn word(&mut self) -> ParseResult<Word> {
         self.peek();
         let start = self.at;
-        let mut text = Text::default();
+        let mut builder = WordBuilder::default();
         while let Some(next) = self.peek() {
             match next {
                 ' ' | '\t' | '\n' | ';' | '&' | '|' | ')' => break,
@@ -76,7 +76,7 @@ impl Reader<'_> {
                         break;
                     }
                     self.process()?;
-                    text.text.push(ANY);
+                    builder.text.push(ANY);
                 }
                 '(' => {
                     let written = self.slice(start);
@@ -85,59 +85,59 @@ impl Reader<'_> {
                     }
                     self.at += 1;
                     self.deeper(Self::array)?;
-                    text.text.push(ANY);
+                    builder.text.push(ANY);
                 }
-                '[' if is_name(&text.text) && self.at_strange_index() => return Err(Lost),
-                '\'' => self.single_quotes(&mut text.text)?,
-                '"' => self.double_quotes(&mut text.text)?,
+                '[' if is_name(&builder.text) && self.at_strange_index() => return Err(Unparsable),
+                '\'' => self.single_quotes(&mut builder.text)?,
+                '"' => self.double_quotes(&mut builder.text)?,
                 '`' => {
                     self.backticks(false)?;
-                    text.text.push(ANY);
+                    builder.text.push(ANY);
                 }
-                '$' => self.dollar(&mut text.text, false)?,
+                '$' => self.dollar(&mut builder.text, false)?,
                 '\\' => {
                     self.at += 1;
-                    text.text.extend(self.take_raw());
+                    builder.text.extend(self.take_raw());
                 }
                 _ => {
                     self.at += 1;
-                    text.unquoted(next);
+                    builder.unquoted(next);
                 }
             }
         }
         if self.at == start {
-            return Err(Lost);
+            return Err(Unparsable);
         }
         let raw = self.slice(start).replace("\\\n", "");
-        self.found.loaded |= variables::is_loaded(&text.text);
-        Ok(Word { text: text.finish(), raw })
+        self.analysis.has_runnable_text |= variables::runs_when_evaluated(&builder.text);
+        Ok(Word { text: builder.finish(), raw })
     }
 
-    /// `<(…)` or `>(…)`.
-    pub(super) fn process(&mut self) -> Found {
+    /// Parses `<(…)` or `>(…)`.
+    pub(super) fn process(&mut self) -> ParseResult {
         self.at += 1;
         self.substitution()
     }
 
-    /// A list in parentheses that stands within a word. Here-documents outside of it wait until it ends.
-    pub(super) fn substitution(&mut self) -> Found {
+    /// Parses a list in parentheses within a word. Here-documents outside of it stay pending until it ends.
+    pub(super) fn substitution(&mut self) -> ParseResult {
         self.eat("(");
         let start = self.at;
         let outside = std::mem::take(&mut self.pending);
-        self.list(End::Parenthesis)?;
+        self.list(Terminator::Parenthesis)?;
         let unfinished = !self.pending.is_empty();
         if unfinished || (!outside.is_empty() && self.slice(start).contains('\n')) {
-            return Err(Lost);
+            return Err(Unparsable);
         }
         self.pending = outside;
         Ok(())
     }
 
-    /// The words of an array up to its `)`.
-    fn array(&mut self) -> Found {
+    /// Parses the words of an array up to its `)`.
+    fn array(&mut self) -> ParseResult {
         loop {
             self.skip_blanks();
-            match self.peek().ok_or(Lost)? {
+            match self.peek().ok_or(Unparsable)? {
                 ')' => {
                     self.at += 1;
                     return Ok(());
@@ -146,46 +146,46 @@ impl Reader<'_> {
                 '#' => self.skip_comment(),
                 _ => {
                     let word = self.word()?;
-                    self.found.computes |= word.raw.starts_with('[');
+                    self.analysis.evaluates_arithmetic |= word.raw.starts_with('[');
                 }
             }
         }
     }
 
-    pub(super) fn single_quotes(&mut self, text: &mut String) -> Found {
+    pub(super) fn single_quotes(&mut self, text: &mut String) -> ParseResult {
         self.at += 1;
         loop {
-            match self.take_raw().ok_or(Lost)? {
+            match self.take_raw().ok_or(Unparsable)? {
                 '\'' => return Ok(()),
                 next => text.push(next),
             }
         }
     }
 
-    pub(super) fn double_quotes(&mut self, text: &mut String) -> Found {
+    pub(super) fn double_quotes(&mut self, text: &mut String) -> ParseResult {
         self.at += 1;
-        self.deeper(|reader| {
+        self.deeper(|parser| {
             loop {
-                match reader.peek().ok_or(Lost)? {
+                match parser.peek().ok_or(Unparsable)? {
                     '"' => {
-                        reader.at += 1;
+                        parser.at += 1;
                         return Ok(());
                     }
                     '`' => {
-                        reader.backticks(true)?;
+                        parser.backticks(true)?;
                         text.push(ANY);
                     }
-                    '$' => reader.dollar(text, true)?,
+                    '$' => parser.dollar(text, true)?,
                     '\\' => {
-                        reader.at += 1;
-                        let next = reader.take_raw().ok_or(Lost)?;
+                        parser.at += 1;
+                        let next = parser.take_raw().ok_or(Unparsable)?;
                         if !matches!(next, '$' | '`' | '"' | '\\') {
                             text.push('\\');
                         }
                         text.push(next);
                     }
                     next => {
-                        reader.at += 1;
+                        parser.at += 1;
                         text.push(next);
                     }
                 }

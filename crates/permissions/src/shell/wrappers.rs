@@ -1,4 +1,4 @@
-//! Programs that run what they are given.
+//! Finds the commands that wrapper programs such as `sudo` or `xargs` run.
 
 mod git;
 mod remote;
@@ -8,51 +8,51 @@ mod tools;
 pub(super) use git::{git_settings, git_subcommand};
 
 use super::{
-    Word, known,
-    options::{self, PLAIN, Spec},
-    variables,
+    Word,
+    options::{self, OptionSpec, PLAIN},
+    programs, variables,
 };
 use crate::wildcard::ANY;
 
-/// What a command runs in turn.
+/// The commands that a command runs.
 #[derive(Debug, Default)]
-pub(super) struct Inside {
-    pub(super) parts: Vec<Part>,
-    /// Why it may run anything.
+pub(super) struct NestedCommands {
+    pub(super) commands: Vec<NestedCommand>,
+    /// Why it may run anything, if so.
     pub(super) unknown: Option<&'static str>,
 }
 
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum NestedCommand {
     Words(Vec<Word>),
-    /// Read by a shell that may not be bash if `posix`.
+    /// With `posix`, the shell may not be bash.
     Script {
         text: String,
         posix: bool,
     },
 }
 
-const UNSURE: &str = "where the command in it begins cannot be told";
+const UNSURE: &str = "the start of the wrapped command is unclear";
 pub(super) const SHELL: &str = "it starts a shell";
-pub(super) const FROM_INPUT: &str = "it runs what it reads";
-const ELSEWHERE: &str = "it runs what stands elsewhere";
-const FOREIGN: &str = "it is read by a shell of another kind";
+pub(super) const FROM_INPUT: &str = "it runs its input";
+const ELSEWHERE: &str = "it runs commands from elsewhere";
+const FOREIGN: &str = "it is run by another kind of shell";
 const CHANGES_OTHERS: &str = "it changes what other commands do";
 
-/// Programs whose words end with another command.
-const WRAPPERS: &[(&[&str], Spec)] = &[
+/// Programs whose arguments end with another command.
+const WRAPPERS: &[(&[&str], OptionSpec)] = &[
     (&["nohup", "builtin", "busybox", "toybox", "eatmydata", "pkexec", "torify", "setpriv"], PLAIN),
-    (&["setsid"], Spec { flags: "cfw", long_flags: &["ctty", "fork", "wait"], ..PLAIN }),
-    (&["nice"], Spec { values: "n", flags: "0123456789", long_values: &["adjustment"], ..PLAIN }),
-    (&["ionice"], Spec { values: "cn", flags: "t", long_values: &["class", "classdata"], ..PLAIN }),
-    (&["chrt"], Spec { flags: "abfiormv", operands: 1, ..PLAIN }),
-    (&["taskset"], Spec { flags: "ac", operands: 1, ..PLAIN }),
-    (&["gosu", "su-exec"], Spec { operands: 1, ..PLAIN }),
-    (&["fakeroot"], Spec { values: "lsibd", flags: "u", ..PLAIN }),
-    (&["stdbuf"], Spec { values: "ioe", long_values: &["input", "output", "error"], ..PLAIN }),
+    (&["setsid"], OptionSpec { flags: "cfw", long_flags: &["ctty", "fork", "wait"], ..PLAIN }),
+    (&["nice"], OptionSpec { values: "n", flags: "0123456789", long_values: &["adjustment"], ..PLAIN }),
+    (&["ionice"], OptionSpec { values: "cn", flags: "t", long_values: &["class", "classdata"], ..PLAIN }),
+    (&["chrt"], OptionSpec { flags: "abfiormv", operands: 1, ..PLAIN }),
+    (&["taskset"], OptionSpec { flags: "ac", operands: 1, ..PLAIN }),
+    (&["gosu", "su-exec"], OptionSpec { operands: 1, ..PLAIN }),
+    (&["fakeroot"], OptionSpec { values: "lsibd", flags: "u", ..PLAIN }),
+    (&["stdbuf"], OptionSpec { values: "ioe", long_values: &["input", "output", "error"], ..PLAIN }),
     (
         &["timeout"],
-        Spec {
+        OptionSpec {
             values: "ks",
             flags: "fpv",
             long_values: &["kill-after", "signal"],
@@ -63,7 +63,7 @@ const WRAPPERS: &[(&[&str], Spec)] = &[
     ),
     (
         &["time"],
-        Spec {
+        OptionSpec {
             values: "fo",
             flags: "apqv",
             long_values: &["format", "output"],
@@ -71,10 +71,10 @@ const WRAPPERS: &[(&[&str], Spec)] = &[
             ..PLAIN
         },
     ),
-    (&["doas"], Spec { values: "uC", flags: "Lns", ..PLAIN }),
+    (&["doas"], OptionSpec { values: "uC", flags: "Lns", ..PLAIN }),
     (
         &["sudo"],
-        Spec {
+        OptionSpec {
             values: "ugpCrtTUhDR",
             flags: "AbBeEHiKklnNPSsvV",
             long_values: &["user", "group", "prompt", "close-from", "host", "chdir", "chroot", "other-user"],
@@ -99,11 +99,16 @@ const WRAPPERS: &[(&[&str], Spec)] = &[
     ),
     (
         &["chroot"],
-        Spec { long_flags: &["skip-chdir"], long_values: &["userspec", "groups"], operands: 1, ..PLAIN },
+        OptionSpec {
+            long_flags: &["skip-chdir"],
+            long_values: &["userspec", "groups"],
+            operands: 1,
+            ..PLAIN
+        },
     ),
     (
         &["unshare"],
-        Spec {
+        OptionSpec {
             values: "RwSG",
             flags: "imnpuUCTfrc",
             long_flags: &["mount", "net", "pid", "user", "fork", "map-root-user", "ipc", "uts"],
@@ -112,23 +117,23 @@ const WRAPPERS: &[(&[&str], Spec)] = &[
     ),
     (
         &["strace", "ltrace"],
-        Spec {
+        OptionSpec {
             values: "abeEoOpPsSuUX",
             flags: "cCdDfFhiknqrtTvVwxyYzZ",
             long_flags: &["follow-forks"],
             ..PLAIN
         },
     ),
-    (&["exec"], Spec { values: "a", flags: "cl", ..PLAIN }),
-    (&["prlimit"], Spec { values: "p", long_values: &["pid"], ..PLAIN }),
+    (&["exec"], OptionSpec { values: "a", flags: "cl", ..PLAIN }),
+    (&["prlimit"], OptionSpec { values: "p", long_values: &["pid"], ..PLAIN }),
     (
         &["linux32", "linux64", "i386", "x86_64"],
-        Spec { flags: "BFILRSTXZv3", long_flags: &["addr-no-randomize", "verbose"], ..PLAIN },
+        OptionSpec { flags: "BFILRSTXZv3", long_flags: &["addr-no-randomize", "verbose"], ..PLAIN },
     ),
-    (&["choom"], Spec { values: "np", long_values: &["adjust", "pid"], ..PLAIN }),
+    (&["choom"], OptionSpec { values: "np", long_values: &["adjust", "pid"], ..PLAIN }),
     (
         &["nsenter"],
-        Spec {
+        OptionSpec {
             values: "tSG",
             flags: "amuinpUCTFre",
             long_values: &["target"],
@@ -136,10 +141,10 @@ const WRAPPERS: &[(&[&str], Spec)] = &[
             ..PLAIN
         },
     ),
-    (&["dbus-run-session"], Spec { long_values: &["config-file", "dbus-daemon"], ..PLAIN }),
+    (&["dbus-run-session"], OptionSpec { long_values: &["config-file", "dbus-daemon"], ..PLAIN }),
     (
         &["systemd-run"],
-        Spec {
+        OptionSpec {
             values: "puEMH",
             flags: "tPdqGS",
             long_values: &["unit", "property", "description", "slice", "uid", "gid", "setenv"],
@@ -149,7 +154,7 @@ const WRAPPERS: &[(&[&str], Spec)] = &[
     ),
     (
         &["npx", "bunx", "pnpx", "uvx"],
-        Spec {
+        OptionSpec {
             values: "p",
             flags: "yq",
             long_values: &["package", "from"],
@@ -157,52 +162,59 @@ const WRAPPERS: &[(&[&str], Spec)] = &[
             ..PLAIN
         },
     ),
-    (&["chronic", "unbuffer", "ifne"], Spec { flags: "venp", ..PLAIN }),
-    (&["entr"], Spec { flags: "acdnprz", ..PLAIN }),
-    (&["faketime"], Spec { flags: "fm", operands: 1, ..PLAIN }),
+    (&["chronic", "unbuffer", "ifne"], OptionSpec { flags: "venp", ..PLAIN }),
+    (&["entr"], OptionSpec { flags: "acdnprz", ..PLAIN }),
+    (&["faketime"], OptionSpec { flags: "fm", operands: 1, ..PLAIN }),
     (&["valgrind", "xvfb-run", "proxychains", "proxychains4", "dumb-init", "tini", "catchsegv"], PLAIN),
 ];
 
-/// They start a shell when no command is given.
+/// Programs that start a shell if no command is given.
 const STARTS_SHELL: [&str; 8] =
     ["sudo", "doas", "chroot", "unshare", "fakeroot", "nsenter", "linux32", "linux64"];
 
-/// Whether words before the command set variables for it.
+/// Whether arguments before the command may be assignments.
 pub(super) fn sets_variables(program: &str) -> bool {
     matches!(program, "env" | "sudo")
 }
 
-/// What a command runs in turn, by its program and its words.
-pub(super) fn inside(program: &str, words: &[Word], input: Option<&str>, posix: bool) -> Inside {
-    if let Some(inside) = special::inside(program, words, input, posix) {
-        return inside;
+/// The commands that a command runs, by its program and arguments.
+pub(super) fn nested_commands(
+    program: &str,
+    words: &[Word],
+    input: Option<&str>,
+    posix: bool,
+) -> NestedCommands {
+    if let Some(nested) = special::nested_commands(program, words, input, posix) {
+        return nested;
     }
-    if known::SHELLS.contains(&program) {
+    if programs::SHELLS.contains(&program) {
         return shell(program, words, input);
     }
-    if known::is_interpreter(program) {
-        let unknown = known::runs_input(program, &words[1..]).then_some(FROM_INPUT);
-        return Inside { unknown, ..Inside::default() };
+    if programs::is_interpreter(program) {
+        let unknown = programs::runs_input(program, &words[1..]).then_some(FROM_INPUT);
+        return NestedCommands { unknown, ..NestedCommands::default() };
     }
-    if known::UNKNOWN.contains(&program) {
-        return Inside { unknown: Some(ELSEWHERE), ..Inside::default() };
+    if programs::UNKNOWN.contains(&program) {
+        return NestedCommands { unknown: Some(ELSEWHERE), ..NestedCommands::default() };
     }
-    if known::COMPUTES.contains(&program) {
-        let runs = |word: &Word| variables::is_loaded(&word.text);
+    if programs::COMPUTES.contains(&program) {
+        let runs = |word: &Word| variables::runs_when_evaluated(&word.text);
         let calls = matches!(program, "mapfile" | "readarray") && special::has_letter(words, 'C');
         let unknown = (calls || words[1..].iter().any(runs)).then_some(ELSEWHERE);
-        return Inside { unknown, ..Inside::default() };
+        return NestedCommands { unknown, ..NestedCommands::default() };
     }
     let Some((_, spec)) = WRAPPERS.iter().find(|(names, _)| names.contains(&program)) else {
-        return Inside::default();
+        return NestedCommands::default();
     };
-    let options = options::skip(spec, words, 1);
+    let options = options::parse(spec, words, 1);
     let rest = words[options.rest..].to_vec();
     let is_shell = rest.is_empty() && STARTS_SHELL.contains(&program);
     let unknown = if options.unsure { Some(UNSURE) } else { is_shell.then_some(SHELL) };
-    let mut parts = vec![Part::Words(rest)];
-    parts.extend(input.filter(|_| is_shell).map(|text| Part::Script { text: text.to_owned(), posix: true }));
-    Inside { parts, unknown }
+    let mut commands = vec![NestedCommand::Words(rest)];
+    commands.extend(
+        input.filter(|_| is_shell).map(|text| NestedCommand::Script { text: text.to_owned(), posix: true }),
+    );
+    NestedCommands { commands, unknown }
 }
 
 const LONG_OPTIONS: [&str; 14] = [
@@ -222,8 +234,8 @@ const LONG_OPTIONS: [&str; 14] = [
     "protected",
 ];
 
-/// `sh -c script`, `sh file`, or `sh` with a script as its input.
-fn shell(program: &str, words: &[Word], input: Option<&str>) -> Inside {
+/// Shells: `sh -c script`, `sh file`, or `sh` with a script as its input.
+fn shell(program: &str, words: &[Word], input: Option<&str>) -> NestedCommands {
     let posix = !matches!(program, "bash" | "rbash");
     let (mut command, mut from_input, mut unsure) = (false, false, false);
     let mut operand = None;
@@ -241,14 +253,14 @@ fn shell(program: &str, words: &[Word], input: Option<&str>) -> Inside {
         }
         unsure |= !word.single() || !word.literal();
         if matches!(text, "--version" | "--help") {
-            return Inside::default();
+            return NestedCommands::default();
         }
-        // Bash knows its long options by one dash as well.
+        // Bash also accepts its long options with one dash.
         let long = text.trim_start_matches('-');
         if text.starts_with("--") || LONG_OPTIONS.contains(&long) {
-            unsure |= !text.starts_with("--") || known::FOREIGN.contains(&program);
+            unsure |= !text.starts_with("--") || programs::FOREIGN.contains(&program);
             if matches!(long, "rcfile" | "init-file") {
-                // It is run before the rest.
+                // The file runs before the rest.
                 unsure = true;
                 rest.next();
             }
@@ -260,39 +272,39 @@ fn shell(program: &str, words: &[Word], input: Option<&str>) -> Inside {
             unsure |= rest.next().is_some_and(|value| !value.single());
         }
     }
-    let script = |text: &str| Part::Script { text: text.to_owned(), posix };
-    let mut inside = Inside { unknown: unsure.then_some(UNSURE), ..Inside::default() };
+    let script = |text: &str| NestedCommand::Script { text: text.to_owned(), posix };
+    let mut nested = NestedCommands { unknown: unsure.then_some(UNSURE), ..NestedCommands::default() };
     match (operand, input) {
         (Some(operand), _) if command => {
-            inside.parts.push(script(&operand.text));
-            // Some shells go on with their input.
+            nested.commands.push(script(&operand.text));
+            // Some shells continue with their input.
             if from_input {
-                inside.parts.extend(input.map(script));
-                inside.unknown = Some(FROM_INPUT);
+                nested.commands.extend(input.map(script));
+                nested.unknown = Some(FROM_INPUT);
             }
-            if known::FOREIGN.contains(&program) {
-                inside.unknown = Some(FOREIGN);
-            }
-        }
-        (Some(operand), _) if !from_input && !known::is_own_input(&operand.text) => {
-            if !operand.literal() || known::is_input(&operand.text) {
-                inside.unknown = Some(ELSEWHERE);
+            if programs::FOREIGN.contains(&program) {
+                nested.unknown = Some(FOREIGN);
             }
         }
-        (_, Some(input)) if !known::FOREIGN.contains(&program) => inside.parts.push(script(input)),
-        _ => inside.unknown = Some(FROM_INPUT),
+        (Some(operand), _) if !from_input && !programs::is_own_input(&operand.text) => {
+            if !operand.literal() || programs::is_input(&operand.text) {
+                nested.unknown = Some(ELSEWHERE);
+            }
+        }
+        (_, Some(input)) if !programs::FOREIGN.contains(&program) => nested.commands.push(script(input)),
+        _ => nested.unknown = Some(FROM_INPUT),
     }
-    inside
+    nested
 }
 
-/// The values of some options, wherever these stand: by their letters, or by long names, which may be shortened.
+/// The values of options at any position: by letter, or by long name, which may be abbreviated.
 fn options_with_values(words: &[Word], letters: &str, long: &[&str]) -> Vec<Word> {
     let mut values = Vec::new();
     for (index, word) in words.iter().enumerate() {
         let attached = if let Some(name) = word.text.strip_prefix("--") {
             let (name, value) = name.split_once('=').unwrap_or((name, ""));
-            let is_meant = !name.is_empty() && long.iter().any(|long| long.starts_with(name));
-            is_meant.then_some(value)
+            let is_option = !name.is_empty() && long.iter().any(|long| long.starts_with(name));
+            is_option.then_some(value)
         } else {
             let given = word.text.strip_prefix('-').unwrap_or_default();
             given.find(|letter| letters.contains(letter)).map(|at| &given[at + 1..])
@@ -307,12 +319,12 @@ fn options_with_values(words: &[Word], letters: &str, long: &[&str]) -> Vec<Word
     values
 }
 
-fn joined(words: &[Word]) -> String {
+fn join_words(words: &[Word]) -> String {
     words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// Words in which a mark stands for something that is put there.
-fn filled(words: &[Word], marks: &[&str]) -> Vec<Word> {
+/// Replaces placeholders by an unknown text.
+fn fill_placeholders(words: &[Word], marks: &[&str]) -> Vec<Word> {
     let fill = |word: &Word| {
         let text = marks.iter().fold(word.text.clone(), |text, mark| text.replace(mark, "\0"));
         Word { text, raw: word.raw.clone() }
@@ -320,7 +332,7 @@ fn filled(words: &[Word], marks: &[&str]) -> Vec<Word> {
     words.iter().map(fill).collect()
 }
 
-/// A word for what is put at the end of a command.
-fn anything() -> Word {
+/// A word for unknown arguments at the end of a command.
+fn unknown_arguments() -> Word {
     Word { text: ANY.to_string(), raw: String::from("…") }
 }

@@ -1,12 +1,12 @@
-//! What a person can answer `always` with.
+//! The rules offered for the decision `always`.
 
 use remuda_domain::permission::PermissionMode;
 use remuda_permissions::{Layer, Ruleset, Verdict};
 use serde_json::{Value, json};
 
-use crate::{bash, call, locked, of_workspace, rules};
+use crate::{bash, call, locked, rules, workspace_rules};
 
-fn asked(set: &Ruleset, tool: &str, arguments: &Value) -> Vec<String> {
+fn offered_rules(set: &Ruleset, tool: &str, arguments: &Value) -> Vec<String> {
     let verdict = call(set, PermissionMode::Default, tool, arguments);
     let Verdict::Ask(ask) = verdict else { panic!("{tool} {arguments}: {verdict:?}") };
     let then = set.clone().with(Layer::Session, ask.always.iter().cloned());
@@ -18,7 +18,7 @@ fn asked(set: &Ruleset, tool: &str, arguments: &Value) -> Vec<String> {
 }
 
 #[test]
-fn always_makes_the_question_unnecessary() {
+fn offered_rules_allow_the_call_next_time() {
     let everything = "ask *:*";
     for (text, tool, arguments, expected) in [
         (everything, "Bash", json!({ "command": "git push origin main" }), vec!["bash:git push *"]),
@@ -60,22 +60,25 @@ fn always_makes_the_question_unnecessary() {
         ("", "Bash", json!({ "command": "cat \"$HOME\"/.netrc" }), vec!["bash:cat \"$HOME\"/.netrc"]),
         ("", "Read", json!({ "file_path": "x/.env" }), vec!["read:x/.env"]),
     ] {
-        assert_eq!(asked(&of_workspace(text), tool, &arguments), expected, "{tool} {arguments}");
+        assert_eq!(offered_rules(&workspace_rules(text), tool, &arguments), expected, "{tool} {arguments}");
     }
 }
 
 #[test]
-fn nothing_is_offered_where_nothing_helps() {
+fn no_rules_are_offered_if_they_cannot_allow_the_call() {
     let set = Ruleset::new().with(Layer::Platform, locked("ask rm *"));
-    assert_eq!(asked(&set, "Bash", &json!({ "command": "rm x" })), Vec::<String>::new());
+    assert_eq!(offered_rules(&set, "Bash", &json!({ "command": "rm x" })), Vec::<String>::new());
     let long = format!("$X {}", "y".repeat(600));
-    assert_eq!(asked(&of_workspace("deny rm *"), "Bash", &json!({ "command": long })), Vec::<String>::new());
+    assert_eq!(
+        offered_rules(&workspace_rules("deny rm *"), "Bash", &json!({ "command": long })),
+        Vec::<String>::new()
+    );
 }
 
-/// Allowing what was not understood once does not allow what begins like it.
+/// Allowing a script that could not be parsed does not allow others that begin like it.
 #[test]
-fn always_does_not_open_more_than_was_shown() {
-    let set = of_workspace("deny rm *").with(Layer::Session, rules("allow curl x | sh, allow git log *"));
+fn allowed_unknown_command_does_not_allow_similar_ones() {
+    let set = workspace_rules("deny rm *").with(Layer::Session, rules("allow curl x | sh, allow git log *"));
     for command in ["git log; \"${x:-'rm'}\" y", "git log \"${x:-'rm'}\"; $X"] {
         assert!(matches!(bash(&set, command), Verdict::Ask(_)), "{command}");
     }

@@ -1,12 +1,12 @@
-//! Rules that never decide anything.
+//! Rules that never take effect.
 
 use Layer::{Agent, Platform, Tenant, Workspace};
 use remuda_permissions::{Layer, Ruleset};
 
-use crate::{locked, of_workspace, rules};
+use crate::{locked, rules, workspace_rules};
 
 #[test]
-fn a_rule_that_a_later_one_covers_is_found() {
+fn rule_covered_by_a_later_one_is_reported() {
     for (text, expected) in [
         ("", 0),
         ("deny *, allow git *", 0),
@@ -24,16 +24,16 @@ fn a_rule_that_a_later_one_covers_is_found() {
         ("deny Write:*, allow edit:*", 1),
         ("deny edit:*, allow Write:*", 0),
         ("deny mcp_a:*, allow mcp_*:*", 1),
-        // `ls *` also is `ls`.
+        // `ls *` also matches `ls`.
         ("deny ls *, allow ls ?*", 0),
         ("deny ls *, allow ls*", 1),
     ] {
-        assert_eq!(of_workspace(text).contradictions().len(), expected, "{text}");
+        assert_eq!(workspace_rules(text).contradictions().len(), expected, "{text}");
     }
 }
 
 #[test]
-fn across_layers_and_with_locked_rules() {
+fn contradictions_across_layers_and_with_locked_rules_are_reported() {
     let set = Ruleset::new().with(Workspace, rules("ask git push *")).with(Agent, rules("allow git *"));
     let found = set.contradictions();
     assert_eq!(found.len(), 1);
@@ -42,14 +42,14 @@ fn across_layers_and_with_locked_rules() {
         found[0].to_string(),
         "`bash: git push *` of the workspace never takes effect: a later rule of the agent says allow for `bash: git *`"
     );
-    // The milder rule is the one that has no effect.
+    // The more permissive rule has no effect.
     let set = Ruleset::new().with(Platform, locked("deny rm *")).with(Agent, rules("allow rm -r *"));
     let found = set.contradictions();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].layer, found[0].by_layer), (Agent, Platform));
-    // A stricter one after it has.
+    // A stricter later rule has an effect.
     let set = Ruleset::new().with(Tenant, locked("ask rm *")).with(Agent, rules("deny rm *"));
     assert_eq!(set.contradictions(), []);
-    // Overruling what is built in is what rules are for.
+    // Overriding built-in rules is intended.
     assert_eq!(Ruleset::new().with(Agent, rules("deny *:*")).contradictions(), []);
 }

@@ -1,13 +1,13 @@
-//! Rules about paths, addresses and names.
+//! Rules about paths, URLs and names.
 
 use PermissionAction::{Allow, Ask, Deny};
 use remuda_domain::permission::{PermissionAction, PermissionMode};
 use serde_json::json;
 
-use crate::{call, of_workspace};
+use crate::{call, workspace_rules};
 
 #[test]
-fn paths_are_resolved_by_their_text() {
+fn paths_are_resolved_lexically() {
     for (tool, path, rules, expected) in [
         ("Read", "src/a.rs", "", Allow),
         ("Read", ".env", "", Ask),
@@ -50,13 +50,13 @@ fn paths_are_resolved_by_their_text() {
         ("Read", "a", "deny edit:*", Allow),
     ] {
         let verdict =
-            call(&of_workspace(rules), PermissionMode::Default, tool, &json!({ "file_path": path }));
+            call(&workspace_rules(rules), PermissionMode::Default, tool, &json!({ "file_path": path }));
         assert_eq!(verdict.action(), expected, "{tool} {path} under {rules}: {verdict:?}");
     }
 }
 
 #[test]
-fn what_the_other_tools_are_judged_by() {
+fn other_tools_are_judged_by_their_main_argument() {
     for (tool, arguments, rules, expected) in [
         ("Grep", json!({ "pattern": "x" }), "deny grep:src/*", Allow),
         ("Grep", json!({ "pattern": "x", "path": "src" }), "deny grep:src/*", Deny),
@@ -99,13 +99,13 @@ fn what_the_other_tools_are_judged_by() {
         ("mcp_search", json!({ "q": 1 }), "deny mcp_*:*", Deny),
         ("mcp_search", json!({ "q": 1 }), "ask mcp_search:*", Ask),
         ("mcp_search", json!({ "q": 1 }), "deny other_*:*", Allow),
-        // What a pattern means to it is not known.
+        // The meaning of a pattern for this tool is unknown.
         ("mcp_search", json!({ "q": 1 }), "deny mcp_search:x*", Ask),
         // A call that fails anyway.
         ("Bash", json!({ "command": ["rm"] }), "deny rm *", Ask),
         ("Read", json!(null), "deny read:x", Ask),
     ] {
-        let verdict = call(&of_workspace(rules), PermissionMode::Default, tool, &arguments);
+        let verdict = call(&workspace_rules(rules), PermissionMode::Default, tool, &arguments);
         assert_eq!(verdict.action(), expected, "{tool} {arguments} under {rules}: {verdict:?}");
     }
 }

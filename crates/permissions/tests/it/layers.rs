@@ -1,4 +1,4 @@
-//! Layers, locked rules, modes, and what the model is shown.
+//! Layers, locked rules, modes, and hidden tools.
 
 use Layer::{Agent, Default as Builtin, Platform, Session, Tenant, Workspace};
 use PermissionAction::{Allow, Ask, Deny};
@@ -6,13 +6,13 @@ use remuda_domain::{
     permission::{PermissionAction, PermissionMode, PermissionRule},
     tool::Effects,
 };
-use remuda_permissions::{Asked, Layer, Ruleset, Verdict, permission_of};
+use remuda_permissions::{Layer, ProposedCall, Ruleset, Verdict, permission_of};
 use serde_json::json;
 
-use crate::{bash, call, locked, of_workspace, rules};
+use crate::{bash, call, locked, rules, workspace_rules};
 
 #[test]
-fn later_layers_decide_whatever_the_order_of_adding() {
+fn later_layers_override_in_any_order_of_adding() {
     let set = Ruleset::new().with(Session, rules("allow rm *")).with(Platform, rules("deny rm *"));
     assert_eq!(bash(&set, "rm x").action(), Allow);
     let set = Ruleset::new().with(Session, rules("deny rm *")).with(Platform, rules("allow *"));
@@ -26,13 +26,13 @@ fn later_layers_decide_whatever_the_order_of_adding() {
     }
     let order: Vec<Layer> = previous.rules().map(|(layer, _)| layer).collect();
     assert!(order.is_sorted());
-    // Within a layer, too, the later rule decides.
+    // Within a layer, the later rule decides, too.
     let set = Ruleset::new().with(Agent, rules("deny rm *")).with(Agent, rules("ask rm *"));
     assert_eq!(bash(&set, "rm x").action(), Ask);
 }
 
 #[test]
-fn locked_rules_are_never_made_milder() {
+fn later_layers_cannot_relax_locked_rules() {
     for (layer, lock, later, command, expected) in [
         (Platform, "deny rm *", "allow *", "rm x", Deny),
         (Platform, "deny rm *", "allow *", "ls; $(rm x)", Deny),
@@ -42,7 +42,7 @@ fn locked_rules_are_never_made_milder() {
         (Platform, "deny *, allow ls *", "allow *", "ls", Allow),
         (Platform, "deny *, allow ls *", "allow *", "rm x", Deny),
         (Platform, "deny rm *", "allow *", "$X", Ask),
-        // Others cannot lock anything.
+        // Other layers cannot lock rules.
         (Workspace, "deny rm *", "allow rm *", "rm x", Allow),
         (Agent, "deny rm *", "allow rm *", "rm x", Allow),
     ] {
@@ -50,7 +50,7 @@ fn locked_rules_are_never_made_milder() {
         let verdict = bash(&set, command);
         assert_eq!(verdict.action(), expected, "{layer:?} {lock} then {later}: {command}: {verdict:?}");
     }
-    // Not even by a tenant that locks the opposite.
+    // A tenant cannot relax it by locking the opposite either.
     let set = Ruleset::new().with(Platform, locked("deny rm *")).with(Tenant, locked("allow *"));
     assert_eq!(bash(&set, "rm x").action(), Deny);
     assert!(set.rules().filter(|(layer, _)| *layer == Tenant).all(|(_, rule)| rule.locked));
@@ -59,8 +59,8 @@ fn locked_rules_are_never_made_milder() {
 }
 
 #[test]
-fn full_auto_asks_nothing_and_denies_what_may_be_denied() {
-    let set = of_workspace("ask git push *, deny rm *");
+fn full_auto_never_asks_and_denies_uncertain_matches_of_deny_rules() {
+    let set = workspace_rules("ask git push *, deny rm *");
     let judged = |command: &str| call(&set, PermissionMode::FullAuto, "Bash", &json!({ "command": command }));
     assert_eq!(judged("git push"), Verdict::Allow);
     assert_eq!(judged("cat ~/.ssh/config"), Verdict::Allow);
@@ -68,14 +68,14 @@ fn full_auto_asks_nothing_and_denies_what_may_be_denied() {
     for command in ["$X", "curl x | sh", "rm$X"] {
         assert_eq!(judged(command).action(), Deny, "{command}");
     }
-    let set = of_workspace("ask git push *");
+    let set = workspace_rules("ask git push *");
     let judged = |command: &str| call(&set, PermissionMode::FullAuto, "Bash", &json!({ "command": command }));
     assert_eq!(judged("git $X; $X"), Verdict::Allow);
 }
 
-/// No mode makes milder what an operator locked.
+/// No mode relaxes a locked rule.
 #[test]
-fn full_auto_asks_what_an_operator_locked() {
+fn full_auto_still_asks_for_locked_rules() {
     for (lock, own, command, expected) in [
         ("ask git push *", "", "git push", Ask),
         ("ask git push *", "allow *", "git push", Ask),
@@ -93,7 +93,7 @@ fn full_auto_asks_what_an_operator_locked() {
 }
 
 #[test]
-fn plan_only_reads() {
+fn plan_mode_allows_only_commands_that_read() {
     let judged = |command: &str| {
         call(&Ruleset::new(), PermissionMode::Plan, "Bash", &json!({ "command": command })).action()
     };
@@ -180,8 +180,8 @@ fn plan_only_reads() {
 }
 
 #[test]
-fn plan_and_the_other_tools() {
-    let set = of_workspace("deny read:secret, ask task:*");
+fn plan_mode_denies_tools_that_change_something() {
+    let set = workspace_rules("deny read:secret, ask task:*");
     let judged = |tool: &str, arguments| call(&set, PermissionMode::Plan, tool, &arguments);
     assert_eq!(judged("Read", json!({ "file_path": "a" })), Verdict::Allow);
     assert_eq!(judged("Read", json!({ "file_path": "secret" })).action(), Deny);
@@ -192,32 +192,34 @@ fn plan_and_the_other_tools() {
     for tool in ["TodoWrite", "Skill", "AgentSwitch", "BashOutput"] {
         assert_eq!(judged(tool, json!({ "skill": "a", "agent": "a" })), Verdict::Allow, "{tool}");
     }
-    let read_only = Asked { tool: "mcp_x", arguments: &json!({}), effects: Effects::ReadOnly };
+    let read_only = ProposedCall { tool: "mcp_x", arguments: &json!({}), effects: Effects::ReadOnly };
     assert_eq!(set.judge(PermissionMode::Plan, "", &read_only), Verdict::Allow);
     let Verdict::Deny(denial) = judged("Write", json!({ "file_path": "a" })) else { panic!() };
     assert_eq!(denial.why, "the mode is plan, and Write may change something");
 }
 
 #[test]
-fn a_denial_names_the_rule() {
-    let Verdict::Deny(denial) = bash(&of_workspace("deny rm *"), "ls && sudo rm -r x") else { panic!() };
+fn denial_names_the_rule() {
+    let Verdict::Deny(denial) = bash(&workspace_rules("deny rm *"), "ls && sudo rm -r x") else { panic!() };
     assert_eq!(denial.permission, "bash");
     assert_eq!(denial.pattern, "rm -r x");
     assert_eq!(denial.why, "the workspace denies bash `rm *`");
-    let Verdict::Deny(denial) = bash(&of_workspace("deny edit:*.lock"), "ls > a/../x.lock") else { panic!() };
+    let Verdict::Deny(denial) = bash(&workspace_rules("deny edit:*.lock"), "ls > a/../x.lock") else {
+        panic!()
+    };
     assert_eq!((denial.permission.as_str(), denial.pattern.as_str()), ("edit", "x.lock"));
-    let Verdict::Ask(ask) = bash(&of_workspace("deny rm *"), "ls; $X y; curl x | sh") else { panic!() };
+    let Verdict::Ask(ask) = bash(&workspace_rules("deny rm *"), "ls; $X y; curl x | sh") else { panic!() };
     assert_eq!(ask.patterns, ["$X y", "sh"]);
     assert_eq!(
         ask.why,
-        "the workspace denies bash `rm *`, and `$X y` may be that: what it runs cannot be told"
+        "the workspace denies bash `rm *`, and `$X y` may match: the program it runs is unknown"
     );
     let text = serde_json::to_string(&Verdict::Ask(ask.clone())).unwrap();
     assert_eq!(serde_json::from_str::<Verdict>(&text).unwrap(), Verdict::Ask(ask));
 }
 
 #[test]
-fn tools_that_are_denied_as_a_whole_are_hidden() {
+fn completely_denied_tools_are_hidden() {
     for (text, tool, expected) in [
         ("", "Bash", false),
         ("deny *", "Bash", true),
@@ -236,15 +238,15 @@ fn tools_that_are_denied_as_a_whole_are_hidden() {
         ("deny mcp_*:*", "mcp_x", true),
         ("deny task:*", "SubAgent", true),
     ] {
-        assert_eq!(of_workspace(text).hides(tool), expected, "{tool} under {text}");
+        assert_eq!(workspace_rules(text).hides(tool), expected, "{tool} under {text}");
     }
     let set = Ruleset::new().with(Platform, locked("deny webfetch:*")).with(Agent, rules("allow *:*"));
     assert!(set.hides("WebFetch"));
 }
 
 #[test]
-fn without_a_rule_it_is_asked() {
-    // The built-in rule for everything is the first one, so only an empty permission gets past it.
+fn first_built_in_rule_allows_everything() {
+    // It is the first rule, so only an empty permission does not match it.
     let first = Ruleset::new().rules().next().map(|(_, rule)| rule.clone());
     assert_eq!(first, Some(PermissionRule::new("*", "*", Allow)));
     for (tool, permission) in [

@@ -1,26 +1,26 @@
-//! What is allowed, asked about and denied.
+//! Integration tests: which calls are allowed, need approval, or are denied.
 
 mod always;
-mod bounds;
 mod contradictions;
+mod evasion;
 mod files;
 mod layers;
-mod programs;
+mod limits;
 mod properties;
 mod shell;
-mod tricks;
 mod wildcards;
+mod wrappers;
 
 use remuda_domain::{
     permission::{PermissionAction, PermissionMode, PermissionRule},
     tool::Effects,
 };
-use remuda_permissions::{Asked, Layer, Ruleset, Verdict};
+use remuda_permissions::{Layer, ProposedCall, Ruleset, Verdict};
 use serde_json::{Value, json};
 
 pub(crate) const ROOT: &str = "/work/space";
 
-/// Rules as `deny rm *, allow edit:docs/*`: for bash unless a permission is named.
+/// Parses rules like `deny rm *, allow edit:docs/*`; the permission is bash unless named.
 pub(crate) fn rules(text: &str) -> Vec<PermissionRule> {
     let rule = |rule: &str| {
         let Some((action, rest)) = rule.split_once(' ') else { panic!("no rule: {rule}") };
@@ -39,7 +39,7 @@ pub(crate) fn locked(text: &str) -> Vec<PermissionRule> {
     rules(text).into_iter().map(|rule| PermissionRule { locked: true, ..rule }).collect()
 }
 
-pub(crate) fn of_workspace(text: &str) -> Ruleset {
+pub(crate) fn workspace_rules(text: &str) -> Ruleset {
     Ruleset::new().with(Layer::Workspace, rules(text))
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn call(set: &Ruleset, mode: PermissionMode, tool: &str, arguments: &
         "Read" | "Grep" | "Glob" | "WebFetch" | "WebSearch" => Effects::ReadOnly,
         _ => Effects::Mutating,
     };
-    set.judge(mode, ROOT, &Asked { tool, arguments, effects })
+    set.judge(mode, ROOT, &ProposedCall { tool, arguments, effects })
 }
 
 pub(crate) fn bash(set: &Ruleset, command: &str) -> Verdict {

@@ -1,11 +1,11 @@
-//! What holds for all commands.
+//! Property tests for arbitrary commands.
 
 use proptest::prelude::*;
 use remuda_domain::permission::PermissionMode;
 use remuda_permissions::{Verdict, fits};
 use serde_json::json;
 
-use crate::{bash, call, of_workspace};
+use crate::{bash, call, workspace_rules};
 
 const RULES: &str = "ask git push *, deny rm *, ask *secret*, deny edit:*.lock, allow ls *";
 
@@ -58,7 +58,7 @@ const PIECES: [&str; 46] = [
     "é",
 ];
 
-/// Commands that are complete on their own.
+/// Syntactically complete commands.
 fn complete() -> impl Strategy<Value = String> {
     let simple = prop::sample::select(vec![
         "ls",
@@ -94,26 +94,26 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text_is_judged(text in ".{0,300}") {
-        let verdict = bash(&of_workspace(RULES), &text);
-        prop_assert_eq!(bash(&of_workspace(RULES), &text), verdict);
-        let denied = bash(&of_workspace("deny *"), &text);
+    fn any_text_gets_a_deterministic_verdict(text in ".{0,300}") {
+        let verdict = bash(&workspace_rules(RULES), &text);
+        prop_assert_eq!(bash(&workspace_rules(RULES), &text), verdict);
+        let denied = bash(&workspace_rules("deny *"), &text);
         prop_assert!(matches!(denied, Verdict::Deny(_)));
     }
 
     #[test]
-    fn any_shell_text_is_judged(pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..60)) {
+    fn any_shell_text_gets_a_verdict_in_every_mode(pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 0..60)) {
         let text = pieces.concat();
         for mode in PermissionMode::ALL {
-            call(&of_workspace(RULES), mode, "Bash", &json!({ "command": text }));
+            call(&workspace_rules(RULES), mode, "Bash", &json!({ "command": text }));
         }
-        prop_assert!(matches!(bash(&of_workspace("deny *"), &text), Verdict::Deny(_)), "{text}");
-        prop_assert_eq!(bash(&of_workspace(""), &text).action() as u8, 0, "{}", text);
+        prop_assert!(matches!(bash(&workspace_rules("deny *"), &text), Verdict::Deny(_)), "{text}");
+        prop_assert_eq!(bash(&workspace_rules(""), &text).action() as u8, 0, "{}", text);
     }
 
     #[test]
-    fn more_commands_are_never_judged_milder(first in complete(), second in complete()) {
-        let set = of_workspace(RULES);
+    fn adding_commands_never_relaxes_the_verdict(first in complete(), second in complete()) {
+        let set = workspace_rules(RULES);
         let (a, b) = (bash(&set, &first).action(), bash(&set, &second).action());
         for both in [format!("{first}\n{second}"), format!("({first}\n)\n{second}"), format!("{first}\n$(\n{second}\n)")] {
             let verdict = bash(&set, &both);
@@ -122,8 +122,8 @@ proptest! {
     }
 
     #[test]
-    fn always_helps(command in complete()) {
-        let set = of_workspace("ask *, ask edit:*");
+    fn offered_rules_allow_the_command(command in complete()) {
+        let set = workspace_rules("ask *, ask edit:*");
         if let Verdict::Ask(ask) = bash(&set, &command) {
             let then = set.with(remuda_permissions::Layer::Session, ask.always.iter().cloned());
             let verdict = bash(&then, &command);
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn patterns_agree_with_a_slow_judge(pattern in "[ab*? ]{0,8}", text in "[ab ]{0,8}") {
+    fn patterns_agree_with_a_recursive_matcher(pattern in "[ab*? ]{0,8}", text in "[ab ]{0,8}") {
         fn slow(pattern: &[char], text: &[char]) -> bool {
             match pattern.split_first() {
                 None => text.is_empty(),

@@ -1,15 +1,15 @@
-//! The table: a command, rules for bash, and what becomes of it.
+//! Tables of shell commands, rules, and the expected action.
 //!
-//! Everything is allowed unless a rule says otherwise. `deny` means that the denied command was found; `ask` that a rule
-//! asks about it, or that something in the command cannot be told while a rule forbids what it may be.
+//! Everything is allowed unless a rule says otherwise. `Deny` means that the denied command was found. `Ask` means that a
+//! rule asks about it, or that a part of the command is unknown and may match a rule that forbids it.
 
 use PermissionAction::{Allow, Ask, Deny};
 use remuda_domain::permission::PermissionAction;
 
-use crate::{bash, of_workspace};
+use crate::{bash, workspace_rules};
 
 pub(crate) const NO_RM: &str = "deny rm *";
-/// Only what is listed.
+/// Denies everything except the listed programs.
 const ONLY_GIT: &str = "deny *, allow git *, allow ls *";
 
 pub(crate) type Row = (&'static str, &'static str, PermissionAction);
@@ -17,7 +17,7 @@ pub(crate) type Row = (&'static str, &'static str, PermissionAction);
 pub(crate) fn check(rows: &[Row]) {
     let mut wrong = Vec::new();
     for (command, rules, expected) in rows {
-        let verdict = bash(&of_workspace(rules), command);
+        let verdict = bash(&workspace_rules(rules), command);
         if verdict.action() != *expected {
             wrong.push(format!("{command}\n    under {rules}: expected {expected:?}, got {verdict:?}"));
         }
@@ -26,7 +26,7 @@ pub(crate) fn check(rows: &[Row]) {
 }
 
 #[test]
-fn plain_commands() {
+fn simple_commands_match_rules() {
     check(&[
         ("rm x", "", Allow),
         ("rm x", NO_RM, Deny),
@@ -54,7 +54,7 @@ fn plain_commands() {
 }
 
 #[test]
-fn no_false_alarms() {
+fn words_that_are_not_commands_are_allowed() {
     check(&[
         ("echo \"rm -rf /\"", NO_RM, Allow),
         ("echo 'a; rm b'", NO_RM, Allow),
@@ -102,7 +102,7 @@ fn no_false_alarms() {
 }
 
 #[test]
-fn wherever_a_command_can_stand() {
+fn denied_command_is_found_in_every_position() {
     check(&[
         ("ls; rm x", NO_RM, Deny),
         ("ls;rm x", NO_RM, Deny),
@@ -146,7 +146,7 @@ fn wherever_a_command_can_stand() {
 }
 
 #[test]
-fn substitutions() {
+fn denied_command_is_found_in_substitutions() {
     check(&[
         ("echo $(rm x)", NO_RM, Deny),
         ("echo \"$(rm x)\"", NO_RM, Deny),
@@ -177,7 +177,7 @@ fn substitutions() {
 }
 
 #[test]
-fn other_ways_to_write_a_command() {
+fn denied_command_is_found_in_other_spellings() {
     check(&[
         ("'rm' x", NO_RM, Deny),
         ("r\"m\" x", NO_RM, Deny),
@@ -200,7 +200,7 @@ fn other_ways_to_write_a_command() {
 }
 
 #[test]
-fn commands_that_run_others() {
+fn denied_command_is_found_behind_wrappers() {
     check(&[
         ("env rm x", NO_RM, Deny),
         ("env -i -u PATH A=1 rm x", NO_RM, Deny),
@@ -269,7 +269,7 @@ fn commands_that_run_others() {
 }
 
 #[test]
-fn what_cannot_be_told() {
+fn unknown_command_asks_if_a_rule_forbids_anything() {
     let unknown = [
         "$X x",
         "X=rm; $X x",
@@ -334,7 +334,7 @@ fn what_cannot_be_told() {
         ("git $X", "deny git push *, allow git *", Allow),
         ("rm *.log", "deny rm *, allow rm *.log", Allow),
         ("source venv/bin/activate", "deny rm *, allow source venv/*", Allow),
-        // What is not understood is allowed only as a whole.
+        // A script that cannot be parsed is only allowed as a whole.
         ("git log; ls \"${x:-'a'}\"", "deny rm *, allow git *", Ask),
         ("rm x 'open", NO_RM, Deny),
         ("echo \"${x:-'a'}\"; rm x", NO_RM, Deny),
@@ -343,7 +343,7 @@ fn what_cannot_be_told() {
 }
 
 #[test]
-fn redirections_are_edits_and_reads() {
+fn redirections_are_judged_as_edits_and_reads() {
     check(&[
         ("echo x > .git/config", "deny edit:.git/*", Deny),
         ("echo x >> src/../.git/config", "deny edit:.git/*", Deny),
@@ -375,7 +375,7 @@ fn redirections_are_edits_and_reads() {
 }
 
 #[test]
-fn credentials_are_asked_about() {
+fn commands_with_credential_paths_ask() {
     check(&[
         ("cat ~/.ssh/id_rsa", "", Ask),
         ("cat $HOME/.ssh/id_rsa", "", Ask),
@@ -396,7 +396,7 @@ fn credentials_are_asked_about() {
         ("cat 'my home/.ssh/id'", "", Ask),
         ("cat --file=$HOME/.ssh/id", "", Ask),
         ("cat .npmrc", "", Ask),
-        // Words that only speak of them.
+        // Words that only mention them.
         ("git commit -m \"handle .npmrc properly\"", "", Allow),
         ("echo see .aws docs", "", Allow),
         ("echo see .aws docs", "deny echo *.aws*", Deny),

@@ -1,8 +1,8 @@
-//! Permissions and approvals.
+//! Conversions of permissions and approvals.
 
 use remuda_domain::{
     ToolCallId,
-    approval::{Answer, Approval, Decision},
+    approval::{Approval, Decision, DecisionRequest},
     error::{Error, Result},
     limits,
     permission::{PermissionAction, PermissionRule, SessionPermissions},
@@ -28,13 +28,13 @@ impl From<SessionPermissions> for v1::Permissions {
     }
 }
 
-/// What a caller says about permissions. Errors name the field below `permissions`.
-pub fn session_permissions(said: v1::Permissions) -> Result<SessionPermissions> {
+/// Converts the permissions of a request. Errors name the field below `permissions`.
+pub fn session_permissions(given: v1::Permissions) -> Result<SessionPermissions> {
     let permissions = SessionPermissions {
-        mode: optional(&said.mode).map_err(|error| error.at("permissions.mode"))?,
-        unattended: optional(&said.unattended).map_err(|error| error.at("permissions.unattended"))?,
-        rules: said.rules.into_iter().enumerate().map(rule).collect::<Result<_>>()?,
-        approvers: said.approvers,
+        mode: optional(&given.mode).map_err(|error| error.at("permissions.mode"))?,
+        unattended: optional(&given.unattended).map_err(|error| error.at("permissions.unattended"))?,
+        rules: given.rules.into_iter().enumerate().map(rule).collect::<Result<_>>()?,
+        approvers: given.approvers,
     };
     limits::check_permissions(&permissions)?;
     Ok(permissions)
@@ -92,7 +92,7 @@ impl From<Decision> for v1::Decision {
     }
 }
 
-impl TryFrom<v1::DecideApprovalRequest> for Answer {
+impl TryFrom<v1::DecideApprovalRequest> for DecisionRequest {
     type Error = Error;
 
     fn try_from(request: v1::DecideApprovalRequest) -> Result<Self> {

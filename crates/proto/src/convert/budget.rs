@@ -1,4 +1,4 @@
-//! What runs cost, and how much they may.
+//! Conversions of budgets, limits and totals.
 
 use remuda_domain::{
     budget::{Amount, Budget, Limit, Total},
@@ -13,9 +13,9 @@ impl From<Limit> for v1::Limit {
     }
 }
 
-/// A limit that a caller sets.
-pub fn limit(field: &str, said: v1::Limit) -> Result<Limit> {
-    let limit = Limit { tokens: said.tokens, micros: said.micros };
+/// Converts a limit of a request.
+pub fn limit(field: &str, given: v1::Limit) -> Result<Limit> {
+    let limit = Limit { tokens: given.tokens, micros: given.micros };
     limit.check(field)?;
     Ok(limit)
 }

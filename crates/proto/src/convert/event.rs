@@ -1,4 +1,4 @@
-//! Events and what is told between them.
+//! Conversions of events and deltas.
 
 use remuda_domain::{
     ApprovalId, Event, EventBody, Timestamp,
@@ -13,7 +13,7 @@ use crate::v1::{self, event::Body};
 
 impl From<Event> for v1::Event {
     fn from(event: Event) -> Self {
-        // The body serialises as {"type": …, "data": …}; the type is a field of its own on the wire.
+        // The body serializes as {"type": …, "data": …}; the protobuf message has a separate field for the type.
         let data = match serde_json::to_value(&event.body) {
             Ok(Value::Object(mut body)) => {
                 body.remove("data").map(|data| data.to_string()).unwrap_or_default()
@@ -24,7 +24,7 @@ impl From<Event> for v1::Event {
     }
 }
 
-/// An event whose data is a message of its own instead of JSON.
+/// An event with a typed body instead of JSON data.
 #[must_use]
 pub fn typed_event(event: Event) -> v1::Event {
     let bare = bare(&event);
@@ -44,7 +44,7 @@ fn bare(event: &Event) -> v1::Event {
     }
 }
 
-/// Every field is named here, so that none can be forgotten.
+/// Lists every field, so that the compiler reports a missing one.
 fn body(body: EventBody) -> Body {
     match body {
         EventBody::SessionCreated => Body::SessionCreated(v1::SessionCreated {}),

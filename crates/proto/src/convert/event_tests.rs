@@ -1,4 +1,4 @@
-//! Typed events say what the JSON says. The page about streaming has an example of each.
+//! Tests that typed events carry the same data as their JSON. The streaming documentation has an example of each type.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn event(body: EventBody) -> Event {
     Event { id, cursor: 7, session, run, at: Timestamp::UNIX_EPOCH, body }
 }
 
-/// The field of the body that is set, and the message in it.
+/// The set field of the body, and its message.
 fn body_of(event: &v1::Event) -> Option<(FieldDescriptor, DynamicMessage)> {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let descriptor = pool.get_message_by_name("remuda.v1.Event").unwrap();
@@ -33,12 +33,12 @@ fn body_of(event: &v1::Event) -> Option<(FieldDescriptor, DynamicMessage)> {
     Some((field, body))
 }
 
-/// Everything that is said in some JSON, apart from the names of fields.
-fn said(json: &Value, into: &mut BTreeSet<String>) {
+/// All values in a JSON document.
+fn json_values(json: &Value, into: &mut BTreeSet<String>) {
     match json {
         Value::Null => {}
-        Value::Array(items) => items.iter().for_each(|item| said(item, into)),
-        Value::Object(fields) => fields.values().for_each(|field| said(field, into)),
+        Value::Array(items) => items.iter().for_each(|item| json_values(item, into)),
+        Value::Object(fields) => fields.values().for_each(|field| json_values(field, into)),
         Value::String(text) => {
             into.insert(text.clone());
         }
@@ -48,8 +48,8 @@ fn said(json: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Everything that is said in a message. Texts that are JSON are looked into.
-fn carried(field: &Field, into: &mut BTreeSet<String>) {
+/// All values in a message. Texts that are JSON are parsed.
+fn message_values(field: &Field, into: &mut BTreeSet<String>) {
     match field {
         Field::Message(message) if message.descriptor().full_name() == "google.protobuf.Timestamp" => {
             let at = message.transcode_to::<prost_types::Timestamp>().unwrap();
@@ -60,17 +60,17 @@ fn carried(field: &Field, into: &mut BTreeSet<String>) {
         Field::Message(message) => {
             for field in message.descriptor().fields() {
                 if message.has_field(&field) {
-                    carried(&message.get_field(&field), into);
+                    message_values(&message.get_field(&field), into);
                 } else {
-                    // Of a call that completed nothing failed.
+                    // A completed call has no failure.
                     assert_eq!(field.full_name(), "remuda.v1.ToolOutcome.failure", "no example has it");
                 }
             }
         }
-        Field::List(items) => items.iter().for_each(|item| carried(item, into)),
+        Field::List(items) => items.iter().for_each(|item| message_values(item, into)),
         Field::String(text) => {
             match serde_json::from_str(text) {
-                Ok(json @ (Value::Object(_) | Value::Array(_))) => said(&json, into),
+                Ok(json @ (Value::Object(_) | Value::Array(_))) => json_values(&json, into),
                 _ => drop(into.insert(text.clone())),
             };
         }
@@ -88,7 +88,7 @@ fn carried(field: &Field, into: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_type_has_a_body_that_carries_what_the_json_says() {
+fn every_event_type_has_a_body_with_the_data_of_its_json() {
     let examples = examples();
     let names: Vec<&str> = examples.iter().map(EventBody::name).collect();
     assert_eq!(names, EventBody::NAMES);
@@ -105,16 +105,16 @@ fn every_type_has_a_body_that_carries_what_the_json_says() {
             assert!(body.has_field_by_name(key), "{name} lacks {key}");
         }
         let (mut expected, mut got) = (BTreeSet::new(), BTreeSet::new());
-        said(&data, &mut expected);
-        carried(&Field::Message(body), &mut got);
+        json_values(&data, &mut expected);
+        message_values(&Field::Message(body), &mut got);
         let lost: Vec<_> = expected.difference(&got).collect();
         assert!(lost.is_empty(), "{name} loses {lost:?}");
     }
 }
 
 #[test]
-fn a_type_from_the_future_has_no_body() {
-    // What a newer server sends: a field of the body that is not known here.
+fn unknown_event_type_has_no_body() {
+    // A newer server sends an unknown field of the body.
     let mut bytes =
         v1::Event { cursor: 3, r#type: "run.admired".into(), ..Default::default() }.encode_to_vec();
     prost::encoding::bytes::encode(2000, &b"\x0a\x02hi".to_vec(), &mut bytes);
@@ -123,13 +123,13 @@ fn a_type_from_the_future_has_no_body() {
 }
 
 #[test]
-fn pieces_name_a_message_or_a_call() {
+fn deltas_name_a_message_or_a_call() {
     let (run, message, call) = (RunId::new(), MessageId::new(), ToolCallId::new());
     let piece = |of, kind| v1::Delta::from(Delta { run, of, kind, offset: 3, text: "lo".into() });
-    let said = piece(DeltaOf::Message(message), DeltaKind::Reasoning);
-    assert_eq!((said.message_id, said.call_id.as_str()), (message.to_string(), ""));
-    assert_eq!((said.kind.as_str(), said.offset, said.text.as_str()), ("reasoning", 3, "lo"));
-    let printed = piece(DeltaOf::Call(call), DeltaKind::Stderr);
-    assert_eq!((printed.message_id.as_str(), printed.call_id), ("", call.to_string()));
-    assert_eq!(printed.kind, "stderr");
+    let reasoning = piece(DeltaOf::Message(message), DeltaKind::Reasoning);
+    assert_eq!((reasoning.message_id, reasoning.call_id.as_str()), (message.to_string(), ""));
+    assert_eq!((reasoning.kind.as_str(), reasoning.offset, reasoning.text.as_str()), ("reasoning", 3, "lo"));
+    let stderr = piece(DeltaOf::Call(call), DeltaKind::Stderr);
+    assert_eq!((stderr.message_id.as_str(), stderr.call_id), ("", call.to_string()));
+    assert_eq!(stderr.kind, "stderr");
 }

@@ -1,14 +1,14 @@
-//! Where tools execute.
+//! Conversions of execution settings and sandboxes.
 
 use remuda_domain::{
     error::Result,
-    execution::{BackendKind, ExecutionChoice, Place, SandboxRecord, WorkspaceAccess},
+    execution::{BackendKind, ExecutionChoice, ExecutionSite, SandboxRecord, WorkspaceAccess},
 };
 
 use super::timestamp;
 use crate::v1;
 
-/// Reads what a caller asks for; errors name the field.
+/// Converts the execution settings of a request. Errors name the field.
 pub fn execution_choice(execution: Option<v1::Execution>) -> Result<ExecutionChoice> {
     let v1::Execution { backend, image, network, workspace_access } = execution.unwrap_or_default();
     let given = |text: String| (!text.is_empty()).then_some(text);
@@ -33,13 +33,13 @@ impl From<ExecutionChoice> for v1::Execution {
     }
 }
 
-impl From<Place> for v1::Place {
-    fn from(place: Place) -> Self {
+impl From<ExecutionSite> for v1::Place {
+    fn from(site: ExecutionSite) -> Self {
         Self {
-            backend: place.backend.as_str().to_owned(),
-            sandbox_id: place.sandbox.to_string(),
-            image: place.image,
-            digest: place.digest,
+            backend: site.backend.as_str().to_owned(),
+            sandbox_id: site.sandbox.to_string(),
+            image: site.image,
+            digest: site.digest,
         }
     }
 }

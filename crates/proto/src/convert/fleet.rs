@@ -1,8 +1,8 @@
-//! Workers and background tasks.
+//! Conversions of workers, background tasks and log filters.
 
 use remuda_domain::{
+    background_task::{TaskRound, TaskStatus},
     logs::LogReport,
-    task::{TaskRound, TaskStatus},
     worker::Worker,
 };
 
@@ -30,7 +30,7 @@ impl From<TaskRound> for v1::TaskRound {
     fn from(round: TaskRound) -> Self {
         let (counts, error) = match round.result {
             Ok(counts) => (counts, String::new()),
-            // An error without words would pass for a success.
+            // An empty error would look like a success.
             Err(error) if error.is_empty() => (Default::default(), "failed".to_owned()),
             Err(error) => (Default::default(), error),
         };

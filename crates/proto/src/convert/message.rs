@@ -1,4 +1,4 @@
-//! Messages: those that callers send, those of a transcript, and the pieces of one that is being said.
+//! Conversions of messages: of requests and of transcripts.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use remuda_domain::{
@@ -12,7 +12,7 @@ use remuda_domain::{
 use super::timestamp;
 use crate::v1;
 
-/// Reads a message, which gets its id here. Its size is checked before anything is copied.
+/// Converts a message and generates its id. The size is checked before anything is copied.
 pub fn message_input(input: v1::MessageInput) -> Result<MessageInput> {
     limits::check_message_size(message_bytes(&input))?;
     if !input.id.is_empty() {
@@ -28,14 +28,14 @@ pub fn message_input(input: v1::MessageInput) -> Result<MessageInput> {
     })
 }
 
-/// The size of a message: of its text as it will be stored and sent, and of its images.
+/// The size of a message: its text as stored and sent (escaped), and its images.
 #[must_use]
 pub fn message_bytes(input: &v1::MessageInput) -> usize {
     let images = input.images.iter().map(|image| image.data.len() + image.url.len() + image.media_type.len());
     images.fold(escaped_bytes(&input.text), usize::saturating_add)
 }
 
-/// How long a text is inside JSON, where some characters take six bytes.
+/// The length of a text in JSON, where some characters take six bytes.
 fn escaped_bytes(text: &str) -> usize {
     let size = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
@@ -78,7 +78,7 @@ impl From<MessageInput> for v1::MessageInput {
 impl From<Image> for v1::Image {
     fn from(image: Image) -> Self {
         match image {
-            // What was accepted once was base64.
+            // Stored images are valid base64.
             Image::Inline { media_type, data } => {
                 Self { media_type, data: STANDARD.decode(data).unwrap_or_default(), url: String::new() }
             }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_survives_the_wire() {
+    fn message_survives_a_round_trip() {
         let images = vec![png(b"\x89PNG\0\xff"), linked("https://host/a.png")];
         let sent = input("look\nhere", images);
         let read = message_input(sent.clone()).unwrap();
@@ -147,12 +147,12 @@ mod tests {
         let large = (Code::TooLarge, "message".to_owned());
         assert_eq!(rejected(input(&"x".repeat(limits::MAX_INPUT_BYTES + 1), vec![])), large);
         assert_eq!(rejected(input("a", vec![png(&vec![0; limits::MAX_INPUT_BYTES])])), large);
-        // A sixth of the limit, until it is written as JSON.
+        // A sixth of the limit, but six times as long in JSON.
         assert_eq!(rejected(input(&"\x01".repeat(limits::MAX_INPUT_BYTES / 5), vec![])), large);
     }
 
     #[test]
-    fn texts_are_as_long_as_in_json() {
+    fn text_size_is_its_escaped_length_in_json() {
         for text in ["", "plain", "\"\\\n\r\t", "\x01\x1f", "\u{1f40e} é"] {
             assert!(escaped_bytes(text) + 2 >= serde_json::to_string(text).unwrap().len(), "{text:?}");
         }

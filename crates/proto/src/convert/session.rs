@@ -1,4 +1,4 @@
-//! Sessions and workspaces.
+//! Conversions of sessions and workspaces.
 
 use remuda_domain::session::{Session, SessionStatus, Workspace};
 

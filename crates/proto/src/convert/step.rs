@@ -1,4 +1,4 @@
-//! Steps, and what was said between us and a model.
+//! Conversions of steps and model calls.
 
 use remuda_domain::{
     model::{FinishReason, Usage},
@@ -64,7 +64,7 @@ fn model_call(request: ModelRequest, outcome: Option<ModelOutcome>) -> v1::Model
     }
 }
 
-/// Our own types always become JSON.
+/// Serializes a domain type, which cannot fail.
 fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -98,7 +98,7 @@ mod tests {
         content::ContentHash,
         message::Part,
         model::ModelParameters,
-        step::{Purpose, Sent},
+        step::{Purpose, SentMessages},
         tool::CallStatus,
     };
 
@@ -116,7 +116,7 @@ mod tests {
             parameters: ModelParameters { max_tokens: Some(7), ..ModelParameters::default() },
             system: ContentHash::of("system"),
             tools: ContentHash::of("tools"),
-            messages: vec![Sent::Stored { first: message, last: message, count: 1 }],
+            messages: vec![SentMessages::Stored { first: message, last: message, count: 1 }],
             concluding: false,
             purpose: Purpose::Answer,
             reported: Vec::new(),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_call_shows_what_was_sent_and_what_came_back() {
+    fn model_call_contains_request_and_response() {
         let asked = step(None);
         assert_eq!((asked.kind.as_str(), asked.call, asked.outcome), ("model_call", None, None));
         let call = asked.model_call.unwrap();

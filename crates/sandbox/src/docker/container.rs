@@ -1,4 +1,4 @@
-//! One container: made, attached, and gone for good when nobody holds it.
+//! One container: created, attached, and removed when its last handle is dropped.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,79 +15,84 @@ use bollard::query_parameters::{
 use remuda_domain::{
     Epoch, SandboxId,
     error::{Code, Error, Result},
-    execution::{BackendKind, Holder, Place, SandboxState},
+    execution::{BackendKind, ExecutionSite, Holder, SandboxState},
 };
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    copy::Copy,
-    create::{Plan, SUPERVISOR, Shape, create_body},
+    connection::ContainerConnection,
+    container_limit::ContainerPermit,
+    create::{ContainerPlan, ContainerSpec, SUPERVISOR, create_body},
     engine::{Engine, Failure},
     image::Image,
     labels,
-    link::Link,
-    places::Ticket,
-    record::Record,
+    sandbox_record::ContainerRecord,
     supervisor_volume::SupervisorVolume,
+    workspace_copy::WorkspaceCopy,
 };
-use crate::{book::SandboxBook, path::shown};
+use crate::{path::display_safe, registry::SandboxRegistry};
 
-/// From the start of the container to the first word of its first process.
+/// From the container's start to the first message of its PID 1.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For how long a paused container does without promises: longer than any stays.
-const UNFED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// Watchdog time of a paused container: longer than any stays paused.
+const PAUSED_WATCHDOG_TIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// What making containers takes.
+/// Shared context for creating and removing containers.
 #[derive(Debug)]
-pub(super) struct Workshop {
+pub(super) struct DockerContext {
     pub(super) engine: Engine,
     pub(super) volume: SupervisorVolume,
     pub(super) tasks: TaskTracker,
-    pub(super) book: Option<Arc<dyn SandboxBook>>,
+    pub(super) registry: Option<Arc<dyn SandboxRegistry>>,
 }
 
 #[derive(Debug)]
 pub(super) struct Container {
     pub(super) sandbox: SandboxId,
     pub(super) image: Image,
-    pub(super) shape: Shape,
-    pub(super) link: Link,
-    /// If the workspace is not mounted.
-    pub(super) copy: Option<Copy>,
-    /// Whose files it has, once it is somebody's.
+    pub(super) spec: ContainerSpec,
+    pub(super) connection: ContainerConnection,
+    /// Set if the workspace is copied instead of mounted.
+    pub(super) copy: Option<WorkspaceCopy>,
+    /// Workspace of the session that owns the container, once assigned.
     root: OnceLock<PathBuf>,
-    /// The newest ownership it was used under.
+    /// The newest session epoch under which it was used.
     epoch: AtomicI64,
     paused: AtomicBool,
-    use_: Mutex<Use>,
-    remains: Option<Remains>,
+    use_count: Mutex<UseCount>,
+    cleanup: Option<ContainerCleanup>,
 }
 
-/// Who uses it.
+/// Number of handles, and since when there is none.
 #[derive(Clone, Copy, Debug)]
-struct Use {
+struct UseCount {
     holders: usize,
     idle_since: Instant,
 }
 
 impl Container {
-    /// Makes a container and waits until it can run commands. Not to be dropped halfway: run it in a task.
-    pub(super) async fn make(workshop: &Arc<Workshop>, plan: &Plan, ticket: Ticket) -> Result<Self> {
-        match attempt(workshop, plan, ticket).await {
-            // Somebody has removed the volume, as `docker volume prune` does.
-            Err((error, Some(ticket))) if error.code() == Code::Internal => {
-                tracing::warn!(error = error.chain(), "making the supervisor's volume anew");
-                workshop.volume.forget();
-                attempt(workshop, plan, ticket).await.map_err(|(error, _)| error)
+    /// Creates a container and waits until it can run commands. Must run in a task: the future must not be
+    /// dropped halfway.
+    pub(super) async fn make(
+        context: &Arc<DockerContext>,
+        plan: &ContainerPlan,
+        permit: ContainerPermit,
+    ) -> Result<Self> {
+        match try_create(context, plan, permit).await {
+            // The supervisor volume was removed, for example by `docker volume prune`.
+            Err((error, Some(permit))) if error.code() == Code::Internal => {
+                tracing::warn!(error = error.chain(), "supervisor volume is missing; creating it again");
+                context.volume.forget();
+                try_create(context, plan, permit).await.map_err(|(error, _)| error)
             }
             result => result.map_err(|(error, _)| error),
         }
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place {
+    pub(super) fn execution_site(&self) -> ExecutionSite {
+        ExecutionSite {
             backend: BackendKind::Docker,
             sandbox: self.sandbox,
             image: self.image.name.clone(),
@@ -103,12 +108,12 @@ impl Container {
         self.epoch.fetch_max(epoch, Ordering::AcqRel);
     }
 
-    /// Whether it is for these files. The first who asks decides.
-    pub(super) fn is_of(&self, root: &Path) -> bool {
+    /// Whether it serves this workspace. The first call assigns the workspace.
+    pub(super) fn serves_workspace(&self, root: &Path) -> bool {
         self.root.get_or_init(|| root.to_owned()) == root
     }
 
-    /// Since when nobody has used it; `None` while somebody does.
+    /// Since when it is unused; `None` while it is in use.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let state = *self.lock();
         (state.holders == 0).then_some(state.idle_since)
@@ -118,38 +123,38 @@ impl Container {
         self.paused.load(Ordering::Acquire)
     }
 
-    /// Stops what is in it. Nobody may be using it.
-    pub(super) async fn pause(&self, workshop: &Workshop) -> Result<()> {
-        let Some(remains) = &self.remains else { return Ok(()) };
-        // It cannot hear promises, and must not find one broken when it goes on.
-        self.link.feed(Instant::now() + UNFED);
-        self.link.answer().await?;
-        let id = remains.id.as_str();
-        let paused = workshop.engine.ask(|docker| async move { docker.pause_container(id).await }).await;
-        paused.map_err(|failure| failure.to("pause a container"))?;
+    /// Pauses the container, which must be idle.
+    pub(super) async fn pause(&self, context: &DockerContext) -> Result<()> {
+        let Some(cleanup) = &self.cleanup else { return Ok(()) };
+        // It cannot be fed while paused, and its watchdog must not fire when it continues.
+        self.connection.feed_watchdog(Instant::now() + PAUSED_WATCHDOG_TIME);
+        self.connection.round_trip().await?;
+        let id = cleanup.id.as_str();
+        let paused = context.engine.call(|docker| async move { docker.pause_container(id).await }).await;
+        paused.map_err(|failure| failure.into_error("pause a container"))?;
         self.paused.store(true, Ordering::Release);
-        remains.record.update(|record| record.state = SandboxState::Paused).await;
+        cleanup.record.update(|record| record.state = SandboxState::Paused).await;
         Ok(())
     }
 
-    pub(super) async fn unpause(&self, workshop: &Workshop) -> Result<()> {
-        let Some(remains) = &self.remains else { return Ok(()) };
-        let id = remains.id.as_str();
-        let unpaused = workshop.engine.ask(|docker| async move { docker.unpause_container(id).await }).await;
-        unpaused.map_err(|failure| failure.to("go on with a paused container"))?;
+    pub(super) async fn unpause(&self, context: &DockerContext) -> Result<()> {
+        let Some(cleanup) = &self.cleanup else { return Ok(()) };
+        let id = cleanup.id.as_str();
+        let unpaused = context.engine.call(|docker| async move { docker.unpause_container(id).await }).await;
+        unpaused.map_err(|failure| failure.into_error("unpause a container"))?;
         self.paused.store(false, Ordering::Release);
-        remains.record.update(|record| record.state = SandboxState::Active).await;
+        cleanup.record.update(|record| record.state = SandboxState::Active).await;
         Ok(())
     }
 
-    /// Tells by its name whose it is now.
-    pub(super) async fn give_to(&self, workshop: &Workshop, holder: &Holder) -> Result<()> {
-        let Some(remains) = &self.remains else { return Ok(()) };
-        let (id, name) = (remains.id.as_str(), labels::name(self.sandbox, Some(holder)));
+    /// Assigns a spare to a session: renames the container and updates its record.
+    pub(super) async fn assign_to(&self, context: &DockerContext, holder: &Holder) -> Result<()> {
+        let Some(cleanup) = &self.cleanup else { return Ok(()) };
+        let (id, name) = (cleanup.id.as_str(), labels::name(self.sandbox, Some(holder)));
         let options = RenameContainerOptions { name };
-        let renamed = workshop.engine.ask(|docker| async move { docker.rename_container(id, options).await });
-        renamed.await.map_err(|failure| failure.to("name a container"))?;
-        remains
+        let renamed = context.engine.call(|docker| async move { docker.rename_container(id, options).await });
+        renamed.await.map_err(|failure| failure.into_error("rename a container"))?;
+        cleanup
             .record
             .update(|record| {
                 record.holder = Some(*holder);
@@ -159,23 +164,23 @@ impl Container {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Use> {
-        self.use_.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, UseCount> {
+        self.use_count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Keeps a container in use.
+/// Handle that marks a container as in use.
 #[derive(Debug)]
-pub(super) struct Held(Arc<Container>);
+pub(super) struct ContainerHandle(Arc<Container>);
 
-impl Held {
+impl ContainerHandle {
     pub(super) fn new(container: Arc<Container>) -> Self {
         container.lock().holders += 1;
         Self(container)
     }
 }
 
-impl std::ops::Deref for Held {
+impl std::ops::Deref for ContainerHandle {
     type Target = Container;
 
     fn deref(&self) -> &Container {
@@ -183,7 +188,7 @@ impl std::ops::Deref for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for ContainerHandle {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.holders -= 1;
@@ -193,92 +198,96 @@ impl Drop for Held {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        self.link.close("it was removed");
-        drop(self.remains.take());
+        self.connection.close("it was removed");
+        drop(self.cleanup.take());
     }
 }
 
-/// A container of which something may be left. Dropping it removes that, in a task.
+/// Drop guard of a created container: removes it in a task.
 #[derive(Debug)]
-struct Remains {
-    /// Empty if nothing is left.
+struct ContainerCleanup {
+    /// Empty if there is nothing to remove.
     id: String,
-    workshop: Arc<Workshop>,
+    context: Arc<DockerContext>,
     runtime: Handle,
-    ticket: Option<Ticket>,
-    record: Arc<Record>,
+    permit: Option<ContainerPermit>,
+    record: Arc<ContainerRecord>,
 }
 
-impl Drop for Remains {
+impl Drop for ContainerCleanup {
     fn drop(&mut self) {
         if self.id.is_empty() {
             return;
         }
-        let (id, workshop) = (std::mem::take(&mut self.id), Arc::clone(&self.workshop));
-        // Its place is free only when it is gone.
-        let ticket = self.ticket.take().map(Ticket::leave);
+        let (id, context) = (std::mem::take(&mut self.id), Arc::clone(&self.context));
+        // The permit is released only after the removal.
+        let permit = self.permit.take().map(ContainerPermit::mark_removing);
         let record = Arc::clone(&self.record);
         let remove = async move {
-            match workshop.engine.remove_container(&id).await {
+            match context.engine.remove_container(&id).await {
                 Ok(()) => record.forget().await,
                 Err(error) => {
-                    tracing::warn!(error = error.chain(), container = %shown(&id), "cannot remove a container");
+                    tracing::warn!(error = error.chain(), container = %display_safe(&id), "cannot remove a container");
                 }
             }
-            drop(ticket);
+            drop(permit);
         };
-        self.workshop.tasks.spawn_on(remove, &self.runtime);
+        self.context.tasks.spawn_on(remove, &self.runtime);
     }
 }
 
-/// Gives the ticket back if the failure is one that another attempt may mend.
-async fn attempt(
-    workshop: &Arc<Workshop>,
-    plan: &Plan,
-    ticket: Ticket,
-) -> Result<Container, (Error, Option<Ticket>)> {
-    let for_good = |error: Error| (error, None);
-    let Workshop { engine, volume, tasks, book } = workshop.as_ref();
-    volume.ready(engine, &plan.maker, &plan.image).await.map_err(for_good)?;
-    let engine_id = engine.client().await.map_err(for_good)?.id;
-    let record = Arc::new(Record::new(book.clone(), plan, engine_id));
-    record.save().await.map_err(for_good)?;
+/// One attempt. Returns the permit with the error if another attempt may succeed.
+async fn try_create(
+    context: &Arc<DockerContext>,
+    plan: &ContainerPlan,
+    permit: ContainerPermit,
+) -> Result<Container, (Error, Option<ContainerPermit>)> {
+    let permanent = |error: Error| (error, None);
+    let DockerContext { engine, volume, tasks, registry } = context.as_ref();
+    volume.ensure(engine, &plan.creator, &plan.image).await.map_err(permanent)?;
+    let engine_id = engine.client().await.map_err(permanent)?.id;
+    let record = Arc::new(ContainerRecord::new(registry.clone(), plan, engine_id));
+    record.save().await.map_err(permanent)?;
     let id = match create(engine, plan).await {
         Ok(id) => id,
         Err(failure) => {
             record.forget().await;
-            return Err(for_good(cannot_make(failure, plan)));
+            return Err(permanent(creation_error(failure, plan)));
         }
     };
-    let (runtime, ticket) = (Handle::current(), Some(ticket));
-    let mut remains = Remains { id, workshop: Arc::clone(workshop), runtime, ticket, record };
-    let id = remains.id.as_str();
-    // Before the start, so that nothing is missed and no end of ours goes unnoticed.
+    let (runtime, permit) = (Handle::current(), Some(permit));
+    let mut cleanup = ContainerCleanup { id, context: Arc::clone(context), runtime, permit, record };
+    let id = cleanup.id.as_str();
+    // Attached before the start, so that no output is missed and the container ends if this process dies.
     let options = AttachContainerOptions { stream: true, stdin: true, stdout: true, ..Default::default() };
-    let attached = engine.ask(|docker| async move { docker.attach_container(id, Some(options)).await }).await;
-    let link = Link::new(attached.map_err(|failure| for_good(failure.to("attach to a container")))?, tasks);
+    let attached =
+        engine.call(|docker| async move { docker.attach_container(id, Some(options)).await }).await;
+    let connection = ContainerConnection::new(
+        attached.map_err(|failure| permanent(failure.into_error("attach to a container")))?,
+        tasks,
+    );
     let started = engine
-        .ask(|docker| async move { docker.start_container(id, None::<StartContainerOptions>).await })
+        .call(|docker| async move { docker.start_container(id, None::<StartContainerOptions>).await })
         .await;
     if let Err(failure) = started {
-        let lost = failure.says(SUPERVISOR) && failure.says("no such file");
-        let error = cannot_make(failure, plan);
+        let lost = failure.message_contains(SUPERVISOR) && failure.message_contains("no such file");
+        let error = creation_error(failure, plan);
         if !lost {
-            return Err(for_good(error));
+            return Err(permanent(error));
         }
-        // Its name is needed for the next attempt.
-        engine.remove_container(id).await.map_err(for_good)?;
-        remains.id.clear();
-        let error = Error::internal("the supervisor is not in its volume").with_source(error);
-        return Err((error, remains.ticket.take()));
+        // The next attempt needs the container's name.
+        engine.remove_container(id).await.map_err(permanent)?;
+        cleanup.id.clear();
+        let error = Error::internal("the supervisor program is missing in its volume").with_source(error);
+        return Err((error, cleanup.permit.take()));
     }
-    link.ready(READY_TIMEOUT).await.map_err(for_good)?;
-    let copy = plan.shape.mount.is_none().then(|| Copy::new(plan.shape.limits.scratch_bytes));
+    connection.ready(READY_TIMEOUT).await.map_err(permanent)?;
+    let copy = plan.spec.mount.is_none().then(|| WorkspaceCopy::new(plan.spec.limits.scratch_bytes));
     if let Some(copy) = &copy {
-        copy.prepare(&link).await.map_err(for_good)?;
+        copy.prepare(&connection).await.map_err(permanent)?;
     }
-    let (handle, holder) = (remains.id.clone(), plan.holder);
-    remains
+    let (handle, holder) = (cleanup.id.clone(), plan.holder);
+    cleanup
         .record
         .update(|record| {
             record.handle = Some(handle);
@@ -288,39 +297,42 @@ async fn attempt(
     Ok(Container {
         sandbox: plan.sandbox,
         image: plan.image.clone(),
-        shape: plan.shape.clone(),
-        link,
+        spec: plan.spec.clone(),
+        connection,
         copy,
         root: OnceLock::new(),
         epoch: AtomicI64::new(holder.map_or(0, |holder| holder.epoch)),
         paused: AtomicBool::new(false),
-        use_: Mutex::new(Use { holders: 0, idle_since: Instant::now() }),
-        remains: Some(remains),
+        use_count: Mutex::new(UseCount { holders: 0, idle_since: Instant::now() }),
+        cleanup: Some(cleanup),
     })
 }
 
-async fn create(engine: &Engine, plan: &Plan) -> Result<String, Failure> {
+async fn create(engine: &Engine, plan: &ContainerPlan) -> Result<String, Failure> {
     let (body, name) = (create_body(plan), labels::name(plan.sandbox, plan.holder.as_ref()));
     let options = CreateContainerOptions { name: Some(name), platform: String::new() };
     let created =
-        engine.ask(|docker| async move { docker.create_container(Some(options), body).await }).await;
+        engine.call(|docker| async move { docker.create_container(Some(options), body).await }).await;
     Ok(created?.id)
 }
 
-/// What the engine's refusal means for whoever asked for the container.
-fn cannot_make(failure: Failure, plan: &Plan) -> Error {
-    let network = plan.shape.network.as_str();
-    if failure.says("network") && failure.says("not found") {
-        let message = format!("the engine has no network {}", shown(network));
+/// Maps the engine's rejection to an error for the caller.
+fn creation_error(failure: Failure, plan: &ContainerPlan) -> Error {
+    let network = plan.spec.network.as_str();
+    if failure.message_contains("network") && failure.message_contains("not found") {
+        let message = format!("the engine has no network {}", display_safe(network));
         return Error::new(Code::NotConfigured, message).at("network");
     }
-    if failure.says("unknown runtime") || failure.says("unknown or invalid runtime") {
+    if failure.message_contains("unknown runtime") || failure.message_contains("unknown or invalid runtime") {
         let runtime = plan.runtime.as_deref().unwrap_or_default();
-        return Error::new(Code::NotConfigured, format!("the engine has no runtime {}", shown(runtime)));
+        return Error::new(
+            Code::NotConfigured,
+            format!("the engine has no runtime {}", display_safe(runtime)),
+        );
     }
-    if failure.says("bind source path does not exist") {
+    if failure.message_contains("bind source path does not exist") {
         let advice = "it must run on this machine to mount workspaces; elsewhere they can be copied";
         return Error::unavailable(format!("the Docker engine does not see the workspace: {advice}"));
     }
-    failure.to("start a container")
+    failure.into_error("start a container")
 }

@@ -1,4 +1,4 @@
-//! What a container may do: decided here and nowhere else.
+//! The create request of a container, which decides all of its privileges.
 
 use std::{collections::HashMap, path::PathBuf};
 
@@ -15,27 +15,27 @@ use remuda_domain::{
 
 use super::{
     image::Image,
-    labels::{self, Maker},
+    labels::{self, Creator},
 };
 
-/// Where the workspace is, as commands see it.
+/// Path of the workspace as commands see it.
 pub(super) const WORKSPACE: &str = "/workspace";
-/// Where our own program is.
+/// Mount point of the supervisor program.
 pub(super) const SUPERVISOR_DIRECTORY: &str = "/.remuda";
 pub(super) const SUPERVISOR: &str = "/.remuda/remuda-supervisor";
-/// Where commands may put what they do not want to keep.
+/// Directory for temporary files.
 pub(super) const SCRATCH: &str = "/tmp";
 
 const RUN_BYTES: u64 = 16 << 20;
 const SHM_BYTES: i64 = 64 << 20;
-/// Processes and threads of our own program, beside those of commands.
+/// Processes of the supervisor program, in addition to those of commands.
 const OWN_PROCESSES: u64 = 160;
-/// What our own program needs, if commands may open fewer files.
+/// Open files that the supervisor program needs, if commands may open fewer.
 const OWN_OPEN_FILES: u64 = 1024;
-/// Commands go first when the machine runs out of memory.
+/// The OOM killer prefers containers when the machine runs out of memory.
 const OOM_SCORE_ADJ: i64 = 500;
 
-/// Who the processes of a container are.
+/// User and group of a container's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerUser {
     pub uid: u32,
@@ -43,35 +43,35 @@ pub struct ContainerUser {
 }
 
 impl ContainerUser {
-    /// Nobody in particular.
+    /// The unprivileged user `nobody`.
     pub const NOBODY: Self = Self { uid: 65534, gid: 65534 };
 }
 
-/// What makes one container differ from another: a container serves only requests of its own shape.
+/// Properties that decide whether a container can serve a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct ContainerSpec {
     pub(super) image: String,
     pub(super) network: String,
     pub(super) limits: ResourceLimits,
-    /// The directory that is mounted as workspace. Without one the container has a directory of its own.
+    /// Host directory mounted as the workspace. Without it, the container has its own tmpfs.
     pub(super) mount: Option<PathBuf>,
 }
 
-/// A container to be made.
+/// All inputs of a container's create request.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct ContainerPlan {
     pub(super) sandbox: SandboxId,
-    pub(super) maker: Maker,
+    pub(super) creator: Creator,
     pub(super) holder: Option<Holder>,
     pub(super) image: Image,
-    pub(super) shape: Shape,
+    pub(super) spec: ContainerSpec,
     pub(super) user: ContainerUser,
     pub(super) runtime: Option<String>,
-    /// The volume with our own program.
+    /// The volume with the supervisor program.
     pub(super) volume: String,
 }
 
-/// Refuses names of networks that are not networks at all.
+/// Rejects invalid network names and the host's network.
 pub(super) fn check_network(network: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let starts_well = network.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -81,10 +81,10 @@ pub(super) fn check_network(network: &str) -> Result<()> {
     Ok(())
 }
 
-/// The whole request. Nothing in it is a tenant's to choose but through its policy.
-pub(super) fn create_body(plan: &Plan) -> ContainerCreateBody {
-    let Plan { sandbox, maker, holder, image, shape, user, runtime, volume } = plan;
-    let mut labels = maker.labels(*sandbox, holder.as_ref());
+/// Builds the whole request. A tenant influences it only through its policy.
+pub(super) fn create_body(plan: &ContainerPlan) -> ContainerCreateBody {
+    let ContainerPlan { sandbox, creator, holder, image, spec, user, runtime, volume } = plan;
+    let mut labels = creator.labels(*sandbox, holder.as_ref());
     labels.insert(labels::IMAGE.to_owned(), image.name.clone());
     labels.insert(labels::DIGEST.to_owned(), image.digest.clone());
     ContainerCreateBody {
@@ -96,35 +96,40 @@ pub(super) fn create_body(plan: &Plan) -> ContainerCreateBody {
         env: Some(environment(image).into_iter().map(|(name, value)| format!("{name}={value}")).collect()),
         labels: Some(labels),
         open_stdin: Some(true),
-        // The end of our connection is the end of its input, and that is its end.
+        // When our connection ends, its stdin closes and the container ends.
         stdin_once: Some(true),
         attach_stdin: Some(true),
         attach_stdout: Some(true),
         attach_stderr: Some(false),
         tty: Some(false),
-        // An image's own would run commands in there.
+        // A health check of the image would run commands in the container.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..Default::default() }),
-        host_config: Some(host_config(shape, *user, runtime.clone(), volume)),
+        host_config: Some(host_config(spec, *user, runtime.clone(), volume)),
         ..Default::default()
     }
 }
 
-fn host_config(shape: &Shape, user: ContainerUser, runtime: Option<String>, volume: &str) -> HostConfig {
-    let limits = &shape.limits;
+fn host_config(
+    spec: &ContainerSpec,
+    user: ContainerUser,
+    runtime: Option<String>,
+    volume: &str,
+) -> HostConfig {
+    let limits = &spec.limits;
     let memory = limits.memory_bytes.map(signed);
     HostConfig {
         cap_drop: Some(vec!["ALL".to_owned()]),
-        // Nothing about seccomp and AppArmor: the engine's own profiles apply.
+        // Seccomp and AppArmor are not set: the engine's default profiles apply.
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
         privileged: Some(false),
         readonly_rootfs: Some(true),
-        tmpfs: Some(tmpfs(shape, user)),
-        mounts: Some(mounts(shape, volume)),
-        network_mode: Some(shape.network.clone()),
+        tmpfs: Some(tmpfs(spec, user)),
+        mounts: Some(mounts(spec, volume)),
+        network_mode: Some(spec.network.clone()),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         memory,
-        // The same, so that there is no swap beyond it.
+        // Equal to the memory limit, so that no swap is allowed.
         memory_swap: memory,
         nano_cpus: limits.cpus.map(nano_cpus),
         pids_limit: limits.processes.map(|processes| signed(processes.saturating_add(OWN_PROCESSES))),
@@ -143,32 +148,33 @@ fn host_config(shape: &Shape, user: ContainerUser, runtime: Option<String>, volu
     }
 }
 
-/// What every command finds in its environment.
+/// Base environment of every command.
 pub(super) fn environment(image: &Image) -> Vec<(String, String)> {
     [("PATH", image.path.as_str()), ("HOME", SCRATCH), ("LANG", "C.UTF-8")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec()
 }
 
-fn tmpfs(shape: &Shape, user: ContainerUser) -> HashMap<String, String> {
-    let scratch = shape.limits.scratch_bytes;
+fn tmpfs(spec: &ContainerSpec, user: ContainerUser) -> HashMap<String, String> {
+    let scratch = spec.limits.scratch_bytes;
     let ContainerUser { uid, gid } = user;
-    // Builds execute what they have just made, so there is no noexec.
+    // No noexec: builds execute their own output.
     let mut tmpfs = HashMap::from([
         (SCRATCH.to_owned(), format!("rw,exec,nosuid,nodev,size={scratch},mode=1777")),
         ("/run".to_owned(), format!("rw,noexec,nosuid,nodev,size={RUN_BYTES},mode=0755,uid={uid},gid={gid}")),
     ]);
-    if shape.mount.is_none() {
+    if spec.mount.is_none() {
         let options = format!("rw,exec,nosuid,nodev,size={scratch},mode=0755,uid={uid},gid={gid}");
         tmpfs.insert(WORKSPACE.to_owned(), options);
     }
     tmpfs
 }
 
-/// As objects, not as `source:target:options`: a path may have a colon, and a missing directory is not made by root.
-fn mounts(shape: &Shape, volume: &str) -> Vec<Mount> {
+/// As objects, not as `source:target:options`: a path may contain a colon, and the engine does not create a
+/// missing directory as root.
+fn mounts(spec: &ContainerSpec, volume: &str) -> Vec<Mount> {
     let mut mounts = vec![supervisor_mount(volume, true)];
-    if let Some(workspace) = &shape.mount {
+    if let Some(workspace) = &spec.mount {
         mounts.push(Mount {
             typ: Some(MountType::BIND),
             source: Some(workspace.to_string_lossy().into_owned()),
@@ -202,7 +208,7 @@ fn ulimits(limits: &ResourceLimits) -> Vec<ResourcesUlimits> {
         hard: Some(signed(value)),
     };
     let mut ulimits = vec![ulimit("core", 0)];
-    // Commands get exactly their number from the supervisor.
+    // The supervisor applies the exact limit to commands.
     ulimits.extend(limits.open_files.map(|files| ulimit("nofile", files.max(OWN_OPEN_FILES))));
     ulimits.extend(limits.file_bytes.map(|bytes| ulimit("fsize", bytes)));
     ulimits
@@ -220,9 +226,9 @@ fn nano_cpus(cpus: f64) -> i64 {
     (cpus * 1e9) as i64
 }
 
-/// Whether the network is one at all.
-pub(super) fn has_network(shape: &Shape) -> bool {
-    shape.network != NO_NETWORK
+/// Whether the container has a network.
+pub(super) fn has_network(spec: &ContainerSpec) -> bool {
+    spec.network != NO_NETWORK
 }
 
 #[cfg(test)]

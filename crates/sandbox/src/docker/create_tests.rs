@@ -1,14 +1,14 @@
-//! The request as a whole: whatever is added to it must be looked at here.
+//! Snapshot of the whole create request, so that every addition is reviewed here.
 
 use remuda_domain::{SessionId, TenantId, WorkerId};
 use serde_json::{Value, json};
 
 use super::*;
 
-fn plan(mount: Option<&str>) -> Plan {
-    Plan {
+fn plan(mount: Option<&str>) -> ContainerPlan {
+    ContainerPlan {
         sandbox: SandboxId::new(),
-        maker: Maker { installation: "here".into(), instance: "one".into(), worker: WorkerId::new() },
+        creator: Creator { installation: "here".into(), instance: "one".into(), worker: WorkerId::new() },
         holder: Some(Holder { tenant: TenantId::new(), session: SessionId::new(), epoch: 3 }),
         image: Image {
             name: "tools:1".into(),
@@ -16,7 +16,7 @@ fn plan(mount: Option<&str>) -> Plan {
             digest: "tools@sha256:def".into(),
             path: "/bin".into(),
         },
-        shape: Shape {
+        spec: ContainerSpec {
             image: "tools:1".into(),
             network: "none".into(),
             limits: ResourceLimits {
@@ -35,12 +35,12 @@ fn plan(mount: Option<&str>) -> Plan {
     }
 }
 
-fn body(plan: &Plan) -> Value {
+fn body(plan: &ContainerPlan) -> Value {
     serde_json::to_value(create_body(plan)).unwrap()
 }
 
 #[test]
-fn the_whole_request() {
+fn create_request_has_exactly_the_expected_fields() {
     let plan = plan(Some("/srv/a:b"));
     let holder = plan.holder.unwrap();
     let expected = json!({
@@ -53,7 +53,7 @@ fn the_whole_request() {
         "Labels": {
             "dev.remuda.installation": "here",
             "dev.remuda.instance": "one",
-            "dev.remuda.worker": plan.maker.worker.to_string(),
+            "dev.remuda.worker": plan.creator.worker.to_string(),
             "dev.remuda.sandbox": plan.sandbox.to_string(),
             "dev.remuda.tenant": holder.tenant.to_string(),
             "dev.remuda.session": holder.session.to_string(),
@@ -111,10 +111,10 @@ fn the_whole_request() {
 }
 
 #[test]
-fn a_spare_with_a_copy_of_the_workspace() {
+fn request_for_a_spare_with_a_copied_workspace() {
     let mut plan = plan(None);
     (plan.holder, plan.runtime) = (None, Some("runsc".into()));
-    plan.shape.limits =
+    plan.spec.limits =
         ResourceLimits { processes: None, open_files: None, file_bytes: None, ..ResourceLimits::default() };
     let body = body(&plan);
     let host = &body["HostConfig"];
@@ -129,7 +129,7 @@ fn a_spare_with_a_copy_of_the_workspace() {
 }
 
 #[test]
-fn networks_are_names() {
+fn network_names_are_validated() {
     for network in ["none", "egress", "team.net-1"] {
         check_network(network).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What the engine enforces, for people.
+//! Describes what the Docker engine enforces.
 
 use bollard::models::SystemInfo;
 
@@ -23,7 +23,7 @@ pub(super) fn features(client: &Client, info: &SystemInfo, options: &DockerOptio
         feature(
             "user namespace",
             has("userns") || has("rootless"),
-            "root in there is nobody out here".to_owned(),
+            "root in a container is unprivileged on the host".to_owned(),
         ),
         feature(
             "no privileges",
@@ -40,7 +40,7 @@ pub(super) fn features(client: &Client, info: &SystemInfo, options: &DockerOptio
     ]
 }
 
-/// The only one, when no engine answers.
+/// The only feature if the engine does not respond.
 pub(super) fn no_engine(why: String) -> Vec<Feature> {
     vec![feature("engine", false, why)]
 }

@@ -1,4 +1,4 @@
-//! The engine: found again whenever it is back.
+//! Client of the Docker engine that reconnects after failures.
 
 use std::{collections::HashMap, future::Future, sync::Mutex, time::Duration};
 
@@ -13,31 +13,31 @@ use bollard::{
 use remuda_domain::error::{Code, Error, Result};
 use tokio::time::timeout;
 
-use crate::path::shown;
+use crate::path::display_safe;
 
-/// Longer than any request should take. A start on a busy machine takes seconds.
+/// Timeout of a request. Starting a container on a busy machine takes seconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a container that is being removed by someone else is looked at again.
-const GONE_CHECK: Duration = Duration::from_millis(50);
-const GONE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Poll interval for a container whose removal is already in progress.
+const REMOVAL_POLL: Duration = Duration::from_millis(50);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// An address, and a client for it while somebody answers there.
+/// The engine's address, and a cached client while it responds.
 #[derive(Debug)]
 pub(super) struct Engine {
     host: String,
     client: Mutex<Option<Client>>,
 }
 
-/// What is known of an engine that answers.
+/// A connected client and the engine's properties.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) docker: Docker,
-    /// Which engine it is, as it says itself.
+    /// The engine's own id.
     pub(super) id: String,
     pub(super) version: String,
     pub(super) api_version: String,
-    /// As images name it: `amd64`.
+    /// In the notation of images: `amd64`.
     pub(super) architecture: String,
 }
 
@@ -46,21 +46,22 @@ impl Engine {
         Self { host, client: Mutex::new(None) }
     }
 
-    /// A client that speaks the engine's version. The version is asked for again after the engine was away.
+    /// Returns a client for the engine's API version. The version is negotiated again after the engine was
+    /// unreachable.
     pub(super) async fn client(&self) -> Result<Client> {
-        if let Some(client) = self.remembered() {
+        if let Some(client) = self.cached() {
             return Ok(client);
         }
         let client = timeout(CONNECT_TIMEOUT, connect(&self.host))
             .await
-            .map_err(|_| self.silent().with_source("no answer in time"))?
-            .map_err(|error| self.silent().with_source(error))?;
+            .map_err(|_| self.unreachable().with_source("timeout"))?
+            .map_err(|error| self.unreachable().with_source(error))?;
         *self.lock() = Some(client.clone());
         Ok(client)
     }
 
-    /// Asks the engine for something, within bounds.
-    pub(super) async fn ask<T, F>(&self, request: impl FnOnce(Docker) -> F) -> Result<T, Failure>
+    /// Sends a request to the engine, with a timeout.
+    pub(super) async fn call<T, F>(&self, request: impl FnOnce(Docker) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, EngineError>>,
     {
@@ -72,76 +73,76 @@ impl Engine {
             }
             Ok(Err(error)) => {
                 *self.lock() = None;
-                Err(Failure::Failed(self.silent().with_source(error)))
+                Err(Failure::Failed(self.unreachable().with_source(error)))
             }
             Err(_) => {
                 *self.lock() = None;
-                Err(Failure::Failed(self.silent().with_source("no answer in time")))
+                Err(Failure::Failed(self.unreachable().with_source("timeout")))
             }
         }
     }
 
     pub(super) async fn info(&self) -> Result<SystemInfo> {
-        self.ask(|docker| async move { docker.info().await })
+        self.call(|docker| async move { docker.info().await })
             .await
-            .map_err(|failure| failure.to("say what it is"))
+            .map_err(|failure| failure.into_error("report its properties"))
     }
 
-    /// All containers with that label, in whatever state.
+    /// Lists the containers that match the filters, in any state.
     pub(super) async fn containers(&self, filters: &[(&str, String)]) -> Result<Vec<ContainerSummary>> {
         let options =
             ListContainersOptions { all: true, filters: Some(grouped(filters)), ..Default::default() };
-        self.ask(|docker| async move { docker.list_containers(Some(options)).await })
+        self.call(|docker| async move { docker.list_containers(Some(options)).await })
             .await
-            .map_err(|failure| failure.to("list containers"))
+            .map_err(|failure| failure.into_error("list containers"))
     }
 
     pub(super) async fn volumes(&self, filters: &[(&str, String)]) -> Result<Vec<Volume>> {
         let options = ListVolumesOptions { filters: Some(grouped(filters)) };
-        let answer = self.ask(|docker| async move { docker.list_volumes(Some(options)).await }).await;
-        Ok(answer.map_err(|failure| failure.to("list volumes"))?.volumes.unwrap_or_default())
+        let answer = self.call(|docker| async move { docker.list_volumes(Some(options)).await }).await;
+        Ok(answer.map_err(|failure| failure.into_error("list volumes"))?.volumes.unwrap_or_default())
     }
 
-    /// Removes a container, whatever it does, and returns when it is gone.
+    /// Removes a container in any state and returns when it is gone.
     pub(super) async fn remove_container(&self, container: &str) -> Result<()> {
         let options = RemoveContainerOptions { force: true, v: true, link: false };
         let removed =
-            self.ask(|docker| async move { docker.remove_container(container, Some(options)).await }).await;
+            self.call(|docker| async move { docker.remove_container(container, Some(options)).await }).await;
         match removed {
             Ok(()) => Ok(()),
             Err(failure) if failure.is_missing() => Ok(()),
-            // It removes itself at this moment.
+            // Its removal is already in progress.
             Err(failure) if failure.is_conflict() => self.await_removal(container).await,
-            Err(failure) => Err(failure.to("remove a container")),
+            Err(failure) => Err(failure.into_error("remove a container")),
         }
     }
 
     async fn await_removal(&self, container: &str) -> Result<()> {
         let gone = async {
             loop {
-                match self.ask(|docker| async move { docker.inspect_container(container, None).await }).await
+                match self.call(|docker| async move { docker.inspect_container(container, None).await }).await
                 {
-                    Ok(_) => tokio::time::sleep(GONE_CHECK).await,
+                    Ok(_) => tokio::time::sleep(REMOVAL_POLL).await,
                     Err(failure) if failure.is_missing() => return Ok(()),
-                    Err(failure) => return Err(failure.to("remove a container")),
+                    Err(failure) => return Err(failure.into_error("remove a container")),
                 }
             }
         };
-        timeout(GONE_TIMEOUT, gone).await.unwrap_or_else(|_| {
+        timeout(REMOVAL_TIMEOUT, gone).await.unwrap_or_else(|_| {
             Err(Error::unavailable("the Docker engine does not finish removing a container"))
         })
     }
 
     pub(super) async fn remove_volume(&self, volume: &str) -> Result<()> {
         let options = RemoveVolumeOptions { force: true };
-        match self.ask(|docker| async move { docker.remove_volume(volume, Some(options)).await }).await {
+        match self.call(|docker| async move { docker.remove_volume(volume, Some(options)).await }).await {
             Ok(()) => Ok(()),
             Err(failure) if failure.is_missing() => Ok(()),
-            Err(failure) => Err(failure.to("remove a volume")),
+            Err(failure) => Err(failure.into_error("remove a volume")),
         }
     }
 
-    fn remembered(&self) -> Option<Client> {
+    fn cached(&self) -> Option<Client> {
         self.lock().clone()
     }
 
@@ -149,8 +150,8 @@ impl Engine {
         self.client.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn silent(&self) -> Error {
-        Error::unavailable(format!("the Docker engine at {} does not answer", shown(&self.host)))
+    fn unreachable(&self) -> Error {
+        Error::unavailable(format!("the Docker engine at {} does not answer", display_safe(&self.host)))
     }
 }
 
@@ -174,12 +175,12 @@ fn grouped(filters: &[(&str, String)]) -> HashMap<String, Vec<String>> {
     grouped
 }
 
-/// Why a request came to nothing.
+/// Failure of an engine request.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The engine's own words.
+    /// The engine rejected the request.
     Refused { status: u16, message: String },
-    /// It did not answer.
+    /// The engine did not respond.
     Failed(Error),
 }
 
@@ -198,18 +199,18 @@ impl Failure {
         matches!(self, Self::Refused { status: 409, .. })
     }
 
-    /// Whether the engine said this.
-    pub(super) fn says(&self, words: &str) -> bool {
+    /// Whether the engine's message contains this text.
+    pub(super) fn message_contains(&self, words: &str) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains(words))
     }
 
-    /// The error for someone who wanted the engine to do `what`.
-    pub(super) fn to(self, what: &str) -> Error {
+    /// Converts to an error that says what the engine could not do.
+    pub(super) fn into_error(self, what: &str) -> Error {
         match self {
             Self::Failed(error) => error,
             Self::Refused { message, .. } => Error::new(
                 Code::Unavailable,
-                format!("the Docker engine could not {what}: {}", shown(message.trim())),
+                format!("the Docker engine could not {what}: {}", display_safe(message.trim())),
             ),
         }
     }

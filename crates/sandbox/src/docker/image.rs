@@ -1,4 +1,4 @@
-//! Which contents a container starts with.
+//! Lookup and checks of images.
 
 use bollard::models::ImageInspect;
 use remuda_domain::{
@@ -7,38 +7,38 @@ use remuda_domain::{
 };
 
 use super::engine::Engine;
-use crate::path::shown;
+use crate::path::display_safe;
 
-/// Where programs are, in an image that does not say.
+/// Search path for images without `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// An image that the engine has.
+/// An image present on the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Image {
-    /// As it was asked for.
+    /// The requested name.
     pub(super) name: String,
-    /// Its exact contents, by which containers are made: a name may be moved to others meanwhile.
+    /// Id of its exact contents, from which containers are created: a name may be moved to another image.
     pub(super) id: String,
-    /// What the registry calls these contents; the id if it came from none.
+    /// The registry's digest; the id if the image came from no registry.
     pub(super) digest: String,
-    /// Its search path for programs.
+    /// Its `PATH`.
     pub(super) path: String,
 }
 
-/// Finds an image and makes sure that it can be used. Never fetches one.
+/// Finds an image and checks that it is usable. Never pulls one.
 pub(super) async fn find(engine: &Engine, name: Option<&str>) -> Result<Image> {
     let name = name.ok_or_else(|| Error::invalid("image", "expected an image for the docker backend"))?;
     check_image("image", name)?;
     let client = engine.client().await?;
-    let found = engine.ask(|docker| async move { docker.inspect_image(name).await }).await;
+    let found = engine.call(|docker| async move { docker.inspect_image(name).await }).await;
     match found {
         Ok(found) => usable(name, found, &client.architecture),
         Err(failure) if failure.is_missing() => {
             let advice = "fetch it with docker pull, or make it with docker import or docker build";
-            let message = format!("the engine does not have the image {}: {advice}", shown(name));
+            let message = format!("the engine does not have the image {}: {advice}", display_safe(name));
             Err(Error::new(Code::ImageNotFound, message).at("image"))
         }
-        Err(failure) => Err(failure.to("look at the image")),
+        Err(failure) => Err(failure.into_error("inspect the image")),
     }
 }
 
@@ -46,18 +46,22 @@ fn usable(name: &str, found: ImageInspect, architecture: &str) -> Result<Image> 
     let unusable = |why: String| Err(Error::new(Code::ImageUnusable, why).at("image"));
     let of = found.architecture.unwrap_or_default();
     if !of.is_empty() && !architecture.is_empty() && of != architecture {
-        return unusable(format!("the image is for {}, this machine is {}", shown(&of), shown(architecture)));
+        return unusable(format!(
+            "the image is for {}, this machine is {}",
+            display_safe(&of),
+            display_safe(architecture)
+        ));
     }
     let os = found.os.unwrap_or_default();
     if !os.is_empty() && os != "linux" {
-        return unusable(format!("the image is for {}, expected linux", shown(&os)));
+        return unusable(format!("the image is for {}, expected linux", display_safe(&os)));
     }
     let config = found.config.unwrap_or_default();
-    // Each would be a directory that the command can fill without a limit.
+    // A volume is a directory that commands could fill without a limit.
     if let Some(volume) = config.volumes.unwrap_or_default().first() {
-        return unusable(format!("the image declares a volume at {}, expected none", shown(volume)));
+        return unusable(format!("the image declares a volume at {}, expected none", display_safe(volume)));
     }
-    let Some(id) = found.id else { return unusable("the engine names no contents for the image".to_owned()) };
+    let Some(id) = found.id else { return unusable("the engine reports no id for the image".to_owned()) };
     let digest = found.repo_digests.unwrap_or_default().into_iter().next();
     let env = config.env.unwrap_or_default();
     let path = env.iter().find_map(|variable| variable.strip_prefix("PATH="));
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_and_volumes_are_refused() {
+    fn foreign_platforms_and_declared_volumes_are_rejected() {
         let other = ImageInspect { os: Some("windows".into()), ..inspected() };
         let volume = ImageInspect { config: config(&[], &["/data"]), ..inspected() };
         for (found, architecture) in [(inspected(), "arm64"), (other, "amd64"), (volume, "amd64")] {

@@ -1,13 +1,14 @@
-//! How we know again what we made.
+//! Labels and names that identify our containers and volumes.
 //!
-//! Everything is labelled when it is created, so that even what a crash left half-made is found. The labels of a container
-//! cannot change, but its name can: a spare one that was given to a session tells so by its name.
+//! Everything is labelled at creation, so that resources left by a crash are found. A container's labels
+//! cannot change, but its name can: the name of a spare that was assigned to a session identifies the
+//! session.
 
 use std::collections::HashMap;
 
 use remuda_domain::{SandboxId, WorkerId, execution::Holder};
 
-use crate::traits::{Existing, ExistingKind};
+use crate::traits::{EngineResource, EngineResourceKind};
 
 pub(super) const INSTALLATION: &str = "dev.remuda.installation";
 pub(super) const INSTANCE: &str = "dev.remuda.instance";
@@ -21,16 +22,16 @@ pub(super) const DIGEST: &str = "dev.remuda.digest";
 
 const NAME_PREFIX: &str = "remuda";
 
-/// Who makes something: what every label set has.
+/// The creator of a resource, which is part of every label set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Maker {
+pub(super) struct Creator {
     pub(super) installation: String,
-    /// One backend of one process.
+    /// Identifies one backend of one process.
     pub(super) instance: String,
     pub(super) worker: WorkerId,
 }
 
-impl Maker {
+impl Creator {
     pub(super) fn labels(&self, sandbox: SandboxId, holder: Option<&Holder>) -> HashMap<String, String> {
         let mut labels = HashMap::from([
             (INSTALLATION.to_owned(), self.installation.clone()),
@@ -47,7 +48,7 @@ impl Maker {
     }
 }
 
-/// A container's name: whose it is, for people and for finding a session's containers.
+/// A container's name. It contains the holder, for people and for finding a session's containers.
 pub(super) fn name(sandbox: SandboxId, holder: Option<&Holder>) -> String {
     match holder {
         None => format!("{NAME_PREFIX}-{sandbox}"),
@@ -57,20 +58,20 @@ pub(super) fn name(sandbox: SandboxId, holder: Option<&Holder>) -> String {
     }
 }
 
-/// Reads labels back. `None` is something that is not ours, whatever else it says.
+/// Parses labels. `None` if the resource does not belong to this installation.
 pub(super) fn existing(
     installation: &str,
     handle: &str,
-    what: ExistingKind,
+    kind: EngineResourceKind,
     labels: &HashMap<String, String>,
     names: &[String],
-) -> Option<Existing> {
+) -> Option<EngineResource> {
     if labels.get(INSTALLATION).is_none_or(|label| label != installation) {
         return None;
     }
-    Some(Existing {
+    Some(EngineResource {
         handle: handle.to_owned(),
-        what,
+        kind,
         worker: labels.get(WORKER)?.parse().ok()?,
         sandbox: labels.get(SANDBOX)?.parse().ok()?,
         holder: labelled_holder(labels).or_else(|| names.iter().find_map(|name| named_holder(name))),
@@ -99,32 +100,32 @@ mod tests {
 
     use super::*;
 
-    fn maker() -> Maker {
-        Maker { installation: "here".into(), instance: "one".into(), worker: WorkerId::new() }
+    fn creator() -> Creator {
+        Creator { installation: "here".into(), instance: "one".into(), worker: WorkerId::new() }
     }
 
-    fn read(labels: &HashMap<String, String>, names: &[String]) -> Option<Existing> {
-        existing("here", "id", ExistingKind::Container, labels, names)
+    fn read(labels: &HashMap<String, String>, names: &[String]) -> Option<EngineResource> {
+        existing("here", "id", EngineResourceKind::Container, labels, names)
     }
 
     #[test]
     fn labels_and_names_are_read_back() {
-        let (maker, sandbox) = (maker(), SandboxId::new());
+        let (creator, sandbox) = (creator(), SandboxId::new());
         let holder = Holder { tenant: TenantId::new(), session: SessionId::new(), epoch: 7 };
-        let spare = read(&maker.labels(sandbox, None), &[format!("/{}", name(sandbox, None))]).unwrap();
-        assert_eq!((spare.worker, spare.sandbox, spare.holder), (maker.worker, sandbox, None));
-        let held = read(&maker.labels(sandbox, Some(&holder)), &[]).unwrap();
+        let spare = read(&creator.labels(sandbox, None), &[format!("/{}", name(sandbox, None))]).unwrap();
+        assert_eq!((spare.worker, spare.sandbox, spare.holder), (creator.worker, sandbox, None));
+        let held = read(&creator.labels(sandbox, Some(&holder)), &[]).unwrap();
         assert_eq!(held.holder, Some(holder));
         let given =
-            read(&maker.labels(sandbox, None), &[format!("/{}", name(sandbox, Some(&holder)))]).unwrap();
+            read(&creator.labels(sandbox, None), &[format!("/{}", name(sandbox, Some(&holder)))]).unwrap();
         assert_eq!(given.holder, Some(holder));
     }
 
     #[test]
-    fn what_others_made_is_not_ours() {
-        let (maker, sandbox) = (maker(), SandboxId::new());
-        let mut labels = maker.labels(sandbox, None);
-        assert!(existing("elsewhere", "id", ExistingKind::Container, &labels, &[]).is_none());
+    fn foreign_or_invalid_labels_are_ignored() {
+        let (creator, sandbox) = (creator(), SandboxId::new());
+        let mut labels = creator.labels(sandbox, None);
+        assert!(existing("elsewhere", "id", EngineResourceKind::Container, &labels, &[]).is_none());
         labels.insert(WORKER.into(), "nonsense".into());
         assert!(read(&labels, &[]).is_none());
         assert!(read(&HashMap::new(), &[name(sandbox, None)]).is_none());

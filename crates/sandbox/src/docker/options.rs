@@ -1,4 +1,4 @@
-//! What a Docker backend is told.
+//! Configuration of the Docker backend.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,40 +6,41 @@ use nix::unistd::{Gid, Uid};
 use remuda_domain::{WorkerId, execution::ResourceLimits};
 
 use super::create::ContainerUser;
-use crate::{book::SandboxBook, guard::Guard};
+use crate::{guard::Guard, registry::SandboxRegistry};
 
-/// Where the engine is unless somebody says otherwise.
+/// Default address of the engine.
 pub const DEFAULT_DOCKER_HOST: &str = "unix:///var/run/docker.sock";
 
 #[derive(Clone, Debug)]
 pub struct DockerOptions {
     /// The engine's address: `unix:///…` or `tcp://…`.
     pub host: String,
-    /// Tells our containers from those of another Remuda on the same engine.
+    /// Distinguishes our containers from those of other Remuda installations on the same engine.
     pub installation: String,
-    /// Who makes containers for nobody yet. Those for a session carry the worker of the request.
+    /// Worker id for spare containers. Those for a session carry the worker of the request.
     pub worker: WorkerId,
-    /// Who commands are.
+    /// User of commands.
     pub user: ContainerUser,
-    /// The engine's runtime, like `runsc`; its default if `None`.
+    /// OCI runtime, like `runsc`; the engine's default if `None`.
     pub runtime: Option<String>,
-    /// Containers that are kept ready.
+    /// Spare containers to keep ready.
     pub warm: Vec<WarmTarget>,
-    /// An idle container is stopped after this time,
+    /// An idle container is paused after this time.
     pub pause_after: Duration,
-    /// and removed after this.
+    /// An idle container is removed after this time.
     pub remove_after: Duration,
-    /// Of all containers together, spare ones included.
+    /// Limit of all containers, including spares.
     pub max_containers: usize,
-    /// How long a command may tidy up between SIGTERM and SIGKILL.
+    /// Grace period between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// Keeps a worker that was stopped for too long from writing files.
+    /// Prevents file writes of a worker that was stopped for too long.
     pub guard: Option<Arc<Guard>>,
-    /// Where to write down what is made.
-    pub book: Option<Arc<dyn SandboxBook>>,
+    /// Records created containers.
+    pub registry: Option<Arc<dyn SandboxRegistry>>,
 }
 
-/// Containers of one shape, for sessions whose workspace is copied: a mount cannot be changed afterwards.
+/// Spare containers of one specification, for sessions with a copied workspace: a mount cannot be changed
+/// afterwards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WarmTarget {
     pub image: String,
@@ -63,13 +64,13 @@ impl DockerOptions {
             max_containers: 64,
             grace: Duration::from_millis(500),
             guard: None,
-            book: None,
+            registry: None,
         }
     }
 }
 
 impl ContainerUser {
-    /// The user of this process, so that both may use the same files; nobody instead of root.
+    /// The user of this process, so that both can use the same files; `nobody` instead of root.
     #[must_use]
     pub fn of_this_process() -> Self {
         let (uid, gid) = (Uid::effective(), Gid::effective());

@@ -1,6 +1,6 @@
-//! Which session has which container.
+//! Pool of containers: assigns containers to sessions.
 
-mod keep;
+mod maintenance;
 
 use std::{
     collections::HashMap,
@@ -20,67 +20,67 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{
-    container::{Container, Held, Workshop},
-    create::{Plan, Shape, check_network},
+    container::{Container, ContainerHandle, DockerContext},
+    container_limit::{ContainerLimit, ContainerPermit},
+    create::{ContainerPlan, ContainerSpec, check_network},
     engine::Engine,
     image::{self, Image},
-    labels::{self, Maker},
+    labels::{self, Creator},
     options::DockerOptions,
-    places::{Places, Ticket},
     supervisor_volume::SupervisorVolume,
 };
-use crate::traits::{Existing, ExistingKind, SandboxRequest};
+use crate::traits::{EngineResource, EngineResourceKind, SandboxRequest};
 
-/// How long an acquisition waits for another one of the same session.
-const TURN_PATIENCE: Duration = Duration::from_secs(120);
-/// How long it waits for a container that goes to make room.
-const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+/// How long an acquisition waits for a concurrent one of the same session.
+const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long an acquisition waits for the removal of another container at the limit.
+const CAPACITY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For how long the engine is left alone after a spare was given away.
-const FIRST_COMMAND: Duration = Duration::from_millis(100);
+/// No engine requests for this long after a spare was assigned, so that the first command is fast.
+const FIRST_COMMAND_QUIET_TIME: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Pool {
-    pub(super) workshop: Arc<Workshop>,
+    pub(super) context: Arc<DockerContext>,
     pub(super) options: DockerOptions,
     instance: String,
-    places: Places,
+    limit: ContainerLimit,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    slots: HashMap<(TenantId, SessionId), Arc<Slot>>,
+    sessions: HashMap<(TenantId, SessionId), Arc<SessionEntry>>,
     spares: Vec<Arc<Container>>,
-    /// When the last one was given away.
-    spare_taken: Option<Instant>,
-    /// Who makes spares.
+    /// When the last spare was assigned.
+    spare_taken_at: Option<Instant>,
+    /// Worker id for spares.
     worker: WorkerId,
-    /// What was promised last.
-    fed_until: Option<Instant>,
-    /// Everything is being removed.
+    /// Watchdog deadline of the last feed.
+    watchdog_deadline: Option<Instant>,
+    /// All containers are being removed.
     closed: bool,
 }
 
 /// The container of one session.
 #[derive(Debug)]
-struct Slot {
-    /// Held by whoever changes it.
-    gate: Arc<Semaphore>,
+struct SessionEntry {
+    /// Held while the container is being changed.
+    exclusive: Arc<Semaphore>,
     container: Mutex<Option<Arc<Container>>>,
 }
 
-impl Slot {
+impl SessionEntry {
     fn new() -> Self {
-        Self { gate: Arc::new(Semaphore::new(1)), container: Mutex::default() }
+        Self { exclusive: Arc::new(Semaphore::new(1)), container: Mutex::default() }
     }
 
     fn get(&self) -> Option<Arc<Container>> {
         self.lock().clone()
     }
 
-    /// Returns what was there, to be dropped by the caller.
-    fn put(&self, container: Option<Arc<Container>>) -> Option<Arc<Container>> {
+    /// Replaces the container. Returns the previous one, to be dropped by the caller.
+    fn replace(&self, container: Option<Arc<Container>>) -> Option<Arc<Container>> {
         std::mem::replace(&mut *self.lock(), container)
     }
 
@@ -91,31 +91,31 @@ impl Slot {
 
 impl Pool {
     pub(super) fn new(options: DockerOptions) -> Self {
-        // Ids are unique and in plain characters, which is all that an instance's name must be.
+        // Ids are unique and consist of plain characters, as an instance name must.
         let instance = SandboxId::new().to_string();
-        let workshop = Workshop {
+        let context = DockerContext {
             engine: Engine::new(options.host.clone()),
             volume: SupervisorVolume::new(&instance),
             tasks: TaskTracker::new(),
-            book: options.book.clone(),
+            registry: options.registry.clone(),
         };
         let state = State {
-            slots: HashMap::new(),
+            sessions: HashMap::new(),
             spares: Vec::new(),
-            spare_taken: None,
+            spare_taken_at: None,
             worker: options.worker,
-            fed_until: None,
+            watchdog_deadline: None,
             closed: false,
         };
-        let places = Places::new(options.max_containers);
-        Self { workshop: Arc::new(workshop), options, instance, places, state: Mutex::new(state) }
+        let limit = ContainerLimit::new(options.max_containers);
+        Self { context: Arc::new(context), options, instance, limit, state: Mutex::new(state) }
     }
 
-    pub(super) fn shape(request: &SandboxRequest) -> Result<Shape> {
+    pub(super) fn spec(request: &SandboxRequest) -> Result<ContainerSpec> {
         let policy = &request.policy;
         check_network(&policy.network)?;
         let image = policy.image.clone();
-        Ok(Shape {
+        Ok(ContainerSpec {
             image: image
                 .ok_or_else(|| Error::invalid("image", "expected an image for the docker backend"))?,
             network: policy.network.clone(),
@@ -127,110 +127,124 @@ impl Pool {
         })
     }
 
-    /// The session's container, found again or made.
-    pub(super) async fn acquire(self: &Arc<Self>, request: &SandboxRequest) -> Result<Held> {
-        let shape = Self::shape(request)?;
-        let slot = self.slot(request)?;
-        let turn = timeout(TURN_PATIENCE, Arc::clone(&slot.gate).acquire_owned())
+    /// Returns the session's container, existing or new.
+    pub(super) async fn acquire(self: &Arc<Self>, request: &SandboxRequest) -> Result<ContainerHandle> {
+        let spec = Self::spec(request)?;
+        let entry = self.entry(request)?;
+        let exclusive_permit = timeout(EXCLUSIVE_TIMEOUT, Arc::clone(&entry.exclusive).acquire_owned())
             .await
             .ok()
             .and_then(Result::ok)
-            .ok_or_else(|| Error::unavailable("the session's sandbox is still being made"))?;
-        if let Some(held) = self.reuse(&slot, request, &shape).await? {
-            return Ok(held);
+            .ok_or_else(|| Error::unavailable("the session's sandbox is still being created"))?;
+        if let Some(handle) = self.reuse(&entry, request, &spec).await? {
+            return Ok(handle);
         }
-        // In a task: a container that is being made when the caller gives up would be nobody's otherwise.
+        // In a task: if the caller gives up, a half-created container would have no owner.
         let (answer, made) = oneshot::channel();
         let (pool, request) = (Arc::clone(self), request.clone());
-        self.workshop.tasks.spawn(async move {
-            let made = pool.make_for(&request, shape).await.map(|container| {
-                drop(slot.put(Some(Arc::clone(&container))));
-                Held::new(container)
+        self.context.tasks.spawn(async move {
+            let made = pool.assign_container(&request, spec).await.map(|container| {
+                drop(entry.replace(Some(Arc::clone(&container))));
+                ContainerHandle::new(container)
             });
             if answer.send(made).is_err() {
-                drop(slot.put(None));
+                drop(entry.replace(None));
             }
-            drop::<OwnedSemaphorePermit>(turn);
+            drop::<OwnedSemaphorePermit>(exclusive_permit);
         });
         made.await.unwrap_or_else(|_| Err(closing()))
     }
 
-    /// Takes the container that the session has, if it serves.
-    async fn reuse(&self, slot: &Slot, request: &SandboxRequest, shape: &Shape) -> Result<Option<Held>> {
-        let Some(container) = slot.get() else { return Ok(None) };
+    /// Returns the session's existing container, if it matches the request.
+    async fn reuse(
+        &self,
+        entry: &SessionEntry,
+        request: &SandboxRequest,
+        spec: &ContainerSpec,
+    ) -> Result<Option<ContainerHandle>> {
+        let Some(container) = entry.get() else { return Ok(None) };
         if request.epoch < container.epoch() {
             return Err(superseded());
         }
-        // If somebody else owned the session meanwhile, they may still come to remove what is older than theirs.
-        let ours_since = request.epoch <= container.epoch() + 1;
-        let serves = ours_since && container.shape == *shape && container.is_of(&request.workspace_root);
-        if !container.link.alive() || !serves {
-            if container.link.alive() && container.idle_since().is_none() {
+        // If another worker owned the session in between, it may still remove containers of older epochs.
+        let owned_since = request.epoch <= container.epoch() + 1;
+        let matches =
+            owned_since && container.spec == *spec && container.serves_workspace(&request.workspace_root);
+        if !container.connection.alive() || !matches {
+            if container.connection.alive() && container.idle_since().is_none() {
                 return Err(Error::unavailable(
                     "the session's sandbox is in use, by another claim or policy",
                 ));
             }
-            drop(slot.put(None));
+            drop(entry.replace(None));
             return Ok(None);
         }
-        // From here on it is not idle.
-        let held = Held::new(container);
-        if held.is_paused() {
-            if let Err(error) = held.unpause(&self.workshop).await {
-                tracing::warn!(error = error.chain(), sandbox = %held.sandbox, "giving up a paused container");
-                drop(slot.put(None));
+        // In use from here on.
+        let handle = ContainerHandle::new(container);
+        if handle.is_paused() {
+            if let Err(error) = handle.unpause(&self.context).await {
+                tracing::warn!(error = error.chain(), sandbox = %handle.sandbox, "cannot unpause a container; replacing it");
+                drop(entry.replace(None));
                 return Ok(None);
             }
-            self.feed_one(&held);
+            self.feed_container(&handle);
         }
-        held.set_epoch(request.epoch);
-        Ok(Some(held))
+        handle.set_epoch(request.epoch);
+        Ok(Some(handle))
     }
 
-    async fn make_for(self: &Arc<Self>, request: &SandboxRequest, shape: Shape) -> Result<Arc<Container>> {
+    async fn assign_container(
+        self: &Arc<Self>,
+        request: &SandboxRequest,
+        spec: ContainerSpec,
+    ) -> Result<Arc<Container>> {
         let holder = holder(request);
-        if let Some(spare) = self.take_spare(&shape) {
+        if let Some(spare) = self.take_spare(&spec) {
             spare.set_epoch(holder.epoch);
-            self.announce(Arc::clone(&spare), holder);
-            return self.finished(spare);
+            self.record_holder(Arc::clone(&spare), holder);
+            return self.activate(spare);
         }
-        let image = image::find(&self.workshop.engine, Some(&shape.image)).await?;
+        let image = image::find(&self.context.engine, Some(&spec.image)).await?;
         let sandbox = SandboxId::new();
-        let ticket = self.place(sandbox).await?;
-        // Before, so that an older owner's commands are dead when ours begin; after, because it may make one meanwhile.
-        self.remove_rivals(&holder, sandbox).await?;
-        let plan = self.plan(sandbox, Some(holder), request.worker, image, shape);
-        let container = Arc::new(Container::make(&self.workshop, &plan, ticket).await?);
-        self.remove_rivals(&holder, sandbox).await?;
-        self.finished(container)
+        let permit = self.take_permit(sandbox).await?;
+        // Before, so that an older owner's commands are dead when ours start; after, because it may create
+        // one in the meantime.
+        self.remove_other_containers(&holder, sandbox).await?;
+        let plan = self.plan(sandbox, Some(holder), request.worker, image, spec);
+        let container = Arc::new(Container::make(&self.context, &plan, permit).await?);
+        self.remove_other_containers(&holder, sandbox).await?;
+        self.activate(container)
     }
 
-    /// Tells the engine and the book whose a spare is now. The first command does not wait for that: an older owner's
-    /// commands are dead already, because its lease ended; this only tidies up after it.
-    fn announce(self: &Arc<Self>, spare: Arc<Container>, holder: Holder) {
+    /// Records the holder of a spare on the engine and in the registry, in the background. The first command
+    /// does not wait for that: an older owner's commands are already dead, because its lease expired; this
+    /// only cleans up its containers.
+    fn record_holder(self: &Arc<Self>, spare: Arc<Container>, holder: Holder) {
         let pool = Arc::clone(self);
-        self.workshop.tasks.spawn(async move {
-            // Nor does it share the engine with that.
-            tokio::time::sleep(FIRST_COMMAND).await;
-            let told = async {
-                spare.give_to(&pool.workshop, &holder).await?;
-                pool.remove_rivals(&holder, spare.sandbox).await
+        self.context.tasks.spawn(async move {
+            // The first command should not compete for the engine.
+            tokio::time::sleep(FIRST_COMMAND_QUIET_TIME).await;
+            let recorded = async {
+                spare.assign_to(&pool.context, &holder).await?;
+                pool.remove_other_containers(&holder, spare.sandbox).await
             };
-            match told.await {
+            match recorded.await {
                 Ok(()) => {}
                 Err(error) if error.code() == Code::OwnershipLost => {
-                    spare.link.close("a newer owner has the session")
+                    spare.connection.close("a newer owner has the session")
                 }
-                Err(error) => tracing::warn!(error = error.chain(), "cannot tell whose a container is"),
+                Err(error) => {
+                    tracing::warn!(error = error.chain(), "cannot record the holder of a container")
+                }
             }
         });
     }
 
-    fn finished(&self, container: Arc<Container>) -> Result<Arc<Container>> {
+    fn activate(&self, container: Arc<Container>) -> Result<Arc<Container>> {
         if self.lock().closed {
             return Err(closing());
         }
-        self.feed_one(&container);
+        self.feed_container(&container);
         Ok(container)
     }
 
@@ -240,84 +254,87 @@ impl Pool {
         holder: Option<Holder>,
         worker: WorkerId,
         image: Image,
-        shape: Shape,
-    ) -> Plan {
-        Plan {
+        spec: ContainerSpec,
+    ) -> ContainerPlan {
+        ContainerPlan {
             sandbox,
-            maker: self.maker(worker),
+            creator: self.creator(worker),
             holder,
             image,
-            shape,
+            spec,
             user: self.options.user,
             runtime: self.options.runtime.clone(),
-            volume: self.workshop.volume.name().to_owned(),
+            volume: self.context.volume.name().to_owned(),
         }
     }
 
-    fn maker(&self, worker: WorkerId) -> Maker {
-        Maker { installation: self.options.installation.clone(), instance: self.instance.clone(), worker }
+    fn creator(&self, worker: WorkerId) -> Creator {
+        Creator { installation: self.options.installation.clone(), instance: self.instance.clone(), worker }
     }
 
-    /// Removes the session's other containers on this engine. Fails if one of them is of a newer owner.
-    async fn remove_rivals(&self, holder: &Holder, own: SandboxId) -> Result<()> {
-        for rival in self.find(&[("name", holder.session.to_string())]).await? {
-            let Some(other) = rival.holder else { continue };
-            if rival.sandbox == own || other.session != holder.session || other.tenant != holder.tenant {
+    /// Removes the session's other containers on this engine. Fails if one belongs to a newer owner.
+    async fn remove_other_containers(&self, holder: &Holder, own: SandboxId) -> Result<()> {
+        for other_container in self.find(&[("name", holder.session.to_string())]).await? {
+            let Some(other) = other_container.holder else { continue };
+            if other_container.sandbox == own
+                || other.session != holder.session
+                || other.tenant != holder.tenant
+            {
                 continue;
             }
             if other.epoch > holder.epoch {
                 return Err(superseded());
             }
-            tracing::info!(sandbox = %rival.sandbox, session = %other.session, epoch = other.epoch,
+            tracing::info!(sandbox = %other_container.sandbox, session = %other.session, epoch = other.epoch,
                 "removing the container of an older owner");
-            self.workshop.engine.remove_container(&rival.handle).await?;
+            self.context.engine.remove_container(&other_container.handle).await?;
         }
         Ok(())
     }
 
-    /// A place for one more container, made by removing an idle one if need be.
-    async fn place(&self, sandbox: SandboxId) -> Result<Ticket> {
-        if let Some(ticket) = self.places.try_take(sandbox) {
-            return Ok(ticket);
+    /// Acquires a permit for a new container. Removes an idle container if necessary.
+    async fn take_permit(&self, sandbox: SandboxId) -> Result<ContainerPermit> {
+        if let Some(permit) = self.limit.try_take(sandbox) {
+            return Ok(permit);
         }
         let full = || {
             let message = format!("all {} containers of this worker are in use", self.options.max_containers);
             Error::new(Code::Overloaded, message)
         };
-        if !self.places.is_leaving() && !self.evict() {
+        if !self.limit.is_removing() && !self.evict() {
             return Err(full());
         }
-        timeout(ROOM_PATIENCE, self.places.take(sandbox)).await.ok().flatten().ok_or_else(full)
+        timeout(CAPACITY_TIMEOUT, self.limit.take(sandbox)).await.ok().flatten().ok_or_else(full)
     }
 
-    /// All containers of this installation that match.
-    pub(super) async fn find(&self, filters: &[(&str, String)]) -> Result<Vec<Existing>> {
+    /// Lists the containers of this installation that match.
+    pub(super) async fn find(&self, filters: &[(&str, String)]) -> Result<Vec<EngineResource>> {
         let installation = &self.options.installation;
         let mut all = filters.to_vec();
         all.push(("label", format!("{}={installation}", labels::INSTALLATION)));
-        let found = self.workshop.engine.containers(&all).await?;
+        let found = self.context.engine.containers(&all).await?;
         let holders = self.holders();
         let read = |found: &bollard::models::ContainerSummary| {
             let (id, none) = (found.id.as_deref()?, HashMap::new());
             let (labels, names) = (found.labels.as_ref().unwrap_or(&none), found.names.as_deref());
-            let what = ExistingKind::Container;
-            let mut existing = labels::existing(installation, id, what, labels, names.unwrap_or_default())?;
+            let kind = EngineResourceKind::Container;
+            let mut existing = labels::existing(installation, id, kind, labels, names.unwrap_or_default())?;
             existing.ours = self.is_ours(labels, existing.sandbox);
-            // Of its own, a backend knows better than what they say.
+            // For its own containers, the backend's state is newer than labels and name.
             existing.holder = holders.get(&existing.sandbox).copied().or(existing.holder);
             Some(existing)
         };
         Ok(found.iter().filter_map(read).collect())
     }
 
-    pub(super) async fn find_volumes(&self) -> Result<Vec<Existing>> {
+    pub(super) async fn find_volumes(&self) -> Result<Vec<EngineResource>> {
         let installation = &self.options.installation;
         let filters = [("label", format!("{}={installation}", labels::INSTALLATION))];
-        let found = self.workshop.engine.volumes(&filters).await?;
+        let found = self.context.engine.volumes(&filters).await?;
         let read = |volume: &bollard::models::Volume| {
-            let what = ExistingKind::Volume;
-            let mut existing = labels::existing(installation, &volume.name, what, &volume.labels, &[])?;
-            existing.ours = volume.name == self.workshop.volume.name();
+            let kind = EngineResourceKind::Volume;
+            let mut existing = labels::existing(installation, &volume.name, kind, &volume.labels, &[])?;
+            existing.ours = volume.name == self.context.volume.name();
             Some(existing)
         };
         Ok(found.iter().filter_map(read).collect())
@@ -325,58 +342,60 @@ impl Pool {
 
     fn holders(&self) -> HashMap<SandboxId, Holder> {
         let state = self.lock();
-        let held = state.slots.iter().filter_map(|(&(tenant, session), slot)| {
-            let container = slot.get()?;
+        let holders = state.sessions.iter().filter_map(|(&(tenant, session), entry)| {
+            let container = entry.get()?;
             Some((container.sandbox, Holder { tenant, session, epoch: container.epoch() }))
         });
-        held.collect()
+        holders.collect()
     }
 
-    /// What this backend made counts as its own even if it has forgotten it: it tidies up itself.
+    /// Whether this backend created it, even if it no longer knows it: the backend cleans up after itself.
     fn is_ours(&self, labels: &HashMap<String, String>, sandbox: SandboxId) -> bool {
         labels.get(labels::INSTANCE).is_some_and(|instance| *instance == self.instance)
-            || self.places.knows(sandbox)
+            || self.limit.contains(sandbox)
     }
 
-    pub(super) fn serve(&self, worker: WorkerId) {
+    pub(super) fn set_worker(&self, worker: WorkerId) {
         self.lock().worker = worker;
     }
 
-    pub(super) fn feed(&self, until: Instant) {
-        self.lock().fed_until = Some(until);
+    pub(super) fn feed_watchdog(&self, until: Instant) {
+        self.lock().watchdog_deadline = Some(until);
         for container in self.containers() {
             if !container.is_paused() {
-                container.link.feed(until);
+                container.connection.feed_watchdog(until);
             }
         }
     }
 
-    fn feed_one(&self, container: &Container) {
-        if let Some(until) = self.lock().fed_until {
-            container.link.feed(until);
+    fn feed_container(&self, container: &Container) {
+        if let Some(until) = self.lock().watchdog_deadline {
+            container.connection.feed_watchdog(until);
         }
     }
 
     fn containers(&self) -> Vec<Arc<Container>> {
         let state = self.lock();
-        state.slots.values().filter_map(|slot| slot.get()).chain(state.spares.iter().cloned()).collect()
+        state.sessions.values().filter_map(|entry| entry.get()).chain(state.spares.iter().cloned()).collect()
     }
 
-    fn slot(&self, request: &SandboxRequest) -> Result<Arc<Slot>> {
+    fn entry(&self, request: &SandboxRequest) -> Result<Arc<SessionEntry>> {
         let mut state = self.lock();
         if state.closed {
             return Err(closing());
         }
-        let slot =
-            state.slots.entry((request.tenant, request.session)).or_insert_with(|| Arc::new(Slot::new()));
-        Ok(Arc::clone(slot))
+        let entry = state
+            .sessions
+            .entry((request.tenant, request.session))
+            .or_insert_with(|| Arc::new(SessionEntry::new()));
+        Ok(Arc::clone(entry))
     }
 
-    fn take_spare(&self, shape: &Shape) -> Option<Arc<Container>> {
+    fn take_spare(&self, spec: &ContainerSpec) -> Option<Arc<Container>> {
         let mut state = self.lock();
-        state.spares.retain(|spare| spare.link.alive());
-        let found = state.spares.iter().position(|spare| spare.shape == *shape)?;
-        state.spare_taken = Some(Instant::now());
+        state.spares.retain(|spare| spare.connection.alive());
+        let found = state.spares.iter().position(|spare| spare.spec == *spec)?;
+        state.spare_taken_at = Some(Instant::now());
         Some(state.spares.swap_remove(found))
     }
 

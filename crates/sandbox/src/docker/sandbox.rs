@@ -1,4 +1,4 @@
-//! A session's container and its files.
+//! The sandbox of a session: its container and its files.
 
 use std::{path::Path, time::Duration};
 
@@ -6,64 +6,67 @@ use async_trait::async_trait;
 use nix::unistd::{Gid, Uid};
 use remuda_domain::{
     error::{Code, Error, Result},
-    execution::Place,
+    execution::ExecutionSite,
 };
 use remuda_supervisor::Limits;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    container::Held,
+    container::ContainerHandle,
     create::{ContainerUser, WORKSPACE, environment},
     options::DockerOptions,
 };
 use crate::{
     command::{Command, ExecResult, Program},
     files::{HostFiles, blocking},
-    output::OutputSink,
-    search::{GlobAnswer, GlobQuery, GrepAnswer, GrepQuery},
-    supervised::{self, Conditions, Job},
-    traits::{ByteRange, FileContents, FileStat, Listing, Sandbox, WriteMode, Written},
+    output_sink::OutputSink,
+    search_query::{GlobQuery, GlobResult, GrepQuery, GrepResult},
+    supervised_command::{self, ExecutionSettings, Job},
+    traits::{ByteRange, FileContents, FileStat, Listing, Sandbox, WriteMode, WriteOutcome},
 };
 
-/// Opens a workspace for both sides: its directory belongs to whoever commands are.
+/// Opens a workspace. Its directory must belong to the containers' user.
 pub(super) async fn open_workspace(directory: &Path, options: &DockerOptions) -> Result<HostFiles> {
     let files = HostFiles::open_as(directory, options.guard.clone(), Some(WORKSPACE.into())).await?;
     let (directory, user) = (directory.to_owned(), options.user);
-    blocking(move || give(&directory, user)).await?;
+    blocking(move || change_owner(&directory, user)).await?;
     Ok(files)
 }
 
-/// Root gives a directory of its own to the user of the containers, who could not write there otherwise.
-fn give(directory: &Path, user: ContainerUser) -> Result<()> {
+/// If this process is root, changes the owner of a root-owned workspace to the containers' user, which could
+/// not write there otherwise.
+fn change_owner(directory: &Path, user: ContainerUser) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     if !Uid::effective().is_root() {
         return Ok(());
     }
-    let given = std::fs::metadata(directory).and_then(|metadata| {
+    let changed = std::fs::metadata(directory).and_then(|metadata| {
         if metadata.uid() != 0 {
             return Ok(());
         }
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         nix::unistd::chown(directory, Some(uid), Some(gid)).map_err(Into::into)
     });
-    given.map_err(|error| {
-        Error::unavailable("the workspace cannot be given to the container's user").with_source(error)
+    changed.map_err(|error| {
+        Error::unavailable("cannot change the owner of the workspace to the container's user")
+            .with_source(error)
     })
 }
 
 #[derive(Debug)]
 pub(super) struct DockerSandbox {
     files: HostFiles,
-    container: Held,
+    container: ContainerHandle,
     grace: Duration,
 }
 
 impl DockerSandbox {
-    pub(super) fn new(files: HostFiles, container: Held, options: &DockerOptions) -> Self {
+    pub(super) fn new(files: HostFiles, container: ContainerHandle, options: &DockerOptions) -> Self {
         Self { files, container, grace: options.grace }
     }
 
-    /// Where a command begins, as it sees it. That it is in the workspace is decided on this side, as for every backend.
+    /// Working directory inside the container. The host checks that it is in the workspace, as for every
+    /// backend.
     fn directory(&self, command: &Command) -> Result<String> {
         let Some(cwd) = &command.cwd else { return Ok(WORKSPACE.to_owned()) };
         let root = self.files.root();
@@ -73,33 +76,33 @@ impl DockerSandbox {
     }
 
     async fn run(&self, job: &Job<'_>) -> Result<ExecResult> {
-        let limits = &self.container.shape.limits;
-        let conditions = Conditions {
+        let limits = &self.container.spec.limits;
+        let settings = ExecutionSettings {
             cwd: Some(self.directory(job.command)?),
             env: environment(&self.container.image),
-            // The container itself limits memory and processes, for all commands together.
+            // The container limits memory and processes of all commands together.
             limits: Limits {
                 open_files: limits.open_files,
                 file_bytes: limits.file_bytes,
                 ..Limits::default()
             },
-            ..Conditions::default()
+            ..ExecutionSettings::default()
         };
         let mut channel = tokio::select! {
-            () = job.cancel.cancelled() => return Ok(supervised::never_begun()),
-            channel = self.container.link.open() => channel?,
+            () = job.cancel.cancelled() => return Ok(supervised_command::cancelled_before_start()),
+            channel = self.container.connection.open() => channel?,
         };
-        let result = supervised::drive(&mut channel, job.request(conditions), job).await;
+        let result = supervised_command::run_command(&mut channel, job.request(settings), job).await;
         if result.is_ok() && !channel.has_ended() {
-            // Nothing of it may live on, so everything in there dies.
-            self.container.link.close("a command could not be killed");
+            // No process may survive, so the whole container is ended.
+            self.container.connection.close("a command could not be killed");
         }
-        result.map_err(|error| explained(error, job.command))
+        result.map_err(|error| explain(error, job.command))
     }
 }
 
-/// An image may have no shell; then only programs can be run.
-fn explained(error: Error, command: &Command) -> Error {
+/// Explains the failure of a script in an image without a shell, which can run programs only.
+fn explain(error: Error, command: &Command) -> Error {
     match (error.code(), &command.program) {
         (Code::FileNotFound, Program::Shell(_)) if error.field() == Some("command") => {
             Error::new(Code::ImageUnusable, "the image has no shell: neither bash nor sh is in its PATH")
@@ -111,12 +114,12 @@ fn explained(error: Error, command: &Command) -> Error {
 
 #[async_trait]
 impl Sandbox for DockerSandbox {
-    fn place(&self) -> Option<Place> {
-        Some(self.container.place())
+    fn execution_site(&self) -> Option<ExecutionSite> {
+        Some(self.container.execution_site())
     }
 
     fn workspace_path(&self) -> Option<&str> {
-        self.files.root().seen_path().to_str()
+        self.files.root().command_path().to_str()
     }
 
     async fn exec(
@@ -127,14 +130,14 @@ impl Sandbox for DockerSandbox {
     ) -> Result<ExecResult> {
         command.check()?;
         if cancel.is_cancelled() {
-            return Ok(supervised::never_begun());
+            return Ok(supervised_command::cancelled_before_start());
         }
         let job = Job { command: &command, files: &self.files, output, cancel, grace: self.grace };
         let Some(copy) = &self.container.copy else { return self.run(&job).await };
-        let link = &self.container.link;
-        copy.push(link, &self.files).await?;
+        let connection = &self.container.connection;
+        copy.push(connection, &self.files).await?;
         let result = self.run(&job).await?;
-        copy.pull(link, &self.files).await?;
+        copy.pull(connection, &self.files).await?;
         Ok(result)
     }
 
@@ -142,7 +145,7 @@ impl Sandbox for DockerSandbox {
         self.files.read(path, range).await
     }
 
-    async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<Written> {
+    async fn write_file(&self, path: &str, contents: Vec<u8>, mode: WriteMode) -> Result<WriteOutcome> {
         self.files.write(path, contents, mode).await
     }
 
@@ -158,11 +161,11 @@ impl Sandbox for DockerSandbox {
         self.files.remove(path).await
     }
 
-    async fn glob(&self, query: GlobQuery) -> Result<GlobAnswer> {
+    async fn glob(&self, query: GlobQuery) -> Result<GlobResult> {
         self.files.glob(query).await
     }
 
-    async fn grep(&self, query: GrepQuery) -> Result<GrepAnswer> {
+    async fn grep(&self, query: GrepQuery) -> Result<GrepResult> {
         self.files.grep(query).await
     }
 }

@@ -1,4 +1,4 @@
-//! The volume that brings our own program into every container.
+//! Volume that provides the supervisor program to every container.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -17,48 +17,48 @@ use super::{
     create::{SUPERVISOR_DIRECTORY, supervisor_mount},
     engine::Engine,
     image::Image,
-    labels::{self, Maker},
+    labels::{self, Creator},
 };
 use crate::supervisor_binary;
 
 const FILE: &str = "remuda-supervisor";
 const BLOCK: usize = 512;
 
-/// One volume of one backend, made when the first container needs it.
+/// The supervisor volume of one backend, created when the first container needs it.
 #[derive(Debug)]
 pub(super) struct SupervisorVolume {
     name: String,
     filled: Mutex<Arc<OnceCell<()>>>,
-    wanted: AtomicBool,
+    used: AtomicBool,
 }
 
 impl SupervisorVolume {
     pub(super) fn new(instance: &str) -> Self {
-        Self { name: format!("remuda-{instance}"), filled: Mutex::default(), wanted: AtomicBool::new(false) }
+        Self { name: format!("remuda-{instance}"), filled: Mutex::default(), used: AtomicBool::new(false) }
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Makes the volume if there is none yet. Concurrent callers share one attempt.
-    pub(super) async fn ready(&self, engine: &Engine, maker: &Maker, image: &Image) -> Result<()> {
-        self.wanted.store(true, Ordering::Relaxed);
+    /// Creates the volume if it does not exist yet. Concurrent callers share one attempt.
+    pub(super) async fn ensure(&self, engine: &Engine, creator: &Creator, image: &Image) -> Result<()> {
+        self.used.store(true, Ordering::Relaxed);
         let filled = Arc::clone(&self.lock());
-        filled.get_or_try_init(|| fill(engine, &self.name, maker, image)).await.map(drop)
+        filled.get_or_try_init(|| create_and_fill(engine, &self.name, creator, image)).await.map(drop)
     }
 
-    /// Whether a container was ever about to be made.
-    pub(super) fn was_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
+    /// Whether any container was created or attempted.
+    pub(super) fn was_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
     }
 
-    /// Forgets that the volume is there: somebody may have removed it.
+    /// Marks the volume as missing, because it may have been removed.
     pub(super) fn forget(&self) {
         *self.lock() = Arc::default();
     }
 
-    /// Removes the volume, if it was ever made.
+    /// Removes the volume, if it was created.
     pub(super) async fn remove(&self, engine: &Engine) -> Result<()> {
         if !self.lock().initialized() {
             return Ok(());
@@ -72,19 +72,20 @@ impl SupervisorVolume {
     }
 }
 
-/// Files reach a volume only through a container. This one is never started.
-async fn fill(engine: &Engine, volume: &str, maker: &Maker, image: &Image) -> Result<()> {
+/// Creates the volume and stores the program in it. Files can be uploaded only through a container, which is
+/// never started.
+async fn create_and_fill(engine: &Engine, volume: &str, creator: &Creator, image: &Image) -> Result<()> {
     let sandbox = SandboxId::new();
-    let labels = maker.labels(sandbox, None);
+    let labels = creator.labels(sandbox, None);
     let request = VolumeCreateRequest {
         name: Some(volume.to_owned()),
         labels: Some(labels.clone()),
         ..Default::default()
     };
     engine
-        .ask(|docker| async move { docker.create_volume(request).await })
+        .call(|docker| async move { docker.create_volume(request).await })
         .await
-        .map_err(|failure| failure.to("make a volume"))?;
+        .map_err(|failure| failure.into_error("create a volume"))?;
     let body = ContainerCreateBody {
         image: Some(image.id.clone()),
         entrypoint: Some(vec![FILE.to_owned()]),
@@ -99,9 +100,9 @@ async fn fill(engine: &Engine, volume: &str, maker: &Maker, image: &Image) -> Re
     };
     let options = CreateContainerOptions { name: Some(labels::name(sandbox, None)), platform: String::new() };
     let container = engine
-        .ask(|docker| async move { docker.create_container(Some(options), body).await })
+        .call(|docker| async move { docker.create_container(Some(options), body).await })
         .await
-        .map_err(|failure| failure.to("make a container for the supervisor"))?
+        .map_err(|failure| failure.into_error("create a container for the supervisor"))?
         .id;
     let uploaded = upload(engine, &container).await;
     engine.remove_container(&container).await?;
@@ -113,11 +114,11 @@ async fn upload(engine: &Engine, container: &str) -> Result<()> {
     // Never compressed: engines unpack with a program of the container, as root (CVE-2026-41567).
     let archive = archive(FILE, supervisor_binary::bytes());
     engine
-        .ask(|docker| async move {
+        .call(|docker| async move {
             docker.upload_to_container(container, Some(options), body_full(archive.into())).await
         })
         .await
-        .map_err(|failure| failure.to("store the supervisor"))
+        .map_err(|failure| failure.into_error("store the supervisor"))
 }
 
 /// A tar archive of one executable file.
@@ -131,7 +132,7 @@ fn archive(name: &str, contents: &[u8]) -> Vec<u8> {
         (116, b"0000000\0"),
         (124, size.as_bytes()),
         (136, b"00000000000\0"),
-        // The checksum counts itself as spaces.
+        // The checksum field counts as spaces.
         (148, b"        "),
         (156, b"0"),
         (257, b"ustar\x0000"),
@@ -145,7 +146,7 @@ fn archive(name: &str, contents: &[u8]) -> Vec<u8> {
     let mut archive = Vec::with_capacity(contents.len() + 4 * BLOCK);
     archive.extend_from_slice(&header);
     archive.extend_from_slice(contents);
-    // The contents fill whole blocks, and two empty ones are the end.
+    // Padded to whole blocks; two empty blocks mark the end.
     archive.resize(archive.len().next_multiple_of(BLOCK) + 2 * BLOCK, 0);
     archive
 }

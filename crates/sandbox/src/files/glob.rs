@@ -1,9 +1,8 @@
-//! Files by name.
+//! Finds files by name.
 //!
-//! A pattern that does not say otherwise means the files a person would mean: neither `.git` nor hidden files nor those
-//! that `.gitignore` leaves out. It says otherwise by naming them: a part of the pattern that is a plain name
-//! (`target/**`, `**/build.log`), or one that begins with a dot (`.github/*`, `**/.env*`), finds what it names. `.git`
-//! is never looked into.
+//! By default a pattern matches neither `.git`, nor hidden files, nor files that `.gitignore` excludes. A
+//! pattern includes them by naming them: a component that is a plain name (`target/**`, `**/build.log`), or
+//! one that begins with a dot (`.github/*`, `**/.env*`), finds what it names. `.git` is never entered.
 
 use std::{ffi::OsStr, ops::ControlFlow, path::Path};
 
@@ -11,38 +10,38 @@ use globset::{GlobBuilder, GlobMatcher};
 use remuda_domain::error::{Error, Result};
 
 use super::{
-    bounds::Bounds,
-    ignored::Ignored,
-    newest::Newest,
+    ignore_rules::IgnoreVerdict,
+    newest_files::NewestFiles,
     root::Root,
-    walk::{Found, Start, Visitor, Walk},
+    search_limits::SearchLimits,
+    walk::{DirectoryWalk, SearchStart, Visitor, WalkEntry},
 };
 use crate::{
-    path::shown,
-    search::{GlobAnswer, GlobQuery, MAX_ANSWER_BYTES},
+    path::display_safe,
+    search_query::{GlobQuery, GlobResult, MAX_RESULT_BYTES},
 };
 
-/// A longer pattern is a mistake.
+/// Longer patterns are rejected.
 const MAX_PATTERN_BYTES: usize = 1024;
 const MAX_PATHS: usize = 10_000;
 
-pub(super) fn search(root: &Root, query: &GlobQuery, bounds: &Bounds) -> Result<GlobAnswer> {
+pub(super) fn search(root: &Root, query: &GlobQuery, limits: &SearchLimits) -> Result<GlobResult> {
     let pattern = Pattern::parse(&query.pattern)?;
-    let start = match Start::at(root, &query.path)? {
-        Start::Directory(start) => start,
-        Start::File(_) => {
-            return Err(Error::invalid("path", format!("{} is not a directory", shown(&query.path))));
+    let start = match SearchStart::at(root, &query.path)? {
+        SearchStart::Directory(start) => start,
+        SearchStart::File(_) => {
+            return Err(Error::invalid("path", format!("{} is not a directory", display_safe(&query.path))));
         }
     };
-    let newest = Newest::new(query.limit.min(MAX_PATHS));
-    let mut matches = Matches { start: &start, pattern, newest, bounds };
-    Walk::new(root, bounds, &mut matches).run(&start);
+    let newest = NewestFiles::new(query.limit.min(MAX_PATHS));
+    let mut matches = GlobVisitor { start: &start, pattern, newest, limits };
+    DirectoryWalk::new(root, limits, &mut matches).run(&start);
     let (total, mut bytes) = (matches.newest.total, 0);
     let paths = matches.newest.into_paths().take_while(|path| {
         bytes += path.len();
-        bytes <= MAX_ANSWER_BYTES
+        bytes <= MAX_RESULT_BYTES
     });
-    Ok(GlobAnswer { paths: paths.collect(), total, incomplete: bounds.reached() })
+    Ok(GlobResult { paths: paths.collect(), total, incomplete: limits.reached() })
 }
 
 /// Compiles a pattern for paths, in which `*` stays within a directory.
@@ -55,17 +54,17 @@ pub(super) fn compile(field: &str, pattern: &str) -> Result<GlobMatcher> {
     Ok(glob.compile_matcher())
 }
 
-/// A pattern, as a whole and in its parts.
+/// A pattern as a whole and split into its components.
 struct Pattern {
     whole: GlobMatcher,
-    parts: Vec<Part>,
+    components: Vec<Component>,
 }
 
-enum Part {
+enum Component {
     /// `**`: any number of directories.
     Any,
     Plain(String),
-    /// One that begins with a dot.
+    /// Begins with a dot.
     Hidden(GlobMatcher),
     Other,
 }
@@ -74,42 +73,47 @@ impl Pattern {
     fn parse(text: &str) -> Result<Self> {
         let whole = compile("pattern", text)?;
         let text = text.trim_start_matches("./");
-        if text.starts_with('/') || text.split('/').any(|part| part == "..") {
+        if text.starts_with('/') || text.split('/').any(|component| component == "..") {
             return Err(Error::invalid("pattern", "expected a pattern beneath `path`, without `..`"));
         }
-        // Alternatives that span directories cannot be taken apart.
+        // Alternatives that span directories cannot be split into components.
         if has_slash_in_braces(text) {
-            return Ok(Self { whole, parts: vec![Part::Any] });
+            return Ok(Self { whole, components: vec![Component::Any] });
         }
-        let mut parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
-        // `**/**` says no more than `**`, and costs.
-        parts.dedup_by(|part, before| *part == "**" && *before == "**");
-        let whole = compile("pattern", &parts.join("/")).unwrap_or(whole);
-        let parts = parts.into_iter().map(Part::parse).collect::<Result<_>>()?;
-        Ok(Self { whole, parts })
+        let mut components: Vec<&str> =
+            text.split('/').filter(|component| !component.is_empty() && *component != ".").collect();
+        // `**/**` is equivalent to `**`, but more expensive.
+        components.dedup_by(|component, before| *component == "**" && *before == "**");
+        let whole = compile("pattern", &components.join("/")).unwrap_or(whole);
+        let components = components.into_iter().map(Component::parse).collect::<Result<_>>()?;
+        Ok(Self { whole, components })
     }
 
-    /// Whether a part of the pattern means this very name, hidden or not.
-    fn names(&self, name: &OsStr) -> bool {
-        self.parts.iter().any(|part| match part {
-            Part::Plain(plain) => name == plain.as_str(),
-            Part::Hidden(glob) => glob.is_match(name),
-            Part::Any | Part::Other => false,
+    /// Whether a component of the pattern names this entry explicitly, hidden or not.
+    fn names_explicitly(&self, name: &OsStr) -> bool {
+        self.components.iter().any(|component| match component {
+            Component::Plain(plain) => name == plain.as_str(),
+            Component::Hidden(glob) => glob.is_match(name),
+            Component::Any | Component::Other => false,
         })
     }
 
-    /// Whether something that matches can be in a directory of this name at this depth.
-    fn leads_into(&self, name: &OsStr, depth: usize) -> bool {
-        let fixed = self.parts.iter().position(|part| matches!(part, Part::Any)).unwrap_or(self.parts.len());
+    /// Whether a directory of this name at this depth can contain matches.
+    fn may_contain_matches(&self, name: &OsStr, depth: usize) -> bool {
+        let fixed = self
+            .components
+            .iter()
+            .position(|component| matches!(component, Component::Any))
+            .unwrap_or(self.components.len());
         if depth >= fixed {
-            return fixed < self.parts.len();
+            return fixed < self.components.len();
         }
-        let is_last = depth + 1 == self.parts.len();
-        !is_last && !matches!(&self.parts[depth], Part::Plain(plain) if name != plain.as_str())
+        let is_last = depth + 1 == self.components.len();
+        !is_last && !matches!(&self.components[depth], Component::Plain(plain) if name != plain.as_str())
     }
 }
 
-impl Part {
+impl Component {
     fn parse(text: &str) -> Result<Self> {
         Ok(match text {
             "**" => Self::Any,
@@ -132,37 +136,37 @@ fn has_slash_in_braces(text: &str) -> bool {
     })
 }
 
-struct Matches<'a> {
+struct GlobVisitor<'a> {
     start: &'a Path,
     pattern: Pattern,
-    newest: Newest,
-    bounds: &'a Bounds,
+    newest: NewestFiles,
+    limits: &'a SearchLimits,
 }
 
-impl Visitor for Matches<'_> {
-    fn wants(&self, found: &Found<'_>, ignored: Ignored) -> bool {
+impl Visitor for GlobVisitor<'_> {
+    fn includes(&self, found: &WalkEntry<'_>, ignored: IgnoreVerdict) -> bool {
         if found.name == ".git" {
             return false;
         }
         let fits = if found.is_directory {
-            self.pattern.leads_into(found.name, found.depth)
+            self.pattern.may_contain_matches(found.name, found.depth)
         } else {
             found.path.strip_prefix(self.start).is_ok_and(|path| self.pattern.whole.is_match(path))
         };
         let left_out = match ignored {
-            Ignored::Yes => true,
-            Ignored::No => found.is_hidden(),
-            Ignored::Never => false,
+            IgnoreVerdict::Ignored => true,
+            IgnoreVerdict::NoRule => found.is_hidden(),
+            IgnoreVerdict::Included => false,
         };
-        fits && (!left_out || self.pattern.names(found.name))
+        fits && (!left_out || self.pattern.names_explicitly(found.name))
     }
 
-    fn visit(&mut self, found: &Found<'_>) -> ControlFlow<()> {
+    fn visit(&mut self, found: &WalkEntry<'_>) -> ControlFlow<()> {
         let Some(modified) = found.modified() else { return ControlFlow::Continue(()) };
         if self.newest.add(modified, found.text()) {
             return ControlFlow::Continue(());
         }
-        self.bounds.reach();
+        self.limits.mark_reached();
         ControlFlow::Break(())
     }
 }
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_stay_within_a_directory() {
+    fn star_does_not_cross_directories() {
         assert!(matches("*.rs", "a.rs") && !matches("*.rs", "src/a.rs"));
         for pattern in ["**/*.rs", "./**/*.rs", "**/**/**/*.rs", "{src,tests}/{a,b/c}.rs", "src//a.rs"] {
             assert!(matches(pattern, "src/a.rs"), "{pattern}");
@@ -186,9 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn only_what_can_match_is_walked() {
+    fn directories_without_possible_matches_are_not_entered() {
         let leads = |pattern: &str, name: &str, depth| {
-            Pattern::parse(pattern).unwrap().leads_into(OsStr::new(name), depth)
+            Pattern::parse(pattern).unwrap().may_contain_matches(OsStr::new(name), depth)
         };
         assert!(leads("src/**/*.rs", "src", 0) && !leads("src/**/*.rs", "target", 0));
         assert!(leads("src/**/*.rs", "anything", 7));
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_patterns_are_refused() {
+    fn invalid_patterns_are_rejected() {
         for pattern in ["", "[a", "/etc/*", "../*", "a/../../b", "a\0", &"x".repeat(1025), "{a,b"] {
             let error = Pattern::parse(pattern).err().unwrap();
             assert_eq!(error.field(), Some("pattern"), "{pattern:?}");

@@ -1,7 +1,7 @@
-//! Lines that match, with the parts that ripgrep is made of.
+//! Finds matching lines, built on ripgrep's libraries.
 //!
-//! Files are searched as opened beneath the workspace, never by name. Binary files (a NUL byte) and lines too long to
-//! hold are left out; UTF-16 with a byte order mark is read as text.
+//! Files are opened beneath the workspace, never by an unchecked path. Binary files (with a NUL byte) and
+//! lines above the length limit are omitted; UTF-16 with a byte order mark is decoded.
 
 use std::{ops::ControlFlow, path::Path};
 
@@ -15,72 +15,72 @@ use ignore::{
 use remuda_domain::error::{Error, Result};
 
 use super::{
-    bounds::{Bounds, Paced},
     glob,
-    ignored::Ignored,
-    lines::{Collected, Lines},
-    newest::Newest,
+    grep_matches::{FileSink, MatchCollector},
+    ignore_rules::IgnoreVerdict,
+    newest_files::NewestFiles,
     root::Root,
-    walk::{Found, Start, Visitor, Walk},
+    search_limits::{BoundedReader, SearchLimits},
+    walk::{DirectoryWalk, SearchStart, Visitor, WalkEntry},
 };
-use crate::search::{GrepAnswer, GrepMatch, GrepMode, GrepQuery};
+use crate::search_query::{GrepMatch, GrepMode, GrepQuery, GrepResult};
 
 const MAX_PATTERN_BYTES: usize = 8 * 1024;
-/// How large a compiled pattern may be, and how long a line it may then be tried on.
+/// Pairs of the maximum size of a compiled pattern and the maximum line length it is tried on.
 ///
-/// A match cannot be interrupted, and at worst it takes as many steps as the one times the other: some ten seconds for
-/// each of these pairs. Most patterns fit into the first or, with Unicode classes like `\w`, the second.
+/// A match cannot be interrupted, and in the worst case takes as many steps as the product of both: about ten
+/// seconds for each pair. Most patterns fit into the first or, with Unicode classes like `\w`, the second.
 const EFFORTS: [(usize, usize); 4] =
     [(16 << 10, 4 << 20), (128 << 10, 1 << 20), (512 << 10, 256 << 10), (2 << 20, 64 << 10)];
-/// Where patterns may match across lines, a whole file is like a line, and may be longer than one.
+/// With multiline patterns the whole file counts as one line, and may be longer than one.
 const MULTILINE_FACTOR: usize = 2;
-/// What the automaton of a pattern may hold while it searches.
+/// Cache size of a pattern's automaton during a search.
 const MAX_CACHE_BYTES: usize = 8 * 1024 * 1024;
 const MAX_CONTEXT_LINES: usize = 1000;
 
-pub(super) fn search(root: &Root, query: &GrepQuery, bounds: &Bounds) -> Result<GrepAnswer> {
-    let mut search = Search::new(query, bounds)?;
-    match Start::at(root, &query.path)? {
-        Start::Directory(path) => Walk::new(root, bounds, &mut search).run(&path),
-        // Who names a file means it, whatever its name is.
-        Start::File(path) => {
+pub(super) fn search(root: &Root, query: &GrepQuery, limits: &SearchLimits) -> Result<GrepResult> {
+    let mut search = GrepVisitor::new(query, limits)?;
+    match SearchStart::at(root, &query.path)? {
+        SearchStart::Directory(path) => DirectoryWalk::new(root, limits, &mut search).run(&path),
+        // An explicitly named file is searched whatever its name is.
+        SearchStart::File(path) => {
             let name = path.file_name().unwrap_or_default();
-            let found = Found { root, path: &path, name, depth: 0, is_directory: false };
+            let found = WalkEntry { root, path: &path, name, depth: 0, is_directory: false };
             let _only_one = search.visit(&found);
         }
     }
     Ok(search.answer())
 }
 
-struct Search<'a> {
+struct GrepVisitor<'a> {
     query: &'a GrepQuery,
-    bounds: &'a Bounds,
+    limits: &'a SearchLimits,
     matcher: RegexMatcher,
     searcher: Searcher,
     globs: Override,
     types: Types,
-    collected: Collected,
-    newest: Newest,
+    collected: MatchCollector,
+    newest: NewestFiles,
 }
 
-impl<'a> Search<'a> {
-    fn new(query: &'a GrepQuery, bounds: &'a Bounds) -> Result<Self> {
+impl<'a> GrepVisitor<'a> {
+    fn new(query: &'a GrepQuery, limits: &'a SearchLimits) -> Result<Self> {
         let limit = query.limit.unwrap_or(usize::MAX);
         let (matcher, longest) = matcher(query)?;
         Ok(Self {
             query,
-            bounds,
+            limits,
             matcher,
             searcher: searcher(query, longest),
             globs: globs(query.glob.as_deref())?,
             types: types(query.file_type.as_deref())?,
-            collected: Collected::new(query.offset, limit),
-            // One more tells whether there is more.
-            newest: Newest::new(query.offset.saturating_add(limit).saturating_add(1)),
+            collected: MatchCollector::new(query.offset, limit),
+            // One extra entry shows whether the result is truncated.
+            newest: NewestFiles::new(query.offset.saturating_add(limit).saturating_add(1)),
         })
     }
 
-    fn answer(self) -> GrepAnswer {
+    fn answer(self) -> GrepResult {
         let mut collected = self.collected;
         for path in self.newest.into_paths() {
             let found = GrepMatch { path, line: None, context: false, text: String::new() };
@@ -88,44 +88,44 @@ impl<'a> Search<'a> {
                 break;
             }
         }
-        let truncated = collected.truncated || self.bounds.reached();
-        GrepAnswer { matches: collected.matches, truncated }
+        let truncated = collected.truncated || self.limits.reached();
+        GrepResult { matches: collected.matches, truncated }
     }
 }
 
-impl Visitor for Search<'_> {
-    /// The order of precedence is ripgrep's: a glob that was asked for overrules what is ignored or hidden.
-    fn wants(&self, found: &Found<'_>, ignored: Ignored) -> bool {
+impl Visitor for GrepVisitor<'_> {
+    /// Same precedence as ripgrep: an explicit glob overrides ignored and hidden.
+    fn includes(&self, found: &WalkEntry<'_>, ignored: IgnoreVerdict) -> bool {
         match self.globs.matched(found.path, found.is_directory) {
             Match::Ignore(_) => return false,
             Match::Whitelist(_) => return true,
             Match::None => {}
         }
-        if ignored == Ignored::Yes {
+        if ignored == IgnoreVerdict::Ignored {
             return false;
         }
         match self.types.matched(found.path, found.is_directory) {
             Match::Ignore(_) => false,
             Match::Whitelist(_) => true,
-            Match::None => ignored == Ignored::Never || !found.is_hidden(),
+            Match::None => ignored == IgnoreVerdict::Included || !found.is_hidden(),
         }
     }
 
-    fn visit(&mut self, found: &Found<'_>) -> ControlFlow<()> {
+    fn visit(&mut self, found: &WalkEntry<'_>) -> ControlFlow<()> {
         let Some(file) = found.open() else { return ControlFlow::Continue(()) };
         let modified = file.metadata().and_then(|metadata| metadata.modified()).ok();
-        let before = self.collected.mark();
-        let mut lines = Lines::new(found.text(), self.query.mode, self.bounds, &mut self.collected);
-        let reader = Paced { file, bounds: self.bounds };
+        let before = self.collected.checkpoint();
+        let mut lines = FileSink::new(found.text(), self.query.mode, self.limits, &mut self.collected);
+        let reader = BoundedReader { file, limits: self.limits };
         let searched = self.searcher.search_reader(&self.matcher, reader, &mut lines);
-        let Lines { path, count, is_binary, .. } = lines;
+        let FileSink { path, count, is_binary, .. } = lines;
         if is_binary {
-            self.collected.back_to(before);
+            self.collected.restore(before);
             return ControlFlow::Continue(());
         }
         if searched.is_err() {
-            // Out of time, a line that is too long, or a file that cannot be read.
-            self.bounds.reach();
+            // Out of time, a line above the limit, or an unreadable file.
+            self.limits.mark_reached();
         }
         match self.query.mode {
             GrepMode::Content => {}
@@ -133,7 +133,7 @@ impl Visitor for Search<'_> {
                 if let (1.., Some(modified)) = (count, modified)
                     && !self.newest.add(modified, path)
                 {
-                    self.bounds.reach();
+                    self.limits.mark_reached();
                     return ControlFlow::Break(());
                 }
             }
@@ -148,7 +148,7 @@ impl Visitor for Search<'_> {
     }
 }
 
-/// The compiled pattern, and the longest line that it may be tried on.
+/// Compiles the pattern. Also returns the maximum line length for it.
 fn matcher(query: &GrepQuery) -> Result<(RegexMatcher, usize)> {
     if query.pattern.is_empty() || query.pattern.len() > MAX_PATTERN_BYTES {
         return Err(Error::invalid("pattern", format!("expected 1 to {MAX_PATTERN_BYTES} bytes")));
@@ -173,7 +173,7 @@ fn matcher(query: &GrepQuery) -> Result<(RegexMatcher, usize)> {
     let text = refused.as_ref().map(ToString::to_string).unwrap_or_default();
     let what = match refused.as_ref().map(grep_regex::Error::kind) {
         Some(ErrorKind::NotAllowed(_)) => "a line end can only be matched with multiline",
-        // The last line says what is wrong; those before it show where.
+        // The last line states the error; the lines before it mark the position.
         _ => text.lines().last().unwrap_or_default().trim_start_matches("error: "),
     };
     let what: String = what.chars().take(300).collect();
@@ -197,7 +197,7 @@ fn searcher(query: &GrepQuery, longest: usize) -> Searcher {
 
 fn globs(glob: Option<&str>) -> Result<Override> {
     let Some(text) = glob else { return Ok(Override::empty()) };
-    // Checked on its own first: for its size, and for an error that is ours.
+    // Compiled separately first, to check its size and to report our own error.
     glob::compile("glob", text.strip_prefix('!').unwrap_or(text))?;
     let mut builder = OverrideBuilder::new(Path::new(""));
     let built = builder.add(text).and_then(|builder| builder.build());

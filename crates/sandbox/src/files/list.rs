@@ -1,4 +1,4 @@
-//! What a directory holds, and removing from it.
+//! Lists directories and removes entries.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,13 +17,13 @@ use remuda_domain::error::{Error, Result};
 
 use super::root::{Root, refused};
 use crate::{
-    path::shown,
+    path::display_safe,
     traits::{Entry, EntryKind, FileKind, Listing},
 };
 
-/// The most that one listing says, whatever was asked for.
+/// The most entries of one listing, whatever limit was requested.
 const MAX_LISTED: usize = 10_000;
-/// The most names of one directory that are read.
+/// The most names that are read of one directory.
 const MAX_NAMES: usize = 200_000;
 
 impl Root {
@@ -31,13 +31,13 @@ impl Root {
         let directory = self.open_beneath(&self.relative(path)?, DIRECTORY).map_err(|errno| {
             let is_file = || self.stat(path).is_ok_and(|stat| stat.kind != FileKind::Directory);
             if errno == Errno::ENOTDIR && is_file() {
-                return Error::invalid("path", format!("{} is not a directory", shown(path)));
+                return Error::invalid("path", format!("{} is not a directory", display_safe(path)));
             }
             refused(errno, path)
         })?;
         let failed = |errno| refused(errno, path);
         let mut left = MAX_NAMES;
-        let (directory, mut names) = names(directory, || {
+        let (directory, mut names) = read_names(directory, || {
             left = left.saturating_sub(1);
             left > 0
         })
@@ -52,11 +52,11 @@ impl Root {
 
     pub(crate) fn remove(&self, path: &str) -> Result<()> {
         let target = self.relative(path)?;
-        // The workspace itself, and what is only known by its relation to something else.
+        // The workspace itself, or a path that ends with `..`.
         let Some(name) = target.file_name() else {
             return Err(Error::invalid(
                 "path",
-                format!("{} does not name an entry of a directory", shown(path)),
+                format!("{} does not name an entry of a directory", display_safe(path)),
             ));
         };
         let parent = match target.parent() {
@@ -68,7 +68,7 @@ impl Root {
             let stat = fstatat(&directory, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
             let how = match kind(&stat) {
                 EntryKind::Directory => UnlinkatFlags::RemoveDir,
-                // `link/` means what the link leads to.
+                // `link/` means the target of the link.
                 _ if path.ends_with('/') => return Err(Errno::ENOTDIR),
                 _ => UnlinkatFlags::NoRemoveDir,
             };
@@ -78,14 +78,17 @@ impl Root {
     }
 }
 
-/// How directories are opened to be read.
+/// Flags for reading a directory.
 pub(super) const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NONBLOCK);
 
-/// A name in a directory, and its kind where the file system says so at once.
+/// A name in a directory, and its kind if the file system reports it in the listing.
 pub(super) type Name = (OsString, Option<EntryKind>);
 
-/// The names in a directory, in no order, as long as `more` says so for each.
-pub(super) fn names(directory: OwnedFd, mut more: impl FnMut() -> bool) -> nix::Result<(Dir, Vec<Name>)> {
+/// Reads the names of a directory, unordered, as long as `more` returns true.
+pub(super) fn read_names(
+    directory: OwnedFd,
+    mut more: impl FnMut() -> bool,
+) -> nix::Result<(Dir, Vec<Name>)> {
     let mut directory = Dir::from_fd(directory)?;
     let mut names = Vec::new();
     for entry in directory.iter() {
@@ -108,7 +111,7 @@ pub(super) fn names(directory: OwnedFd, mut more: impl FnMut() -> bool) -> nix::
     Ok((directory, names))
 }
 
-/// What is at a name, if it is still there.
+/// Reads the entry of a name, if it still exists.
 fn entry(directory: &Dir, name: &OsStr) -> nix::Result<Option<Entry>> {
     let stat = match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Err(Errno::ENOENT) => return Ok(None),

@@ -1,7 +1,8 @@
-//! Files beneath a directory.
+//! Path resolution beneath a workspace directory.
 //!
-//! Every path is resolved by the kernel, beneath the workspace's descriptor (`openat2` with `RESOLVE_BENEATH`): neither
-//! `..` nor a link nor a directory swapped in between leads out. Links within the workspace work if they are relative.
+//! The kernel resolves every path beneath the workspace's descriptor (`openat2` with `RESOLVE_BENEATH`):
+//! neither `..`, nor a link, nor a directory that is swapped in the meantime can leave it. Links within the
+//! workspace work if they are relative.
 
 use std::{
     fs::File,
@@ -22,47 +23,48 @@ use nix::{
 use remuda_domain::error::{Code, Error, Result};
 
 use crate::{
-    path::shown,
+    path::display_safe,
     traits::{ByteRange, FileContents, FileKind, FileStat, MAX_READ_BYTES},
 };
 
-/// How files are opened to be read. Without `O_NONBLOCK`, opening a FIFO would wait for a writer.
+/// Flags for reading a file. Without `O_NONBLOCK`, opening a FIFO would wait for a writer.
 pub(super) const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 
-/// A workspace's directory. The descriptor is what counts; the paths are only for telling absolute names apart.
+/// A workspace's directory. Access goes through the descriptor; the paths only serve to recognize absolute
+/// names.
 #[derive(Debug)]
 pub(crate) struct Root {
     directory: OwnedFd,
-    /// What commands call it, where that is something else.
-    seen_as: Option<PathBuf>,
+    /// Path of the workspace as commands see it, if it differs.
+    command_path: Option<PathBuf>,
     given: PathBuf,
     real: PathBuf,
 }
 
 impl Root {
-    /// Opens the directory, making it first if it is missing.
-    pub(crate) fn open(path: &Path, seen_as: Option<PathBuf>) -> Result<Self> {
+    /// Opens the directory. Creates it when missing.
+    pub(crate) fn open(path: &Path, command_path: Option<PathBuf>) -> Result<Self> {
         if !path.is_absolute() {
             return Err(Error::invalid("workspace_root", "expected an absolute path"));
         }
         let failed = |error: std::io::Error| {
-            let path = shown(&path.to_string_lossy());
+            let path = display_safe(&path.to_string_lossy());
             Error::unavailable(format!("the workspace directory {path} cannot be opened")).with_source(error)
         };
         std::fs::create_dir_all(path).map_err(failed)?;
         let real = path.canonicalize().map_err(failed)?;
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-        Ok(Self { directory, seen_as, given: path.to_owned(), real })
+        Ok(Self { directory, command_path, given: path.to_owned(), real })
     }
 
-    /// Where commands see it.
-    pub(crate) fn seen_path(&self) -> &Path {
-        self.seen_as.as_deref().unwrap_or(&self.real)
+    /// Path of the workspace as commands see it.
+    pub(crate) fn command_path(&self) -> &Path {
+        self.command_path.as_deref().unwrap_or(&self.real)
     }
 
-    /// Whose the workspace is, if this process may give files away: what it makes is to be of use to them.
-    pub(super) fn heir(&self) -> nix::Result<Option<(Uid, Gid)>> {
+    /// Owner of the workspace, if this process is root: files that it creates must be usable by that owner.
+    pub(super) fn workspace_owner(&self) -> nix::Result<Option<(Uid, Gid)>> {
         if !Uid::effective().is_root() {
             return Ok(None);
         }
@@ -111,14 +113,14 @@ impl Root {
         })
     }
 
-    /// A path as seen from the workspace. It may still contain `..`, about which the kernel decides.
+    /// Makes a path relative to the workspace. It may still contain `..`, which the kernel checks.
     pub(crate) fn relative(&self, path: &str) -> Result<PathBuf> {
         let named = Path::new(path);
         if !named.is_absolute() {
             return Ok(named.to_owned());
         }
-        // What commands call it comes first: a path that was seen in their output means what they mean by it.
-        let inside = [self.seen_as.as_ref(), Some(&self.given), Some(&self.real)]
+        // The commands' path has priority: a path from their output has their meaning.
+        let inside = [self.command_path.as_ref(), Some(&self.given), Some(&self.real)]
             .into_iter()
             .flatten()
             .find_map(|root| named.strip_prefix(root).ok());
@@ -129,19 +131,19 @@ impl Root {
         }
     }
 
-    /// Where an open file or directory really is, from the workspace on; empty for the workspace itself.
-    pub(super) fn whereabouts(&self, open: &OwnedFd) -> nix::Result<PathBuf> {
+    /// Real path of an open file or directory, relative to the workspace; empty for the workspace itself.
+    pub(super) fn real_path(&self, open: &OwnedFd) -> nix::Result<PathBuf> {
         let link = |fd: &OwnedFd| readlink(Path::new(&format!("/proc/self/fd/{}", fd.as_raw_fd())));
         let (root, place) = (PathBuf::from(link(&self.directory)?), PathBuf::from(link(open)?));
         place.strip_prefix(root).map(Path::to_owned).map_err(|_| Errno::EXDEV)
     }
 
-    /// Opens what a path leads to, through links that stay within the workspace.
+    /// Opens a path, following links that stay within the workspace.
     pub(crate) fn open_beneath(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
         self.open_how(path, flags, ResolveFlag::empty())
     }
 
-    /// Opens what is at a path, through no link at all. An empty path is the workspace.
+    /// Opens a path without following any link. An empty path is the workspace.
     pub(super) fn open_exactly(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         self.open_how(path, flags | OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS)
@@ -154,7 +156,7 @@ impl Root {
             .resolve(resolve | ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         for _ in 1..TRIES {
             match openat2(&self.directory, path, how) {
-                // Something was renamed meanwhile, and the kernel is not sure of having stayed beneath.
+                // A concurrent rename: the kernel cannot be sure that the path stayed beneath.
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 result => return result,
             }
@@ -178,19 +180,19 @@ pub(crate) fn not_regular(kind: FileKind, path: &str) -> Error {
         FileKind::Directory => "a directory",
         FileKind::File | FileKind::Other => "not a regular file",
     };
-    Error::invalid("path", format!("{} is {what}", shown(path)))
+    Error::invalid("path", format!("{} is {what}", display_safe(path)))
 }
 
 pub(crate) fn failed(error: std::io::Error, path: &str) -> Error {
     match error.raw_os_error() {
         Some(errno) => refused(Errno::from_raw(errno), path),
-        None => Error::new(Code::ToolFailed, format!("{} cannot be used", shown(path)))
+        None => Error::new(Code::ToolFailed, format!("{} cannot be used", display_safe(path)))
             .at("path")
             .with_source(error),
     }
 }
 
-/// What a refusal of the kernel means.
+/// Maps an error number of the kernel to an error about the path.
 pub(crate) fn refused(errno: Errno, path: &str) -> Error {
     let (code, what) = match errno {
         Errno::EXDEV => (Code::PathNotAllowed, "leads out of the workspace"),
@@ -208,7 +210,7 @@ pub(crate) fn refused(errno: Errno, path: &str) -> Error {
         Errno::ENOSYS => (Code::Unavailable, "cannot be opened safely: this needs Linux 5.6 or later"),
         _ => (Code::ToolFailed, "cannot be used"),
     };
-    Error::new(code, format!("{} {what}", shown(path))).at("path").with_source(errno)
+    Error::new(code, format!("{} {what}", display_safe(path))).at("path").with_source(errno)
 }
 
 #[cfg(test)]
@@ -216,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_workspace_has_several_names() {
+    fn absolute_paths_of_the_workspace_are_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let given = directory.path().join("w");
         let root = Root::open(&given, Some("/workspace".into())).unwrap();
@@ -235,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn says_where_something_really_is() {
+    fn real_path_resolves_links_within_the_workspace() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::open(directory.path(), None).unwrap();
         std::fs::create_dir_all(directory.path().join("a/b")).unwrap();
         std::os::unix::fs::symlink("a", directory.path().join("l")).unwrap();
         let open = |path: &str| root.open_beneath(Path::new(path), OFlag::O_PATH).unwrap();
-        assert_eq!(root.whereabouts(&open("l/../l/b")).unwrap(), Path::new("a/b"));
-        assert_eq!(root.whereabouts(&open(".")).unwrap(), Path::new(""));
+        assert_eq!(root.real_path(&open("l/../l/b")).unwrap(), Path::new("a/b"));
+        assert_eq!(root.real_path(&open(".")).unwrap(), Path::new(""));
         assert_eq!(root.open_exactly(Path::new("l/b"), OFlag::O_PATH).unwrap_err(), Errno::ELOOP);
     }
 }

@@ -1,4 +1,4 @@
-//! A file of the workspace that is written while a command runs.
+//! Creates workspace files for spilled command output.
 
 use std::fs::File;
 
@@ -12,16 +12,16 @@ use super::{
 use crate::traits::{FileKind, WriteMode};
 
 impl HostFiles {
-    /// Makes an empty file, and missing directories, for writing. What was there under that name is replaced.
+    /// Creates an empty file, and missing directories, for writing. Replaces an existing file.
     pub(crate) async fn create_file(&self, path: &str) -> Result<File> {
-        self.change(path, Root::create_file).await
+        self.run_guarded_at(path, Root::create_file).await
     }
 }
 
 impl Root {
     fn create_file(&self, path: &str) -> Result<File> {
         self.write(path, b"", WriteMode::Overwrite)?;
-        // A command may have put something else there meanwhile: without O_NONBLOCK, a FIFO would hold us up.
+        // A command may have replaced it in the meantime: without O_NONBLOCK, a FIFO would block.
         let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let fd = self.open_beneath(&self.relative(path)?, flags).map_err(|errno| refused(errno, path))?;
         let file = File::from(fd);

@@ -1,7 +1,8 @@
-//! Going through a directory and what is beneath it.
+//! Recursive directory walk for searches.
 //!
-//! Every directory and file is opened beneath the workspace's descriptor and through no link, by its whole path each
-//! time: whatever is renamed or swapped meanwhile, nothing outside is seen, and only one descriptor is open at a time.
+//! Every directory and file is opened beneath the workspace's descriptor, without following links, by its
+//! whole path each time. Concurrent renames cannot expose anything outside, and only one descriptor is open
+//! at a time.
 
 use std::{
     ffi::OsStr,
@@ -15,34 +16,34 @@ use nix::{errno::Errno, fcntl::OFlag, sys::stat::fstat};
 use remuda_domain::error::Result;
 
 use super::{
-    bounds::Bounds,
-    ignored::{Ignored, Rules},
-    list::{DIRECTORY, Name, kind, names},
+    ignore_rules::{IgnoreRules, IgnoreVerdict},
+    list::{DIRECTORY, Name, kind, read_names},
     root::{READ, Root, not_regular, refused},
+    search_limits::SearchLimits,
 };
 use crate::traits::{EntryKind, FileKind};
 
 const MAX_DEPTH: usize = 128;
 
-/// Something in a directory.
-pub(super) struct Found<'a> {
+/// A file or directory found by the walk.
+pub(super) struct WalkEntry<'a> {
     pub(super) root: &'a Root,
-    /// From the workspace on.
+    /// Relative to the workspace.
     pub(super) path: &'a Path,
     pub(super) name: &'a OsStr,
-    /// From where the walk began, which is 0.
+    /// Depth below the start of the walk, from 0.
     pub(super) depth: usize,
     pub(super) is_directory: bool,
 }
 
-impl Found<'_> {
-    /// The file, if it still is one.
+impl WalkEntry<'_> {
+    /// Opens the file, if it is still a regular file.
     pub(super) fn open(&self) -> Option<File> {
         let file = File::from(self.root.open_exactly(self.path, READ).ok()?);
         file.metadata().ok()?.is_file().then_some(file)
     }
 
-    /// When it was changed last, if it is still there.
+    /// Modification time, if it still exists.
     pub(super) fn modified(&self) -> Option<SystemTime> {
         File::from(self.root.open_exactly(self.path, OFlag::O_PATH).ok()?).metadata().ok()?.modified().ok()
     }
@@ -57,50 +58,50 @@ impl Found<'_> {
     }
 }
 
-/// Decides what is looked at.
+/// Selects and processes entries of a walk.
 pub(super) trait Visitor {
-    /// Whether to look at a file, or into a directory.
-    fn wants(&self, found: &Found<'_>, ignored: Ignored) -> bool;
+    /// Whether to visit a file or enter a directory.
+    fn includes(&self, found: &WalkEntry<'_>, ignored: IgnoreVerdict) -> bool;
 
-    /// Looks at a file.
-    fn visit(&mut self, found: &Found<'_>) -> ControlFlow<()>;
+    /// Processes a file.
+    fn visit(&mut self, found: &WalkEntry<'_>) -> ControlFlow<()>;
 }
 
-/// Where a search begins.
-pub(super) enum Start {
+/// Start of a search.
+pub(super) enum SearchStart {
     File(PathBuf),
     Directory(PathBuf),
 }
 
-impl Start {
-    /// Resolves a path as every file operation does, links included, to what it really is.
+impl SearchStart {
+    /// Resolves a path, including links, to its real path in the workspace.
     pub(super) fn at(root: &Root, path: &str) -> Result<Self> {
         let failed = |errno| refused(errno, path);
         let open = root.open_beneath(&root.relative(path)?, OFlag::O_PATH).map_err(failed)?;
-        let place = || root.whereabouts(&open).map_err(failed);
+        let real_path = || root.real_path(&open).map_err(failed);
         match kind(&fstat(&open).map_err(failed)?) {
-            EntryKind::File => Ok(Self::File(place()?)),
-            EntryKind::Directory => Ok(Self::Directory(place()?)),
+            EntryKind::File => Ok(Self::File(real_path()?)),
+            EntryKind::Directory => Ok(Self::Directory(real_path()?)),
             EntryKind::Link | EntryKind::Other => Err(not_regular(FileKind::Other, path)),
         }
     }
 }
 
-pub(super) struct Walk<'a, V> {
+pub(super) struct DirectoryWalk<'a, V> {
     root: &'a Root,
-    bounds: &'a Bounds,
-    rules: Rules,
+    limits: &'a SearchLimits,
+    rules: IgnoreRules,
     visitor: &'a mut V,
 }
 
-impl<'a, V: Visitor> Walk<'a, V> {
-    pub(super) fn new(root: &'a Root, bounds: &'a Bounds, visitor: &'a mut V) -> Self {
-        Self { root, bounds, rules: Rules::default(), visitor }
+impl<'a, V: Visitor> DirectoryWalk<'a, V> {
+    pub(super) fn new(root: &'a Root, limits: &'a SearchLimits, visitor: &'a mut V) -> Self {
+        Self { root, limits, rules: IgnoreRules::default(), visitor }
     }
 
-    /// Visits what is beneath a directory of the workspace, in the order of names.
+    /// Visits everything beneath a directory of the workspace, ordered by name.
     pub(super) fn run(&mut self, start: &Path) {
-        // What is written above applies below.
+        // Ignore rules of parent directories apply, too.
         let mut above: Vec<&Path> = start.ancestors().skip(1).collect();
         above.reverse();
         for directory in above {
@@ -116,7 +117,7 @@ impl<'a, V: Visitor> Walk<'a, V> {
         }
         self.rules.enter(self.root, directory);
         for (name, kind) in &names {
-            if !self.bounds.go_on() {
+            if !self.limits.may_continue() {
                 return ControlFlow::Break(());
             }
             let path = directory.join(name);
@@ -125,14 +126,14 @@ impl<'a, V: Visitor> Walk<'a, V> {
             if !is_directory && kind != EntryKind::File {
                 continue;
             }
-            let found = Found { root: self.root, path: &path, name, depth, is_directory };
-            if !self.visitor.wants(&found, self.rules.judge(&path, is_directory)) {
+            let found = WalkEntry { root: self.root, path: &path, name, depth, is_directory };
+            if !self.visitor.includes(&found, self.rules.verdict(&path, is_directory)) {
                 continue;
             }
             if !is_directory {
                 self.visitor.visit(&found)?;
             } else if depth == MAX_DEPTH {
-                self.bounds.reach();
+                self.limits.mark_reached();
             } else {
                 self.descend(&path, depth + 1)?;
             }
@@ -141,9 +142,9 @@ impl<'a, V: Visitor> Walk<'a, V> {
         ControlFlow::Continue(())
     }
 
-    /// The names in a directory, in order; none if it cannot be read (any more).
+    /// The names in a directory, sorted; empty if it cannot be read (any more).
     fn names(&self, directory: &Path) -> Vec<Name> {
-        let read = || names(self.root.open_exactly(directory, DIRECTORY)?, || self.bounds.take_entry());
+        let read = || read_names(self.root.open_exactly(directory, DIRECTORY)?, || self.limits.take_entry());
         match read() {
             Ok((_, mut names)) => {
                 names.sort_unstable_by(|one, other| one.0.cmp(&other.0));
@@ -151,14 +152,14 @@ impl<'a, V: Visitor> Walk<'a, V> {
             }
             Err(errno) => {
                 if errno == Errno::ENAMETOOLONG {
-                    self.bounds.reach();
+                    self.limits.mark_reached();
                 }
                 Vec::new()
             }
         }
     }
 
-    /// What a file system that does not say so in its directories has at a path.
+    /// Reads the kind of an entry, for file systems that do not report it in the directory.
     fn kind(&self, path: &Path) -> Option<EntryKind> {
         let open = self.root.open_exactly(path, OFlag::O_PATH).ok()?;
         fstat(open).ok().as_ref().map(kind)

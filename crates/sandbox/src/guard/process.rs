@@ -1,4 +1,4 @@
-//! The guard as a child process.
+//! The guard's child process, seen from the worker.
 
 use std::{
     io::{self, Read, Write},
@@ -14,7 +14,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 
-/// What a guard says once it is on watch.
+/// First output of a guard that is ready.
 pub(super) const READY: &[u8] = b"ready\n";
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -25,7 +25,7 @@ pub(super) struct GuardProcess {
 }
 
 impl GuardProcess {
-    /// Starts a guard and waits until it is on watch. Blocks. Also gives where its answers come from.
+    /// Starts a guard and waits until it is ready. Blocks. Also returns the stream of its replies.
     pub(super) fn launch(program: &Path, args: &[String]) -> io::Result<(Self, ChildStdout)> {
         let mut child = Command::new(program)
             .args(args)
@@ -37,11 +37,11 @@ impl GuardProcess {
             .spawn()?;
         let pipe = child.stdin.take();
         let ready = await_ready(&mut child);
-        match ready.and_then(|answers| Ok((answers, pipe.ok_or_else(|| io::Error::other("no pipe"))?))) {
-            Ok((answers, pipe)) => {
-                // A stuck guard must not block the worker; it shows as an error of `send`.
+        match ready.and_then(|replies| Ok((replies, pipe.ok_or_else(|| io::Error::other("no pipe"))?))) {
+            Ok((replies, pipe)) => {
+                // A stuck guard must not block the worker: `send` then fails instead.
                 fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-                Ok((Self { child, pipe }, answers))
+                Ok((Self { child, pipe }, replies))
             }
             Err(error) => {
                 end(&mut child);
@@ -50,7 +50,7 @@ impl GuardProcess {
         }
     }
 
-    /// Messages up to 4 KiB arrive whole or not at all, as pipes promise.
+    /// Sends messages. Pipe writes of up to 4 KiB are atomic.
     pub(super) fn send(&mut self, messages: &str) -> io::Result<()> {
         self.pipe.write_all(messages.as_bytes())
     }
@@ -59,7 +59,7 @@ impl GuardProcess {
         self.child.id()
     }
 
-    /// Ends the guard before it can act.
+    /// Kills the guard before it can act.
     pub(super) fn kill(&mut self) {
         end(&mut self.child);
     }
@@ -67,7 +67,7 @@ impl GuardProcess {
 
 fn end(child: &mut Child) {
     if let Err(error) = child.kill().and_then(|()| child.wait()) {
-        tracing::warn!(%error, "cannot end a guard process");
+        tracing::warn!(%error, "cannot kill a guard process");
     }
 }
 
@@ -84,14 +84,14 @@ fn await_ready(child: &mut Child) -> io::Result<ChildStdout> {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the program did not become a guard"));
             }
             Ok(_) => break,
-            // Some other child ended, which the runtime wants to know.
+            // Another child ended: SIGCHLD for the async runtime.
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    let mut answer = [0; READY.len()];
-    stdout.read_exact(&mut answer)?;
-    if answer != *READY {
+    let mut greeting = [0; READY.len()];
+    stdout.read_exact(&mut greeting)?;
+    if greeting != *READY {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the program is not a guard"));
     }
     Ok(stdout)

@@ -1,4 +1,4 @@
-//! The guard's own life.
+//! Main loop of the guard process.
 
 use std::{
     io::{self, Write},
@@ -16,14 +16,14 @@ use nix::{
 };
 
 use super::{
-    ledger::{Answer, Ledger},
     process::READY,
+    watch_state::{RegistrationReply, WatchState},
 };
-use crate::groups::kill_groups;
+use crate::process_groups::kill_groups;
 
-/// Keeps watch until the worker is gone, then kills what it left.
+/// Runs the guard until the worker is gone, then kills its remaining process groups.
 ///
-/// For the main thread of a process that has no other: start no runtime before it.
+/// Must run on the main thread of a single-threaded process: start no async runtime before it.
 pub fn run() -> ExitCode {
     match watch() {
         Ok(()) => ExitCode::SUCCESS,
@@ -32,33 +32,34 @@ pub fn run() -> ExitCode {
 }
 
 fn watch() -> io::Result<()> {
-    // The worker's shutdown is not the guard's: what is sent to the terminal's or the worker's group must not end it.
+    // The guard outlives the worker's shutdown: signals to the terminal's or the worker's group must not end
+    // it.
     let polite: SigSet =
         [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
     polite.thread_block()?;
     match setsid() {
-        // Started as the leader of a group of its own: good enough.
+        // Already the leader of its own process group, which suffices.
         Ok(_) | Err(Errno::EPERM) => {}
         Err(errno) => return Err(errno.into()),
     }
     io::stdout().write_all(READY)?;
     io::stdout().flush()?;
-    // Killing must not wait for a worker that does not listen.
+    // Killing must not wait for a worker that does not read.
     fcntl(io::stdout(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
 
-    let mut ledger = Ledger::default();
-    let result = follow(&mut ledger);
-    kill_groups(ledger.all());
+    let mut watch_state = WatchState::default();
+    let result = event_loop(&mut watch_state);
+    kill_groups(watch_state.take_all());
     result
 }
 
-/// Follows the worker's messages to their end.
-fn follow(ledger: &mut Ledger) -> io::Result<()> {
+/// Handles the worker's messages until the pipe ends.
+fn event_loop(watch_state: &mut WatchState) -> io::Result<()> {
     let pipe = io::stdin();
     let mut buffer = [0; 4096];
     loop {
-        let timeout = match ledger.patience(Instant::now()) {
-            // Rounded up, or the last millisecond would be a busy one.
+        let timeout = match watch_state.poll_timeout(Instant::now()) {
+            // Rounded up, or the loop would spin during the last millisecond.
             Some(time) => PollTimeout::try_from(time.as_millis() + 1).unwrap_or(PollTimeout::MAX),
             None => PollTimeout::NONE,
         };
@@ -66,20 +67,20 @@ fn follow(ledger: &mut Ledger) -> io::Result<()> {
             Ok(0) | Err(Errno::EINTR) => {}
             Ok(_) => match read(pipe.as_fd(), &mut buffer) {
                 Ok(0) => return Ok(()),
-                Ok(count) => ledger.read(&buffer[..count], Instant::now()),
+                Ok(count) => watch_state.read(&buffer[..count], Instant::now()),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             },
             Err(errno) => return Err(errno.into()),
         }
-        kill_groups(ledger.overdue(Instant::now()));
-        answer(ledger);
+        kill_groups(watch_state.take_overdue(Instant::now()));
+        send_replies(watch_state);
     }
 }
 
-/// Answers registrations: only what is known to be watched may begin.
-fn answer(ledger: &mut Ledger) {
-    let answers: String = ledger.answers().into_iter().map(Answer::line).collect();
-    // A worker that is gone, or stopped for so long that the pipe is full, needs no answer.
-    let _unheard = io::stdout().write_all(answers.as_bytes()).and_then(|()| io::stdout().flush());
+/// Replies to registrations: a command starts only after its group is confirmed as watched.
+fn send_replies(watch_state: &mut WatchState) {
+    let replies: String = watch_state.take_replies().into_iter().map(RegistrationReply::to_line).collect();
+    // A worker that is gone, or stopped so long that the pipe is full, needs no reply.
+    let _ignored = io::stdout().write_all(replies.as_bytes()).and_then(|()| io::stdout().flush());
 }

@@ -1,8 +1,8 @@
-//! What a command may know of this process's environment.
+//! Environment of local commands: an allow list of this process's variables.
 
 use std::{ffi::OsString, path::Path};
 
-/// Everything else (keys, tokens, `REMUDA_*`) stays here. A list of what to hide would always miss one.
+/// Everything else (keys, tokens, `REMUDA_*`) is withheld. A deny list would always miss one.
 const ALLOWED: &[&str] = &["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
@@ -16,7 +16,7 @@ impl Environment {
 
     fn select(from: impl IntoIterator<Item = (OsString, OsString)>, shell: &Path) -> Self {
         let text = from.into_iter().filter_map(|(name, value)| {
-            // What is no text cannot be sent to a supervisor; nobody needs it.
+            // Values that are not UTF-8 cannot be sent to a supervisor.
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         let mut kept: Vec<_> = text.filter(|(name, _)| ALLOWED.contains(&name.as_str())).collect();
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_allowed_passes() {
+    fn only_allowed_utf8_variables_are_passed_on() {
         let from = [
             ("HOME", "/h"),
             ("REMUDA_KEY", "k"),

@@ -1,27 +1,27 @@
-//! Running one command: a supervisor per call.
+//! Runs one command with its own supervisor.
 
 use remuda_domain::error::Result;
 
 use super::{
     LocalSandbox,
-    hardening::{TEMPORARY, Walls},
-    wire::Pipes,
+    hardening::{ConfinementMethod, TEMP_DIRECTORY},
+    pipes::SupervisorPipes,
 };
 use crate::{
     command::ExecResult,
-    supervised::{self, Conditions, Job},
+    supervised_command::{self, ExecutionSettings, Job},
 };
 
 pub(super) async fn run(sandbox: &LocalSandbox, job: &Job<'_>) -> Result<ExecResult> {
     if job.cancel.is_cancelled() {
-        return Ok(supervised::never_begun());
+        return Ok(supervised_command::cancelled_before_start());
     }
-    let request = job.request(conditions(sandbox)?);
+    let request = job.request(settings(sandbox)?);
     let mut pipes = sandbox.starter.supervisor(job.command.cwd.as_deref()).await?;
     let result = match watch(sandbox, &mut pipes).await {
         Ok(()) => {
-            sandbox.starter.prepare();
-            supervised::drive(&mut pipes, request, job).await
+            sandbox.starter.start_spare();
+            supervised_command::run_command(&mut pipes, request, job).await
         }
         Err(error) => Err(error),
     };
@@ -29,25 +29,25 @@ pub(super) async fn run(sandbox: &LocalSandbox, job: &Job<'_>) -> Result<ExecRes
     result
 }
 
-fn conditions(sandbox: &LocalSandbox) -> Result<Conditions> {
+fn settings(sandbox: &LocalSandbox) -> Result<ExecutionSettings> {
     let (host, starter) = (&sandbox.starter.host, &sandbox.starter);
     let mut env = host.environment.to_vec();
-    if starter.walls != Walls::None {
-        env.push(("TMPDIR".to_owned(), TEMPORARY.to_owned()));
+    if starter.confinement_method != ConfinementMethod::None {
+        env.push(("TMPDIR".to_owned(), TEMP_DIRECTORY.to_owned()));
     }
-    Ok(Conditions {
+    Ok(ExecutionSettings {
         shell: host.options.shell.to_str().map(str::to_owned),
         cwd: None,
         env,
         limits: sandbox.limits,
-        confinement: starter.walls.confinement(&starter.workspace, starter.network)?,
+        confinement: starter.confinement_method.confinement(&starter.workspace, starter.network)?,
     })
 }
 
-/// Puts the supervisor and its group under watch: only then the command may begin.
-async fn watch(sandbox: &LocalSandbox, pipes: &mut Pipes) -> Result<()> {
+/// Registers the supervisor's process group with the guard, which must happen before the command starts.
+async fn watch(sandbox: &LocalSandbox, pipes: &mut SupervisorPipes) -> Result<()> {
     if let (Some(guard), Some(group)) = (&sandbox.starter.host.options.guard, pipes.group.id()) {
-        pipes.group.guarded_by(guard.register(group).await?);
+        pipes.group.set_registration(guard.register(group).await?);
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Confining commands on this machine: by bubblewrap where it works, else by Landlock and seccomp.
+//! Confinement of local commands: by bubblewrap where it works, else by Landlock and seccomp.
 //!
-//! Either way everything can be read that this user may read, but only the workspace and `/tmp` (of its own, with
-//! bubblewrap) can be written, and without a network in the policy there is none. What cannot be reached by a path or an
-//! address is out of reach; what a readable socket of the machine offers is not, except beneath `/run` with bubblewrap.
+//! In both cases a command can read everything that this user may read, but can write only the workspace and
+//! `/tmp` (a private one with bubblewrap), and has no network unless the policy names one. Resources behind a
+//! readable Unix socket of the host stay reachable, except those beneath `/run` with bubblewrap.
 
 use std::{
     io,
@@ -18,34 +18,34 @@ use tokio::{process::Command as Process, time::timeout};
 
 use crate::supervisor_binary;
 
-/// Where commands find room for temporary files when they are confined.
-pub(super) const TEMPORARY: &str = "/tmp";
-/// Finding out what works takes milliseconds.
+/// Directory for temporary files of confined commands.
+pub(super) const TEMP_DIRECTORY: &str = "/tmp";
+/// Timeout of the detection, which normally takes milliseconds.
 const CHECK_TIME: Duration = Duration::from_secs(10);
 
-/// How much commands are to be confined.
+/// Whether commands are confined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hardening {
-    /// Not at all: a command may do what this user may.
+    /// Not confined: a command may do what this user may.
     #[default]
     None,
-    /// By what works here, which may be nothing.
+    /// Confined if a method works on this machine.
     Auto,
-    /// Where nothing works, no command runs.
+    /// Confined, or no command runs.
     Required,
 }
 
-/// What confines commands here.
+/// The method that confines commands on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Walls {
+pub(super) enum ConfinementMethod {
     None,
     Bubblewrap(PathBuf),
-    Kernel,
+    Landlock,
 }
 
-impl Walls {
-    /// Finds out what works.
-    pub(super) async fn find(hardening: Hardening, bubblewrap: Option<&Path>) -> Result<Self> {
+impl ConfinementMethod {
+    /// Detects the first method that works.
+    pub(super) async fn detect(hardening: Hardening, bubblewrap: Option<&Path>) -> Result<Self> {
         if hardening == Hardening::None {
             return Ok(Self::None);
         }
@@ -54,61 +54,60 @@ impl Walls {
         {
             return Ok(Self::Bubblewrap(program.to_owned()));
         }
-        if kernel_can().await? {
-            return Ok(Self::Kernel);
+        if landlock_works().await? {
+            return Ok(Self::Landlock);
         }
         if hardening == Hardening::Required {
             let message = "commands must be confined, and neither bubblewrap nor Landlock works here";
             return Err(Error::unavailable(message));
         }
-        tracing::warn!("commands are not confined: neither bubblewrap nor Landlock works here");
+        tracing::warn!("commands are not confined: neither bubblewrap nor Landlock works on this machine");
         Ok(Self::None)
     }
 
-    /// The process that becomes the supervisor, on whichever side of the walls it belongs.
-    pub(super) fn supervisor(&self, place: &Place<'_>, network: bool) -> Result<Process> {
+    /// Builds the process that becomes the supervisor, inside or outside of bubblewrap.
+    pub(super) fn supervisor(&self, location: &CommandDirectory<'_>, network: bool) -> Result<Process> {
         let Self::Bubblewrap(program) = self else {
             let mut process = Process::new(supervisor_binary::path()?);
-            // By descriptor: the path could be another directory by the time the child is there.
-            process.current_dir(format!("/proc/self/fd/{}", place.directory.as_fd().as_raw_fd()));
+            // By descriptor: by the time the child starts, the path could be another directory.
+            process.current_dir(format!("/proc/self/fd/{}", location.directory.as_fd().as_raw_fd()));
             process.stderr(Stdio::null());
             return Ok(process);
         };
-        let mut process = bubblewrap(program, place.workspace, network)?;
-        // By name: another directory of that name is as confined as this one.
-        process.arg("--chdir").arg(path_of(place.directory)?).args(["--", INNER_PROGRAM]);
+        let mut process = bubblewrap(program, location.workspace, network)?;
+        // By path: another directory of that name is equally confined.
+        process.arg("--chdir").arg(path_of_descriptor(location.directory)?).args(["--", INNER_PROGRAM]);
         Ok(process)
     }
 
-    /// What the supervisor is to enforce by itself.
+    /// The confinement that the supervisor must enforce itself.
     pub(super) fn confinement(&self, workspace: &Path, network: bool) -> Result<Option<Confinement>> {
-        if *self != Self::Kernel {
+        if *self != Self::Landlock {
             return Ok(None);
         }
         let workspace = workspace
             .to_str()
             .ok_or_else(|| Error::unavailable("a workspace whose path is not UTF-8 cannot be confined"))?;
-        let writable = vec![workspace.to_owned(), TEMPORARY.to_owned()];
+        let writable = vec![workspace.to_owned(), TEMP_DIRECTORY.to_owned()];
         Ok(Some(Confinement { writable, network }))
     }
 }
 
-/// Where a command runs.
+/// The workspace and the working directory of a command.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct CommandDirectory<'a> {
     pub(super) workspace: &'a Path,
     pub(super) directory: &'a OwnedFd,
 }
 
-/// The path of something that is open.
-pub(super) fn path_of(open: &impl AsFd) -> Result<PathBuf> {
+/// The path of an open file or directory.
+pub(super) fn path_of_descriptor(open: &impl AsFd) -> Result<PathBuf> {
     let link = format!("/proc/self/fd/{}", open.as_fd().as_raw_fd());
-    std::fs::read_link(link).map_err(|error| {
-        Error::unavailable("the path of the workspace cannot be found out").with_source(error)
-    })
+    std::fs::read_link(link)
+        .map_err(|error| Error::unavailable("cannot determine the path of the workspace").with_source(error))
 }
 
-/// The first one in `PATH`. Relative entries are not looked at: they could lead into a workspace.
+/// The first `bwrap` in `PATH`. Relative entries are skipped: they could point into a workspace.
 pub(super) fn find_bubblewrap() -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     std::env::split_paths(&paths)
@@ -117,20 +116,21 @@ pub(super) fn find_bubblewrap() -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
-/// Our program is in memory, and the only descriptor that can be handed over safely is a stream that nobody uses.
+/// The supervisor program exists only in memory. Stderr is otherwise unused, so its descriptor hands the
+/// program over.
 const INNER_PROGRAM: &str = "/proc/self/fd/2";
 
-/// Up to the program. As the first process of its namespace, the supervisor cannot be killed by the command, and takes
-/// everything along when it ends.
+/// The bubblewrap command line up to the program. The supervisor runs as PID 1 of its namespace, so the
+/// command cannot kill it, and everything in the namespace dies with it.
 fn bubblewrap(program: &Path, workspace: &Path, network: bool) -> Result<Process> {
     let stderr = supervisor_binary::file()?.try_clone().map_err(not_copied)?;
     let mut process = Process::new(program);
     process
         .args(["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"])
         .args(["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"])
-        .args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", TEMPORARY]);
+        .args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", TEMP_DIRECTORY]);
     if !network {
-        // Also no sockets of the machine's services.
+        // Hides the sockets of the host's services, too.
         process.args(["--unshare-net", "--tmpfs", "/run"]);
     }
     process.arg("--bind").arg(workspace).arg(workspace).process_group(0).stderr(Stdio::from(stderr));
@@ -140,11 +140,11 @@ fn bubblewrap(program: &Path, workspace: &Path, network: bool) -> Result<Process
 async fn bubblewrap_works(program: &Path) -> Result<bool> {
     let mut process = bubblewrap(program, Path::new("/var"), false)?;
     process.args(["--", INNER_PROGRAM, "check-confinement-inside"]);
-    // Our program was reached, and does not know this argument.
+    // Exit code 2: the supervisor was started and rejected the unknown argument.
     Ok(status(process).await.is_some_and(|status| status.code() == Some(2)))
 }
 
-async fn kernel_can() -> Result<bool> {
+async fn landlock_works() -> Result<bool> {
     let mut process = Process::new(supervisor_binary::path()?);
     process.arg("check-confinement").stderr(Stdio::null());
     Ok(status(process).await.is_some_and(|status| status.success()))
@@ -155,7 +155,7 @@ async fn status(mut process: Process) -> Option<ExitStatus> {
     match timeout(CHECK_TIME, process.status()).await {
         Ok(Ok(status)) => Some(status),
         Ok(Err(error)) => {
-            tracing::debug!(%error, "what confines commands cannot be started");
+            tracing::debug!(%error, "confinement check could not be started");
             None
         }
         Err(_) => None,
@@ -163,5 +163,5 @@ async fn status(mut process: Process) -> Option<ExitStatus> {
 }
 
 fn not_copied(error: io::Error) -> Error {
-    Error::unavailable("the program that runs commands cannot be handed over").with_source(error)
+    Error::unavailable("cannot duplicate the supervisor program's descriptor").with_source(error)
 }

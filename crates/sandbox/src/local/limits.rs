@@ -1,4 +1,4 @@
-//! What a command may use, as the kernel counts it.
+//! Converts a policy's limits to rlimits.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -6,10 +6,11 @@ use nix::unistd::{Uid, geteuid};
 use remuda_domain::execution::ResourceLimits;
 use remuda_supervisor::Limits;
 
-/// Limits for each process. Looks at every process of the machine, so ask once and not per command.
+/// Limits for each process. Scans every process of the machine, so call it once per sandbox, not per command.
 pub(super) fn of(limits: &ResourceLimits) -> Limits {
     let user = geteuid();
-    // Root is not limited. For others the kernel counts all that the user runs, which is much more than ours.
+    // Root is not limited. For other users the kernel counts all threads of the user, far more than the
+    // sandbox's.
     let processes = limits.processes.filter(|_| !user.is_root());
     Limits {
         memory_bytes: limits.memory_bytes,
@@ -37,8 +38,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_counted() {
-        assert!(threads_of(geteuid()) >= 2, "the harness has a thread of its own");
+    fn threads_of_this_process_are_counted() {
+        assert!(threads_of(geteuid()) >= 2, "the test harness has its own thread");
         assert_eq!(threads("Name:\tThreads: 7\nThreads:\t12\n"), Some(12));
     }
 }

@@ -1,4 +1,4 @@
-//! What every backend does with directories, and with disks that are full or fixed.
+//! Conformance suite: directories, full disks and read-only file systems.
 
 use std::{
     ffi::OsStr,
@@ -17,10 +17,10 @@ use nix::{
 use remuda_domain::Code;
 use remuda_sandbox::{EntryKind, Listing};
 
-use crate::bench::{Bench, code};
+use crate::fixture::{SandboxFixture, code};
 
-pub(crate) async fn lists_a_directory(bench: Bench) {
-    let workspace = bench.workspace();
+pub(crate) async fn directory_is_listed_by_name(fixture: SandboxFixture) {
+    let workspace = fixture.workspace();
     std::fs::create_dir(workspace.join("dir")).unwrap();
     for (name, contents) in [("b.txt", "four"), (".hidden", ""), ("new\nline", "x")] {
         std::fs::write(workspace.join(name), contents).unwrap();
@@ -29,7 +29,7 @@ pub(crate) async fn lists_a_directory(bench: Bench) {
     symlink("/etc/passwd", workspace.join("link")).unwrap();
     mkfifo(&workspace.join("fifo"), Mode::S_IRWXU).unwrap();
 
-    let listing = bench.sandbox.list_files(".", 100).await.unwrap();
+    let listing = fixture.sandbox.list_files(".", 100).await.unwrap();
     let entries: Vec<_> = listing.entries.iter().map(|entry| (entry.name.as_str(), entry.kind)).collect();
     let expected = [
         (".hidden", EntryKind::File),
@@ -43,9 +43,9 @@ pub(crate) async fn lists_a_directory(bench: Bench) {
     assert_eq!(entries, expected);
     assert_eq!((listing.entries[1].size, listing.truncated), (4, false));
 
-    let first = bench.sandbox.list_files(".", 2).await.unwrap();
+    let first = fixture.sandbox.list_files(".", 2).await.unwrap();
     assert_eq!((first.entries.as_slice(), first.truncated), (&listing.entries[..2], true));
-    assert_eq!(bench.sandbox.list_files("dir", 10).await.unwrap(), Listing::default());
+    assert_eq!(fixture.sandbox.list_files("dir", 10).await.unwrap(), Listing::default());
     for (path, expected) in [
         ("b.txt", Code::InvalidArgument),
         ("fifo", Code::InvalidArgument),
@@ -55,24 +55,24 @@ pub(crate) async fn lists_a_directory(bench: Bench) {
         ("/proc/self/fd", Code::PathNotAllowed),
         ("", Code::InvalidArgument),
     ] {
-        assert_eq!(code(bench.sandbox.list_files(path, 10).await), expected, "{path}");
+        assert_eq!(code(fixture.sandbox.list_files(path, 10).await), expected, "{path}");
     }
 }
 
-pub(crate) async fn a_large_directory_is_listed_in_part(bench: Bench) {
+pub(crate) async fn large_directory_listing_is_truncated(fixture: SandboxFixture) {
     for number in 0..5000 {
-        std::fs::write(bench.workspace().join(format!("{number:05}")), "").unwrap();
+        std::fs::write(fixture.workspace().join(format!("{number:05}")), "").unwrap();
     }
-    let listing = bench.sandbox.list_files(".", 100).await.unwrap();
+    let listing = fixture.sandbox.list_files(".", 100).await.unwrap();
     assert_eq!((listing.entries.len(), listing.truncated), (100, true));
     assert_eq!(listing.entries[99].name, "00099");
-    let all = bench.sandbox.list_files(".", usize::MAX).await.unwrap();
+    let all = fixture.sandbox.list_files(".", usize::MAX).await.unwrap();
     assert_eq!((all.entries.len(), all.truncated), (5000, false));
 }
 
-pub(crate) async fn removes_what_is_named_and_nothing_else(bench: Bench) {
-    bench.put_secret();
-    let workspace = bench.workspace();
+pub(crate) async fn remove_affects_only_the_named_entry(fixture: SandboxFixture) {
+    fixture.create_secret();
+    let workspace = fixture.workspace();
     std::fs::create_dir_all(workspace.join("full/empty")).unwrap();
     for name in ["file", "target", "full/x"] {
         std::fs::write(workspace.join(name), "x").unwrap();
@@ -82,12 +82,12 @@ pub(crate) async fn removes_what_is_named_and_nothing_else(bench: Bench) {
     symlink("..", workspace.join("parent")).unwrap();
     mkfifo(&workspace.join("fifo"), Mode::S_IRWXU).unwrap();
     for path in ["file", "link", "out", "fifo", "full/empty/", "./full/../full/x", "full"] {
-        bench.sandbox.remove_file(path).await.unwrap();
+        fixture.sandbox.remove_file(path).await.unwrap();
         assert!(std::fs::symlink_metadata(workspace.join(path)).is_err(), "{path}");
     }
-    assert_eq!(bench.read("target").await.unwrap(), b"x");
+    assert_eq!(fixture.read("target").await.unwrap(), b"x");
 
-    bench.write("kept/x", "x").await.unwrap();
+    fixture.write("kept/x", "x").await.unwrap();
     symlink("kept", workspace.join("to_kept")).unwrap();
     for (path, expected) in [
         ("kept", Code::InvalidArgument),
@@ -101,30 +101,30 @@ pub(crate) async fn removes_what_is_named_and_nothing_else(bench: Bench) {
         ("parent/secret", Code::PathNotAllowed),
         ("/etc/passwd", Code::PathNotAllowed),
     ] {
-        let error = bench.sandbox.remove_file(path).await.unwrap_err();
+        let error = fixture.sandbox.remove_file(path).await.unwrap_err();
         assert_eq!((error.code(), error.field()), (expected, Some("path")), "{path}");
     }
-    assert_eq!(code(bench.sandbox.remove_file(workspace.to_str().unwrap()).await), Code::InvalidArgument);
-    bench.outside_is_untouched();
-    assert!(bench.outside.path().join("secret").is_file() && workspace.join("kept/x").is_file());
+    assert_eq!(code(fixture.sandbox.remove_file(workspace.to_str().unwrap()).await), Code::InvalidArgument);
+    fixture.assert_outside_is_untouched();
+    assert!(fixture.outside.path().join("secret").is_file() && workspace.join("kept/x").is_file());
 }
 
-/// Root may read everything, so a device or someone else's file must not be opened for what it is.
-pub(crate) async fn devices_are_not_read(bench: Bench) {
-    let path = bench.workspace().join("zero");
+/// Root may read everything, so devices must be rejected by kind.
+pub(crate) async fn devices_are_not_read(fixture: SandboxFixture) {
+    let path = fixture.workspace().join("zero");
     if Uid::effective().is_root() {
         mknod(&path, SFlag::S_IFCHR, Mode::S_IRWXU, makedev(1, 5)).unwrap();
-        assert_eq!(code(bench.read("zero").await), Code::InvalidArgument);
-        assert_eq!(code(bench.write("zero", "x").await), Code::InvalidArgument);
+        assert_eq!(code(fixture.read("zero").await), Code::InvalidArgument);
+        assert_eq!(code(fixture.write("zero", "x").await), Code::InvalidArgument);
     } else {
         symlink("/dev/zero", &path).unwrap();
-        assert_eq!(code(bench.read("zero").await), Code::PathNotAllowed);
+        assert_eq!(code(fixture.read("zero").await), Code::PathNotAllowed);
     }
 }
 
-/// What a worker that is root makes belongs to whom the workspace belongs to.
-pub(crate) async fn new_files_have_the_owner_of_the_workspace(bench: Bench) {
-    let workspace = bench.workspace();
+/// Files that a root worker creates belong to the owner of the workspace.
+pub(crate) async fn new_files_belong_to_the_owner_of_the_workspace(fixture: SandboxFixture) {
+    let workspace = fixture.workspace();
     std::fs::write(workspace.join("theirs"), "old").unwrap();
     let (mut owner, mut other) = (Uid::effective().as_raw(), Uid::effective().as_raw());
     if Uid::effective().is_root() {
@@ -132,14 +132,14 @@ pub(crate) async fn new_files_have_the_owner_of_the_workspace(bench: Bench) {
         chown(&workspace, Some(owner), Some(owner)).unwrap();
         chown(workspace.join("theirs"), Some(other), Some(other)).unwrap();
     }
-    bench.write("new/deep/file", "x").await.unwrap();
-    bench.write("theirs", "new").await.unwrap();
+    fixture.write("new/deep/file", "x").await.unwrap();
+    fixture.write("theirs", "new").await.unwrap();
     let owner_of = |path: &str| std::fs::metadata(workspace.join(path)).unwrap().uid();
     assert_eq!(["new", "new/deep", "new/deep/file"].map(owner_of), [owner; 3]);
     assert_eq!(owner_of("theirs"), other);
 }
 
-/// A small file system of its own, or `None` where this process may not mount.
+/// A small separate file system; `None` where this process may not mount.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -164,33 +164,33 @@ fn mount(arguments: &[&str], path: &Path) -> bool {
     Command::new("mount").args(arguments).arg(path).status().unwrap().success()
 }
 
-#[expect(clippy::print_stderr, reason = "what is left out is said")]
-pub(crate) async fn a_full_disk_loses_nothing(bench: Bench) {
-    let Some(_mount) = Mount::new(bench.workspace().join("small")) else {
-        eprintln!("not root: a full disk cannot be arranged");
+#[expect(clippy::print_stderr, reason = "a skipped test is reported")]
+pub(crate) async fn failed_write_on_a_full_disk_keeps_the_old_file(fixture: SandboxFixture) {
+    let Some(_mount) = Mount::new(fixture.workspace().join("small")) else {
+        eprintln!("skipped: simulating a full disk needs root");
         return;
     };
-    bench.write("small/f", "old").await.unwrap();
-    let error = bench.write("small/f", &"x".repeat(100_000)).await.unwrap_err();
+    fixture.write("small/f", "old").await.unwrap();
+    let error = fixture.write("small/f", &"x".repeat(100_000)).await.unwrap_err();
     assert_eq!((error.code(), error.field()), (Code::ToolFailed, Some("path")));
     assert!(error.message().contains("no space is left"), "{error}");
-    assert_eq!(bench.read("small/f").await.unwrap(), b"old");
-    let listing = bench.sandbox.list_files("small", 10).await.unwrap();
+    assert_eq!(fixture.read("small/f").await.unwrap(), b"old");
+    let listing = fixture.sandbox.list_files("small", 10).await.unwrap();
     assert_eq!(listing.entries.len(), 1, "{listing:?}");
 }
 
-/// Root passes by permissions, but not by a file system that is mounted read-only.
-pub(crate) async fn a_read_only_directory_is_refused(bench: Bench) {
-    let path = bench.workspace().join("fixed");
+/// Root ignores permissions, but not a read-only mount.
+pub(crate) async fn writes_to_a_read_only_directory_are_denied(fixture: SandboxFixture) {
+    let path = fixture.workspace().join("fixed");
     let mounted = Mount::new(path.clone());
-    bench.write("fixed/f", "old").await.unwrap();
+    fixture.write("fixed/f", "old").await.unwrap();
     if mounted.is_some() {
         assert!(mount(&["-o", "remount,ro"], &path));
     } else {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o555)).unwrap();
     }
-    assert_eq!(code(bench.write("fixed/f", "new").await), Code::PermissionDenied);
-    assert_eq!(code(bench.write("fixed/g/h", "new").await), Code::PermissionDenied);
-    assert_eq!(code(bench.sandbox.remove_file("fixed/f").await), Code::PermissionDenied);
-    assert_eq!(bench.read("fixed/f").await.unwrap(), b"old");
+    assert_eq!(code(fixture.write("fixed/f", "new").await), Code::PermissionDenied);
+    assert_eq!(code(fixture.write("fixed/g/h", "new").await), Code::PermissionDenied);
+    assert_eq!(code(fixture.sandbox.remove_file("fixed/f").await), Code::PermissionDenied);
+    assert_eq!(fixture.read("fixed/f").await.unwrap(), b"old");
 }

@@ -1,33 +1,33 @@
-//! The Docker backend.
+//! Tests of the Docker backend.
 //!
 //! Needs an engine: `cargo xtask test` finds one or starts a private one.
 
 #![expect(
     clippy::expect_used,
     clippy::print_stderr,
-    reason = "tests fail by panicking, and `Drop` can only tell"
+    reason = "tests fail by panicking, and `Drop` can only print"
 )]
 
 mod attacks;
-mod copying;
 mod daemon;
+mod docker_fixture;
 mod faults;
 mod image;
-mod lab;
-mod life;
+mod lifecycle;
 mod policy;
+mod workspace_copy;
 
-use self::lab::Lab;
-use crate::bench::Bench;
+use self::docker_fixture::DockerFixture;
+use crate::fixture::SandboxFixture;
 
-async fn bench() -> Bench {
-    let lab = Lab::new().await;
-    let mut request = lab.request();
-    // Of its own, because what is beside the workspace counts, too.
-    let outside = lab::readable_directory();
+async fn fixture() -> SandboxFixture {
+    let fixture = DockerFixture::new().await;
+    let mut request = fixture.request();
+    // A separate directory, because the suite also checks the workspace's siblings.
+    let outside = docker_fixture::readable_directory();
     request.workspace_root = outside.path().join("workspace");
-    let sandbox = remuda_sandbox::Backend::acquire(&lab.backend, &request).await.unwrap();
-    Bench::over(sandbox, outside).holding(lab)
+    let sandbox = remuda_sandbox::Backend::acquire(&fixture.backend, &request).await.unwrap();
+    SandboxFixture::over(sandbox, outside).with_dependencies(fixture)
 }
 
-crate::backend_suite!(crate::docker::bench);
+crate::backend_suite!(crate::docker::fixture);

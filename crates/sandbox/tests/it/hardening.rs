@@ -1,9 +1,9 @@
-//! The local backend with walls. Where this machine has none, that must be said.
+//! Tests of the local backend with confinement. Where no method works, the backend must report that.
 
 use remuda_domain::{Code, execution::ExecutionPolicy};
 use remuda_sandbox::{Backend, Command, ExecStatus, FeatureState, Hardening, LocalBackend, LocalOptions};
 
-use crate::bench::{self, Bench, LONG, code};
+use crate::fixture::{self, LONG, SandboxFixture, code};
 
 fn backend(hardening: Hardening, bubblewrap: bool) -> LocalBackend {
     let options = LocalOptions { hardening, ..LocalOptions::default() };
@@ -17,33 +17,33 @@ async fn state(backend: &LocalBackend, name: &str) -> (FeatureState, String) {
     (feature.state, feature.detail)
 }
 
-/// The ways that work here: a name, and a backend that confines that way.
-async fn ways() -> Vec<(&'static str, LocalBackend)> {
-    let mut ways = Vec::new();
+/// The confinement methods that work on this machine: a name, and a backend that uses it.
+async fn methods() -> Vec<(&'static str, LocalBackend)> {
+    let mut methods = Vec::new();
     for (name, bubblewrap) in [("bubblewrap", true), ("Landlock", false)] {
         let backend = backend(Hardening::Required, bubblewrap);
         if let (FeatureState::Enforced, detail) = state(&backend, "confinement").await
             && detail.starts_with(name)
         {
-            ways.push((name, backend));
+            methods.push((name, backend));
         }
     }
-    ways
+    methods
 }
 
-/// With a network, if one is named.
-async fn walled(backend: &LocalBackend, network: Option<&str>) -> Bench {
+/// A confined sandbox, with the named network if there is one.
+async fn confined(backend: &LocalBackend, network: Option<&str>) -> SandboxFixture {
     let mut policy = ExecutionPolicy::default();
     if let Some(network) = network {
         policy.network = network.to_owned();
     }
-    Bench::with(backend, policy).await
+    SandboxFixture::with(backend, policy).await
 }
 
 #[tokio::test]
 async fn only_the_workspace_can_be_written() {
-    for (name, backend) in ways().await {
-        let bench = walled(&backend, None).await;
+    for (name, backend) in methods().await {
+        let fixture = confined(&backend, None).await;
         let outside = tempfile::tempdir_in("/var/tmp").unwrap();
         std::fs::write(outside.path().join("theirs"), "theirs").unwrap();
         let script = format!(
@@ -53,7 +53,7 @@ async fn only_the_workspace_can_be_written() {
              sh -c \"$c\" 2>/dev/null && echo \"could: $c\"; done; :",
             outside.path().display()
         );
-        let result = bench.shell(&script).await;
+        let result = fixture.shell(&script).await;
         assert_eq!(
             result.stdout.text, "inside\ntheirs\ntemporary\ndevice\n",
             "{name}: {}",
@@ -64,69 +64,69 @@ async fn only_the_workspace_can_be_written() {
 }
 
 #[tokio::test]
-async fn without_a_network_there_is_none() {
+async fn network_is_reachable_only_if_the_policy_names_one() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let script = format!("(echo > /dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo connected; echo done");
-    for (name, backend) in ways().await {
-        assert_eq!(walled(&backend, None).await.shell(&script).await.stdout.text, "done\n", "{name}");
-        let bench = walled(&backend, Some("outside")).await;
-        assert_eq!(bench.shell(&script).await.stdout.text, "connected\ndone\n", "{name}");
+    for (name, backend) in methods().await {
+        assert_eq!(confined(&backend, None).await.shell(&script).await.stdout.text, "done\n", "{name}");
+        let fixture = confined(&backend, Some("outside")).await;
+        assert_eq!(fixture.shell(&script).await.stdout.text, "connected\ndone\n", "{name}");
     }
 }
 
-/// Behind walls a command is held as well as without.
+/// Confined commands satisfy the conformance suite, too.
 #[tokio::test]
-async fn what_holds_without_walls_holds_behind_them() {
-    for (name, backend) in ways().await {
+async fn confined_commands_pass_the_command_suite() {
+    for (name, backend) in methods().await {
         macro_rules! same {
             ($($test:ident,)*) => {$(
-                crate::commands::$test(walled(&backend, None).await).await;
+                crate::commands::$test(confined(&backend, None).await).await;
             )*};
         }
         same![
-            echo_exit_code_and_streams,
+            exit_code_and_output_streams_are_reported,
             signal_is_reported,
-            environment_is_only_what_is_allowed,
-            runs_in_the_workspace_or_beneath,
-            input_is_given,
+            environment_contains_only_allowed_variables,
+            working_directory_must_be_in_the_workspace,
+            stdin_is_delivered,
             timeout_ends_a_process_that_ignores_sigterm,
-            cancel_is_quick,
-            dropping_the_call_kills,
+            cancel_kills_within_a_second,
+            dropping_the_call_kills_the_command,
             background_child_does_not_outlive_the_call,
-            a_daemon_does_not_outlive_the_call,
+            daemon_does_not_outlive_the_call,
             usage_is_reported,
-            long_output_is_kept_in_a_file,
-            many_at_once,
+            long_output_is_spilled_to_a_file,
+            many_commands_run_concurrently,
         ];
-        println!("{name} holds");
+        println!("{name} passed");
     }
 }
 
-/// Of a namespace, it can kill everything in there; of the machine, nothing.
+/// A command can kill everything in its namespace, and nothing of the host.
 #[tokio::test]
-async fn killing_everyone_kills_only_ones_own() {
-    for (name, backend) in ways().await {
+async fn kill_all_affects_only_the_own_namespace() {
+    for (name, backend) in methods().await {
         if name != "bubblewrap" {
             continue;
         }
-        let bench = walled(&backend, None).await;
+        let fixture = confined(&backend, None).await;
         let script = "(setsid sleep 1000 &); sleep 1000 & kill -9 $PPID; kill -9 -1; echo still";
-        let result = bench.shell(script).await;
+        let result = fixture.shell(script).await;
         assert!(matches!(result.status, ExecStatus::Exited(0) | ExecStatus::Signalled(9)), "{result:?}");
-        bench.assert_nothing_runs();
-        let seen = bench.shell("ls /proc | grep -c '^[0-9]'").await.stdout.text;
-        assert!(seen.trim().parse::<u32>().unwrap() < 10, "{seen}");
+        fixture.assert_nothing_runs();
+        let output = fixture.shell("ls /proc | grep -c '^[0-9]'").await.stdout.text;
+        assert!(output.trim().parse::<u32>().unwrap() < 10, "{output}");
     }
 }
 
 #[tokio::test]
-async fn where_nothing_works_required_refuses_and_says_so() {
-    // A bubblewrap that is none, as the only way: as if the kernel could not.
+async fn required_hardening_fails_where_no_method_works() {
+    // Without bubblewrap, Landlock is the only method, which may be unavailable.
     let outside = tempfile::tempdir().unwrap();
     let none = backend(Hardening::None, true);
     assert_eq!(state(&none, "confinement").await.0, FeatureState::Off);
-    let request = bench::request(outside.path().join("workspace"), ExecutionPolicy::default());
+    let request = fixture::request(outside.path().join("workspace"), ExecutionPolicy::default());
     none.check(&request).await.unwrap();
     let required = backend(Hardening::Required, false);
     match state(&required, "confinement").await.0 {
@@ -138,9 +138,9 @@ async fn where_nothing_works_required_refuses_and_says_so() {
     }
 }
 
-/// One that cannot be started, or does something else, is passed over.
+/// A program that cannot be started, or is not bubblewrap, is skipped.
 #[tokio::test]
-async fn a_broken_bubblewrap_is_not_used() {
+async fn unusable_bubblewrap_is_skipped() {
     for program in ["/no/such/bwrap", "/bin/true", "/bin/false"] {
         let options = LocalOptions {
             hardening: Hardening::Auto,
@@ -150,8 +150,8 @@ async fn a_broken_bubblewrap_is_not_used() {
         let backend = LocalBackend::new(options);
         let (_, detail) = state(&backend, "confinement").await;
         assert!(!detail.starts_with("bubblewrap"), "{detail}");
-        let bench = walled(&backend, None).await;
-        let result = bench.exec(Command::argv(vec!["true".into()], LONG)).await.unwrap();
+        let fixture = confined(&backend, None).await;
+        let result = fixture.exec(Command::argv(vec!["true".into()], LONG)).await.unwrap();
         assert_eq!(result.status, ExecStatus::Exited(0));
     }
 }

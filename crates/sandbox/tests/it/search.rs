@@ -1,4 +1,4 @@
-//! What every backend finds.
+//! Conformance suite: searches.
 
 use std::{
     ffi::OsStr,
@@ -9,13 +9,13 @@ use std::{
 
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use remuda_domain::{Code, Result};
-use remuda_sandbox::{GlobAnswer, GlobQuery, GrepAnswer, GrepMatch, GrepMode, GrepQuery};
+use remuda_sandbox::{GlobQuery, GlobResult, GrepMatch, GrepMode, GrepQuery, GrepResult};
 
-use crate::{bench::Bench, files::Swapper};
+use crate::{files::Swapper, fixture::SandboxFixture};
 
-impl Bench {
-    /// Makes files, each a second newer than the one before.
-    fn put(&self, files: &[(&str, &str)]) {
+impl SandboxFixture {
+    /// Creates files, each a second newer than the previous one.
+    fn create_files(&self, files: &[(&str, &str)]) {
         let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
         for (age, (path, contents)) in files.iter().enumerate() {
             let path = self.workspace().join(path);
@@ -26,7 +26,7 @@ impl Bench {
         }
     }
 
-    async fn glob_at(&self, pattern: &str, path: &str) -> Result<GlobAnswer> {
+    async fn glob_at(&self, pattern: &str, path: &str) -> Result<GlobResult> {
         let query = GlobQuery { pattern: pattern.into(), path: path.into(), limit: 100 };
         self.sandbox.glob(query).await
     }
@@ -37,7 +37,7 @@ impl Bench {
         answer.paths
     }
 
-    async fn grep(&self, query: GrepQuery) -> GrepAnswer {
+    async fn grep(&self, query: GrepQuery) -> GrepResult {
         self.sandbox.grep(query).await.unwrap()
     }
 
@@ -47,7 +47,7 @@ impl Bench {
         answer.matches.iter().map(shown).collect()
     }
 
-    async fn refusal(&self, query: GrepQuery) -> (Code, String) {
+    async fn rejection(&self, query: GrepQuery) -> (Code, String) {
         let error = self.sandbox.grep(query).await.unwrap_err();
         assert!(error.message().len() < 500 && !error.message().contains('\n'), "{error}");
         (error.code(), error.field().unwrap_or_default().to_owned())
@@ -76,27 +76,32 @@ fn query(pattern: &str) -> GrepQuery {
     }
 }
 
-pub(crate) async fn glob_finds_the_newest_first(bench: Bench) {
-    bench.put(&[("old.rs", ""), ("src/newer.rs", ""), ("src/deep/er/newest.rs", ""), ("src/other.txt", "")]);
-    assert_eq!(bench.glob("**/*.rs").await, ["src/deep/er/newest.rs", "src/newer.rs", "old.rs"]);
-    assert_eq!(bench.glob("*.rs").await, ["old.rs"]);
-    assert_eq!(bench.glob("src/*.{rs,txt}").await, ["src/other.txt", "src/newer.rs"]);
-    assert_eq!(bench.glob("**/**/**/newest.rs").await, ["src/deep/er/newest.rs"]);
-    assert_eq!(bench.glob(&format!("{}*.txt", "**/".repeat(300))).await, ["src/other.txt"]);
-    assert!(bench.glob("src").await.is_empty(), "directories are not files");
-    let beneath = bench.glob_at("**/*.rs", "src").await.unwrap();
+pub(crate) async fn glob_finds_the_newest_first(fixture: SandboxFixture) {
+    fixture.create_files(&[
+        ("old.rs", ""),
+        ("src/newer.rs", ""),
+        ("src/deep/er/newest.rs", ""),
+        ("src/other.txt", ""),
+    ]);
+    assert_eq!(fixture.glob("**/*.rs").await, ["src/deep/er/newest.rs", "src/newer.rs", "old.rs"]);
+    assert_eq!(fixture.glob("*.rs").await, ["old.rs"]);
+    assert_eq!(fixture.glob("src/*.{rs,txt}").await, ["src/other.txt", "src/newer.rs"]);
+    assert_eq!(fixture.glob("**/**/**/newest.rs").await, ["src/deep/er/newest.rs"]);
+    assert_eq!(fixture.glob(&format!("{}*.txt", "**/".repeat(300))).await, ["src/other.txt"]);
+    assert!(fixture.glob("src").await.is_empty(), "directories are not files");
+    let beneath = fixture.glob_at("**/*.rs", "src").await.unwrap();
     assert_eq!(beneath.paths, ["src/deep/er/newest.rs", "src/newer.rs"]);
-    symlink("src/deep", bench.workspace().join("way")).unwrap();
-    assert_eq!(bench.glob_at("er/*", "way").await.unwrap().paths, ["src/deep/er/newest.rs"]);
-    assert_eq!(bench.glob_at("*.rs", "src/../src").await.unwrap().paths, ["src/newer.rs"]);
+    symlink("src/deep", fixture.workspace().join("link")).unwrap();
+    assert_eq!(fixture.glob_at("er/*", "link").await.unwrap().paths, ["src/deep/er/newest.rs"]);
+    assert_eq!(fixture.glob_at("*.rs", "src/../src").await.unwrap().paths, ["src/newer.rs"]);
 
     let one = GlobQuery { pattern: "**".into(), path: ".".into(), limit: 1 };
-    let answer = bench.sandbox.glob(one).await.unwrap();
+    let answer = fixture.sandbox.glob(one).await.unwrap();
     assert_eq!((answer.paths, answer.total), (vec!["src/other.txt".to_owned()], 4));
 }
 
-pub(crate) async fn glob_leaves_out_what_is_not_named(bench: Bench) {
-    bench.put(&[
+pub(crate) async fn glob_skips_hidden_and_ignored_files_unless_named(fixture: SandboxFixture) {
+    fixture.create_files(&[
         (".gitignore", "target/\n*.log\n"),
         (".env", ""),
         (".git/config", ""),
@@ -106,20 +111,20 @@ pub(crate) async fn glob_leaves_out_what_is_not_named(bench: Bench) {
         ("target/debug/c.rs", ""),
         ("build.log", ""),
     ]);
-    assert_eq!(bench.glob("**").await, ["src/a.rs"]);
-    assert_eq!(bench.glob("**/*.rs").await, ["src/a.rs"]);
-    assert_eq!(bench.glob("target/**").await, ["target/debug/c.rs"]);
-    assert_eq!(bench.glob("build.log").await, ["build.log"]);
-    assert!(bench.glob("*.log").await.is_empty());
-    assert_eq!(bench.glob(".*").await, [".env", ".gitignore"]);
-    assert_eq!(bench.glob(".github/*").await, [".github/ci.yml"]);
-    assert_eq!(bench.glob("**/.hidden/*.rs").await, ["src/.hidden/b.rs"]);
-    assert!(bench.glob(".git/*").await.is_empty());
+    assert_eq!(fixture.glob("**").await, ["src/a.rs"]);
+    assert_eq!(fixture.glob("**/*.rs").await, ["src/a.rs"]);
+    assert_eq!(fixture.glob("target/**").await, ["target/debug/c.rs"]);
+    assert_eq!(fixture.glob("build.log").await, ["build.log"]);
+    assert!(fixture.glob("*.log").await.is_empty());
+    assert_eq!(fixture.glob(".*").await, [".env", ".gitignore"]);
+    assert_eq!(fixture.glob(".github/*").await, [".github/ci.yml"]);
+    assert_eq!(fixture.glob("**/.hidden/*.rs").await, ["src/.hidden/b.rs"]);
+    assert!(fixture.glob(".git/*").await.is_empty());
 }
 
-pub(crate) async fn bad_questions_are_refused(bench: Bench) {
-    bench.put(&[("file", "x")]);
-    mkfifo(&bench.workspace().join("fifo"), Mode::S_IRWXU).unwrap();
+pub(crate) async fn invalid_queries_are_rejected(fixture: SandboxFixture) {
+    fixture.create_files(&[("file", "x")]);
+    mkfifo(&fixture.workspace().join("fifo"), Mode::S_IRWXU).unwrap();
     for (pattern, path, code, field) in [
         ("[", ".", Code::InvalidArgument, "pattern"),
         ("", ".", Code::InvalidArgument, "pattern"),
@@ -132,66 +137,67 @@ pub(crate) async fn bad_questions_are_refused(bench: Bench) {
         ("*", "/etc", Code::PathNotAllowed, "path"),
         ("*", "", Code::InvalidArgument, "path"),
     ] {
-        let error = bench.glob_at(pattern, path).await.unwrap_err();
+        let error = fixture.glob_at(pattern, path).await.unwrap_err();
         assert_eq!((error.code(), error.field()), (code, Some(field)), "{pattern} {path}");
     }
     for pattern in ["", "(", "a{99999999}", r"(\w{100}){100}", "a\\nb", "\\x00", &"x".repeat(9000), "(?<a"] {
-        let refusal = bench.refusal(query(pattern)).await;
-        assert_eq!(refusal, (Code::InvalidArgument, "pattern".into()), "{pattern}");
+        let rejection = fixture.rejection(query(pattern)).await;
+        assert_eq!(rejection, (Code::InvalidArgument, "pattern".into()), "{pattern}");
     }
     for (path, code) in
         [("fifo", Code::InvalidArgument), ("missing", Code::FileNotFound), ("../x", Code::PathNotAllowed)]
     {
-        let refusal = bench.refusal(GrepQuery { path: path.into(), ..query("x") }).await;
-        assert_eq!(refusal, (code, "path".into()), "{path}");
+        let rejection = fixture.rejection(GrepQuery { path: path.into(), ..query("x") }).await;
+        assert_eq!(rejection, (code, "path".into()), "{path}");
     }
-    let refusal = bench.refusal(GrepQuery { glob: Some("[".into()), ..query("x") }).await;
-    assert_eq!(refusal, (Code::InvalidArgument, "glob".into()));
-    let refusal = bench.refusal(GrepQuery { file_type: Some("klingon\n".into()), ..query("x") }).await;
-    assert_eq!(refusal, (Code::InvalidArgument, "file_type".into()));
+    let rejection = fixture.rejection(GrepQuery { glob: Some("[".into()), ..query("x") }).await;
+    assert_eq!(rejection, (Code::InvalidArgument, "glob".into()));
+    let rejection = fixture.rejection(GrepQuery { file_type: Some("klingon\n".into()), ..query("x") }).await;
+    assert_eq!(rejection, (Code::InvalidArgument, "file_type".into()));
 }
 
-pub(crate) async fn grep_shows_lines_and_context(bench: Bench) {
-    bench.put(&[
+pub(crate) async fn grep_shows_lines_and_context(fixture: SandboxFixture) {
+    fixture.create_files(&[
         ("a.txt", "one\ntwo\nthree\nfour\nfive\n"),
         ("b/c.txt", "THREE\r\ncaf\u{e9} three"),
         ("d", ""),
     ]);
-    assert_eq!(bench.lines(query("three")).await, ["a.txt:3:three", "b/c.txt:2:café three"]);
+    assert_eq!(fixture.lines(query("three")).await, ["a.txt:3:three", "b/c.txt:2:café three"]);
     assert_eq!(
-        bench.lines(GrepQuery { ignore_case: true, ..query("^THREE") }).await,
+        fixture.lines(GrepQuery { ignore_case: true, ..query("^THREE") }).await,
         ["a.txt:3:three", "b/c.txt:1:THREE"]
     );
     assert_eq!(
-        bench.lines(GrepQuery { before: 1, after: 2, path: "a.txt".into(), ..query("three") }).await,
+        fixture.lines(GrepQuery { before: 1, after: 2, path: "a.txt".into(), ..query("three") }).await,
         ["a.txt-2-two", "a.txt:3:three", "a.txt-4-four", "a.txt-5-five"]
     );
-    let part = bench.grep(GrepQuery { offset: 1, limit: Some(2), path: "a.txt".into(), ..query("o") }).await;
+    let part =
+        fixture.grep(GrepQuery { offset: 1, limit: Some(2), path: "a.txt".into(), ..query("o") }).await;
     assert_eq!(part.matches.iter().map(shown).collect::<Vec<_>>(), ["a.txt:2:two", "a.txt:4:four"]);
     assert!(!part.truncated);
-    let part = bench.grep(GrepQuery { limit: Some(1), ..query("o") }).await;
+    let part = fixture.grep(GrepQuery { limit: Some(1), ..query("o") }).await;
     assert_eq!((part.matches.len(), part.truncated), (1, true));
-    assert!(bench.lines(query("nowhere")).await.is_empty());
-    assert_eq!(bench.lines(GrepQuery { multiline: true, ..query("two.*four") }).await.len(), 3);
-    assert!(bench.lines(query("two.*four")).await.is_empty());
+    assert!(fixture.lines(query("nowhere")).await.is_empty());
+    assert_eq!(fixture.lines(GrepQuery { multiline: true, ..query("two.*four") }).await.len(), 3);
+    assert!(fixture.lines(query("two.*four")).await.is_empty());
 }
 
-pub(crate) async fn grep_names_and_counts_files(bench: Bench) {
-    bench.put(&[("old", "x\nx\n"), ("mid/f", "x"), ("new", "x x\n"), ("none", "y")]);
+pub(crate) async fn grep_lists_files_and_counts(fixture: SandboxFixture) {
+    fixture.create_files(&[("old", "x\nx\n"), ("mid/f", "x"), ("new", "x x\n"), ("none", "y")]);
     let names = GrepQuery { mode: GrepMode::FilesWithMatches, ..query("x") };
-    assert_eq!(bench.lines(names.clone()).await, ["new:", "mid/f:", "old:"]);
-    let part = bench.grep(GrepQuery { offset: 1, limit: Some(1), ..names }).await;
+    assert_eq!(fixture.lines(names.clone()).await, ["new:", "mid/f:", "old:"]);
+    let part = fixture.grep(GrepQuery { offset: 1, limit: Some(1), ..names }).await;
     assert_eq!(
         (part.matches.iter().map(shown).collect::<Vec<_>>(), part.truncated),
         (vec!["mid/f:".into()], true)
     );
     let counts = GrepQuery { mode: GrepMode::Count, ..query("x") };
-    assert_eq!(bench.lines(counts).await, ["mid/f:1", "new:1", "old:2"]);
+    assert_eq!(fixture.lines(counts).await, ["mid/f:1", "new:1", "old:2"]);
 }
 
-/// As ripgrep does by default, except that a `.gitignore` needs no repository.
-pub(crate) async fn grep_leaves_out_what_ripgrep_does(bench: Bench) {
-    bench.put(&[
+/// Like ripgrep's defaults, except that a `.gitignore` needs no repository.
+pub(crate) async fn grep_applies_the_ignore_rules_of_ripgrep(fixture: SandboxFixture) {
+    fixture.create_files(&[
         (".gitignore", "/top.txt\n*.log\nbuild/\n!keep.log\n"),
         (".hidden/f", "x"),
         (".git/f", "x"),
@@ -210,29 +216,32 @@ pub(crate) async fn grep_leaves_out_what_ripgrep_does(bench: Bench) {
     ]);
     let names = GrepQuery { mode: GrepMode::Count, ..query("x") };
     let found = ["a.rs:1", "keep.log:1", "repo/b.log:1", "sub/seen.log:1", "sub/top.txt:1"];
-    assert_eq!(bench.lines(names.clone()).await, found);
+    assert_eq!(fixture.lines(names.clone()).await, found);
     let with = |glob: &str| GrepQuery { glob: Some(glob.into()), ..names.clone() };
-    assert_eq!(bench.lines(with("*.rs")).await, ["a.rs:1"]);
-    assert_eq!(bench.lines(with("*.log")).await, ["a.log:1", "keep.log:1", "repo/b.log:1", "sub/seen.log:1"]);
-    assert_eq!(bench.lines(with("!*.log")).await, ["a.rs:1", "sub/top.txt:1"]);
-    assert_eq!(bench.lines(with("sub/**")).await, ["sub/seen.log:1", "sub/top.txt:1", "sub/unseen:1"]);
+    assert_eq!(fixture.lines(with("*.rs")).await, ["a.rs:1"]);
+    assert_eq!(
+        fixture.lines(with("*.log")).await,
+        ["a.log:1", "keep.log:1", "repo/b.log:1", "sub/seen.log:1"]
+    );
+    assert_eq!(fixture.lines(with("!*.log")).await, ["a.rs:1", "sub/top.txt:1"]);
+    assert_eq!(fixture.lines(with("sub/**")).await, ["sub/seen.log:1", "sub/top.txt:1", "sub/unseen:1"]);
     let rust = GrepQuery { file_type: Some("rust".into()), ..names.clone() };
-    assert_eq!(bench.lines(rust).await, ["a.rs:1"]);
-    // Who names a directory or a file means it; what is above still counts for what is beneath.
+    assert_eq!(fixture.lines(rust).await, ["a.rs:1"]);
+    // An explicitly named directory or file is searched; rules of parents still apply beneath it.
     for (path, found) in [
         ("build", vec!["build/f:1"]),
         (".hidden/f", vec![".hidden/f:1"]),
         ("sub", vec!["sub/seen.log:1", "sub/top.txt:1"]),
     ] {
-        assert_eq!(bench.lines(GrepQuery { path: path.into(), ..names.clone() }).await, found, "{path}");
+        assert_eq!(fixture.lines(GrepQuery { path: path.into(), ..names.clone() }).await, found, "{path}");
     }
 }
 
-/// Files that are no text, or no files, or have no end.
-pub(crate) async fn odd_files_are_no_trouble(bench: Bench) {
-    bench.put_secret();
-    let workspace = bench.workspace();
-    bench.put(&[("text", "needle\n"), ("new\nline", "needle\n")]);
+/// Binary files, special files, sparse files and links.
+pub(crate) async fn special_and_binary_files_are_skipped(fixture: SandboxFixture) {
+    fixture.create_secret();
+    let workspace = fixture.workspace();
+    fixture.create_files(&[("text", "needle\n"), ("new\nline", "needle\n")]);
     std::fs::write(workspace.join(OsStr::from_bytes(b"bad\xff")), "needle\n").unwrap();
     std::fs::write(workspace.join("binary"), b"needle\n\0needle\n").unwrap();
     std::fs::write(workspace.join("late"), [b"needle\n".as_slice(), &[b'x'; 300_000], b"\0"].concat())
@@ -253,60 +262,60 @@ pub(crate) async fn odd_files_are_no_trouble(bench: Bench) {
         "text:1:needle",
         "utf16:1:needle",
     ];
-    assert_eq!(bench.lines(query("needle|secret")).await, found);
-    assert_eq!(bench.glob("**").await.len(), 8);
+    assert_eq!(fixture.lines(query("needle|secret")).await, found);
+    assert_eq!(fixture.glob("**").await.len(), 8);
 }
 
-/// Hard work is done, or given up, but not forever.
-pub(crate) async fn searches_are_bounded(bench: Bench) {
-    bench.put(&[("evil", &format!("{}!", "a".repeat(200_000)))]);
-    assert!(bench.lines(query("(a+)+$")).await.is_empty());
-    assert!(bench.lines(query("(a|a)*(a|aa)+b")).await.is_empty());
-    let long = bench.lines(query("a!$")).await;
+/// Expensive searches finish or are given up within bounds.
+pub(crate) async fn expensive_searches_are_bounded(fixture: SandboxFixture) {
+    fixture.create_files(&[("evil", &format!("{}!", "a".repeat(200_000)))]);
+    assert!(fixture.lines(query("(a+)+$")).await.is_empty());
+    assert!(fixture.lines(query("(a|a)*(a|aa)+b")).await.is_empty());
+    let long = fixture.lines(query("a!$")).await;
     assert!(long[0].len() < 5000, "{}", long[0].len());
 
-    // Costly patterns are tried on shorter lines only.
-    let costly = bench.grep(query("[ab]*a[ab]{8000}c")).await;
+    // Expensive patterns are tried on shorter lines only.
+    let costly = fixture.grep(query("[ab]*a[ab]{8000}c")).await;
     assert!(costly.matches.is_empty() && costly.truncated);
 
-    bench.put(&[("endless", &"y".repeat(5 << 20))]);
-    let answer = bench.grep(GrepQuery { mode: GrepMode::Count, ..query("a|y") }).await;
+    fixture.create_files(&[("endless", &"y".repeat(5 << 20))]);
+    let answer = fixture.grep(GrepQuery { mode: GrepMode::Count, ..query("a|y") }).await;
     assert_eq!(answer.matches.iter().map(shown).collect::<Vec<_>>(), ["evil:1"]);
-    assert!(answer.truncated, "a line that is too long is left out, and that is said");
+    assert!(answer.truncated, "an overlong line is omitted and reported as truncation");
 
-    bench.put(&[("many", &format!("{}\n", "z".repeat(1000)).repeat(3000))]);
-    let answer = bench.grep(GrepQuery { path: "many".into(), ..query("z") }).await;
+    fixture.create_files(&[("many", &format!("{}\n", "z".repeat(1000)).repeat(3000))]);
+    let answer = fixture.grep(GrepQuery { path: "many".into(), ..query("z") }).await;
     assert!(answer.truncated && (900..1050).contains(&answer.matches.len()), "{}", answer.matches.len());
 
-    std::fs::create_dir_all(bench.workspace().join("d/".repeat(200))).unwrap();
-    bench.put(&[("d/f", ""), (&format!("{}f", "d/".repeat(200)), "")]);
-    let answer = bench.glob_at("**/f", ".").await.unwrap();
+    std::fs::create_dir_all(fixture.workspace().join("d/".repeat(200))).unwrap();
+    fixture.create_files(&[("d/f", ""), (&format!("{}f", "d/".repeat(200)), "")]);
+    let answer = fixture.glob_at("**/f", ".").await.unwrap();
     assert_eq!((answer.paths.as_slice(), answer.incomplete), (["d/f".to_owned()].as_slice(), true));
 }
 
-pub(crate) async fn thousands_of_files(bench: Bench) {
+pub(crate) async fn thousands_of_files_are_searched(fixture: SandboxFixture) {
     for directory in 0..50 {
-        let path = bench.workspace().join(format!("{directory:02}"));
+        let path = fixture.workspace().join(format!("{directory:02}"));
         std::fs::create_dir(&path).unwrap();
         for file in 0..100 {
             std::fs::write(path.join(format!("{file:02}")), "x\n").unwrap();
         }
     }
-    let answer = bench.glob_at("**", ".").await.unwrap();
+    let answer = fixture.glob_at("**", ".").await.unwrap();
     assert_eq!((answer.paths.len(), answer.total, answer.incomplete), (100, 5000, false));
-    let counts = bench.grep(GrepQuery { mode: GrepMode::Count, offset: 4990, ..query("x") }).await;
+    let counts = fixture.grep(GrepQuery { mode: GrepMode::Count, offset: 4990, ..query("x") }).await;
     assert_eq!((counts.matches.len(), counts.matches[9].path.as_str()), (10, "49/99"));
 }
 
-/// Nothing outside is seen, whatever the directories turn into meanwhile.
-pub(crate) async fn swapped_directories_are_not_searched(bench: Bench) {
-    let swapper = Swapper::start(&bench);
-    bench.write("inside", "secret").await.unwrap();
+/// Nothing outside is found while directories are swapped with links.
+pub(crate) async fn swapped_directories_are_not_searched(fixture: SandboxFixture) {
+    let swapper = Swapper::start(&fixture);
+    fixture.write("inside", "secret").await.unwrap();
     for _ in 0..200 {
-        let found = bench.grep(query("secret")).await;
+        let found = fixture.grep(query("secret")).await;
         assert_eq!(found.matches.iter().map(shown).collect::<Vec<_>>(), ["inside:1:secret"]);
-        assert_eq!(bench.glob("**").await, ["inside"]);
-        if let Ok(found) = bench.sandbox.grep(GrepQuery { path: "d".into(), ..query("secret") }).await {
+        assert_eq!(fixture.glob("**").await, ["inside"]);
+        if let Ok(found) = fixture.sandbox.grep(GrepQuery { path: "d".into(), ..query("secret") }).await {
             assert!(found.matches.is_empty(), "{found:?}");
         }
     }

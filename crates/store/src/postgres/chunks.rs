@@ -1,4 +1,4 @@
-//! Chunks of events, found by the primary key of their table: session and last cursor.
+//! Event chunks by primary key: session and last cursor.
 
 use remuda_domain::error::Result;
 use sqlx::{query, query_as, query_scalar};
@@ -18,25 +18,26 @@ pub(super) const NEWEST: &str =
 /// Deletes all chunks of sessions.
 pub(super) const DELETE_ALL: &str = "DELETE FROM events WHERE session_id {among}";
 
-/// Chunks with events after a cursor, in order, and some if there are any. Each holds at least one event, so these hold as many as wanted.
+/// Loads chunks with events after a cursor, in order. Each has at least one event, so `count` chunks have at least
+/// `count` events.
 pub(super) async fn after(
     connection: &mut Connection,
     session: Uuid,
     after: i64,
-    wanted: i64,
+    count: i64,
 ) -> Result<Vec<ChunkRow>> {
     query_as(
         "SELECT last_cursor, chunk FROM events WHERE session_id = $1 AND last_cursor > $2 ORDER BY last_cursor LIMIT $3",
     )
     .bind(session)
     .bind(after)
-    .bind(wanted)
+    .bind(count)
     .fetch_all(connection)
     .await
     .map_err(db)
 }
 
-/// The last cursor of so many of the oldest chunks, if there are more.
+/// The last cursor of the `count` oldest chunks, if there are more.
 pub(super) async fn end_of_oldest(
     connection: &mut Connection,
     session: Uuid,
@@ -52,7 +53,7 @@ pub(super) async fn end_of_oldest(
     .map_err(db)
 }
 
-/// Deletes the oldest chunks.
+/// Deletes the chunks up to a cursor.
 pub(super) async fn delete_through(connection: &mut Connection, session: Uuid, cursor: i64) -> Result<u64> {
     let done = query("DELETE FROM events WHERE session_id = $1 AND last_cursor <= $2")
         .bind(session)

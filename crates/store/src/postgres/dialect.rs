@@ -1,4 +1,4 @@
-//! What PostgreSQL does its own way: row locks, and many rows in one statement (`unnest`).
+//! The PostgreSQL dialect: row locks, and multi-row statements with `unnest`.
 
 use std::{str::FromStr, time::Duration};
 
@@ -13,20 +13,20 @@ use uuid::Uuid;
 
 use crate::{
     error::db,
+    row_writes::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
     rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, StepRow},
     time::DbTime,
-    written::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
 };
 
 pub(crate) type Db = sqlx::Postgres;
 pub(crate) type Connection = PgConnection;
 pub(crate) type DbPool = PgPool;
-/// Those that write need no order: rows have locks.
+/// Writers share the pool: row locks order them.
 pub(crate) type Writer = PgPool;
 
-/// The database's clock. Leases are compared with it alone, so the clocks of workers do not matter.
+/// The database's clock. Leases are compared with it alone, so the workers' clocks do not matter.
 pub(crate) const NOW: &str = "clock_timestamp()";
-/// A point in time `$2` microseconds from now.
+/// The time `$2` microseconds from now.
 pub(crate) const IN_MICROS_2: &str = "clock_timestamp() + $2 * interval '1 microsecond'";
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "(EXTRACT(EPOCH FROM lease_until - clock_timestamp()) * 1000000)::bigint";
@@ -36,61 +36,62 @@ pub(crate) const EXPIRY_LEFT: &str = "(EXTRACT(EPOCH FROM expires_at - clock_tim
 pub(crate) const ATTEMPT_LEFT: &str =
     "(EXTRACT(EPOCH FROM next_attempt_at - clock_timestamp()) * 1000000)::bigint";
 pub(crate) const A_MINUTE_AGO: &str = "clock_timestamp() - interval '1 minute'";
-/// The time of a run `r` that started is over.
+/// A started run `r` is past its deadline.
 pub(crate) const OVERDUE: &str =
     "r.started_at + (r.timeout_ms + r.paused_ms) * interval '1 millisecond' <= clock_timestamp()";
-/// A run `r` could not have started before: its waits for something else came after its first start.
+/// The earliest time since when a run `r` may have waited for a worker: parked time comes after the first start.
 pub(crate) const RUNNABLE_SINCE: &str =
     "coalesce(r.started_at + r.paused_ms * interval '1 millisecond', r.created_at)";
-/// What follows a column that has to be among the ids of `$1`, which [`id_list`] makes.
+/// Condition after a column: its value is one of the ids in `$1`, see [`id_list`].
 pub(crate) const AMONG_1: &str = "= ANY($1)";
-/// What workers `w` execute, as `runs r`: each names its runs with its heartbeats.
-/// `OFFSET 0` keeps the planner from going the other way round, from all runs of a tenant to the few workers.
+/// The runs `r` that workers `w` execute: each worker names its runs with its heartbeats. `OFFSET 0` keeps the planner
+/// from joining in the opposite direction, from all runs of a tenant to the few workers.
 pub(crate) const RUNNING_RUNS: &str = "workers w CROSS JOIN LATERAL json_array_elements_text(w.running::json) j (id) \
     CROSS JOIN LATERAL (SELECT id, tenant_id, session_id, state, started_at FROM runs WHERE id = j.id::uuid OFFSET 0) r";
-/// A point in time `$3` microseconds ago.
+/// The time `$3` microseconds ago.
 pub(crate) const BEFORE_MICROS_3: &str = "clock_timestamp() - $3 * interval '1 microsecond'";
-/// A worker `w` has named the current run of a session `s` with its last heartbeat.
+/// The last heartbeat of worker `w` names the current run of session `s`.
 pub(crate) const NAMES_CURRENT_RUN: &str = "position(replace(s.current_run::text, '-', '') IN w.running) > 0";
-/// The id of the row of counts, or nothing while another process writes it: every process does, and none has to wait.
-pub(crate) const FREE_TALLY: &str = "(SELECT id FROM tally WHERE id = 1 FOR UPDATE SKIP LOCKED)";
-/// Ends a look at rows that are about to be deleted: what another one is about to delete is left to it.
-pub(crate) const FREE_ROWS: &str = "FOR UPDATE SKIP LOCKED";
+/// The id of the counter row, or no row while another process writes it, so that no process waits.
+pub(crate) const UNLOCKED_COUNTER_ROW: &str = "(SELECT id FROM tally WHERE id = 1 FOR UPDATE SKIP LOCKED)";
+/// Suffix of a select of rows to delete: rows that another process is deleting are skipped.
+pub(crate) const SKIP_LOCKED: &str = "FOR UPDATE SKIP LOCKED";
 pub(crate) const MAX_BATCH: usize = 512;
 
-/// A stuck statement or a forgotten transaction must not hold row locks for ever.
+/// Session settings. The timeouts keep a stuck statement or an abandoned transaction from holding row locks for ever.
 ///
-/// Every statement here is a handful of index look-ups, and sqlx prepares it once per connection. PostgreSQL would plan it
-/// as a scan while the tables are still small and keep that plan until the next ANALYZE, however quickly they grow; without
-/// these choices it never does. Nor does it gather and sort all that waits to find the first of it, which an index has in order.
-/// What can only be a scan still is one, at a price that would call in the JIT. And as there is one good plan for each statement, it is
-/// made once: PostgreSQL would make another one each time, because a batch that is shorter than it guessed looks cheaper.
+/// Every statement here is a handful of index lookups, and sqlx prepares it once per connection. PostgreSQL would plan
+/// it as a scan while the tables are small and keep that plan until the next ANALYZE, however fast they grow. The
+/// `enable_*` settings prevent that, and also keep it from collecting and sorting all queued rows to find the first,
+/// which an index provides in order. A statement that can only be a scan stays one, but at a cost estimate that would
+/// trigger the JIT, so that is off. Each statement has one good plan, so plans are generic: PostgreSQL would otherwise
+/// replan each time, because a batch shorter than estimated looks cheaper.
 const SETTINGS: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '30s'; \
     SET lock_timeout = '15s'; SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
     SET enable_bitmapscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan";
 
-/// A connection that nobody used for so long may be gone without a sign.
-const LONG_IDLE: Duration = Duration::from_secs(2);
+/// A connection idle for longer may be dead and is tested before use.
+const MAX_UNTESTED_IDLE: Duration = Duration::from_secs(2);
 
-/// The pool of those that write, if they have one for themselves.
-pub(crate) fn own_pool(_: &Writer) -> Option<&DbPool> {
+/// The pool for writers, if it is separate from the readers' pool.
+pub(crate) fn writer_pool(_: &Writer) -> Option<&DbPool> {
     None
 }
 
 /// Opens the pool. Readers and writers share it.
 pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbPool), sqlx::Error> {
     let options = PgConnectOptions::from_str(url)?;
-    // A pool would try again on its own and then say no more than that time is up.
+    // A pool would retry by itself and then report only a timeout.
     options.connect().await?.close().await?;
     let pool = PgPoolOptions::new()
         .max_connections(max_connections)
         .acquire_timeout(Duration::from_secs(10))
-        // Asking before every use would cost a round trip each time.
+        // A test before every use would cost a round trip each time.
         .test_before_acquire(false)
         // sqlx 0.9.0 can return a connection inside an open transaction when `begin` is dropped midway.
         .before_acquire(|connection, metadata| {
             Box::pin(async move {
-                if metadata.idle_for > LONG_IDLE {
+                if metadata.idle_for > MAX_UNTESTED_IDLE {
                     connection.ping().await?;
                 }
                 if connection.is_in_transaction() {
@@ -110,12 +111,12 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
     Ok((pool.clone(), pool))
 }
 
-/// A connection to write with.
-pub(crate) async fn writing(writer: &Writer) -> Result<PoolConnection<Db>> {
+/// Acquires a connection for writing.
+pub(crate) async fn write_connection(writer: &Writer) -> Result<PoolConnection<Db>> {
     writer.acquire().await.map_err(db)
 }
 
-/// For migrations: they may take long, and wait for each other.
+/// For migrations: they may take long and wait for each other.
 pub(crate) async fn lift_time_limits(connection: &mut Connection) -> Result<()> {
     for limit in ["SET statement_timeout = 0", "SET lock_timeout = 0"] {
         query(limit).execute(&mut *connection).await.map_err(db)?;
@@ -127,17 +128,17 @@ pub(crate) async fn begin(writer: &Writer) -> Result<Transaction<'static, Db>> {
     writer.begin().await.map_err(db)
 }
 
-/// A transaction that only reads, and sees one moment.
+/// Begins a read-only transaction on one snapshot.
 pub(crate) async fn snapshot(pool: &DbPool) -> Result<Transaction<'static, Db>> {
     pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await.map_err(db)
 }
 
-/// Many ids as one parameter, for [`AMONG_1`].
+/// Ids as one parameter, for [`AMONG_1`].
 pub(crate) fn id_list(ids: &[Uuid]) -> Result<Vec<Uuid>> {
     Ok(ids.to_vec())
 }
 
-/// Locks budgets in the order of their ids. Sessions are locked before them, never after.
+/// Locks budgets in id order. Sessions must be locked before budgets, never after.
 pub(crate) async fn lock_budgets(connection: &mut Connection, ids: &[Uuid]) -> Result<()> {
     query("SELECT 1 FROM budgets WHERE id = ANY($1) ORDER BY id FOR UPDATE")
         .bind(ids)
@@ -147,7 +148,7 @@ pub(crate) async fn lock_budgets(connection: &mut Connection, ids: &[Uuid]) -> R
     Ok(())
 }
 
-/// Sessions as they are now, without locks.
+/// Reads session heads without locks.
 pub(crate) async fn peek_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
     query_as(concat!(
         "SELECT ",
@@ -160,9 +161,9 @@ pub(crate) async fn peek_heads(connection: &mut Connection, ids: &[Uuid]) -> Res
     .map_err(db)
 }
 
-/// Locks sessions in the order of their ids, so that two transactions never wait for each other in a circle.
+/// Locks sessions in id order, so that transactions cannot deadlock.
 pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
-    // The clock is read once the locks are held: a wait for them would else date a change before what it follows.
+    // Read the clock after the locks are held: otherwise a change could be dated before the one it waited for.
     query_as(concat!(
         "WITH locked AS MATERIALIZED (SELECT ",
         head_columns!(),
@@ -174,7 +175,7 @@ pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Res
     .map_err(db)
 }
 
-/// Writes heads back. Only what runs change is written.
+/// Writes session heads back: only the columns that runs change.
 pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead]) -> Result<()> {
     let ids: Vec<Uuid> = heads.iter().map(|it| it.head.session.as_uuid()).collect();
     let epochs: Vec<i64> = heads.iter().map(|it| it.head.epoch).collect();
@@ -256,7 +257,7 @@ pub(crate) async fn append_chunks(connection: &mut Connection, chunks: &[Chunk])
     Ok(())
 }
 
-/// What is remembered of these keys.
+/// Finds stored idempotency keys.
 pub(crate) async fn find_keys(connection: &mut Connection, keys: &[(Uuid, &str)]) -> Result<Vec<KeyedRun>> {
     query_as(
         "SELECT k.tenant_id, k.key, k.request_hash, k.run_id FROM unnest($1::uuid[], $2::text[]) AS n (tenant_id, key) \
@@ -269,8 +270,8 @@ pub(crate) async fn find_keys(connection: &mut Connection, keys: &[(Uuid, &str)]
     .map_err(db)
 }
 
-/// Remembers keys, and says how many were new. A key that another transaction just inserted is waited for: whoever
-/// calls sorts them, so that two transactions never wait for each other in a circle.
+/// Inserts idempotency keys and returns how many were new. Waits for a concurrent transaction that inserts the same
+/// key: the caller sorts the keys, so that transactions cannot deadlock.
 pub(crate) async fn insert_keys(
     connection: &mut Connection,
     keys: &[KeyedRun],
@@ -291,7 +292,7 @@ pub(crate) async fn insert_keys(
     Ok(done.rows_affected())
 }
 
-/// The first unfinished run of each session.
+/// Loads the first unfinished run of each session.
 pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<HeadRunRow>> {
     query_as(concat!(
         "SELECT ",
@@ -306,7 +307,7 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     .map_err(db)
 }
 
-/// The first unfinished run of each session after the one that is executed.
+/// Loads the first unfinished run of each session other than the current one.
 pub(crate) async fn next_runs(connection: &mut Connection, sessions: &[Uuid]) -> Result<Vec<HeadRunRow>> {
     query_as(concat!(
         "SELECT ",
@@ -321,7 +322,7 @@ pub(crate) async fn next_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     .map_err(db)
 }
 
-/// `+ 0` keeps the planner from walking the index of all live runs instead of looking these up.
+/// Ends runs. `+ 0` keeps the planner from walking the index of all live runs instead of looking these up.
 pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish]) -> Result<()> {
     query(
         "UPDATE runs r SET state = n.state, started_at = coalesce(n.started_at, r.started_at), \
@@ -401,7 +402,7 @@ pub(crate) async fn leases(connection: &mut Connection, workers: &[Uuid]) -> Res
     query_as(sqlx::AssertSqlSafe(sql)).bind(workers).fetch_all(connection).await.map_err(db)
 }
 
-/// Which of these runs someone asked to stop. `+ 0` as in [`finish_runs`].
+/// Which of these unfinished runs have a cancellation request. `+ 0` as in [`finish_runs`].
 pub(crate) async fn cancel_requested(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<Uuid>> {
     sqlx::query_scalar("SELECT id FROM runs WHERE id = ANY($1) AND cancel_at IS NOT NULL AND state + 0 < 10")
         .bind(runs)

@@ -1,4 +1,4 @@
-//! Approvals.
+//! Approval rows.
 
 use remuda_domain::{ApprovalId, RunId, SessionId, TenantId, approval::Approval, error::Result};
 use sqlx::FromRow;

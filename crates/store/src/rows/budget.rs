@@ -1,4 +1,4 @@
-//! What was spent, and what may be.
+//! Budget rows and spending totals.
 
 use remuda_domain::{
     budget::{Amount, Budget, Limit, Total},
@@ -7,10 +7,11 @@ use remuda_domain::{
 use sqlx::FromRow;
 use uuid::Uuid;
 
-/// More than anybody spends, and little enough that sums of it fit into the database's numbers.
+/// Upper bound for stored amounts: far beyond real spending, and small enough that sums fit into the database's
+/// integers.
 const MAX: u64 = 1 << 53;
 
-/// A count as the databases keep it.
+/// Converts a count to the databases' integer type.
 pub(crate) fn count_to_db(count: u64) -> i64 {
     i64::try_from(count.min(MAX)).unwrap_or(i64::MAX)
 }
@@ -27,7 +28,7 @@ fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// What a run, or many of them, spent.
+/// The spending of one run, or the sum over many.
 #[derive(Clone, Copy, Debug, FromRow)]
 pub(crate) struct TotalRow {
     model_calls: Option<i64>,

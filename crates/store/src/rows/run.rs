@@ -1,9 +1,9 @@
-//! Runs and their steps.
+//! Run and step rows.
 
 use std::time::Duration;
 
 use remuda_domain::{
-    PlaneId, Run, RunId, RunState, SessionId, TenantId,
+    ControlPlaneId, Run, RunId, RunState, SessionId, TenantId,
     error::Result,
     run::{CancelRequest, Failure, ParkReason, Parked},
     step::Step,
@@ -52,12 +52,12 @@ pub(crate) struct RunRow {
 }
 
 impl RunRow {
-    /// A budget was made for it.
+    /// Whether it has its own budget.
     pub(crate) fn has_budget(&self) -> bool {
         self.budget_id == Some(self.id)
     }
 
-    /// The run without its outcomes, which are in its steps, and without its budget, which is in a row of its own.
+    /// Converts to a run without its outcomes, which are in its steps, and without its budget, which is a separate row.
     pub(crate) fn into_run(self) -> Result<Run> {
         let stored = RunState::from_db(self.state).ok_or_else(|| corrupt("run state"))?;
         let is_current = self.current_run == Some(self.id);
@@ -103,11 +103,11 @@ impl RunRow {
             paused: millis(self.paused_ms),
             idempotency_key: self.idempotency_key,
             traceparent: self.traceparent,
-            awaited_by: self.awaited_by.map(PlaneId::from_uuid),
+            awaited_by: self.awaited_by.map(ControlPlaneId::from_uuid),
         })
     }
 
-    /// It waits in line, and nobody has tried or stopped it, works through it, or limits it.
+    /// Whether it is queued, was never attempted or cancelled, and has neither a parent nor a budget.
     pub(crate) fn is_untouched(&self) -> bool {
         let queued = self.state == RunState::Queued.to_db() && self.attempts == 0;
         queued && self.cancel_at.is_none() && self.parent_run.is_none() && self.budget_id.is_none()
@@ -118,7 +118,7 @@ impl RunRow {
     }
 }
 
-/// The head run of a session with the directory its tools work in.
+/// The first unfinished run of a session, with the session's settings.
 #[derive(Debug, FromRow)]
 pub(crate) struct HeadRunRow {
     #[sqlx(flatten)]
@@ -143,17 +143,17 @@ impl HeadRunRow {
         RunId::from_uuid(self.run.id)
     }
 
-    /// Some budget covers it.
+    /// Whether a budget covers it.
     pub(crate) fn is_budgeted(&self) -> bool {
         self.run.budget_id.is_some() || self.session_budget.is_some()
     }
 
-    /// Nobody has tried it yet, so it has no steps.
+    /// Whether it was never attempted, and so has no steps.
     pub(crate) fn is_untried(&self) -> bool {
         self.run.attempts == 0
     }
 
-    /// Whether a worker could execute it now: it is not parked.
+    /// Whether a worker could execute it now, that is, it is not parked.
     pub(crate) fn is_runnable(&self) -> bool {
         self.run.state == RunState::Queued.to_db()
     }

@@ -1,4 +1,4 @@
-//! Sessions and their heads.
+//! Session rows and session heads.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     time::DbTime,
 };
 
-/// A session's head with what only the store needs to know.
+/// The head of a session, as stored.
 #[derive(Clone, Debug, FromRow)]
 pub(crate) struct HeadRow {
     pub(crate) id: Uuid,
@@ -32,26 +32,29 @@ pub(crate) struct HeadRow {
     pub(crate) last_seq: i64,
     pub(crate) last_cursor: i64,
     pub(crate) last_commit: Option<Uuid>,
-    pub(crate) ties: bool,
+    #[sqlx(rename = "ties")]
+    pub(crate) has_related: bool,
     pub(crate) version: i64,
     /// The database's clock when the row was locked.
     #[sqlx(default)]
     pub(crate) now: Option<DbTime>,
 }
 
-/// A loaded head and when its current run started.
+/// A loaded session head with the columns that only the store needs.
 #[derive(Clone, Debug)]
 pub(crate) struct LockedHead {
     pub(crate) head: Head,
     pub(crate) current_started_at: Option<Timestamp>,
-    /// Something may hang on a run of the session: a parent, children, approvals, spending. Only then the end of one has to look.
-    pub(crate) ties: bool,
-    /// Of the row that it was read from.
+    /// A run of the session may have related rows: a parent, children, approvals, waits or spending. Only then the end
+    /// of a run has to look for them.
+    pub(crate) has_related: bool,
+    /// The version of the row it was read from, for optimistic locking.
     pub(crate) version: i64,
 }
 
 impl HeadRow {
-    /// `owner` says whether the recorded owner lives; who does not need to know says [`Owner::Alive`] without a lease.
+    /// `owner` says whether the recorded owner is alive. Callers that do not need to know pass [`Owner::Alive`] without
+    /// a lease.
     pub(crate) fn into_head(self, owner: Owner) -> Result<LockedHead> {
         let head = Head {
             tenant: TenantId::from_uuid(self.tenant_id),
@@ -67,7 +70,7 @@ impl HeadRow {
             last_commit: self.last_commit.map(CommitId::from_uuid),
         };
         let current_started_at = self.current_started_at.map(|at| at.0);
-        Ok(LockedHead { head, current_started_at, ties: self.ties, version: self.version })
+        Ok(LockedHead { head, current_started_at, has_related: self.has_related, version: self.version })
     }
 
     /// The head for decisions that do not depend on the owner's lease.
@@ -109,12 +112,12 @@ pub(crate) struct SessionRow {
 }
 
 impl SessionRow {
-    /// A budget was made for it.
+    /// Whether it has its own budget.
     pub(crate) fn has_budget(&self) -> bool {
         self.budget_id == Some(self.id)
     }
 
-    /// The session without its budget, which is in a row of its own.
+    /// Converts to a session without its budget, which is a separate row.
     pub(crate) fn into_session(self) -> Result<Session> {
         Ok(Session {
             id: SessionId::from_uuid(self.id),
@@ -141,12 +144,12 @@ impl SessionRow {
     }
 }
 
-/// What a session asked for; almost always nothing.
+/// Parses a session's execution choice; mostly it has none.
 pub(crate) fn execution(text: Option<&str>) -> Result<ExecutionChoice> {
     text.map_or_else(|| Ok(ExecutionChoice::default()), |text| parse("execution", text))
 }
 
-/// What was said about a session's permissions; mostly nothing.
+/// Parses a session's permissions; mostly it has none.
 pub(crate) fn permissions(text: Option<&str>) -> Result<SessionPermissions> {
     text.map_or_else(|| Ok(SessionPermissions::default()), |text| parse("permissions", text))
 }

@@ -1,4 +1,4 @@
-//! Webhooks and dead letters.
+//! Webhook and dead letter rows.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ pub(crate) struct DeadLetterRow {
 }
 
 impl DeadLetterRow {
-    pub(crate) fn into_letter(self) -> Result<DeadLetter> {
+    pub(crate) fn into_dead_letter(self) -> Result<DeadLetter> {
         Ok(DeadLetter {
             id: DeliveryId::from_uuid(self.id),
             webhook: WebhookId::from_uuid(self.webhook_id),
@@ -109,11 +109,11 @@ impl ActiveRow {
     }
 }
 
-/// What is not part of a webhook as others see it.
+/// The secrets of a webhook, which its public representation leaves out.
 #[derive(FromRow)]
 pub(crate) struct SecretRow {
     secret: Vec<u8>,
-    /// Only while it is in use.
+    /// Only while it is still valid.
     previous_secret: Option<Vec<u8>>,
     /// Microseconds until the next attempt.
     wait: Option<i64>,

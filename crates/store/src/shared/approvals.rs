@@ -1,11 +1,11 @@
-//! Calls that wait for a person.
+//! Approvals: inserting, deciding and expiring them.
 
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use remuda_domain::{
     Appended, ApprovalId, Code, Error, EventBody, RunId, TenantId, Timestamp,
-    approval::{Answer, Approval, ApprovalState, Decision},
+    approval::{Approval, ApprovalState, Decision, DecisionRequest},
     error::Result,
     event::NewEvent,
     identity::Principal,
@@ -19,16 +19,16 @@ use uuid::Uuid;
 use super::{
     dialect::{self, AMONG_1, Connection, Db, NOW, id_list},
     lock::lock,
-    park::Waiting,
+    park::ParkedRun,
     recover, sessions,
     store::{Context, SqlStore},
     writes::{self, Writes},
 };
 use crate::{
-    ApprovalFilter, Approvals, Decided, SessionChange, TakenBack,
+    ApprovalFilter, Approvals, DecidedApproval, Reclaimed, SessionChange,
     error::{db, json},
+    row_writes::ApprovalInsert,
     rows::{self, ApprovalRow, LockedHead},
-    written::ApprovalInsert,
 };
 
 macro_rules! approval_columns {
@@ -74,7 +74,7 @@ pub(super) async fn insert(connection: &mut Connection, approval: &ApprovalInser
     Ok(())
 }
 
-/// Writes that an approval is pending no longer, and returns the event that says so.
+/// Stores the final state of an approval and returns its event.
 async fn close(connection: &mut Connection, approval: &Approval, at: Timestamp) -> Result<NewEvent> {
     query("UPDATE approvals SET state = $2, decision = $3 WHERE id = $1")
         .bind(approval.id.as_uuid())
@@ -94,7 +94,7 @@ async fn close(connection: &mut Connection, approval: &Approval, at: Timestamp) 
     Ok(NewEvent { run: Some(approval.run), at, body })
 }
 
-/// Lets the run of an approval go on, if it is parked and nothing else is missing.
+/// Resumes the run of an approval if it is parked and its wait is satisfied.
 async fn resume(
     connection: &mut Connection,
     locked: &mut LockedHead,
@@ -102,16 +102,21 @@ async fn resume(
     at: Timestamp,
     writes: &mut Writes,
 ) -> Result<Appended> {
-    let Some(waiting) = Waiting::load(connection, run.as_uuid()).await? else {
+    let Some(waiting) = ParkedRun::load(connection, run.as_uuid()).await? else {
         return Ok(Appended::default());
     };
-    if !waiting.is_over(connection, false).await? {
+    if !waiting.is_ready(connection, false).await? {
         return Ok(Appended::default());
     }
-    waiting.end(connection, locked, at, writes).await
+    waiting.resume(connection, locked, at, writes).await
 }
 
-async fn decide(context: &Context, caller: &Principal, id: ApprovalId, answer: &Answer) -> Result<Decided> {
+async fn decide(
+    context: &Context,
+    caller: &Principal,
+    id: ApprovalId,
+    answer: &DecisionRequest,
+) -> Result<DecidedApproval> {
     let mut tx = dialect::begin(&context.writer).await?;
     let session = load_row(&mut tx, caller.tenant, id).await?.session_id;
     let mut locked = lock(&mut tx, std::iter::once(session)).await?;
@@ -136,44 +141,47 @@ async fn decide(context: &Context, caller: &Principal, id: ApprovalId, answer: &
     let resumed = resume(&mut tx, head, approval.run, at, &mut writes).await?;
     let goes_on = !resumed.is_empty();
     events.extend(resumed);
-    let change = recover::change(head, events);
+    let change = recover::session_change(head, events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [session]).await?;
     tx.commit().await.map_err(db)?;
-    Ok(Decided { approval, change: SessionChange { wake: change.wake && goes_on, ..change } })
+    Ok(DecidedApproval { approval, change: SessionChange { wake: change.wake && goes_on, ..change } })
 }
 
-/// Adds rules to what the session may do. Its lock is held.
+/// Adds rules to the session's permissions. The caller holds the session's lock.
 async fn allow_always(connection: &mut Connection, session: Uuid, always: &[PermissionRule]) -> Result<()> {
-    let said: Option<String> = query_scalar("SELECT permissions FROM sessions WHERE id = $1")
+    let stored: Option<String> = query_scalar("SELECT permissions FROM sessions WHERE id = $1")
         .bind(session)
         .fetch_one(&mut *connection)
         .await
         .map_err(db)?;
-    let mut permissions = rows::permissions(said.as_deref())?;
+    let mut permissions = rows::permissions(stored.as_deref())?;
     for rule in always {
-        // The last rule that fits decides, so the same rule has to come last to count.
+        // The last matching rule decides, so an earlier copy of the same rule is not enough.
         if permissions.rules.last() != Some(rule) {
             permissions.rules.push(rule.clone());
         }
     }
     if permissions.rules.len() > limits::MAX_RULES {
-        let message =
-            format!("the session would have more than {} rules: approve it this once", limits::MAX_RULES);
+        let message = format!(
+            "the session would have more than {} permission rules: approve without `always`",
+            limits::MAX_RULES
+        );
         return Err(Error::new(Code::TooLarge, message).at("always"));
     }
-    sessions::set_permissions(connection, session, sessions::said(&permissions)?.as_deref()).await
+    sessions::set_permissions(connection, session, sessions::permissions_to_db(&permissions)?.as_deref())
+        .await
 }
 
-/// Closes questions that nobody answered in time. That is no refusal: their runs are told what happened.
-pub(super) async fn expire(context: &Context, limit: u32) -> Result<TakenBack> {
+/// Expires approvals past their deadline. That is not a denial: the run learns that the approval expired.
+pub(super) async fn expire(context: &Context, limit: u32) -> Result<Reclaimed> {
     let sql = format!(
         "SELECT id, session_id FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL \
          AND expires_at <= (SELECT {NOW}) ORDER BY expires_at LIMIT $1"
     );
     let due: Vec<(Uuid, Uuid)> =
         query_as(AssertSqlSafe(sql)).bind(i64::from(limit)).fetch_all(&context.reader).await.map_err(db)?;
-    let mut expired = TakenBack { more: due.len() >= limit as usize, ..TakenBack::default() };
+    let mut expired = Reclaimed { more: due.len() >= limit as usize, ..Reclaimed::default() };
     if due.is_empty() {
         return Ok(expired);
     }
@@ -191,7 +199,7 @@ pub(super) async fn expire(context: &Context, limit: u32) -> Result<TakenBack> {
     for row in rows {
         let session = row.session_id;
         let (approval, head) = (row.into_approval()?, locked.heads.get_mut(&session));
-        // Someone may have been quicker.
+        // It may have been decided meanwhile.
         let Some(head) = head.filter(|_| approval.state == ApprovalState::Pending) else { continue };
         let approval = Approval { state: ApprovalState::Expired, ..approval };
         let closed = close(&mut tx, &approval, at).await?;
@@ -206,7 +214,7 @@ pub(super) async fn expire(context: &Context, limit: u32) -> Result<TakenBack> {
     tx.commit().await.map_err(db)?;
     for (session, (events, goes_on)) in changed {
         let Some(head) = locked.heads.get(&session) else { continue };
-        let change = recover::change(head, events);
+        let change = recover::session_change(head, events);
         expired.changes.push(SessionChange { wake: change.wake && goes_on, ..change });
     }
     Ok(expired)
@@ -235,7 +243,7 @@ impl Approvals for SqlStore {
             sql.push(" AND run_id = ").push_bind(run.as_uuid());
         }
         if let Some(state) = filter.state {
-            // As a literal: only then an index of the pending ones is seen to fit.
+            // A literal, so that the partial index of pending approvals applies.
             sql.push(format!(" AND state = '{state}'"));
         }
         if let Some(after) = page.after::<ApprovalId>()? {
@@ -248,8 +256,13 @@ impl Approvals for SqlStore {
         Ok(Page::from_rows(approvals, page.size, |approval| approval.id.to_string()))
     }
 
-    async fn decide(&self, caller: &Principal, approval: ApprovalId, answer: &Answer) -> Result<Decided> {
+    async fn decide(
+        &self,
+        caller: &Principal,
+        approval: ApprovalId,
+        answer: &DecisionRequest,
+    ) -> Result<DecidedApproval> {
         let (context, caller, answer) = (self.context.clone(), caller.clone(), answer.clone());
-        self.to_the_end(async move { decide(&context, &caller, approval, &answer).await }).await
+        self.run_to_completion(async move { decide(&context, &caller, approval, &answer).await }).await
     }
 }

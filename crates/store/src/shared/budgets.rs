@@ -1,4 +1,4 @@
-//! What may be spent.
+//! Budgets: reservations, and setting limits.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     dialect::{self, AMONG_1, Connection, id_list},
     lock::lock,
-    ready, recover,
+    recover, resume,
     runs::run_not_found,
     spending,
     store::{Context, SqlStore},
@@ -24,11 +24,11 @@ use super::{
     writes::{self, Writes},
 };
 use crate::{
-    BudgetChange, BudgetOf, Budgets, Reserved, SessionChange,
-    coalesce::retrying,
-    error::{db, outrun},
+    BudgetChange, BudgetTarget, Budgets, Reserved, SessionChange,
+    coalesce::retry_on_conflict,
+    error::{conflict, db},
+    row_writes::BudgetInsert,
     rows::{amount_to_db, count_to_db},
-    written::BudgetInsert,
 };
 
 async fn reserve(
@@ -47,12 +47,12 @@ async fn reserve(
     if head.head.current != Some(run) {
         return Err(lost());
     }
-    let ids = spending::covering(&mut tx, &[run.as_uuid()]).await?;
+    let ids = spending::covering_budgets(&mut tx, &[run.as_uuid()]).await?;
     if ids.is_empty() {
         return Ok(Reserved::Held);
     }
     dialect::lock_budgets(&mut tx, &ids).await?;
-    // A run has one question at a time: what it holds for another one is dead, also if this one does not fit.
+    // A run makes one model call at a time: an older reservation is obsolete, even if the new one does not fit.
     query("DELETE FROM reservations WHERE run_id = $1")
         .bind(run.as_uuid())
         .execute(&mut *tx)
@@ -76,26 +76,26 @@ async fn reserve(
             .map_err(db)?;
     }
     let mut writes = Writes::default();
-    writes.tie(head);
+    writes.mark_related(head);
     writes.write(&mut tx).await?;
     tx.commit().await.map_err(db)?;
     Ok(Reserved::Held)
 }
 
-/// What a budget is for, as its session's lock shows it.
+/// The target of a budget, loaded under its session's lock.
 struct Subject {
     tenant: TenantId,
-    of: BudgetOf,
+    target: BudgetTarget,
     id: Uuid,
     session: Uuid,
-    /// The nearest budget that covers it: its own, or one from above.
+    /// The nearest budget that covers it: its own, or one of an ancestor.
     covered_by: Option<Uuid>,
 }
 
 impl Subject {
-    async fn load(connection: &mut Connection, tenant: TenantId, of: BudgetOf) -> Result<Self> {
-        let (id, session, covered_by) = match of {
-            BudgetOf::Run(run) => {
+    async fn load(connection: &mut Connection, tenant: TenantId, target: BudgetTarget) -> Result<Self> {
+        let (id, session, covered_by) = match target {
+            BudgetTarget::Run(run) => {
                 let found: Option<(Uuid, i16, Option<Uuid>)> = query_as(
                     "SELECT session_id, state, budget_id FROM runs WHERE id = $1 AND tenant_id = $2",
                 )
@@ -106,12 +106,12 @@ impl Subject {
                 .map_err(db)?;
                 let (session, state, budget) = found.ok_or_else(run_not_found)?;
                 if state >= 10 {
-                    let message = "the run is over: it spends no more";
+                    let message = "the run has ended, so its budget cannot change";
                     return Err(Error::new(Code::NotParked, message).at("run_id"));
                 }
                 (run.as_uuid(), session, budget)
             }
-            BudgetOf::Session(session) => {
+            BudgetTarget::Session(session) => {
                 let found: Option<(Uuid, Option<Uuid>)> =
                     query_as("SELECT id, budget_id FROM sessions WHERE id = $1 AND tenant_id = $2")
                         .bind(session.as_uuid())
@@ -123,7 +123,7 @@ impl Subject {
                 (session, session, budget)
             }
         };
-        Ok(Self { tenant, of, id, session, covered_by })
+        Ok(Self { tenant, target, id, session, covered_by })
     }
 
     fn has_own(&self) -> bool {
@@ -131,22 +131,22 @@ impl Subject {
     }
 
     const fn run(&self) -> Option<RunId> {
-        match self.of {
-            BudgetOf::Run(run) => Some(run),
-            BudgetOf::Session(_) => None,
+        match self.target {
+            BudgetTarget::Run(run) => Some(run),
+            BudgetTarget::Session(_) => None,
         }
     }
 
-    /// The sessions in which something changes: its own, and those below that a new budget covers.
+    /// The sessions to lock: the target's own, and those of all descendants if a new budget will cover them.
     async fn sessions(&self, connection: &mut Connection) -> Result<HashSet<Uuid>> {
         if self.has_own() {
             return Ok(HashSet::from([self.session]));
         }
-        let sql = match self.of {
-            BudgetOf::Run(_) => {
+        let sql = match self.target {
+            BudgetTarget::Run(_) => {
                 format!("{RUNS_BELOW} SELECT DISTINCT r.session_id FROM tree t JOIN runs r ON r.id = t.id")
             }
-            BudgetOf::Session(_) => format!("{SESSIONS_BELOW} SELECT id FROM tree"),
+            BudgetTarget::Session(_) => format!("{SESSIONS_BELOW} SELECT id FROM tree"),
         };
         let sessions: Vec<Uuid> = query_scalar(AssertSqlSafe(sql))
             .bind(self.id)
@@ -169,11 +169,14 @@ impl Subject {
         Ok(())
     }
 
-    /// Makes a budget with what was spent so far, and puts it between what it covers and the budget that covered that before.
+    /// Creates a budget with the spending so far, and inserts it between its members and the budget that covered them
+    /// before.
     async fn make(&self, connection: &mut Connection, limit: Limit) -> Result<()> {
-        let (total, tree, table) = match self.of {
-            BudgetOf::Run(run) => (totals::run_tree(connection, self.tenant, run).await?, RUNS_BELOW, "runs"),
-            BudgetOf::Session(session) => {
+        let (total, tree, table) = match self.target {
+            BudgetTarget::Run(run) => {
+                (totals::run_tree(connection, self.tenant, run).await?, RUNS_BELOW, "runs")
+            }
+            BudgetTarget::Session(session) => {
                 let total = totals::session_tree(connection, self.tenant, session).await?;
                 (total, SESSIONS_BELOW, "sessions")
             }
@@ -208,43 +211,48 @@ impl Subject {
     }
 }
 
-/// Writes the limit. The budget covers runs of other sessions too: to make it, all of these are locked, so that none of them can
-/// spend or make children meanwhile.
+/// Writes the limit. A budget covers runs of other sessions too: to create one, all these sessions are locked, so that
+/// their runs cannot spend or create children meanwhile.
 async fn write_limit(
     context: &Context,
     tenant: TenantId,
-    of: BudgetOf,
+    target: BudgetTarget,
     limit: Limit,
 ) -> Result<(BudgetChange, Uuid)> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let before = Subject::load(&mut tx, tenant, of).await?;
+    let before = Subject::load(&mut tx, tenant, target).await?;
     let sessions = before.sessions(&mut tx).await?;
     let mut locked = lock(&mut tx, sessions.iter().copied()).await?;
-    let subject = Subject::load(&mut tx, tenant, of).await?;
+    let subject = Subject::load(&mut tx, tenant, target).await?;
     if subject.covered_by != before.covered_by || subject.sessions(&mut tx).await? != sessions {
-        return Err(outrun());
+        return Err(conflict());
     }
     match subject.has_own() {
         true => subject.change(&mut tx, limit).await?,
         false => subject.make(&mut tx, limit).await?,
     }
     let budget = spending::load(&mut tx, &[subject.id]).await?.remove(&subject.id);
-    let budget = budget.ok_or_else(|| Error::internal("a budget is missing"))?;
+    let budget = budget.ok_or_else(|| Error::internal("budget not found after it was written"))?;
     let at = locked.at;
     let head = locked.heads.get_mut(&subject.session).ok_or_else(session_not_found)?;
     let mut writes = Writes::default();
     let body = EventBody::BudgetChanged { budget };
     let events = writes.append(head, vec![NewEvent { run: subject.run(), at, body }])?;
-    let change = SessionChange { wake: false, ..recover::change(head, events) };
+    let change = SessionChange { wake: false, ..recover::session_change(head, events) };
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [subject.session]).await?;
     tx.commit().await.map_err(db)?;
     Ok((BudgetChange { budget, resumed: Vec::new(), changes: vec![change] }, subject.id))
 }
 
-async fn set(context: &Context, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange> {
-    let (mut changed, id) = retrying(|| write_limit(context, tenant, of, limit)).await?;
-    for (run, change) in ready::raised(context, id).await {
+async fn set(
+    context: &Context,
+    tenant: TenantId,
+    target: BudgetTarget,
+    limit: Limit,
+) -> Result<BudgetChange> {
+    let (mut changed, id) = retry_on_conflict(|| write_limit(context, tenant, target, limit)).await?;
+    for (run, change) in resume::resume_after_raise(context, id).await {
         changed.resumed.push(run);
         changed.changes.push(change);
     }
@@ -256,12 +264,12 @@ impl Budgets for SqlStore {
     async fn reserve(&self, fence: Fence, run: RunId, step: StepId, amount: Amount) -> Result<Reserved> {
         let context = self.context.clone();
         let reserved =
-            self.to_the_end(async move { reserve(&context, &fence, run, step, amount).await }).await;
-        self.context.meters.fenced(reserved)
+            self.run_to_completion(async move { reserve(&context, &fence, run, step, amount).await }).await;
+        self.context.meters.count_fenced(reserved)
     }
 
-    async fn set_budget(&self, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange> {
+    async fn set_budget(&self, tenant: TenantId, target: BudgetTarget, limit: Limit) -> Result<BudgetChange> {
         let context = self.context.clone();
-        self.to_the_end(async move { set(&context, tenant, of, limit).await }).await
+        self.run_to_completion(async move { set(&context, tenant, target, limit).await }).await
     }
 }

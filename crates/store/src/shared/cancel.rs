@@ -1,4 +1,4 @@
-//! Stopping runs from outside.
+//! Cancels runs on request of a caller, of a parent's end, or of an interrupting submit.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,27 +13,27 @@ use sqlx::query_scalar;
 use uuid::Uuid;
 
 use super::{
-    below,
+    descendants,
     dialect::{self, Connection},
-    lock::{Locked, lock_with_leases},
+    lock::{LockedSessions, lock_with_leases},
     park,
-    recover::{self, Attempted, Parting},
+    recover::{self, AttemptedRun, OwnershipEnd},
     runs,
     store::Context,
     submit::session_not_found,
-    writes::{self, Ended, Writes},
+    writes::{self, EndedRun, Writes},
 };
 use crate::{
-    CancelSignal, Cancelled, CancelledRuns, Lost, Reach, SessionChange, error::db, meters::News,
-    rows::LockedHead, time::DbTime, written::CancelMark,
+    CancelScope, CancelSignal, Cancelled, CancelledRuns, LostAttempt, SessionChange, error::db,
+    meters::MetricUpdates, row_writes::CancelMark, rows::LockedHead, time::DbTime,
 };
 
-/// Sessions of a tree that are locked at once.
+/// Sessions of a tree that one transaction locks.
 const SESSIONS_AT_ONCE: usize = 100;
-/// Unfinished runs of one session that are ended at once.
+/// Unfinished runs of one session that one transaction ends.
 const RUNS_AT_ONCE: i64 = 1000;
 
-/// Stops runs of one locked session.
+/// Cancels runs of one locked session.
 pub(super) struct Stopper<'a> {
     pub(super) context: &'a Context,
     pub(super) reason: &'a str,
@@ -41,50 +41,63 @@ pub(super) struct Stopper<'a> {
     pub(super) writes: &'a mut Writes,
 }
 
-/// What became of one run.
+/// What cancelling did to one run.
 #[derive(Debug)]
-pub(super) enum Stopped {
-    /// With the worker that was lost at it, if there was one.
-    Ended(Option<Lost>),
-    /// Its owner has to be told.
+pub(super) enum StopOutcome {
+    /// It ended. Contains the attempt that was lost with its worker, if any.
+    Ended(Option<LostAttempt>),
+    /// It executes; this owner has to be notified.
     Requested(WorkerId),
 }
 
 impl Stopper<'_> {
-    /// A run that nobody executes ends here, also if its worker was lost; one that executes is marked for its owner.
+    /// Ends a run that no live worker executes; marks an executing run for its owner.
     pub(super) fn stop(
         &mut self,
         locked: &mut LockedHead,
-        attempted: Attempted,
-    ) -> Result<(Stopped, Appended)> {
-        let Attempted { mut run, steps, ties } = attempted;
+        attempted: AttemptedRun,
+    ) -> Result<(StopOutcome, Appended)> {
+        let AttemptedRun { mut run, steps, related } = attempted;
         let is_current = locked.head.current == Some(run.id);
         match locked.head.owner {
             Owner::Alive { worker, .. } if is_current => {
-                // Also when asked again: the first signal may have been lost.
-                Ok((Stopped::Requested(worker), self.request(locked, &run)?))
+                // Also on a repeated request: the first signal may have been lost.
+                Ok((StopOutcome::Requested(worker), self.mark_requested(locked, &run)?))
             }
             Owner::Expired { .. } if is_current => {
-                let mut events = self.request(locked, &run)?;
-                run.cancel.get_or_insert_with(|| self.asked());
-                let lost = Some(Attempted { run, steps, ties });
-                let parted = recover::part(self.context, locked, lost, Parting::Lost, self.at, self.writes)?;
-                events.extend(parted.events);
-                Ok((Stopped::Ended(parted.lost), events))
+                let mut events = self.mark_requested(locked, &run)?;
+                run.cancel.get_or_insert_with(|| self.cancel_request());
+                let lost = Some(AttemptedRun { run, steps, related });
+                let ended_ownership = recover::end_ownership(
+                    self.context,
+                    locked,
+                    lost,
+                    OwnershipEnd::Lost,
+                    self.at,
+                    self.writes,
+                )?;
+                events.extend(ended_ownership.events);
+                Ok((StopOutcome::Ended(ended_ownership.lost), events))
             }
             _ => {
                 self.mark(&run);
                 let failure = Failure::new(Code::Cancelled, self.reason);
                 let (state, attempts) = (RunState::Cancelled, (0, 0));
-                let ended =
-                    Ended { run: &run, steps: &steps, ties: &ties, state, failure: &failure, attempts };
+                let ended = EndedRun {
+                    run: &run,
+                    steps: &steps,
+                    related: &related,
+                    state,
+                    failure: &failure,
+                    attempts,
+                };
                 let events = self.writes.end(locked, &ended, self.at)?;
-                Ok((Stopped::Ended(None), self.writes.append(locked, events)?))
+                Ok((StopOutcome::Ended(None), self.writes.append(locked, events)?))
             }
         }
     }
 
-    fn asked(&self) -> CancelRequest {
+    fn cancel_request(&self) -> CancelRequest {
         CancelRequest { at: self.at, reason: self.reason.to_owned(), delivered_at: None, stopped_at: None }
     }
 
@@ -93,8 +106,8 @@ impl Stopper<'_> {
         self.writes.cancels.push(CancelMark { run: run.id.as_uuid(), at: DbTime(self.at), reason });
     }
 
-    /// Asked again, the first request stands.
-    fn request(&mut self, locked: &mut LockedHead, run: &Run) -> Result<Appended> {
+    /// Records the request. A repeated request does not replace the first.
+    fn mark_requested(&mut self, locked: &mut LockedHead, run: &Run) -> Result<Appended> {
         if run.cancel.is_some() {
             return Ok(Appended::default());
         }
@@ -104,106 +117,106 @@ impl Stopper<'_> {
     }
 }
 
-fn lonely_run() -> Error {
-    Error::internal("a run has no session")
+fn missing_session() -> Error {
+    Error::internal("run without a session")
 }
 
-pub(super) async fn request(
+pub(super) async fn cancel_run(
     context: &Context,
     tenant: TenantId,
     run: RunId,
     reason: &str,
 ) -> Result<Cancelled> {
     let mut tx = dialect::begin(&context.writer).await?;
-    // The run's session first: its lock comes before anything is decided.
+    // Find the session first: it has to be locked before anything is decided.
     let session = runs::load(&mut tx, tenant, run).await?.session.as_uuid();
     let (mut locked, _) = lock_with_leases(&mut tx, std::iter::once(session), std::iter::empty()).await?;
     let found = runs::load(&mut tx, tenant, run).await?;
     let at = locked.at;
-    let head = locked.heads.get_mut(&session).ok_or_else(lonely_run)?;
-    let tied = head.ties;
+    let head = locked.heads.get_mut(&session).ok_or_else(missing_session)?;
+    let has_related = head.has_related;
     let already_finished = found.state.is_terminal();
     let mut writes = Writes::default();
-    let (mut signal, mut change) = (None, quiet(head));
+    let (mut signal, mut change) = (None, unchanged(head));
     if !already_finished {
         let mut stopper = Stopper { context, reason, at, writes: &mut writes };
-        let (stopped, events) = stopper.stop(head, Attempted::load(&mut tx, found, tied).await?)?;
-        change = recover::change(head, events);
+        let (stopped, events) = stopper.stop(head, AttemptedRun::load(&mut tx, found, has_related).await?)?;
+        change = recover::session_change(head, events);
         match stopped {
-            Stopped::Ended(lost) => change.lost = lost,
-            Stopped::Requested(worker) => signal = Some(worker),
+            StopOutcome::Ended(lost) => change.lost = lost,
+            StopOutcome::Requested(worker) => signal = Some(worker),
         }
     }
     let parents = std::mem::take(&mut writes.parents);
-    let news = std::mem::take(&mut writes.news);
+    let metrics = std::mem::take(&mut writes.metrics);
     let counts = writes.write(&mut tx).await?;
     if !already_finished {
         writes::save(&mut tx, &locked.heads, [session]).await?;
     }
     let found = runs::load(&mut tx, tenant, run).await?;
     tx.commit().await.map_err(db)?;
-    context.meters.tell(news);
-    context.tally.add(counts);
-    let mut below = CancelledRuns::default();
-    if tied {
-        below::cancel_or_leave(context, &[run.as_uuid()], reason, &mut below).await;
-        below.changes.extend(park::settle_all(context, &parents).await);
+    context.meters.record(metrics);
+    context.counters.add(counts);
+    let mut descendants = CancelledRuns::default();
+    if has_related {
+        descendants::cancel_best_effort(context, &[run.as_uuid()], reason, &mut descendants).await;
+        descendants.changes.extend(park::resume_all_ready(context, &parents).await);
     }
-    Ok(Cancelled { run: found, already_finished, change, signal, below })
+    Ok(Cancelled { run: found, already_finished, change, signal, descendants })
 }
 
-/// Nothing changed.
-fn quiet(locked: &LockedHead) -> SessionChange {
-    SessionChange { wake: false, ..recover::change(locked, Appended::default()) }
+/// A session change without events or wake-up.
+fn unchanged(locked: &LockedHead) -> SessionChange {
+    SessionChange { wake: false, ..recover::session_change(locked, Appended::default()) }
 }
 
-/// Stops every unfinished run of a session and what is below these, or of its tree, some sessions at a time.
-pub(super) async fn session(
+/// Cancels every unfinished run of a session and their descendants, or of the session's tree, some sessions at a time.
+pub(super) async fn cancel_session(
     context: &Context,
     tenant: TenantId,
     session: SessionId,
-    reach: Reach,
+    scope: CancelScope,
     reason: &str,
 ) -> Result<CancelledRuns> {
     let mut connection = context.reader.acquire().await.map_err(db)?;
-    let sessions = members(&mut connection, tenant, session, reach).await?;
+    let sessions = sessions_in_scope(&mut connection, tenant, session, scope).await?;
     drop(connection);
     if sessions.is_empty() {
         return Err(session_not_found());
     }
     let mut all = CancelledRuns::default();
-    let mut family = Family::default();
+    let mut effects = StopEffects::default();
     for some in sessions.chunks(SESSIONS_AT_ONCE) {
         let mut more = true;
         while more {
-            more = stop_some(context, some, reason, &mut all, &mut family).await?;
+            more = stop_page(context, some, reason, &mut all, &mut effects).await?;
         }
     }
-    below::cancel_or_leave(context, &family.tied, reason, &mut all).await;
-    all.changes.extend(park::settle_all(context, &family.parents).await);
+    descendants::cancel_best_effort(context, &effects.with_related, reason, &mut all).await;
+    all.changes.extend(park::resume_all_ready(context, &effects.parents).await);
     Ok(all)
 }
 
-/// The relatives of runs that were stopped.
+/// What has to follow after runs were cancelled.
 #[derive(Debug, Default)]
-pub(super) struct Family {
-    /// Those on which something may hang, such as runs below them.
-    tied: Vec<Uuid>,
-    /// The runs above those that ended.
+pub(super) struct StopEffects {
+    /// Cancelled runs that may have related rows, such as children.
+    with_related: Vec<Uuid>,
+    /// Parents of runs that ended.
     pub(super) parents: Vec<RunId>,
-    /// What is to be told once it is committed.
-    pub(super) news: News,
+    /// Metrics to record after the commit.
+    pub(super) metrics: MetricUpdates,
 }
 
-async fn members(
+async fn sessions_in_scope(
     connection: &mut Connection,
     tenant: TenantId,
     session: SessionId,
-    reach: Reach,
+    scope: CancelScope,
 ) -> Result<Vec<Uuid>> {
-    let sql = match reach {
-        Reach::Session => "SELECT id FROM sessions WHERE id = $1 AND tenant_id = $2",
-        Reach::Tree => {
+    let sql = match scope {
+        CancelScope::Session => "SELECT id FROM sessions WHERE id = $1 AND tenant_id = $2",
+        CancelScope::Tree => {
             "WITH RECURSIVE tree (id) AS (SELECT id FROM sessions WHERE id = $1 AND tenant_id = $2 \
              UNION SELECT s.id FROM tree t JOIN sessions s ON s.parent_id = t.id WHERE s.tenant_id = $2) \
              SELECT id FROM tree ORDER BY id"
@@ -212,13 +225,13 @@ async fn members(
     query_scalar(sql).bind(session.as_uuid()).bind(tenant.as_uuid()).fetch_all(connection).await.map_err(db)
 }
 
-/// Stops what these sessions have, and says whether some of it has to wait for the next transaction.
-async fn stop_some(
+/// Cancels runs of these sessions in one transaction. Returns whether more are left.
+async fn stop_page(
     context: &Context,
     sessions: &[Uuid],
     reason: &str,
     all: &mut CancelledRuns,
-    family: &mut Family,
+    effects: &mut StopEffects,
 ) -> Result<bool> {
     let mut tx = dialect::begin(&context.writer).await?;
     let (mut locked, _) = lock_with_leases(&mut tx, sessions.iter().copied(), std::iter::empty()).await?;
@@ -228,16 +241,16 @@ async fn stop_some(
         more |= i64::try_from(some.len()) == Ok(RUNS_AT_ONCE);
         live.extend(some);
     }
-    let stopped = stop_runs(&mut tx, context, &mut locked, live, reason, family).await?;
+    let stopped = stop_runs(&mut tx, context, &mut locked, live, reason, effects).await?;
     tx.commit().await.map_err(db)?;
-    context.meters.tell(std::mem::take(&mut family.news));
-    // Those that execute are found again, as often as there is more.
+    context.meters.record(std::mem::take(&mut effects.metrics));
+    // Executing runs are found again each time, so continue only while runs end.
     let ended = !stopped.ended.is_empty();
-    add(all, stopped);
+    merge(all, stopped);
     Ok(more && ended)
 }
 
-pub(super) fn add(all: &mut CancelledRuns, some: CancelledRuns) {
+pub(super) fn merge(all: &mut CancelledRuns, some: CancelledRuns) {
     all.ended.extend(some.ended);
     all.changes.extend(some.changes);
     for signal in some.requested {
@@ -247,55 +260,55 @@ pub(super) fn add(all: &mut CancelledRuns, some: CancelledRuns) {
     }
 }
 
-/// Stops these unfinished runs of locked sessions, and writes what comes of it.
+/// Cancels these unfinished runs of locked sessions and writes the result.
 pub(super) async fn stop_runs(
     connection: &mut Connection,
     context: &Context,
-    locked: &mut Locked,
+    locked: &mut LockedSessions,
     runs: Vec<Run>,
     reason: &str,
-    family: &mut Family,
+    effects: &mut StopEffects,
 ) -> Result<CancelledRuns> {
     let (mut writes, mut done) = (Writes::default(), CancelledRuns::default());
-    // A session has one run that executes, so it loses one at most.
-    let mut told: BTreeMap<Uuid, (Appended, Option<Lost>)> = BTreeMap::new();
+    // A session has one current run, so at most one attempt is lost.
+    let mut changed_sessions: BTreeMap<Uuid, (Appended, Option<LostAttempt>)> = BTreeMap::new();
     for run in runs {
         let (id, session) = (run.id, run.session);
-        let head = locked.heads.get_mut(&session.as_uuid()).ok_or_else(lonely_run)?;
-        if head.ties {
-            family.tied.push(id.as_uuid());
+        let head = locked.heads.get_mut(&session.as_uuid()).ok_or_else(missing_session)?;
+        if head.has_related {
+            effects.with_related.push(id.as_uuid());
         }
         let mut stopper = Stopper { context, reason, at: locked.at, writes: &mut writes };
-        let attempted = Attempted::load(connection, run, head.ties).await?;
+        let attempted = AttemptedRun::load(connection, run, head.has_related).await?;
         let (stopped, appended) = stopper.stop(head, attempted)?;
-        let (events, lost) = told.entry(session.as_uuid()).or_default();
+        let (events, lost) = changed_sessions.entry(session.as_uuid()).or_default();
         events.extend(appended);
         match stopped {
-            Stopped::Ended(with) => {
+            StopOutcome::Ended(with) => {
                 *lost = lost.or(with);
                 done.ended.push(id);
             }
-            Stopped::Requested(worker) => done.requested.push(CancelSignal { worker, session, run: id }),
+            StopOutcome::Requested(worker) => done.requested.push(CancelSignal { worker, session, run: id }),
         }
     }
-    family.parents.append(&mut writes.parents);
-    family.news.append(&mut writes.news);
+    effects.parents.append(&mut writes.parents);
+    effects.metrics.append(&mut writes.metrics);
     let counts = writes.write(connection).await?;
-    writes::save(connection, &locked.heads, told.keys().copied()).await?;
-    for (session, (events, lost)) in told {
-        let head = locked.heads.get(&session).ok_or_else(lonely_run)?;
-        done.changes.push(SessionChange { lost, ..recover::change(head, events) });
+    writes::save(connection, &locked.heads, changed_sessions.keys().copied()).await?;
+    for (session, (events, lost)) in changed_sessions {
+        let head = locked.heads.get(&session).ok_or_else(missing_session)?;
+        done.changes.push(SessionChange { lost, ..recover::session_change(head, events) });
     }
-    // The caller commits this next.
-    context.tally.add(counts);
+    // The caller commits right after this.
+    context.counters.add(counts);
     Ok(done)
 }
 
-/// Stops every unfinished run of a locked session: what `if_busy = interrupt` does before its own run is accepted.
+/// Cancels every unfinished run of a locked session, before an `if_busy = interrupt` submit is accepted.
 pub(super) async fn stop_all(
     connection: &mut Connection,
     stopper: &mut Stopper<'_>,
-    locked: &mut Locked,
+    locked: &mut LockedSessions,
     session: SessionId,
     tenant: TenantId,
 ) -> Result<Interrupted> {
@@ -306,24 +319,24 @@ pub(super) async fn stop_all(
     };
     for run in runs::live_runs(connection, session, i64::MAX).await? {
         let id = run.id;
-        let attempted = Attempted::load(connection, run, head.ties).await?;
+        let attempted = AttemptedRun::load(connection, run, head.has_related).await?;
         let (stopped, events) = stopper.stop(head, attempted)?;
         interrupted.events.extend(events);
         interrupted.runs.push(id);
         match stopped {
-            Stopped::Ended(lost) => interrupted.lost = interrupted.lost.or(lost),
-            Stopped::Requested(worker) => interrupted.signal = Some((worker, id)),
+            StopOutcome::Ended(lost) => interrupted.lost = interrupted.lost.or(lost),
+            StopOutcome::Requested(worker) => interrupted.signal = Some((worker, id)),
         }
     }
     Ok(interrupted)
 }
 
-/// What an interrupting submit stopped.
+/// What an interrupting submit cancelled.
 #[derive(Debug, Default)]
 pub(super) struct Interrupted {
     pub(super) runs: Vec<RunId>,
     pub(super) events: Appended,
-    /// The owner to tell, and the run it should stop.
+    /// The owner to notify, and the run that it should cancel.
     pub(super) signal: Option<(WorkerId, RunId)>,
-    pub(super) lost: Option<Lost>,
+    pub(super) lost: Option<LostAttempt>,
 }

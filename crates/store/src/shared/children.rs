@@ -1,4 +1,4 @@
-//! Runs that a commit of their parent makes, in sessions of their own.
+//! Child runs that a commit of their parent creates.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,22 +18,22 @@ use super::{
 use crate::{
     Commit, NewChild, SessionChange,
     error::{db, json},
+    row_writes::{ChildInsert, RunInsert},
     rows::LockedHead,
     time::DbTime,
-    written::{ChildInsert, RunInsert},
 };
 
-/// What making children needs to know beside the heads of sessions.
+/// The data needed to create child runs, beside the session heads.
 #[derive(Debug, Default)]
-pub(super) struct Nursery {
-    /// The budgets of runs, by parent.
+pub(super) struct NewChildren {
+    /// The budgets of parent runs.
     budgets: HashMap<Uuid, Option<Uuid>>,
-    /// Sessions that exist, with the sessions above them.
+    /// Existing child sessions, with their parents.
     parents: HashMap<Uuid, Option<Uuid>>,
 }
 
-impl Nursery {
-    /// Loads what the commits of a batch need; mostly that is nothing.
+impl NewChildren {
+    /// Loads what the commits of a batch need, mostly nothing.
     pub(super) async fn load(connection: &mut Connection, batch: &[Commit]) -> Result<Self> {
         let making: Vec<&Commit> = batch.iter().filter(|commit| !commit.children.is_empty()).collect();
         if making.is_empty() {
@@ -54,7 +54,7 @@ impl Nursery {
         Ok(Self { budgets: budgets.into_iter().collect(), parents: parents.into_iter().collect() })
     }
 
-    /// Fails unless every child can be made. The engine has looked before, so this is only about what happened since.
+    /// Fails unless every child can be created. The engine has checked before, so this covers only concurrent changes.
     pub(super) fn check(&self, commit: &Commit, heads: &HashMap<Uuid, LockedHead>) -> Result<()> {
         let mut seen = HashSet::new();
         for child in &commit.children {
@@ -77,8 +77,8 @@ impl Nursery {
         Ok(())
     }
 
-    /// Makes the children of a commit. [`Nursery::check`] has found no fault with them.
-    pub(super) fn make(
+    /// Creates the children of a commit that [`NewChildren::check`] has accepted.
+    pub(super) fn create(
         &self,
         context: &Context,
         commit: &Commit,
@@ -92,22 +92,26 @@ impl Nursery {
             let mut bodies = Vec::with_capacity(2);
             if let Some(row) = new_session(commit, child, at)? {
                 let parent = heads.get(&commit.fence.session.as_uuid());
-                let parent = parent.ok_or_else(|| Error::internal("a child without its parent"))?;
+                let parent =
+                    parent.ok_or_else(|| Error::internal("child run without its parent's session"))?;
                 let head = Head::new(parent.head.tenant, child.session, parent.head.pool.clone());
-                heads.insert(row.id, LockedHead { head, current_started_at: None, ties: true, version: 0 });
+                heads.insert(
+                    row.id,
+                    LockedHead { head, current_started_at: None, has_related: true, version: 0 },
+                );
                 writes.sessions.push(row);
                 bodies.push((None, EventBody::SessionCreated));
             }
             if let Some(permissions) = &child.permissions {
-                writes.permissions.push((child.session.as_uuid(), sessions::said(permissions)?));
+                writes.permissions.push((child.session.as_uuid(), sessions::permissions_to_db(permissions)?));
             }
             let locked = heads.get_mut(&child.session.as_uuid());
-            let locked = locked.ok_or_else(|| Error::internal("a child without its session"))?;
-            writes.tie(locked);
+            let locked = locked.ok_or_else(|| Error::internal("child run without its session"))?;
+            writes.mark_related(locked);
             let seq = locked.head.admit(IfBusy::Enqueue, context.max_pending)?;
             let kind = child.input.kind().to_owned();
             bodies.push((Some(child.run), EventBody::RunQueued { seq, kind, pending: locked.head.pending }));
-            writes.news.submitted(child.input.kind(), &locked.head.pool, locked.head.tenant);
+            writes.metrics.submitted(child.input.kind(), &locked.head.pool, locked.head.tenant);
             writes.runs.push(run_row(commit, child, budget, seq, at)?);
             let event = |(run, body): (Option<RunId>, EventBody)| NewEvent { run, at, body };
             let events = writes.append(locked, bodies.into_iter().map(event).collect())?;
@@ -117,8 +121,8 @@ impl Nursery {
     }
 }
 
-/// The children of a commit that was done before: the wake-up may be what was lost with its answer.
-pub(super) fn again(commit: &Commit, heads: &HashMap<Uuid, LockedHead>) -> Vec<SessionChange> {
+/// The child sessions of a repeated commit: the first response, and with it the wake-up, may have been lost.
+pub(super) fn wake_again(commit: &Commit, heads: &HashMap<Uuid, LockedHead>) -> Vec<SessionChange> {
     let heads = commit.children.iter().filter_map(|child| heads.get(&child.session.as_uuid()));
     heads.map(|it| wake(&it.head)).collect()
 }
@@ -136,7 +140,7 @@ fn wake(head: &Head) -> SessionChange {
 
 fn new_session(commit: &Commit, child: &NewChild, at: Timestamp) -> Result<Option<ChildInsert>> {
     let Some(new) = &child.new_session else { return Ok(None) };
-    let permissions = sessions::said(&new.permissions)?;
+    let permissions = sessions::permissions_to_db(&new.permissions)?;
     Ok(Some(ChildInsert {
         id: child.session.as_uuid(),
         parent: commit.fence.session.as_uuid(),
@@ -171,7 +175,7 @@ fn run_row(
     })
 }
 
-/// Inserts a session below its parent's, whose workspace, pool, execution and budget it has.
+/// Inserts a child session. It inherits workspace, pool, execution and budget from its parent.
 pub(super) async fn insert_session(connection: &mut Connection, session: &ChildInsert) -> Result<()> {
     query(
         "INSERT INTO sessions (id, tenant_id, workspace_id, title, pool, created_at, parent_id, execution, agent, model, \

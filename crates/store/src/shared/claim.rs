@@ -1,4 +1,4 @@
-//! Giving sessions to workers.
+//! Claims: granting sessions to workers.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,14 +12,14 @@ use uuid::Uuid;
 
 use super::{
     dialect::{self, Connection},
-    lock::{Locked, lock_with_leases},
-    recover::{self, Attempted, Parting},
+    lock::{LockedSessions, lock_with_leases},
+    recover::{self, AttemptedRun, OwnershipEnd},
     spending,
-    store::{Aftermath, ClaimRequest, Context},
+    store::{ClaimRequest, Context, PostCommit},
     writes::{self, Writes},
 };
 use crate::{
-    Budgeted, Claim, Grant,
+    BudgetLimits, Claim, Grant,
     error::{db, parse},
     rows::{self, HeadRunRow, LockedHead},
 };
@@ -27,18 +27,18 @@ use crate::{
 /// Grants ownership of many sessions in one transaction.
 pub(crate) async fn claim_batch(context: &Context, batch: &[ClaimRequest]) -> Result<Vec<Result<Claim>>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let (claims, aftermath) = claim_within(&mut tx, context, batch).await?;
+    let (claims, post_commit) = claim_in_transaction(&mut tx, context, batch).await?;
     tx.commit().await.map_err(db)?;
-    aftermath.tell(context);
+    post_commit.apply(context);
     Ok(claims)
 }
 
-/// The same within a transaction.
-pub(super) async fn claim_within(
+/// Grants ownership of many sessions within the caller's transaction.
+pub(super) async fn claim_in_transaction(
     tx: &mut Connection,
     context: &Context,
     batch: &[ClaimRequest],
-) -> Result<(Vec<Result<Claim>>, Aftermath)> {
+) -> Result<(Vec<Result<Claim>>, PostCommit)> {
     let sessions = batch.iter().map(|request| request.session.as_uuid());
     let askers = batch.iter().map(|request| request.worker.as_uuid());
     let (locked, leases) = lock_with_leases(tx, sessions, askers).await?;
@@ -48,7 +48,7 @@ pub(super) async fn claim_within(
         |id: &Uuid| locked.heads.get(id).is_some_and(|it| matches!(it.head.owner, Owner::Expired { .. }));
     let lost: Vec<Uuid> = ids.iter().copied().filter(is_lost).collect();
     let lost = recover::current_runs(tx, &locked.heads, &lost).await?;
-    let mut office = Office {
+    let mut batch_state = ClaimBatch {
         context,
         locked,
         leases,
@@ -56,43 +56,43 @@ pub(super) async fn claim_within(
         lost,
         writes: Writes::default(),
         answered: HashMap::new(),
-        asked_again: Vec::new(),
+        repeated_claims: Vec::new(),
     };
     let mut claims = Vec::with_capacity(batch.len());
     for request in batch {
-        claims.push(office.decide(request)?);
+        claims.push(batch_state.decide(request)?);
     }
-    let news = std::mem::take(&mut office.writes.news);
-    let counts = office.writes.write(tx).await?;
-    writes::save(tx, &office.locked.heads, office.answered.into_keys()).await?;
-    let granted = claims.iter_mut().flatten().filter_map(granted_run);
-    load_earlier_steps(tx, granted, &office.asked_again).await?;
-    for grant in claims.iter_mut().flatten().filter_map(granted_run) {
+    let metrics = std::mem::take(&mut batch_state.writes.metrics);
+    let counts = batch_state.writes.write(tx).await?;
+    writes::save(tx, &batch_state.locked.heads, batch_state.answered.into_keys()).await?;
+    let granted = claims.iter_mut().flatten().filter_map(grant_mut);
+    load_earlier_steps(tx, granted, &batch_state.repeated_claims).await?;
+    for grant in claims.iter_mut().flatten().filter_map(grant_mut) {
         load_budgets(tx, grant).await?;
     }
-    Ok((claims, Aftermath { news, counts }))
+    Ok((claims, PostCommit { metrics, counts }))
 }
 
-/// Decides about the claims of one batch.
-struct Office<'a> {
+/// Decides the claims of one batch.
+struct ClaimBatch<'a> {
     context: &'a Context,
-    locked: Locked,
+    locked: LockedSessions,
     leases: HashMap<Uuid, Owner>,
     runs: HashMap<Uuid, HeadRunRow>,
-    /// Runs of workers that are gone.
-    lost: HashMap<Uuid, Attempted>,
+    /// Current runs of sessions whose owner's lease has expired.
+    lost: HashMap<Uuid, AttemptedRun>,
     writes: Writes,
-    /// Sessions that changed, and who has them now: a second request for one in the same batch has to wait.
+    /// Changed sessions and their new owner: a second claim of the same session in this batch is refused.
     answered: HashMap<Uuid, (WorkerId, Duration)>,
-    /// Runs that their worker had already: the answer to its first claim was lost.
-    asked_again: Vec<RunId>,
+    /// Runs that the claiming worker already had: the response to its first claim was lost.
+    repeated_claims: Vec<RunId>,
 }
 
-impl Office<'_> {
-    /// The outer error is a fault that fails the whole batch.
+impl ClaimBatch<'_> {
+    /// Decides one claim. The outer error is a fault that fails the whole batch.
     fn decide(&mut self, request: &ClaimRequest) -> Result<Result<Claim>> {
         let session = request.session.as_uuid();
-        // What is given to a worker without a lease could be taken from it at once, while it begins.
+        // Without a lease the worker could lose the session again before it starts.
         let Some(Owner::Alive { lease_left, .. }) = self.leases.get(&request.worker.as_uuid()).copied()
         else {
             return Ok(Err(Error::new(Code::OwnershipLost, "the worker's lease has ended")));
@@ -105,15 +105,16 @@ impl Office<'_> {
         if let Some(&(owner, retry_after)) = self.answered.get(&session) {
             return Ok(Ok(Claim::Refused { owner, retry_after }));
         }
-        // A parked run holds its session's line but needs no worker.
+        // A parked run blocks its session's queue but needs no worker.
         let Some(row) = self.runs.remove(&session).filter(HeadRunRow::is_runnable) else {
             return Ok(Ok(Claim::NothingToDo));
         };
         if matches!(locked.head.owner, Owner::Expired { .. }) {
             let lost = self.lost.remove(&session);
-            let parted = recover::part(self.context, locked, lost, Parting::Lost, at, &mut self.writes)?;
+            let ended_ownership =
+                recover::end_ownership(self.context, locked, lost, OwnershipEnd::Lost, at, &mut self.writes)?;
             self.answered.insert(session, (request.worker, Duration::ZERO));
-            return Ok(Ok(Claim::TakenBack(parted.change(locked))));
+            return Ok(Ok(Claim::Reclaimed(ended_ownership.session_change(locked))));
         }
         Ok(Ok(match locked.head.claim(request.worker) {
             ClaimDecision::NothingToDo => Claim::NothingToDo,
@@ -123,17 +124,17 @@ impl Office<'_> {
             }
             ClaimDecision::Granted { fence } => {
                 self.answered.insert(session, (request.worker, lease_left));
-                self.asked_again.extend(locked.head.current);
+                self.repeated_claims.extend(locked.head.current);
                 Claim::Granted(Box::new(grant(locked, fence, row, at)?))
             }
         }))
     }
 }
 
-fn granted_run(claim: &mut Claim) -> Option<&mut Grant> {
+fn grant_mut(claim: &mut Claim) -> Option<&mut Grant> {
     match claim {
         Claim::Granted(grant) => Some(grant),
-        Claim::Refused { .. } | Claim::NothingToDo | Claim::TakenBack(_) => None,
+        Claim::Refused { .. } | Claim::NothingToDo | Claim::Reclaimed(_) => None,
     }
 }
 
@@ -141,18 +142,18 @@ pub(super) fn by_session(rows: Vec<HeadRunRow>) -> HashMap<Uuid, HeadRunRow> {
     rows.into_iter().map(|row| (row.run.session_id, row)).collect()
 }
 
-/// Makes the run at the head of a line the current one and gives it to the owner.
+/// Makes the head run the current one and returns the grant for the owner.
 pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: Timestamp) -> Result<Grant> {
-    // What exactly it is follows in `load_budgets`.
-    let budgeted = row.is_budgeted().then(Budgeted::default);
+    // `load_budgets` fills in the limits.
+    let budgeted = row.is_budgeted().then(BudgetLimits::default);
     let HeadRunRow { run, root, execution, agent, model, permissions, depth, .. } = row;
-    let around = Surroundings { root, execution, agent, model, permissions, depth };
-    Ok(Grant { budgeted, ..grant_run(locked, fence, run.into_run()?, around, at)? })
+    let settings = SessionSettings { root, execution, agent, model, permissions, depth };
+    Ok(Grant { budgeted, ..grant_run(locked, fence, run.into_run()?, settings, at)? })
 }
 
-/// What a worker has to know of a session to work there.
+/// The session settings that a worker needs.
 #[derive(Clone, Debug)]
-pub(super) struct Surroundings {
+pub(super) struct SessionSettings {
     pub(super) root: String,
     pub(super) execution: Option<String>,
     pub(super) agent: Option<String>,
@@ -161,18 +162,18 @@ pub(super) struct Surroundings {
     pub(super) depth: i32,
 }
 
-/// Makes a run the current one and gives it to the owner. A run that started before keeps that time.
+/// Makes a run the current one and returns the grant for the owner. A run that started before keeps its start time.
 pub(super) fn grant_run(
     locked: &mut LockedHead,
     fence: Fence,
     mut run: Run,
-    around: Surroundings,
+    settings: SessionSettings,
     at: Timestamp,
 ) -> Result<Grant> {
     let already_current = locked.head.current == Some(run.id);
-    let execution = rows::execution(around.execution.as_deref())?;
-    let permissions = rows::permissions(around.permissions.as_deref())?;
-    // The worker may ask twice for what it has, because the first answer was lost: that is no second attempt.
+    let execution = rows::execution(settings.execution.as_deref())?;
+    let permissions = rows::permissions(settings.permissions.as_deref())?;
+    // A repeated claim, after the first response was lost, is not a second attempt.
     run.attempt += u32::from(!already_current);
     let started_at = run.started_at.unwrap_or(at);
     run.state = RunState::Running;
@@ -185,36 +186,38 @@ pub(super) fn grant_run(
         run,
         time_left,
         steps: Vec::new(),
-        workspace_root: around.root,
+        workspace_root: settings.root,
         execution,
-        agent: around.agent,
-        model: around.model,
+        agent: settings.agent,
+        model: settings.model,
         permissions,
-        depth: u32::try_from(around.depth).unwrap_or(0),
+        depth: u32::try_from(settings.depth).unwrap_or(0),
         at,
         following: Vec::new(),
         budgeted: None,
     })
 }
 
-/// Finds out what the budgets limit that cover a run. Costs nothing where there are none.
+/// Loads which resources the covering budgets limit. Runs no query if no budget covers the run.
 pub(super) async fn load_budgets(connection: &mut Connection, grant: &mut Grant) -> Result<()> {
     let Some(budgeted) = &mut grant.budgeted else { return Ok(()) };
     let run = grant.run.id.as_uuid();
-    let ids = spending::covering(connection, &[run]).await?;
+    let ids = spending::covering_budgets(connection, &[run]).await?;
     let budgets = spending::load(connection, &ids).await?;
-    *budgeted = spending::budgeted(&budgets).unwrap_or_default();
+    *budgeted = spending::limits(&budgets).unwrap_or_default();
     grant.run.budget = budgets.get(&run).copied();
     Ok(())
 }
 
-/// Loads what earlier owners committed. A first attempt has no steps, unless the same worker `asked_again` for it.
+/// Loads the steps that earlier owners committed. A first attempt has none, unless the same worker claimed it before
+/// (`repeated_claims`).
 pub(super) async fn load_earlier_steps<'a>(
     connection: &mut Connection,
     grants: impl Iterator<Item = &'a mut Grant>,
-    asked_again: &[RunId],
+    repeated_claims: &[RunId],
 ) -> Result<()> {
-    let may_have_steps = |grant: &&mut Grant| grant.run.attempt > 1 || asked_again.contains(&grant.run.id);
+    let may_have_steps =
+        |grant: &&mut Grant| grant.run.attempt > 1 || repeated_claims.contains(&grant.run.id);
     let mut resumed: HashMap<RunId, &mut Grant> =
         grants.filter(may_have_steps).map(|grant| (grant.run.id, grant)).collect();
     if resumed.is_empty() {

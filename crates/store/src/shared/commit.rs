@@ -1,4 +1,4 @@
-//! What owners write: progress, ends, and partings.
+//! Commits: owners write progress, ends, hand-overs and parks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,160 +9,168 @@ use remuda_domain::{
 use uuid::Uuid;
 
 use super::{
-    children::{self, Nursery},
+    children::{self, NewChildren},
     claim::{by_session, grant, load_budgets, load_earlier_steps},
+    commit_rows,
     dialect::{self, Connection},
-    following,
-    lock::{Locked, lock},
-    notes, park,
-    recover::{self, Attempted, Parting},
+    lock::{LockedSessions, lock},
+    park,
+    recover::{self, AttemptedRun, OwnershipEnd},
+    related_rows::{self, RelatedRows},
     spending,
-    store::{Aftermath, Context},
-    ties::{self, Ties},
+    store::{Context, PostCommit},
+    successors,
     writes::{self, Writes},
 };
 use crate::{
-    Budgeted, Commit, Committed, Grant, SessionChange, Then,
+    BudgetLimits, Commit, Committed, Grant, RunTransition, SessionChange,
     error::db,
     rows::{HeadRunRow, LockedHead},
 };
 
-/// A commit that passed its checks.
-pub(super) struct Planned {
+/// A commit that passed its checks and whose rows are collected.
+pub(super) struct PlannedCommit {
     session: Uuid,
     events: Appended,
-    moves: Move,
+    action: NextAction,
     children: Vec<SessionChange>,
-    /// How many runs are over with it: none, this one, or those behind it as well.
+    /// How many runs end with it: none, this one, or this one and some successors.
     ended: usize,
     parent: Option<RunId>,
 }
 
-impl Planned {
-    /// How many runs are over with it.
+impl PlannedCommit {
+    /// How many runs end with it.
     pub(super) fn ended(&self) -> usize {
         self.ended
     }
 
-    fn new(commit: &Commit, moves: Move) -> Self {
+    fn new(commit: &Commit, action: NextAction) -> Self {
         let session = commit.fence.session.as_uuid();
-        Self { session, events: Appended::default(), moves, children: Vec::new(), ended: 0, parent: None }
+        Self { session, events: Appended::default(), action, children: Vec::new(), ended: 0, parent: None }
     }
 }
 
-/// What is left to do once everyone's writes are known.
+/// What to do with the session after all writes of the batch are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Move {
-    /// The run goes on.
-    Stay,
-    /// On to the next run of the session, if there is one.
-    Next,
-    /// The session is nobody's now.
-    Gone,
-    /// This was all done before; the answer is to be found out once more.
+enum NextAction {
+    /// The run continues.
+    Continue,
+    /// Grant the next run of the session, if there is one.
+    GrantNext,
+    /// The session was released.
+    Released,
+    /// The commit was done before; only its response has to be computed again.
     Replay,
 }
 
-/// What the commits of a batch have to be told beside the heads of their sessions.
+/// The data that the commits of a batch need, beside the session heads.
 #[derive(Default)]
-pub(super) struct Background {
-    /// Runs that their owners give back.
-    current: HashMap<Uuid, Attempted>,
-    /// Of runs that end. Missing for those on which nothing hangs.
-    ties: HashMap<Uuid, Ties>,
-    nursery: Nursery,
-    /// Runs that want to wait for what has come.
-    need_not_wait: HashSet<RunId>,
-    /// Runs behind others that can still be ended with them.
+pub(super) struct CommitContext {
+    /// Current runs whose owners release them.
+    current: HashMap<Uuid, AttemptedRun>,
+    /// Related rows of ending runs. Missing for runs without any.
+    related: HashMap<Uuid, RelatedRows>,
+    new_children: NewChildren,
+    /// Runs whose wait is already satisfied.
+    already_satisfied: HashSet<RunId>,
+    /// Successors that are still queued and can be ended.
     queued: HashSet<Uuid>,
-    /// Budgets limit some of those that spend.
+    /// Whether budgets cover some of the runs that spend.
     limited: bool,
 }
 
-impl Background {
-    /// Of commits on which nothing else hangs, with the runs behind theirs that are as their owners believe.
-    pub(super) fn of_small(queued: HashSet<Uuid>) -> Self {
+impl CommitContext {
+    /// For small ends without related rows, with the successors that are still queued.
+    pub(super) fn for_small_ends(queued: HashSet<Uuid>) -> Self {
         Self { queued, ..Self::default() }
     }
 
-    async fn load(connection: &mut Connection, batch: &[Commit], locked: &Locked) -> Result<Self> {
-        let parting = batch.iter().filter(|commit| matches!(commit.then, Then::HandOver | Then::Park(_)));
-        let parting: Vec<Uuid> = parting.map(|commit| commit.fence.session.as_uuid()).collect();
-        let is_tied = |session: SessionId| locked.heads.get(&session.as_uuid()).is_some_and(|it| it.ties);
-        let ending = batch.iter().filter(|it| matches!(it.then, Then::End(_)) && is_tied(it.fence.session));
+    async fn load(connection: &mut Connection, batch: &[Commit], locked: &LockedSessions) -> Result<Self> {
+        let releasing = batch
+            .iter()
+            .filter(|commit| matches!(commit.then, RunTransition::HandOver | RunTransition::Park(_)));
+        let releasing: Vec<Uuid> = releasing.map(|commit| commit.fence.session.as_uuid()).collect();
+        let has_related =
+            |session: SessionId| locked.heads.get(&session.as_uuid()).is_some_and(|it| it.has_related);
+        let ending = batch
+            .iter()
+            .filter(|it| matches!(it.then, RunTransition::End(_)) && has_related(it.fence.session));
         let ending: Vec<Uuid> = ending.map(|commit| commit.run.as_uuid()).collect();
         let limited = lock_budgets(connection, batch).await?;
-        let mut need_not_wait = HashSet::new();
+        let mut already_satisfied = HashSet::new();
         for commit in batch {
-            let Then::Park(parking) = &commit.then else { continue };
+            let RunTransition::Park(park_request) = &commit.then else { continue };
             let children = commit.children.iter().map(|child| child.run.as_uuid());
             let made = children.chain(commit.approvals.iter().map(|it| it.id.as_uuid())).collect();
-            if park::has_come(connection, commit.run, parking, &made).await? {
-                need_not_wait.insert(commit.run);
+            if park::is_satisfied(connection, commit.run, park_request, &made).await? {
+                already_satisfied.insert(commit.run);
             }
         }
         Ok(Self {
-            current: recover::current_runs(connection, &locked.heads, &parting).await?,
-            ties: ties::load(connection, &ending).await?,
-            nursery: Nursery::load(connection, batch).await?,
-            need_not_wait,
-            queued: following::still_queued(connection, batch).await?,
+            current: recover::current_runs(connection, &locked.heads, &releasing).await?,
+            related: related_rows::load(connection, &ending).await?,
+            new_children: NewChildren::load(connection, batch).await?,
+            already_satisfied,
+            queued: successors::still_queued(connection, batch).await?,
             limited,
         })
     }
 }
 
-/// Locks the budgets that the batch looks at or changes, all at once, so that two batches never wait for each other in a circle.
-/// Whether there are any.
+/// Locks all budgets that the batch reads or changes at once, so that batches cannot deadlock. Returns whether there
+/// are any.
 async fn lock_budgets(connection: &mut Connection, batch: &[Commit]) -> Result<bool> {
-    let wants_money =
-        |then: &Then| matches!(then, Then::Park(parking) if parking.reason == ParkReason::Budget);
-    let spending = batch.iter().filter(|commit| !commit.spent.is_empty() || wants_money(&commit.then));
+    let waits_for_budget = |then: &RunTransition| matches!(then, RunTransition::Park(park_request) if park_request.reason == ParkReason::Budget);
+    let spending = batch.iter().filter(|commit| !commit.spent.is_empty() || waits_for_budget(&commit.then));
     let spending: Vec<Uuid> = spending.map(|commit| commit.run.as_uuid()).collect();
     if spending.is_empty() {
         return Ok(false);
     }
-    let budgets = spending::covering(connection, &spending).await?;
+    let budgets = spending::covering_budgets(connection, &spending).await?;
     if !budgets.is_empty() {
         dialect::lock_budgets(connection, &budgets).await?;
     }
     Ok(!budgets.is_empty())
 }
 
-/// What limits a run that goes on and told of costs.
-async fn budgeted(connection: &mut Connection, commit: &Commit) -> Result<Option<Budgeted>> {
-    if commit.spent.is_empty() || !matches!(commit.then, Then::Continue) {
+/// The limits of a run that continues and reported costs.
+async fn budgeted(connection: &mut Connection, commit: &Commit) -> Result<Option<BudgetLimits>> {
+    if commit.spent.is_empty() || !matches!(commit.then, RunTransition::Continue) {
         return Ok(None);
     }
-    let budgets = spending::covering(connection, &[commit.run.as_uuid()]).await?;
-    Ok(spending::budgeted(&spending::load(connection, &budgets).await?))
+    let budgets = spending::covering_budgets(connection, &[commit.run.as_uuid()]).await?;
+    Ok(spending::limits(&spending::load(connection, &budgets).await?))
 }
 
-/// Writes the progress and the ends of many runs in one transaction, each answered for itself.
+/// Writes the commits of a batch in one transaction; each gets its own result.
 pub(crate) async fn commit_batch(context: &Context, batch: &[Commit]) -> Result<Vec<Result<Committed>>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let (results, aftermath) = commit_within(&mut tx, context, batch).await?;
+    let (results, post_commit) = commit_in_transaction(&mut tx, context, batch).await?;
     tx.commit().await.map_err(db)?;
-    aftermath.tell(context);
+    post_commit.apply(context);
     Ok(results)
 }
 
-/// The same within a transaction.
-pub(super) async fn commit_within(
+/// Writes the commits of a batch within the caller's transaction.
+pub(super) async fn commit_in_transaction(
     tx: &mut Connection,
     context: &Context,
     batch: &[Commit],
-) -> Result<(Vec<Result<Committed>>, Aftermath)> {
-    let mut locked = lock(tx, touched(batch).into_iter()).await?;
-    let mut background = Background::load(tx, batch, &locked).await?;
+) -> Result<(Vec<Result<Committed>>, PostCommit)> {
+    let mut locked = lock(tx, sessions_of(batch).into_iter()).await?;
+    let mut loaded = CommitContext::load(tx, batch, &locked).await?;
     let mut writes = Writes::default();
     let mut planned = Vec::with_capacity(batch.len());
     for commit in batch {
-        planned.push(plan(context, commit, &mut locked, &mut background, &mut writes)?);
+        planned.push(plan(context, commit, &mut locked, &mut loaded, &mut writes)?);
     }
-    let news = std::mem::take(&mut writes.news);
+    let metrics = std::mem::take(&mut writes.metrics);
     let counts = writes.write(tx).await?;
-    let moving = planned.iter().flatten().filter(|plan| matches!(plan.moves, Move::Next | Move::Replay));
+    let moving = planned
+        .iter()
+        .flatten()
+        .filter(|plan| matches!(plan.action, NextAction::GrantNext | NextAction::Replay));
     let waiting: Vec<Uuid> = moving
         .map(|plan| plan.session)
         .filter(|id| locked.heads.get(id).is_some_and(|it| it.head.pending > 0))
@@ -171,12 +179,13 @@ pub(super) async fn commit_within(
         true => HashMap::new(),
         false => by_session(dialect::head_runs(tx, &waiting).await?),
     };
-    let bereaving = bereaving(tx, &planned, batch, &locked).await?;
+    let ended_with_live_children = ended_with_live_children(tx, &planned, batch, &locked).await?;
     let mut results = Vec::with_capacity(batch.len());
     for (plan, commit) in planned.into_iter().zip(batch) {
         results.push(match plan {
             Ok(plan) => {
-                let has_children = plan.ended() > 0 && bereaving.contains(&commit.run.as_uuid());
+                let has_children =
+                    plan.ended() > 0 && ended_with_live_children.contains(&commit.run.as_uuid());
                 let successor = successors.remove(&commit.fence.session.as_uuid());
                 let successor = successor.filter(HeadRunRow::is_runnable);
                 let committed = conclude(plan, commit, &mut locked, successor, |head, row, at| {
@@ -202,17 +211,17 @@ pub(super) async fn commit_within(
         let Ok(committed) = result else { continue };
         if let Some(next) = committed.next.as_deref_mut() {
             load_budgets(tx, next).await?;
-            next.following = following::load(tx, next, commit.wanted).await?;
+            next.following = successors::load_following(tx, next, commit.prefetch).await?;
         }
-        if background.limited {
+        if loaded.limited {
             committed.budgeted = budgeted(tx, commit).await?;
         }
     }
-    Ok((results, Aftermath { news, counts }))
+    Ok((results, PostCommit { metrics, counts }))
 }
 
-/// The sessions of a batch, those of children included, whether they exist already or not.
-fn touched(batch: &[Commit]) -> Vec<Uuid> {
+/// The sessions of a batch, including those of children, whether they exist or not.
+fn sessions_of(batch: &[Commit]) -> Vec<Uuid> {
     let sessions = batch.iter().flat_map(|commit| {
         let children = commit.children.iter().map(|child| child.session.as_uuid());
         std::iter::once(commit.fence.session.as_uuid()).chain(children)
@@ -220,92 +229,95 @@ fn touched(batch: &[Commit]) -> Vec<Uuid> {
     sessions.collect()
 }
 
-/// Runs that ended and left unfinished ones below them.
-async fn bereaving(
+/// Ended runs with unfinished children.
+async fn ended_with_live_children(
     connection: &mut Connection,
-    planned: &[Result<Planned>],
+    planned: &[Result<PlannedCommit>],
     batch: &[Commit],
-    locked: &Locked,
+    locked: &LockedSessions,
 ) -> Result<HashSet<Uuid>> {
     let ended = planned.iter().zip(batch).filter(|(plan, commit)| {
-        let tied = locked.heads.get(&commit.fence.session.as_uuid()).is_some_and(|it| it.ties);
-        tied && plan.as_ref().is_ok_and(|plan| plan.ended() > 0)
+        let has_related = locked.heads.get(&commit.fence.session.as_uuid()).is_some_and(|it| it.has_related);
+        has_related && plan.as_ref().is_ok_and(|plan| plan.ended() > 0)
     });
     let ended: Vec<Uuid> = ended.map(|(_, commit)| commit.run.as_uuid()).collect();
-    ties::with_live_children(connection, &ended).await
+    related_rows::with_live_children(connection, &ended).await
 }
 
-/// Checks one commit and notes what it writes. The outer error is a fault that fails the whole batch.
+/// Checks one commit and collects its rows. The outer error is a fault that fails the whole batch.
 pub(super) fn plan(
     context: &Context,
     commit: &Commit,
-    locked: &mut Locked,
-    background: &mut Background,
+    locked: &mut LockedSessions,
+    loaded: &mut CommitContext,
     writes: &mut Writes,
-) -> Result<Result<Planned>> {
+) -> Result<Result<PlannedCommit>> {
     let (session, at) = (commit.fence.session.as_uuid(), locked.at);
     if let Err(refusal) = check(commit) {
         return Ok(Err(refusal));
     }
-    let mut planned = match accept(commit, locked, background) {
+    let mut planned = match accept(commit, locked, loaded) {
         Err(refusal) => return Ok(Err(refusal)),
-        Ok(Write::Repeated) => return Ok(Ok(repeated(commit, locked, background))),
-        Ok(Write::New) => Planned::new(commit, Move::Stay),
+        Ok(Write::Repeated) => return Ok(Ok(repeated(commit, locked, loaded))),
+        Ok(Write::New) => PlannedCommit::new(commit, NextAction::Continue),
     };
-    let fault = || Error::internal("an accepted commit without its session");
-    let head = locked.heads.get_mut(&session).ok_or_else(fault)?;
-    notes::messages(commit, head.head.last_cursor, at, writes)?;
-    notes::contents(commit, writes)?;
-    notes::ties(commit, head, at, writes)?;
+    let missing = || Error::internal("accepted commit without its session");
+    let head = locked.heads.get_mut(&session).ok_or_else(missing)?;
+    commit_rows::messages(commit, head.head.last_cursor, at, writes)?;
+    commit_rows::contents(commit, writes)?;
+    commit_rows::related(commit, head, at, writes)?;
     let mut events = match &commit.then {
-        Then::End(finish) => notes::told(commit, finish, head, at).collect(),
-        Then::Continue | Then::HandOver | Then::Park(_) => commit.events.clone(),
+        RunTransition::End(finish) => commit_rows::ending_events(commit, finish, head, at).collect(),
+        RunTransition::Continue | RunTransition::HandOver | RunTransition::Park(_) => commit.events.clone(),
     };
     match &commit.then {
-        Then::Continue => notes::steps(commit, writes)?,
-        Then::End(finish) => {
-            let mut ties = background.ties.remove(&commit.run.as_uuid()).unwrap_or_default();
-            ties.ask(&commit.approvals);
-            events.extend(ties.withdrawn(commit.run, at));
-            events.push(notes::end(commit, finish, head, at, writes)?);
-            let taken =
-                following::end_those_behind(commit, head, &background.queued, at, &mut events, writes)?;
-            let last = taken.last().unwrap_or(&finish);
-            planned.moves = if last.give_up { Move::Gone } else { Move::Next };
-            (planned.ended, planned.parent) = (1 + taken.len(), ties.parent);
+        RunTransition::Continue => commit_rows::steps(commit, writes)?,
+        RunTransition::End(finish) => {
+            let mut related = loaded.related.remove(&commit.run.as_uuid()).unwrap_or_default();
+            related.add_pending(&commit.approvals);
+            events.extend(related.withdrawal_events(commit.run, at));
+            events.push(commit_rows::end(commit, finish, head, at, writes)?);
+            let accepted_ends =
+                successors::end_successors(commit, head, &loaded.queued, at, &mut events, writes)?;
+            let last = accepted_ends.last().unwrap_or(&finish);
+            planned.action = if last.release { NextAction::Released } else { NextAction::GrantNext };
+            (planned.ended, planned.parent) = (1 + accepted_ends.len(), related.parent);
         }
-        Then::HandOver | Then::Park(_) => {
-            notes::steps(commit, writes)?;
-            let parting = match &commit.then {
-                Then::Park(_) if background.need_not_wait.contains(&commit.run) => Parting::NeedNotWait,
-                Then::Park(parking) => Parting::Parked(parking),
-                _ => Parting::HandedOver,
+        RunTransition::HandOver | RunTransition::Park(_) => {
+            commit_rows::steps(commit, writes)?;
+            let ownership_end = match &commit.then {
+                RunTransition::Park(_) if loaded.already_satisfied.contains(&commit.run) => {
+                    OwnershipEnd::AlreadySatisfied
+                }
+                RunTransition::Park(park_request) => OwnershipEnd::Parked(park_request),
+                _ => OwnershipEnd::HandedOver,
             };
             planned.events = writes.append(head, std::mem::take(&mut events))?;
-            let mut current = background.current.remove(&session);
+            let mut current = loaded.current.remove(&session);
             if let Some(current) = &mut current {
-                current.ties.ask(&commit.approvals);
+                current.related.add_pending(&commit.approvals);
             }
-            let parted = recover::part(context, head, current, parting, at, writes)?;
-            planned.events.extend(parted.events);
-            planned.moves = Move::Gone;
-            (planned.ended, planned.parent) = (usize::from(parted.ended), parted.parent);
+            let ended_ownership = recover::end_ownership(context, head, current, ownership_end, at, writes)?;
+            planned.events.extend(ended_ownership.events);
+            planned.action = NextAction::Released;
+            (planned.ended, planned.parent) = (usize::from(ended_ownership.ended), ended_ownership.parent);
         }
     }
     planned.events.extend(writes.append(head, events)?);
-    planned.children = background.nursery.make(context, commit, &mut locked.heads, at, writes)?;
+    planned.children = loaded.new_children.create(context, commit, &mut locked.heads, at, writes)?;
     Ok(Ok(planned))
 }
 
-/// Whether the commit is to be done. One that cannot be done whole is not begun.
-fn accept(commit: &Commit, locked: &mut Locked, background: &Background) -> Result<Write> {
+/// Decides whether the commit is new or repeated. A commit that cannot be done completely is refused before anything
+/// changes.
+fn accept(commit: &Commit, locked: &mut LockedSessions, loaded: &CommitContext) -> Result<Write> {
     let session = commit.fence.session.as_uuid();
     let gone = || Error::new(Code::OwnershipLost, "the session is gone");
     let head = &mut locked.heads.get_mut(&session).ok_or_else(gone)?.head;
     let earlier = head.last_commit;
     let write = head.accept(&commit.fence, commit.id, commit.run)?;
     if write == Write::New
-        && let Err(refusal) = background.nursery.check(commit, &locked.heads)
+        && let Err(refusal) = loaded.new_children.check(commit, &locked.heads)
     {
         if let Some(locked) = locked.heads.get_mut(&session) {
             locked.head.last_commit = earlier;
@@ -315,28 +327,35 @@ fn accept(commit: &Commit, locked: &mut Locked, background: &Background) -> Resu
     Ok(write)
 }
 
-/// What is known of a commit that was done before.
-fn repeated(commit: &Commit, locked: &Locked, background: &mut Background) -> Planned {
-    let moves = if matches!(commit.then, Then::Continue) { Move::Stay } else { Move::Replay };
-    Planned {
-        children: children::again(commit, &locked.heads),
-        // How many were taken is not known any more; whoever asks again only tells others.
-        ended: if matches!(commit.then, Then::End(_)) { 1 + commit.behind.len() } else { 0 },
-        parent: background.ties.remove(&commit.run.as_uuid()).and_then(|ties| ties.parent),
-        ..Planned::new(commit, moves)
+/// The plan of a commit that was done before.
+fn repeated(commit: &Commit, locked: &LockedSessions, loaded: &mut CommitContext) -> PlannedCommit {
+    let action = if matches!(commit.then, RunTransition::Continue) {
+        NextAction::Continue
+    } else {
+        NextAction::Replay
+    };
+    PlannedCommit {
+        children: children::wake_again(commit, &locked.heads),
+        // The number of accepted successors is no longer known; a retry uses it only for notifications.
+        ended: if matches!(commit.then, RunTransition::End(_)) { 1 + commit.successors.len() } else { 0 },
+        parent: loaded.related.remove(&commit.run.as_uuid()).and_then(|related| related.parent),
+        ..PlannedCommit::new(commit, action)
     }
 }
 
-/// Refuses what no worker should ever write.
+/// Refuses commits that a correct worker never sends.
 fn check(commit: &Commit) -> Result<()> {
-    if !commit.messages.is_empty() && commit.events.is_empty() && matches!(commit.then, Then::Continue) {
-        return Err(Error::internal("messages without an event have no place"));
+    if !commit.messages.is_empty()
+        && commit.events.is_empty()
+        && matches!(commit.then, RunTransition::Continue)
+    {
+        return Err(Error::internal("a commit with messages needs an event"));
     }
     if commit.events.iter().any(|event| event.body.terminal_state().is_some()) {
-        return Err(Error::internal("a worker may not report the end of a run by itself"));
+        return Err(Error::internal("a commit must not contain a terminal event"));
     }
     match &commit.then {
-        Then::End(finish)
+        RunTransition::End(finish)
             if !finish.end.state.is_terminal() || !RunState::Running.allows(finish.end.state) =>
         {
             Err(Error::internal(format!("a run cannot end as {}", finish.end.state)))
@@ -345,11 +364,11 @@ fn check(commit: &Commit) -> Result<()> {
     }
 }
 
-/// Moves an owner on to the next run, or takes the session from it when there is none.
+/// Grants the next run to the owner, or releases the session if there is none.
 pub(super) fn conclude<Successor>(
-    plan: Planned,
+    plan: PlannedCommit,
     commit: &Commit,
-    locked: &mut Locked,
+    locked: &mut LockedSessions,
     successor: Option<Successor>,
     grant: impl FnOnce(&mut LockedHead, Successor, Timestamp) -> Result<Grant>,
 ) -> Result<Committed> {
@@ -363,16 +382,16 @@ pub(super) fn conclude<Successor>(
         has_children: false,
         budgeted: None,
     };
-    if plan.moves == Move::Stay {
+    if plan.action == NextAction::Continue {
         return Ok(committed);
     }
     let at = locked.at;
     let head = locked.heads.get_mut(&plan.session);
-    let head = head.ok_or_else(|| Error::internal("a planned session is missing"))?;
+    let head = head.ok_or_else(|| Error::internal("session of a planned commit is not loaded"))?;
     let still_owned = head.head.verify(&commit.fence).is_ok();
-    let successor = match plan.moves {
-        Move::Gone => None,
-        Move::Replay if !still_owned => None,
+    let successor = match plan.action {
+        NextAction::Released => None,
+        NextAction::Replay if !still_owned => None,
         _ => successor,
     };
     match successor {

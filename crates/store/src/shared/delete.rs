@@ -1,4 +1,4 @@
-//! Deleting sessions with everything that hangs on them.
+//! Deletes sessions with all dependent rows.
 
 use remuda_domain::{Code, Error, SessionId, TenantId, error::Result};
 use sqlx::{AssertSqlSafe, query, query_scalar};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::error::db;
 
-/// Sessions that are deleted at once.
+/// Most sessions that one call deletes.
 const MAX_SESSIONS: usize = 1000;
 
 /// The runs of the sessions in `$1`.
@@ -23,7 +23,7 @@ macro_rules! their_runs {
     };
 }
 
-/// What goes, in this order: what names a run goes before the run.
+/// Deletes everything, in this order: rows that refer to a run before the run.
 const STATEMENTS: [&str; 14] = [
     concat!("DELETE FROM steps WHERE run_id IN ", their_runs!()),
     concat!("DELETE FROM spent_steps WHERE run_id IN ", their_runs!()),
@@ -32,7 +32,7 @@ const STATEMENTS: [&str; 14] = [
     concat!("DELETE FROM budgets WHERE id IN ", their_runs!()),
     "DELETE FROM budgets WHERE id {among}",
     concat!(
-        // A key past its time may have become that of a run elsewhere.
+        // An expired key may have been reused by a run of another session.
         "DELETE FROM idempotency_keys WHERE (tenant_id, key) IN \
          (SELECT tenant_id, idempotency_key FROM runs WHERE session_id {among} AND idempotency_key IS NOT NULL) AND run_id IN ",
         their_runs!()
@@ -46,7 +46,7 @@ const STATEMENTS: [&str; 14] = [
     "DELETE FROM sessions WHERE id {among}",
 ];
 
-/// Deletes a session and those below it. Fails with `session_busy` while one of them has an unfinished run.
+/// Deletes a session and its descendants. Fails with `session_busy` while one of them has an unfinished run.
 pub(super) async fn delete(
     context: &Context,
     tenant: TenantId,
@@ -55,18 +55,19 @@ pub(super) async fn delete(
     let mut tx = dialect::begin(&context.writer).await?;
     let ids = tree(&mut tx, tenant, session).await?;
     lock(&mut tx, ids.iter().copied()).await?;
-    // Under the lock: one that was made in the meantime would be left without its parent.
+    // Checked under the lock: a session created meanwhile would lose its parent.
     if tree(&mut tx, tenant, session).await?.len() != ids.len() || count_pending(&mut tx, &ids).await? > 0 {
-        let message = "it, or a session below it, has unfinished runs: cancel them, or wait for them";
+        let message =
+            "the session or one of its descendants has unfinished runs: cancel them, or wait for them";
         return Err(Error::new(Code::SessionBusy, message));
     }
-    wipe(&mut tx, &ids).await?;
+    delete_sessions(&mut tx, &ids).await?;
     tx.commit().await.map_err(db)?;
     Ok(ids.into_iter().map(SessionId::from_uuid).collect())
 }
 
-/// Deletes sessions that are locked, and everything that hangs on them.
-pub(super) async fn wipe(connection: &mut Connection, ids: &[Uuid]) -> Result<()> {
+/// Deletes locked sessions with all dependent rows.
+pub(super) async fn delete_sessions(connection: &mut Connection, ids: &[Uuid]) -> Result<()> {
     for statement in STATEMENTS {
         let sql = statement.replace("{among}", AMONG_1);
         query(AssertSqlSafe(sql)).bind(id_list(ids)?).execute(&mut *connection).await.map_err(db)?;
@@ -74,7 +75,7 @@ pub(super) async fn wipe(connection: &mut Connection, ids: &[Uuid]) -> Result<()
     Ok(())
 }
 
-/// The session and all below it.
+/// The session and its descendants.
 async fn tree(connection: &mut Connection, tenant: TenantId, session: SessionId) -> Result<Vec<Uuid>> {
     let ids: Vec<Uuid> = query_scalar(
         "WITH RECURSIVE tree (id) AS (SELECT id FROM sessions WHERE id = $1 AND tenant_id = $2 \
@@ -90,7 +91,8 @@ async fn tree(connection: &mut Connection, tenant: TenantId, session: SessionId)
         return Err(session_not_found());
     }
     if ids.len() > MAX_SESSIONS {
-        let message = format!("more than {MAX_SESSIONS} sessions are below it: delete those first");
+        let message =
+            format!("the session has more than {MAX_SESSIONS} descendants: delete some of them first");
         return Err(Error::new(Code::TooLarge, message).at("session"));
     }
     Ok(ids)

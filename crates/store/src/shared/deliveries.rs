@@ -1,4 +1,4 @@
-//! Delivering to webhooks: who has something to be told, and what came of it.
+//! Webhook deliveries: which webhooks have work, and the outcomes of attempts.
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -16,7 +16,7 @@ use super::{
     webhooks::{micros, secrets},
 };
 use crate::{
-    ActiveWebhook, Deliveries, DeliveryOutcome, DeliveryReport, DeliveryWork, Passage,
+    ActiveWebhook, CursorAdvance, Deliveries, DeliveryOutcome, DeliveryReport, PendingDelivery,
     error::{db, json},
     rows::{ActiveRow, DeadLetterRow, WebhookRow},
 };
@@ -25,24 +25,29 @@ fn status(failure: &DeliveryFailure) -> Option<i32> {
     failure.status.map(i32::from)
 }
 
-/// Moves a webhook on, if it is where the passage begins. `then` is what else is set.
-async fn pass(connection: &mut Connection, webhook: Uuid, way: Passage, then: &str) -> Result<bool> {
+/// Advances a webhook's cursor if it is at the expected position. `then` contains further assignments.
+async fn advance_cursor(
+    connection: &mut Connection,
+    webhook: Uuid,
+    advance: CursorAdvance,
+    then: &str,
+) -> Result<bool> {
     let sql = format!(
         "UPDATE webhooks SET cursor = $3, attempts = 0, next_attempt_at = NULL, \
          state = CASE WHEN $4 AND state = 'active' THEN 'ended' ELSE state END{then} WHERE id = $1 AND cursor = $2"
     );
     let done = query(AssertSqlSafe(sql))
         .bind(webhook)
-        .bind(way.from)
-        .bind(way.to)
-        .bind(way.ended)
+        .bind(advance.from)
+        .bind(advance.to)
+        .bind(advance.ended)
         .execute(connection)
         .await
         .map_err(db)?;
     Ok(done.rows_affected() == 1)
 }
 
-async fn note_failure(connection: &mut Connection, webhook: Uuid, failure: &DeliveryFailure) -> Result<()> {
+async fn record_failure(connection: &mut Connection, webhook: Uuid, failure: &DeliveryFailure) -> Result<()> {
     query("UPDATE webhooks SET failure = $2, failure_status = $3 WHERE id = $1")
         .bind(webhook)
         .bind(failure.message.as_str())
@@ -53,9 +58,9 @@ async fn note_failure(connection: &mut Connection, webhook: Uuid, failure: &Deli
     Ok(())
 }
 
-/// Keeps an event that is given up, and drops the oldest where there are too many.
-async fn bury(connection: &mut Connection, letter: &Letter<'_>) -> Result<()> {
-    let Letter { webhook, event, attempts, failure } = *letter;
+/// Inserts a dead letter, and drops the oldest ones above the limit.
+async fn insert_dead_letter(connection: &mut Connection, letter: &NewDeadLetter<'_>) -> Result<()> {
+    let NewDeadLetter { webhook, event, attempts, failure } = *letter;
     let sql = format!(
         "INSERT INTO dead_letters (webhook_id, cursor, id, event, attempts, failure, failure_status, died_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, {NOW})"
@@ -91,8 +96,8 @@ async fn bury(connection: &mut Connection, letter: &Letter<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An event on its way to the dead letters.
-struct Letter<'a> {
+/// A dead letter to insert.
+struct NewDeadLetter<'a> {
     webhook: WebhookId,
     event: &'a remuda_domain::Event,
     attempts: u32,
@@ -103,10 +108,12 @@ async fn report(context: &Context, report: &DeliveryReport) -> Result<bool> {
     let mut tx = dialect::begin(&context.writer).await?;
     let webhook = report.webhook.as_uuid();
     let done = match &report.outcome {
-        DeliveryOutcome::Passed { way, delivered: false } => pass(&mut tx, webhook, *way, "").await?,
-        DeliveryOutcome::Passed { way, delivered: true } => {
+        DeliveryOutcome::Advanced { advance, delivered: false } => {
+            advance_cursor(&mut tx, webhook, *advance, "").await?
+        }
+        DeliveryOutcome::Advanced { advance, delivered: true } => {
             let then = format!(", delivered_at = {NOW}, failure = NULL, failure_status = NULL");
-            pass(&mut tx, webhook, *way, &then).await?
+            advance_cursor(&mut tx, webhook, *advance, &then).await?
         }
         DeliveryOutcome::Failed { at, attempts_before, failure, retry_in } => {
             let sql = format!(
@@ -125,23 +132,23 @@ async fn report(context: &Context, report: &DeliveryReport) -> Result<bool> {
                 .map_err(db)?;
             done.rows_affected() == 1
         }
-        DeliveryOutcome::Died { way, event, attempts, failure } => {
-            let moved = pass(&mut tx, webhook, *way, "").await?;
+        DeliveryOutcome::DeadLettered { advance, event, attempts, failure } => {
+            let moved = advance_cursor(&mut tx, webhook, *advance, "").await?;
             if moved {
-                note_failure(&mut tx, webhook, failure).await?;
-                let letter = Letter { webhook: report.webhook, event, attempts: *attempts, failure };
-                bury(&mut tx, &letter).await?;
+                record_failure(&mut tx, webhook, failure).await?;
+                let letter = NewDeadLetter { webhook: report.webhook, event, attempts: *attempts, failure };
+                insert_dead_letter(&mut tx, &letter).await?;
             }
             moved
         }
-        DeliveryOutcome::Gone { at, failure } => {
+        DeliveryOutcome::ReceiverGone { at, failure } => {
             let done = query("UPDATE webhooks SET state = 'disabled' WHERE id = $1 AND cursor = $2")
                 .bind(webhook)
                 .bind(*at)
                 .execute(&mut *tx)
                 .await
                 .map_err(db)?;
-            note_failure(&mut tx, webhook, failure).await?;
+            record_failure(&mut tx, webhook, failure).await?;
             done.rows_affected() == 1
         }
         DeliveryOutcome::Redelivered { letter } => {
@@ -175,8 +182,8 @@ async fn report(context: &Context, report: &DeliveryReport) -> Result<bool> {
     Ok(done)
 }
 
-/// The oldest dead letter that is to be tried now.
-async fn wanted_letter(connection: &mut Connection, webhook: Uuid) -> Result<Option<DeadLetter>> {
+/// The oldest dead letter that is due for redelivery.
+async fn due_dead_letter(connection: &mut Connection, webhook: Uuid) -> Result<Option<DeadLetter>> {
     let sql = format!(
         concat!(
             "SELECT ",
@@ -187,7 +194,7 @@ async fn wanted_letter(connection: &mut Connection, webhook: Uuid) -> Result<Opt
     );
     let row: Option<DeadLetterRow> =
         query_as(AssertSqlSafe(sql)).bind(webhook).fetch_optional(connection).await.map_err(db)?;
-    row.map(DeadLetterRow::into_letter).transpose()
+    row.map(DeadLetterRow::into_dead_letter).transpose()
 }
 
 #[async_trait]
@@ -208,7 +215,7 @@ impl Deliveries for SqlStore {
         rows.into_iter().map(ActiveRow::into_active).collect()
     }
 
-    async fn wanted_redeliveries(&self, limit: u32) -> Result<Vec<ActiveWebhook>> {
+    async fn due_redeliveries(&self, limit: u32) -> Result<Vec<ActiveWebhook>> {
         let sql = format!(
             "SELECT DISTINCT w.id, w.tenant_id, w.session_id, w.run_id, w.types, TRUE AS due FROM dead_letters d \
              JOIN webhooks w ON w.id = d.webhook_id WHERE d.next_attempt_at <= (SELECT {NOW}) \
@@ -222,7 +229,7 @@ impl Deliveries for SqlStore {
         rows.into_iter().map(ActiveRow::into_active).collect()
     }
 
-    async fn delivery_work(&self, webhook: WebhookId) -> Result<Option<DeliveryWork>> {
+    async fn pending_delivery(&self, webhook: WebhookId) -> Result<Option<PendingDelivery>> {
         let mut tx = dialect::snapshot(&self.context.reader).await?;
         let row: Option<WebhookRow> =
             query_as(concat!("SELECT ", webhook_columns!(), " FROM webhooks w WHERE w.id = $1"))
@@ -237,13 +244,13 @@ impl Deliveries for SqlStore {
         }
         let id = webhook.id.as_uuid();
         let secrets = secrets(&mut tx, id).await?;
-        let redelivery = wanted_letter(&mut tx, id).await?;
+        let redelivery = due_dead_letter(&mut tx, id).await?;
         let wait = secrets.wait();
-        Ok(Some(DeliveryWork { webhook, secrets: secrets.into_secrets(), wait, redelivery }))
+        Ok(Some(PendingDelivery { webhook, secrets: secrets.into_secrets(), wait, redelivery }))
     }
 
     async fn report_delivery(&self, what: &DeliveryReport) -> Result<bool> {
         let (context, what) = (self.context.clone(), what.clone());
-        self.to_the_end(async move { report(&context, &what).await }).await
+        self.run_to_completion(async move { report(&context, &what).await }).await
     }
 }

@@ -1,4 +1,4 @@
-//! Reading the event stream.
+//! Reads the event streams.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
     trim,
 };
 use crate::{
-    EventSlice, Events, StreamEnd, Trimmed,
+    EventSlice, Events, StreamEnd, TrimPage,
     error::{db, parse},
 };
 
@@ -61,8 +61,8 @@ impl Events for SqlStore {
         }
         let (limit, mut events, mut from) = (limit.max(1), Vec::new(), after);
         while events.len() < limit && from < last_cursor {
-            let wanted = i64::try_from(limit - events.len()).unwrap_or(i64::MAX);
-            let rows = chunks::after(&mut connection, session.as_uuid(), from, wanted).await?;
+            let missing = i64::try_from(limit - events.len()).unwrap_or(i64::MAX);
+            let rows = chunks::after(&mut connection, session.as_uuid(), from, missing).await?;
             let Some(newest) = rows.last() else { break };
             from = newest.last_cursor;
             for row in &rows {
@@ -82,13 +82,18 @@ impl Events for SqlStore {
             .fetch_all(&self.context.reader)
             .await
             .map_err(db)?;
-        let asked: HashSet<(TenantId, SessionId)> = sessions.iter().copied().collect();
+        let requested: HashSet<(TenantId, SessionId)> = sessions.iter().copied().collect();
         let ends = rows.into_iter().map(StreamEnd::from);
-        Ok(ends.filter(|end| asked.contains(&(end.tenant, end.session))).collect())
+        Ok(ends.filter(|end| requested.contains(&(end.tenant, end.session))).collect())
     }
 
-    async fn trim_events(&self, kept: Duration, after: Option<SessionId>, limit: u32) -> Result<Trimmed> {
+    async fn trim_events(
+        &self,
+        retention: Duration,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<TrimPage> {
         let context = self.context.clone();
-        self.to_the_end(async move { trim::trim(&context, kept, after, limit).await }).await
+        self.run_to_completion(async move { trim::trim(&context, retention, after, limit).await }).await
     }
 }

@@ -1,31 +1,31 @@
-//! Workers, leases, and what must be woken.
+//! Workers, leases, recovery scans and queue statistics.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
     Code, Error, RunId, SessionId, TenantId, WorkerId,
+    background_task::{TaskRound, TaskStatus},
     error::Result,
     run::ParkReason,
-    task::{TaskRound, TaskStatus},
     worker::{Registration, Worker},
 };
 use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    approvals, below,
+    approvals, descendants,
     dialect::{
         self, BEFORE_MICROS_3, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NAMES_CURRENT_RUN, NOW, RUNNABLE_SINCE,
     },
-    overview::write_tally,
-    ready, recover,
+    overview::flush_counters,
+    recover, resume,
     store::{Context, SqlStore},
     tasks,
 };
 use crate::{
-    CancelledRuns, Fleet, Heartbeat, Orders, PoolDepth, PoolStats, Runnable, SessionChange, Swept, TakenBack,
-    Unheld, UnheldPage,
+    CancelledRuns, Fleet, Heartbeat, HeartbeatResponse, LostGrant, LostGrantPage, PoolDepth, PoolStats,
+    Reclaimed, RunnableSession, ScanPage, SessionChange,
     error::{corrupt, db, json},
     rows::{WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE, WorkerRow},
     time::{DbTime, now},
@@ -35,7 +35,8 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Sessions whose head run could start and that no live worker owns. `rest` ends the statement. `state < 10` is there for SQLite, which else does not see that the index `runs_live` fits.
+/// Selects sessions whose head run could start and that no live worker owns. `rest` ends the statement. Without `state
+/// < 10`, SQLite does not recognise that the index `runs_live` applies.
 fn runnable_sql(columns: &str, rest: &str) -> String {
     format!(
         "SELECT {columns} FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0 AND state < 10) q \
@@ -45,18 +46,18 @@ fn runnable_sql(columns: &str, rest: &str) -> String {
     )
 }
 
-/// `looked`: the next `$2` sessions after `$1` that have an unfinished run, found from session to session along the index.
-const LOOKED: &str = "WITH RECURSIVE live (id) AS (\
+/// CTE `looked`: the next `$2` sessions after `$1` with an unfinished run. Walks the index from session to session.
+const NEXT_SESSIONS_WITH_WORK: &str = "WITH RECURSIVE live (id) AS (\
     SELECT f.session_id FROM (SELECT session_id FROM runs WHERE state < 10 AND session_id > $1 ORDER BY session_id LIMIT 1) f \
     UNION ALL SELECT (SELECT r.session_id FROM runs r WHERE r.state < 10 AND r.session_id > l.id \
       ORDER BY r.session_id LIMIT 1) FROM live l WHERE l.id IS NOT NULL), \
     looked (id) AS (SELECT id FROM live WHERE id IS NOT NULL LIMIT $2)";
 
-/// The next `$2` sessions with unfinished runs after `$1`, and whether they are runnable. Goes from session to session along the index, so
-/// that it costs the same however many runs wait in each.
+/// Selects the next `$2` sessions with unfinished runs after `$1`, and whether they are runnable. Walks the index from
+/// session to session, so the cost does not depend on the number of queued runs.
 fn sessions_with_work_sql() -> String {
     format!(
-        "{LOOKED} SELECT s.id, s.tenant_id, s.pool, \
+        "{NEXT_SESSIONS_WITH_WORK} SELECT s.id, s.tenant_id, s.pool, \
            0 = (SELECT r.state FROM runs r WHERE r.session_id = s.id AND r.state < 10 ORDER BY r.seq LIMIT 1) AND NOT EXISTS \
            (SELECT 1 FROM workers w WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW}) AS runnable \
          FROM looked l CROSS JOIN sessions s WHERE s.id = l.id ORDER BY s.id"
@@ -76,13 +77,13 @@ async fn register(context: &Context, worker: &Registration, lease: Duration) -> 
         .bind(worker.pool.as_str())
         .bind(i32::try_from(worker.slots).unwrap_or(i32::MAX))
         .bind(DbTime(now()))
-        .execute(&mut *dialect::writing(&context.writer).await?)
+        .execute(&mut *dialect::write_connection(&context.writer).await?)
         .await
         .map_err(db)?;
     Ok(())
 }
 
-async fn renew(context: &Context, beat: &Heartbeat) -> Result<Orders> {
+async fn renew(context: &Context, beat: &Heartbeat) -> Result<HeartbeatResponse> {
     let mut tx = dialect::begin(&context.writer).await?;
     let sql = format!(
         "UPDATE workers SET lease_until = {IN_MICROS_2}, busy = $3, running = $4, beat_at = {NOW}, \
@@ -103,10 +104,13 @@ async fn renew(context: &Context, beat: &Heartbeat) -> Result<Orders> {
     let runs: Vec<Uuid> = beat.running.iter().map(|run| run.as_uuid()).collect();
     let cancel = if runs.is_empty() { Vec::new() } else { dialect::cancel_requested(&mut tx, &runs).await? };
     tx.commit().await.map_err(db)?;
-    Ok(Orders { cancel: cancel.into_iter().map(RunId::from_uuid).collect(), drain: state == WORKER_DRAINING })
+    Ok(HeartbeatResponse {
+        cancel: cancel.into_iter().map(RunId::from_uuid).collect(),
+        drain: state == WORKER_DRAINING,
+    })
 }
 
-async fn lead(context: &Context, name: &str, holder: &str, lease: Duration) -> Result<bool> {
+async fn acquire_leader_lease(context: &Context, name: &str, holder: &str, lease: Duration) -> Result<bool> {
     let sql = format!(
         "INSERT INTO leases (name, holder, lease_until) VALUES ($1, $3, {IN_MICROS_2}) \
          ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, lease_until = excluded.lease_until \
@@ -116,7 +120,7 @@ async fn lead(context: &Context, name: &str, holder: &str, lease: Duration) -> R
         .bind(name)
         .bind(micros(lease))
         .bind(holder)
-        .execute(&mut *dialect::writing(&context.writer).await?)
+        .execute(&mut *dialect::write_connection(&context.writer).await?)
         .await
         .map_err(db)?;
     Ok(done.rows_affected() == 1)
@@ -130,7 +134,7 @@ async fn drain(context: &Context, worker: WorkerId) -> Result<Worker> {
     );
     let row: Option<WorkerRow> = query_as(AssertSqlSafe(sql))
         .bind(worker.as_uuid())
-        .fetch_optional(&mut *dialect::writing(&context.writer).await?)
+        .fetch_optional(&mut *dialect::write_connection(&context.writer).await?)
         .await
         .map_err(db)?;
     let not_found = || Error::new(Code::WorkerNotFound, "there is no such worker").at("worker_id");
@@ -144,7 +148,7 @@ pub(super) fn worker_columns() -> String {
 }
 
 #[derive(Debug, FromRow)]
-struct RunnableRow {
+struct RunnableSessionRow {
     runnable: bool,
     id: Uuid,
     tenant_id: Uuid,
@@ -171,8 +175,8 @@ struct DepthRow {
     oldest: Option<DbTime>,
 }
 
-/// The lines are counted in the index `runs_live` alone, and only the first run of each is looked at: it may run or be parked, and
-/// whatever is behind it waits.
+/// Counts queues in the index `runs_live` alone, and reads only the first run of each session: it may execute or be
+/// parked, and all runs after it are queued.
 fn depths_sql() -> String {
     format!(
         "WITH lines AS (SELECT session_id, min(seq) AS first, count(*) AS pending FROM runs WHERE state < 10 \
@@ -195,13 +199,13 @@ fn depths_sql() -> String {
 impl Fleet for SqlStore {
     async fn register_worker(&self, worker: &Registration, lease: Duration) -> Result<()> {
         let (context, worker) = (self.context.clone(), worker.clone());
-        self.to_the_end(async move { register(&context, &worker, lease).await }).await
+        self.run_to_completion(async move { register(&context, &worker, lease).await }).await
     }
 
-    async fn renew_lease(&self, beat: &Heartbeat) -> Result<Orders> {
+    async fn renew_lease(&self, beat: &Heartbeat) -> Result<HeartbeatResponse> {
         let (context, beat) = (self.context.clone(), beat.clone());
-        let done = self.to_the_end(async move { renew(&context, &beat).await }).await;
-        self.count_meanwhile();
+        let done = self.run_to_completion(async move { renew(&context, &beat).await }).await;
+        self.flush_counters_in_background();
         done
     }
 
@@ -209,10 +213,10 @@ impl Fleet for SqlStore {
         let sql = format!("UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]' WHERE id = $1");
         query(AssertSqlSafe(sql))
             .bind(worker.as_uuid())
-            .execute(&mut *dialect::writing(&self.context.writer).await?)
+            .execute(&mut *dialect::write_connection(&self.context.writer).await?)
             .await
             .map_err(db)?;
-        write_tally(&self.context).await;
+        flush_counters(&self.context).await;
         Ok(())
     }
 
@@ -229,35 +233,35 @@ impl Fleet for SqlStore {
 
     async fn drain_worker(&self, worker: WorkerId) -> Result<Worker> {
         let context = self.context.clone();
-        self.to_the_end(async move { drain(&context, worker).await }).await
+        self.run_to_completion(async move { drain(&context, worker).await }).await
     }
 
-    async fn take_back(&self, limit: u32) -> Result<TakenBack> {
+    async fn reclaim_sessions(&self, limit: u32) -> Result<Reclaimed> {
         let context = self.context.clone();
-        self.to_the_end(async move { recover::take_back(&context, limit).await }).await
+        self.run_to_completion(async move { recover::reclaim_sessions(&context, limit).await }).await
     }
 
-    async fn end_overdue(&self, limit: u32) -> Result<TakenBack> {
+    async fn end_overdue(&self, limit: u32) -> Result<Reclaimed> {
         let context = self.context.clone();
-        self.to_the_end(async move { recover::end_overdue(&context, limit).await }).await
+        self.run_to_completion(async move { recover::end_overdue(&context, limit).await }).await
     }
 
-    async fn resume_ready(&self, after: Option<RunId>, limit: u32) -> Result<Swept<Vec<SessionChange>>> {
+    async fn resume_ready(&self, after: Option<RunId>, limit: u32) -> Result<ScanPage<Vec<SessionChange>>> {
         let context = self.context.clone();
-        self.to_the_end(async move { ready::resume_ready(&context, after, limit).await }).await
+        self.run_to_completion(async move { resume::resume_ready(&context, after, limit).await }).await
     }
 
-    async fn stop_orphans(&self, after: Option<RunId>, limit: u32) -> Result<Swept<CancelledRuns>> {
+    async fn stop_orphans(&self, after: Option<RunId>, limit: u32) -> Result<ScanPage<CancelledRuns>> {
         let context = self.context.clone();
-        self.to_the_end(async move { below::stop_orphans(&context, after, limit).await }).await
+        self.run_to_completion(async move { descendants::stop_orphans(&context, after, limit).await }).await
     }
 
-    async fn expire_approvals(&self, limit: u32) -> Result<TakenBack> {
+    async fn expire_approvals(&self, limit: u32) -> Result<Reclaimed> {
         let context = self.context.clone();
-        self.to_the_end(async move { approvals::expire(&context, limit).await }).await
+        self.run_to_completion(async move { approvals::expire(&context, limit).await }).await
     }
 
-    async fn next_approval_end(&self) -> Result<Option<Duration>> {
+    async fn next_approval_expiry(&self) -> Result<Option<Duration>> {
         let sql = format!(
             "SELECT {EXPIRY_LEFT} FROM approvals WHERE state = 'pending' AND expires_at IS NOT NULL \
              ORDER BY expires_at LIMIT 1"
@@ -267,7 +271,7 @@ impl Fleet for SqlStore {
         Ok(left.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))))
     }
 
-    async fn next_lease_end(&self) -> Result<Option<Duration>> {
+    async fn next_lease_expiry(&self) -> Result<Option<Duration>> {
         let sql = format!("SELECT min({LEASE_LEFT}) FROM workers WHERE state < {WORKER_GONE}");
         let left: Option<i64> =
             query_scalar(AssertSqlSafe(sql)).fetch_one(&self.context.reader).await.map_err(db)?;
@@ -279,31 +283,31 @@ impl Fleet for SqlStore {
             "UPDATE workers SET state = {WORKER_GONE}, busy = 0, running = '[]' WHERE state < {WORKER_GONE}"
         );
         let done = query(AssertSqlSafe(sql))
-            .execute(&mut *dialect::writing(&self.context.writer).await?)
+            .execute(&mut *dialect::write_connection(&self.context.writer).await?)
             .await
             .map_err(db)?;
         query("DELETE FROM leases")
-            .execute(&mut *dialect::writing(&self.context.writer).await?)
+            .execute(&mut *dialect::write_connection(&self.context.writer).await?)
             .await
             .map_err(db)?;
         Ok(done.rows_affected())
     }
 
-    async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>> {
+    async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<RunnableSession>> {
         let (sql, limit) = (sessions_with_work_sql(), usize::try_from(limit).unwrap_or(usize::MAX));
         let (mut runnable, mut after) = (Vec::new(), after.map_or(Uuid::nil(), SessionId::as_uuid));
         while runnable.len() < limit {
-            let wanted = limit - runnable.len();
-            let rows: Vec<RunnableRow> = query_as(AssertSqlSafe(sql.as_str()))
+            let missing = limit - runnable.len();
+            let rows: Vec<RunnableSessionRow> = query_as(AssertSqlSafe(sql.as_str()))
                 .bind(after)
-                .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
+                .bind(i64::try_from(missing).unwrap_or(i64::MAX))
                 .fetch_all(&self.context.reader)
                 .await
                 .map_err(db)?;
-            let is_last_page = rows.len() < wanted;
+            let is_last_page = rows.len() < missing;
             after = rows.last().map_or(after, |row| row.id);
             for row in rows.into_iter().filter(|row| row.runnable) {
-                runnable.push(Runnable {
+                runnable.push(RunnableSession {
                     tenant: TenantId::from_uuid(row.tenant_id),
                     session: SessionId::from_uuid(row.id),
                     pool: row.pool.parse().map_err(|_| corrupt("pool"))?,
@@ -316,14 +320,14 @@ impl Fleet for SqlStore {
         Ok(runnable)
     }
 
-    async fn unheld_sessions(
+    async fn lost_grants(
         &self,
         after: Option<SessionId>,
         limit: u32,
         granted_ago: Duration,
-    ) -> Result<UnheldPage> {
+    ) -> Result<LostGrantPage> {
         let sql = format!(
-            "{LOOKED} SELECT s.id, s.tenant_id, CASE WHEN w.id IS NOT NULL AND w.state < {WORKER_GONE} AND w.lease_until > {NOW} \
+            "{NEXT_SESSIONS_WITH_WORK} SELECT s.id, s.tenant_id, CASE WHEN w.id IS NOT NULL AND w.state < {WORKER_GONE} AND w.lease_until > {NOW} \
                AND w.beat_at > s.current_started_at AND s.current_started_at < {BEFORE_MICROS_3} AND NOT {NAMES_CURRENT_RUN} \
                THEN s.owner END AS owner \
              FROM looked l CROSS JOIN sessions s LEFT JOIN workers w ON w.id = s.owner WHERE s.id = l.id ORDER BY s.id"
@@ -337,15 +341,15 @@ impl Fleet for SqlStore {
             .map_err(db)?;
         let is_full = rows.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
         let next = rows.last().filter(|_| is_full).map(|(session, ..)| SessionId::from_uuid(*session));
-        let unheld = |(session, tenant, owner): (Uuid, Uuid, Option<Uuid>)| {
+        let lost_grant = |(session, tenant, owner): (Uuid, Uuid, Option<Uuid>)| {
             let (tenant, session) = (TenantId::from_uuid(tenant), SessionId::from_uuid(session));
-            Some(Unheld { tenant, session, owner: WorkerId::from_uuid(owner?) })
+            Some(LostGrant { tenant, session, owner: WorkerId::from_uuid(owner?) })
         };
-        Ok(UnheldPage { sessions: rows.into_iter().filter_map(unheld).collect(), next })
+        Ok(LostGrantPage { sessions: rows.into_iter().filter_map(lost_grant).collect(), next })
     }
 
     async fn count_sessions_with_work(&self) -> Result<u64> {
-        // A session whose head run is parked waits for something else than a worker.
+        // A session whose head run is parked does not wait for a worker.
         let sql = "SELECT count(*) FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0 AND state < 10) q WHERE 0 = \
              (SELECT r.state FROM runs r WHERE r.session_id = q.session_id AND r.state < 10 ORDER BY r.seq LIMIT 1)";
         let count: i64 = query_scalar(sql).fetch_one(&self.context.reader).await.map_err(db)?;
@@ -416,17 +420,19 @@ impl Fleet for SqlStore {
         rows.into_iter().map(counted).collect()
     }
 
-    async fn lead(&self, name: &str, holder: &str, lease: Duration) -> Result<bool> {
+    async fn acquire_leader_lease(&self, name: &str, holder: &str, lease: Duration) -> Result<bool> {
         let (context, name, holder) = (self.context.clone(), name.to_owned(), holder.to_owned());
-        let done = self.to_the_end(async move { lead(&context, &name, &holder, lease).await }).await;
-        self.count_meanwhile();
+        let done = self
+            .run_to_completion(async move { acquire_leader_lease(&context, &name, &holder, lease).await })
+            .await;
+        self.flush_counters_in_background();
         done
     }
 
     async fn delete_expired_keys(&self) -> Result<u64> {
         let done = query("DELETE FROM idempotency_keys WHERE expires_at <= $1")
             .bind(DbTime(now()))
-            .execute(&mut *dialect::writing(&self.context.writer).await?)
+            .execute(&mut *dialect::write_connection(&self.context.writer).await?)
             .await
             .map_err(db)?;
         Ok(done.rows_affected())
@@ -434,7 +440,7 @@ impl Fleet for SqlStore {
 
     async fn record_task(&self, round: &TaskRound) -> Result<()> {
         let (context, round) = (self.context.clone(), round.clone());
-        self.to_the_end(async move { tasks::record(&context, &round).await }).await
+        self.run_to_completion(async move { tasks::record(&context, &round).await }).await
     }
 
     async fn list_tasks(&self) -> Result<Vec<TaskStatus>> {

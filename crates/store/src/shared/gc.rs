@@ -1,4 +1,4 @@
-//! Deleting what is over for long: what is common to all of it, and workers.
+//! Retention: common helpers, and the deletion of worker rows.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -14,40 +14,40 @@ use super::{
     store::{Context, SqlStore},
     trim,
 };
-use crate::{Collected, Retention, Sweep, Trimmed, error::db, rows::WORKER_GONE, time::DbTime};
+use crate::{Retention, Sweep, SweepResult, TrimPage, error::db, rows::WORKER_GONE, time::DbTime};
 
-/// Workers that are deleted at once.
-const WORKERS: i64 = 1000;
+/// Workers deleted at once.
+const MAX_WORKERS: i64 = 1000;
 
-/// The moment before which everything is old, by the database's clock.
-pub(super) async fn before(connection: &mut Connection, kept: Duration) -> Result<Timestamp> {
+/// The time before which rows are old, by the database's clock.
+pub(super) async fn cutoff(connection: &mut Connection, retention: Duration) -> Result<Timestamp> {
     let sql = format!("SELECT {NOW}");
     let at: DbTime = query_scalar(AssertSqlSafe(sql)).fetch_one(connection).await.map_err(db)?;
-    let kept = TimeDelta::from_std(kept).unwrap_or(TimeDelta::MAX);
-    Ok(at.0.checked_sub_signed(kept).unwrap_or(Timestamp::MIN_UTC))
+    let retention = TimeDelta::from_std(retention).unwrap_or(TimeDelta::MAX);
+    Ok(at.0.checked_sub_signed(retention).unwrap_or(Timestamp::MIN_UTC))
 }
 
-/// Ids that were made before that are less than this one: their first 48 bits are milliseconds since 1970.
-pub(super) fn id_at(time: Timestamp) -> Uuid {
+/// A lower bound of the UUIDv7 ids created at or after a time: their first 48 bits are milliseconds since 1970.
+pub(super) fn first_id_at(time: Timestamp) -> Uuid {
     let millis = u128::try_from(time.timestamp_millis()).unwrap_or(0);
     Uuid::from_u128(millis << 80)
 }
 
-/// Rows of workers that are gone for so long, whose sessions are in other hands, and who left no sandbox behind.
+/// Deletes the rows of workers that have been gone for that long, own no session, and have no sandbox on record.
 async fn collect_workers(context: &Context, gone_for: Duration, dry_run: bool) -> Result<u64> {
-    let mut connection = dialect::writing(&context.writer).await?;
-    let before = before(&mut connection, gone_for).await?;
+    let mut connection = dialect::write_connection(&context.writer).await?;
+    let before = cutoff(&mut connection, gone_for).await?;
     let sql = format!(
         "SELECT w.id FROM workers w WHERE w.state = {WORKER_GONE} AND w.taken_back AND w.lease_until < $1 \
          AND NOT EXISTS (SELECT 1 FROM sandboxes x WHERE x.worker_id = w.id) ORDER BY w.id LIMIT $2"
     );
     let mut gone: Vec<Uuid> = query_scalar(AssertSqlSafe(sql))
         .bind(DbTime(before))
-        .bind(WORKERS)
+        .bind(MAX_WORKERS)
         .fetch_all(&mut *connection)
         .await
         .map_err(db)?;
-    // The usual case, and one look at a small table.
+    // The usual case: one read of a small table.
     if gone.is_empty() {
         return Ok(0);
     }
@@ -70,27 +70,27 @@ async fn collect_workers(context: &Context, gone_for: Duration, dry_run: bool) -
 
 #[async_trait]
 impl Retention for SqlStore {
-    async fn collect_runs(&self, sweep: Sweep<RunId>) -> Result<Collected<RunId>> {
+    async fn collect_runs(&self, sweep: Sweep<RunId>) -> Result<SweepResult<RunId>> {
         let context = self.context.clone();
-        self.to_the_end(async move { gc_runs::collect(&context, sweep).await }).await
+        self.run_to_completion(async move { gc_runs::collect(&context, sweep).await }).await
     }
 
-    async fn collect_sessions(&self, sweep: Sweep<SessionId>) -> Result<Collected<SessionId>> {
+    async fn collect_sessions(&self, sweep: Sweep<SessionId>) -> Result<SweepResult<SessionId>> {
         let context = self.context.clone();
-        self.to_the_end(async move { gc_sessions::collect(&context, sweep).await }).await
+        self.run_to_completion(async move { gc_sessions::collect(&context, sweep).await }).await
     }
 
     async fn collect_workers(&self, gone_for: Duration, dry_run: bool) -> Result<u64> {
         let context = self.context.clone();
-        self.to_the_end(async move { collect_workers(&context, gone_for, dry_run).await }).await
+        self.run_to_completion(async move { collect_workers(&context, gone_for, dry_run).await }).await
     }
 
     async fn count_old_events(
         &self,
-        kept: Duration,
+        retention: Duration,
         after: Option<SessionId>,
         limit: u32,
-    ) -> Result<Trimmed> {
-        trim::count(&self.context, kept, after, limit).await
+    ) -> Result<TrimPage> {
+        trim::count(&self.context, retention, after, limit).await
     }
 }

@@ -1,7 +1,7 @@
-//! Deleting runs that ended long ago.
+//! Deletes runs that ended before the retention period.
 //!
-//! A run goes with those below it: so what is left of a tree is never a part that lacks its beginning, and what a kept run spent
-//! through others can still be added up. They are deleted from below, so that a stop in the middle leaves a smaller tree.
+//! A run is deleted together with its descendants, so that a tree never loses its root only and the total spending of a
+//! kept run stays complete. Descendants are deleted first, so that an interruption leaves a smaller tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{self, AMONG_1, Connection, FREE_ROWS, NOW, id_list},
+    dialect::{self, AMONG_1, Connection, NOW, SKIP_LOCKED, id_list},
     gc,
     lock::lock,
     store::Context,
 };
-use crate::{Collected, Sweep, error::db, time::DbTime};
+use crate::{Sweep, SweepResult, error::db, time::DbTime};
 
-/// Runs that are deleted in one transaction.
+/// Runs deleted in one transaction.
 const RUNS_AT_ONCE: usize = 50;
 
 #[derive(Debug, FromRow)]
@@ -25,8 +25,9 @@ struct Candidate {
     id: Uuid,
     state: i16,
     finished_at: Option<DbTime>,
-    /// Another run is above it, with which it goes.
-    is_below: bool,
+    /// Its parent run exists, and is deleted together with it.
+    #[sqlx(rename = "is_below")]
+    has_parent: bool,
 }
 
 #[derive(Debug, FromRow)]
@@ -37,35 +38,36 @@ struct Member {
     session_id: Uuid,
     state: i16,
     finished_at: Option<DbTime>,
-    /// Nothing else happens in its session.
+    /// Its session has no unfinished runs.
     is_idle: bool,
-    /// Someone may still ask for it by its key, or is still to be told of it.
-    is_wanted: bool,
+    /// Its idempotency key is valid, or a webhook still has to deliver its events.
+    #[sqlx(rename = "is_wanted")]
+    is_referenced: bool,
 }
 
 fn is_old(state: i16, finished_at: Option<DbTime>, before: Timestamp) -> bool {
     state >= 10 && finished_at.is_some_and(|at| at.0 < before)
 }
 
-/// Looks at some runs, in the order of their ids.
-pub(super) async fn collect(context: &Context, sweep: Sweep<RunId>) -> Result<Collected<RunId>> {
+/// Handles one page of runs, in id order.
+pub(super) async fn collect(context: &Context, sweep: Sweep<RunId>) -> Result<SweepResult<RunId>> {
     let mut connection = context.reader.acquire().await.map_err(db)?;
-    let before = gc::before(&mut connection, sweep.older_than).await?;
+    let before = gc::cutoff(&mut connection, sweep.older_than).await?;
     let page: Vec<Candidate> = query_as(
         "SELECT r.id, r.state, r.finished_at, \
          r.parent_run IS NOT NULL AND EXISTS (SELECT 1 FROM runs p WHERE p.id = r.parent_run) AS is_below \
          FROM runs r WHERE r.id > $1 AND r.id < $2 ORDER BY r.id LIMIT $3",
     )
     .bind(sweep.after.map_or(Uuid::nil(), RunId::as_uuid))
-    // What was made later has not ended earlier.
-    .bind(gc::id_at(before))
+    // A run created after the cutoff cannot have ended before it.
+    .bind(gc::first_id_at(before))
     .bind(i64::from(sweep.limit.max(1)))
     .fetch_all(&mut *connection)
     .await
     .map_err(db)?;
     let is_full = page.len() >= sweep.limit.max(1) as usize;
     let next = page.last().filter(|_| is_full).map(|last| RunId::from_uuid(last.id));
-    let roots = page.iter().filter(|run| !run.is_below && is_old(run.state, run.finished_at, before));
+    let roots = page.iter().filter(|run| !run.has_parent && is_old(run.state, run.finished_at, before));
     let roots: Vec<Uuid> = roots.map(|run| run.id).collect();
     let members = old_trees(&mut connection, &roots, before).await?;
     drop(connection);
@@ -78,16 +80,16 @@ pub(super) async fn collect(context: &Context, sweep: Sweep<RunId>) -> Result<Co
         match delete_some(context, some).await {
             Ok(rows) => deleted += rows,
             Err(error) => {
-                // The next look goes on behind it: what cannot be deleted must not keep the rest.
-                tracing::warn!(error = error.chain(), "old runs are left to the next round");
+                // The next page continues after it: a run that cannot be deleted must not block the rest.
+                tracing::warn!(error = error.chain(), "deleting old runs failed; the next round will retry");
                 break;
             }
         }
     }
-    Ok(Collected { deleted, next })
+    Ok(SweepResult { deleted, next })
 }
 
-/// The runs of the trees below these that may be deleted, the lowest first.
+/// The members of these trees that may be deleted, the lowest first.
 async fn old_trees(connection: &mut Connection, roots: &[Uuid], before: Timestamp) -> Result<Vec<Member>> {
     if roots.is_empty() {
         return Ok(Vec::new());
@@ -105,7 +107,7 @@ async fn old_trees(connection: &mut Connection, roots: &[Uuid], before: Timestam
     );
     let members: Vec<Member> =
         query_as(AssertSqlSafe(sql)).bind(id_list(roots)?).fetch_all(connection).await.map_err(db)?;
-    let kept = members.iter().filter(|it| it.is_wanted || !is_old(it.state, it.finished_at, before));
+    let kept = members.iter().filter(|it| it.is_referenced || !is_old(it.state, it.finished_at, before));
     let kept: BTreeSet<Uuid> = kept.map(|it| it.root).collect();
     let mut gone: Vec<Member> = members.into_iter().filter(|it| !kept.contains(&it.root)).collect();
     gone.sort_by_key(|it| (std::cmp::Reverse(it.level), it.id));
@@ -114,31 +116,31 @@ async fn old_trees(connection: &mut Connection, roots: &[Uuid], before: Timestam
 
 async fn delete_some(context: &Context, runs: &[Member]) -> Result<u64> {
     let mut tx = dialect::begin(&context.writer).await?;
-    note_when(&mut tx, runs).await?;
+    record_last_activity(&mut tx, runs).await?;
     let ids: Vec<Uuid> = runs.iter().map(|run| run.id).collect();
     let rows = delete(&mut tx, &ids).await?;
     tx.commit().await.map_err(db)?;
     Ok(rows)
 }
 
-/// Notes when something last happened in sessions that may lose the last that tells of it.
-async fn note_when(connection: &mut Connection, runs: &[Member]) -> Result<()> {
+/// Records the last activity of idle sessions, which may lose the rows that show it.
+async fn record_last_activity(connection: &mut Connection, runs: &[Member]) -> Result<()> {
     let mut idle: BTreeMap<Uuid, Timestamp> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.is_idle) {
         let Some(at) = run.finished_at else { continue };
         let last = idle.entry(run.session_id).or_insert(at.0);
         *last = at.0.max(*last);
     }
-    // In the order in which everybody locks sessions.
+    // In id order, like every other lock of sessions.
     lock(&mut *connection, idle.keys().copied()).await?;
     for (session, at) in idle {
-        note(connection, session, at).await?;
+        record_activity(connection, session, at).await?;
     }
     Ok(())
 }
 
-/// Notes that something happened in a session at that time, unless something is known to have happened later.
-pub(super) async fn note(connection: &mut Connection, session: Uuid, at: Timestamp) -> Result<()> {
+/// Records an activity of a session, unless a later one is recorded.
+pub(super) async fn record_activity(connection: &mut Connection, session: Uuid, at: Timestamp) -> Result<()> {
     query("UPDATE sessions SET quiet_since = $2 WHERE id = $1 AND (quiet_since IS NULL OR quiet_since < $2)")
         .bind(session)
         .bind(DbTime(at))
@@ -148,7 +150,7 @@ pub(super) async fn note(connection: &mut Connection, session: Uuid, at: Timesta
     Ok(())
 }
 
-/// What goes with the runs in `$1`, in this order: what is found by its run goes before the run.
+/// Deletes everything that belongs to the runs in `$1`, in this order: rows that refer to a run before the run.
 const STATEMENTS: [&str; 9] = [
     "DELETE FROM steps WHERE run_id {among}",
     "DELETE FROM spent_steps WHERE run_id {among}",
@@ -163,9 +165,10 @@ const STATEMENTS: [&str; 9] = [
     "DELETE FROM webhooks WHERE session_id IN (SELECT session_id FROM runs WHERE id {among}) AND run_id {among}",
 ];
 
-/// Deletes finished runs with all that hangs on them, and says how many. Those that someone else deletes just now are left to it.
+/// Deletes ended runs with all dependent rows, and returns their number. Runs that another process is deleting are
+/// skipped.
 pub(super) async fn delete(connection: &mut Connection, runs: &[Uuid]) -> Result<u64> {
-    let sql = format!("SELECT id FROM runs WHERE id {AMONG_1} AND state + 0 >= 10 ORDER BY id {FREE_ROWS}");
+    let sql = format!("SELECT id FROM runs WHERE id {AMONG_1} AND state + 0 >= 10 ORDER BY id {SKIP_LOCKED}");
     let free: Vec<Uuid> = query_scalar(AssertSqlSafe(sql))
         .bind(id_list(runs)?)
         .fetch_all(&mut *connection)

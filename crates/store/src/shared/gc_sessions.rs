@@ -1,4 +1,4 @@
-//! Deleting sessions in which nothing has happened for long.
+//! Deletes sessions without activity for longer than the retention period.
 
 use remuda_domain::{Event, SessionId, Timestamp, error::Result};
 use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
@@ -6,25 +6,25 @@ use uuid::Uuid;
 
 use super::{
     chunks,
-    delete::wipe,
+    delete::delete_sessions,
     dialect::{self, Connection, NOW},
     gc, gc_runs,
     lock::lock,
     store::Context,
 };
 use crate::{
-    Collected, Sweep,
+    Sweep, SweepResult,
     error::{db, parse},
     time::DbTime,
 };
 
-/// Rows of events, and runs, that are deleted in one transaction. A smaller session goes in one.
+/// Event rows, and runs, deleted in one transaction. A smaller session is deleted in one transaction.
 const EVENTS_AT_ONCE: i64 = 1000;
 const RUNS_AT_ONCE: i64 = 100;
-/// Sessions below one that are looked at to count it.
-const MOST_BELOW: usize = 1000;
+/// Descendants that a dry run checks per session.
+const MAX_DESCENDANTS: usize = 1000;
 
-/// The end of the last run of a session `s`: its runs have all ended.
+/// The end of the last run of a session `s`, whose runs have all ended.
 const LAST_RUN: &str = "(SELECT coalesce(r.finished_at, r.created_at) FROM runs r WHERE r.session_id = s.id \
     ORDER BY r.seq DESC LIMIT 1)";
 
@@ -38,7 +38,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// As far as can be said without its events.
+    /// Whether the session may be idle, as far as its row and its last run show. Its events are checked later.
     fn may_be_old(&self, before: Timestamp) -> bool {
         let times = [Some(self.created_at), self.quiet_since, self.last_run];
         self.pending == 0 && times.into_iter().flatten().all(|at| at.0 < before)
@@ -46,26 +46,27 @@ impl Candidate {
 }
 
 #[derive(Debug, FromRow)]
-struct Standing {
+struct SessionUsage {
     last_cursor: i64,
     newest: Option<String>,
     has_children: bool,
-    is_used: bool,
+    #[sqlx(rename = "is_used")]
+    is_in_use: bool,
 }
 
-/// A session that may be deleted as it stood at this cursor.
-struct Old {
+/// An idle session; it may be deleted if its last cursor is unchanged.
+struct IdleSession {
     id: Uuid,
     last_cursor: i64,
     has_children: bool,
 }
 
-/// Looks at some sessions, the newest first: so those below come before those above.
-pub(super) async fn collect(context: &Context, sweep: Sweep<SessionId>) -> Result<Collected<SessionId>> {
+/// Handles one page of sessions, newest first, so that children come before their parents.
+pub(super) async fn collect(context: &Context, sweep: Sweep<SessionId>) -> Result<SweepResult<SessionId>> {
     let mut connection = context.reader.acquire().await.map_err(db)?;
-    let before = gc::before(&mut connection, sweep.older_than).await?;
-    let judge = Judge { before, keys_hold: context.idempotency_ttl > sweep.older_than };
-    let bound = gc::id_at(before);
+    let before = gc::cutoff(&mut connection, sweep.older_than).await?;
+    let check = IdleCheck { before, keys_hold: context.idempotency_ttl > sweep.older_than };
+    let bound = gc::first_id_at(before);
     let sql = format!(
         "SELECT s.id, s.pending, s.created_at, s.quiet_since, {LAST_RUN} AS last_run \
          FROM sessions s WHERE s.id < $1 ORDER BY s.id DESC LIMIT $2"
@@ -80,9 +81,9 @@ pub(super) async fn collect(context: &Context, sweep: Sweep<SessionId>) -> Resul
     let next = page.last().filter(|_| is_full).map(|last| SessionId::from_uuid(last.id));
     let mut deleted = 0;
     for candidate in page.iter().filter(|it| it.may_be_old(before)) {
-        let outcome = match judge.judge(&mut connection, candidate.id).await {
+        let outcome = match check.check(&mut connection, candidate.id).await {
             Ok(None) => continue,
-            Ok(Some(old)) if sweep.dry_run => judge.all_below_are_old(&mut connection, &old).await,
+            Ok(Some(old)) if sweep.dry_run => check.all_descendants_are_idle(&mut connection, &old).await,
             Ok(Some(old)) if old.has_children => continue,
             Ok(Some(old)) => delete(context, &old).await,
             Err(error) => Err(error),
@@ -90,25 +91,25 @@ pub(super) async fn collect(context: &Context, sweep: Sweep<SessionId>) -> Resul
         match outcome {
             Ok(gone) => deleted += u64::from(gone),
             Err(error) => {
-                // The next look goes on behind it: what cannot be deleted must not keep the rest.
+                // The next page continues after it: a session that cannot be deleted must not block the rest.
                 let session = SessionId::from_uuid(candidate.id);
-                tracing::warn!(error = error.chain(), %session, "an old session is left to the next round");
-                return Ok(Collected { deleted, next: Some(session) });
+                tracing::warn!(error = error.chain(), %session, "deleting an idle session failed; the next round will retry");
+                return Ok(SweepResult { deleted, next: Some(session) });
             }
         }
     }
-    Ok(Collected { deleted, next })
+    Ok(SweepResult { deleted, next })
 }
 
-/// Decides whether sessions are old.
-struct Judge {
+/// Decides whether sessions are idle.
+struct IdleCheck {
     before: Timestamp,
-    /// Keys of runs may hold for longer than sessions are kept.
+    /// Idempotency keys may be valid for longer than sessions are kept.
     keys_hold: bool,
 }
 
-impl Judge {
-    async fn judge(&self, connection: &mut Connection, session: Uuid) -> Result<Option<Old>> {
+impl IdleCheck {
+    async fn check(&self, connection: &mut Connection, session: Uuid) -> Result<Option<IdleSession>> {
         let keyed = if self.keys_hold {
             format!(
                 "EXISTS (SELECT 1 FROM runs r JOIN idempotency_keys k ON k.tenant_id = r.tenant_id \
@@ -127,31 +128,35 @@ impl Judge {
              OR {keyed} AS is_used FROM sessions s WHERE s.id = $1",
             newest = chunks::NEWEST
         );
-        let standing: Option<Standing> = query_as(AssertSqlSafe(sql))
+        let standing: Option<SessionUsage> = query_as(AssertSqlSafe(sql))
             .bind(session)
             .bind(DbTime(self.before))
             .fetch_optional(connection)
             .await
             .map_err(db)?;
-        let Some(standing) = standing.filter(|it| !it.is_used) else { return Ok(None) };
+        let Some(standing) = standing.filter(|it| !it.is_in_use) else { return Ok(None) };
         let newest =
             standing.newest.as_deref().map(|chunk| parse::<Vec<Event>>("event", chunk)).transpose()?;
         let is_old = newest.iter().flatten().all(|event| event.at < self.before);
-        let Standing { last_cursor, has_children, .. } = standing;
-        Ok(is_old.then_some(Old { id: session, last_cursor, has_children }))
+        let SessionUsage { last_cursor, has_children, .. } = standing;
+        Ok(is_old.then_some(IdleSession { id: session, last_cursor, has_children }))
     }
 
-    /// Whether everything below a session goes before it does.
-    async fn all_below_are_old(&self, connection: &mut Connection, root: &Old) -> Result<bool> {
+    /// Whether all descendants of a session would be deleted before it.
+    async fn all_descendants_are_idle(
+        &self,
+        connection: &mut Connection,
+        root: &IdleSession,
+    ) -> Result<bool> {
         let (mut above, mut seen) = (if root.has_children { vec![root.id] } else { Vec::new() }, 0);
         while let Some(parent) = above.pop() {
             let children = children(connection, parent).await?;
             seen += children.len();
-            if seen > MOST_BELOW || !children.iter().all(|child| child.may_be_old(self.before)) {
+            if seen > MAX_DESCENDANTS || !children.iter().all(|child| child.may_be_old(self.before)) {
                 return Ok(false);
             }
             for child in children {
-                match self.judge(connection, child.id).await? {
+                match self.check(connection, child.id).await? {
                     Some(old) if old.has_children => above.push(old.id),
                     Some(_) => {}
                     None => return Ok(false),
@@ -169,15 +174,15 @@ async fn children(connection: &mut Connection, parent: Uuid) -> Result<Vec<Candi
     );
     query_as(AssertSqlSafe(sql))
         .bind(parent)
-        .bind(i64::try_from(MOST_BELOW + 1).unwrap_or(i64::MAX))
+        .bind(i64::try_from(MAX_DESCENDANTS + 1).unwrap_or(i64::MAX))
         .fetch_all(connection)
         .await
         .map_err(db)
 }
 
-/// Deletes a session unless something has happened in it meanwhile. A large one goes in several transactions, from its beginning on,
-/// so that a stop in the middle leaves a session of which old history is missing, as if it were trimmed.
-async fn delete(context: &Context, old: &Old) -> Result<bool> {
+/// Deletes a session unless it has changed meanwhile. A large session is deleted in several transactions from its
+/// beginning on, so that an interruption leaves a session without its oldest history, as if it were trimmed.
+async fn delete(context: &Context, old: &IdleSession) -> Result<bool> {
     loop {
         let mut tx = dialect::begin(&context.writer).await?;
         let locked = lock(&mut tx, std::iter::once(old.id)).await?;
@@ -189,7 +194,7 @@ async fn delete(context: &Context, old: &Old) -> Result<bool> {
         }
         let is_rest = delete_events(&mut tx, old.id).await? && delete_runs(&mut tx, old.id).await?;
         if is_rest {
-            wipe(&mut tx, &[old.id]).await?;
+            delete_sessions(&mut tx, &[old.id]).await?;
         }
         tx.commit().await.map_err(db)?;
         if is_rest {
@@ -207,7 +212,7 @@ async fn has_children(connection: &mut Connection, session: Uuid) -> Result<bool
     Ok(child.is_some())
 }
 
-/// Deletes the oldest events. True if there are few others.
+/// Deletes the oldest events. Returns true if few are left.
 async fn delete_events(connection: &mut Connection, session: Uuid) -> Result<bool> {
     let through = chunks::end_of_oldest(connection, session, EVENTS_AT_ONCE).await?;
     let Some(through) = through else { return Ok(true) };
@@ -215,7 +220,7 @@ async fn delete_events(connection: &mut Connection, session: Uuid) -> Result<boo
     Ok(false)
 }
 
-/// The same for runs.
+/// Deletes the oldest runs. Returns true if few are left.
 async fn delete_runs(connection: &mut Connection, session: Uuid) -> Result<bool> {
     let runs: Vec<Uuid> = query_scalar("SELECT id FROM runs WHERE session_id = $1 ORDER BY seq LIMIT $2")
         .bind(session)

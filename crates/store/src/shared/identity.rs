@@ -82,7 +82,7 @@ async fn create_key(context: &Context, key: &NewKey) -> Result<ApiKey> {
     .bind(scopes.join(" "))
     .bind(DbTime(now()))
     .bind(key.expires_at.map(DbTime))
-    .fetch_one(&mut *dialect::writing(&context.writer).await?)
+    .fetch_one(&mut *dialect::write_connection(&context.writer).await?)
     .await
     .map_err(db)?;
     row.into_key()
@@ -96,7 +96,7 @@ async fn revoke_key(context: &Context, tenant: TenantId, key: ApiKeyId) -> Resul
     .bind(key.as_uuid())
     .bind(tenant.as_uuid())
     .bind(DbTime(now()))
-    .fetch_optional(&mut *dialect::writing(&context.writer).await?)
+    .fetch_optional(&mut *dialect::write_connection(&context.writer).await?)
     .await
     .map_err(db)?;
     row.ok_or_else(|| Error::new(Code::KeyNotFound, "the tenant has no such key"))?.into_key()
@@ -106,7 +106,7 @@ async fn revoke_key(context: &Context, tenant: TenantId, key: ApiKeyId) -> Resul
 impl Identity for SqlStore {
     async fn ensure_tenant(&self, name: &str, root: &str) -> Result<Tenant> {
         let (context, name, root) = (self.context.clone(), name.to_owned(), root.to_owned());
-        self.to_the_end(async move { ensure_tenant(&context, &name, &root).await }).await
+        self.run_to_completion(async move { ensure_tenant(&context, &name, &root).await }).await
     }
 
     async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>> {
@@ -121,7 +121,7 @@ impl Identity for SqlStore {
 
     async fn create_key(&self, key: &NewKey) -> Result<ApiKey> {
         let (context, key) = (self.context.clone(), key.clone());
-        self.to_the_end(async move { create_key(&context, &key).await }).await
+        self.run_to_completion(async move { create_key(&context, &key).await }).await
     }
 
     async fn find_key(&self, secret_hash: &[u8; 32]) -> Result<Option<ApiKey>> {
@@ -150,6 +150,6 @@ impl Identity for SqlStore {
 
     async fn revoke_key(&self, tenant: TenantId, key: ApiKeyId) -> Result<ApiKey> {
         let context = self.context.clone();
-        self.to_the_end(async move { revoke_key(&context, tenant, key).await }).await
+        self.run_to_completion(async move { revoke_key(&context, tenant, key).await }).await
     }
 }

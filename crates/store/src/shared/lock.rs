@@ -1,4 +1,4 @@
-//! Locking the sessions that a transaction decides about.
+//! Locks the sessions that a transaction decides about.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,48 +16,51 @@ use crate::{
     time::now,
 };
 
-/// Locked sessions, and the time at which they were: the database's, so that the clocks of processes do not matter.
-pub(super) struct Locked {
+/// Loaded session heads and the database's time at which they were locked, so that the clocks of processes do not
+/// matter.
+pub(super) struct LockedSessions {
     pub(super) heads: HashMap<Uuid, LockedHead>,
     pub(super) at: Timestamp,
 }
 
-/// Locks sessions for decisions that do not depend on whether their owners live.
+/// Locks sessions for decisions that do not depend on the lease of their owners.
 pub(super) async fn lock(
     connection: &mut Connection,
     sessions: impl Iterator<Item = Uuid>,
-) -> Result<Locked> {
-    found(rows(connection, sessions).await?)
+) -> Result<LockedSessions> {
+    locked_from(lock_rows(connection, sessions).await?)
 }
 
-/// Locks sessions and finds out which recorded owners still live. An owner whose lease ended is written off for good, under
-/// a lock on its row: had it renewed in the meantime, it would count as alive. Also tells of the leases of `askers`.
+/// Locks sessions and checks the leases of their recorded owners. An owner with an expired lease is marked gone for
+/// good, under a lock on its row; if it has renewed meanwhile, it counts as alive. Also returns the leases of
+/// `claimants`.
 pub(super) async fn lock_with_leases(
     connection: &mut Connection,
     sessions: impl Iterator<Item = Uuid>,
-    askers: impl Iterator<Item = Uuid>,
-) -> Result<(Locked, HashMap<Uuid, Owner>)> {
-    let rows = rows(connection, sessions).await?;
+    claimants: impl Iterator<Item = Uuid>,
+) -> Result<(LockedSessions, HashMap<Uuid, Owner>)> {
+    let rows = lock_rows(connection, sessions).await?;
     let mut at = time_of(&rows);
     let mut owners: Vec<Uuid> = rows.iter().filter_map(|row| row.owner).collect();
     owners.sort_unstable();
     owners.dedup();
-    let workers: HashSet<Uuid> = owners.iter().copied().chain(askers).collect();
+    let workers: HashSet<Uuid> = owners.iter().copied().chain(claimants).collect();
     let mut leases = HashMap::new();
     if !workers.is_empty() {
         let found = dialect::leases(connection, &workers.into_iter().collect::<Vec<_>>()).await?;
-        // What follows from the end of a lease comes after it, however long the database stood still in between.
+        // What follows from an expired lease is dated after it, however long the database stalled in between.
         at = found.iter().filter_map(|lease| lease.now).map(|now| now.0).fold(at, Timestamp::max);
         leases.extend(found.into_iter().map(|it| (it.id, it.owner())));
     }
     for owner in owners {
         let worker = WorkerId::from_uuid(owner);
-        // Rows are deleted of workers that are long gone and own nothing. Whoever has none cannot renew, so nothing has to be written off.
+        // Rows of workers that are long gone are deleted. Without a row a worker cannot renew, so it need not be marked
+        // gone.
         let Some(lease) = leases.get_mut(&owner) else {
             leases.insert(owner, Owner::Expired { worker });
             continue;
         };
-        if matches!(lease, Owner::Expired { .. }) && !write_off(connection, owner).await? {
+        if matches!(lease, Owner::Expired { .. }) && !mark_gone(connection, owner).await? {
             *lease = Owner::Alive { worker, lease_left: Duration::from_secs(1) };
         }
     }
@@ -66,18 +69,21 @@ pub(super) async fn lock_with_leases(
         Ok((row.id, row.into_head(owner)?))
     };
     let heads = rows.into_iter().map(head).collect::<Result<_>>()?;
-    Ok((Locked { heads, at }, leases))
+    Ok((LockedSessions { heads, at }, leases))
 }
 
-/// Sessions as [`dialect::peek_heads`] or a lock found them.
-pub(super) fn found(rows: Vec<HeadRow>) -> Result<Locked> {
+/// Converts rows that [`dialect::peek_heads`] or a lock has loaded.
+pub(super) fn locked_from(rows: Vec<HeadRow>) -> Result<LockedSessions> {
     let at = time_of(&rows);
     let heads =
         rows.into_iter().map(|row| Ok((row.id, row.into_head_with_owner()?))).collect::<Result<_>>()?;
-    Ok(Locked { heads, at })
+    Ok(LockedSessions { heads, at })
 }
 
-async fn rows(connection: &mut Connection, sessions: impl Iterator<Item = Uuid>) -> Result<Vec<HeadRow>> {
+async fn lock_rows(
+    connection: &mut Connection,
+    sessions: impl Iterator<Item = Uuid>,
+) -> Result<Vec<HeadRow>> {
     let mut ids: Vec<Uuid> = sessions.collect();
     ids.sort_unstable();
     ids.dedup();
@@ -88,8 +94,8 @@ fn time_of(rows: &[HeadRow]) -> Timestamp {
     rows.iter().filter_map(|row| row.now).map(|at| at.0).max().unwrap_or_else(now)
 }
 
-/// Marks a worker as gone unless it has renewed its lease after all.
-async fn write_off(connection: &mut Connection, worker: Uuid) -> Result<bool> {
+/// Marks a worker as gone unless it has renewed its lease. Returns whether it is gone.
+async fn mark_gone(connection: &mut Connection, worker: Uuid) -> Result<bool> {
     let sql = format!(
         "UPDATE workers SET state = {WORKER_GONE} WHERE id = $1 AND (state = {WORKER_GONE} OR lease_until <= {NOW})"
     );

@@ -1,4 +1,4 @@
-//! Looking at everything at once, often, without reading everything.
+//! Cheap summaries for dashboards, and the counter row.
 
 use std::collections::HashMap;
 
@@ -14,26 +14,26 @@ use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
 use uuid::Uuid;
 
 use super::{
-    dialect::{self, AMONG_1, Connection, FREE_TALLY, LEASE_LEFT, NOW, RUNNING_RUNS, id_list},
+    dialect::{self, AMONG_1, Connection, LEASE_LEFT, NOW, RUNNING_RUNS, UNLOCKED_COUNTER_ROW, id_list},
     fleet::worker_columns,
     store::{Context, SqlStore},
 };
 use crate::{
-    Counts, FleetView, Glance, Overview, PoolStats, PoolView,
+    Counts, FleetView, Overview, PoolStats, PoolView, RunSummary,
     error::{corrupt, db, parse},
     rows::{LeaseRow, WORKER_ACTIVE, WORKER_DRAINING, WORKER_GONE, WorkerRow, count_to_db},
     time::DbTime,
 };
 
-/// How many of a tenant's unfinished runs are looked at for those that wait.
-const LOOK: i64 = 500;
-/// A step that takes more than this says what it is for in vain.
+/// How many of a tenant's oldest unfinished runs are scanned for waiting ones.
+const MAX_SCANNED_RUNS: i64 = 500;
+/// A larger step is left out of summaries.
 const MAX_STEP_BYTES: usize = 64 * 1024;
 
-/// Sessions with unfinished runs, each with the first of these: `heads (id, pool, pending, run_id, state, created_at, alive)`, of the
-/// first `$1` in id order. Goes from session to session along the index of unfinished runs, so a session costs a few look-ups, however
-/// many of its runs wait.
-pub(super) fn heads() -> String {
+/// CTE `heads (id, pool, pending, run_id, state, created_at, alive)`: the first `$1` sessions with unfinished runs in
+/// id order, each with its first unfinished run. Walks the index of unfinished runs from session to session, so a
+/// session costs a few lookups however many of its runs are queued.
+pub(super) fn heads_cte() -> String {
     format!(
         "WITH RECURSIVE live (id) AS (\
          SELECT f.session_id FROM (SELECT session_id FROM runs WHERE state < 10 ORDER BY session_id LIMIT 1) f \
@@ -68,7 +68,7 @@ struct PoolWorkersRow {
     busy: i64,
 }
 
-fn idle(pool: Pool) -> PoolView {
+fn empty_view(pool: Pool) -> PoolView {
     let stats = PoolStats {
         pool,
         runnable_sessions: 0,
@@ -81,17 +81,17 @@ fn idle(pool: Pool) -> PoolView {
     PoolView { stats, parked_sessions: 0, busy: 0, draining: 0 }
 }
 
-/// The pools with work or workers by name, and how many sessions with work were looked at.
-async fn pools(connection: &mut Connection, most_sessions: u32) -> Result<(Vec<PoolView>, i64)> {
+/// Loads the pools with work or workers, by name, and the number of scanned sessions.
+async fn pools(connection: &mut Connection, max_sessions: u32) -> Result<(Vec<PoolView>, i64)> {
     let sql = format!(
         "{} SELECT pool, count(*) AS sessions, count(CASE WHEN state = 0 AND NOT alive THEN 1 END) AS runnable, \
          count(CASE WHEN state = 0 AND alive THEN 1 END) AS running, count(CASE WHEN state <> 0 THEN 1 END) AS parked, \
          CAST(sum(pending) AS bigint) AS unfinished, min(CASE WHEN state = 0 AND NOT alive THEN created_at END) AS oldest \
          FROM heads GROUP BY pool",
-        heads()
+        heads_cte()
     );
     let work: Vec<PoolRow> = query_as(AssertSqlSafe(sql))
-        .bind(i64::from(most_sessions))
+        .bind(i64::from(max_sessions))
         .fetch_all(&mut *connection)
         .await
         .map_err(db)?;
@@ -103,11 +103,11 @@ async fn pools(connection: &mut Connection, most_sessions: u32) -> Result<(Vec<P
     );
     let workers: Vec<PoolWorkersRow> =
         query_as(AssertSqlSafe(sql)).fetch_all(&mut *connection).await.map_err(db)?;
-    let looked_at = work.iter().map(|row| row.sessions).sum();
+    let scanned = work.iter().map(|row| row.sessions).sum();
     let mut views: HashMap<String, PoolView> = HashMap::new();
     let parsed = |name: &str| name.parse::<Pool>().map_err(|_| corrupt("pool"));
     for row in work {
-        let mut view = idle(parsed(&row.pool)?);
+        let mut view = empty_view(parsed(&row.pool)?);
         view.stats.runnable_sessions = row.runnable;
         view.stats.running_sessions = row.running;
         view.stats.queued_runs = row.unfinished - row.running - row.parked;
@@ -117,14 +117,14 @@ async fn pools(connection: &mut Connection, most_sessions: u32) -> Result<(Vec<P
     }
     let count = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
     for row in workers {
-        let new = idle(parsed(&row.pool)?);
+        let new = empty_view(parsed(&row.pool)?);
         let view = views.entry(row.pool).or_insert(new);
         (view.stats.workers, view.stats.slots) = (count(row.active), count(row.slots));
         (view.busy, view.draining) = (count(row.busy), count(row.draining));
     }
     let mut views: Vec<PoolView> = views.into_values().collect();
     views.sort_by(|a, b| a.stats.pool.as_str().cmp(b.stats.pool.as_str()));
-    Ok((views, looked_at))
+    Ok((views, scanned))
 }
 
 #[derive(Debug, FromRow)]
@@ -140,27 +140,28 @@ struct CountsRow {
     now: DbTime,
 }
 
-/// Writes down what this process has counted. What cannot be written, or not without waiting for another process, is counted later.
-pub(super) async fn write_tally(context: &Context) {
-    let counts = context.tally.take();
+/// Adds the counters of this process to the database. If that fails, or another process holds the row, they stay
+/// pending.
+pub(super) async fn flush_counters(context: &Context) {
+    let counts = context.counters.take();
     if counts == Counts::default() {
         return;
     }
-    match add_to_tally(context, &counts).await {
+    match add_counters(context, &counts).await {
         Ok(1) => {}
-        Ok(_) => context.tally.add(counts),
+        Ok(_) => context.counters.add(counts),
         Err(error) => {
-            tracing::debug!(error = error.chain(), "what happened is counted later");
-            context.tally.add(counts);
+            tracing::debug!(error = error.chain(), "counter flush failed; counters stay pending");
+            context.counters.add(counts);
         }
     }
 }
 
-async fn add_to_tally(context: &Context, counts: &Counts) -> Result<u64> {
+async fn add_counters(context: &Context, counts: &Counts) -> Result<u64> {
     let sql = format!(
         "UPDATE tally SET submitted = submitted + $1, completed = completed + $2, failed = failed + $3, \
          cancelled = cancelled + $4, timed_out = timed_out + $5, input_tokens = input_tokens + $6, \
-         output_tokens = output_tokens + $7, cost_micros = cost_micros + $8 WHERE id = {FREE_TALLY}"
+         output_tokens = output_tokens + $7, cost_micros = cost_micros + $8 WHERE id = {UNLOCKED_COUNTER_ROW}"
     );
     let done = query(AssertSqlSafe(sql))
         .bind(count_to_db(counts.submitted))
@@ -171,16 +172,16 @@ async fn add_to_tally(context: &Context, counts: &Counts) -> Result<u64> {
         .bind(count_to_db(counts.input_tokens))
         .bind(count_to_db(counts.output_tokens))
         .bind(count_to_db(counts.cost_micros))
-        .execute(&mut *dialect::writing(&context.writer).await?)
+        .execute(&mut *dialect::write_connection(&context.writer).await?)
         .await
         .map_err(db)?;
     Ok(done.rows_affected())
 }
 
-async fn fleet_view(context: &Context, most_sessions: u32) -> Result<FleetView> {
-    write_tally(context).await;
+async fn fleet_view(context: &Context, max_sessions: u32) -> Result<FleetView> {
+    flush_counters(context).await;
     let mut connection = context.reader.acquire().await.map_err(db)?;
-    let (pools, looked_at) = pools(&mut connection, most_sessions).await?;
+    let (pools, scanned) = pools(&mut connection, max_sessions).await?;
     let sql = format!(
         "SELECT {} FROM workers WHERE state < {WORKER_GONE} AND lease_until > {NOW} ORDER BY pool, id LIMIT 1000",
         worker_columns()
@@ -193,7 +194,7 @@ async fn fleet_view(context: &Context, most_sessions: u32) -> Result<FleetView> 
     Ok(FleetView {
         at: row.now.0,
         pools,
-        at_least: looked_at >= i64::from(most_sessions),
+        at_least: scanned >= i64::from(max_sessions),
         workers: workers.into_iter().map(WorkerRow::into_worker).collect::<Result<_>>()?,
         counts: Counts {
             submitted: count(row.submitted),
@@ -209,7 +210,7 @@ async fn fleet_view(context: &Context, most_sessions: u32) -> Result<FleetView> 
 }
 
 #[derive(Debug, FromRow)]
-struct GlanceRow {
+struct SummaryRow {
     id: Uuid,
     session_id: Uuid,
     name: Option<String>,
@@ -235,8 +236,8 @@ struct GlanceRow {
     step: Option<String>,
 }
 
-impl GlanceRow {
-    fn into_glance(self) -> Result<Glance> {
+impl SummaryRow {
+    fn into_summary(self) -> Result<RunSummary> {
         let stored = RunState::from_db(self.state).ok_or_else(|| corrupt("run state"))?;
         let runs = stored == RunState::Queued && self.is_current;
         let lease = self.owner.zip(self.owner_state).zip(self.left_us);
@@ -246,7 +247,7 @@ impl GlanceRow {
         let started_at = self.started_at.or(self.current_started_at.filter(|_| runs));
         let count = |number: i32| u32::try_from(number).unwrap_or(0);
         let amount = |number: i64| u64::try_from(number).unwrap_or(0);
-        Ok(Glance {
+        Ok(RunSummary {
             run: RunId::from_uuid(self.id),
             session: SessionId::from_uuid(self.session_id),
             session_name: self.name,
@@ -268,8 +269,8 @@ impl GlanceRow {
     }
 }
 
-/// These runs as lists show them, in this order. What ended meanwhile is left out.
-async fn glances(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<Glance>> {
+/// Loads summaries of these runs, in this order. Runs that have ended meanwhile are left out.
+async fn summaries(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<RunSummary>> {
     let sql = format!(
         "SELECT r.id, r.session_id, s.name, s.pool, substr(r.input, 1, 17) = '{{\"kind\":\"message\"' AS is_message, s.agent, \
          r.state, r.parked, r.parked_at, r.created_at, r.started_at, r.attempts, r.lost_attempts, \
@@ -283,15 +284,16 @@ async fn glances(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<Glance
            ORDER BY t.id DESC LIMIT 1) AS step \
          FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id {AMONG_1} AND r.state + 0 < 10"
     );
-    let rows: Vec<GlanceRow> =
+    let rows: Vec<SummaryRow> =
         query_as(AssertSqlSafe(sql)).bind(id_list(ids)?).fetch_all(connection).await.map_err(db)?;
-    let mut rows: HashMap<Uuid, GlanceRow> = rows.into_iter().map(|row| (row.id, row)).collect();
-    ids.iter().filter_map(|id| rows.remove(id)).map(GlanceRow::into_glance).collect()
+    let mut rows: HashMap<Uuid, SummaryRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+    ids.iter().filter_map(|id| rows.remove(id)).map(SummaryRow::into_summary).collect()
 }
 
-async fn longest_running(context: &Context, tenant: TenantId, limit: u32) -> Result<Vec<Glance>> {
+async fn longest_running(context: &Context, tenant: TenantId, limit: u32) -> Result<Vec<RunSummary>> {
     let mut connection = context.reader.acquire().await.map_err(db)?;
-    // Workers are few, and each names what it executes: no index of sessions has to change with every claim.
+    // Workers are few, and each names its runs with its heartbeats. So sessions need no index that changes with every
+    // claim.
     let sql = format!(
         "SELECT r.id FROM {RUNNING_RUNS} JOIN sessions s ON s.id = r.session_id \
          WHERE w.state < {WORKER_GONE} AND r.tenant_id = $1 AND r.state + 0 = 0 AND s.current_run = r.id \
@@ -303,13 +305,13 @@ async fn longest_running(context: &Context, tenant: TenantId, limit: u32) -> Res
         .fetch_all(&mut *connection)
         .await
         .map_err(db)?;
-    glances(&mut connection, &ids).await
+    summaries(&mut connection, &ids).await
 }
 
-async fn longest_waiting(context: &Context, tenant: TenantId, limit: u32) -> Result<Vec<Glance>> {
+async fn longest_waiting(context: &Context, tenant: TenantId, limit: u32) -> Result<Vec<RunSummary>> {
     let mut connection = context.reader.acquire().await.map_err(db)?;
     let sql = format!(
-        "SELECT r.id FROM (SELECT id FROM runs WHERE tenant_id = $1 AND state < 10 ORDER BY id LIMIT {LOOK}) o \
+        "SELECT r.id FROM (SELECT id FROM runs WHERE tenant_id = $1 AND state < 10 ORDER BY id LIMIT {MAX_SCANNED_RUNS}) o \
          CROSS JOIN runs r CROSS JOIN sessions s WHERE r.id = o.id AND s.id = r.session_id \
          AND (r.state + 0 <> 0 OR s.current_run IS DISTINCT FROM r.id OR NOT EXISTS (SELECT 1 FROM workers w \
            WHERE w.id = s.owner AND w.state < {WORKER_GONE} AND w.lease_until > {NOW})) \
@@ -321,21 +323,21 @@ async fn longest_waiting(context: &Context, tenant: TenantId, limit: u32) -> Res
         .fetch_all(&mut *connection)
         .await
         .map_err(db)?;
-    glances(&mut connection, &ids).await
+    summaries(&mut connection, &ids).await
 }
 
 #[async_trait]
 impl Overview for SqlStore {
-    async fn fleet_view(&self, most_sessions: u32) -> Result<FleetView> {
+    async fn fleet_view(&self, max_sessions: u32) -> Result<FleetView> {
         let context = self.context.clone();
-        self.to_the_end(async move { fleet_view(&context, most_sessions).await }).await
+        self.run_to_completion(async move { fleet_view(&context, max_sessions).await }).await
     }
 
-    async fn longest_running(&self, tenant: TenantId, limit: u32) -> Result<Vec<Glance>> {
+    async fn longest_running(&self, tenant: TenantId, limit: u32) -> Result<Vec<RunSummary>> {
         longest_running(&self.context, tenant, limit).await
     }
 
-    async fn longest_waiting(&self, tenant: TenantId, limit: u32) -> Result<Vec<Glance>> {
+    async fn longest_waiting(&self, tenant: TenantId, limit: u32) -> Result<Vec<RunSummary>> {
         longest_waiting(&self.context, tenant, limit).await
     }
 }

@@ -1,4 +1,4 @@
-//! What workers do to sessions they own.
+//! Claims, commits and releases of sessions, and the slot provider.
 
 use std::{collections::HashSet, sync::Weak};
 
@@ -13,56 +13,59 @@ use uuid::Uuid;
 use super::{
     dialect::{self, AMONG_1, Connection, NOW, id_list},
     lock::lock,
-    recover::{self, Parting},
+    recover::{self, OwnershipEnd},
     store::{ClaimRequest, Context, SqlStore},
     writes::{self, Writes},
 };
 use crate::{
-    Claim, Commit, Committed, Ownership, Seats, SessionChange, error::db, rows::WORKER_GONE, time::DbTime,
+    Claim, Commit, Committed, Ownership, SessionChange, SlotProvider, error::db, rows::WORKER_GONE,
+    time::DbTime,
 };
 
 #[async_trait]
 impl Ownership for SqlStore {
     async fn claim(&self, tenant: TenantId, session: SessionId, worker: WorkerId) -> Result<Claim> {
-        self.lanes.claims.call(ClaimRequest { tenant, session, worker }).await
+        self.coalescers.claims.call(ClaimRequest { tenant, session, worker }).await
     }
 
     async fn commit(&self, commit: Commit) -> Result<Committed> {
-        self.context.meters.fenced(self.lanes.commits.call(commit).await)
+        self.context.meters.count_fenced(self.coalescers.commits.call(commit).await)
     }
 
     async fn release(&self, fence: Fence) -> Result<SessionChange> {
         let context = self.context.clone();
-        self.context.meters.fenced(self.to_the_end(async move { release(&context, &fence).await }).await)
+        self.context
+            .meters
+            .count_fenced(self.run_to_completion(async move { release(&context, &fence).await }).await)
     }
 
-    async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Appended> {
+    async fn mark_cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Appended> {
         let context = self.context.clone();
-        self.to_the_end(async move { cancel_delivered(&context, &fence, run).await }).await
+        self.run_to_completion(async move { mark_cancel_delivered(&context, &fence, run).await }).await
     }
 
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool> {
-        self.lanes.session_looks.call(SessionLook { tenant, session }).await
+        self.coalescers.runnable_checks.call(RunnableCheck { tenant, session }).await
     }
 
-    fn stand_by(&self, seats: Weak<dyn Seats>) {
-        self.context.post.take(seats);
+    fn set_slot_provider(&self, provider: Weak<dyn SlotProvider>) {
+        self.context.slot_provider.set(provider);
     }
 }
 
-/// Which session somebody wants to know to be runnable.
+/// A request to check whether a session is runnable.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SessionLook {
+pub(crate) struct RunnableCheck {
     tenant: TenantId,
     session: SessionId,
 }
 
-/// Looks at sessions for many callers at once.
-pub(crate) async fn look_at_sessions(
+/// Checks whether sessions are runnable, for many callers at once.
+pub(crate) async fn check_runnable(
     connection: &mut Connection,
-    batch: &[SessionLook],
+    batch: &[RunnableCheck],
 ) -> Result<Vec<Result<bool>>> {
-    let ids: HashSet<Uuid> = batch.iter().map(|look| look.session.as_uuid()).collect();
+    let ids: HashSet<Uuid> = batch.iter().map(|check| check.session.as_uuid()).collect();
     let ids: Vec<Uuid> = ids.into_iter().collect();
     let sql = format!(
         "SELECT s.id, s.tenant_id FROM sessions s WHERE s.id {AMONG_1} AND s.pending > 0 \
@@ -72,8 +75,9 @@ pub(crate) async fn look_at_sessions(
     let runnable: Vec<(Uuid, Uuid)> =
         query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(connection).await.map_err(db)?;
     let runnable: HashSet<(Uuid, Uuid)> = runnable.into_iter().collect();
-    let is_among = |look: &SessionLook| runnable.contains(&(look.session.as_uuid(), look.tenant.as_uuid()));
-    Ok(batch.iter().map(|look| Ok(is_among(look))).collect())
+    let is_among =
+        |check: &RunnableCheck| runnable.contains(&(check.session.as_uuid(), check.tenant.as_uuid()));
+    Ok(batch.iter().map(|check| Ok(is_among(check))).collect())
 }
 
 fn gone() -> Error {
@@ -88,19 +92,25 @@ async fn release(context: &Context, fence: &Fence) -> Result<SessionChange> {
     let head = locked.heads.get_mut(&id).ok_or_else(gone)?;
     head.head.verify(fence)?;
     let mut writes = Writes::default();
-    let parted =
-        recover::part(context, head, current.remove(&id), Parting::HandedOver, locked.at, &mut writes)?;
-    let change = recover::change(head, parted.events);
-    let news = std::mem::take(&mut writes.news);
+    let ended_ownership = recover::end_ownership(
+        context,
+        head,
+        current.remove(&id),
+        OwnershipEnd::HandedOver,
+        locked.at,
+        &mut writes,
+    )?;
+    let change = recover::session_change(head, ended_ownership.events);
+    let metrics = std::mem::take(&mut writes.metrics);
     let counts = writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [id]).await?;
     tx.commit().await.map_err(db)?;
-    context.tally.add(counts);
-    context.meters.tell(news);
+    context.counters.add(counts);
+    context.meters.record(metrics);
     Ok(change)
 }
 
-async fn cancel_delivered(context: &Context, fence: &Fence, run: RunId) -> Result<Appended> {
+async fn mark_cancel_delivered(context: &Context, fence: &Fence, run: RunId) -> Result<Appended> {
     let mut tx = dialect::begin(&context.writer).await?;
     let id = fence.session.as_uuid();
     let mut locked = lock(&mut tx, std::iter::once(id)).await?;

@@ -1,8 +1,9 @@
-//! Runs that wait as data, and how they come to go on.
+//! Parked runs: how they wait, and how they resume.
 //!
-//! No wake-up is lost. What a run waits for becomes true in a transaction that commits *before* somebody asks whether the run may
-//! go on ([`settle`]), and both that question and the parking itself are answered under the lock of the run's session. So either the
-//! parking sees that it has come, or the question sees that the run is parked. The same holds for money, with the lock of the budget.
+//! No wake-up is lost. What a run waits for becomes true in a transaction that commits *before* [`resume_if_ready`]
+//! checks the run, and both that check and the parking itself happen under the lock of the run's session. So either the
+//! parking sees that the wait is satisfied, or the check sees that the run is parked. For budgets, the lock of the
+//! budget does the same.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -21,44 +22,44 @@ use super::{
     lock::lock,
     recover, spending,
     store::Context,
-    work,
+    worked_time,
     writes::{self, Writes},
 };
 use crate::{
-    Parking, SessionChange,
+    ParkRequest, SessionChange,
     error::{corrupt, db},
     rows::{LockedHead, amount_from_db},
     time::DbTime,
 };
 
-/// The runs and approvals that a run is about to wait for, each once, and how many of them it needs.
-pub(super) fn awaited(parking: &Parking) -> (Vec<Uuid>, usize) {
-    let runs = parking.children.iter().map(|run| run.as_uuid());
-    let approvals = parking.approvals.iter().map(|approval| approval.as_uuid());
+/// The deduplicated runs and approvals that a run is about to wait for, and how many of them it needs.
+pub(super) fn awaited(park_request: &ParkRequest) -> (Vec<Uuid>, usize) {
+    let runs = park_request.children.iter().map(|run| run.as_uuid());
+    let approvals = park_request.approvals.iter().map(|approval| approval.as_uuid());
     let awaited: BTreeSet<Uuid> = runs.chain(approvals).collect();
-    // Nobody waits for more than can come.
-    let needed = (parking.needed as usize).min(awaited.len());
+    // A run never needs more than it waits for.
+    let needed = (park_request.needed as usize).min(awaited.len());
     (awaited.into_iter().collect(), needed)
 }
 
-/// Whether what a run is about to wait for has come already. `made` is what its own commit makes. For money, the caller has
-/// locked the budgets that cover the run.
-pub(super) async fn has_come(
+/// Whether a wait is already satisfied before the run is parked. `made` contains the runs and approvals that the same
+/// commit creates. For budgets, the caller has locked the budgets that cover the run.
+pub(super) async fn is_satisfied(
     connection: &mut Connection,
     run: RunId,
-    parking: &Parking,
+    park_request: &ParkRequest,
     made: &HashSet<Uuid>,
 ) -> Result<bool> {
-    if parking.reason == ParkReason::Budget {
-        return match parking.amount {
+    if park_request.reason == ParkReason::Budget {
+        return match park_request.amount {
             Some(amount) => spending::has_room(connection, run.as_uuid(), amount).await,
             None => Ok(false),
         };
     }
-    if parking.needed == 0 {
+    if park_request.needed == 0 {
         return Ok(false);
     }
-    let (awaited, needed) = awaited(parking);
+    let (awaited, needed) = awaited(park_request);
     let older: Vec<Uuid> = awaited.into_iter().filter(|id| !made.contains(id)).collect();
     if older.len() < needed {
         return Ok(false);
@@ -66,7 +67,7 @@ pub(super) async fn has_come(
     Ok(older.len() - outstanding(connection, &older).await? >= needed)
 }
 
-/// How many of these runs and approvals are still to come.
+/// How many of these runs and approvals are unfinished.
 async fn outstanding(connection: &mut Connection, ids: &[Uuid]) -> Result<usize> {
     let mut count = 0;
     for sql in [
@@ -83,21 +84,21 @@ async fn outstanding(connection: &mut Connection, ids: &[Uuid]) -> Result<usize>
     Ok(count)
 }
 
-/// A wait `w` is over. Whatever else a planner makes of it, these are two look-ups of keys.
-const COME: &str = "coalesce((SELECT c.state FROM runs c WHERE c.id = w.awaited), 10) >= 10 \
+/// A row of `waits w` is satisfied. The subqueries force two key lookups, whatever the planner estimates.
+const WAIT_SATISFIED: &str = "coalesce((SELECT c.state FROM runs c WHERE c.id = w.awaited), 10) >= 10 \
     AND coalesce((SELECT a.state FROM approvals a WHERE a.id = w.awaited), '') <> 'pending'";
 
-/// The columns of a [`Waiting`].
-macro_rules! waiting_columns {
+/// The columns of a [`ParkedRun`].
+macro_rules! parked_columns {
     () => {
         "id, parked, parked_at, wait_needed, wait_tokens, wait_micros"
     };
 }
-pub(super) use waiting_columns;
+pub(super) use parked_columns;
 
-/// How a parked run waits.
+/// A parked run and its wait.
 #[derive(Debug, FromRow)]
-pub(super) struct Waiting {
+pub(super) struct ParkedRun {
     pub(super) id: Uuid,
     parked: String,
     parked_at: DbTime,
@@ -106,10 +107,10 @@ pub(super) struct Waiting {
     wait_micros: Option<i64>,
 }
 
-impl Waiting {
-    /// None if the run is not parked. The lock of its session keeps it so.
+impl ParkedRun {
+    /// Loads the run if it is parked. The caller holds the session's lock, which keeps it so.
     pub(super) async fn load(connection: &mut Connection, run: Uuid) -> Result<Option<Self>> {
-        query_as(concat!("SELECT ", waiting_columns!(), " FROM runs WHERE id = $1 AND state + 0 = 2"))
+        query_as(concat!("SELECT ", parked_columns!(), " FROM runs WHERE id = $1 AND state + 0 = 2"))
             .bind(run)
             .fetch_optional(connection)
             .await
@@ -120,27 +121,27 @@ impl Waiting {
         ParkReason::parse(&self.parked).ok_or_else(|| corrupt("park reason"))
     }
 
-    fn wants_money(&self) -> bool {
+    fn waits_for_budget(&self) -> bool {
         self.parked == ParkReason::Budget.as_str()
     }
 
-    /// What a run that waits for its budget could not reserve.
+    /// The amount that a run parked for its budget could not reserve.
     pub(super) fn amount(&self) -> Option<Amount> {
         Some(amount_from_db(self.wait_tokens?, self.wait_micros?))
     }
 
-    /// How many of its waits have to come; nothing for a run that goes on when someone says so.
+    /// How many waits must be satisfied; `None` for a run that only an explicit call resumes.
     fn needed(&self) -> Option<i64> {
         self.wait_needed.map(i64::from).filter(|needed| *needed > 0)
     }
 
-    /// Whether the run may go on, see [`over`].
-    pub(super) async fn is_over(&self, connection: &mut Connection, raised: bool) -> Result<bool> {
-        Ok(!over(connection, std::slice::from_ref(self), raised).await?.is_empty())
+    /// Whether the run may resume, see [`ready_to_resume`].
+    pub(super) async fn is_ready(&self, connection: &mut Connection, raised: bool) -> Result<bool> {
+        Ok(!ready_to_resume(connection, std::slice::from_ref(self), raised).await?.is_empty())
     }
 
-    /// Puts the run back into its place at the head of the line. Its time goes on where it stood.
-    pub(super) async fn end(
+    /// Puts the run back at the head of its queue. Its deadline moves by the time that it did not work.
+    pub(super) async fn resume(
         &self,
         connection: &mut Connection,
         locked: &mut LockedHead,
@@ -150,7 +151,7 @@ impl Waiting {
         let (run, reason) = (RunId::from_uuid(self.id), self.reason()?);
         let waited = (at - self.parked_at.0).to_std().unwrap_or_default();
         let worked = match reason {
-            ParkReason::Children => work::during_wait(connection, self.id, at).await?,
+            ParkReason::Children => worked_time::worked_during_wait(connection, self.id, at).await?,
             ParkReason::Approval | ParkReason::Budget | ParkReason::External => std::time::Duration::ZERO,
         };
         let pause = run::pause(reason, waited, worked).as_millis();
@@ -163,7 +164,7 @@ impl Waiting {
         .execute(&mut *connection)
         .await
         .map_err(db)?;
-        if locked.ties {
+        if locked.has_related {
             query("DELETE FROM waits WHERE run_id = $1")
                 .bind(self.id)
                 .execute(connection)
@@ -174,50 +175,52 @@ impl Waiting {
     }
 }
 
-/// Of these parked runs, those that may go on. A budget that was `raised` also lets those go on that did not say how much they want.
-pub(super) async fn over(
+/// Those of these parked runs that may resume. After a budget was `raised`, also those that did not record an amount.
+pub(super) async fn ready_to_resume(
     connection: &mut Connection,
-    parked: &[Waiting],
+    parked: &[ParkedRun],
     raised: bool,
 ) -> Result<Vec<RunId>> {
-    let (for_money, for_others): (Vec<&Waiting>, Vec<&Waiting>) =
-        parked.iter().partition(|waiting| waiting.wants_money());
-    let wanted = |waiting: &&Waiting| Some((waiting.id, waiting.amount().or(raised.then(Amount::default))?));
-    let wanted: Vec<(Uuid, Amount)> = for_money.iter().filter_map(wanted).collect();
-    let mut over = match wanted.is_empty() {
+    let (for_budget, for_others): (Vec<&ParkedRun>, Vec<&ParkedRun>) =
+        parked.iter().partition(|parked_run| parked_run.waits_for_budget());
+    let amounts = |parked_run: &&ParkedRun| {
+        Some((parked_run.id, parked_run.amount().or(raised.then(Amount::default))?))
+    };
+    let amounts: Vec<(Uuid, Amount)> = for_budget.iter().filter_map(amounts).collect();
+    let mut ready = match amounts.is_empty() {
         true => HashSet::new(),
-        false => spending::with_room(connection, &wanted).await?,
+        false => spending::runs_with_room(connection, &amounts).await?,
     };
     let needed: HashMap<Uuid, i64> =
-        for_others.iter().filter_map(|waiting| Some((waiting.id, waiting.needed()?))).collect();
+        for_others.iter().filter_map(|parked_run| Some((parked_run.id, parked_run.needed()?))).collect();
     if !needed.is_empty() {
         let ids: Vec<Uuid> = needed.keys().copied().collect();
         let sql = format!(
-            "SELECT w.run_id, count(*) FROM waits w WHERE w.run_id {AMONG_1} AND {COME} GROUP BY w.run_id"
+            "SELECT w.run_id, count(*) FROM waits w WHERE w.run_id {AMONG_1} AND {WAIT_SATISFIED} GROUP BY w.run_id"
         );
         let come: Vec<(Uuid, i64)> =
             query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(connection).await.map_err(db)?;
         let enough = |(run, come): &(Uuid, i64)| needed.get(run).is_some_and(|needed| come >= needed);
-        over.extend(come.iter().filter(|it| enough(it)).map(|(run, _)| *run));
+        ready.extend(come.iter().filter(|it| enough(it)).map(|(run, _)| *run));
     }
-    Ok(over.into_iter().map(RunId::from_uuid).collect())
+    Ok(ready.into_iter().map(RunId::from_uuid).collect())
 }
 
-/// Lets a run go on if it is parked and what it waits for has come. With a tenant, only a run of that tenant.
-pub(super) async fn settle(
+/// Resumes a run if it is parked and its wait is satisfied. With a tenant, only a run of that tenant.
+pub(super) async fn resume_if_ready(
     context: &Context,
     tenant: Option<TenantId>,
     run: RunId,
 ) -> Result<Option<SessionChange>> {
-    look_again(context, tenant, run, false).await
+    try_resume(context, tenant, run, false).await
 }
 
-/// The same for a run that waits for money, after a budget that covers it was raised.
-pub(super) async fn settle_raised(context: &Context, run: RunId) -> Result<Option<SessionChange>> {
-    look_again(context, None, run, true).await
+/// Resumes a run that waits for a budget, after a budget that covers it was raised.
+pub(super) async fn resume_after_raise(context: &Context, run: RunId) -> Result<Option<SessionChange>> {
+    try_resume(context, None, run, true).await
 }
 
-async fn look_again(
+async fn try_resume(
     context: &Context,
     tenant: Option<TenantId>,
     run: RunId,
@@ -230,36 +233,38 @@ async fn look_again(
             .await
             .map_err(db)?;
     let Some((session, owner, state)) = found else { return Ok(None) };
-    // An end is final, so it can be seen without the lock. Whether a live run is parked cannot.
+    // An end is final, so it can be checked without the lock. Whether a live run is parked cannot.
     if state >= 10 || tenant.is_some_and(|tenant| tenant.as_uuid() != owner) {
         return Ok(None);
     }
     let mut tx = dialect::begin(&context.writer).await?;
     let mut locked = lock(&mut tx, std::iter::once(session)).await?;
-    let Some(waiting) = Waiting::load(&mut tx, run.as_uuid()).await? else { return Ok(None) };
-    if !waiting.is_over(&mut tx, raised).await? {
+    let Some(parked_run) = ParkedRun::load(&mut tx, run.as_uuid()).await? else { return Ok(None) };
+    if !parked_run.is_ready(&mut tx, raised).await? {
         return Ok(None);
     }
     let at = locked.at;
     let Some(head) = locked.heads.get_mut(&session) else { return Ok(None) };
     let mut writes = Writes::default();
-    let events = waiting.end(&mut tx, head, at, &mut writes).await?;
-    let change = recover::change(head, events);
+    let events = parked_run.resume(&mut tx, head, at, &mut writes).await?;
+    let change = recover::session_change(head, events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [session]).await?;
     tx.commit().await.map_err(db)?;
     Ok(Some(change))
 }
 
-/// Asks for every one of these runs, mostly parents of runs that have ended. Those that cannot be asked now are found by the next
-/// [`resume_ready`](super::ready::resume_ready), and keep nobody else waiting.
-pub(super) async fn settle_all(context: &Context, runs: &[RunId]) -> Vec<SessionChange> {
+/// Resumes those of these runs that are ready, mostly parents of ended runs. Errors are logged: the next
+/// [`resume_ready`](super::resume::resume_ready) finds these runs, and the other runs are not delayed.
+pub(super) async fn resume_all_ready(context: &Context, runs: &[RunId]) -> Vec<SessionChange> {
     let mut changes = Vec::new();
     for run in runs.iter().map(|run| run.as_uuid()).collect::<BTreeSet<Uuid>>() {
         let run = RunId::from_uuid(run);
-        match settle(context, None, run).await {
+        match resume_if_ready(context, None, run).await {
             Ok(change) => changes.extend(change),
-            Err(error) => tracing::warn!(%run, error = error.chain(), "a run is left to the next round"),
+            Err(error) => {
+                tracing::warn!(%run, error = error.chain(), "resuming a run failed; the reconciler will retry")
+            }
         }
     }
     changes

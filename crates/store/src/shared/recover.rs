@@ -1,4 +1,4 @@
-//! Sessions that their owner gave up or lost: what becomes of the run it executed.
+//! Ends ownerships: what happens to the current run when its owner releases or loses the session.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,40 +12,41 @@ use uuid::Uuid;
 use super::{
     dialect::{self, Connection, NOW, OVERDUE},
     lock::lock_with_leases,
-    park, runs,
+    park,
+    related_rows::{self, RelatedRows},
+    runs,
     store::Context,
-    ties::{self, Ties},
-    writes::{self, Ended, Writes},
+    writes::{self, EndedRun, Writes},
 };
 use crate::{
-    Lost, Parking, SessionChange, TakenBack,
+    LostAttempt, ParkRequest, Reclaimed, SessionChange,
     error::{db, parse},
+    row_writes::{ParkWrite, RunRelease},
     rows::{LockedHead, WORKER_GONE},
     time::DbTime,
-    written::{ParkWrite, RunReturn},
 };
 
-/// How an owner came to execute its run no longer.
+/// Why an ownership ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Parting<'a> {
+pub(super) enum OwnershipEnd<'a> {
     HandedOver,
-    Parked(&'a Parking),
-    /// It was to be parked, but what it wants to wait for has come.
-    NeedNotWait,
+    Parked(&'a ParkRequest),
+    /// It was to be parked, but its wait is already satisfied.
+    AlreadySatisfied,
     Lost,
 }
 
-/// A run that an owner executed, with what was committed of it.
+/// A run that was attempted, with its committed steps.
 #[derive(Debug)]
-pub(super) struct Attempted {
+pub(super) struct AttemptedRun {
     pub(super) run: Run,
     pub(super) steps: Vec<Step>,
-    pub(super) ties: Ties,
+    pub(super) related: RelatedRows,
 }
 
-impl Attempted {
-    /// `tied` says whether something may hang on runs of its session.
-    pub(super) async fn load(connection: &mut Connection, run: Run, tied: bool) -> Result<Self> {
+impl AttemptedRun {
+    /// Loads steps and related rows. `has_related` says whether runs of its session may have related rows.
+    pub(super) async fn load(connection: &mut Connection, run: Run, has_related: bool) -> Result<Self> {
         let mut steps = Vec::new();
         if run.started_at.is_some() {
             for row in dialect::load_steps(connection, &[run.id.as_uuid()]).await? {
@@ -53,94 +54,102 @@ impl Attempted {
             }
         }
         let id = run.id.as_uuid();
-        let ties = if tied { ties::load(connection, &[id]).await?.remove(&id) } else { None };
-        Ok(Self { run, steps, ties: ties.unwrap_or_default() })
+        let related =
+            if has_related { related_rows::load(connection, &[id]).await?.remove(&id) } else { None };
+        Ok(Self { run, steps, related: related.unwrap_or_default() })
     }
 }
 
-/// What parting with a session did.
+/// What ending an ownership did.
 #[derive(Debug, Default)]
-pub(super) struct Parted {
+pub(super) struct EndedOwnership {
     pub(super) events: Appended,
-    /// The run ended by it.
+    /// The run ended.
     pub(super) ended: bool,
-    /// The run above the one that ended.
+    /// The parent of the ended run.
     pub(super) parent: Option<RunId>,
-    /// What a lost worker was at.
-    pub(super) lost: Option<Lost>,
+    /// The attempt that was lost with its worker.
+    pub(super) lost: Option<LostAttempt>,
 }
 
-impl Parted {
-    /// What the fleet should hear of it.
-    pub(super) fn change(self, locked: &LockedHead) -> SessionChange {
-        SessionChange { lost: self.lost, ..change(locked, self.events) }
+impl EndedOwnership {
+    /// The session change for the caller.
+    pub(super) fn session_change(self, locked: &LockedHead) -> SessionChange {
+        SessionChange { lost: self.lost, ..session_change(locked, self.events) }
     }
 }
 
-/// Ends an ownership. `current` is the run that the owner executed: it goes back to the head of its line, waits there as
-/// data, or ends at once if there is a reason to ([`Run::fate`]).
-pub(super) fn part(
+/// Ends an ownership. `current` is the run that the owner executed: it goes back to the head of its queue, is parked,
+/// or ends if there is a reason to ([`Run::fate`]).
+pub(super) fn end_ownership(
     context: &Context,
     locked: &mut LockedHead,
-    current: Option<Attempted>,
-    parting: Parting<'_>,
+    current: Option<AttemptedRun>,
+    reason: OwnershipEnd<'_>,
     at: Timestamp,
     writes: &mut Writes,
-) -> Result<Parted> {
+) -> Result<EndedOwnership> {
     let (owner, epoch) = (locked.head.owner.worker(), locked.head.epoch);
     let current = current.filter(|it| locked.head.current == Some(it.run.id));
     let started_at = locked.current_started_at.take();
     locked.head.release();
-    let (Some(Attempted { mut run, steps, ties }), Some(worker)) = (current, owner) else {
-        return Ok(Parted::default());
+    let (Some(AttemptedRun { mut run, steps, related }), Some(worker)) = (current, owner) else {
+        return Ok(EndedOwnership::default());
     };
-    let lost = i32::from(parting == Parting::Lost);
+    let lost = i32::from(reason == OwnershipEnd::Lost);
     run.lost_attempts += lost.unsigned_abs();
     run.started_at = run.started_at.or(started_at);
     let fate = run.fate(at, context.max_lost_attempts);
     let event = |body| NewEvent { run: Some(run.id), at, body };
-    let mut events = match parting {
-        Parting::HandedOver => vec![event(EventBody::RunHandedOver { worker })],
-        Parting::Lost => vec![event(EventBody::RunAttemptLost { attempts: run.lost_attempts, worker })],
-        Parting::Parked(_) | Parting::NeedNotWait => Vec::new(),
+    let mut events = match reason {
+        OwnershipEnd::HandedOver => vec![event(EventBody::RunHandedOver { worker })],
+        OwnershipEnd::Lost => vec![event(EventBody::RunAttemptLost { attempts: run.lost_attempts, worker })],
+        OwnershipEnd::Parked(_) | OwnershipEnd::AlreadySatisfied => Vec::new(),
     };
     let ended = match fate {
         Fate::End(state, failure) => {
             let attempts = (1, lost);
-            let ended = Ended { run: &run, steps: &steps, ties: &ties, state, failure: &failure, attempts };
+            let ended =
+                EndedRun { run: &run, steps: &steps, related: &related, state, failure: &failure, attempts };
             events.extend(writes.end(locked, &ended, at)?);
             true
         }
         Fate::Wait => {
-            let parking = match parting {
-                Parting::Parked(parking) => Some(parking),
-                Parting::HandedOver | Parting::NeedNotWait | Parting::Lost => None,
+            let parking = match reason {
+                OwnershipEnd::Parked(parking) => Some(parking),
+                OwnershipEnd::HandedOver | OwnershipEnd::AlreadySatisfied | OwnershipEnd::Lost => None,
             };
             events.extend(parking.map(|it| event(EventBody::RunParked { reason: it.reason })));
-            let parked = parking.map(|parking| parked_as(parking, at));
+            let parked = parking.map(|parking| park_write(parking, at));
             if parked.as_ref().is_some_and(|parked| !parked.awaited.is_empty()) {
-                writes.tie(locked);
+                writes.mark_related(locked);
             }
             let started_at = run.started_at.map(DbTime);
-            writes.returned.push(RunReturn { id: run.id.as_uuid(), started_at, lost_attempts: lost, parked });
+            writes.released.push(RunRelease {
+                id: run.id.as_uuid(),
+                started_at,
+                lost_attempts: lost,
+                parked,
+            });
             false
         }
     };
     let parent = run.parent.filter(|_| ended);
-    let lost = (parting == Parting::Lost).then_some(Lost { run: run.id, epoch, attempt: run.attempt });
-    Ok(Parted { events: writes.append(locked, events)?, ended, parent, lost })
+    let lost =
+        (reason == OwnershipEnd::Lost).then_some(LostAttempt { run: run.id, epoch, attempt: run.attempt });
+    Ok(EndedOwnership { events: writes.append(locked, events)?, ended, parent, lost })
 }
 
-fn parked_as(parking: &Parking, at: Timestamp) -> ParkWrite {
+fn park_write(parking: &ParkRequest, at: Timestamp) -> ParkWrite {
     let (awaited, needed) = park::awaited(parking);
     let needed = i32::try_from(needed).ok().filter(|needed| *needed > 0);
     ParkWrite { reason: parking.reason, at: DbTime(at), awaited, needed, amount: parking.amount }
 }
 
-/// What the fleet should hear of a session that nobody owns now.
-pub(super) fn change(locked: &LockedHead, events: Appended) -> SessionChange {
+/// The change of a session after its owner or queue changed.
+pub(super) fn session_change(locked: &LockedHead, events: Appended) -> SessionChange {
     let head = &locked.head;
-    // A parked head needs no worker, and whoever is woken for it finds nothing to do.
+    // A parked head run needs no worker; a worker woken for it finds nothing to do.
     let wake = head.owner == Owner::Nobody && head.pending > 0;
     SessionChange {
         tenant: head.tenant,
@@ -152,12 +161,12 @@ pub(super) fn change(locked: &LockedHead, events: Appended) -> SessionChange {
     }
 }
 
-/// The runs that these sessions' owners execute, by session.
+/// Loads the current runs of these sessions, by session.
 pub(super) async fn current_runs(
     connection: &mut Connection,
     heads: &HashMap<Uuid, LockedHead>,
     sessions: &[Uuid],
-) -> Result<HashMap<Uuid, Attempted>> {
+) -> Result<HashMap<Uuid, AttemptedRun>> {
     let mut current = HashMap::new();
     if sessions.is_empty() {
         return Ok(current);
@@ -167,47 +176,48 @@ pub(super) async fn current_runs(
         let Some(locked) = heads.get(&session).filter(|it| it.head.current == Some(row.id())) else {
             continue;
         };
-        current.insert(session, Attempted::load(connection, row.run.into_run()?, locked.ties).await?);
+        current
+            .insert(session, AttemptedRun::load(connection, row.run.into_run()?, locked.has_related).await?);
     }
     Ok(current)
 }
 
-/// Ids of sessions with unfinished runs whose recorded owner has no lease, in order.
+/// Selects sessions with unfinished runs whose recorded owner's lease has expired, in id order.
 fn lost_sessions_sql() -> String {
     format!(
         "SELECT s.id FROM (SELECT DISTINCT session_id FROM runs WHERE state = 0 AND state < 10) q \
          JOIN sessions s ON s.id = q.session_id WHERE s.owner IN ({LAPSED}) ORDER BY s.id LIMIT $1",
-        LAPSED = lapsed_sql("")
+        LAPSED = expired_workers_sql("")
     )
 }
 
-/// Workers without a lease whose sessions may still be recorded as theirs.
-fn lapsed_sql(condition: &str) -> String {
+/// Selects workers with an expired lease that may still be recorded as owners.
+fn expired_workers_sql(condition: &str) -> String {
     format!(
         "SELECT id FROM workers WHERE NOT taken_back AND (state = {WORKER_GONE} OR lease_until <= {NOW}) {condition}"
     )
 }
 
-/// Takes sessions back from workers whose lease ended.
-pub(super) async fn take_back(context: &Context, limit: u32) -> Result<TakenBack> {
-    let lapsed: Option<Uuid> = query_scalar(AssertSqlSafe(lapsed_sql("LIMIT 1")))
+/// Reclaims sessions from workers whose lease has expired.
+pub(super) async fn reclaim_sessions(context: &Context, limit: u32) -> Result<Reclaimed> {
+    let expired: Option<Uuid> = query_scalar(AssertSqlSafe(expired_workers_sql("LIMIT 1")))
         .fetch_optional(&context.reader)
         .await
         .map_err(db)?;
-    // The usual case, and one look at a small table.
-    if lapsed.is_none() {
-        return Ok(TakenBack::default());
+    // The usual case: one read of a small table.
+    if expired.is_none() {
+        return Ok(Reclaimed::default());
     }
-    write_off_lapsed(context).await?;
+    mark_expired_gone(context).await?;
     let sessions: Vec<Uuid> = query_scalar(AssertSqlSafe(lost_sessions_sql()))
         .bind(i64::from(limit))
         .fetch_all(&context.reader)
         .await
         .map_err(db)?;
-    let mut taken = TakenBack { more: sessions.len() >= limit as usize, ..TakenBack::default() };
+    let mut reclaimed = Reclaimed { more: sessions.len() >= limit as usize, ..Reclaimed::default() };
     if sessions.is_empty() {
-        forget_long_gone(context).await?;
-        return Ok(taken);
+        mark_reclaimed(context).await?;
+        return Ok(reclaimed);
     }
     let mut tx = dialect::begin(&context.writer).await?;
     let (mut locked, _) = lock_with_leases(&mut tx, sessions.into_iter(), std::iter::empty()).await?;
@@ -216,47 +226,51 @@ pub(super) async fn take_back(context: &Context, limit: u32) -> Result<TakenBack
     let mut current = current_runs(&mut tx, &locked.heads, &ids).await?;
     let mut writes = Writes::default();
     for (id, head) in &mut locked.heads {
-        let parted = part(context, head, current.remove(id), Parting::Lost, locked.at, &mut writes)?;
-        taken.ended += u64::from(parted.ended);
-        taken.changes.push(parted.change(head));
+        let ended_ownership =
+            end_ownership(context, head, current.remove(id), OwnershipEnd::Lost, locked.at, &mut writes)?;
+        reclaimed.ended += u64::from(ended_ownership.ended);
+        reclaimed.changes.push(ended_ownership.session_change(head));
     }
     let parents = std::mem::take(&mut writes.parents);
-    let news = std::mem::take(&mut writes.news);
+    let metrics = std::mem::take(&mut writes.metrics);
     let counts = writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, ids).await?;
     tx.commit().await.map_err(db)?;
-    context.tally.add(counts);
-    context.meters.tell(news);
-    taken.changes.extend(park::settle_all(context, &parents).await);
-    Ok(taken)
+    context.counters.add(counts);
+    context.meters.record(metrics);
+    reclaimed.changes.extend(park::resume_all_ready(context, &parents).await);
+    Ok(reclaimed)
 }
 
-/// From here on these workers cannot renew.
-async fn write_off_lapsed(context: &Context) -> Result<()> {
+/// Marks workers with an expired lease as gone; they can no longer renew it.
+async fn mark_expired_gone(context: &Context) -> Result<()> {
     let sql = format!(
         "UPDATE workers SET state = {WORKER_GONE} WHERE state < {WORKER_GONE} AND lease_until <= {NOW}"
     );
-    query(AssertSqlSafe(sql)).execute(&mut *dialect::writing(&context.writer).await?).await.map_err(db)?;
+    query(AssertSqlSafe(sql))
+        .execute(&mut *dialect::write_connection(&context.writer).await?)
+        .await
+        .map_err(db)?;
     Ok(())
 }
 
-/// Spares later rounds the search for sessions of workers that have none. A claim that began before the lease ended may
-/// still be under way for as long as a statement may take, so this waits for longer than that.
-async fn forget_long_gone(context: &Context) -> Result<()> {
+/// Marks long-gone workers as reclaimed, so that later rounds skip them. A claim that began before the lease expired
+/// may still be in progress for as long as a statement may take, so this waits longer than that.
+async fn mark_reclaimed(context: &Context) -> Result<()> {
     let sql = format!(
         "UPDATE workers SET taken_back = $1 WHERE NOT taken_back AND state = {WORKER_GONE} AND lease_until <= {}",
         dialect::A_MINUTE_AGO
     );
     query(AssertSqlSafe(sql))
         .bind(true)
-        .execute(&mut *dialect::writing(&context.writer).await?)
+        .execute(&mut *dialect::write_connection(&context.writer).await?)
         .await
         .map_err(db)?;
     Ok(())
 }
 
-/// Ends runs that started, that nobody executes now, and whose time is over.
-pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBack> {
+/// Ends runs that have started, that no worker executes now, and whose deadline has passed.
+pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<Reclaimed> {
     let sql = format!(
         "SELECT r.session_id FROM runs r WHERE r.state = 0 AND r.started_at IS NOT NULL AND {OVERDUE} LIMIT $1"
     );
@@ -265,13 +279,13 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBa
         .fetch_all(&context.reader)
         .await
         .map_err(db)?;
-    let mut ended = TakenBack { more: sessions.len() >= limit as usize, ..TakenBack::default() };
+    let mut ended = Reclaimed { more: sessions.len() >= limit as usize, ..Reclaimed::default() };
     if sessions.is_empty() {
         return Ok(ended);
     }
     let mut tx = dialect::begin(&context.writer).await?;
     let (mut locked, _) = lock_with_leases(&mut tx, sessions.into_iter(), std::iter::empty()).await?;
-    // An owner sees to the time of its run by itself.
+    // An owner enforces its run's deadline itself.
     locked.heads.retain(|_, it| it.head.owner == Owner::Nobody);
     let mut writes = Writes::default();
     let mut changed = HashSet::new();
@@ -279,24 +293,25 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<TakenBa
         let session = SessionId::from_uuid(*id);
         let Some(run) = runs::live_runs(&mut tx, session, 1).await?.pop() else { continue };
         let Fate::End(state, failure) = run.fate(locked.at, context.max_lost_attempts) else { continue };
-        let Attempted { run, steps, ties } = Attempted::load(&mut tx, run, head.ties).await?;
+        let AttemptedRun { run, steps, related } = AttemptedRun::load(&mut tx, run, head.has_related).await?;
         let attempts = (0, 0);
-        let over = Ended { run: &run, steps: &steps, ties: &ties, state, failure: &failure, attempts };
+        let over =
+            EndedRun { run: &run, steps: &steps, related: &related, state, failure: &failure, attempts };
         let events = writes.end(head, &over, locked.at)?;
         let events = writes.append(head, events)?;
         ended.ended += 1;
-        ended.changes.push(change(head, events));
+        ended.changes.push(session_change(head, events));
         changed.insert(*id);
     }
-    // What is left is someone's, or another process ended it first: asking again at once would find it again.
+    // The rest is owned, or another process ended it first: an immediate retry would find the same runs.
     ended.more &= ended.ended > 0;
     let parents = std::mem::take(&mut writes.parents);
-    let news = std::mem::take(&mut writes.news);
+    let metrics = std::mem::take(&mut writes.metrics);
     let counts = writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, changed).await?;
     tx.commit().await.map_err(db)?;
-    context.tally.add(counts);
-    context.meters.tell(news);
-    ended.changes.extend(park::settle_all(context, &parents).await);
+    context.counters.add(counts);
+    context.meters.record(metrics);
+    ended.changes.extend(park::resume_all_ready(context, &parents).await);
     Ok(ended)
 }

@@ -1,4 +1,4 @@
-//! Runs as callers see them.
+//! Reads, cancels and resumes runs.
 
 use std::collections::HashMap;
 
@@ -16,17 +16,17 @@ use uuid::Uuid;
 use super::{
     cancel,
     dialect::{self, AMONG_1, Connection, Db, NOW, id_list},
+    estimate_inputs,
     lock::lock,
-    outlook,
-    park::Waiting,
+    park::ParkedRun,
     recover, spending,
     store::{Context, SqlStore},
     submit,
     writes::{self, Writes},
 };
 use crate::{
-    Cancelled, CancelledRuns, NewRun, Reach, RunFilter, Runs, SessionChange, Situation, Submitted,
-    coalesce::retrying,
+    CancelScope, Cancelled, CancelledRuns, NewRun, RunDiagnostics, RunFilter, Runs, SessionChange, Submitted,
+    coalesce::retry_on_conflict,
     error::{corrupt, db, parse},
     rows::{HeadRow, RunRow, WORKER_ACTIVE},
 };
@@ -70,8 +70,8 @@ pub(super) async fn steps_of(connection: &mut Connection, row: &RunRow) -> Resul
     Ok(found.remove(&row.id).unwrap_or_default())
 }
 
-/// The steps of runs, each in order: the `last` ones, which were committed with their ends, replace their earlier versions. Looks
-/// for others of those runs that may have `more`.
+/// The steps of runs, each in order. The `last` steps, which were committed with the runs' ends, replace their earlier
+/// versions. Reads stored steps only for the runs in `more`.
 async fn with_stored_steps(
     connection: &mut Connection,
     more: &[Uuid],
@@ -95,19 +95,19 @@ async fn with_stored_steps(
     Ok(of_runs.into_iter().map(in_order).collect())
 }
 
-/// A run with its outcomes.
+/// Loads a run with its outcomes.
 pub(super) async fn load(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Run> {
     let found = load_all(connection, &[run.as_uuid()]).await?.remove(&run.as_uuid());
     found.filter(|run| run.tenant == tenant).ok_or_else(run_not_found)
 }
 
-/// Runs with their outcomes, as far as there are such runs. Whose they are is for the caller to look at.
+/// Loads the existing runs with their outcomes. The caller checks their tenants.
 async fn load_all(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<Uuid, Run>> {
     let rows = load_rows(connection, runs).await?;
     let last: HashMap<Uuid, Vec<Step>> =
         rows.iter().map(|row| Ok((row.id, row.last_steps()?))).collect::<Result<_>>()?;
     let runs = with_budgets(connection, rows).await?;
-    // A small run has all its steps with its end.
+    // A small run has all its steps in its end.
     let is_whole = |run: &Run| match &run.input {
         RunInput::Tools(tools) => last.get(&run.id.as_uuid()).is_some_and(|it| it.len() == tools.calls.len()),
         RunInput::Message(_) => false,
@@ -123,27 +123,27 @@ async fn load_all(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<
     Ok(runs.into_iter().map(complete).collect())
 }
 
-/// Which run somebody wants to see.
+/// A request to read a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RunLook {
+pub(crate) struct RunRead {
     tenant: TenantId,
     run: RunId,
 }
 
 /// Reads runs for many callers at once.
-pub(crate) async fn look_at_runs(connection: &mut Connection, batch: &[RunLook]) -> Result<Vec<Result<Run>>> {
-    let mut ids: Vec<Uuid> = batch.iter().map(|look| look.run.as_uuid()).collect();
+pub(crate) async fn read_runs(connection: &mut Connection, batch: &[RunRead]) -> Result<Vec<Result<Run>>> {
+    let mut ids: Vec<Uuid> = batch.iter().map(|read| read.run.as_uuid()).collect();
     ids.sort_unstable();
     ids.dedup();
     let found = load_all(connection, &ids).await?;
-    let answer = |look: &RunLook| {
-        let run = found.get(&look.run.as_uuid()).filter(|run| run.tenant == look.tenant);
+    let answer = |read: &RunRead| {
+        let run = found.get(&read.run.as_uuid()).filter(|run| run.tenant == read.tenant);
         run.cloned().ok_or_else(run_not_found)
     };
     Ok(batch.iter().map(answer).collect())
 }
 
-/// Runs with the budgets that were made for them. Costs nothing where there are none.
+/// Converts rows to runs with their own budgets. Runs no query if there are none.
 async fn with_budgets(connection: &mut Connection, rows: Vec<RunRow>) -> Result<Vec<Run>> {
     let own: Vec<Uuid> = rows.iter().filter(|row| row.has_budget()).map(|row| row.id).collect();
     let budgets = spending::load(connection, &own).await?;
@@ -180,7 +180,7 @@ pub(super) async fn live_runs(
     rows.into_iter().map(RunRow::into_run).collect()
 }
 
-/// Those of these runs that are unfinished, in the same order as they came.
+/// Those of these runs that are unfinished, in the given order.
 pub(super) async fn live_among(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<Run>> {
     let sql = format!(
         concat!(
@@ -196,7 +196,7 @@ pub(super) async fn live_among(connection: &mut Connection, ids: &[Uuid]) -> Res
     ids.iter().filter_map(|id| by_id.remove(id)).map(RunRow::into_run).collect()
 }
 
-/// A condition on the state that readers see; which run is running stands in its session.
+/// A condition on the visible state; whether a queued run executes is recorded in its session.
 fn state_condition(state: RunState) -> String {
     match state {
         RunState::Queued => "(r.state = 0 AND s.current_run IS DISTINCT FROM r.id)".to_owned(),
@@ -205,7 +205,7 @@ fn state_condition(state: RunState) -> String {
     }
 }
 
-async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Situation> {
+async fn diagnostics(context: &Context, tenant: TenantId, run: RunId) -> Result<RunDiagnostics> {
     let mut connection = dialect::snapshot(&context.reader).await?;
     let row = load_row(&mut connection, tenant, run).await?;
     let steps = steps_of(&mut connection, &row).await?;
@@ -246,37 +246,37 @@ async fn situation(context: &Context, tenant: TenantId, run: RunId) -> Result<Si
     let workers =
         query(AssertSqlSafe(sql)).bind(head.pool.as_str()).fetch_one(&mut *connection).await.map_err(db)?;
     let waiting = match run.parked {
-        Some(_) => Waiting::load(&mut connection, run.id.as_uuid()).await?,
+        Some(_) => ParkedRun::load(&mut connection, run.id.as_uuid()).await?,
         None => None,
     };
-    let outlook = outlook::load(context, &mut connection, &run, &head, steps).await?;
+    let estimate_inputs = estimate_inputs::load(context, &mut connection, &run, &head, steps).await?;
     connection.rollback().await.map_err(db)?;
     let count = |column: &str| -> Result<i64> { workers.try_get(column).map_err(db) };
-    Ok(Situation {
+    Ok(RunDiagnostics {
         ahead: ahead.try_get("ahead").map_err(db)?,
         blocked_by: blocked_by.map(RunId::from_uuid),
         workers: u32::try_from(count("workers")?).unwrap_or(0),
         free_slots: u32::try_from(count("free")?).unwrap_or(0),
         needed: waiting.and_then(|waiting| waiting.amount()),
-        outlook,
+        estimate_inputs,
         run,
         head,
     })
 }
 
-/// Lets a parked run go on because someone says so.
+/// Resumes a parked run on request.
 async fn resume(context: &Context, tenant: TenantId, run: RunId) -> Result<SessionChange> {
     let mut tx = dialect::begin(&context.writer).await?;
     let session = load_row(&mut tx, tenant, run).await?.session_id;
     let mut locked = lock(&mut tx, std::iter::once(session)).await?;
-    let Some(waiting) = Waiting::load(&mut tx, run.as_uuid()).await? else {
+    let Some(waiting) = ParkedRun::load(&mut tx, run.as_uuid()).await? else {
         return Err(Error::new(Code::NotParked, "the run is not parked").at("run_id"));
     };
     let at = locked.at;
-    let head = locked.heads.get_mut(&session).ok_or_else(|| Error::internal("a run has no session"))?;
+    let head = locked.heads.get_mut(&session).ok_or_else(|| Error::internal("run without a session"))?;
     let mut writes = Writes::default();
-    let events = waiting.end(&mut tx, head, at, &mut writes).await?;
-    let change = recover::change(head, events);
+    let events = waiting.resume(&mut tx, head, at, &mut writes).await?;
+    let change = recover::session_change(head, events);
     writes.write(&mut tx).await?;
     writes::save(&mut tx, &locked.heads, [session]).await?;
     tx.commit().await.map_err(db)?;
@@ -288,14 +288,15 @@ impl Runs for SqlStore {
     async fn submit(&self, run: NewRun) -> Result<Submitted> {
         if run.if_busy == IfBusy::Interrupt {
             let context = self.context.clone();
-            let submit = async move { retrying(|| submit::submit_interrupting(&context, &run)).await };
-            return self.to_the_end(submit).await;
+            let submit =
+                async move { retry_on_conflict(|| submit::submit_interrupting(&context, &run)).await };
+            return self.run_to_completion(submit).await;
         }
-        self.lanes.submits.call(run).await
+        self.coalescers.submits.call(run).await
     }
 
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<Run> {
-        self.lanes.run_looks.call(RunLook { tenant, run }).await
+        self.coalescers.run_reads.call(RunRead { tenant, run }).await
     }
 
     async fn list_runs(&self, tenant: TenantId, filter: &RunFilter, page: &PageRequest) -> Result<Page<Run>> {
@@ -355,27 +356,30 @@ impl Runs for SqlStore {
 
     async fn request_cancel(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<Cancelled> {
         let (context, reason) = (self.context.clone(), reason.to_owned());
-        self.to_the_end(async move { cancel::request(&context, tenant, run, &reason).await }).await
+        self.run_to_completion(async move { cancel::cancel_run(&context, tenant, run, &reason).await }).await
     }
 
     async fn cancel_session(
         &self,
         tenant: TenantId,
         session: SessionId,
-        reach: Reach,
+        scope: CancelScope,
         reason: &str,
     ) -> Result<CancelledRuns> {
         let (context, reason) = (self.context.clone(), reason.to_owned());
-        self.to_the_end(async move { cancel::session(&context, tenant, session, reach, &reason).await }).await
+        self.run_to_completion(async move {
+            cancel::cancel_session(&context, tenant, session, scope, &reason).await
+        })
+        .await
     }
 
     async fn resume_run(&self, tenant: TenantId, run: RunId) -> Result<SessionChange> {
         let context = self.context.clone();
-        self.to_the_end(async move { resume(&context, tenant, run).await }).await
+        self.run_to_completion(async move { resume(&context, tenant, run).await }).await
     }
 
-    async fn situation(&self, tenant: TenantId, run: RunId) -> Result<Situation> {
+    async fn diagnostics(&self, tenant: TenantId, run: RunId) -> Result<RunDiagnostics> {
         let context = self.context.clone();
-        self.to_the_end(async move { situation(&context, tenant, run).await }).await
+        self.run_to_completion(async move { diagnostics(&context, tenant, run).await }).await
     }
 }

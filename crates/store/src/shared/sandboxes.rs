@@ -1,4 +1,4 @@
-//! Where tools execute: containers and the like, with their owners.
+//! Records of sandboxes: containers and other execution environments, with their owners.
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -82,7 +82,7 @@ async fn save(context: &Context, record: &SandboxRecord) -> Result<()> {
     .bind(record.state.as_str())
     .bind(DbTime(record.created_at))
     .bind(DbTime(record.used_at))
-    .execute(&mut *dialect::writing(&context.writer).await?)
+    .execute(&mut *dialect::write_connection(&context.writer).await?)
     .await
     .map_err(db)?;
     Ok(())
@@ -91,7 +91,7 @@ async fn save(context: &Context, record: &SandboxRecord) -> Result<()> {
 async fn forget(context: &Context, id: SandboxId) -> Result<()> {
     query("DELETE FROM sandboxes WHERE id = $1")
         .bind(id.as_uuid())
-        .execute(&mut *dialect::writing(&context.writer).await?)
+        .execute(&mut *dialect::write_connection(&context.writer).await?)
         .await
         .map_err(db)?;
     Ok(())
@@ -101,12 +101,12 @@ async fn forget(context: &Context, id: SandboxId) -> Result<()> {
 impl Sandboxes for SqlStore {
     async fn save_sandbox(&self, record: &SandboxRecord) -> Result<()> {
         let (context, record) = (self.context.clone(), record.clone());
-        self.to_the_end(async move { save(&context, &record).await }).await
+        self.run_to_completion(async move { save(&context, &record).await }).await
     }
 
     async fn forget_sandbox(&self, id: SandboxId) -> Result<()> {
         let context = self.context.clone();
-        self.to_the_end(async move { forget(&context, id).await }).await
+        self.run_to_completion(async move { forget(&context, id).await }).await
     }
 
     async fn list_sandboxes(&self, limit: u32) -> Result<Vec<SandboxRecord>> {

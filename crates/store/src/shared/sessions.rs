@@ -1,4 +1,4 @@
-//! Sessions, workspaces and transcripts.
+//! Sessions, workspaces, transcripts and stored contents.
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -27,9 +27,9 @@ use super::{
 use crate::{
     Changed, NewSession, NewWorkspace, SessionUpdate, Sessions,
     error::{db, is_duplicate, json, parse},
+    row_writes::BudgetInsert,
     rows::{MessageRow, SessionRow, WorkspaceRow},
     time::{DbTime, now},
-    written::BudgetInsert,
 };
 
 async fn load(connection: &mut Connection, tenant: TenantId, session: &SessionRef) -> Result<Session> {
@@ -37,7 +37,7 @@ async fn load(connection: &mut Connection, tenant: TenantId, session: &SessionRe
     with_budgets(connection, vec![row]).await?.pop().ok_or_else(session_not_found)
 }
 
-/// Sessions with the budgets that were made for them. Costs nothing where there are none.
+/// Converts rows to sessions with their own budgets. Runs no query if there are none.
 pub(super) async fn with_budgets(connection: &mut Connection, rows: Vec<SessionRow>) -> Result<Vec<Session>> {
     let own: Vec<Uuid> = rows.iter().filter(|row| row.has_budget()).map(|row| row.id).collect();
     let budgets = spending::load(connection, &own).await?;
@@ -81,7 +81,7 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
     let at = now();
     let (mut depth, mut budget_id) = (0, None);
     if let Some(parent) = session.parent {
-        // Its budget must not change before this one is below it.
+        // Locked, so that its budget does not change before the child session exists.
         lock(&mut tx, std::iter::once(parent.as_uuid())).await?;
         let parent = load_row(&mut tx, session.tenant, &SessionRef::Id(parent)).await;
         let not_found = |error: Error| match error.code() {
@@ -98,7 +98,7 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
         limit,
         spent: Amount::default(),
     });
-    let permissions = said(&session.permissions)?;
+    let permissions = permissions_to_db(&session.permissions)?;
     let execution = if session.execution.is_default() { None } else { Some(json(&session.execution)?) };
     let inserted = query(
         "INSERT INTO sessions (id, tenant_id, workspace_id, name, title, pool, created_at, parent_id, execution, \
@@ -123,7 +123,7 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
     .await;
     match inserted {
         Err(error) if is_duplicate(&error) => {
-            return Err(Error::new(Code::AlreadyExists, "a session of that name exists").at("name"));
+            return Err(Error::new(Code::AlreadyExists, "a session with that name exists").at("name"));
         }
         Ok(done) if done.rows_affected() == 0 => return Err(workspace_not_found()),
         other => other.map_err(db)?,
@@ -137,26 +137,26 @@ async fn create(context: &Context, session: &NewSession) -> Result<Changed<Sessi
     Ok(changed)
 }
 
-/// Permissions as they are stored: nothing, if nothing was said.
-pub(super) fn said(permissions: &SessionPermissions) -> Result<Option<String>> {
+/// Permissions as stored: `None` for the default.
+pub(super) fn permissions_to_db(permissions: &SessionPermissions) -> Result<Option<String>> {
     if permissions.is_default() { Ok(None) } else { json(permissions).map(Some) }
 }
 
 pub(super) async fn set_permissions(
     connection: &mut Connection,
     session: Uuid,
-    said: Option<&str>,
+    permissions: Option<&str>,
 ) -> Result<()> {
     query("UPDATE sessions SET permissions = $2 WHERE id = $1")
         .bind(session)
-        .bind(said)
+        .bind(permissions)
         .execute(connection)
         .await
         .map_err(db)?;
     Ok(())
 }
 
-/// Appends one event of the session itself.
+/// Appends an event of the session and returns the session.
 async fn record(
     connection: &mut Connection,
     tenant: TenantId,
@@ -183,12 +183,12 @@ async fn update(
     let locked = lock(&mut tx, std::iter::once(session.as_uuid())).await?;
     let found = load(&mut tx, tenant, &SessionRef::Id(session)).await?;
     if !update.if_revision.is_empty() && !update.if_revision.contains(&found.revision()) {
-        let message = "it was changed since you have read it: read it again, then change it";
+        let message = "the session was changed since you read it: read it again, then retry";
         return Err(Error::new(Code::PreconditionFailed, message).at("if_revision"));
     }
     let used = locked.heads.get(&session.as_uuid()).is_some_and(|it| it.head.last_seq > 0);
     if used && update.model.is_some() && update.model != found.model {
-        let message = "the session has runs, and they are to stay with one model: use another session";
+        let message = "the session has runs, so its model cannot change: use another session";
         return Err(Error::new(Code::SessionModelLocked, message).at("model"));
     }
     query(
@@ -201,7 +201,7 @@ async fn update(
     .bind(update.agent.as_deref())
     .bind(update.model.as_deref())
     .bind(update.permissions.is_some())
-    .bind(update.permissions.as_ref().map(said).transpose()?.flatten())
+    .bind(update.permissions.as_ref().map(permissions_to_db).transpose()?.flatten())
     .execute(&mut *tx)
     .await
     .map_err(db)?;
@@ -243,7 +243,7 @@ async fn create_workspace(context: &Context, new: NewWorkspace) -> Result<Worksp
             .await;
     match inserted {
         Err(error) if is_duplicate(&error) => {
-            return Err(Error::new(Code::AlreadyExists, "a workspace of that name exists").at("name"));
+            return Err(Error::new(Code::AlreadyExists, "a workspace with that name exists").at("name"));
         }
         other => other.map_err(db)?,
     };
@@ -279,7 +279,7 @@ impl Sessions for SqlStore {
 
     async fn create_session(&self, session: &NewSession) -> Result<Changed<Session>> {
         let (context, session) = (self.context.clone(), session.clone());
-        self.to_the_end(async move { create(&context, &session).await }).await
+        self.run_to_completion(async move { create(&context, &session).await }).await
     }
 
     async fn get_session(&self, tenant: TenantId, session: &SessionRef) -> Result<Session> {
@@ -316,17 +316,17 @@ impl Sessions for SqlStore {
         changes: &SessionUpdate,
     ) -> Result<Changed<Session>> {
         let (context, changes) = (self.context.clone(), changes.clone());
-        self.to_the_end(async move { update(&context, tenant, session, &changes).await }).await
+        self.run_to_completion(async move { update(&context, tenant, session, &changes).await }).await
     }
 
     async fn close_session(&self, tenant: TenantId, session: SessionId) -> Result<Changed<Session>> {
         let context = self.context.clone();
-        self.to_the_end(async move { close(&context, tenant, session).await }).await
+        self.run_to_completion(async move { close(&context, tenant, session).await }).await
     }
 
     async fn delete_session(&self, tenant: TenantId, session: SessionId) -> Result<Vec<SessionId>> {
         let context = self.context.clone();
-        self.to_the_end(async move { delete::delete(&context, tenant, session).await }).await
+        self.run_to_completion(async move { delete::delete(&context, tenant, session).await }).await
     }
 
     async fn list_messages(
@@ -366,7 +366,7 @@ impl Sessions for SqlStore {
 
     async fn create_workspace(&self, workspace: &NewWorkspace) -> Result<Workspace> {
         let (context, new) = (self.context.clone(), workspace.clone());
-        self.to_the_end(async move { create_workspace(&context, new).await }).await
+        self.run_to_completion(async move { create_workspace(&context, new).await }).await
     }
 
     async fn list_workspaces(&self, tenant: TenantId, page: &PageRequest) -> Result<Page<Workspace>> {

@@ -1,7 +1,8 @@
-//! What runs spend: the budgets that cover them, and what their questions cost.
+//! Spending: the budgets that cover runs, and the costs of model calls.
 //!
-//! A run is covered by the budget of the run at the top of its part of the tree, by that of its session, and by all above these. What
-//! is reserved is not a number of the budget but the sum of its reservations, so giving back is to delete.
+//! A run is covered by the nearest budget of itself or an ancestor run, by the budget of its session, and by all
+//! budgets above these. The reserved amount of a budget is the sum of its reservations, so deleting a reservation
+//! returns it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,13 +15,13 @@ use uuid::Uuid;
 
 use super::dialect::{AMONG_1, Connection, id_list};
 use crate::{
-    Budgeted,
+    BudgetLimits,
     error::db,
+    row_writes::{BudgetInsert, SpentWrite},
     rows::{BudgetRow, amount_from_db, amount_to_db, count_to_db},
-    written::{BudgetInsert, SpentWrite},
 };
 
-/// Ids that a statement is given at once.
+/// Ids per statement.
 const IDS_AT_ONCE: usize = 500;
 
 /// The columns of a [`BudgetRow`] of `budgets b`.
@@ -32,8 +33,9 @@ macro_rules! budget_columns {
     };
 }
 
-/// The runs `$1` with each budget that covers them, as `cover (run_id, id)`. Each part looks up keys, whatever a planner makes of it.
-fn cover() -> String {
+/// CTE `cover (run_id, id)`: the runs `$1` with each budget that covers them. Each part is a key lookup, whatever the
+/// planner estimates.
+fn cover_cte() -> String {
     format!(
         "WITH RECURSIVE cover (run_id, id) AS \
          (SELECT r.id, r.budget_id FROM runs r WHERE r.id {AMONG_1} AND r.budget_id IS NOT NULL \
@@ -43,9 +45,9 @@ fn cover() -> String {
     )
 }
 
-/// The budgets that cover these runs, in the order of their ids.
-pub(super) async fn covering(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<Uuid>> {
-    let sql = format!("{} SELECT DISTINCT id FROM cover ORDER BY id", cover());
+/// The budgets that cover these runs, in id order.
+pub(super) async fn covering_budgets(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<Uuid>> {
+    let sql = format!("{} SELECT DISTINCT id FROM cover ORDER BY id", cover_cte());
     query_scalar(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)
 }
 
@@ -60,34 +62,34 @@ pub(super) async fn load(connection: &mut Connection, ids: &[Uuid]) -> Result<Ha
     Ok(rows.into_iter().map(|row| (row.id, row.into_budget())).collect())
 }
 
-/// What these budgets limit; nothing if there are none.
-pub(super) fn budgeted(budgets: &HashMap<Uuid, Budget>) -> Option<Budgeted> {
+/// Which resources these budgets limit; `None` without budgets.
+pub(super) fn limits(budgets: &HashMap<Uuid, Budget>) -> Option<BudgetLimits> {
     let limits = |limited: fn(&Budget) -> bool| budgets.values().any(limited);
-    (!budgets.is_empty()).then(|| Budgeted {
+    (!budgets.is_empty()).then(|| BudgetLimits {
         tokens: limits(|budget| budget.limit.tokens.is_some()),
         money: limits(|budget| budget.limit.micros.is_some()),
     })
 }
 
-/// Whether every budget that covers the run has room for this much.
+/// Whether every budget that covers the run has room for an amount.
 pub(super) async fn has_room(connection: &mut Connection, run: Uuid, amount: Amount) -> Result<bool> {
-    Ok(with_room(connection, &[(run, amount)]).await?.contains(&run))
+    Ok(runs_with_room(connection, &[(run, amount)]).await?.contains(&run))
 }
 
-/// Of runs that want to ask their next question, those with room for it in every budget that covers them. What such a run still
-/// holds is for a question that is over, and would be given up for the next: it takes no room.
-pub(super) async fn with_room(
+/// Which of these runs have room for their next model call in every budget that covers them. A reservation that such a
+/// run still holds belongs to an earlier call and would be replaced, so it takes no room.
+pub(super) async fn runs_with_room(
     connection: &mut Connection,
-    wanted: &[(Uuid, Amount)],
+    amounts: &[(Uuid, Amount)],
 ) -> Result<HashSet<Uuid>> {
-    let runs: Vec<Uuid> = wanted.iter().map(|(run, _)| *run).collect();
+    let runs: Vec<Uuid> = amounts.iter().map(|(run, _)| *run).collect();
     let mut covers: HashMap<Uuid, Vec<Uuid>> = HashMap::new();
     for (run, budget) in covers_of(connection, &runs).await? {
         covers.entry(run).or_default().push(budget);
     }
     let ids: HashSet<Uuid> = covers.values().flatten().copied().collect();
     let budgets = load(connection, &ids.into_iter().collect::<Vec<_>>()).await?;
-    let own = held_by(connection, &runs).await?;
+    let own = reserved_by(connection, &runs).await?;
     let fits = |(run, amount): &&(Uuid, Amount)| {
         let mut covering = covers.get(run).into_iter().flatten();
         covering.all(|id| {
@@ -95,17 +97,17 @@ pub(super) async fn with_room(
             budgets.get(id).is_none_or(|budget| budget.without(held).has_room(*amount))
         })
     };
-    Ok(wanted.iter().filter(fits).map(|(run, _)| *run).collect())
+    Ok(amounts.iter().filter(fits).map(|(run, _)| *run).collect())
 }
 
-/// Each of these runs with each budget that covers it.
+/// Pairs of these runs and the budgets that cover them.
 async fn covers_of(connection: &mut Connection, runs: &[Uuid]) -> Result<Vec<(Uuid, Uuid)>> {
-    let sql = format!("{} SELECT run_id, id FROM cover", cover());
+    let sql = format!("{} SELECT run_id, id FROM cover", cover_cte());
     query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)
 }
 
-/// What these runs hold, by run and budget.
-async fn held_by(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<(Uuid, Uuid), Amount>> {
+/// The reservations of these runs, by run and budget.
+async fn reserved_by(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<(Uuid, Uuid), Amount>> {
     let sql = format!("SELECT run_id, budget_id, tokens, micros FROM reservations WHERE run_id {AMONG_1}");
     let rows: Vec<(Uuid, Uuid, i64, i64)> =
         query_as(AssertSqlSafe(sql)).bind(id_list(runs)?).fetch_all(connection).await.map_err(db)?;
@@ -117,10 +119,11 @@ async fn held_by(connection: &mut Connection, runs: &[Uuid]) -> Result<HashMap<(
     Ok(held)
 }
 
-/// Parked runs that wait for money and that this budget covers, found from it downwards: by the budgets below it, those that belong
-/// to these, and the sessions that do. One by one, because a planner that knows little would begin at the other end. `+ 0` keeps it
-/// from walking the index of all that wait instead of looking up the runs of a session.
-pub(super) async fn runs_that_wait_for(connection: &mut Connection, budget: Uuid) -> Result<Vec<Uuid>> {
+/// Parked runs that wait for a budget and that this one covers, found from the top: budgets below it, runs of these
+/// budgets, sessions of these budgets, and their runs. Separate statements, because a planner without statistics would
+/// start at the other end. `+ 0` keeps it from walking the index of all parked runs instead of looking up the runs of a
+/// session.
+pub(super) async fn runs_waiting_for(connection: &mut Connection, budget: Uuid) -> Result<Vec<Uuid>> {
     let budgets: Vec<Uuid> = query_scalar(
         "WITH RECURSIVE below (id) AS (SELECT id FROM budgets WHERE id = $1 \
          UNION ALL SELECT b.id FROM below t JOIN budgets b ON b.parent_id = t.id WHERE b.parent_id IS NOT NULL) \
@@ -137,16 +140,16 @@ pub(super) async fn runs_that_wait_for(connection: &mut Connection, budget: Uuid
     let runs_of_sessions = format!(
         "SELECT id FROM runs WHERE session_id {AMONG_1} AND state < 10 AND state + 0 = 2 AND parked = 'budget'"
     );
-    let mut runs = among(connection, runs_of_budgets, &budgets).await?;
-    let sessions = among(connection, sessions_of_budgets, &budgets).await?;
-    runs.extend(among(connection, runs_of_sessions, &sessions).await?);
+    let mut runs = ids_matching(connection, runs_of_budgets, &budgets).await?;
+    let sessions = ids_matching(connection, sessions_of_budgets, &budgets).await?;
+    runs.extend(ids_matching(connection, runs_of_sessions, &sessions).await?);
     runs.sort_unstable();
     runs.dedup();
     Ok(runs)
 }
 
-/// The ids that a statement finds with these, some at a time.
-async fn among(connection: &mut Connection, sql: String, ids: &[Uuid]) -> Result<Vec<Uuid>> {
+/// The ids that a statement returns for these ids, in batches.
+async fn ids_matching(connection: &mut Connection, sql: String, ids: &[Uuid]) -> Result<Vec<Uuid>> {
     let mut found = Vec::new();
     for some in ids.chunks(IDS_AT_ONCE) {
         let sql = AssertSqlSafe(sql.clone());
@@ -180,9 +183,9 @@ pub(super) async fn insert_budget(connection: &mut Connection, budget: &BudgetIn
     Ok(())
 }
 
-/// Counts what questions cost: for their runs, and in all budgets that cover these. The caller has locked the budgets. Says how much
-/// that was, without what had been counted before.
-pub(super) async fn spend(connection: &mut Connection, all: &[SpentWrite]) -> Result<Total> {
+/// Counts the costs of model calls: for their runs, and in all budgets that cover these. The caller has locked the
+/// budgets. Returns the total, without steps that were counted before.
+pub(super) async fn record_spending(connection: &mut Connection, all: &[SpentWrite]) -> Result<Total> {
     let mut by_run: BTreeMap<Uuid, (Total, Amount)> = BTreeMap::new();
     for SpentWrite { run, spent } in all {
         let counted =
@@ -192,7 +195,7 @@ pub(super) async fn spend(connection: &mut Connection, all: &[SpentWrite]) -> Re
                 .execute(&mut *connection)
                 .await
                 .map_err(db)?;
-        // A new owner told of it again.
+        // A new owner reported it again.
         if counted.rows_affected() == 0 {
             continue;
         }
@@ -206,7 +209,7 @@ pub(super) async fn spend(connection: &mut Connection, all: &[SpentWrite]) -> Re
     let mut by_budget: BTreeMap<Uuid, Amount> = BTreeMap::new();
     for (run, (total, amount)) in &by_run {
         add_to_run(connection, *run, total).await?;
-        for budget in covering(connection, &[*run]).await? {
+        for budget in covering_budgets(connection, &[*run]).await? {
             let sum = by_budget.entry(budget).or_default();
             *sum = *sum + *amount;
         }

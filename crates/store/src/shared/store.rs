@@ -1,4 +1,4 @@
-//! The store itself: pools, coalescers, and the trait's calls handed to the functions that do them.
+//! The store type: pools, coalescers and shared state. The trait implementations are in the sibling modules.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -15,38 +15,38 @@ use tracing::Instrument as _;
 use super::{
     dialect::{self, DbPool, Writer},
     flush, overview,
-    ownership::SessionLook,
-    runs::RunLook,
+    ownership::RunnableCheck,
+    runs::RunRead,
 };
 use crate::{
-    Claim, Commit, Committed, Counts, Kept, NewRun, Options, Submitted,
+    Claim, Commit, Committed, Counts, NewRun, Options, SharedCache, Submitted,
     coalesce::Coalescer,
     error::json,
-    line::Line,
-    meters::{Meters, News},
-    post::Post,
+    meters::{Meters, MetricUpdates},
+    pending_counters::PendingCounters,
+    row_writes::Chunk,
     rows::LockedHead,
-    tally::Tally,
-    written::Chunk,
+    runnable_queue::RunnableQueue,
+    slot_provider_cell::SlotProviderCell,
 };
 
 /// What every function of the store needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    /// For whoever writes.
+    /// For writes.
     pub(crate) writer: Writer,
-    /// For everything else.
+    /// For reads.
     pub(crate) reader: DbPool,
     pub(crate) idempotency_ttl: Duration,
     pub(crate) max_pending: i64,
     pub(crate) max_lost_attempts: u32,
     pub(crate) meters: Arc<Meters>,
-    /// What happened through this store, for [`Counts`](crate::Counts).
-    pub(crate) tally: Arc<Tally>,
-    /// Who waits for a worker, for all who ask for a place.
-    pub(crate) line: Arc<Kept<Line>>,
-    /// Who stands by.
-    pub(crate) post: Post,
+    /// Counters to add to the database, see [`Counts`](crate::Counts).
+    pub(crate) counters: Arc<PendingCounters>,
+    /// Cached snapshot of the runnable sessions, for queue positions.
+    pub(crate) runnable_queue: Arc<SharedCache<RunnableQueue>>,
+    /// The registered slot provider.
+    pub(crate) slot_provider: SlotProviderCell,
 }
 
 impl Context {
@@ -58,9 +58,9 @@ impl Context {
             max_pending: options.max_pending,
             max_lost_attempts: options.max_lost_attempts,
             meters: Arc::new(Meters::new()),
-            tally: Arc::default(),
-            line: Arc::default(),
-            post: Post::default(),
+            counters: Arc::default(),
+            runnable_queue: Arc::default(),
+            slot_provider: SlotProviderCell::default(),
         }
     }
 }
@@ -72,34 +72,34 @@ pub(crate) struct ClaimRequest {
     pub(crate) worker: WorkerId,
 }
 
-/// Calls that share transactions with others.
+/// The calls that share transactions with concurrent calls.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct Coalescers {
     pub(crate) submits: Coalescer<NewRun, Submitted>,
     pub(crate) claims: Coalescer<ClaimRequest, Claim>,
     pub(crate) commits: Coalescer<Commit, Committed>,
-    pub(crate) run_looks: Coalescer<RunLook, Run>,
-    pub(crate) session_looks: Coalescer<SessionLook, bool>,
+    pub(crate) run_reads: Coalescer<RunRead, Run>,
+    pub(crate) runnable_checks: Coalescer<RunnableCheck, bool>,
 }
 
-/// What is to be told of a batch once it is committed.
+/// Metrics and counters to record after a batch was committed.
 #[derive(Debug, Default)]
-pub(crate) struct Aftermath {
-    pub(crate) news: News,
+pub(crate) struct PostCommit {
+    pub(crate) metrics: MetricUpdates,
     pub(crate) counts: Counts,
 }
 
-impl Aftermath {
-    pub(crate) fn tell(self, context: &Context) {
-        context.meters.tell(self.news);
-        context.tally.add(self.counts);
+impl PostCommit {
+    pub(crate) fn apply(self, context: &Context) {
+        context.meters.record(self.metrics);
+        context.counters.add(self.counts);
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct SqlStore {
     pub(crate) context: Context,
-    pub(crate) lanes: Lanes,
+    pub(crate) coalescers: Coalescers,
     tracker: TaskTracker,
 }
 
@@ -107,30 +107,30 @@ impl SqlStore {
     pub(crate) fn new(context: Context) -> Self {
         let tracker = TaskTracker::new();
         observe_connections(&context);
-        Self { lanes: flush::start(&context, &tracker), context, tracker }
+        Self { coalescers: flush::start(&context, &tracker), context, tracker }
     }
 
-    /// Runs a change to its end even if the caller goes away: a gRPC handler is dropped when its client hangs up, and a
-    /// transaction dropped midway would be left to the pool.
-    pub(crate) async fn to_the_end<T, F>(&self, change: F) -> Result<T>
+    /// Runs a change to completion even if the caller goes away: a gRPC handler is dropped when its client disconnects,
+    /// and a transaction dropped midway would have to be rolled back by the pool.
+    pub(crate) async fn run_to_completion<T, F>(&self, change: F) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let task = self.tracker.spawn(change.in_current_span());
-        task.await.map_err(|error| Error::internal("a change was cut short").with_source(error))?
+        task.await.map_err(|error| Error::internal("store task aborted").with_source(error))?
     }
 
-    /// Writes down what was counted, without anybody waiting for it: a lease must not end over it.
-    pub(crate) fn count_meanwhile(&self) {
+    /// Flushes the counters in the background, so that a lease renewal does not wait for it.
+    pub(crate) fn flush_counters_in_background(&self) {
         let context = self.context.clone();
-        self.tracker.spawn(async move { overview::write_tally(&context).await });
+        self.tracker.spawn(async move { overview::flush_counters(&context).await });
     }
 }
 
-/// Tells how many connections there are, for as long as the process lives.
+/// Exports the number of connections for the lifetime of the process.
 fn observe_connections(context: &Context) {
-    let writer = dialect::own_pool(&context.writer).cloned();
+    let writer = dialect::writer_pool(&context.writer).cloned();
     let pools: Vec<DbPool> = writer.into_iter().chain([context.reader.clone()]).collect();
     metrics::observe(&STORE_CONNECTIONS, move |connections| {
         let (mut open, mut idle) = (0, 0);
@@ -144,7 +144,7 @@ fn observe_connections(context: &Context) {
     });
 }
 
-/// Gives new events their cursors and makes the row that stores them.
+/// Assigns cursors to new events and creates the row that stores them.
 pub(crate) fn append(locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<(Appended, Option<Chunk>)> {
     if events.is_empty() {
         return Ok((Appended::default(), None));

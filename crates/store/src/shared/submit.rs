@@ -1,4 +1,4 @@
-//! Accepting runs.
+//! Submits: accepting runs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,7 +7,7 @@ use std::{
 
 use chrono::TimeDelta;
 use remuda_domain::{
-    Appended, Code, Error, EventBody, PlaneId, Run, RunId, TenantId, Timestamp,
+    Appended, Code, ControlPlaneId, Error, EventBody, Run, RunId, TenantId, Timestamp,
     budget::{Amount, Budget},
     error::Result,
     event::NewEvent,
@@ -17,99 +17,99 @@ use remuda_domain::{
 use uuid::Uuid;
 
 use super::{
-    below,
     cancel::{self, Stopper},
+    descendants,
     dialect::{self, Connection},
-    lock::{Locked, lock, lock_with_leases},
+    lock::{LockedSessions, lock, lock_with_leases},
     park, runs,
-    store::{Aftermath, Context},
+    store::{Context, PostCommit},
     writes::{self, Writes},
 };
 use crate::{
     CancelledRuns, Counts, NewRun, Submitted,
-    error::{db, json, outrun},
+    error::{conflict, db, json},
+    row_writes::{BudgetInsert, RunInsert},
     rows::KeyedRun,
     time::{DbTime, now},
-    written::{BudgetInsert, RunInsert},
 };
 
 pub(super) fn session_not_found() -> Error {
     Error::new(Code::SessionNotFound, "there is no such session").at("session")
 }
 
-pub(super) enum Answer {
+pub(super) enum SubmitOutcome {
     Accepted(Box<Submitted>),
     /// An earlier request with the same key created this run.
     Replay(RunId),
     Refused(Error),
 }
 
-/// Accepts many runs in one transaction, each answered for itself.
+/// Accepts many runs in one transaction; each gets its own result.
 pub(crate) async fn submit_batch(context: &Context, batch: &[NewRun]) -> Result<Vec<Result<Submitted>>> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let (results, aftermath) = submit_within(&mut tx, context, batch).await?;
+    let (results, post_commit) = submit_in_transaction(&mut tx, context, batch).await?;
     tx.commit().await.map_err(db)?;
-    aftermath.tell(context);
+    post_commit.apply(context);
     Ok(results)
 }
 
-/// The same within a transaction.
-pub(super) async fn submit_within(
+/// Accepts many runs within the caller's transaction.
+pub(super) async fn submit_in_transaction(
     tx: &mut Connection,
     context: &Context,
     batch: &[NewRun],
-) -> Result<(Vec<Result<Submitted>>, Aftermath)> {
+) -> Result<(Vec<Result<Submitted>>, PostCommit)> {
     let mut locked = lock(tx, batch.iter().map(|run| run.session.as_uuid())).await?;
-    let mut keys = Keys::load(tx, batch).await?;
+    let mut keys = IdempotencyKeys::load(tx, batch).await?;
     let mut accepted = Writes::default();
     let mut answers = Vec::with_capacity(batch.len());
     for run in batch {
         answers.push(accept(context, run, &mut locked, &mut keys, &mut accepted)?);
     }
-    let news = std::mem::take(&mut accepted.news);
+    let metrics = std::mem::take(&mut accepted.metrics);
     let counts = write(tx, context, &locked, keys, accepted).await?;
-    // Replays are read last: the run may have been inserted by this very batch.
+    // Replays are read last: this batch itself may have inserted the run.
     let mut results = Vec::with_capacity(batch.len());
     for (request, answer) in batch.iter().zip(answers) {
         results.push(match answer {
-            Answer::Accepted(submitted) => Ok(*submitted),
-            Answer::Refused(error) => Err(error),
-            // A failed statement ends the whole transaction, so its error is everyone's.
-            Answer::Replay(run) => match replay(tx, request.tenant, run).await {
+            SubmitOutcome::Accepted(submitted) => Ok(*submitted),
+            SubmitOutcome::Refused(error) => Err(error),
+            // A failed statement aborts the whole transaction, so its error fails the batch.
+            SubmitOutcome::Replay(run) => match replay(tx, request.tenant, run).await {
                 Err(error) if error.code() == Code::RunNotFound => Err(error),
                 outcome => Ok(outcome?),
             },
         });
     }
-    Ok((results, Aftermath { news, counts }))
+    Ok((results, PostCommit { metrics, counts }))
 }
 
 pub(super) fn accept(
     context: &Context,
     request: &NewRun,
-    locked: &mut Locked,
-    keys: &mut Keys,
+    locked: &mut LockedSessions,
+    keys: &mut IdempotencyKeys,
     accepted: &mut Writes,
-) -> Result<Answer> {
+) -> Result<SubmitOutcome> {
     let at = locked.at;
     let locked =
         locked.heads.get_mut(&request.session.as_uuid()).filter(|it| it.head.tenant == request.tenant);
     let Some(locked) = locked else {
-        return Ok(Answer::Refused(session_not_found()));
+        return Ok(SubmitOutcome::Refused(session_not_found()));
     };
-    // A retry of a request that was accepted is no new request: it gets its run even if nothing new is taken.
-    if let Some(answer) = keys.answer(request) {
+    // A retry of an accepted request returns its run even if the session accepts no new runs.
+    if let Some(answer) = keys.outcome_of_earlier(request) {
         return Ok(answer);
     }
     let seq = match locked.head.admit(request.if_busy, context.max_pending) {
         Ok(seq) => seq,
-        Err(refusal) => return Ok(Answer::Refused(refusal)),
+        Err(refusal) => return Ok(SubmitOutcome::Refused(refusal)),
     };
     keys.remember(request);
     let (kind, pending) = (request.input.kind().to_owned(), locked.head.pending);
     let queued = EventBody::RunQueued { seq, kind, pending };
     let events = accepted.append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
-    accepted.news.submitted(request.input.kind(), &locked.head.pool, request.tenant);
+    accepted.metrics.submitted(request.input.kind(), &locked.head.pool, request.tenant);
     accepted.runs.push(insert_row(request, seq, at)?);
     accepted.budgets.extend(request.budget.map(|limit| BudgetInsert {
         id: request.id.as_uuid(),
@@ -118,7 +118,7 @@ pub(super) fn accept(
         limit,
         spent: Amount::default(),
     }));
-    Ok(Answer::Accepted(Box::new(Submitted {
+    Ok(SubmitOutcome::Accepted(Box::new(Submitted {
         run: new_run(request, seq, at),
         pool: locked.head.pool.clone(),
         deduplicated: false,
@@ -127,30 +127,30 @@ pub(super) fn accept(
         interrupted: Vec::new(),
         signal: None,
         lost: None,
-        below: CancelledRuns::default(),
+        descendants: CancelledRuns::default(),
     })))
 }
 
-/// Accepts a run and stops everything the session had before, in one transaction.
+/// Accepts a run and cancels all other unfinished runs of the session, in one transaction.
 pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> Result<Submitted> {
     let mut tx = dialect::begin(&context.writer).await?;
     let session = std::iter::once(request.session.as_uuid());
     let (mut locked, _) = lock_with_leases(&mut tx, session, std::iter::empty()).await?;
-    let mut keys = Keys::load(&mut tx, std::slice::from_ref(request)).await?;
-    if let Some(Answer::Replay(run)) = keys.answer(request) {
+    let mut keys = IdempotencyKeys::load(&mut tx, std::slice::from_ref(request)).await?;
+    if let Some(SubmitOutcome::Replay(run)) = keys.outcome_of_earlier(request) {
         return replay(&mut tx, request.tenant, run).await;
     }
     let mut accepted = Writes::default();
     let (at, reason) = (locked.at, "interrupted by a newer run");
-    let tied = locked.heads.values().any(|it| it.ties);
+    let has_related = locked.heads.values().any(|it| it.has_related);
     let mut stopper = Stopper { context, reason, at, writes: &mut accepted };
     let stopped =
         cancel::stop_all(&mut tx, &mut stopper, &mut locked, request.session, request.tenant).await?;
     let enqueue = NewRun { if_busy: IfBusy::Enqueue, ..request.clone() };
     let mut submitted = match accept(context, &enqueue, &mut locked, &mut keys, &mut accepted)? {
-        Answer::Accepted(submitted) => *submitted,
-        Answer::Refused(error) => return Err(error),
-        Answer::Replay(run) => return replay(&mut tx, request.tenant, run).await,
+        SubmitOutcome::Accepted(submitted) => *submitted,
+        SubmitOutcome::Refused(error) => return Err(error),
+        SubmitOutcome::Replay(run) => return replay(&mut tx, request.tenant, run).await,
     };
     let own = std::mem::replace(&mut submitted.events, stopped.events);
     submitted.events.extend(own);
@@ -158,15 +158,15 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     submitted.signal = stopped.signal;
     submitted.lost = stopped.lost;
     let parents = std::mem::take(&mut accepted.parents);
-    let news = std::mem::take(&mut accepted.news);
+    let metrics = std::mem::take(&mut accepted.metrics);
     let counts = write(&mut tx, context, &locked, keys, accepted).await?;
     tx.commit().await.map_err(db)?;
-    context.tally.add(counts);
-    context.meters.tell(news);
-    if tied {
+    context.counters.add(counts);
+    context.meters.record(metrics);
+    if has_related {
         let roots: Vec<Uuid> = submitted.interrupted.iter().map(|run| run.as_uuid()).collect();
-        below::cancel_or_leave(context, &roots, reason, &mut submitted.below).await;
-        submitted.below.changes.extend(park::settle_all(context, &parents).await);
+        descendants::cancel_best_effort(context, &roots, reason, &mut submitted.descendants).await;
+        submitted.descendants.changes.extend(park::resume_all_ready(context, &parents).await);
     }
     Ok(submitted)
 }
@@ -174,8 +174,8 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
 async fn write(
     connection: &mut Connection,
     context: &Context,
-    locked: &Locked,
-    keys: Keys,
+    locked: &LockedSessions,
+    keys: IdempotencyKeys,
     accepted: Writes,
 ) -> Result<Counts> {
     if accepted.runs.is_empty() {
@@ -188,35 +188,35 @@ async fn write(
     Ok(counts)
 }
 
-/// The idempotency keys of a batch: what the store remembers of them, and what the batch adds.
+/// The idempotency keys of a batch: stored ones, and new ones.
 #[derive(Default)]
-pub(super) struct Keys {
+pub(super) struct IdempotencyKeys {
     known: HashMap<(Uuid, String), KeyedRun>,
     new: Vec<KeyedRun>,
 }
 
-impl Keys {
+impl IdempotencyKeys {
     async fn load(connection: &mut Connection, batch: &[NewRun]) -> Result<Self> {
         let key = |run: &'_ NewRun| Some((run.tenant.as_uuid(), run.idempotency.as_ref()?.key.clone()));
-        let wanted: HashSet<(Uuid, String)> = batch.iter().filter_map(key).collect();
-        let wanted: Vec<(Uuid, &str)> = wanted.iter().map(|(tenant, key)| (*tenant, key.as_str())).collect();
-        let found = match wanted.is_empty() {
+        let keys: HashSet<(Uuid, String)> = batch.iter().filter_map(key).collect();
+        let keys: Vec<(Uuid, &str)> = keys.iter().map(|(tenant, key)| (*tenant, key.as_str())).collect();
+        let found = match keys.is_empty() {
             true => Vec::new(),
-            false => dialect::find_keys(connection, &wanted).await?,
+            false => dialect::find_keys(connection, &keys).await?,
         };
         let known = found.into_iter().map(|it| ((it.tenant_id, it.key.clone()), it)).collect();
         Ok(Self { known, new: Vec::new() })
     }
 
-    /// What an earlier request with the same key means for this one.
-    fn answer(&self, request: &NewRun) -> Option<Answer> {
+    /// The outcome for a request whose key was used before.
+    fn outcome_of_earlier(&self, request: &NewRun) -> Option<SubmitOutcome> {
         let idempotency = request.idempotency.as_ref()?;
         let earlier = self.known.get(&(request.tenant.as_uuid(), idempotency.key.clone()))?;
         if earlier.request_hash == idempotency.request_hash {
-            return Some(Answer::Replay(RunId::from_uuid(earlier.run_id)));
+            return Some(SubmitOutcome::Replay(RunId::from_uuid(earlier.run_id)));
         }
         let conflict = Error::new(Code::IdempotencyConflict, "the key was used before with another request");
-        Some(Answer::Refused(conflict.at("idempotency_key")))
+        Some(SubmitOutcome::Refused(conflict.at("idempotency_key")))
     }
 
     fn remember(&mut self, request: &NewRun) {
@@ -241,9 +241,9 @@ impl Keys {
         let expires = DbTime(now().checked_add_signed(ttl).unwrap_or(Timestamp::MAX_UTC));
         self.new.sort_unstable_by(|a, b| (a.tenant_id, &a.key).cmp(&(b.tenant_id, &b.key)));
         let inserted = dialect::insert_keys(connection, &self.new, expires).await?;
-        // Another store used one of the keys for another session in the meantime: the next try finds it.
+        // A concurrent transaction used one of the keys for another session: the retry finds it.
         if usize::try_from(inserted) != Ok(self.new.len()) {
-            return Err(outrun());
+            return Err(conflict());
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Keys {
 async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Submitted> {
     let run = runs::load(connection, tenant, run).await?;
     let pool = runs::pool_of(connection, run.session).await?;
-    // The first request's wake-up may have been what failed.
+    // The wake-up of the first request may have failed.
     let wake = !run.state.is_terminal();
     Ok(Submitted {
         run,
@@ -263,7 +263,7 @@ async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Re
         interrupted: Vec::new(),
         signal: None,
         lost: None,
-        below: CancelledRuns::default(),
+        descendants: CancelledRuns::default(),
     })
 }
 
@@ -280,7 +280,7 @@ fn insert_row(request: &NewRun, seq: i64, at: Timestamp) -> Result<RunInsert> {
         traceparent: request.traceparent.clone(),
         parent: None,
         budget: request.budget.map(|_| request.id.as_uuid()),
-        awaited_by: request.awaited_by.map(PlaneId::as_uuid),
+        awaited_by: request.awaited_by.map(ControlPlaneId::as_uuid),
     })
 }
 

@@ -1,11 +1,11 @@
-//! What background tasks did last.
+//! Status of background tasks: their last rounds.
 
 use std::time::Duration;
 
 use remuda_domain::{
     Timestamp,
+    background_task::{TaskCounts, TaskRound, TaskStatus},
     error::Result,
-    task::{TaskCounts, TaskRound, TaskStatus},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{FromRow, query, query_as};
@@ -13,7 +13,7 @@ use sqlx::{FromRow, query, query_as};
 use super::{dialect, store::Context};
 use crate::error::{db, json, parse};
 
-/// A round as it is stored.
+/// A round as stored.
 #[derive(Serialize, Deserialize)]
 struct StoredRound {
     holder: String,
@@ -72,7 +72,7 @@ pub(super) async fn record(context: &Context, round: &TaskRound) -> Result<()> {
     .bind(i64::from(round.result.is_err()))
     .bind(stored.as_str())
     .bind(is_notable.then_some(stored.as_str()))
-    .execute(&mut *dialect::writing(&context.writer).await?)
+    .execute(&mut *dialect::write_connection(&context.writer).await?)
     .await
     .map_err(db)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! What was spent in all: by a run, by a session, and by the trees below them.
+//! Spending totals of runs, sessions and their trees.
 
 use remuda_domain::{
     RunId, SessionId, TenantId,
@@ -11,14 +11,14 @@ use uuid::Uuid;
 use super::{dialect::Connection, runs, submit::session_not_found};
 use crate::{error::db, rows::TotalRow};
 
-/// The runs of a tree as `tree (id)`, from the run `$1` of the tenant `$2` downwards.
+/// CTE `tree (id)`: the run `$1` of tenant `$2` and its descendants.
 pub(super) const RUNS_BELOW: &str = "WITH RECURSIVE tree (id) AS (SELECT id FROM runs WHERE id = $1 AND tenant_id = $2 \
     UNION ALL SELECT r.id FROM tree t JOIN runs r ON r.parent_run = t.id)";
-/// The same for sessions.
+/// CTE `tree (id)`: the session `$1` of tenant `$2` and its descendants.
 pub(super) const SESSIONS_BELOW: &str = "WITH RECURSIVE tree (id) AS (SELECT id FROM sessions WHERE id = $1 AND tenant_id = $2 \
     UNION ALL SELECT s.id FROM tree t JOIN sessions s ON s.parent_id = t.id)";
 
-/// Sums over `runs r`.
+/// Select list of sums over `runs r`.
 fn sums() -> String {
     let columns = [
         "model_calls",
@@ -56,13 +56,13 @@ pub(super) async fn session_tree(
     total(connection, sql, session.as_uuid(), tenant).await
 }
 
-/// What a budget counts of a total.
+/// The part of a total that counts towards a budget.
 pub(super) fn counted(total: &Total) -> Amount {
     let tokens = total.usage.input_tokens.saturating_add(total.usage.output_tokens);
     Amount { tokens, micros: total.micros }
 }
 
-/// Of a run alone, and with those below it.
+/// Totals of a run by itself, and with its descendants.
 pub(super) async fn of_run(
     connection: &mut Connection,
     tenant: TenantId,
@@ -74,7 +74,7 @@ pub(super) async fn of_run(
     Ok((own, run_tree(connection, tenant, run).await?))
 }
 
-/// Of a session alone, and with those below it.
+/// Totals of a session by itself, and with its descendants.
 pub(super) async fn of_session(
     connection: &mut Connection,
     tenant: TenantId,

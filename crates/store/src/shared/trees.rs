@@ -1,4 +1,4 @@
-//! Runs below runs, and sessions below sessions.
+//! Trees of runs and sessions.
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, QueryBuilder, query_as};
 use uuid::Uuid;
 
 use super::{
-    below,
+    descendants,
     dialect::{self, AMONG_1, Connection, Db, id_list},
     park, runs, sessions,
     store::SqlStore,
@@ -26,10 +26,14 @@ use crate::{
     rows::{RunRow, SessionRow},
 };
 
-/// Of an answer, what a parent is told.
+/// Longer answers are truncated for the parent.
 const MAX_ANSWER_BYTES: usize = 256 * 1024;
 
-async fn look(connection: &mut Connection, tenant: TenantId, ids: &[Uuid]) -> Result<Vec<ChildReport>> {
+async fn load_reports(
+    connection: &mut Connection,
+    tenant: TenantId,
+    ids: &[Uuid],
+) -> Result<Vec<ChildReport>> {
     let sql = format!(
         concat!(
             "SELECT ",
@@ -48,7 +52,7 @@ async fn look(connection: &mut Connection, tenant: TenantId, ids: &[Uuid]) -> Re
         }
         let mut answer = None;
         if run.state.is_terminal() {
-            answer = last_word(&runs::steps_of(connection, &row).await?);
+            answer = child_answer(&runs::steps_of(connection, &row).await?);
         }
         let (state, failure) = (run.state, run.failure);
         reports.push(ChildReport { run: run.id, session: run.session, state, answer, failure });
@@ -56,8 +60,8 @@ async fn look(connection: &mut Connection, tenant: TenantId, ids: &[Uuid]) -> Re
     Ok(reports)
 }
 
-/// What a run has to say: its agent's answer, else what its last tool gave.
-fn last_word(steps: &[Step]) -> Option<String> {
+/// The answer for the parent: the agent's final answer, or else the output of the last tool call.
+fn child_answer(steps: &[Step]) -> Option<String> {
     let from_tool = || {
         let outcome = steps.iter().rev().find_map(Step::call_outcome)?;
         match &outcome.output {
@@ -73,20 +77,23 @@ fn last_word(steps: &[Step]) -> Option<String> {
 
 #[async_trait]
 impl Trees for SqlStore {
-    async fn look_at_children(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<ChildReport>> {
+    async fn child_reports(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<ChildReport>> {
         let ids: Vec<Uuid> = runs.iter().map(|run| run.as_uuid()).collect();
         let mut connection = self.context.reader.acquire().await.map_err(db)?;
-        look(&mut connection, tenant, &ids).await
+        load_reports(&mut connection, tenant, &ids).await
     }
 
-    async fn settle_parked(&self, tenant: TenantId, run: RunId) -> Result<Option<SessionChange>> {
+    async fn resume_if_ready(&self, tenant: TenantId, run: RunId) -> Result<Option<SessionChange>> {
         let context = self.context.clone();
-        self.to_the_end(async move { park::settle(&context, Some(tenant), run).await }).await
+        self.run_to_completion(async move { park::resume_if_ready(&context, Some(tenant), run).await }).await
     }
 
     async fn cancel_children(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<CancelledRuns> {
         let (context, reason) = (self.context.clone(), reason.to_owned());
-        self.to_the_end(async move { below::cancel_children(&context, tenant, run, &reason).await }).await
+        self.run_to_completion(
+            async move { descendants::cancel_children(&context, tenant, run, &reason).await },
+        )
+        .await
     }
 
     async fn list_child_sessions(
@@ -98,7 +105,7 @@ impl Trees for SqlStore {
         self.get_session(tenant, &SessionRef::Id(session)).await?;
         let mut sql: QueryBuilder<Db> =
             QueryBuilder::new(concat!("SELECT ", session_columns!(), " FROM sessions WHERE parent_id = "));
-        // Who is below a session is of its tenant.
+        // Child sessions always belong to the same tenant.
         sql.push_bind(session.as_uuid());
         if let Some(after) = page.after::<SessionId>()? {
             sql.push(" AND id > ").push_bind(after.as_uuid());

@@ -1,4 +1,4 @@
-//! Deleting events of finished history.
+//! Deletes old events of finished runs.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -10,18 +10,18 @@ use uuid::Uuid;
 use super::{
     chunks,
     dialect::{self, AMONG_1, Connection, id_list},
-    gc_runs::note,
+    gc_runs::record_activity,
     store::Context,
 };
 use crate::{
-    Trimmed,
+    TrimPage,
     error::{db, parse},
     time::{DbTime, now},
 };
 
-/// Rows that are read and deleted together, and how often that is done for one session before others have their turn.
-const ROWS: i64 = 50;
-const TURNS: u32 = 10;
+/// Rows read and deleted per batch, and batches per session before the next session.
+const ROWS_PER_BATCH: i64 = 50;
+const BATCHES_PER_SESSION: u32 = 10;
 
 #[derive(Debug, FromRow)]
 struct Candidate {
@@ -32,37 +32,37 @@ struct Candidate {
     oldest: Option<String>,
 }
 
-/// Looks at some sessions, in the order of their ids.
+/// Trims one page of sessions, in id order.
 pub(super) async fn trim(
     context: &Context,
-    kept: Duration,
+    retention: Duration,
     after: Option<SessionId>,
     limit: u32,
-) -> Result<Trimmed> {
-    let mut connection = dialect::writing(&context.writer).await?;
-    look(&mut connection, kept, after, limit, false).await
+) -> Result<TrimPage> {
+    let mut connection = dialect::write_connection(&context.writer).await?;
+    trim_page(&mut connection, retention, after, limit, false).await
 }
 
-/// Counts all that [`trim`] would delete of these sessions in the end.
+/// Counts what repeated calls of [`trim`] would delete from these sessions.
 pub(super) async fn count(
     context: &Context,
-    kept: Duration,
+    retention: Duration,
     after: Option<SessionId>,
     limit: u32,
-) -> Result<Trimmed> {
+) -> Result<TrimPage> {
     let mut connection = context.reader.acquire().await.map_err(db)?;
-    look(&mut connection, kept, after, limit, true).await
+    trim_page(&mut connection, retention, after, limit, true).await
 }
 
-async fn look(
+async fn trim_page(
     connection: &mut Connection,
-    kept: Duration,
+    retention: Duration,
     after: Option<SessionId>,
     limit: u32,
     dry_run: bool,
-) -> Result<Trimmed> {
-    let kept = TimeDelta::from_std(kept).unwrap_or(TimeDelta::MAX);
-    let before = now().checked_sub_signed(kept).unwrap_or(Timestamp::MIN_UTC);
+) -> Result<TrimPage> {
+    let retention = TimeDelta::from_std(retention).unwrap_or(TimeDelta::MAX);
+    let before = now().checked_sub_signed(retention).unwrap_or(Timestamp::MIN_UTC);
     let sql = format!(
         "SELECT s.id, s.created_at, s.pending, s.last_cursor, {} AS oldest FROM sessions s WHERE s.id > $1 ORDER BY s.id LIMIT $2",
         chunks::OLDEST
@@ -73,8 +73,8 @@ async fn look(
         .fetch_all(&mut *connection)
         .await
         .map_err(db)?;
-    let mut trimmed = Trimmed::default();
-    // Ids are in the order of time: behind a session that is too young there are none with old events.
+    let mut trimmed = TrimPage::default();
+    // Ids are ordered by creation time: no session after a recent one has old events.
     let last =
         candidates.last().filter(|last| candidates.len() >= limit as usize && last.created_at.0 < before);
     trimmed.next = last.map(|last| SessionId::from_uuid(last.id));
@@ -93,7 +93,7 @@ fn is_older(chunk: &[Event], before: Timestamp) -> bool {
     chunk.iter().all(|event| event.at < before)
 }
 
-/// Deletes from the beginning on: what stays has no hole.
+/// Deletes from the beginning, so that the rest of the stream has no gap.
 async fn trim_session(
     connection: &mut Connection,
     session: &Candidate,
@@ -101,8 +101,8 @@ async fn trim_session(
     dry_run: bool,
 ) -> Result<u64> {
     let (mut deleted, mut from) = (0, 0);
-    for _ in 0..if dry_run { u32::MAX } else { TURNS } {
-        let rows = chunks::after(connection, session.id, from, ROWS).await?;
+    for _ in 0..if dry_run { u32::MAX } else { BATCHES_PER_SESSION } {
+        let rows = chunks::after(connection, session.id, from, ROWS_PER_BATCH).await?;
         let mut chunks: Vec<(i64, Vec<Event>)> = Vec::with_capacity(rows.len());
         for row in &rows {
             chunks.push((row.last_cursor, parse("event", &row.chunk)?));
@@ -111,7 +111,7 @@ async fn trim_session(
             let runs: HashSet<Uuid> = runs_of(&chunks).collect();
             unfinished(connection, &Vec::from_iter(runs)).await?
         } else {
-            // A run that is submitted meanwhile has no old events.
+            // A run submitted meanwhile has no old events.
             HashSet::new()
         };
         let finished = |chunk: &[Event]| {
@@ -128,7 +128,7 @@ async fn trim_session(
     Ok(deleted)
 }
 
-/// Deletes up to there. `newest` is what tells of the last of it.
+/// Deletes chunks up to a cursor. `newest` is the last of them.
 async fn delete(
     connection: &mut Connection,
     session: &Candidate,
@@ -138,7 +138,7 @@ async fn delete(
     if through >= session.last_cursor
         && let Some(at) = newest.iter().map(|event| event.at).max()
     {
-        note(connection, session.id, at).await?;
+        record_activity(connection, session.id, at).await?;
     }
     chunks::delete_through(connection, session.id, through).await
 }
@@ -147,7 +147,8 @@ fn runs_of(chunks: &[(i64, Vec<Event>)]) -> impl Iterator<Item = Uuid> + '_ {
     chunks.iter().flat_map(|(_, chunk)| chunk.iter().filter_map(|event| Some(event.run?.as_uuid())))
 }
 
-/// `+ 0` keeps the planner from walking the index of all live runs instead of looking these up.
+/// Which of these runs are unfinished. `+ 0` keeps the planner from walking the index of all live runs instead of
+/// looking these up.
 async fn unfinished(connection: &mut Connection, runs: &[Uuid]) -> Result<HashSet<Uuid>> {
     let sql = format!("SELECT id FROM runs WHERE id {AMONG_1} AND state + 0 < 10");
     let ids: Vec<Uuid> =

@@ -1,4 +1,4 @@
-//! Webhooks as their owners see them.
+//! Webhooks: creating, listing, changing and redelivering.
 
 use std::time::Duration;
 
@@ -21,14 +21,14 @@ use super::{
     submit::session_not_found,
 };
 use crate::{
-    NewWebhook, WebhookOf, Webhooks,
+    NewWebhook, WebhookTarget, Webhooks,
     error::{db, json},
     rows::{DeadLetterRow, SecretRow, WebhookRow},
     time::DbTime,
 };
 
-/// Webhooks of a session that are over and still shown.
-const ENDED_KEPT: i64 = 16;
+/// Ended webhooks of a session that are kept.
+const MAX_ENDED_WEBHOOKS: i64 = 16;
 
 fn not_found() -> Error {
     Error::new(Code::WebhookNotFound, "there is no such webhook")
@@ -52,7 +52,7 @@ async fn load(connection: &mut Connection, tenant: TenantId, webhook: WebhookId)
     row.ok_or_else(not_found)?.into_webhook()
 }
 
-/// The secrets of a webhook, and how long it has to wait.
+/// The secrets of a webhook, and the time until its next attempt.
 pub(super) async fn secrets(connection: &mut Connection, webhook: Uuid) -> Result<SecretRow> {
     let sql = format!(
         "SELECT secret, CASE WHEN previous_until > {NOW} THEN previous_secret END AS previous_secret, \
@@ -62,32 +62,36 @@ pub(super) async fn secrets(connection: &mut Connection, webhook: Uuid) -> Resul
     row.ok_or_else(not_found)
 }
 
-/// The session, and the run in it, that a webhook is to tell of.
-async fn place(connection: &mut Connection, tenant: TenantId, of: WebhookOf) -> Result<(Uuid, Option<Uuid>)> {
-    let (sql, id) = match of {
-        WebhookOf::Session(session) => {
+/// The session and run that a webhook refers to.
+async fn resolve_target(
+    connection: &mut Connection,
+    tenant: TenantId,
+    target: WebhookTarget,
+) -> Result<(Uuid, Option<Uuid>)> {
+    let (sql, id) = match target {
+        WebhookTarget::Session(session) => {
             ("SELECT id FROM sessions WHERE id = $1 AND tenant_id = $2", session.as_uuid())
         }
-        WebhookOf::Run(run) => {
+        WebhookTarget::Run(run) => {
             ("SELECT session_id FROM runs WHERE id = $1 AND tenant_id = $2", run.as_uuid())
         }
     };
     let found: Option<Uuid> =
         query_scalar(sql).bind(id).bind(tenant.as_uuid()).fetch_optional(connection).await.map_err(db)?;
-    match of {
-        WebhookOf::Session(_) => Ok((found.ok_or_else(session_not_found)?, None)),
-        WebhookOf::Run(_) => Ok((found.ok_or_else(run_not_found)?, Some(id))),
+    match target {
+        WebhookTarget::Session(_) => Ok((found.ok_or_else(session_not_found)?, None)),
+        WebhookTarget::Run(_) => Ok((found.ok_or_else(run_not_found)?, Some(id))),
     }
 }
 
 async fn create(context: &Context, new: &NewWebhook) -> Result<Webhook> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let (session, run) = place(&mut tx, new.tenant, new.of).await?;
-    // Whoever makes another one at the same time waits here, so that nobody counts too few.
+    let (session, run) = resolve_target(&mut tx, new.tenant, new.target).await?;
+    // The lock serializes concurrent creations, so that the count below is right.
     let locked = lock(&mut tx, std::iter::once(session)).await?;
     let head = locked.heads.get(&session).ok_or_else(session_not_found)?;
-    make_room(&mut tx, session).await?;
-    // What came before a run is passed over on the way.
+    enforce_limits(&mut tx, session).await?;
+    // A run's webhook starts at the beginning and skips events before the run.
     let cursor = if run.is_some() { 0 } else { head.head.last_cursor };
     query(
         "INSERT INTO webhooks (id, tenant_id, session_id, run_id, url, types, secret, state, cursor, created_at) \
@@ -110,8 +114,9 @@ async fn create(context: &Context, new: &NewWebhook) -> Result<Webhook> {
     Ok(webhook)
 }
 
-/// Refuses another webhook of the session where there are enough, and forgets old ones that are over. Its lock is held.
-async fn make_room(connection: &mut Connection, session: Uuid) -> Result<()> {
+/// Fails if the session has the maximum number of webhooks, and deletes the oldest ended ones. The caller holds the
+/// session's lock.
+async fn enforce_limits(connection: &mut Connection, session: Uuid) -> Result<()> {
     let live: i64 = query_scalar("SELECT count(*) FROM webhooks WHERE session_id = $1 AND state <> 'ended'")
         .bind(session)
         .fetch_one(&mut *connection)
@@ -125,17 +130,17 @@ async fn make_room(connection: &mut Connection, session: Uuid) -> Result<()> {
         "SELECT id FROM webhooks WHERE session_id = $1 AND state = 'ended' ORDER BY id DESC LIMIT 100 OFFSET $2",
     )
     .bind(session)
-    .bind(ENDED_KEPT - 1)
+    .bind(MAX_ENDED_WEBHOOKS - 1)
     .fetch_all(&mut *connection)
     .await
     .map_err(db)?;
     for webhook in ended {
-        forget(connection, webhook).await?;
+        delete_rows(connection, webhook).await?;
     }
     Ok(())
 }
 
-async fn forget(connection: &mut Connection, webhook: Uuid) -> Result<()> {
+async fn delete_rows(connection: &mut Connection, webhook: Uuid) -> Result<()> {
     for sql in ["DELETE FROM webhooks WHERE id = $1", "DELETE FROM dead_letters WHERE webhook_id = $1"] {
         query(sql).bind(webhook).execute(&mut *connection).await.map_err(db)?;
     }
@@ -145,7 +150,7 @@ async fn forget(connection: &mut Connection, webhook: Uuid) -> Result<()> {
 async fn delete(context: &Context, tenant: TenantId, webhook: WebhookId) -> Result<()> {
     let mut tx = dialect::begin(&context.writer).await?;
     load(&mut tx, tenant, webhook).await?;
-    forget(&mut tx, webhook.as_uuid()).await?;
+    delete_rows(&mut tx, webhook.as_uuid()).await?;
     tx.commit().await.map_err(db)
 }
 
@@ -206,19 +211,19 @@ async fn redeliver(
     if let Some(letter) = letter {
         sql.push(" AND id = ").push_bind(letter.as_uuid());
     }
-    let wanted = sql.build().execute(&mut *tx).await.map_err(db)?.rows_affected();
-    if letter.is_some() && wanted == 0 {
+    let scheduled = sql.build().execute(&mut *tx).await.map_err(db)?.rows_affected();
+    if letter.is_some() && scheduled == 0 {
         return Err(Error::new(Code::DeadLetterNotFound, "the webhook has no such dead letter"));
     }
     tx.commit().await.map_err(db)?;
-    Ok(wanted)
+    Ok(scheduled)
 }
 
 #[async_trait]
 impl Webhooks for SqlStore {
     async fn create_webhook(&self, webhook: &NewWebhook) -> Result<Webhook> {
         let (context, new) = (self.context.clone(), webhook.clone());
-        self.to_the_end(async move { create(&context, &new).await }).await
+        self.run_to_completion(async move { create(&context, &new).await }).await
     }
 
     async fn get_webhook(&self, tenant: TenantId, webhook: WebhookId) -> Result<Webhook> {
@@ -252,12 +257,12 @@ impl Webhooks for SqlStore {
 
     async fn delete_webhook(&self, tenant: TenantId, webhook: WebhookId) -> Result<()> {
         let context = self.context.clone();
-        self.to_the_end(async move { delete(&context, tenant, webhook).await }).await
+        self.run_to_completion(async move { delete(&context, tenant, webhook).await }).await
     }
 
     async fn enable_webhook(&self, tenant: TenantId, webhook: WebhookId, enabled: bool) -> Result<Webhook> {
         let context = self.context.clone();
-        self.to_the_end(async move { enable(&context, tenant, webhook, enabled).await }).await
+        self.run_to_completion(async move { enable(&context, tenant, webhook, enabled).await }).await
     }
 
     async fn rotate_webhook(
@@ -268,7 +273,7 @@ impl Webhooks for SqlStore {
         keep: Duration,
     ) -> Result<Webhook> {
         let (context, secret) = (self.context.clone(), secret.clone());
-        self.to_the_end(async move { rotate(&context, tenant, webhook, &secret, keep).await }).await
+        self.run_to_completion(async move { rotate(&context, tenant, webhook, &secret, keep).await }).await
     }
 
     async fn webhook_secrets(&self, tenant: TenantId, webhook: WebhookId) -> Result<Vec<WebhookSecret>> {
@@ -296,7 +301,7 @@ impl Webhooks for SqlStore {
         sql.push(" ORDER BY cursor DESC LIMIT ").push_bind(i64::from(page.size) + 1);
         let rows: Vec<DeadLetterRow> =
             sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
-        let letters = rows.into_iter().map(DeadLetterRow::into_letter).collect::<Result<Vec<_>>>()?;
+        let letters = rows.into_iter().map(DeadLetterRow::into_dead_letter).collect::<Result<Vec<_>>>()?;
         Ok(Page::from_rows(letters, page.size, |letter| letter.event.cursor.to_string()))
     }
 
@@ -307,6 +312,6 @@ impl Webhooks for SqlStore {
         letter: Option<DeliveryId>,
     ) -> Result<u64> {
         let context = self.context.clone();
-        self.to_the_end(async move { redeliver(&context, tenant, webhook, letter).await }).await
+        self.run_to_completion(async move { redeliver(&context, tenant, webhook, letter).await }).await
     }
 }

@@ -1,4 +1,4 @@
-//! What a transaction on some sessions writes, collected while it decides.
+//! Collects the rows that a transaction writes, and writes them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,24 +19,24 @@ use uuid::Uuid;
 use super::{
     approvals, children,
     dialect::{self, Connection},
+    related_rows::{self, RelatedRows},
     sessions, spending,
     store::append,
-    ties::{self, Ties},
-    work,
+    worked_time,
 };
 use crate::{
     Counts,
     error::{db, json},
-    meters::News,
+    meters::MetricUpdates,
+    row_writes::{
+        ApprovalInsert, BudgetInsert, CancelMark, ChildInsert, Chunk, ContentWrite, MessageWrite, ParkWrite,
+        RunFinish, RunInsert, RunRelease, SpentWrite, StepWrite,
+    },
     rows::{LockedHead, amount_to_db},
     time::DbTime,
-    written::{
-        ApprovalInsert, BudgetInsert, CancelMark, ChildInsert, Chunk, ContentWrite, MessageWrite, ParkWrite,
-        RunFinish, RunInsert, RunReturn, SpentWrite, StepWrite,
-    },
 };
 
-/// The rows that a batch adds and changes, the heads of its sessions apart.
+/// The rows that a batch inserts and updates, except session heads.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     pub(super) cancels: Vec<CancelMark>,
@@ -46,71 +46,71 @@ pub(super) struct Writes {
     pub(super) approvals: Vec<ApprovalInsert>,
     pub(super) spent: Vec<SpentWrite>,
     pub(super) finished: Vec<RunFinish>,
-    pub(super) returned: Vec<RunReturn>,
+    pub(super) released: Vec<RunRelease>,
     pub(super) steps: Vec<StepWrite>,
     pub(super) messages: Vec<MessageWrite>,
     pub(super) contents: Vec<ContentWrite>,
-    /// Sessions with the agents that lead them from here on.
+    /// Sessions with their new active agents.
     pub(super) agents: Vec<(Uuid, String)>,
-    /// Sessions with what they may do from here on.
+    /// Sessions with their new permissions.
     pub(super) permissions: Vec<(Uuid, Option<String>)>,
-    /// Parents of runs that ended: they may wait for it, see [`park::settle_all`](super::park::settle_all).
+    /// Parents of ended runs, which may wait for them, see [`park::resume_all_ready`](super::park::resume_all_ready).
     pub(super) parents: Vec<RunId>,
-    /// Runs that ended and may have held something.
-    pub(super) untied: Vec<Uuid>,
-    /// What is to be told once all this is committed.
-    pub(super) news: News,
-    /// Sessions on whose runs something hangs from here on.
-    tied: Vec<Uuid>,
+    /// Ended runs that may have related rows.
+    pub(super) ended_with_related: Vec<Uuid>,
+    /// Metrics to record after the commit.
+    pub(super) metrics: MetricUpdates,
+    /// Sessions whose runs now have related rows.
+    newly_related: Vec<Uuid>,
     pub(super) chunks: Vec<Chunk>,
 }
 
-/// How a run ended that no worker reported the end of.
-pub(super) struct Ended<'a> {
+/// The end of a run that no worker reported.
+pub(super) struct EndedRun<'a> {
     pub(super) run: &'a Run,
-    /// What its owners, if it had any, have committed.
+    /// The steps that its owners committed.
     pub(super) steps: &'a [Step],
-    pub(super) ties: &'a Ties,
+    pub(super) related: &'a RelatedRows,
     pub(super) state: RunState,
     pub(super) failure: &'a Failure,
-    /// Attempts that ended with it, and how many of these were lost.
+    /// Attempts that ended with it, and how many of them were lost.
     pub(super) attempts: (i32, i32),
 }
 
 impl Writes {
-    /// Gives events their cursors and notes the row that holds them.
+    /// Assigns cursors to events and collects the row that stores them.
     pub(super) fn append(&mut self, locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<Appended> {
         let (events, chunk) = append(locked, events)?;
         self.chunks.extend(chunk);
         Ok(events)
     }
 
-    /// Notes that something hangs on a run of the session.
-    pub(super) fn tie(&mut self, locked: &mut LockedHead) {
-        if !locked.ties {
-            locked.ties = true;
-            self.tied.push(locked.head.session.as_uuid());
+    /// Marks a session whose runs now have related rows.
+    pub(super) fn mark_related(&mut self, locked: &mut LockedHead) {
+        if !locked.has_related {
+            locked.has_related = true;
+            self.newly_related.push(locked.head.session.as_uuid());
         }
     }
 
-    /// Ends a run from outside and returns the events that say so, for [`Writes::append`].
+    /// Ends a run without its worker, and returns the events for [`Writes::append`].
     pub(super) fn end(
         &mut self,
         locked: &mut LockedHead,
-        ended: &Ended<'_>,
+        ended: &EndedRun<'_>,
         at: Timestamp,
     ) -> Result<Vec<NewEvent>> {
-        let Ended { run, steps, ties, state, failure, attempts } = *ended;
-        // A run that never started has nothing to say of its calls.
+        let EndedRun { run, steps, related, state, failure, attempts } = *ended;
+        // A run that never started has no calls to settle.
         let settled = match run.started_at {
             Some(_) => step::settle(&run.input, steps, state, locked.head.epoch, at),
             None => Vec::new(),
         };
         locked.head.retire(run.id);
-        self.news.ended(run, state, at);
+        self.metrics.ended(run, state, at);
         self.parents.extend(run.parent);
-        if locked.ties {
-            self.untied.push(run.id.as_uuid());
+        if locked.has_related {
+            self.ended_with_related.push(run.id.as_uuid());
         }
         let parked = run.parked.map(|parked| (at - parked.at).num_milliseconds().max(0));
         self.finished.push(RunFinish {
@@ -130,10 +130,11 @@ impl Writes {
         let end = EventBody::for_end(state, Some(failure)).unwrap_or(EventBody::RunFailed(failure.clone()));
         let bodies = interrupted.map(EventBody::ToolFailed).chain([end]);
         let events = bodies.map(|body| NewEvent { run: Some(run.id), at, body });
-        Ok(ties.withdrawn(run.id, at).chain(events).collect())
+        Ok(related.withdrawal_events(run.id, at).chain(events).collect())
     }
 
-    /// What this will have done beside spending, for the [`Tally`](crate::tally::Tally).
+    /// The counts of these writes without spending, for the
+    /// [`PendingCounters`](crate::pending_counters::PendingCounters).
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts { submitted: self.runs.len() as u64, ..Counts::default() };
         for run in &self.finished {
@@ -148,10 +149,10 @@ impl Writes {
         counts
     }
 
-    /// Writes it all, and says what is to be counted once it is committed.
+    /// Writes everything, and returns the counts to add after the commit.
     pub(super) async fn write(mut self, connection: &mut Connection) -> Result<Counts> {
         let mut counts = self.counts();
-        // Before the ends: only a live run can be marked.
+        // Before the ends: only an unfinished run can be marked.
         for mark in &self.cancels {
             mark_cancel(connection, mark).await?;
         }
@@ -167,9 +168,9 @@ impl Writes {
         for approval in &self.approvals {
             approvals::insert(connection, approval).await?;
         }
-        // Before the ends, which forget what was counted.
+        // Before the ends, which delete the record of counted steps.
         if !self.spent.is_empty() {
-            let total = spending::spend(connection, &self.spent).await?;
+            let total = spending::record_spending(connection, &self.spent).await?;
             (counts.input_tokens, counts.output_tokens) =
                 (total.usage.input_tokens, total.usage.output_tokens);
             counts.cost_micros = total.micros;
@@ -177,20 +178,20 @@ impl Writes {
         if !self.finished.is_empty() {
             dialect::finish_runs(connection, &self.finished).await?;
         }
-        if !self.untied.is_empty() {
-            ties::untie(connection, &self.untied).await?;
+        if !self.ended_with_related.is_empty() {
+            related_rows::release(connection, &self.ended_with_related).await?;
         }
-        for run in &self.returned {
-            return_run(connection, run).await?;
+        for run in &self.released {
+            release_run(connection, run).await?;
         }
         if !self.steps.is_empty() {
-            self.keep_last_versions();
+            self.keep_last_version_of_each_step();
             dialect::save_steps(connection, &self.steps).await?;
         }
         if !self.messages.is_empty() {
             dialect::insert_messages(connection, &self.messages).await?;
         }
-        // In one order for everybody: whoever writes the same text waits, and must not be waited for.
+        // Sorted, so that transactions that write the same texts cannot deadlock.
         self.contents.sort_unstable_by_key(|content| (content.tenant, content.hash));
         self.contents.dedup_by_key(|content| (content.tenant, content.hash));
         for content in &self.contents {
@@ -202,8 +203,8 @@ impl Writes {
         for (session, permissions) in &self.permissions {
             sessions::set_permissions(connection, *session, permissions.as_deref()).await?;
         }
-        for session in &self.tied {
-            set_ties(connection, *session).await?;
+        for session in &self.newly_related {
+            set_related_flag(connection, *session).await?;
         }
         if !self.chunks.is_empty() {
             dialect::append_chunks(connection, &self.chunks).await?;
@@ -211,8 +212,8 @@ impl Writes {
         Ok(counts)
     }
 
-    /// Keeps the last of several versions of a step: PostgreSQL refuses to write a row twice in one statement.
-    fn keep_last_versions(&mut self) {
+    /// Keeps the last of several versions of a step: PostgreSQL cannot update a row twice in one statement.
+    fn keep_last_version_of_each_step(&mut self) {
         let mut seen = HashSet::new();
         self.steps.reverse();
         self.steps.retain(|step| seen.insert((step.run, step.id)));
@@ -220,7 +221,7 @@ impl Writes {
     }
 }
 
-/// The first request stands: a later one changes neither its time nor its reason.
+/// Records a cancellation request. A later request changes neither time nor reason.
 async fn mark_cancel(connection: &mut Connection, mark: &CancelMark) -> Result<()> {
     query("UPDATE runs SET cancel_at = $2, cancel_reason = $3 WHERE id = $1 AND state < 10 AND cancel_at IS NULL")
         .bind(mark.run)
@@ -232,7 +233,7 @@ async fn mark_cancel(connection: &mut Connection, mark: &CancelMark) -> Result<(
     Ok(())
 }
 
-/// Rare: a text is sent when a worker does not know it to be stored.
+/// Stores a text; rare, because workers send only texts that they do not know to be stored.
 async fn save_content(connection: &mut Connection, content: &ContentWrite) -> Result<()> {
     query("INSERT INTO contents (tenant_id, hash, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
         .bind(content.tenant)
@@ -254,8 +255,8 @@ async fn set_agent(connection: &mut Connection, session: Uuid, agent: &str) -> R
     Ok(())
 }
 
-/// Once in the life of a session.
-async fn set_ties(connection: &mut Connection, session: Uuid) -> Result<()> {
+/// Sets the flag, once in the life of a session.
+async fn set_related_flag(connection: &mut Connection, session: Uuid) -> Result<()> {
     query("UPDATE sessions SET ties = $2 WHERE id = $1")
         .bind(session)
         .bind(true)
@@ -265,7 +266,7 @@ async fn set_ties(connection: &mut Connection, session: Uuid) -> Result<()> {
     Ok(())
 }
 
-async fn return_run(connection: &mut Connection, run: &RunReturn) -> Result<()> {
+async fn release_run(connection: &mut Connection, run: &RunRelease) -> Result<()> {
     let parked = run.parked.as_ref();
     let amount = parked.and_then(|it| it.amount).map(amount_to_db);
     query(
@@ -292,9 +293,9 @@ async fn return_run(connection: &mut Connection, run: &RunReturn) -> Result<()> 
 }
 
 async fn insert_waits(connection: &mut Connection, run: Uuid, parked: &ParkWrite) -> Result<()> {
-    // What has been worked until here is not part of this wait.
+    // Work done before the wait is not part of it.
     let worked = match parked.reason {
-        ParkReason::Children => work::of(connection, &parked.awaited, parked.at.0).await?,
+        ParkReason::Children => worked_time::worked_times(connection, &parked.awaited, parked.at.0).await?,
         ParkReason::Approval | ParkReason::Budget | ParkReason::External => HashMap::new(),
     };
     for awaited in &parked.awaited {
@@ -310,7 +311,7 @@ async fn insert_waits(connection: &mut Connection, run: Uuid, parked: &ParkWrite
     Ok(())
 }
 
-/// Writes back the heads of these sessions.
+/// Writes the heads of these sessions.
 pub(super) async fn save(
     connection: &mut Connection,
     heads: &HashMap<Uuid, LockedHead>,

@@ -1,7 +1,8 @@
-//! What SQLite does its own way: one writer at a time, and many rows in one statement (`json_each`).
+//! The SQLite dialect: one writer at a time, and multi-row statements with `json_each`.
 //!
-//! A statement costs a round trip to the connection's own thread, which is dearer than the work of a row: so the statements
-//! of the hot path take their rows as one JSON array. The others are rare and write a row at a time.
+//! A statement costs a round trip to the connection's thread, which is more expensive than writing a row. The
+//! statements of the hot path therefore take their rows as one JSON array. The others are rare and write one row at a
+//! time.
 
 use std::{str::FromStr, time::Duration};
 
@@ -14,19 +15,19 @@ use uuid::Uuid;
 
 use crate::{
     error::{db, json},
+    row_writes::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
     rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, StepRow},
     time::DbTime,
-    written::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
 };
 
-pub(crate) use super::writer::{Writer, begin, own_pool, writing};
+pub(crate) use super::writer::{Writer, begin, write_connection, writer_pool};
 
 pub(crate) type Db = sqlx::Sqlite;
 pub(crate) type Connection = SqliteConnection;
 pub(crate) type DbPool = SqlitePool;
 
 pub(crate) const NOW: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
-/// A point in time `$2` microseconds from now.
+/// The time `$2` microseconds from now.
 pub(crate) const IN_MICROS_2: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) + $2";
 /// Microseconds until `lease_until`.
 pub(crate) const LEASE_LEFT: &str = "lease_until - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
@@ -35,50 +36,50 @@ pub(crate) const EXPIRY_LEFT: &str = "expires_at - CAST(unixepoch('subsec') * 10
 /// Microseconds until `next_attempt_at`.
 pub(crate) const ATTEMPT_LEFT: &str = "next_attempt_at - CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 pub(crate) const A_MINUTE_AGO: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) - 60000000";
-/// The time of a run `r` that started is over.
+/// A started run `r` is past its deadline.
 pub(crate) const OVERDUE: &str =
     "r.started_at + (r.timeout_ms + r.paused_ms) * 1000 <= CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
-/// A run `r` could not have started before: its waits for something else came after its first start.
+/// The earliest time since when a run `r` may have waited for a worker: parked time comes after the first start.
 pub(crate) const RUNNABLE_SINCE: &str = "coalesce(r.started_at + r.paused_ms * 1000, r.created_at)";
-/// What follows a column that has to be among the ids of `$1`, which [`id_list`] makes.
+/// Condition after a column: its value is one of the ids in `$1`, see [`id_list`].
 pub(crate) const AMONG_1: &str = "IN (SELECT unhex(value) FROM json_each($1))";
-/// What workers `w` execute, as `runs r`: each names its runs with its heartbeats.
+/// The runs `r` that workers `w` execute: each worker names its runs with its heartbeats.
 pub(crate) const RUNNING_RUNS: &str =
     "workers w CROSS JOIN json_each(w.running) j CROSS JOIN runs r ON r.id = unhex(j.value)";
-/// A point in time `$3` microseconds ago.
+/// The time `$3` microseconds ago.
 pub(crate) const BEFORE_MICROS_3: &str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER) - $3";
-/// A worker `w` has named the current run of a session `s` with its last heartbeat.
+/// The last heartbeat of worker `w` names the current run of session `s`.
 pub(crate) const NAMES_CURRENT_RUN: &str = "instr(w.running, lower(hex(s.current_run))) > 0";
-/// The id of the row of counts: there is one writer at a time.
-pub(crate) const FREE_TALLY: &str = "1";
-/// Ends a look at rows that are about to be deleted: there is one writer at a time.
-pub(crate) const FREE_ROWS: &str = "";
+/// The id of the counter row: with one writer at a time it needs no lock.
+pub(crate) const UNLOCKED_COUNTER_ROW: &str = "1";
+/// Suffix of a select of rows to delete: with one writer at a time it needs no lock.
+pub(crate) const SKIP_LOCKED: &str = "";
 pub(crate) const MAX_BATCH: usize = 1024;
-/// Of every connection.
+/// Pragmas of every connection.
 pub(super) const PRAGMAS: [(&str, &str); 3] = [
-    // Pages of the log after which it is written back. More would make that so long that it is felt.
+    // WAL pages before a checkpoint. More would make a checkpoint noticeably long.
     ("wal_autocheckpoint", "4000"),
-    // What a statement would need to undo itself is kept in memory, not in a file.
+    // Keep statement journals in memory, not in a file.
     ("temp_store", "memory"),
     ("cache_size", "-65536"),
 ];
-/// There are many readers, and the system keeps the file's pages for all of them.
+/// Readers are many and share the operating system's page cache, so their own caches are small.
 const READER_CACHE: &str = "-8192";
-/// How long a connection waits for another one that writes.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection waits for another writer.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Opens a pool of one writer and a pool of readers: SQLite has room for one writer, and waiting for it in line is
-/// quicker than trying again.
+/// Opens a pool with one writer and a pool of readers. SQLite allows one writer, and queueing for it is faster than
+/// retrying.
 pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbPool), sqlx::Error> {
     let options = SqliteConnectOptions::from_str(url)?
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
         // FULL: a commit is on disk before it is acknowledged, as on PostgreSQL.
         .synchronous(SqliteSynchronous::Full)
-        .busy_timeout(PATIENCE)
+        .busy_timeout(BUSY_TIMEOUT)
         .statement_cache_capacity(256);
     let options = PRAGMAS.into_iter().fold(options, |options, (name, value)| options.pragma(name, value));
-    // A file does not go away: nobody has to ask for it before each use.
+    // A local file needs no connection test before each use.
     let pool = SqlitePoolOptions::new().test_before_acquire(false);
     let writer = pool.clone().max_connections(1).connect_with(options.clone()).await?;
     let readers = pool
@@ -93,22 +94,22 @@ pub(crate) async fn open(url: &str, max_connections: u32) -> Result<(DbPool, DbP
     Ok((writer, readers))
 }
 
-/// A transaction that only reads, and sees one moment.
+/// Begins a read-only transaction on one snapshot.
 pub(crate) async fn snapshot(pool: &DbPool) -> Result<Transaction<'static, Db>> {
     pool.begin().await.map_err(db)
 }
 
-/// An id as JSON carries it; `unhex` in SQL turns it back.
+/// An id as a JSON string; `unhex` in SQL converts it back.
 fn hex(id: Uuid) -> String {
     id.simple().to_string()
 }
 
-/// Many ids as one parameter, for [`AMONG_1`].
+/// Ids as one parameter, for [`AMONG_1`].
 pub(crate) fn id_list(ids: &[Uuid]) -> Result<String> {
     json(&ids.iter().copied().map(hex).collect::<Vec<_>>())
 }
 
-/// A transaction that writes has the database for itself.
+/// Does nothing: a write transaction locks the whole database.
 pub(crate) async fn lock_budgets(_: &mut Connection, _: &[Uuid]) -> Result<()> {
     Ok(())
 }
@@ -200,7 +201,7 @@ pub(crate) async fn find_keys(connection: &mut Connection, keys: &[(Uuid, &str)]
     Ok(rows)
 }
 
-/// Remembers keys, and says how many were new.
+/// Inserts idempotency keys and returns how many were new.
 pub(crate) async fn insert_keys(
     connection: &mut Connection,
     keys: &[KeyedRun],

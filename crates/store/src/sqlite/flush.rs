@@ -1,8 +1,8 @@
-//! One lane for everything that writes frequently.
+//! The flush thread for SQLite: one transaction for all waiting submits, claims and commits.
 //!
-//! SQLite has room for one writer, and every commit costs a write to the disk. So submits, claims and commits that gather while one
-//! transaction is under way all share the next one. What is [small](super::swift) of it is done at once, on the lane's own connection and
-//! thread; the rest goes the usual way.
+//! SQLite allows one writer, and every commit costs a write to disk. Submits, claims and commits that arrive during one
+//! transaction therefore all share the next one. [Small](super::fast_path) requests are handled on the thread's own
+//! connection; the rest takes the regular path.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -12,43 +12,44 @@ use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    claim::{claim_batch, claim_within},
-    commit::{commit_batch, commit_within},
+    claim::{claim_batch, claim_in_transaction},
+    commit::{commit_batch, commit_in_transaction},
     dialect,
-    ownership::{SessionLook, look_at_sessions},
-    runs::{RunLook, look_at_runs},
-    store::{Aftermath, ClaimRequest, Context, Lanes},
-    submit::{submit_batch, submit_within},
-    swift::Swift,
+    fast_path::FastPath,
+    ownership::{RunnableCheck, check_runnable},
+    runs::{RunRead, read_runs},
+    store::{ClaimRequest, Coalescers, Context, PostCommit},
+    submit::{submit_batch, submit_in_transaction},
 };
 use crate::{
     Claim, Commit, Committed, NewRun, Submitted,
-    coalesce::{Coalescer, Gathered, Inbox, retrying},
+    coalesce::{Batch, Coalescer, Inbox, retry_on_conflict},
     error::db,
-    meters::Batches,
+    meters::FlushMeter,
 };
 
-pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Lanes {
+pub(super) fn start(context: &Context, tasks: &TaskTracker) -> Coalescers {
     let max = dialect::MAX_BATCH;
-    let (submits, new_submits) = Coalescer::gather(max);
-    let (claims, new_claims) = Coalescer::gather(max);
-    let (commits, new_commits) = Coalescer::gather(max);
+    let (submits, new_submits) = Coalescer::with_inbox(max);
+    let (claims, new_claims) = Coalescer::with_inbox(max);
+    let (commits, new_commits) = Coalescer::with_inbox(max);
     let inboxes = Inboxes { submits: new_submits, claims: new_claims, commits: new_commits };
-    let lane = Lane { context: context.clone(), swift: None, unwritten: 0 };
-    // A thread of its own: whoever writes to the disk must not hold up those who serve callers.
-    tasks.spawn_blocking(move || lane.serve(inboxes, &Handle::current()));
+    let flush_thread =
+        FlushThread { context: context.clone(), fast_path: None, requests_since_checkpoint: 0 };
+    // A dedicated thread: disk writes must not block the async runtime.
+    tasks.spawn_blocking(move || flush_thread.serve(inboxes, &Handle::current()));
     macro_rules! coalesced {
         ($name:literal, $look:path) => {{
             let reader = context.reader.clone();
-            Coalescer::start(tasks, max, Batches::new($name), move |batch: Arc<Vec<_>>| {
+            Coalescer::start(tasks, max, FlushMeter::new($name), move |batch: Arc<Vec<_>>| {
                 let reader = reader.clone();
                 async move { $look(&mut *reader.acquire().await.map_err(db)?, &batch).await }
             })
         }};
     }
-    let run_looks: Coalescer<RunLook, Run> = coalesced!("look_at_run", look_at_runs);
-    let session_looks: Coalescer<SessionLook, bool> = coalesced!("look_at_session", look_at_sessions);
-    Lanes { submits, claims, commits, run_looks, session_looks }
+    let run_reads: Coalescer<RunRead, Run> = coalesced!("look_at_run", read_runs);
+    let runnable_checks: Coalescer<RunnableCheck, bool> = coalesced!("look_at_session", check_runnable);
+    Coalescers { submits, claims, commits, run_reads, runnable_checks }
 }
 
 struct Inboxes {
@@ -57,23 +58,23 @@ struct Inboxes {
     commits: Inbox<Commit, Committed>,
 }
 
-/// What one transaction does.
-pub(super) struct Load {
-    pub(super) submits: Gathered<NewRun, Submitted>,
-    pub(super) claims: Gathered<ClaimRequest, Claim>,
-    pub(super) commits: Gathered<Commit, Committed>,
+/// The requests of one transaction.
+pub(super) struct FlushBatch {
+    pub(super) submits: Batch<NewRun, Submitted>,
+    pub(super) claims: Batch<ClaimRequest, Claim>,
+    pub(super) commits: Batch<Commit, Committed>,
 }
 
-/// The answers to it.
+/// The answers to a [`FlushBatch`].
 #[derive(Default)]
-struct Done {
+struct FlushAnswers {
     submits: Vec<Result<Submitted>>,
     claims: Vec<Result<Claim>>,
     commits: Vec<Result<Committed>>,
 }
 
 impl Inboxes {
-    /// Waits for whatever comes first. `false` when nothing will come any more.
+    /// Waits for a request of any kind. Returns `false` once all coalescers were dropped.
     async fn wait(&mut self) -> bool {
         tokio::select! {
             true = self.submits.wait() => true,
@@ -87,131 +88,137 @@ impl Inboxes {
         self.submits.is_empty() && self.claims.is_empty() && self.commits.is_empty()
     }
 
-    fn take(&mut self) -> Load {
-        Load { submits: self.submits.take(), claims: self.claims.take(), commits: self.commits.take() }
+    fn take(&mut self) -> FlushBatch {
+        FlushBatch { submits: self.submits.take(), claims: self.claims.take(), commits: self.commits.take() }
     }
 }
 
-struct Lane {
+struct FlushThread {
     context: Context,
-    /// Opened when there is something to do. Without it everything goes the usual way.
-    swift: Option<Swift>,
-    /// Requests since the log was last written back from here.
-    unwritten: usize,
+    /// Opened on demand. Without it, all requests take the regular path.
+    fast_path: Option<FastPath>,
+    /// Requests since this thread's last WAL checkpoint.
+    requests_since_checkpoint: usize,
 }
 
-/// After so many requests the log is written back as soon as nobody waits. SQLite does so by itself only when there is much of it, and then
-/// those wait whose commit it was, and all behind them.
+/// After this many requests, the thread runs a WAL checkpoint as soon as it is idle. SQLite's automatic checkpoint runs
+/// only when the WAL is large, and delays the commit that triggers it and everything queued after it.
 const IDLE_CHECKPOINT: usize = 256;
 
-impl Lane {
-    /// Runs until nothing will come any more.
+impl FlushThread {
+    /// Serves requests until all coalescers were dropped.
     fn serve(mut self, mut inboxes: Inboxes, runtime: &Handle) {
-        let batches = Batches::new("all");
+        let meter = FlushMeter::new("all");
         while runtime.block_on(inboxes.wait()) {
-            let (load, begun) = (inboxes.take(), Instant::now());
-            let count = load.count();
-            let rest = self.flush_swiftly(load, runtime);
+            let (batch, begun) = (inboxes.take(), Instant::now());
+            let count = batch.count();
+            let rest = self.flush_fast_path(batch, runtime);
             if rest.count() > 0 {
                 runtime.block_on(flush_or_fail(&self.context, rest));
             }
-            batches.flushed(count, begun.elapsed());
-            self.unwritten += count;
-            if self.unwritten >= IDLE_CHECKPOINT && inboxes.is_empty() {
-                self.write_back();
+            meter.flushed(count, begun.elapsed());
+            self.requests_since_checkpoint += count;
+            if self.requests_since_checkpoint >= IDLE_CHECKPOINT && inboxes.is_empty() {
+                self.checkpoint();
             }
         }
     }
 
-    fn write_back(&mut self) {
-        self.unwritten = 0;
-        if let Some(Err(error)) = self.swift.as_ref().map(Swift::write_back) {
-            tracing::debug!(error = error.chain(), "the log is written back later");
+    fn checkpoint(&mut self) {
+        self.requests_since_checkpoint = 0;
+        if let Some(Err(error)) = self.fast_path.as_ref().map(FastPath::checkpoint) {
+            tracing::debug!(error = error.chain(), "WAL checkpoint failed; it will be retried");
         }
     }
 
-    /// Does what is small. Returns the rest: all of it, if that failed.
-    fn flush_swiftly(&mut self, load: Load, runtime: &Handle) -> Load {
-        if self.swift.is_none() {
-            self.swift = Swift::open(&self.context)
-                .inspect_err(|error| tracing::warn!(error = error.chain(), "everything goes the long way"))
+    /// Handles the small requests. Returns the rest, or everything if that failed.
+    fn flush_fast_path(&mut self, batch: FlushBatch, runtime: &Handle) -> FlushBatch {
+        if self.fast_path.is_none() {
+            self.fast_path = FastPath::open(&self.context)
+                .inspect_err(|error| {
+                    tracing::warn!(error = error.chain(), "fast path unavailable; using the regular path")
+                })
                 .ok();
         }
-        let Some(swift) = &mut self.swift else { return load };
-        let turn = runtime.block_on(self.context.writer.turn());
-        let flushing = || match turn {
-            Ok(_turn) => swift.flush(&self.context, &load),
+        let Some(fast_path) = &mut self.fast_path else { return batch };
+        let permit = runtime.block_on(self.context.writer.permit());
+        let flushing = || match permit {
+            Ok(_permit) => fast_path.flush(&self.context, &batch),
             Err(error) => Err(error),
         };
         let flushed = std::panic::catch_unwind(AssertUnwindSafe(flushing));
-        match flushed.unwrap_or_else(|_| Err(Error::internal("a flush panicked"))) {
-            Ok(answers) => answers.give(load, &self.context),
+        match flushed.unwrap_or_else(|_| Err(Error::internal("flush panicked"))) {
+            Ok(answers) => answers.deliver(batch, &self.context),
             Err(error) => {
-                tracing::warn!(error = error.chain(), requests = load.count(), "a flush goes the long way");
-                // Its connection may be in the middle of something.
-                self.swift = None;
-                load
+                tracing::warn!(
+                    error = error.chain(),
+                    requests = batch.count(),
+                    "fast path failed; falling back to the regular path"
+                );
+                // The connection may have an open transaction.
+                self.fast_path = None;
+                batch
             }
         }
     }
 }
 
-async fn flush_or_fail(context: &Context, load: Load) {
-    let flushing = AssertUnwindSafe(retrying(|| flush(context, &load))).catch_unwind().await;
-    match flushing.unwrap_or_else(|_| Err(Error::internal("a flush panicked"))) {
-        Ok(done) => load.answer(done),
+async fn flush_or_fail(context: &Context, batch: FlushBatch) {
+    let flushing = AssertUnwindSafe(retry_on_conflict(|| flush(context, &batch))).catch_unwind().await;
+    match flushing.unwrap_or_else(|_| Err(Error::internal("flush panicked"))) {
+        Ok(answers) => batch.answer(answers),
         Err(error) => {
-            tracing::warn!(error = error.chain(), requests = load.count(), "a flush failed");
-            load.flush_apart(context).await;
+            tracing::warn!(error = error.chain(), requests = batch.count(), "flush failed");
+            batch.flush_each_kind(context).await;
         }
     }
 }
 
-/// Does all of it in one transaction. Commits come after submits, so that an owner takes the next run at once; claims after these, for what
-/// is left.
-async fn flush(context: &Context, load: &Load) -> Result<Done> {
+/// Handles a batch in one transaction. Commits come after submits, so that an owner gets a newly submitted run at once;
+/// claims come last, for the sessions that are left.
+async fn flush(context: &Context, batch: &FlushBatch) -> Result<FlushAnswers> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let (mut done, mut told) = (Done::default(), Vec::<Aftermath>::new());
-    if !load.submits.is_empty() {
-        let (answers, aftermath) = submit_within(&mut tx, context, &load.submits.requests).await?;
-        done.submits = answers;
-        told.push(aftermath);
+    let (mut all, mut post_commits) = (FlushAnswers::default(), Vec::<PostCommit>::new());
+    if !batch.submits.is_empty() {
+        let (answers, post_commit) = submit_in_transaction(&mut tx, context, &batch.submits.requests).await?;
+        all.submits = answers;
+        post_commits.push(post_commit);
     }
-    if !load.commits.is_empty() {
-        let (answers, aftermath) = commit_within(&mut tx, context, &load.commits.requests).await?;
-        done.commits = answers;
-        told.push(aftermath);
+    if !batch.commits.is_empty() {
+        let (answers, post_commit) = commit_in_transaction(&mut tx, context, &batch.commits.requests).await?;
+        all.commits = answers;
+        post_commits.push(post_commit);
     }
-    if !load.claims.is_empty() {
-        let (answers, aftermath) = claim_within(&mut tx, context, &load.claims.requests).await?;
-        done.claims = answers;
-        told.push(aftermath);
+    if !batch.claims.is_empty() {
+        let (answers, post_commit) = claim_in_transaction(&mut tx, context, &batch.claims.requests).await?;
+        all.claims = answers;
+        post_commits.push(post_commit);
     }
     tx.commit().await.map_err(db)?;
-    told.into_iter().for_each(|aftermath| aftermath.tell(context));
-    Ok(done)
+    post_commits.into_iter().for_each(|post_commit| post_commit.apply(context));
+    Ok(all)
 }
 
-impl Load {
+impl FlushBatch {
     pub(super) fn count(&self) -> usize {
         self.submits.requests.len() + self.claims.requests.len() + self.commits.requests.len()
     }
 
-    fn answer(self, done: Done) {
-        self.submits.answer(done.submits);
-        self.claims.answer(done.claims);
-        self.commits.answer(done.commits);
+    fn answer(self, answers: FlushAnswers) {
+        self.submits.answer(answers.submits);
+        self.claims.answer(answers.claims);
+        self.commits.answer(answers.commits);
     }
 
-    /// Each kind by itself, so that one request that cannot be stored does not take all others with it.
-    async fn flush_apart(self, context: &Context) {
+    /// Flushes each kind separately, so that one request that cannot be stored does not fail all others.
+    async fn flush_each_kind(self, context: &Context) {
         macro_rules! alone {
             ($flush:ident) => {
                 |batch: Arc<Vec<_>>| async move { $flush(context, &batch).await }
             };
         }
-        self.submits.flush_alone(alone!(submit_batch)).await;
-        self.commits.flush_alone(alone!(commit_batch)).await;
-        self.claims.flush_alone(alone!(claim_batch)).await;
+        self.submits.flush_separately(alone!(submit_batch)).await;
+        self.commits.flush_separately(alone!(commit_batch)).await;
+        self.claims.flush_separately(alone!(claim_batch)).await;
     }
 }

@@ -1,7 +1,7 @@
-//! Who writes: one at a time, in the order in which they came.
+//! A fair queue for writers: one at a time, first come, first served.
 //!
-//! SQLite lets one connection write, and others try again now and then until it is done: under load, somebody would always come between.
-//! So whoever wants to write waits for its turn, and finds the database free.
+//! SQLite lets one connection write; others poll until it is done, so under load a waiting connection could be
+//! overtaken for ever. Writers therefore queue on a semaphore and find the database free.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -18,45 +18,45 @@ use tokio::{
 
 use crate::error::db;
 
-/// Whoever had no turn after this gives up.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// A writer that waits longer fails.
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// The one connection for writing, and the turn to write, which also connections of others may take.
+/// The write connection, and the permit to write. Other connections that write need the permit too.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
     pool: SqlitePool,
-    turn: Arc<Semaphore>,
+    permit: Arc<Semaphore>,
 }
 
 impl From<SqlitePool> for Writer {
     fn from(pool: SqlitePool) -> Self {
-        Self { pool, turn: Arc::new(Semaphore::new(1)) }
+        Self { pool, permit: Arc::new(Semaphore::new(1)) }
     }
 }
 
 impl Writer {
-    /// Nobody else writes while this is held.
-    pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit> {
-        match timeout(LONGEST_WAIT, Arc::clone(&self.turn).acquire_owned()).await {
-            Ok(turn) => turn.map_err(|_| Error::unavailable("the store is shutting down")),
+    /// Waits for the write permit. No other connection writes while it is held.
+    pub(super) async fn permit(&self) -> Result<OwnedSemaphorePermit> {
+        match timeout(MAX_WAIT, Arc::clone(&self.permit).acquire_owned()).await {
+            Ok(permit) => permit.map_err(|_| Error::unavailable("the store is shutting down")),
             Err(_) => Err(Error::unavailable("the database is too busy at the moment")),
         }
     }
 }
 
-/// The connection for writing.
+/// The write connection, with the permit.
 #[derive(Debug)]
-pub(crate) struct Writing {
+pub(crate) struct WriteConnection {
     connection: PoolConnection<Sqlite>,
-    // Given back after the connection.
-    _turn: OwnedSemaphorePermit,
+    // Declared last: released after the connection.
+    _permit: OwnedSemaphorePermit,
 }
 
-/// A transaction that writes. Dropped before it is committed, it is rolled back.
+/// A write transaction. Dropping it before the commit rolls it back.
 #[derive(Debug)]
 pub(crate) struct WriteTransaction {
     transaction: Transaction<'static, Sqlite>,
-    _turn: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl WriteTransaction {
@@ -65,7 +65,7 @@ impl WriteTransaction {
     }
 }
 
-macro_rules! is_a_connection {
+macro_rules! deref_to_connection {
     ($type:ty, $field:ident) => {
         impl Deref for $type {
             type Target = SqliteConnection;
@@ -83,23 +83,23 @@ macro_rules! is_a_connection {
     };
 }
 
-is_a_connection!(Writing, connection);
-is_a_connection!(WriteTransaction, transaction);
+deref_to_connection!(WriteConnection, connection);
+deref_to_connection!(WriteTransaction, transaction);
 
-/// The pool of those that write, if they have one for themselves.
-pub(crate) fn own_pool(writer: &Writer) -> Option<&SqlitePool> {
+/// The pool for writers, if it is separate from the readers' pool.
+pub(crate) fn writer_pool(writer: &Writer) -> Option<&SqlitePool> {
     Some(&writer.pool)
 }
 
-/// A connection to write with.
-pub(crate) async fn writing(writer: &Writer) -> Result<Writing> {
-    let turn = writer.turn().await?;
-    Ok(Writing { connection: writer.pool.acquire().await.map_err(db)?, _turn: turn })
+/// Acquires the write connection.
+pub(crate) async fn write_connection(writer: &Writer) -> Result<WriteConnection> {
+    let permit = writer.permit().await?;
+    Ok(WriteConnection { connection: writer.pool.acquire().await.map_err(db)?, _permit: permit })
 }
 
-/// Takes the write lock at once: a transaction that reads first and writes later could fail in the middle.
+/// Begins a transaction with the write lock: one that reads first and writes later could fail midway.
 pub(crate) async fn begin(writer: &Writer) -> Result<WriteTransaction> {
-    let turn = writer.turn().await?;
+    let permit = writer.permit().await?;
     let transaction = writer.pool.begin_with("BEGIN IMMEDIATE").await.map_err(db)?;
-    Ok(WriteTransaction { transaction, _turn: turn })
+    Ok(WriteTransaction { transaction, _permit: permit })
 }

@@ -1,4 +1,4 @@
-//! What may be spent.
+//! Budgets: limits on tokens and money, and reservations against them.
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -9,36 +9,41 @@ use remuda_domain::{
 
 use crate::SessionChange;
 
-/// What may be spent.
+/// Reserves amounts and changes limits.
 #[async_trait]
 pub trait Budgets {
-    /// Holds an amount for a question before it is asked, in every budget that covers the run. A run has one question at a time:
-    /// the amount replaces what the run held before, and a refusal leaves it with nothing. It is given back with what the step
-    /// [spent](Commit::spent), or with the run's end.
+    /// Reserves an amount for a model call before the call is made, in every budget that covers the run. A run makes
+    /// one model call at a time: the reservation replaces the run's previous one, and a refusal leaves the run without
+    /// any. The reservation ends when a commit reports what the step [spent](crate::Commit::spent), or when the run
+    /// ends. Fails with `ownership_lost` if the fence is outdated.
     async fn reserve(&self, fence: Fence, run: RunId, step: StepId, amount: Amount) -> Result<Reserved>;
-    /// Changes a limit, or makes one, and lets runs go on that wait for it and now have room. Fails with `run_not_found` or
-    /// `session_not_found`, and with `not_parked` for a run that is over.
-    async fn set_budget(&self, tenant: TenantId, of: BudgetOf, limit: Limit) -> Result<BudgetChange>;
+    /// Sets a limit: changes the budget of the target or creates one, and resumes parked runs that now have room. A new
+    /// budget starts with what the target and its descendants have spent so far. Fails with `run_not_found` or
+    /// `session_not_found`, and with `not_parked` for a run that has ended.
+    async fn set_budget(&self, tenant: TenantId, target: BudgetTarget, limit: Limit) -> Result<BudgetChange>;
 }
 
+/// Whether an amount was reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// Also when no budget covers the run.
+    /// Reserved, or no budget covers the run.
     Held,
-    /// There is no room for it in this one.
+    /// This budget has no room for the amount.
     Refused(Budget),
 }
 
+/// The run or session that a budget belongs to. It also covers everything below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BudgetOf {
+pub enum BudgetTarget {
     Run(RunId),
     Session(SessionId),
 }
 
+/// What setting a limit did.
 #[derive(Clone, Debug)]
 pub struct BudgetChange {
     pub budget: Budget,
-    /// Runs that go on.
+    /// Parked runs that were resumed.
     pub resumed: Vec<RunId>,
     pub changes: Vec<SessionChange>,
 }

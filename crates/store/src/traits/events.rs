@@ -1,16 +1,16 @@
-//! Reading the event stream.
+//! The event stream of each session: reading and trimming it.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{Cursor, Event, SessionId, TenantId, WorkerId, error::Result};
 
-/// Reading the event stream.
+/// Reads and trims event streams.
 #[async_trait]
 pub trait Events {
-    /// Events after `after`, oldest first, at least `limit` of them unless the stream ends before. Fails with
-    /// `session_not_found`. The answer also says where the stream ends now. What was trimmed is left out: the first event that is
-    /// kept then has a cursor of more than `after + 1`.
+    /// Reads events after the cursor `after`, oldest first: at least `limit` of them unless the stream ends before.
+    /// Also returns the current end of the stream. Trimmed events are missing: the first returned event then has a
+    /// cursor greater than `after + 1`. Fails with `session_not_found`.
     async fn read_events(
         &self,
         tenant: TenantId,
@@ -18,34 +18,42 @@ pub trait Events {
         after: Cursor,
         limit: usize,
     ) -> Result<EventSlice>;
-    /// Where the streams of many sessions end now. Those that do not exist are left out.
+    /// Reads the current stream ends of many sessions. Sessions that do not exist are left out.
     async fn last_cursors(&self, sessions: &[(TenantId, SessionId)]) -> Result<Vec<StreamEnd>>;
-    /// Deletes events older than `kept`, from the beginning of each session on, up to the first of an unfinished run. Looks at
-    /// `limit` sessions, after `after` in id order, and deletes a bounded number of rows of each. Acts for the system.
-    async fn trim_events(&self, kept: Duration, after: Option<SessionId>, limit: u32) -> Result<Trimmed>;
+    /// Deletes events older than `retention` from the beginning of each stream, up to the first event of an unfinished
+    /// run. Scans `limit` sessions with ids greater than `after`, in id order, and deletes a bounded number of rows of
+    /// each. Acts for the system.
+    async fn trim_events(
+        &self,
+        retention: Duration,
+        after: Option<SessionId>,
+        limit: u32,
+    ) -> Result<TrimPage>;
 }
 
-/// Where a session's stream ends.
+/// The end of a session's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamEnd {
     pub tenant: TenantId,
     pub session: SessionId,
     /// Cursor of the newest event of the session.
     pub last_cursor: Cursor,
-    /// Who executes its runs now, as far as it is recorded.
+    /// The recorded owner; its lease may have expired.
     pub owner: Option<WorkerId>,
 }
 
-/// What trimming some sessions did.
+/// The result of trimming one page of sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Trimmed {
-    /// Sessions of which something was deleted, and how many rows.
+pub struct TrimPage {
+    /// Sessions that lost events.
     pub sessions: u64,
+    /// Deleted rows.
     pub rows: u64,
-    /// The last session that was looked at, to go on after. Nothing when there can be none behind it.
+    /// The last scanned session, to continue after. `None` at the end of the scan.
     pub next: Option<SessionId>,
 }
 
+/// A part of a stream, and the stream's current end.
 #[derive(Clone, Debug, Default)]
 pub struct EventSlice {
     pub events: Vec<Event>,

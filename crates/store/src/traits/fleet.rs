@@ -1,154 +1,170 @@
-//! The fleet itself.
+//! The fleet: workers, leases, recovery scans and queue statistics.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
     Pool, RunId, SessionId, TenantId, Timestamp, WorkerId,
+    background_task::{TaskRound, TaskStatus},
     error::Result,
     run::ParkReason,
-    task::{TaskRound, TaskStatus},
     worker::{Registration, Worker},
 };
 use uuid::Uuid;
 
 use crate::{CancelledRuns, SessionChange};
 
-/// The fleet itself: workers, leases, and what must be woken. These calls act for the system, not for a tenant.
+/// Workers, leases, recovery scans and queue statistics. These calls act for the system, not for a tenant.
+///
+/// Scans take `after` and `limit`: they read `limit` rows with ids greater than `after`, in id order.
 #[async_trait]
 pub trait Fleet {
+    /// Inserts a worker with a lease of this length.
     async fn register_worker(&self, worker: &Registration, lease: Duration) -> Result<()>;
-    /// Renews the lease by the database's clock and reads what the store wants of the worker. Fails with
-    /// `ownership_lost` when the lease has already ended: whoever lost it must not go on.
-    async fn renew_lease(&self, beat: &Heartbeat) -> Result<Orders>;
-    /// Ends the worker's lease at once: it stopped cleanly and owns nothing.
+    /// Renews the lease by the database's clock and returns the requests to the worker. Fails with `ownership_lost` if
+    /// the lease has expired: the worker must then stop executing.
+    async fn renew_lease(&self, beat: &Heartbeat) -> Result<HeartbeatResponse>;
+    /// Ends the worker's lease immediately, after a clean shutdown.
     async fn retire_worker(&self, worker: WorkerId) -> Result<()>;
+    /// Lists at most 1,000 workers, newest first.
     async fn list_workers(&self, include_gone: bool) -> Result<Vec<Worker>>;
+    /// Asks a worker to take no new work. Fails with `worker_not_found`.
     async fn drain_worker(&self, worker: WorkerId) -> Result<Worker>;
-    /// Takes sessions back from workers whose lease ended, at most `limit` at once. Their runs wait for the next owner, or
-    /// end: cancelled, out of time, or out of attempts.
-    async fn take_back(&self, limit: u32) -> Result<TakenBack>;
-    /// Ends runs that started, that nobody executes now, and whose time is over.
-    async fn end_overdue(&self, limit: u32) -> Result<TakenBack>;
-    /// Lets parked runs go on whose wait is over and whom nobody told. Looks at `limit` parked ones, after `after` in id order.
-    async fn resume_ready(&self, after: Option<RunId>, limit: u32) -> Result<Swept<Vec<SessionChange>>>;
-    /// Asks for runs to stop whose parent is over. Looks at `limit` unfinished ones with a parent, after `after` in id order.
-    async fn stop_orphans(&self, after: Option<RunId>, limit: u32) -> Result<Swept<CancelledRuns>>;
-    /// Closes approvals that nobody decided in time, and lets their runs go on.
-    async fn expire_approvals(&self, limit: u32) -> Result<TakenBack>;
-    /// How long until the next approval expires.
-    async fn next_approval_end(&self) -> Result<Option<Duration>>;
-    /// How long until the next lease of a worker could end.
-    async fn next_lease_end(&self) -> Result<Option<Duration>>;
-    /// Ends every lease, of workers and of leaders, and says how many workers had one. Only for the embedded mode, where a
-    /// lock on the data directory proves that nobody lives.
+    /// Reclaims at most `limit` sessions from workers whose lease has expired. Their current runs go back to the head
+    /// of the session's queue, or end if they were cancelled, are past their deadline or have no attempts left.
+    async fn reclaim_sessions(&self, limit: u32) -> Result<Reclaimed>;
+    /// Ends runs that have started, that no worker executes now, and whose deadline has passed.
+    async fn end_overdue(&self, limit: u32) -> Result<Reclaimed>;
+    /// Resumes parked runs whose wait is satisfied but that were not resumed, for example after a crash. Scans parked
+    /// runs.
+    async fn resume_ready(&self, after: Option<RunId>, limit: u32) -> Result<ScanPage<Vec<SessionChange>>>;
+    /// Requests the cancellation of runs whose parent has ended. Scans unfinished runs that have a parent.
+    async fn stop_orphans(&self, after: Option<RunId>, limit: u32) -> Result<ScanPage<CancelledRuns>>;
+    /// Expires approvals past their deadline and resumes their runs.
+    async fn expire_approvals(&self, limit: u32) -> Result<Reclaimed>;
+    /// Time until the next pending approval expires.
+    async fn next_approval_expiry(&self) -> Result<Option<Duration>>;
+    /// Time until the earliest worker lease could expire.
+    async fn next_lease_expiry(&self) -> Result<Option<Duration>>;
+    /// Ends every lease, of workers and of leaders, and returns the number of workers that had one. Only for the
+    /// embedded mode, where the lock on the data directory proves that no other process is alive.
     async fn expire_all_leases(&self) -> Result<u64>;
-    /// Sessions with a run that could start and no live owner, after `after` in id order.
-    async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<Runnable>>;
-    /// Sessions that live workers own and do not seem to have in hand: their last heartbeats do not name the runs that were granted at least so
-    /// long ago. Looks at `limit` sessions with work, after `after` in id order. A guess: such an owner is asked to look, and knows better.
-    async fn unheld_sessions(
+    /// Scans for sessions with a run that could start and without a live owner.
+    async fn runnable_sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<RunnableSession>>;
+    /// Scans sessions with work for lost grants: the owner is alive, the grant is at least `granted_ago` old, and the
+    /// owner's last heartbeat does not name the run. This is a heuristic: the caller notifies the owner, which checks
+    /// whether it has the session.
+    async fn lost_grants(
         &self,
         after: Option<SessionId>,
         limit: u32,
         granted_ago: Duration,
-    ) -> Result<UnheldPage>;
-    /// How many sessions should have a token: those that could start, and those that a worker works on.
+    ) -> Result<LostGrantPage>;
+    /// Counts the sessions that should have a token: runnable ones and those that a worker executes.
     async fn count_sessions_with_work(&self) -> Result<u64>;
+    /// Reads the statistics of every pool. Expensive; see [`Fleet::queue_depths`].
     async fn queue_stats(&self) -> Result<Vec<PoolStats>>;
-    /// What waits and runs in pools that have any of it, or workers. Cheap beside [`Fleet::queue_stats`]: it looks at nothing
-    /// that is over, and of what waits in a line at its first alone.
+    /// Reads the queue depths of pools that have work or workers. Cheaper than [`Fleet::queue_stats`]: it reads no
+    /// finished runs, and of each session's queue only the first run.
     async fn queue_depths(&self) -> Result<Vec<PoolDepth>>;
-    /// How many runs wait for something else than a worker, by what that is. Reasons that no run has are left out.
+    /// Counts parked runs by reason. Reasons without runs are left out.
     async fn count_parked(&self) -> Result<Vec<(ParkReason, u64)>>;
-    /// Takes or renews a named lease of the control planes: one of them leads at a time.
-    async fn lead(&self, name: &str, holder: &str, lease: Duration) -> Result<bool>;
-    /// Deletes idempotency keys past their time. Returns how many.
+    /// Acquires or renews a named leader lease and returns whether `holder` has it: one control plane leads at a time.
+    async fn acquire_leader_lease(&self, name: &str, holder: &str, lease: Duration) -> Result<bool>;
+    /// Deletes expired idempotency keys and returns their number.
     async fn delete_expired_keys(&self) -> Result<u64>;
-    /// Notes what a round of a background task did, for `list_tasks`.
+    /// Records the last round of a background task, for [`Fleet::list_tasks`].
     async fn record_task(&self, round: &TaskRound) -> Result<()>;
-    /// By name.
+    /// Lists background tasks by name.
     async fn list_tasks(&self) -> Result<Vec<TaskStatus>>;
-    /// Answers when the store does.
+    /// Returns once the database has answered.
     async fn ping(&self) -> Result<()>;
 }
 
-/// What was taken back, or ended, on behalf of owners that are gone.
+/// The result of a recovery scan.
 #[derive(Clone, Debug, Default)]
-pub struct TakenBack {
+pub struct Reclaimed {
     pub changes: Vec<SessionChange>,
-    /// Runs that ended by it.
+    /// Number of runs that ended.
     pub ended: u64,
-    /// There may be more to do at once.
+    /// The limit was reached; call again.
     pub more: bool,
 }
 
-/// What a look at some of many did.
+/// One page of a scan over runs.
 #[derive(Clone, Debug)]
-pub struct Swept<T> {
-    pub done: T,
-    /// The last one that was looked at, to go on after. Nothing when there was none behind it.
+pub struct ScanPage<T> {
+    /// What was done for the runs of this page.
+    pub result: T,
+    /// The last scanned run, to continue after. `None` at the end of the scan.
     pub next: Option<RunId>,
 }
 
-impl<T> Swept<T> {
-    /// After a look at these, in order, of which there could have been `limit`.
-    pub(crate) fn page(done: T, looked_at: impl ExactSizeIterator<Item = Uuid>, limit: u32) -> Self {
-        let is_full = looked_at.len() >= limit as usize;
-        Self { done, next: looked_at.last().filter(|_| is_full).map(RunId::from_uuid) }
+impl<T> ScanPage<T> {
+    /// The page that scanned these runs, in id order, with this limit.
+    pub(crate) fn new(result: T, scanned: impl ExactSizeIterator<Item = Uuid>, limit: u32) -> Self {
+        let is_full = scanned.len() >= limit as usize;
+        Self { result, next: scanned.last().filter(|_| is_full).map(RunId::from_uuid) }
     }
 }
 
+/// A worker's lease renewal.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     pub worker: WorkerId,
     pub lease: Duration,
-    /// The runs it executes, to learn which of them should stop.
+    /// The runs that the worker executes. The response says which of them to cancel.
     pub running: Vec<RunId>,
 }
 
-/// What the store wants of a worker.
+/// Requests to a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Orders {
+pub struct HeartbeatResponse {
+    /// Runs to cancel.
     pub cancel: Vec<RunId>,
+    /// Take no new work.
     pub drain: bool,
 }
 
+/// A session with a run that could start and without a live owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runnable {
+pub struct RunnableSession {
     pub tenant: TenantId,
     pub session: SessionId,
     pub pool: Pool,
 }
 
-/// A session that its owner may not know of.
+/// A session whose grant may not have reached its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unheld {
+pub struct LostGrant {
     pub tenant: TenantId,
     pub session: SessionId,
     pub owner: WorkerId,
 }
 
+/// One page of the scan for lost grants.
 #[derive(Clone, Debug)]
-pub struct UnheldPage {
-    pub sessions: Vec<Unheld>,
-    /// The last session that was looked at, to go on after. Nothing when there was none behind it.
+pub struct LostGrantPage {
+    pub sessions: Vec<LostGrant>,
+    /// The last scanned session, to continue after. `None` at the end of the scan.
     pub next: Option<SessionId>,
 }
 
+/// The queue of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolDepth {
     pub pool: Pool,
-    /// With a run that could start, and no live owner.
+    /// Sessions with a run that could start and without a live owner.
     pub runnable_sessions: u64,
     pub running_sessions: u64,
-    /// Those that neither run nor are parked.
+    /// Unfinished runs that neither execute nor are parked.
     pub queued_runs: u64,
-    /// Since when the first of them waits for a worker, as far as is known: what it waited for otherwise does not count, what was
-    /// done of it does.
+    /// The earliest time since when a runnable session has waited for a worker, as far as is known. Time spent parked
+    /// does not count; time spent executing before does.
     pub oldest_runnable_at: Option<Timestamp>,
 }
 
+/// The queue and the capacity of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolStats {
     pub pool: Pool,

@@ -1,4 +1,4 @@
-//! Tenants and their keys.
+//! Tenants and API keys.
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -7,19 +7,19 @@ use remuda_domain::{
     identity::{ApiKey, Scope, Tenant},
 };
 
-/// Tenants and their keys.
+/// Tenants and API keys.
 #[async_trait]
 pub trait Identity {
-    /// Creates the tenant, or returns the one of that name, with its default workspace rooted at `root`.
+    /// Returns the tenant with this name. Creates it, with a default workspace rooted at `root`, if it does not exist.
     async fn ensure_tenant(&self, name: &str, root: &str) -> Result<Tenant>;
     async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>>;
     /// Fails with `tenant_not_found`.
     async fn get_tenant(&self, tenant: TenantId) -> Result<Tenant>;
     async fn create_key(&self, key: &NewKey) -> Result<ApiKey>;
-    /// Finds a key that is neither revoked nor expired by the hash of its secret.
+    /// Finds a key by the hash of its secret, unless it is revoked or expired.
     async fn find_key(&self, secret_hash: &[u8; 32]) -> Result<Option<ApiKey>>;
     async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>>;
-    /// Fails with `key_not_found` unless the tenant has such a key. Revoking twice is fine.
+    /// Revokes a key; idempotent. Fails with `key_not_found`.
     async fn revoke_key(&self, tenant: TenantId, key: ApiKeyId) -> Result<ApiKey>;
 }
 

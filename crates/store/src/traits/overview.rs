@@ -1,4 +1,4 @@
-//! Looking at everything at once, often, without reading everything.
+//! Cheap summaries for dashboards: pools, workers, counters, longest runs, and estimate inputs.
 
 use std::{ops::Add, time::Duration};
 
@@ -10,44 +10,48 @@ use remuda_domain::{
 
 use crate::PoolStats;
 
-/// What people look at every second. However much waits and however much is over, a look reads a bounded number of rows.
+/// Summaries that people refresh every second. Each call reads a bounded number of rows, however many runs are queued
+/// or finished.
 #[async_trait]
 pub trait Overview {
-    /// Workers, pools, and what happened so far. Acts for the system, not for a tenant. Looks at `most_sessions` sessions with
-    /// unfinished runs.
-    async fn fleet_view(&self, most_sessions: u32) -> Result<FleetView>;
-    /// The tenant's runs that have been executing for longest, as far as their workers have told with their last heartbeat.
-    async fn longest_running(&self, tenant: TenantId, limit: u32) -> Result<Vec<Glance>>;
-    /// The tenant's runs that nobody executes and that have waited for longest, among the first 500 of its unfinished ones.
-    async fn longest_waiting(&self, tenant: TenantId, limit: u32) -> Result<Vec<Glance>>;
+    /// Reads workers, pools and counters. Scans at most `max_sessions` sessions with unfinished runs. Acts for the
+    /// system, not for a tenant.
+    async fn fleet_view(&self, max_sessions: u32) -> Result<FleetView>;
+    /// Reads the tenant's runs that have executed for longest, as named in the last heartbeats of their workers.
+    async fn longest_running(&self, tenant: TenantId, limit: u32) -> Result<Vec<RunSummary>>;
+    /// Reads the tenant's unfinished runs that no worker executes and that have waited for longest, among its 500
+    /// oldest unfinished runs.
+    async fn longest_waiting(&self, tenant: TenantId, limit: u32) -> Result<Vec<RunSummary>>;
 }
 
-/// The whole installation at one moment.
+/// A snapshot of the whole installation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetView {
     /// By the database's clock.
     pub at: Timestamp,
     /// Pools that have work or workers, by name.
     pub pools: Vec<PoolView>,
-    /// There are more sessions with unfinished runs than were looked at: the numbers of the pools are at least what they say.
+    /// The scan hit its limit, so the pools' numbers are lower bounds.
     pub at_least: bool,
-    /// Those with a live lease, by pool and age, at most 1,000.
+    /// Workers with a live lease, by pool and age, at most 1,000.
     pub workers: Vec<Worker>,
     pub counts: Counts,
 }
 
+/// A pool in a [`FleetView`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolView {
     pub stats: PoolStats,
     /// Sessions whose first unfinished run is parked.
     pub parked_sessions: i64,
-    /// Of `stats.slots`, those in use at the last heartbeats.
+    /// How many of `stats.slots` were in use at the last heartbeats.
     pub busy: u32,
-    /// Workers that take nothing new; `stats` does not count them.
+    /// Draining workers; `stats` does not count them.
     pub draining: u32,
 }
 
-/// What happened in the whole installation since its beginning, as far as its processes have written it down: for rates.
+/// Counters of the whole installation since its creation, for rates. A killed process loses its last seconds of counts,
+/// so do not bill from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub submitted: u64,
@@ -78,16 +82,16 @@ impl Add for Counts {
     }
 }
 
-/// A run as far as a list of many shows it: without its input and its outcomes, which may be large.
+/// A run as lists show it: without its input and its outcomes, which may be large.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Glance {
+pub struct RunSummary {
     pub run: RunId,
     pub session: SessionId,
     pub session_name: Option<String>,
     pub pool: Pool,
     /// `tools` or `message`.
     pub kind: &'static str,
-    /// The agent that leads the session, if one does.
+    /// The active agent of the session, if any.
     pub agent: Option<String>,
     pub state: RunState,
     pub parked: Option<Parked>,
@@ -95,71 +99,73 @@ pub struct Glance {
     pub started_at: Option<Timestamp>,
     pub attempt: u32,
     pub lost_attempts: u32,
-    /// Of its session.
+    /// The owner of its session.
     pub owner: Owner,
-    /// Someone asked for it to stop.
+    /// Its cancellation was requested.
     pub cancelling: bool,
     /// Unfinished runs ahead of it in its session.
     pub ahead: i64,
     pub spent: Amount,
-    /// The newest of its steps that are written down, unless it is large.
+    /// Its newest committed step, unless that is large.
     pub step: Option<Step>,
 }
 
-/// What the future of a run can be guessed from. Everything here is of the run's own tenant, but for counts.
+/// The inputs for estimating when a run starts and ends. All data belongs to the run's own tenant, except counts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outlook {
+pub struct EstimateInputs {
     /// By the database's clock.
     pub now: Timestamp,
-    /// The first unfinished run of its session, when that is another one.
-    pub front: Option<Front>,
-    /// Where its session stands, when that could be taken by a worker now.
-    pub place: Option<Place>,
-    /// Slots of the workers in the pool that take work.
+    /// The first unfinished run of its session, if that is another run.
+    pub front: Option<FirstUnfinishedRun>,
+    /// The queue position of its session, if the session is runnable.
+    pub place: Option<QueuePosition>,
+    /// Slots of the pool's active workers.
     pub slots: u32,
-    /// Workers of the pool that take nothing new.
+    /// Draining workers of the pool.
     pub draining: u32,
-    /// Since when a worker of the pool that takes work has told of a free slot with each of its heartbeats.
+    /// Since when an active worker of the pool has reported a free slot with every heartbeat.
     pub slot_free_since: Option<Timestamp>,
-    /// Of the worker that owns its session.
+    /// The last heartbeat of its session's owner.
     pub heartbeat: Option<HeartbeatAge>,
-    /// The newest of its steps, and how many have ended.
+    /// Its unfinished step, or else its newest one.
     pub step: Option<Step>,
+    /// Number of finished steps.
     pub steps_ended: u32,
-    /// How long the runs before it in its session worked, the newest first; at most 20.
+    /// Execution times of the runs before it in its session, newest first; at most 20.
     pub session_pace: Vec<Duration>,
-    /// How long the newest runs of its tenant in the same pool worked; empty unless `session_pace` says too little.
+    /// Execution times of the tenant's newest runs in the same pool; only loaded if `session_pace` has too few samples.
     pub pool_pace: Vec<Duration>,
-    /// When the newest of the runs before it in its session ended.
+    /// When the newest run before it in its session ended.
     pub previous_end: Option<Timestamp>,
 }
 
 /// The first unfinished run of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Front {
+pub struct FirstUnfinishedRun {
     pub run: RunId,
     pub state: RunState,
     pub parked: Option<Parked>,
-    /// How long it has worked.
+    /// Its execution time so far.
     pub worked: Duration,
 }
 
-/// A place among the sessions of a pool that a worker could take, as they were about a second ago. Workers take them about in this order.
+/// A position among the runnable sessions of a pool, about a second old. Workers claim sessions approximately in this
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Those whose first run was submitted earlier.
+pub struct QueuePosition {
+    /// Sessions whose first run was submitted earlier.
     pub ahead: i64,
-    /// Their unfinished runs, of each as many as a worker executes in a row.
+    /// Their unfinished runs; per session at most as many as a worker executes in a row.
     pub runs_ahead: i64,
-    /// Not all were looked at.
+    /// The scan hit its limit, so the numbers are lower bounds.
     pub at_least: bool,
 }
 
-/// When a worker was last heard of.
+/// The age of a worker's last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeartbeatAge {
     pub age: Duration,
-    /// From that heartbeat on.
+    /// Lease duration from that heartbeat on.
     pub lease: Duration,
     pub draining: bool,
 }

@@ -1,4 +1,4 @@
-//! What workers do to sessions they own.
+//! Session ownership: claims, commits, releases, and slot reservations.
 
 use std::{fmt, sync::Weak, time::Duration};
 
@@ -20,44 +20,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NewApproval, NewChild, SessionChange};
 
-/// What workers do to sessions they own.
+/// What workers do with sessions: claim, commit, release.
 #[async_trait]
 pub trait Ownership {
-    /// Asks for ownership. Fails with `ownership_lost` when the worker's own lease has ended. Concurrent calls are
-    /// committed together.
+    /// Claims ownership of a session. Fails with `ownership_lost` if the worker's own lease has expired. Concurrent
+    /// calls share a transaction.
     async fn claim(&self, tenant: TenantId, session: SessionId, worker: WorkerId) -> Result<Claim>;
-    /// Writes progress or the end of a run under a fence. Fails with `ownership_lost` when the fence is old; then
-    /// nothing was written. The event that reports the end is the store's to append. Concurrent calls are committed
-    /// together.
+    /// Writes progress or the end of a run under a fence. Fails with `ownership_lost` if the fence is outdated; then
+    /// nothing was written. The store appends the terminal event of an ended run; a commit must not contain one.
+    /// Concurrent calls share a transaction.
     async fn commit(&self, commit: Commit) -> Result<Committed>;
-    /// Gives ownership up, whatever the session's current run is; that run goes back to the head of the line. Should it end
-    /// instead, whoever waits for it hears of it with the next [`Fleet::resume_ready`](crate::Fleet::resume_ready).
+    /// Releases a session. Its current run, if any, goes back to the head of the session's queue. If the run ends
+    /// instead (cancelled, out of time), a parent that waits for it is resumed by the next
+    /// [`Fleet::resume_ready`](crate::Fleet::resume_ready).
     async fn release(&self, fence: Fence) -> Result<SessionChange>;
-    /// Notes that the owner knows of a request to stop its current run. Noting it twice appends no second event.
-    async fn cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Appended>;
-    /// Whether the session has a run that could start and nobody who owns it: the look after the ack.
+    /// Records that the owner has received the cancellation of its current run; idempotent, the second call appends no
+    /// event.
+    async fn mark_cancel_delivered(&self, fence: Fence, run: RunId) -> Result<Appended>;
+    /// Whether the session has a run that could start and no live owner. Workers check this after they acknowledge a
+    /// token.
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool>;
-    /// Names who has room for sessions whose first run is submitted: the commit that accepts such a run grants it, if its session is nobody's,
-    /// and no token is needed. Whoever comes later takes the place of who was there. A grant is the seat's to bring to its worker; if it is lost on
-    /// its way, [`Fleet::unheld_sessions`](crate::Fleet::unheld_sessions) tells.
-    fn stand_by(&self, seats: Weak<dyn Seats>);
+    /// Registers the slot provider and replaces the previous one. From then on, a submit of a session's first run
+    /// reserves a slot; if the session has no owner, the submit transaction grants it to that slot's worker, and no
+    /// token is needed. The provider delivers the grant. [`Fleet::lost_grants`](crate::Fleet::lost_grants) finds grants
+    /// that did not arrive.
+    fn set_slot_provider(&self, provider: Weak<dyn SlotProvider>);
 }
 
-/// Where workers have room that take what they are granted without having asked.
-pub trait Seats: fmt::Debug + Send + Sync {
-    /// A free slot of some worker of the pool for this session. Nothing if there is none, or if that worker has the session in hand already.
-    /// Called in the middle of a transaction: must not wait.
-    fn seat(&self, pool: &Pool, session: SessionId) -> Option<Box<dyn Seat>>;
+/// Hands out free slots of workers that accept grants without a claim.
+pub trait SlotProvider: fmt::Debug + Send + Sync {
+    /// Reserves a free slot of some worker of the pool for this session. `None` if there is none, or if that worker is
+    /// already active on the session. Called inside a transaction: must not block.
+    fn reserve_slot(&self, pool: &Pool, session: SessionId) -> Option<Box<dyn SlotReservation>>;
 }
 
-/// A slot that is kept for a session. Dropping it gives it back.
-pub trait Seat: Send {
-    /// Whose it is.
+/// A slot reserved for a session. Dropping it frees the slot.
+pub trait SlotReservation: Send {
+    /// The worker that the slot belongs to.
     fn worker(&self) -> WorkerId;
-    /// The session is granted, and that is committed. Must not wait.
-    fn take(self: Box<Self>, grant: Box<Grant>);
+    /// Hands over the grant after its transaction was committed. Must not block.
+    fn assign(self: Box<Self>, grant: Box<Grant>);
 }
 
+/// The result of a claim.
 #[derive(Clone, Debug)]
 pub enum Claim {
     Granted(Box<Grant>),
@@ -66,76 +71,78 @@ pub enum Claim {
         owner: WorkerId,
         retry_after: Duration,
     },
-    /// No run waits, or there is no such session.
+    /// No run could start, or the session does not exist.
     NothingToDo,
-    /// The session was still recorded as a lost worker's. It was taken back, which may have ended its run: ask again. Whoever waits
-    /// for that run hears of it with the next [`Fleet::resume_ready`](crate::Fleet::resume_ready).
-    TakenBack(SessionChange),
+    /// The recorded owner's lease had expired. The session was reclaimed, which may have ended its run: claim again. A
+    /// parent that waits for that run is resumed by the next [`Fleet::resume_ready`](crate::Fleet::resume_ready).
+    Reclaimed(SessionChange),
 }
 
-/// Ownership of a session with its head run. Over a wire it is JSON.
+/// Ownership of a session, with the run to execute. Serialized as JSON in a [`GrantBatch`](crate::GrantBatch).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grant {
     pub fence: Fence,
     pub run: Run,
-    /// What is left of the run's time, by the database's clock.
+    /// Time until the run's deadline, by the database's clock.
     pub time_left: Duration,
     /// Steps that earlier owners committed, in order.
     pub steps: Vec<Step>,
     pub workspace_root: String,
-    /// Where the session's tools execute, as far as it was said.
+    /// Where the session's tools execute, as far as the session specifies it.
     pub execution: ExecutionChoice,
-    /// The agent that leads the session, and the model it was made with, as far as it was said.
+    /// The session's active agent and model, as far as the session specifies them.
     pub agent: Option<String>,
     pub model: Option<String>,
     pub permissions: SessionPermissions,
-    /// How many sessions are above this one.
+    /// Number of ancestor sessions.
     pub depth: u32,
     /// When it was granted, by the database's clock.
     pub at: Timestamp,
-    /// Runs right behind this one that nobody has tried, as far as they were [wanted](Commit::wanted).
+    /// The next runs of the session, as many as the commit asked to [prefetch](Commit::prefetch), up to the first one
+    /// that cannot be executed ahead (it was tried or cancelled before, has a parent, or has a budget).
     pub following: Vec<Run>,
-    /// A budget covers the run: every question has to be [reserved](Budgets::reserve). Whether that budget limits money.
-    pub budgeted: Option<Budgeted>,
+    /// Set if a budget covers the run: every model call then needs a [reservation](crate::Budgets::reserve).
+    pub budgeted: Option<BudgetLimits>,
 }
 
-/// What the budgets that cover a run limit.
+/// Which resources the budgets that cover a run limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Budgeted {
+pub struct BudgetLimits {
     pub tokens: bool,
     pub money: bool,
 }
 
-/// What a worker writes at once.
+/// What an owner writes in one atomic step.
 #[derive(Clone, Debug)]
 pub struct Commit {
-    /// Repeating a commit whose answer was lost does nothing twice.
+    /// Makes the commit idempotent: a retry with the same id has no second effect.
     pub id: CommitId,
     pub fence: Fence,
     pub run: RunId,
     /// New or finished steps of the run, by id.
     pub steps: Vec<Step>,
-    /// A commit with messages has events too: these give messages their place.
+    /// New messages. A commit with messages needs events too: their cursors order the messages.
     pub messages: Vec<NewMessage>,
-    /// Texts that the steps name by their hash. What is stored already is left alone.
+    /// Texts that the steps refer to by hash. Texts that are already stored are left alone.
     pub contents: Vec<Content>,
     pub events: Vec<NewEvent>,
     pub children: Vec<NewChild>,
     pub approvals: Vec<NewApproval>,
-    /// What questions have cost. A step counts once, however often it is told of.
+    /// What model calls have cost. Each step is counted once, however often it is reported.
     pub spent: Vec<Spent>,
-    pub then: Then,
-    /// Ends of the runs right behind this one, in order, which the owner executed before this end was committed. They hold nothing but
-    /// steps and events. Taken as far as they are still next in line, see [`Committed::ended`].
-    pub behind: Vec<Commit>,
-    /// How many [following](Grant::following) runs the owner wants to know along with the next one.
-    pub wanted: u32,
+    pub then: RunTransition,
+    /// Ends of the next runs of the session, in order, which the owner executed before this end was committed. Each is
+    /// a [small end](Commit::is_small_end). The store accepts them up to the first run that is no longer next in the
+    /// queue, see [`Committed::ended`].
+    pub successors: Vec<Commit>,
+    /// How many [following](Grant::following) runs to return with the next grant.
+    pub prefetch: u32,
 }
 
 impl Commit {
-    /// A commit that says nothing but what becomes of the run.
+    /// A commit that contains only the run's transition.
     #[must_use]
-    pub fn new(fence: Fence, run: RunId, then: Then) -> Self {
+    pub fn new(fence: Fence, run: RunId, then: RunTransition) -> Self {
         Self {
             id: CommitId::new(),
             fence,
@@ -148,12 +155,12 @@ impl Commit {
             approvals: Vec::new(),
             spent: Vec::new(),
             then,
-            behind: Vec::new(),
-            wanted: 0,
+            successors: Vec::new(),
+            prefetch: 0,
         }
     }
 
-    /// The end of a run that has nothing but steps and events.
+    /// Whether this is the end of a run with nothing but steps and events.
     #[must_use]
     pub fn is_small_end(&self) -> bool {
         let nothing_else = self.messages.is_empty()
@@ -161,84 +168,89 @@ impl Commit {
             && self.children.is_empty()
             && self.approvals.is_empty()
             && self.spent.is_empty();
-        nothing_else && matches!(&self.then, Then::End(finish) if finish.agent.is_none())
+        nothing_else && matches!(&self.then, RunTransition::End(finish) if finish.agent.is_none())
     }
 }
 
-/// What becomes of the run, and of the session, with a commit.
+/// What a commit does with the run and its session.
 #[derive(Clone, Debug)]
-pub enum Then {
-    /// The run goes on.
+pub enum RunTransition {
+    /// The run continues.
     Continue,
-    /// The run goes back to the head of the line for another worker, and the session is given up. If someone has asked
-    /// for the run to stop, it ends instead.
+    /// The session is released, and the run goes back to the head of its queue for another worker. If its cancellation
+    /// was requested, the run ends instead.
     HandOver,
-    /// The run waits as data, and the session is given up. If what it waits for has come already, it goes back to the head of
-    /// the line instead.
-    Park(Parking),
-    /// The run ends, and the worker moves on to the next one of the session.
+    /// The session is released, and the run is parked: it waits in the database without a worker. If the wait is
+    /// already satisfied, the run goes back to the head of its queue instead.
+    Park(ParkRequest),
+    /// The run ends, and the owner continues with the next run of the session.
     End(Finish),
 }
 
-/// What a run waits for. It goes on when `needed` of all these have come: children have ended, approvals are pending no longer.
+/// What a parked run waits for. It resumes when at least `needed` of these children have ended or approvals are no
+/// longer pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parking {
+pub struct ParkRequest {
     pub reason: ParkReason,
     pub children: Vec<RunId>,
     pub approvals: Vec<ApprovalId>,
     pub needed: u32,
-    /// For `budget`: what could not be reserved. The run goes on when there is room for it.
+    /// For `budget`: the amount that could not be reserved. The run resumes when there is room for it.
     pub amount: Option<Amount>,
 }
 
-impl Parking {
-    /// Waits until someone says so.
+impl ParkRequest {
+    /// Waits until the run is [resumed](crate::Runs::resume_run) explicitly.
     #[must_use]
     pub const fn on(reason: ParkReason) -> Self {
         Self { reason, children: Vec::new(), approvals: Vec::new(), needed: 0, amount: None }
     }
 }
 
-/// Ends a run.
+/// The end of a run.
 #[derive(Clone, Debug)]
 pub struct Finish {
     pub end: RunEnd,
-    /// Missing for a run that began while the one before it was being committed: it starts where that one ends.
+    /// `None` for a run that was executed before the end of its predecessor was committed: it starts where the
+    /// predecessor ends.
     pub started_at: Option<Timestamp>,
-    /// How long ago the last process of a cancelled run was dead. A time span, because clocks differ.
+    /// How long ago the last process of a cancelled run died. A duration, because clocks differ.
     pub stopped_ago: Option<Duration>,
-    /// Give the session up even if another run waits: the worker's turn is over, or it drains.
-    pub give_up: bool,
-    /// The agent that leads the session from here on, if it is another one.
+    /// Release the session even if it has more runs: the worker has executed its maximum in a row, or it drains.
+    pub release: bool,
+    /// The new active agent of the session, if it changes.
     pub agent: Option<String>,
 }
 
+/// A message that a commit adds to the transcript.
 #[derive(Clone, Debug)]
 pub struct NewMessage {
     pub id: MessageId,
     pub role: Role,
-    /// The agent that was active when it was said.
+    /// The agent that was active when the message was created.
     pub agent: Option<String>,
     pub parts: Vec<Part>,
 }
 
+/// The result of a commit.
 #[derive(Clone, Debug)]
 pub struct Committed {
-    /// After an end: how many runs ended, this one and those [behind](Commit::behind) it. The others were not taken.
+    /// After an end: how many runs ended, this one and its accepted [successors](Commit::successors). The other
+    /// successors were not accepted.
     pub ended: usize,
-    /// The appended events with their cursors, to be published live.
+    /// The appended events with their cursors, for the caller to publish.
     pub events: Appended,
     /// After an end: the next run, if the worker still owns the session.
     pub next: Option<Box<Grant>>,
-    /// The commit gave the session up (nothing waits, or the worker asked for it).
+    /// The commit released the session: it has no more runs, or the owner asked for it.
     pub released: bool,
-    /// Sessions of new children, to be woken.
+    /// Sessions of new child runs, to be woken.
     pub children: Vec<SessionChange>,
-    /// After an end, also one that came of a hand-over: the run that may wait for this one, see
-    /// [`Trees::settle_parked`](crate::Trees::settle_parked).
+    /// After an end, also one caused by a hand-over: the parent, which may wait for this run, see
+    /// [`Trees::resume_if_ready`](crate::Trees::resume_if_ready).
     pub parent: Option<RunId>,
-    /// After an end: there are unfinished runs below it, see [`Trees::cancel_children`](crate::Trees::cancel_children).
+    /// After an end: it has unfinished child runs, see [`Trees::cancel_children`](crate::Trees::cancel_children).
     pub has_children: bool,
-    /// Of a run that goes on and told of costs: what limits it now. Budgets may be made while it works.
-    pub budgeted: Option<Budgeted>,
+    /// For a run that continues and reported costs: the current limits. Budgets may be created while the run executes.
+    pub budgeted: Option<BudgetLimits>,
 }

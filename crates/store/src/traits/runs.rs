@@ -1,10 +1,10 @@
-//! Runs as callers see them.
+//! Runs as API callers use them: submit, read, cancel, resume.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Appended, PlaneId, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, WorkerId,
+    Appended, ControlPlaneId, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, WorkerId,
     budget::{Amount, Limit},
     error::Result,
     page::{Page, PageRequest},
@@ -13,37 +13,43 @@ use remuda_domain::{
     step::Step,
 };
 
-use crate::{Lost, Outlook, SessionChange};
+use crate::{EstimateInputs, LostAttempt, SessionChange};
 
-/// Runs as callers see them.
+/// Submits, reads, cancels and resumes runs.
 #[async_trait]
 pub trait Runs {
-    /// Accepts a run. Concurrent calls are committed together.
+    /// Accepts a run. Concurrent calls share a transaction. With an idempotency key that was used before, returns the
+    /// first run. If a slot provider is [registered](crate::Ownership::set_slot_provider), the same transaction may
+    /// grant the session to a worker.
     async fn submit(&self, run: NewRun) -> Result<Submitted>;
+    /// Reads a run with its outcomes. Fails with `run_not_found`.
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<Run>;
-    /// Newest first.
+    /// Lists runs without their outcomes, newest first.
     async fn list_runs(&self, tenant: TenantId, filter: &RunFilter, page: &PageRequest) -> Result<Page<Run>>;
-    /// The unfinished runs of a session, in the order of execution.
+    /// Lists the unfinished runs of a session, in execution order.
     async fn list_queue(&self, tenant: TenantId, session: SessionId, page: &PageRequest)
     -> Result<Page<Run>>;
+    /// Lists the committed steps of a run, in order.
     async fn list_steps(&self, tenant: TenantId, run: RunId) -> Result<Vec<Step>>;
-    /// Asks for a run to stop, and all below it: one that nobody executes (waiting, parked, or its worker is lost) ends at
-    /// once, an executing one is marked for its owner.
+    /// Cancels a run and its descendants. A run that no live worker executes (queued, parked, or lost with its worker)
+    /// ends immediately; an executing run is marked, and its owner has to be notified.
     async fn request_cancel(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<Cancelled>;
-    /// The same for every unfinished run of a session and the runs below these, or of the whole tree of sessions below it.
+    /// Cancels every unfinished run of a session and the descendants of these runs, or of the whole tree of sessions
+    /// below it.
     async fn cancel_session(
         &self,
         tenant: TenantId,
         session: SessionId,
-        reach: Reach,
+        scope: CancelScope,
         reason: &str,
     ) -> Result<CancelledRuns>;
-    /// Lets a parked run go on. Fails with `not_parked`.
+    /// Resumes a parked run, whatever it waits for. Fails with `not_parked`.
     async fn resume_run(&self, tenant: TenantId, run: RunId) -> Result<SessionChange>;
-    /// The run with the state of its session and its place in line, read at one moment.
-    async fn situation(&self, tenant: TenantId, run: RunId) -> Result<Situation>;
+    /// Reads a run, the state of its session and its queue position in one snapshot, for `explain`.
+    async fn diagnostics(&self, tenant: TenantId, run: RunId) -> Result<RunDiagnostics>;
 }
 
+/// A run to submit.
 #[derive(Clone, Debug)]
 pub struct NewRun {
     pub id: RunId,
@@ -54,39 +60,42 @@ pub struct NewRun {
     pub if_busy: IfBusy,
     pub idempotency: Option<Idempotency>,
     pub traceparent: Option<String>,
-    /// How much the run and those below it may spend.
+    /// How much the run and its descendants may spend.
     pub budget: Option<Limit>,
-    /// Whose caller waits for its end.
-    pub awaited_by: Option<PlaneId>,
+    /// The control plane whose client waits for the run's end.
+    pub awaited_by: Option<ControlPlaneId>,
 }
 
-/// Makes a retried submit return the first one's run.
+/// Makes a retried submit return the run of the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
     pub key: String,
-    /// Hash of everything else in the request: the same key with another request is a conflict.
+    /// Hash of the rest of the request: the same key with another request is a conflict.
     pub request_hash: [u8; 32],
 }
 
+/// The result of a submit.
 #[derive(Clone, Debug)]
 pub struct Submitted {
     pub run: Run,
     pub pool: Pool,
+    /// An earlier submit with the same key created the run.
     pub deduplicated: bool,
-    /// Nobody owns the session, so a worker must be woken. An owner finds the run by itself: its release and this submit
-    /// are ordered by the session's lock.
+    /// The session has no owner, so the caller must publish a token. An owner finds the run without it: its release and
+    /// this submit are ordered by the session's lock.
     pub wake: bool,
     pub events: Appended,
-    /// Runs that `if_busy = interrupt` cancelled or asked to stop.
+    /// Runs that `if_busy = interrupt` ended or marked for cancellation.
     pub interrupted: Vec<RunId>,
-    /// Whom to tell that its current run should stop.
+    /// The worker to notify, and the run that it should cancel.
     pub signal: Option<(WorkerId, RunId)>,
-    /// The attempt at an interrupted run that was lost with its worker, if one was.
-    pub lost: Option<Lost>,
-    /// What became of the runs below the interrupted ones, and of those that waited for them.
-    pub below: CancelledRuns,
+    /// The attempt of an interrupted run that was lost with its worker, if any.
+    pub lost: Option<LostAttempt>,
+    /// What happened to the descendants of the interrupted runs, and to runs that waited for them.
+    pub descendants: CancelledRuns,
 }
 
+/// Selects runs; `None` matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct RunFilter {
     pub session: Option<SessionId>,
@@ -94,36 +103,37 @@ pub struct RunFilter {
     pub states: Vec<RunState>,
 }
 
+/// The result of cancelling one run.
 #[derive(Clone, Debug)]
 pub struct Cancelled {
     pub run: Run,
     pub already_finished: bool,
     pub change: SessionChange,
-    /// The owner to tell, when the run executes.
+    /// The owner to notify, if the run executes.
     pub signal: Option<WorkerId>,
-    /// What became of the runs below it, and of the one that waited for it.
-    pub below: CancelledRuns,
+    /// What happened to its descendants, and to the run that waited for it.
+    pub descendants: CancelledRuns,
 }
 
-/// How far a request about a session goes.
+/// Which sessions a cancellation covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum CancelScope {
     Session,
     /// The session and all sessions below it.
     Tree,
 }
 
-/// What cancelling many runs did.
+/// The result of cancelling many runs.
 #[derive(Clone, Debug, Default)]
 pub struct CancelledRuns {
-    /// Runs that are over now.
+    /// Runs that have ended.
     pub ended: Vec<RunId>,
-    /// Runs that execute and whose owner has to be told.
+    /// Executing runs whose owners have to be notified.
     pub requested: Vec<CancelSignal>,
     pub changes: Vec<SessionChange>,
 }
 
-/// Whom to tell that a run should stop.
+/// A notification to a worker that a run should be cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CancelSignal {
     pub worker: WorkerId,
@@ -131,20 +141,20 @@ pub struct CancelSignal {
     pub run: RunId,
 }
 
-/// What `explain` looks at.
+/// The input of `explain`.
 #[derive(Clone, Debug)]
-pub struct Situation {
+pub struct RunDiagnostics {
     pub run: Run,
     pub head: Head,
     /// Unfinished runs ahead of it in its session.
     pub ahead: i64,
     /// The run directly ahead, if any.
     pub blocked_by: Option<RunId>,
-    /// Workers of the session's pool with a live lease that take work.
+    /// Active workers of the session's pool.
     pub workers: u32,
-    /// Their free slots at the last heartbeats.
+    /// Free slots of these workers at their last heartbeats.
     pub free_slots: u32,
-    /// What a run that waits for its budget could not reserve.
+    /// The amount that a run parked for its budget could not reserve.
     pub needed: Option<Amount>,
-    pub outlook: Outlook,
+    pub estimate_inputs: EstimateInputs,
 }

@@ -1,4 +1,4 @@
-//! What exists outside of the worker processes.
+//! Records of sandboxes outside the worker processes.
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -7,17 +7,19 @@ use remuda_domain::{
     execution::{BackendKind, SandboxRecord, SandboxState},
 };
 
-/// What exists, or should, outside of the worker processes. These calls act for the system, not for a tenant.
+/// Records of sandboxes that exist, or should exist, outside the worker processes. These calls act for the system, not
+/// for a tenant.
 #[async_trait]
 pub trait Sandboxes {
-    /// Writes what is known of a sandbox, new or changed.
+    /// Inserts or updates a record.
     async fn save_sandbox(&self, record: &SandboxRecord) -> Result<()>;
-    /// It is gone. Forgetting twice is fine.
+    /// Deletes the record of a sandbox that is gone; idempotent.
     async fn forget_sandbox(&self, id: SandboxId) -> Result<()>;
-    /// Newest first.
+    /// Lists records, newest first.
     async fn list_sandboxes(&self, limit: u32) -> Result<Vec<SandboxRecord>>;
-    /// How many there are on record. Kinds and states that none has are left out.
+    /// Counts records by backend and state. Combinations without records are left out.
     async fn count_sandboxes(&self) -> Result<Vec<(BackendKind, SandboxState, u64)>>;
-    /// What tells this installation from others on the same engine, for good.
+    /// The permanent id of this installation. It labels sandboxes, so that installations on the same engine do not mix
+    /// them up.
     async fn installation(&self) -> Result<String>;
 }

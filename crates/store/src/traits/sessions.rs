@@ -1,4 +1,4 @@
-//! Sessions and what hangs on them.
+//! Sessions, workspaces, transcripts and stored contents.
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -13,79 +13,82 @@ use remuda_domain::{
     session::{Session, SessionRef, SessionStatus, Workspace},
 };
 
-/// Sessions and what hangs on them.
+/// Sessions, workspaces, transcripts and stored contents.
 #[async_trait]
 pub trait Sessions {
     async fn find_workspace(&self, tenant: TenantId, name: &str) -> Result<Option<Workspace>>;
     async fn get_workspace(&self, tenant: TenantId, workspace: WorkspaceId) -> Result<Workspace>;
-    /// Fails with `already_exists` when the tenant has a session of that name, and with `workspace_not_found` or
-    /// `session_not_found` when the workspace or the parent is not the tenant's.
+    /// Creates a session. Fails with `already_exists` if the tenant has a session with that name, and with
+    /// `workspace_not_found` or `session_not_found` if the workspace or the parent does not belong to the tenant.
     async fn create_session(&self, session: &NewSession) -> Result<Changed<Session>>;
+    /// Reads a session by id or name. Fails with `session_not_found`.
     async fn get_session(&self, tenant: TenantId, session: &SessionRef) -> Result<Session>;
-    /// Newest first.
+    /// Lists sessions, newest first.
     async fn list_sessions(
         &self,
         tenant: TenantId,
         status: Option<SessionStatus>,
         page: &PageRequest,
     ) -> Result<Page<Session>>;
-    /// Fails with `session_model_locked` for another model than it has once a run was submitted.
+    /// Updates a session. Fails with `session_model_locked` if the model would change after the first run was
+    /// submitted.
     async fn update_session(
         &self,
         tenant: TenantId,
         session: SessionId,
         update: &SessionUpdate,
     ) -> Result<Changed<Session>>;
-    /// Closing twice is fine and appends no second event.
+    /// Closes a session; idempotent, the second call appends no event.
     async fn close_session(&self, tenant: TenantId, session: SessionId) -> Result<Changed<Session>>;
-    /// Deletes a session, those below it, and everything that hangs on them; says which sessions these were. Fails with
+    /// Deletes a session and its descendants with all dependent rows, and returns the deleted sessions. Fails with
     /// `session_busy` while one of them has an unfinished run.
     async fn delete_session(&self, tenant: TenantId, session: SessionId) -> Result<Vec<SessionId>>;
-    /// In the order in which they were said.
+    /// Lists the messages of a session in transcript order.
     async fn list_messages(
         &self,
         tenant: TenantId,
         session: SessionId,
         page: &PageRequest,
     ) -> Result<Page<Message>>;
-    /// A text that a commit stored under its hash.
+    /// Reads a text that a commit stored under its hash.
     async fn get_content(&self, tenant: TenantId, hash: ContentHash) -> Result<Option<String>>;
-    /// Fails with `already_exists` when the tenant has a workspace of that name.
+    /// Creates a workspace. Fails with `already_exists` if the tenant has a workspace with that name.
     async fn create_workspace(&self, workspace: &NewWorkspace) -> Result<Workspace>;
-    /// By name.
+    /// Lists workspaces by name.
     async fn list_workspaces(&self, tenant: TenantId, page: &PageRequest) -> Result<Page<Workspace>>;
 }
 
-/// A change with the events it appended, to be published live after the commit.
+/// A changed value and the events that the change appended, for the caller to publish.
 #[derive(Clone, Debug)]
 pub struct Changed<T> {
     pub value: T,
     pub events: Appended,
 }
 
-/// What a change did to a session that the fleet should hear of.
+/// What a change did to a session: events to publish, and whether a worker has to be woken.
 #[derive(Clone, Debug)]
 pub struct SessionChange {
     pub tenant: TenantId,
     pub session: SessionId,
     pub pool: Pool,
-    /// Nobody owns the session and a run of it could start, so a worker should be woken.
+    /// The session has no owner and a run could start: publish a token.
     pub wake: bool,
     pub events: Appended,
-    /// The attempt that was lost with a worker, if one was.
-    pub lost: Option<Lost>,
+    /// The attempt that was lost with its worker, if any.
+    pub lost: Option<LostAttempt>,
 }
 
-/// What a lost worker was at.
+/// An attempt that ended because its worker was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostAttempt {
     pub run: RunId,
-    /// The ownership that ended.
+    /// The epoch of the ownership that ended.
     pub epoch: Epoch,
-    /// Which start of the run it was.
+    /// The number of the attempt.
     pub attempt: u32,
 }
 
+/// A session to create.
 #[derive(Clone, Debug)]
 pub struct NewSession {
     pub id: SessionId,
@@ -102,18 +105,19 @@ pub struct NewSession {
     pub budget: Option<Limit>,
 }
 
-/// What to change of a session; the rest stays.
+/// Changes of a session; `None` leaves a value as it is.
 #[derive(Clone, Debug, Default)]
 pub struct SessionUpdate {
     pub title: Option<String>,
     pub agent: Option<String>,
     pub model: Option<String>,
-    /// All of them: what is said here replaces what was said before, also what people answered `always` with.
+    /// Replaces all permissions, including the rules that `always` decisions added.
     pub permissions: Option<SessionPermissions>,
-    /// Only if its revision is one of these, else `precondition_failed`. Whatever it is when empty.
+    /// If not empty, the session's revision must be one of these, or the update fails with `precondition_failed`.
     pub if_revision: Vec<String>,
 }
 
+/// A workspace to create.
 #[derive(Clone, Debug)]
 pub struct NewWorkspace {
     pub id: WorkspaceId,

@@ -1,4 +1,4 @@
-//! Runs below runs.
+//! Trees of runs and sessions: children, their results, and totals.
 
 use std::time::Duration;
 
@@ -15,57 +15,58 @@ use remuda_domain::{
 
 use crate::{CancelledRuns, SessionChange};
 
-/// Runs below runs. A child is made by a commit of its parent ([`Commit::children`](crate::Commit::children)), in a session of
-/// its own.
+/// Trees of runs and sessions. A commit of the parent creates child runs
+/// ([`Commit::children`](crate::Commit::children)), each in its own session.
 #[async_trait]
 pub trait Trees {
-    /// How these runs stand, in no order. Runs that do not exist are left out. Only one that has ended has an answer.
-    async fn look_at_children(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<ChildReport>>;
-    /// Lets a parked run go on if what it waits for has come ([`Parking`](crate::Parking)). Called with every end of a child;
-    /// nothing happens, and nothing is wrong, if the run is not parked or has to wait on.
-    async fn settle_parked(&self, tenant: TenantId, run: RunId) -> Result<Option<SessionChange>>;
-    /// Asks for every unfinished run below this one to stop.
+    /// Reads the states of child runs, in no particular order. Runs that do not exist are left out. Only ended runs
+    /// have an answer.
+    async fn child_reports(&self, tenant: TenantId, runs: &[RunId]) -> Result<Vec<ChildReport>>;
+    /// Resumes a parked run if its [`ParkRequest`](crate::ParkRequest) is satisfied. Call it for the parent whenever a
+    /// child run ends. Does nothing, and succeeds, if the run is not parked or has to wait longer.
+    async fn resume_if_ready(&self, tenant: TenantId, run: RunId) -> Result<Option<SessionChange>>;
+    /// Cancels every unfinished descendant of a run.
     async fn cancel_children(&self, tenant: TenantId, run: RunId, reason: &str) -> Result<CancelledRuns>;
-    /// The sessions directly below one, oldest first.
+    /// Lists the direct child sessions, oldest first.
     async fn list_child_sessions(
         &self,
         tenant: TenantId,
         session: SessionId,
         page: &PageRequest,
     ) -> Result<Page<Session>>;
-    /// What a session and all sessions below it have spent; the first is without those below.
+    /// What a session has spent: by itself, and together with its descendants.
     async fn session_totals(&self, tenant: TenantId, session: SessionId) -> Result<(Total, Total)>;
-    /// The same for a run.
+    /// What a run has spent: by itself, and together with its descendants.
     async fn run_totals(&self, tenant: TenantId, run: RunId) -> Result<(Total, Total)>;
 }
 
-/// How a child stands, for its parent.
+/// The state of a child run, for its parent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChildReport {
     pub run: RunId,
     pub session: SessionId,
     pub state: RunState,
-    /// What its agent said last, else what its last tool gave.
+    /// The agent's final answer, or else the output of the last tool call.
     pub answer: Option<String>,
     pub failure: Option<Failure>,
 }
 
-/// A run that a commit of its parent makes.
+/// A child run that a commit of its parent creates.
 #[derive(Clone, Debug)]
 pub struct NewChild {
-    /// The session to make, or, without one, `session` exists and is a child of the parent's session.
+    /// The session to create. Without it, `session` must exist and be a child of the parent's session.
     pub new_session: Option<ChildSession>,
-    /// What a session that exists may do from now on, if that has changed.
+    /// New permissions of an existing session, if they change.
     pub permissions: Option<SessionPermissions>,
     pub session: SessionId,
     pub run: RunId,
     pub input: RunInput,
     pub timeout: Duration,
-    /// The call that it works for, in its trace.
+    /// The trace context of the tool call that creates the run.
     pub traceparent: Option<String>,
 }
 
-/// A session of a child. Workspace, pool and execution are its parent's.
+/// The session of a child run. It inherits workspace, pool and execution from its parent.
 #[derive(Clone, Debug)]
 pub struct ChildSession {
     pub title: String,

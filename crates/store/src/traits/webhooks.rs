@@ -1,4 +1,4 @@
-//! Webhooks, and what becomes of deliveries.
+//! Webhooks, deliveries and dead letters.
 
 use std::time::Duration;
 
@@ -13,23 +13,25 @@ use remuda_domain::{
 /// Webhooks of sessions and runs.
 #[async_trait]
 pub trait Webhooks {
-    /// One of a session is told what happens from now on; one of a run all that happened and happens in it. Fails with
-    /// `session_not_found`, `run_not_found` and `webhook_limit`. Of those that are over, only the newest are kept.
+    /// Creates a webhook. A session's webhook receives events from now on; a run's webhook receives all events of that
+    /// run, including earlier ones. Of a session's ended webhooks only the newest are kept. Fails with
+    /// `session_not_found`, `run_not_found` and `webhook_limit`.
     async fn create_webhook(&self, webhook: &NewWebhook) -> Result<Webhook>;
-    /// Fails with `webhook_not_found`.
+    /// Reads a webhook. Fails with `webhook_not_found`.
     async fn get_webhook(&self, tenant: TenantId, webhook: WebhookId) -> Result<Webhook>;
-    /// Newest first.
+    /// Lists webhooks, newest first.
     async fn list_webhooks(
         &self,
         tenant: TenantId,
         session: Option<SessionId>,
         page: &PageRequest,
     ) -> Result<Page<Webhook>>;
-    /// Deletes it with its dead letters.
+    /// Deletes a webhook with its dead letters.
     async fn delete_webhook(&self, tenant: TenantId, webhook: WebhookId) -> Result<()>;
-    /// Stops deliveries, or lets them go on where they stopped, with all attempts anew. Changes nothing of one that is over.
+    /// Disables deliveries, or enables them again from where they stopped, with a fresh number of attempts. Does
+    /// nothing to an ended webhook.
     async fn enable_webhook(&self, tenant: TenantId, webhook: WebhookId, enabled: bool) -> Result<Webhook>;
-    /// From now on deliveries are signed with this secret, and for `keep` also with the one before.
+    /// Replaces the signing secret. For `keep`, deliveries are also signed with the previous secret.
     async fn rotate_webhook(
         &self,
         tenant: TenantId,
@@ -37,17 +39,17 @@ pub trait Webhooks {
         secret: &WebhookSecret,
         keep: Duration,
     ) -> Result<Webhook>;
-    /// What deliveries are signed with: the present secret first.
+    /// The secrets that deliveries are signed with, the current one first.
     async fn webhook_secrets(&self, tenant: TenantId, webhook: WebhookId) -> Result<Vec<WebhookSecret>>;
-    /// Newest first.
+    /// Lists dead letters, newest first.
     async fn list_dead_letters(
         &self,
         tenant: TenantId,
         webhook: WebhookId,
         page: &PageRequest,
     ) -> Result<Page<DeadLetter>>;
-    /// Has one dead letter delivered again, or all of the webhook's, with all attempts anew. Says how many. Fails with
-    /// `dead_letter_not_found` and `webhook_disabled`.
+    /// Schedules one dead letter, or all of the webhook's, for redelivery with a fresh number of attempts, and returns
+    /// their number. Fails with `dead_letter_not_found` and `webhook_disabled`.
     async fn redeliver(
         &self,
         tenant: TenantId,
@@ -56,38 +58,39 @@ pub trait Webhooks {
     ) -> Result<u64>;
 }
 
-/// Delivering. These calls act for the system, not for a tenant.
+/// The deliverer's side of webhooks. These calls act for the system, not for a tenant.
 #[async_trait]
 pub trait Deliveries {
-    /// Webhooks that are not over and not disabled, after `after` in id order.
+    /// Lists active webhooks with ids greater than `after`, in id order.
     async fn active_webhooks(&self, after: Option<WebhookId>, limit: u32) -> Result<Vec<ActiveWebhook>>;
-    /// Webhooks with dead letters to be tried at this moment.
-    async fn wanted_redeliveries(&self, limit: u32) -> Result<Vec<ActiveWebhook>>;
-    /// What to do for a webhook next. Nothing, if it does not exist any more or is disabled.
-    async fn delivery_work(&self, webhook: WebhookId) -> Result<Option<DeliveryWork>>;
-    /// Writes what came of an attempt. False if the webhook was not where the report takes it to be: someone else was quicker, or
-    /// it is gone.
+    /// Lists webhooks with dead letters that are due for redelivery.
+    async fn due_redeliveries(&self, limit: u32) -> Result<Vec<ActiveWebhook>>;
+    /// Reads what to deliver next. `None` if the webhook no longer exists or is disabled.
+    async fn pending_delivery(&self, webhook: WebhookId) -> Result<Option<PendingDelivery>>;
+    /// Records the outcome of a delivery attempt. Returns false, and writes nothing, if the webhook is not in the state
+    /// that the report assumes: another deliverer was faster, or the webhook was deleted.
     async fn report_delivery(&self, report: &DeliveryReport) -> Result<bool>;
 }
 
+/// A webhook to create.
 #[derive(Clone, Debug)]
 pub struct NewWebhook {
     pub id: WebhookId,
     pub tenant: TenantId,
-    pub of: WebhookOf,
+    pub target: WebhookTarget,
     pub url: String,
     pub types: EventFilter,
     pub secret: WebhookSecret,
 }
 
-/// What a webhook tells of.
+/// The session or run whose events a webhook receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WebhookOf {
+pub enum WebhookTarget {
     Session(SessionId),
     Run(RunId),
 }
 
-/// As much of a webhook as whoever listens for its events has to know.
+/// The part of a webhook that the deliverer needs to listen for its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveWebhook {
     pub id: WebhookId,
@@ -95,73 +98,61 @@ pub struct ActiveWebhook {
     pub session: SessionId,
     pub run: Option<RunId>,
     pub types: EventFilter,
-    /// There is something to deliver, and it may be tried now.
+    /// There are undelivered events, and the next attempt is due.
     pub due: bool,
 }
 
-/// What is to be done for a webhook.
+/// What to deliver to a webhook next.
 #[derive(Clone, Debug)]
-pub struct DeliveryWork {
+pub struct PendingDelivery {
     pub webhook: Webhook,
-    /// The present one first.
+    /// The current secret first.
     pub secrets: Vec<WebhookSecret>,
-    /// How long the event that comes next has to wait. Zero: not at all.
+    /// Time until the next attempt. Zero: it is due.
     pub wait: Duration,
-    /// The oldest dead letter that is to be tried now.
+    /// The oldest dead letter that is due for redelivery.
     pub redelivery: Option<DeadLetter>,
 }
 
-/// What came of an attempt.
+/// The outcome of a delivery attempt.
 #[derive(Clone, Debug)]
 pub struct DeliveryReport {
     pub webhook: WebhookId,
     pub outcome: DeliveryOutcome,
 }
 
+/// What happened to one event of a webhook's stream, or to a dead letter.
 #[derive(Clone, Debug)]
 pub enum DeliveryOutcome {
-    /// Everything up to a cursor is done with.
-    Passed {
-        way: Passage,
-        /// The last event on the way was delivered, not only passed over.
+    /// The webhook is done with every event up to a cursor.
+    Advanced {
+        advance: CursorAdvance,
+        /// The last of these events was delivered; false if the filter skipped it.
         delivered: bool,
     },
-    /// To be tried again.
-    Failed {
-        at: Cursor,
-        attempts_before: u32,
-        failure: DeliveryFailure,
-        retry_in: Duration,
-    },
-    /// The last event on the way is given up.
-    Died {
-        way: Passage,
-        event: Box<Event>,
-        attempts: u32,
-        failure: DeliveryFailure,
-    },
-    /// The receiver does not want to hear of us any more.
-    Gone {
-        at: Cursor,
-        failure: DeliveryFailure,
-    },
-    Redelivered {
-        letter: Cursor,
-    },
+    /// The delivery failed and will be retried.
+    Failed { at: Cursor, attempts_before: u32, failure: DeliveryFailure, retry_in: Duration },
+    /// The last of these events has no attempts left and becomes a dead letter.
+    DeadLettered { advance: CursorAdvance, event: Box<Event>, attempts: u32, failure: DeliveryFailure },
+    /// The receiver answered that it is gone: the webhook is disabled.
+    ReceiverGone { at: Cursor, failure: DeliveryFailure },
+    /// The dead letter of the event with this cursor was delivered.
+    Redelivered { letter: Cursor },
+    /// The redelivery of a dead letter failed.
     RedeliveryFailed {
         letter: Cursor,
         attempts: u32,
         failure: DeliveryFailure,
-        /// Nothing: it is dead again.
+        /// `None`: no attempts are left, it stays a dead letter.
         retry_in: Option<Duration>,
     },
 }
 
-/// A step of a webhook through its stream.
+/// A move of a webhook's cursor along its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Passage {
+pub struct CursorAdvance {
     pub from: Cursor,
     pub to: Cursor,
-    /// Nothing comes after it.
+    /// No events follow: the webhook has ended.
     pub ended: bool,
 }

@@ -1,41 +1,42 @@
-//! The conformance suite: what every store must do, run on each of them.
+//! The conformance suite: every case runs against each backend.
 //!
-//! A case is an async function over a [`lab::Lab`], which holds an `Arc<dyn Store>` on a fresh database.
-//! [`store_suite!`] makes one test of it per backend. PostgreSQL is the server that `REMUDA_TEST_POSTGRES_URL` names.
+//! A case is an async function over a [`fixture::Fixture`], which has an `Arc<dyn Store>` on a fresh database.
+//! [`store_suite!`] generates one test per backend. PostgreSQL is the server in `REMUDA_TEST_POSTGRES_URL`.
 
 mod approvals;
-mod below;
 mod budgets;
 mod cancel;
 mod children;
 mod claim;
 mod commit;
 mod concurrency;
+mod descendants;
 mod events;
-mod family;
+mod fixture;
 mod fleet;
+mod golden;
 mod identity;
-mod lab;
 mod messages;
 mod model;
 mod overview;
 mod paging;
-mod plans;
+mod partial_failure;
+mod query_plans;
 mod recover;
 mod retention;
 mod retention_workers;
 mod sandboxes;
 mod schema;
 mod sessions;
-mod stand_by;
-mod stubborn;
+mod slot_grants;
 mod submit;
-mod time;
+mod tree_helpers;
 mod trees;
 mod views;
 mod views_document;
 mod views_roles;
 mod webhooks;
+mod worked_time;
 mod workspaces;
 
 /// Instantiates every case for every backend.
@@ -49,7 +50,7 @@ macro_rules! store_suite {
             mod $module {$(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() -> anyhow::Result<()> {
-                    crate::$module::$case(&crate::lab::Lab::$backend().await?).await
+                    crate::$module::$case(&crate::fixture::Fixture::$backend().await?).await
                 }
             )+}
         )+}
@@ -57,89 +58,89 @@ macro_rules! store_suite {
 }
 
 store_suite! {
-    schema: migrating_twice_changes_nothing, migrating_from_two_places_at_once_is_fine,
-        an_older_database_keeps_what_it_has,
-        an_unmigrated_database_is_refused_with_advice, a_newer_schema_is_refused;
-    identity: a_tenant_is_created_once_with_its_workspace, keys_are_found_until_they_expire_or_are_revoked,
-        workspaces_belong_to_their_tenant;
-    sessions: a_session_is_found_by_id_and_by_name, names_are_unique_per_tenant,
-        other_tenants_sessions_do_not_exist, a_title_is_changed_with_an_event, closing_twice_appends_one_event,
-        a_deleted_session_leaves_nothing,
-        a_session_needs_a_workspace_of_its_tenant, only_what_is_given_is_changed,
-        a_model_stays_once_there_are_runs;
-    workspaces: a_workspace_is_found_by_its_name_and_used, names_of_workspaces_are_unique_per_tenant,
+    schema: migrating_twice_changes_nothing, concurrent_migrations_succeed,
+        migration_keeps_existing_rows,
+        unmigrated_database_is_refused_with_advice, newer_schema_is_refused;
+    identity: tenant_is_created_once_with_its_default_workspace, api_key_is_found_until_it_expires_or_is_revoked,
+        workspace_is_invisible_to_other_tenants;
+    sessions: session_is_found_by_id_and_by_name, session_names_are_unique_per_tenant,
+        sessions_of_other_tenants_are_not_found, changing_the_title_appends_an_event, closing_twice_appends_one_event,
+        deleting_a_session_deletes_all_its_rows,
+        session_requires_a_workspace_of_its_tenant, update_changes_only_the_given_fields,
+        model_is_locked_after_the_first_run;
+    workspaces: workspace_is_found_by_name_and_can_be_used, workspace_names_are_unique_per_tenant,
         workspaces_are_listed_by_name;
-    messages: messages_are_in_the_order_of_their_commits, messages_keep_what_they_say,
-        contents_are_stored_once_and_belong_to_their_tenant, contents_of_many_sessions_do_not_collide,
-        an_end_can_change_who_leads, a_message_run_has_an_answer, a_lost_message_run_is_settled;
-    retention: old_runs_go_with_all_that_hangs_on_them, what_is_not_over_stays, a_key_that_holds_keeps_its_run,
-        what_is_still_to_be_told_stays, idle_sessions_go_whole, sessions_below_and_above_wait_for_each_other,
-        the_last_use_is_known_without_history, a_large_session_goes_too, others_go_on_without_a_broken_one,
-        two_at_once_delete_each_once, a_used_session_is_left_alone_while_its_old_runs_go;
-    retention_workers: long_gone_workers_are_forgotten, an_owner_is_not_forgotten;
-    sandboxes: a_sandbox_is_recorded_until_it_is_gone, an_owner_learns_where_to_execute, a_tenant_is_found_by_id;
-    paging: sessions_come_newest_first_and_pages_survive_inserts, runs_are_filtered_and_paged,
-        a_queue_is_paged_in_order, a_bad_page_token_is_named;
-    submit: runs_get_their_place_and_their_event, who_waits_for_a_run_is_known_to_whoever_executes_it, refusals_say_why, a_full_queue_refuses,
-        interrupting_cancels_what_waits_and_marks_what_executes, a_retry_gets_the_first_run,
-        a_retry_is_answered_after_the_session_closed, interrupting_retries_are_answered,
-        odd_values_survive, a_repeated_id_fails_alone;
-    claim: the_head_run_is_granted_in_order, a_live_owner_is_not_overruled, claiming_again_fences_the_first_claim,
-        a_takeover_after_the_lease_resumes_the_run, a_retired_owner_is_taken_over_at_once,
-        one_of_many_claims_is_granted, claims_of_a_lost_worker_are_refused, nothing_to_do_is_said;
-    stand_by: a_first_run_is_granted_with_its_submit, runs_that_come_together_stay_in_order,
-        who_cannot_take_it_is_not_granted_it, what_an_owner_does_not_know_of_is_found;
-    commit: progress_is_visible_and_handed_on, an_end_leads_to_the_next_run, ends_are_taken_together, ends_behind_a_stopped_run_are_not_taken,
-        the_line_is_told_as_far_as_wanted, runs_behind_others_start_where_these_end, giving_up_releases_though_more_wait,
-        an_old_fence_writes_nothing, only_the_current_run_is_written, an_end_is_final_and_complete,
-        a_repeated_step_keeps_its_last_version, terminal_events_are_the_stores, releasing_keeps_the_run_at_the_head;
-    cancel: a_waiting_run_ends_at_once, an_executing_run_is_marked, a_finished_run_stays_finished,
-        unknown_and_foreign_runs_are_not_found, asking_twice_appends_nothing, a_released_run_ends_at_once,
-        cancel_and_end_make_one_terminal_event;
-    events: any_cursor_can_be_resumed, limits_and_ends_are_reported, other_tenants_streams_do_not_exist,
-        long_streams_are_read_from_anywhere, ends_of_many_streams_are_told_at_once, old_events_of_finished_runs_are_trimmed,
-        unfinished_runs_keep_their_events, sessions_are_trimmed_some_at_a_time;
-    fleet: workers_come_and_go, a_drain_order_reaches_its_worker, ended_leases_cannot_be_renewed,
-        runnable_sessions_are_those_without_a_live_owner, stats_count_what_is_there, depths_count_what_is_there,
-        a_wait_for_something_else_is_no_wait_for_a_worker, one_leads_at_a_time,
-        expired_keys_are_deleted, a_situation_explains_the_wait;
-    overview: a_view_shows_pools_and_workers, what_happens_is_counted,
-        what_is_told_again_is_counted_once, the_longest_running_come_first,
-        the_longest_waiting_come_first, an_outlook_knows_what_is_ahead, an_outlook_knows_how_long_others_took,
-        a_silent_worker_is_noticed_before_its_lease_ends;
-    concurrency: one_key_makes_one_run, every_session_counts_without_holes, many_sessions_commit_together,
-        two_stores_share_sessions_and_keys, dropped_calls_leave_nothing_open;
-    recover: a_lost_workers_sessions_are_taken_back, a_live_workers_sessions_stay,
-        a_run_that_loses_too_many_workers_fails, a_hand_over_is_no_lost_attempt, a_repeated_commit_is_done_once,
-        a_parked_run_holds_no_worker_and_its_time_stands_still, a_parked_run_is_cancelled_at_once,
-        a_cancel_leaves_receipts, a_lost_workers_run_is_cancelled_at_once, a_handed_over_run_ends_when_cancelled,
-        a_tree_is_cancelled_whole, runs_without_an_owner_run_out_of_time, tasks_show_their_last_round,
-        sessions_with_work_are_counted, the_next_lease_end_is_known;
-    children: a_commit_makes_children_once, depth_counts_for_callers_too, a_task_is_gone_on_with,
-        a_parent_goes_on_when_its_children_have_ended, what_has_come_is_not_waited_for, nobody_has_to_tell,
-        no_wake_up_is_lost, a_cancelled_child_wakes_its_parent, parents_learn_what_became_of_children,
-        one_worker_works_off_a_tree;
-    time: waiting_for_children_costs_what_they_work, a_parked_child_that_ends_did_not_work,
-        work_beside_a_parent_is_no_wait, work_is_paid_for_once, work_below_a_child_is_work_of_the_child;
-    below: cancelling_the_root_reaches_all, cancelling_a_session_reaches_what_works_for_it,
-        interrupting_reaches_what_is_below, an_executing_root_is_asked_and_its_children_stopped, orphans_are_found,
-        orphans_are_found_some_at_a_time,
-        what_is_made_with_the_last_breath_is_stopped_too, lost_children_wake_their_parent,
-        children_that_run_out_of_time_wake_their_parent, a_run_alone_has_nobody;
-    approvals: a_decision_lets_the_run_go_on, a_decision_is_made_once_and_by_the_right_one,
-        two_answers_at_once_make_one_decision, all_answers_are_waited_for, an_ended_run_withdraws_its_questions,
-        questions_expire, always_is_remembered, approvals_are_listed, waiting_for_people_costs_no_time;
-    budgets: what_is_held_is_counted, a_dead_hold_is_not_waited_for, only_an_owner_reserves, an_end_gives_back, children_share, a_run_waits_for_money,
-        a_raise_reaches_down,
-        room_that_is_left_is_found, a_limit_can_be_made_later, totals_add_up;
-    stubborn: others_go_on, other_orphans_are_stopped, a_cancel_is_told, a_raise_reaches_the_others;
-    webhooks: a_webhook_starts_where_it_is_made, other_tenants_webhooks_do_not_exist, a_session_has_only_so_many,
-        deliveries_move_a_webhook_on, a_receiver_that_is_gone_is_left_alone, what_dies_can_be_delivered_again,
-        the_oldest_dead_letters_make_room, secrets_change_with_a_time_for_both;
-    views: runs_are_shown_in_each_state, queues_and_sessions_are_shown, costs_are_summed_by_session_and_day,
-        workers_and_sandboxes_are_shown, what_a_lost_worker_had_is_runnable, ids_are_printed_as_the_api_does;
-    views_document: no_contents_are_shown, the_document_names_all_columns, the_documents_questions_have_answers,
-        nobody_writes_through_a_view;
-    trees: random_trees_come_to_an_end;
+    messages: messages_are_listed_in_commit_order, message_contents_survive_a_round_trip,
+        contents_are_stored_once_per_tenant, concurrent_commits_of_the_same_contents_do_not_deadlock,
+        end_can_change_the_active_agent, message_run_has_an_answer, lost_message_run_gets_settled_steps;
+    retention: old_runs_are_deleted_with_dependent_rows, unfinished_runs_and_their_trees_are_kept, run_with_a_valid_idempotency_key_is_kept,
+        runs_with_undelivered_webhook_events_are_kept, idle_sessions_are_deleted_completely, parent_and_child_sessions_are_kept_while_either_is_in_use,
+        last_activity_is_known_after_history_was_deleted, large_session_is_deleted_in_several_transactions, corrupt_session_does_not_block_the_deletion_of_others,
+        concurrent_sweeps_delete_each_run_once, old_runs_of_an_active_session_are_deleted_and_the_session_is_kept;
+    retention_workers: rows_of_long_gone_workers_are_deleted, row_of_a_recorded_owner_is_kept;
+    sandboxes: sandbox_is_recorded_until_it_is_forgotten, grant_contains_the_execution_choice, tenant_is_found_by_id;
+    paging: sessions_are_listed_newest_first_and_pages_are_stable_under_inserts, runs_are_filtered_and_paged,
+        queue_is_paged_in_execution_order, invalid_page_token_error_names_the_field;
+    submit: submit_assigns_a_sequence_number_and_appends_an_event, grant_contains_the_waiting_control_plane, refused_submit_says_why, full_queue_refuses_submits,
+        interrupt_cancels_queued_runs_and_marks_the_executing_one, retry_with_the_same_key_returns_the_first_run,
+        retry_returns_the_first_run_after_the_session_closed, interrupting_retry_returns_the_first_run,
+        unusual_values_survive_a_round_trip, duplicate_run_id_fails_only_its_own_submit;
+    claim: head_runs_are_granted_in_queue_order, claim_is_refused_while_the_owner_is_alive, second_claim_of_the_same_worker_fences_the_first,
+        expired_lease_is_taken_over_and_the_run_resumes, session_of_a_retired_worker_is_taken_over_at_once,
+        one_of_many_concurrent_claims_is_granted, claim_of_a_worker_without_a_lease_is_refused, claim_without_runnable_runs_returns_nothing_to_do;
+    slot_grants: first_run_is_granted_in_its_submit, concurrently_submitted_runs_are_executed_in_order,
+        submit_grants_nothing_without_an_eligible_slot, grant_missing_from_the_heartbeat_is_reported_as_lost;
+    commit: committed_progress_is_visible_and_passed_to_the_next_owner, end_grants_the_next_run, successor_ends_are_committed_together, successors_after_a_cancelled_run_are_not_accepted,
+        next_grant_contains_the_prefetched_runs, successors_start_when_their_predecessor_ends, release_flag_releases_a_session_with_more_runs,
+        outdated_fence_writes_nothing, commit_for_a_run_that_is_not_current_is_refused, end_is_final_and_contains_all_outcomes,
+        last_version_of_a_repeated_step_is_stored, commit_with_a_terminal_event_is_refused, released_run_stays_at_the_head_of_the_queue;
+    cancel: cancelled_queued_run_ends_at_once, cancelled_executing_run_is_marked, cancelling_an_ended_run_changes_nothing,
+        cancelling_unknown_or_foreign_runs_fails_with_not_found, second_cancel_request_appends_no_event, cancelled_released_run_ends_at_once,
+        concurrent_cancel_and_end_append_one_terminal_event;
+    events: stream_can_be_read_from_any_cursor, read_respects_the_limit_and_returns_the_stream_end, streams_of_other_tenants_are_not_found,
+        long_trimmed_streams_are_read_from_any_cursor, last_cursors_returns_the_ends_of_many_streams, old_events_of_finished_runs_are_trimmed,
+        events_of_unfinished_runs_are_kept, trim_scans_sessions_page_by_page;
+    fleet: worker_registers_renews_and_retires, drain_request_reaches_the_worker_with_its_heartbeat, expired_lease_cannot_be_renewed,
+        runnable_sessions_are_those_without_a_live_owner, queue_stats_count_sessions_runs_and_workers, queue_depths_count_sessions_and_runs,
+        parked_time_does_not_count_as_waiting_for_a_worker, one_holder_has_the_leader_lease_at_a_time,
+        expired_idempotency_keys_are_deleted, diagnostics_explain_why_a_run_waits;
+    overview: fleet_view_shows_pools_and_workers, counters_count_runs_and_spending,
+        spending_reported_twice_is_counted_once, longest_running_runs_are_listed_first,
+        longest_waiting_runs_are_listed_first, estimate_inputs_contain_the_queue_position, estimate_inputs_contain_execution_times_of_earlier_runs,
+        estimate_inputs_show_the_age_of_the_last_heartbeat;
+    concurrency: concurrent_submits_with_one_key_create_one_run, concurrent_submits_get_consecutive_sequence_numbers, many_sessions_commit_together,
+        two_stores_share_sessions_and_keys_without_deadlock, dropped_calls_leave_no_open_transaction;
+    recover: sessions_of_a_lost_worker_are_reclaimed, sessions_of_a_live_worker_are_not_reclaimed,
+        run_fails_after_too_many_lost_attempts, hand_over_is_not_a_lost_attempt, repeated_commit_takes_effect_once,
+        parked_run_needs_no_worker_and_does_not_use_up_its_time, parked_run_is_cancelled_at_once,
+        cancel_records_delivery_and_stop_times, run_of_a_lost_worker_is_cancelled_at_once, hand_over_of_a_cancelled_run_ends_it,
+        cancelling_a_session_tree_cancels_all_its_runs, overdue_runs_without_an_owner_are_ended, background_tasks_show_their_last_round,
+        sessions_with_work_are_counted, next_lease_expiry_is_known;
+    children: repeated_commit_creates_children_once, depth_counts_for_sessions_created_by_callers, child_session_can_be_continued_while_idle,
+        parent_resumes_when_enough_children_have_ended, satisfied_wait_does_not_park_the_run, resume_ready_resumes_parents_without_notification,
+        concurrent_child_ends_and_parking_lose_no_wake_up, cancelled_child_resumes_its_parent, child_reports_contain_states_and_answers,
+        one_worker_executes_a_whole_tree;
+    worked_time: waiting_for_children_uses_only_the_time_they_work, time_of_a_cancelled_parked_child_does_not_count,
+        child_work_during_the_parents_work_is_not_counted_again, child_work_over_several_waits_is_counted_once, work_of_grandchildren_counts_as_work_of_the_child;
+    descendants: cancelling_the_root_cancels_all_descendants, cancelling_a_session_cancels_descendants_of_its_runs,
+        interrupt_cancels_descendants, cancelling_an_executing_root_marks_it_and_ends_its_children, orphans_are_cancelled,
+        orphan_scan_continues_page_by_page,
+        children_created_by_the_last_commit_of_a_cancelled_run_are_cancelled, lost_child_resumes_its_parent,
+        overdue_child_resumes_its_parent, run_without_relatives_has_no_descendants;
+    approvals: decision_resumes_the_run, approval_is_decided_once_and_by_an_authorized_caller,
+        concurrent_decisions_yield_one, run_waits_for_all_its_approvals, ended_run_withdraws_its_pending_approvals,
+        approvals_expire, always_adds_rules_to_the_session, approvals_are_listed, waiting_for_approvals_uses_no_time;
+    budgets: reservations_and_spending_are_counted, obsolete_reservation_of_a_run_does_not_block_it, reserve_requires_ownership, end_releases_reservations, children_share_the_budgets_of_their_ancestors, run_parks_for_budget_and_resumes_after_a_raise,
+        raise_resumes_all_covered_runs,
+        freed_budget_resumes_waiting_runs, budget_created_later_starts_with_previous_spending, totals_sum_over_trees;
+    partial_failure: corrupt_session_does_not_block_other_resumes, corrupt_session_does_not_block_the_cancellation_of_other_orphans, cancel_succeeds_although_a_descendant_is_corrupt, corrupt_session_does_not_block_other_runs_after_a_raise;
+    webhooks: webhook_starts_at_the_cursor_of_its_creation, webhooks_of_other_tenants_are_not_found, number_of_webhooks_per_session_is_limited,
+        delivery_reports_advance_the_cursor, gone_receiver_disables_the_webhook, dead_letters_can_be_redelivered,
+        oldest_dead_letters_are_dropped_at_the_limit, rotation_keeps_the_previous_secret_for_a_while;
+    views: view_shows_runs_in_each_state, views_show_queues_and_sessions, view_sums_costs_by_session_and_day,
+        views_show_workers_and_sandboxes, session_of_a_lost_worker_is_shown_as_runnable, views_print_ids_like_the_api;
+    views_document: views_show_no_contents, documentation_names_all_columns, documented_queries_run,
+        views_are_read_only;
+    trees: random_trees_terminate;
     model: random_histories_keep_the_invariants;
 }

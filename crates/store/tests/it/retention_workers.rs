@@ -1,4 +1,4 @@
-//! Rows of workers that are long gone.
+//! Deletion of worker rows.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use remuda_domain::{
 };
 
 use crate::{
-    lab::{LONG_LEASE, Lab, SHORT_LEASE},
-    plans::execute,
+    fixture::{Fixture, LONG_LEASE, SHORT_LEASE},
+    query_plans::execute,
     retention::{HOUR, NO_TIME},
 };
 
-impl Lab {
+impl Fixture {
     async fn workers(&self) -> Result<Vec<WorkerId>> {
         let mut workers: Vec<_> =
             self.store.list_workers(true).await?.iter().map(|it| it.registration.id).collect();
@@ -22,21 +22,22 @@ impl Lab {
         Ok(workers)
     }
 
-    /// One whose lease has ended, and who has said so.
+    /// A worker that has retired.
     async fn gone(&self) -> Result<WorkerId> {
         let worker = self.worker(SHORT_LEASE).await?;
-        self.outlive(worker).await;
+        self.wait_for_lease_expiry(worker).await;
         self.store.retire_worker(worker).await?;
         Ok(worker)
     }
 
-    async fn take_all_back(&self) -> Result<()> {
+    async fn reclaim_all(&self) -> Result<()> {
         execute(self, "UPDATE workers SET taken_back = TRUE WHERE state = 2").await
     }
 }
 
-pub(crate) async fn long_gone_workers_are_forgotten(lab: &Lab) -> Result<()> {
-    let (alive, gone, with_sandbox) = (lab.worker(LONG_LEASE).await?, lab.gone().await?, lab.gone().await?);
+pub(crate) async fn rows_of_long_gone_workers_are_deleted(fixture: &Fixture) -> Result<()> {
+    let (alive, gone, with_sandbox) =
+        (fixture.worker(LONG_LEASE).await?, fixture.gone().await?, fixture.gone().await?);
     let at = chrono::Utc::now();
     let sandbox = SandboxRecord {
         id: SandboxId::new(),
@@ -51,34 +52,38 @@ pub(crate) async fn long_gone_workers_are_forgotten(lab: &Lab) -> Result<()> {
         created_at: at,
         used_at: at,
     };
-    lab.store.save_sandbox(&sandbox).await?;
-    assert_eq!(lab.store.collect_workers(NO_TIME, false).await?, 0, "their sessions may be theirs yet");
-    lab.take_all_back().await?;
-    assert_eq!(lab.store.collect_workers(HOUR, false).await?, 0, "nobody is gone for as long as that");
-    assert_eq!(lab.store.collect_workers(NO_TIME, true).await?, 1);
-    assert_eq!(lab.workers().await?.len(), 3, "a dry run deletes nothing");
-    assert_eq!(lab.store.collect_workers(NO_TIME, false).await?, 1);
+    fixture.store.save_sandbox(&sandbox).await?;
+    assert_eq!(
+        fixture.store.collect_workers(NO_TIME, false).await?,
+        0,
+        "their sessions may not be reclaimed yet"
+    );
+    fixture.reclaim_all().await?;
+    assert_eq!(fixture.store.collect_workers(HOUR, false).await?, 0, "no worker has been gone for that long");
+    assert_eq!(fixture.store.collect_workers(NO_TIME, true).await?, 1);
+    assert_eq!(fixture.workers().await?.len(), 3, "a dry run deletes nothing");
+    assert_eq!(fixture.store.collect_workers(NO_TIME, false).await?, 1);
     let mut expected = vec![alive, with_sandbox];
     expected.sort();
-    assert_eq!(lab.workers().await?, expected, "{gone} is forgotten");
-    lab.store.forget_sandbox(sandbox.id).await?;
-    assert_eq!(lab.store.collect_workers(NO_TIME, false).await?, 1);
+    assert_eq!(fixture.workers().await?, expected, "{gone} is deleted");
+    fixture.store.forget_sandbox(sandbox.id).await?;
+    assert_eq!(fixture.store.collect_workers(NO_TIME, false).await?, 1);
     Ok(())
 }
 
-pub(crate) async fn an_owner_is_not_forgotten(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    lab.submit(session).await?;
-    let owner = lab.worker(SHORT_LEASE).await?;
-    lab.granted(session, owner).await?;
-    lab.outlive(owner).await;
-    lab.store.retire_worker(owner).await?;
-    lab.take_all_back().await?;
-    assert_eq!(lab.store.collect_workers(NO_TIME, false).await?, 0);
-    assert_eq!(lab.workers().await?, [owner]);
-    // And if its row were lost all the same: whoever has none cannot renew, so the session is free.
-    execute(lab, "DELETE FROM workers").await?;
-    let next = lab.worker(Duration::from_secs(60)).await?;
-    assert_eq!(lab.granted(session, next).await?.run.attempt, 2);
-    lab.check(session).await
+pub(crate) async fn row_of_a_recorded_owner_is_kept(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    fixture.submit(session).await?;
+    let owner = fixture.worker(SHORT_LEASE).await?;
+    fixture.granted(session, owner).await?;
+    fixture.wait_for_lease_expiry(owner).await;
+    fixture.store.retire_worker(owner).await?;
+    fixture.reclaim_all().await?;
+    assert_eq!(fixture.store.collect_workers(NO_TIME, false).await?, 0);
+    assert_eq!(fixture.workers().await?, [owner]);
+    // Even if the owner's row is lost: a worker without a row cannot renew, so the session is free.
+    execute(fixture, "DELETE FROM workers").await?;
+    let next = fixture.worker(Duration::from_secs(60)).await?;
+    assert_eq!(fixture.granted(session, next).await?.run.attempt, 2);
+    fixture.check(session).await
 }

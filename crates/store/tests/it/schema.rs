@@ -1,4 +1,4 @@
-//! Opening: versions, and what is said when it does not work.
+//! Opening a store: schema versions and errors.
 
 use std::{
     path::Path,
@@ -11,32 +11,32 @@ use remuda_domain::Code;
 use remuda_store::{Options, connect, migrate, schema_status};
 use sqlx::{Connection as _, migrate::Migrator};
 
-use crate::lab::{Lab, refusal};
+use crate::fixture::{Fixture, refusal};
 
-pub(crate) async fn migrating_twice_changes_nothing(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    let before = migrate(&lab.options()).await?;
-    assert_eq!(before.found, before.wanted);
-    assert_eq!(schema_status(&lab.options()).await?, before);
-    lab.check(session).await
+pub(crate) async fn migrating_twice_changes_nothing(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    let before = migrate(&fixture.options()).await?;
+    assert_eq!(before.found, before.required);
+    assert_eq!(schema_status(&fixture.options()).await?, before);
+    fixture.check(session).await
 }
 
-pub(crate) async fn migrating_from_two_places_at_once_is_fine(lab: &Lab) -> Result<()> {
-    let place = lab.empty_place()?;
-    let options = place.options();
+pub(crate) async fn concurrent_migrations_succeed(fixture: &Fixture) -> Result<()> {
+    let database = fixture.empty_database()?;
+    let options = database.options();
     let (one, two, three) = tokio::join!(migrate(&options), migrate(&options), migrate(&options));
     one.and(two).and(three)?;
     connect(&options).await?.ping().await?;
     Ok(())
 }
 
-/// From the version before the newest one, with rows in it.
-pub(crate) async fn an_older_database_keeps_what_it_has(lab: &Lab) -> Result<()> {
-    let place = lab.empty_place()?;
-    let url = place.options().url;
-    let (earlier, found) = all_but_the_newest(lab.is_postgres())?;
+/// Migrates from the version before the newest one, with existing rows.
+pub(crate) async fn migration_keeps_existing_rows(fixture: &Fixture) -> Result<()> {
+    let database = fixture.empty_database()?;
+    let url = database.options().url;
+    let (earlier, found) = all_but_the_newest(fixture.is_postgres())?;
     let tenant = uuid::Uuid::now_v7();
-    if lab.is_postgres() {
+    if fixture.is_postgres() {
         let mut connection = sqlx::PgConnection::connect(&url).await?;
         Migrator::new(earlier.path()).await?.run(&mut connection).await?;
         let insert = "INSERT INTO tenants VALUES ($1, 'acme', now())";
@@ -48,14 +48,14 @@ pub(crate) async fn an_older_database_keeps_what_it_has(lab: &Lab) -> Result<()>
         let insert = "INSERT INTO tenants VALUES ($1, 'acme', 0)";
         sqlx::query(insert).bind(tenant).execute(&mut connection).await?;
     }
-    let before = migrate(&place.options()).await?;
-    assert_eq!((before.found, before.wanted), (found, found + 1));
-    let store = connect(&place.options()).await?;
+    let before = migrate(&database.options()).await?;
+    assert_eq!((before.found, before.required), (found, found + 1));
+    let store = connect(&database.options()).await?;
     assert_eq!(store.find_tenant("acme").await?.map(|it| it.id.as_uuid()), Some(tenant));
     Ok(())
 }
 
-/// The migrations without the last one, in a directory of their own, and the number of their last.
+/// A directory with all migrations except the newest, and the version of the last one in it.
 fn all_but_the_newest(postgres: bool) -> Result<(tempfile::TempDir, i64)> {
     let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
     let mut files = Vec::new();
@@ -71,23 +71,23 @@ fn all_but_the_newest(postgres: bool) -> Result<(tempfile::TempDir, i64)> {
     Ok((directory, i64::try_from(files.len())?))
 }
 
-pub(crate) async fn an_unmigrated_database_is_refused_with_advice(lab: &Lab) -> Result<()> {
-    let place = lab.empty_place()?;
-    let error = connect(&place.options()).await.err().context("an empty database was opened")?;
+pub(crate) async fn unmigrated_database_is_refused_with_advice(fixture: &Fixture) -> Result<()> {
+    let database = fixture.empty_database()?;
+    let error = connect(&database.options()).await.err().context("an empty database was opened")?;
     assert_eq!(error.code(), Code::SchemaMismatch);
     assert!(error.to_string().contains("remuda migrate"), "{error}");
-    assert_eq!(schema_status(&place.options()).await?.found, 0);
+    assert_eq!(schema_status(&database.options()).await?.found, 0);
     Ok(())
 }
 
-pub(crate) async fn a_newer_schema_is_refused(lab: &Lab) -> Result<()> {
+pub(crate) async fn newer_schema_is_refused(fixture: &Fixture) -> Result<()> {
     let insert = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
                   VALUES (9999, 'from the future', TRUE, '', 0)";
-    crate::plans::execute(lab, insert).await?;
-    let error = connect(&lab.options()).await.err().context("a newer database was opened")?;
+    crate::query_plans::execute(fixture, insert).await?;
+    let error = connect(&fixture.options()).await.err().context("a newer database was opened")?;
     assert_eq!(error.code(), Code::SchemaMismatch);
     assert!(error.to_string().contains("older than the database"), "{error}");
-    let error = migrate(&lab.options()).await.err().context("a newer database was migrated")?;
+    let error = migrate(&fixture.options()).await.err().context("a newer database was migrated")?;
     assert_eq!(error.code(), Code::SchemaMismatch);
     Ok(())
 }
@@ -97,7 +97,7 @@ fn impatient(url: &str) -> Options {
 }
 
 #[tokio::test]
-async fn a_bad_url_is_named() -> Result<()> {
+async fn invalid_url_error_names_the_field() -> Result<()> {
     for url in ["", "remuda", "mysql://host/db", "postgres://host:port/db", "postgres://s3cret@[/db"] {
         let error = connect(&impatient(url)).await.err().context("opened")?;
         assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("store.url")), "{url}");
@@ -107,8 +107,8 @@ async fn a_bad_url_is_named() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_unreachable_database_is_unavailable_in_time_and_keeps_its_password() -> Result<()> {
-    // One port that refuses, and one that accepts and then never says a word.
+async fn unreachable_database_times_out_without_revealing_its_password() -> Result<()> {
+    // One port refuses connections; the other accepts them and never answers.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     for port in [remuda_testkit::free_port()?, silent.local_addr()?.port()] {
         let options = impatient(&format!("postgres://user:s3cret@127.0.0.1:{port}/db"));
@@ -123,9 +123,9 @@ async fn an_unreachable_database_is_unavailable_in_time_and_keeps_its_password()
 }
 
 #[tokio::test]
-async fn waiting_does_not_help_where_the_database_says_no() -> Result<()> {
-    let place = crate::lab::Place::postgres()?;
-    let missing = format!("{}_missing", place.options().url);
+async fn refused_connection_is_not_retried() -> Result<()> {
+    let database = crate::fixture::TestDb::postgres()?;
+    let missing = format!("{}_missing", database.options().url);
     let begin = Instant::now();
     assert_eq!(refusal(schema_status(&Options::new(missing)).await), Code::InvalidArgument);
     assert_eq!(

@@ -1,23 +1,23 @@
-//! What docs/sql.md says of the views, and what nobody can do through them.
+//! The views against docs/sql.md, and their read-only access.
 
 use anyhow::{Context as _, Result, ensure};
 use sqlx::{AssertSqlSafe, Connection as _};
 
 use crate::{
-    lab::Lab,
-    views::{CONTENTS, VIEWS, rows, scene},
+    fixture::Fixture,
+    views::{CONTENTS, VIEWS, rows, runs_in_each_state},
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/sql.md");
 
-/// Not a word of what was said, whatever is selected.
-pub(crate) async fn no_contents_are_shown(lab: &Lab) -> Result<()> {
-    scene(lab).await?;
+/// No view contains any content, whatever is selected.
+pub(crate) async fn views_show_no_contents(fixture: &Fixture) -> Result<()> {
+    runs_in_each_state(fixture).await?;
     for view in VIEWS {
-        // On SQLite those are bytes, and no texts.
-        let mut columns = columns_of(lab, view).await?;
+        // On SQLite ids are bytes, not text.
+        let mut columns = columns_of(fixture, view).await?;
         columns.retain(|column| !column.ends_with("_uuid"));
-        for row in rows(lab, &columns.join(", "), view).await? {
+        for row in rows(fixture, &columns.join(", "), view).await? {
             let told = row.values().flatten().find(|text| text.contains(CONTENTS));
             ensure!(told.is_none(), "{view}: {row:?}");
         }
@@ -25,9 +25,9 @@ pub(crate) async fn no_contents_are_shown(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn columns_of(lab: &Lab, view: &str) -> Result<Vec<String>> {
-    let url = lab.options().url;
-    Ok(if lab.is_postgres() {
+pub(crate) async fn columns_of(fixture: &Fixture, view: &str) -> Result<Vec<String>> {
+    let url = fixture.options().url;
+    Ok(if fixture.is_postgres() {
         let sql = "SELECT column_name::text FROM information_schema.columns WHERE table_name = $1 ORDER BY ordinal_position";
         sqlx::query_scalar(sql).bind(view).fetch_all(&mut sqlx::PgConnection::connect(&url).await?).await?
     } else {
@@ -39,7 +39,7 @@ pub(crate) async fn columns_of(lab: &Lab, view: &str) -> Result<Vec<String>> {
     })
 }
 
-/// The columns that the document explains, by view.
+/// The columns that the document describes, by view.
 fn documented(view: &str) -> Vec<&'static str> {
     let section = DOCUMENT.split(&format!("\n### {view}\n")).nth(1).unwrap_or_default();
     let section = section.split("\n#").next().unwrap_or_default();
@@ -47,23 +47,23 @@ fn documented(view: &str) -> Vec<&'static str> {
     section.lines().filter_map(column).collect()
 }
 
-pub(crate) async fn the_document_names_all_columns(lab: &Lab) -> Result<()> {
+pub(crate) async fn documentation_names_all_columns(fixture: &Fixture) -> Result<()> {
     for view in VIEWS {
         let documented = documented(view);
-        ensure!(documented.len() > 5, "docs/sql.md says little of {view}: {documented:?}");
-        assert_eq!(columns_of(lab, view).await?, documented, "{view}");
+        ensure!(documented.len() > 5, "docs/sql.md describes too few columns of {view}: {documented:?}");
+        assert_eq!(columns_of(fixture, view).await?, documented, "{view}");
     }
     Ok(())
 }
 
-pub(crate) async fn the_documents_questions_have_answers(lab: &Lab) -> Result<()> {
-    scene(lab).await?;
-    let url = lab.options().url;
+pub(crate) async fn documented_queries_run(fixture: &Fixture) -> Result<()> {
+    runs_in_each_state(fixture).await?;
+    let url = fixture.options().url;
     let mut asked = 0;
     for block in DOCUMENT.split("```sql").skip(1) {
         let (kind, rest) = block.split_once('\n').context("no block")?;
         let sql = rest.split("```").next().context("no end")?;
-        let outcome = match (kind.trim(), lab.is_postgres()) {
+        let outcome = match (kind.trim(), fixture.is_postgres()) {
             ("postgres", false) => continue,
             (_, true) => {
                 let mut connection = sqlx::PgConnection::connect(&url).await?;
@@ -81,10 +81,10 @@ pub(crate) async fn the_documents_questions_have_answers(lab: &Lab) -> Result<()
     Ok(())
 }
 
-/// Also by whoever owns them.
-pub(crate) async fn nobody_writes_through_a_view(lab: &Lab) -> Result<()> {
-    scene(lab).await?;
-    let url = lab.options().url;
+/// Not even the owner of the views can write through them.
+pub(crate) async fn views_are_read_only(fixture: &Fixture) -> Result<()> {
+    runs_in_each_state(fixture).await?;
+    let url = fixture.options().url;
     for view in VIEWS {
         let column = documented(view)[0];
         for sql in [
@@ -92,7 +92,7 @@ pub(crate) async fn nobody_writes_through_a_view(lab: &Lab) -> Result<()> {
             format!("UPDATE {view} SET {column} = 'x'"),
             format!("DELETE FROM {view}"),
         ] {
-            let done = if lab.is_postgres() {
+            let done = if fixture.is_postgres() {
                 let mut connection = sqlx::PgConnection::connect(&url).await?;
                 sqlx::query(AssertSqlSafe(sql.clone())).execute(&mut connection).await.map(drop)
             } else {

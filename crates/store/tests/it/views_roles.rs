@@ -1,4 +1,4 @@
-//! Who sees what through the views, with real roles on PostgreSQL, and how much is read for it.
+//! Row visibility of the views for PostgreSQL roles, and the indexes they use.
 
 use std::{
     panic::{AssertUnwindSafe, resume_unwind},
@@ -15,45 +15,46 @@ use remuda_store::{NewRun, NewSession};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, postgres::PgConnectOptions};
 
 use crate::{
-    lab::{LONG_LEASE, Lab},
+    fixture::{Fixture, LONG_LEASE},
     views::VIEWS,
     views_document::columns_of,
 };
 
 const PASSWORD: &str = "for-a-moment";
 
-/// Two tenants with a run, a cost and a sandbox each, a spare sandbox, and roles to look at them. Roles belong to the server, so
-/// their names must be nobody else's.
-struct House {
-    lab: Lab,
+/// Two tenants with a run, a cost and a sandbox each, a spare sandbox, and roles to read them. Roles are global to the
+/// server, so their names must be unique.
+struct RoleFixture {
+    fixture: Fixture,
     suffix: String,
 }
 
-impl House {
+impl RoleFixture {
     async fn build() -> Result<Self> {
-        let lab = Lab::postgres().await?;
+        let fixture = Fixture::postgres().await?;
         let suffix = uuid::Uuid::now_v7().simple().to_string();
-        let house = Self { lab, suffix };
-        let worker = house.lab.worker(LONG_LEASE).await?;
-        for tenant in [house.tenant("a"), house.tenant("b")] {
-            let id = house.lab.store.ensure_tenant(&tenant, "/srv").await?.id;
-            let workspace = house.lab.store.find_workspace(id, "default").await?.context("no workspace")?.id;
-            let session = NewSession { tenant: id, workspace, ..house.lab.new_session(None) };
-            house.lab.store.create_session(&session).await?;
-            house.lab.store.submit(NewRun { tenant: id, ..house.lab.new_run(session.id) }).await?;
-            house.sandbox(worker, Some((id, session.id))).await?;
+        let setup = Self { fixture, suffix };
+        let worker = setup.fixture.worker(LONG_LEASE).await?;
+        for tenant in [setup.tenant("a"), setup.tenant("b")] {
+            let id = setup.fixture.store.ensure_tenant(&tenant, "/srv").await?.id;
+            let workspace =
+                setup.fixture.store.find_workspace(id, "default").await?.context("no workspace")?.id;
+            let session = NewSession { tenant: id, workspace, ..setup.fixture.new_session(None) };
+            setup.fixture.store.create_session(&session).await?;
+            setup.fixture.store.submit(NewRun { tenant: id, ..setup.fixture.new_run(session.id) }).await?;
+            setup.sandbox(worker, Some((id, session.id))).await?;
         }
-        house.sandbox(worker, None).await?;
-        house.admin("UPDATE runs SET model_calls = 1, cost_micros = 5").await?;
-        for role in house.roles() {
+        setup.sandbox(worker, None).await?;
+        setup.admin("UPDATE runs SET model_calls = 1, cost_micros = 5").await?;
+        for role in setup.roles() {
             let views = VIEWS.join(", ");
-            house.admin(&format!("CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")).await?;
-            house.admin(&format!("GRANT SELECT ON {views} TO {role}")).await?;
+            setup.admin(&format!("CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")).await?;
+            setup.admin(&format!("GRANT SELECT ON {views} TO {role}")).await?;
         }
-        Ok(house)
+        Ok(setup)
     }
 
-    /// Shorter than 50 bytes, as names of roles are cut.
+    /// Shorter than 50 bytes, because role names are truncated.
     fn tenant(&self, name: &str) -> String {
         format!("{name}{}", self.suffix)
     }
@@ -66,18 +67,24 @@ impl House {
         format!("operator_{}", self.suffix)
     }
 
-    /// Somebody with a name of her own.
+    /// A role with a personal name.
     fn anna(&self) -> String {
         format!("anna_{}", self.suffix)
     }
 
-    /// With this in front, a tenant's name is as long as fits, and may be the beginning of a longer one.
-    fn long(&self) -> String {
+    /// With this prefix, a tenant's role name has the maximum length and may be a truncated longer one.
+    fn max_length_prefix(&self) -> String {
         "x".repeat(63 - self.role("").len())
     }
 
     fn roles(&self) -> [String; 5] {
-        [self.operator(), self.role("a"), self.role("nobody"), self.role(&self.long()), self.anna()]
+        [
+            self.operator(),
+            self.role("a"),
+            self.role("nobody"),
+            self.role(&self.max_length_prefix()),
+            self.anna(),
+        ]
     }
 
     async fn sandbox(
@@ -99,22 +106,22 @@ impl House {
             created_at: at,
             used_at: at,
         };
-        Ok(self.lab.store.save_sandbox(&record).await?)
+        Ok(self.fixture.store.save_sandbox(&record).await?)
     }
 
     async fn admin(&self, sql: &str) -> Result<()> {
-        let mut connection = PgConnection::connect(&self.lab.options().url).await?;
+        let mut connection = PgConnection::connect(&self.fixture.options().url).await?;
         sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await?;
         Ok(())
     }
 
     async fn login(&self, role: &str) -> Result<PgConnection> {
-        let options = PgConnectOptions::from_str(&self.lab.options().url)?;
+        let options = PgConnectOptions::from_str(&self.fixture.options().url)?;
         Ok(PgConnection::connect_with(&options.username(role).password(PASSWORD)).await?)
     }
 
     /// Rows of each view that a role sees, in the order of [`VIEWS`].
-    async fn sees(&self, role: &str) -> Result<Vec<i64>> {
+    async fn visible_rows(&self, role: &str) -> Result<Vec<i64>> {
         let mut connection = self.login(role).await?;
         let mut counts = Vec::new();
         for view in VIEWS {
@@ -133,28 +140,32 @@ impl House {
     }
 }
 
-/// The roles are removed whatever came of it.
-async fn in_a_house(look: impl AsyncFnOnce(&House) -> Result<()>) -> Result<()> {
-    let house = House::build().await?;
-    let outcome = AssertUnwindSafe(look(&house)).catch_unwind().await;
-    house.tear_down().await?;
+/// Runs a test and removes the roles afterwards, whatever the outcome.
+async fn with_roles(test: impl AsyncFnOnce(&RoleFixture) -> Result<()>) -> Result<()> {
+    let setup = RoleFixture::build().await?;
+    let outcome = AssertUnwindSafe(test(&setup)).catch_unwind().await;
+    setup.tear_down().await?;
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenants_role_sees_its_tenant_only() -> Result<()> {
-    in_a_house(async |house| {
-        let (operator, tenant) = (house.operator(), house.role("a"));
+async fn tenant_role_sees_only_its_tenant() -> Result<()> {
+    with_roles(async |setup| {
+        let (operator, tenant) = (setup.operator(), setup.role("a"));
         // Sessions, runs, queue, workers, sandboxes, costs.
-        assert_eq!(house.sees(&operator).await?, [2, 2, 2, 1, 3, 2]);
-        assert_eq!(house.sees(&tenant).await?, [1, 1, 1, 0, 1, 1]);
-        assert_eq!(house.sees(&house.role("nobody")).await?, [0; 6], "a role of a tenant that is not there");
-        let mut connection = house.login(&tenant).await?;
+        assert_eq!(setup.visible_rows(&operator).await?, [2, 2, 2, 1, 3, 2]);
+        assert_eq!(setup.visible_rows(&tenant).await?, [1, 1, 1, 0, 1, 1]);
+        assert_eq!(
+            setup.visible_rows(&setup.role("nobody")).await?,
+            [0; 6],
+            "a role of a tenant that is not there"
+        );
+        let mut connection = setup.login(&tenant).await?;
         for view in VIEWS.iter().filter(|view| **view != "v_workers") {
             let sql = format!("SELECT DISTINCT tenant FROM {view}");
             let tenants: Vec<String> =
                 sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(&mut connection).await?;
-            assert_eq!(tenants, [house.tenant("a")], "{view}");
+            assert_eq!(tenants, [setup.tenant("a")], "{view}");
         }
         let counts: (i64, i64) = sqlx::query_as("SELECT runnable_sessions, queued_runs FROM v_queue")
             .fetch_one(&mut connection)
@@ -166,48 +177,52 @@ async fn a_tenants_role_sees_its_tenant_only() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_may_have_been_cut_is_nobodys() -> Result<()> {
-    in_a_house(async |house| {
-        let (long, short) = (house.tenant(&house.long()), house.tenant("a"));
-        house.admin(&format!("UPDATE tenants SET name = '{long}' WHERE name = '{short}'")).await?;
-        assert_eq!(house.sees(&house.role(&house.long())).await?, [0; 6]);
+async fn possibly_truncated_role_name_sees_nothing() -> Result<()> {
+    with_roles(async |setup| {
+        let (long, short) = (setup.tenant(&setup.max_length_prefix()), setup.tenant("a"));
+        setup.admin(&format!("UPDATE tenants SET name = '{long}' WHERE name = '{short}'")).await?;
+        assert_eq!(setup.visible_rows(&setup.role(&setup.max_length_prefix())).await?, [0; 6]);
         Ok(())
     })
     .await
 }
 
-/// Someone who has a tenant's rights by inheritance is as confined as the tenant's role.
+/// A member of a tenant's role is confined like that role.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn members_are_as_confined_as_their_role() -> Result<()> {
-    in_a_house(async |house| {
-        let (anna, tenant, operator) = (house.anna(), house.role("a"), house.operator());
-        assert_eq!(house.sees(&anna).await?, [2, 2, 2, 1, 3, 2], "nobody's");
-        house.admin(&format!("GRANT {tenant} TO {anna}")).await?;
-        assert_eq!(house.sees(&anna).await?, [1, 1, 1, 0, 1, 1]);
-        house.admin(&format!("GRANT {operator} TO {anna}")).await?;
-        assert_eq!(house.sees(&anna).await?, [1, 1, 1, 0, 1, 1], "the narrower of the two");
-        let mut connection = house.login(&anna).await?;
+async fn members_of_a_tenant_role_are_confined_like_the_role() -> Result<()> {
+    with_roles(async |setup| {
+        let (anna, tenant, operator) = (setup.anna(), setup.role("a"), setup.operator());
+        assert_eq!(setup.visible_rows(&anna).await?, [2, 2, 2, 1, 3, 2], "no tenant's role");
+        setup.admin(&format!("GRANT {tenant} TO {anna}")).await?;
+        assert_eq!(setup.visible_rows(&anna).await?, [1, 1, 1, 0, 1, 1]);
+        setup.admin(&format!("GRANT {operator} TO {anna}")).await?;
+        assert_eq!(setup.visible_rows(&anna).await?, [1, 1, 1, 0, 1, 1], "the more restricted role applies");
+        let mut connection = setup.login(&anna).await?;
         sqlx::raw_sql(AssertSqlSafe(format!("SET ROLE {operator}"))).execute(&mut connection).await?;
         let runs: i64 = sqlx::query_scalar("SELECT count(*) FROM v_runs").fetch_one(&mut connection).await?;
         assert_eq!(runs, 2, "she may act as an operator");
-        house.admin(&format!("REVOKE {operator} FROM {anna}")).await?;
-        house.admin(&format!("GRANT {} TO {anna}", house.role("nobody"))).await?;
-        assert_eq!(house.sees(&anna).await?, [1, 1, 1, 0, 1, 1], "two tenants, one of which is there");
+        setup.admin(&format!("REVOKE {operator} FROM {anna}")).await?;
+        setup.admin(&format!("GRANT {} TO {anna}", setup.role("nobody"))).await?;
+        assert_eq!(
+            setup.visible_rows(&anna).await?,
+            [1, 1, 1, 0, 1, 1],
+            "two tenants, one of which is there"
+        );
         Ok(())
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn roles_reach_nothing_but_the_views() -> Result<()> {
-    in_a_house(async |house| {
+async fn roles_can_read_only_the_views() -> Result<()> {
+    with_roles(async |setup| {
         let tables = "SELECT table_name::text FROM information_schema.tables WHERE table_schema = 'public'";
-        let mut admin = PgConnection::connect(&house.lab.options().url).await?;
+        let mut admin = PgConnection::connect(&setup.fixture.options().url).await?;
         let mut relations: Vec<String> = sqlx::query_scalar(tables).fetch_all(&mut admin).await?;
         ensure!(relations.len() > 20, "{relations:?}");
         relations.retain(|name| !VIEWS.contains(&name.as_str()));
-        for role in [house.operator(), house.role("a")] {
-            let mut connection = house.login(&role).await?;
+        for role in [setup.operator(), setup.role("a")] {
+            let mut connection = setup.login(&role).await?;
             for relation in &relations {
                 let sql = format!("SELECT 1 FROM {relation}");
                 let error = sqlx::query(AssertSqlSafe(sql)).fetch_all(&mut connection).await.err();
@@ -215,7 +230,7 @@ async fn roles_reach_nothing_but_the_views() -> Result<()> {
                 ensure!(error.contains("permission denied"), "{relation}: {error}");
             }
             for view in VIEWS {
-                let column = columns_of(&house.lab, view).await?.remove(0);
+                let column = columns_of(&setup.fixture, view).await?.remove(0);
                 for sql in [
                     format!("DELETE FROM {view}"),
                     format!("UPDATE {view} SET {column} = 'x'"),
@@ -231,12 +246,12 @@ async fn roles_reach_nothing_but_the_views() -> Result<()> {
     .await
 }
 
-/// What a caller's own function is given to see, cheap as it claims to be, is what the caller may see.
+/// A user-defined function sees only permitted rows, even if it claims to be cheap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_of_callers_see_no_other_rows() -> Result<()> {
-    in_a_house(async |house| {
-        house.admin(&format!("GRANT CREATE ON SCHEMA public TO {}", house.role("a"))).await?;
-        let mut connection = house.login(&house.role("a")).await?;
+async fn user_defined_functions_see_only_permitted_rows() -> Result<()> {
+    with_roles(async |setup| {
+        setup.admin(&format!("GRANT CREATE ON SCHEMA public TO {}", setup.role("a"))).await?;
+        let mut connection = setup.login(&setup.role("a")).await?;
         sqlx::raw_sql(
             "CREATE TEMP TABLE seen (what text); \
              CREATE FUNCTION spy(text) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS \
@@ -248,21 +263,21 @@ async fn functions_of_callers_see_no_other_rows() -> Result<()> {
         .execute(&mut connection)
         .await?;
         for view in VIEWS {
-            let column = columns_of(&house.lab, view).await?.remove(0);
+            let column = columns_of(&setup.fixture, view).await?.remove(0);
             let sql = format!("SELECT count(*) FROM {view} WHERE spy({column})");
             sqlx::query(AssertSqlSafe(sql)).fetch_all(&mut connection).await?;
         }
         let seen: Vec<String> =
             sqlx::query_scalar("SELECT DISTINCT what FROM seen").fetch_all(&mut connection).await?;
-        assert_eq!(seen, [house.tenant("a")]);
+        assert_eq!(seen, [setup.tenant("a")]);
         Ok(())
     })
     .await
 }
 
-/// How a statement is executed, in one text.
-async fn plan(lab: &Lab, sql: &str) -> Result<String> {
-    let mut connection = PgConnection::connect(&lab.options().url).await?;
+/// The query plan of a statement as text.
+async fn plan(fixture: &Fixture, sql: &str) -> Result<String> {
+    let mut connection = PgConnection::connect(&fixture.options().url).await?;
     let lines: Vec<String> = sqlx::query_scalar(AssertSqlSafe(format!("EXPLAIN (COSTS OFF) {sql}")))
         .fetch_all(&mut connection)
         .await?;
@@ -270,25 +285,25 @@ async fn plan(lab: &Lab, sql: &str) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_usual_looks_use_indexes() -> Result<()> {
-    let lab = Lab::postgres().await?;
-    let session = lab.session().await?;
-    let run = lab.submit(session).await?.run.id;
-    // Many that are over, of the last hundred days, and of other sessions.
-    crate::plans::execute(
-        &lab,
+async fn common_view_queries_use_indexes() -> Result<()> {
+    let fixture = Fixture::postgres().await?;
+    let session = fixture.session().await?;
+    let run = fixture.submit(session).await?.run.id;
+    // Many ended runs, of the last hundred days and of other sessions.
+    crate::query_plans::execute(
+        &fixture,
         "INSERT INTO sessions SELECT n.* FROM sessions s, generate_series(1, 2000) g, LATERAL jsonb_populate_record(s, \
          jsonb_build_object('id', md5(g::text)::uuid, 'pending', 0)) n",
     )
     .await?;
-    crate::plans::execute(
-        &lab,
+    crate::query_plans::execute(
+        &fixture,
         "INSERT INTO runs SELECT n.* FROM runs r, generate_series(1, 20000) g, LATERAL jsonb_populate_record(r, \
          jsonb_build_object('id', gen_random_uuid(), 'session_id', md5((1 + g % 2000)::text)::uuid, 'seq', g, 'state', 10 + g % 4, 'model_calls', 1, \
          'created_at', now() - interval '100 days' + g * interval '7 minutes')) n",
     )
     .await?;
-    crate::plans::execute(&lab, "VACUUM ANALYZE").await?;
+    crate::query_plans::execute(&fixture, "VACUUM ANALYZE").await?;
     for (filter, index) in [
         (format!("v_runs WHERE run_uuid = remuda_uuid('{run}')"), "runs_pkey"),
         (format!("v_runs WHERE session_uuid = remuda_uuid('{session}')"), "runs_by_session"),
@@ -300,7 +315,7 @@ async fn the_usual_looks_use_indexes() -> Result<()> {
         ("v_costs WHERE day = current_date - 50".to_owned(), "runs_by_time"),
         ("v_queue".to_owned(), "runs_live"),
     ] {
-        let plan = plan(&lab, &format!("SELECT * FROM {filter}")).await?;
+        let plan = plan(&fixture, &format!("SELECT * FROM {filter}")).await?;
         ensure!(plan.contains(index) && !plan.contains("Seq Scan on runs"), "{filter}:\n{plan}");
     }
     Ok(())

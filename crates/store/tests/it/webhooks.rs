@@ -1,4 +1,4 @@
-//! Webhooks: durable readers with dead letters.
+//! Webhooks and dead letters.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use remuda_domain::{
     webhook::{DeliveryFailure, EventFilter, Webhook, WebhookSecret, WebhookState, delivery_id},
 };
 use remuda_store::{
-    ActiveWebhook, DeliveryOutcome, DeliveryReport, DeliveryWork, NewWebhook, Passage, WebhookOf,
+    ActiveWebhook, CursorAdvance, DeliveryOutcome, DeliveryReport, NewWebhook, PendingDelivery, WebhookTarget,
 };
 use remuda_testkit::wait_for;
 
-use crate::lab::{Lab, PATIENCE, page, refusal};
+use crate::fixture::{Fixture, PATIENCE, page, refusal};
 
 const SOON: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_secs(3600);
@@ -26,32 +26,32 @@ fn failure(status: Option<u16>) -> DeliveryFailure {
     DeliveryFailure { status, message: "it did not work".into() }
 }
 
-fn new(lab: &Lab, of: WebhookOf) -> NewWebhook {
+fn new(fixture: &Fixture, target: WebhookTarget) -> NewWebhook {
     NewWebhook {
         id: WebhookId::new(),
-        tenant: lab.tenant,
-        of,
+        tenant: fixture.tenant,
+        target,
         url: "https://example.org/hook".into(),
         types: EventFilter::default(),
         secret: secret(1),
     }
 }
 
-impl Lab {
+impl Fixture {
     async fn webhook(&self, session: SessionId) -> Result<Webhook> {
-        Ok(self.store.create_webhook(&new(self, WebhookOf::Session(session))).await?)
+        Ok(self.store.create_webhook(&new(self, WebhookTarget::Session(session))).await?)
     }
 
-    async fn hook(&self, webhook: WebhookId) -> Result<Webhook> {
+    async fn get(&self, webhook: WebhookId) -> Result<Webhook> {
         Ok(self.store.get_webhook(self.tenant, webhook).await?)
     }
 
-    async fn told(&self, webhook: WebhookId, outcome: DeliveryOutcome) -> Result<bool> {
+    async fn report(&self, webhook: WebhookId, outcome: DeliveryOutcome) -> Result<bool> {
         Ok(self.store.report_delivery(&DeliveryReport { webhook, outcome }).await?)
     }
 
-    async fn to_do(&self, webhook: WebhookId) -> Result<DeliveryWork> {
-        self.store.delivery_work(webhook).await?.context("nothing to do")
+    async fn pending(&self, webhook: WebhookId) -> Result<PendingDelivery> {
+        self.store.pending_delivery(webhook).await?.context("nothing to do")
     }
 
     async fn is_due(&self, webhook: WebhookId) -> Result<Option<bool>> {
@@ -59,64 +59,68 @@ impl Lab {
         Ok(active.iter().find(|it| it.id == webhook).map(|it| it.due))
     }
 
-    /// Gives up the events of these cursors, one after the other.
-    async fn bury(&self, webhook: &Webhook, events: &[Event]) -> Result<()> {
-        let mut from = self.hook(webhook.id).await?.cursor;
+    /// Dead-letters these events, one after the other.
+    async fn dead_letter(&self, webhook: &Webhook, events: &[Event]) -> Result<()> {
+        let mut from = self.get(webhook.id).await?.cursor;
         for event in events {
-            let way = Passage { from, to: event.cursor, ended: false };
+            let advance = CursorAdvance { from, to: event.cursor, ended: false };
             let event = Box::new(event.clone());
-            let died = DeliveryOutcome::Died { way, event, attempts: 3, failure: failure(Some(500)) };
-            assert!(self.told(webhook.id, died).await?);
-            from = way.to;
+            let died =
+                DeliveryOutcome::DeadLettered { advance, event, attempts: 3, failure: failure(Some(500)) };
+            assert!(self.report(webhook.id, died).await?);
+            from = advance.to;
         }
         Ok(())
     }
 }
 
-fn passed(from: Cursor, to: Cursor) -> DeliveryOutcome {
-    DeliveryOutcome::Passed { way: Passage { from, to, ended: false }, delivered: true }
+fn advanced(from: Cursor, to: Cursor) -> DeliveryOutcome {
+    DeliveryOutcome::Advanced { advance: CursorAdvance { from, to, ended: false }, delivered: true }
 }
 
-pub(crate) async fn a_webhook_starts_where_it_is_made(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    let run = lab.submit(session).await?.run.id;
-    let last = lab.look(session).await?.last_cursor;
+pub(crate) async fn webhook_starts_at_the_cursor_of_its_creation(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    let run = fixture.submit(session).await?.run.id;
+    let last = fixture.get_session(session).await?.last_cursor;
     let types = EventFilter::new(vec!["run.*".into(), "tool.failed".into()])?;
-    let whole = NewWebhook { types, ..new(lab, WebhookOf::Session(session)) };
-    let made = lab.store.create_webhook(&whole).await?;
-    assert_eq!(made, lab.hook(made.id).await?);
+    let whole = NewWebhook { types, ..new(fixture, WebhookTarget::Session(session)) };
+    let made = fixture.store.create_webhook(&whole).await?;
+    assert_eq!(made, fixture.get(made.id).await?);
     assert_eq!((made.id, made.session, made.run, made.cursor), (whole.id, session, None, last));
     assert_eq!((&made.url, &made.types, made.state), (&whole.url, &whole.types, WebhookState::Active));
-    let of_run = lab.store.create_webhook(&new(lab, WebhookOf::Run(run))).await?;
+    let of_run = fixture.store.create_webhook(&new(fixture, WebhookTarget::Run(run))).await?;
     assert_eq!((of_run.session, of_run.run, of_run.cursor), (session, Some(run), 0));
-    let listed = lab.store.list_webhooks(lab.tenant, Some(session), &page(10)).await?;
+    let listed = fixture.store.list_webhooks(fixture.tenant, Some(session), &page(10)).await?;
     assert_eq!(listed.items, [of_run.clone(), made.clone()]);
-    let other = lab.webhook(lab.session().await?).await?;
-    let first = lab.store.list_webhooks(lab.tenant, None, &page(2)).await?;
+    let other = fixture.webhook(fixture.session().await?).await?;
+    let first = fixture.store.list_webhooks(fixture.tenant, None, &page(2)).await?;
     assert_eq!(first.items.iter().map(|it| it.id).collect::<Vec<_>>(), [other.id, of_run.id]);
     let second = remuda_domain::page::PageRequest { size: 2, token: first.next };
-    assert_eq!(lab.store.list_webhooks(lab.tenant, None, &second).await?.items, std::slice::from_ref(&made));
-    lab.store.delete_webhook(lab.tenant, made.id).await?;
-    assert_eq!(refusal(lab.store.get_webhook(lab.tenant, made.id).await), Code::WebhookNotFound);
-    assert_eq!(refusal(lab.store.delete_webhook(lab.tenant, made.id).await), Code::WebhookNotFound);
-    assert!(lab.store.delivery_work(made.id).await?.is_none());
+    assert_eq!(
+        fixture.store.list_webhooks(fixture.tenant, None, &second).await?.items,
+        std::slice::from_ref(&made)
+    );
+    fixture.store.delete_webhook(fixture.tenant, made.id).await?;
+    assert_eq!(refusal(fixture.store.get_webhook(fixture.tenant, made.id).await), Code::WebhookNotFound);
+    assert_eq!(refusal(fixture.store.delete_webhook(fixture.tenant, made.id).await), Code::WebhookNotFound);
+    assert!(fixture.store.pending_delivery(made.id).await?.is_none());
     Ok(())
 }
 
-pub(crate) async fn other_tenants_webhooks_do_not_exist(lab: &Lab) -> Result<()> {
-    let (session, stranger) = (lab.session().await?, lab.stranger().await?);
-    let run = lab.submit(session).await?.run.id;
-    let webhook = lab.webhook(session).await?;
-    lab.submit(session).await?;
-    lab.bury(&webhook, &lab.events_of(session).await?[2..]).await?;
-    let store = &lab.store;
-    let theirs = |of| NewWebhook { tenant: stranger, ..new(lab, of) };
+pub(crate) async fn webhooks_of_other_tenants_are_not_found(fixture: &Fixture) -> Result<()> {
+    let (session, stranger) = (fixture.session().await?, fixture.stranger().await?);
+    let run = fixture.submit(session).await?.run.id;
+    let webhook = fixture.webhook(session).await?;
+    fixture.submit(session).await?;
+    fixture.dead_letter(&webhook, &fixture.events_of(session).await?[2..]).await?;
+    let store = &fixture.store;
+    let theirs = |of| NewWebhook { tenant: stranger, ..new(fixture, of) };
     assert_eq!(
-        refusal(store.create_webhook(&theirs(WebhookOf::Session(session))).await),
+        refusal(store.create_webhook(&theirs(WebhookTarget::Session(session))).await),
         Code::SessionNotFound
     );
-    assert_eq!(refusal(store.create_webhook(&theirs(WebhookOf::Run(run))).await), Code::RunNotFound);
-    let nothing = theirs(WebhookOf::Run(RunId::new()));
+    assert_eq!(refusal(store.create_webhook(&theirs(WebhookTarget::Run(run))).await), Code::RunNotFound);
+    let nothing = theirs(WebhookTarget::Run(RunId::new()));
     assert_eq!(refusal(store.create_webhook(&nothing).await), Code::RunNotFound);
     let missing = Code::WebhookNotFound;
     assert_eq!(refusal(store.get_webhook(stranger, webhook.id).await), missing);
@@ -128,189 +132,196 @@ pub(crate) async fn other_tenants_webhooks_do_not_exist(lab: &Lab) -> Result<()>
     assert_eq!(refusal(store.redeliver(stranger, webhook.id, None).await), missing);
     assert!(store.list_webhooks(stranger, None, &page(9)).await?.items.is_empty());
     assert!(store.list_webhooks(stranger, Some(session), &page(9)).await?.items.is_empty());
-    let untouched = lab.to_do(webhook.id).await?;
+    let untouched = fixture.pending(webhook.id).await?;
     assert_eq!((untouched.secrets, untouched.redelivery), (vec![secret(1)], None));
     Ok(())
 }
 
-pub(crate) async fn a_session_has_only_so_many(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    let run = lab.submit(session).await?.run.id;
-    let of_run = new(lab, WebhookOf::Run(run));
-    let first = lab.store.create_webhook(&of_run).await?;
+pub(crate) async fn number_of_webhooks_per_session_is_limited(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    let run = fixture.submit(session).await?.run.id;
+    let of_run = new(fixture, WebhookTarget::Run(run));
+    let first = fixture.store.create_webhook(&of_run).await?;
     for _ in 1..MAX_WEBHOOKS {
-        lab.webhook(session).await?;
+        fixture.webhook(session).await?;
     }
-    let more = new(lab, WebhookOf::Session(session));
-    assert_eq!(refusal(lab.store.create_webhook(&more).await), Code::WebhookLimit);
-    // One that is disabled counts, one that is over does not.
-    lab.store.enable_webhook(lab.tenant, first.id, false).await?;
-    assert_eq!(refusal(lab.store.create_webhook(&more).await), Code::WebhookLimit);
-    lab.store.enable_webhook(lab.tenant, first.id, true).await?;
-    let way = Passage { from: 0, to: 2, ended: true };
-    assert!(lab.told(first.id, DeliveryOutcome::Passed { way, delivered: true }).await?);
-    assert_eq!(lab.hook(first.id).await?.state, WebhookState::Ended);
-    assert_eq!(lab.store.create_webhook(&more).await?.id, more.id);
-    // Those that are over do not pile up.
-    lab.store.delete_webhook(lab.tenant, more.id).await?;
+    let more = new(fixture, WebhookTarget::Session(session));
+    assert_eq!(refusal(fixture.store.create_webhook(&more).await), Code::WebhookLimit);
+    // A disabled webhook counts, an ended one does not.
+    fixture.store.enable_webhook(fixture.tenant, first.id, false).await?;
+    assert_eq!(refusal(fixture.store.create_webhook(&more).await), Code::WebhookLimit);
+    fixture.store.enable_webhook(fixture.tenant, first.id, true).await?;
+    let advance = CursorAdvance { from: 0, to: 2, ended: true };
+    assert!(fixture.report(first.id, DeliveryOutcome::Advanced { advance, delivered: true }).await?);
+    assert_eq!(fixture.get(first.id).await?.state, WebhookState::Ended);
+    assert_eq!(fixture.store.create_webhook(&more).await?.id, more.id);
+    // Ended webhooks do not accumulate.
+    fixture.store.delete_webhook(fixture.tenant, more.id).await?;
     for _ in 0..20 {
-        let webhook = lab.store.create_webhook(&new(lab, WebhookOf::Run(run))).await?;
-        assert!(lab.told(webhook.id, DeliveryOutcome::Passed { way, delivered: true }).await?);
+        let webhook = fixture.store.create_webhook(&new(fixture, WebhookTarget::Run(run))).await?;
+        assert!(fixture.report(webhook.id, DeliveryOutcome::Advanced { advance, delivered: true }).await?);
     }
-    let all = lab.store.list_webhooks(lab.tenant, Some(session), &page(100)).await?.items;
+    let all = fixture.store.list_webhooks(fixture.tenant, Some(session), &page(100)).await?.items;
     assert_eq!(all.iter().filter(|it| it.state == WebhookState::Ended).count(), 16);
-    assert_eq!(refusal(lab.store.get_webhook(lab.tenant, first.id).await), Code::WebhookNotFound);
+    assert_eq!(refusal(fixture.store.get_webhook(fixture.tenant, first.id).await), Code::WebhookNotFound);
     Ok(())
 }
 
-pub(crate) async fn deliveries_move_a_webhook_on(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    let webhook = lab.webhook(session).await?;
+pub(crate) async fn delivery_reports_advance_the_cursor(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    let webhook = fixture.webhook(session).await?;
     let start = webhook.cursor;
-    assert_eq!(lab.is_due(webhook.id).await?, Some(false));
-    lab.submit(session).await?;
-    lab.submit(session).await?;
-    let active = lab.store.active_webhooks(None, 10).await?;
+    assert_eq!(fixture.is_due(webhook.id).await?, Some(false));
+    fixture.submit(session).await?;
+    fixture.submit(session).await?;
+    let active = fixture.store.active_webhooks(None, 10).await?;
     let types = EventFilter::default();
-    let due = ActiveWebhook { id: webhook.id, tenant: lab.tenant, session, run: None, types, due: true };
+    let due = ActiveWebhook { id: webhook.id, tenant: fixture.tenant, session, run: None, types, due: true };
     assert_eq!(active, [due]);
-    assert!(lab.store.active_webhooks(Some(webhook.id), 10).await?.is_empty());
-    let work = lab.to_do(webhook.id).await?;
+    assert!(fixture.store.active_webhooks(Some(webhook.id), 10).await?.is_empty());
+    let work = fixture.pending(webhook.id).await?;
     assert_eq!((&work.webhook, work.wait, &work.redelivery), (&webhook, Duration::ZERO, &None));
     assert_eq!(work.secrets, [secret(1)]);
-    // A failure is remembered, and counts once whoever reports it.
+    // A failure is recorded, and counts once even if reported twice.
     let failed = |before, retry_in| DeliveryOutcome::Failed {
         at: start,
         attempts_before: before,
         failure: failure(Some(503)),
         retry_in,
     };
-    assert!(lab.told(webhook.id, failed(0, LATER)).await?);
-    assert!(!lab.told(webhook.id, failed(0, LATER)).await?);
-    let waiting = lab.hook(webhook.id).await?;
+    assert!(fixture.report(webhook.id, failed(0, LATER)).await?);
+    assert!(!fixture.report(webhook.id, failed(0, LATER)).await?);
+    let waiting = fixture.get(webhook.id).await?;
     assert_eq!((waiting.attempts, waiting.cursor), (1, start));
     assert_eq!(waiting.last_failure, Some(failure(Some(503))));
-    assert_eq!(lab.is_due(webhook.id).await?, Some(false));
-    let wait = lab.to_do(webhook.id).await?.wait;
+    assert_eq!(fixture.is_due(webhook.id).await?, Some(false));
+    let wait = fixture.pending(webhook.id).await?.wait;
     assert!(wait > LATER / 2 && wait <= LATER, "{wait:?}");
-    assert!(lab.told(webhook.id, failed(1, SOON)).await?);
+    assert!(fixture.report(webhook.id, failed(1, SOON)).await?);
     wait_for("the next attempt", PATIENCE, || async {
-        lab.is_due(webhook.id).await.ok() == Some(Some(true))
+        fixture.is_due(webhook.id).await.ok() == Some(Some(true))
     })
     .await;
-    assert_eq!(lab.to_do(webhook.id).await?.wait, Duration::ZERO);
-    // A success forgets failures. It, too, counts once.
-    assert!(lab.told(webhook.id, passed(start, start + 1)).await?);
-    assert!(!lab.told(webhook.id, passed(start, start + 1)).await?);
-    let moved = lab.hook(webhook.id).await?;
+    assert_eq!(fixture.pending(webhook.id).await?.wait, Duration::ZERO);
+    // A success resets the failures. It also counts once.
+    assert!(fixture.report(webhook.id, advanced(start, start + 1)).await?);
+    assert!(!fixture.report(webhook.id, advanced(start, start + 1)).await?);
+    let moved = fixture.get(webhook.id).await?;
     assert_eq!((moved.cursor, moved.attempts, moved.next_attempt_at), (start + 1, 0, None));
     assert!(moved.last_failure.is_none() && moved.delivered_at.is_some());
-    assert_eq!(lab.is_due(webhook.id).await?, Some(true));
-    let way = Passage { from: start + 1, to: start + 2, ended: false };
-    assert!(lab.told(webhook.id, DeliveryOutcome::Passed { way, delivered: false }).await?);
-    assert_eq!(lab.is_due(webhook.id).await?, Some(false));
-    assert!(!lab.told(WebhookId::new(), passed(0, 1)).await?);
+    assert_eq!(fixture.is_due(webhook.id).await?, Some(true));
+    let advance = CursorAdvance { from: start + 1, to: start + 2, ended: false };
+    assert!(fixture.report(webhook.id, DeliveryOutcome::Advanced { advance, delivered: false }).await?);
+    assert_eq!(fixture.is_due(webhook.id).await?, Some(false));
+    assert!(!fixture.report(WebhookId::new(), advanced(0, 1)).await?);
     Ok(())
 }
 
-pub(crate) async fn a_receiver_that_is_gone_is_left_alone(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    let webhook = lab.webhook(session).await?;
-    lab.submit(session).await?;
-    let gone = DeliveryOutcome::Gone { at: webhook.cursor, failure: failure(Some(410)) };
-    assert!(lab.told(webhook.id, gone).await?);
-    let disabled = lab.hook(webhook.id).await?;
+pub(crate) async fn gone_receiver_disables_the_webhook(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    let webhook = fixture.webhook(session).await?;
+    fixture.submit(session).await?;
+    let gone = DeliveryOutcome::ReceiverGone { at: webhook.cursor, failure: failure(Some(410)) };
+    assert!(fixture.report(webhook.id, gone).await?);
+    let disabled = fixture.get(webhook.id).await?;
     assert_eq!((disabled.state, disabled.cursor), (WebhookState::Disabled, webhook.cursor));
     assert_eq!(disabled.last_failure, Some(failure(Some(410))));
-    assert_eq!(lab.is_due(webhook.id).await?, None);
-    assert!(lab.store.delivery_work(webhook.id).await?.is_none());
-    assert_eq!(refusal(lab.store.redeliver(lab.tenant, webhook.id, None).await), Code::WebhookDisabled);
-    // Enabled again it goes on where it was.
-    let enabled = lab.store.enable_webhook(lab.tenant, webhook.id, true).await?;
+    assert_eq!(fixture.is_due(webhook.id).await?, None);
+    assert!(fixture.store.pending_delivery(webhook.id).await?.is_none());
+    assert_eq!(
+        refusal(fixture.store.redeliver(fixture.tenant, webhook.id, None).await),
+        Code::WebhookDisabled
+    );
+    // After it is enabled again, it continues where it stopped.
+    let enabled = fixture.store.enable_webhook(fixture.tenant, webhook.id, true).await?;
     assert_eq!((enabled.state, enabled.cursor), (WebhookState::Active, webhook.cursor));
     assert!(enabled.last_failure.is_none());
-    assert_eq!(lab.is_due(webhook.id).await?, Some(true));
+    assert_eq!(fixture.is_due(webhook.id).await?, Some(true));
     Ok(())
 }
 
-pub(crate) async fn what_dies_can_be_delivered_again(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    let webhook = lab.webhook(session).await?;
+pub(crate) async fn dead_letters_can_be_redelivered(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    let webhook = fixture.webhook(session).await?;
     for _ in 0..3 {
-        lab.submit(session).await?;
+        fixture.submit(session).await?;
     }
-    let events = lab.events_of(session).await?.split_off(usize::try_from(webhook.cursor)?);
-    lab.bury(&webhook, &events).await?;
-    let after = lab.hook(webhook.id).await?;
+    let events = fixture.events_of(session).await?.split_off(usize::try_from(webhook.cursor)?);
+    fixture.dead_letter(&webhook, &events).await?;
+    let after = fixture.get(webhook.id).await?;
     assert_eq!((after.cursor, after.dead_letters, after.attempts), (events[2].cursor, 3, 0));
     assert_eq!(after.last_failure, Some(failure(Some(500))));
-    let first = lab.store.list_dead_letters(lab.tenant, webhook.id, &page(2)).await?;
+    let first = fixture.store.list_dead_letters(fixture.tenant, webhook.id, &page(2)).await?;
     let shown: Vec<&Event> = first.items.iter().map(|letter| &letter.event).collect();
     assert_eq!(shown, [&events[2], &events[1]]);
     let second = remuda_domain::page::PageRequest { size: 2, token: first.next };
-    let second = lab.store.list_dead_letters(lab.tenant, webhook.id, &second).await?;
+    let second = fixture.store.list_dead_letters(fixture.tenant, webhook.id, &second).await?;
     let oldest = second.items.first().context("no second page")?;
     assert_eq!((&oldest.event, oldest.attempts, &oldest.failure), (&events[0], 3, &failure(Some(500))));
     assert_eq!((oldest.id, oldest.next_attempt_at), (delivery_id(webhook.id, events[0].id), None));
-    // Nobody wants them yet.
-    assert!(lab.store.wanted_redeliveries(9).await?.is_empty());
-    assert!(lab.to_do(webhook.id).await?.redelivery.is_none());
-    let unknown = lab.store.redeliver(lab.tenant, webhook.id, Some(DeliveryId::new())).await;
+    // No redelivery is scheduled yet.
+    assert!(fixture.store.due_redeliveries(9).await?.is_empty());
+    assert!(fixture.pending(webhook.id).await?.redelivery.is_none());
+    let unknown = fixture.store.redeliver(fixture.tenant, webhook.id, Some(DeliveryId::new())).await;
     assert_eq!(refusal(unknown), Code::DeadLetterNotFound);
-    assert_eq!(lab.store.redeliver(lab.tenant, webhook.id, Some(first.items[1].id)).await?, 1);
-    let wanted = lab.store.wanted_redeliveries(9).await?;
+    assert_eq!(fixture.store.redeliver(fixture.tenant, webhook.id, Some(first.items[1].id)).await?, 1);
+    let wanted = fixture.store.due_redeliveries(9).await?;
     assert_eq!(wanted.iter().map(|it| it.id).collect::<Vec<_>>(), [webhook.id]);
-    let letter = lab.to_do(webhook.id).await?.redelivery.context("nothing wanted")?;
+    let letter = fixture.pending(webhook.id).await?.redelivery.context("no redelivery")?;
     assert_eq!((&letter.event, letter.attempts), (&events[1], 0));
-    // It fails, and is dead again.
+    // The redelivery fails, and it is a dead letter again.
     let again = |retry_in| DeliveryOutcome::RedeliveryFailed {
         letter: events[1].cursor,
         attempts: 1,
         failure: failure(None),
         retry_in,
     };
-    assert!(lab.told(webhook.id, again(Some(LATER))).await?);
-    assert!(lab.to_do(webhook.id).await?.redelivery.is_none());
-    assert!(lab.told(webhook.id, again(None)).await?);
-    assert!(!lab.told(webhook.id, again(None)).await?, "nobody wants it");
+    assert!(fixture.report(webhook.id, again(Some(LATER))).await?);
+    assert!(fixture.pending(webhook.id).await?.redelivery.is_none());
+    assert!(fixture.report(webhook.id, again(None)).await?);
+    assert!(!fixture.report(webhook.id, again(None)).await?, "not scheduled for redelivery");
     // All of them, oldest first.
-    assert_eq!(lab.store.redeliver(lab.tenant, webhook.id, None).await?, 3);
+    assert_eq!(fixture.store.redeliver(fixture.tenant, webhook.id, None).await?, 3);
     for event in &events {
-        let letter = lab.to_do(webhook.id).await?.redelivery.context("nothing wanted")?;
+        let letter = fixture.pending(webhook.id).await?.redelivery.context("no redelivery")?;
         assert_eq!(&letter.event, event);
-        assert!(lab.told(webhook.id, DeliveryOutcome::Redelivered { letter: event.cursor }).await?);
-        assert!(!lab.told(webhook.id, DeliveryOutcome::Redelivered { letter: event.cursor }).await?);
+        assert!(fixture.report(webhook.id, DeliveryOutcome::Redelivered { letter: event.cursor }).await?);
+        assert!(!fixture.report(webhook.id, DeliveryOutcome::Redelivered { letter: event.cursor }).await?);
     }
-    assert_eq!(lab.hook(webhook.id).await?.dead_letters, 0);
-    assert_eq!(lab.store.redeliver(lab.tenant, webhook.id, None).await?, 0);
+    assert_eq!(fixture.get(webhook.id).await?.dead_letters, 0);
+    assert_eq!(fixture.store.redeliver(fixture.tenant, webhook.id, None).await?, 0);
     Ok(())
 }
 
-pub(crate) async fn the_oldest_dead_letters_make_room(lab: &Lab) -> Result<()> {
-    let session = lab.session().await?;
-    let webhook = lab.webhook(session).await?;
-    lab.submit(session).await?;
-    let event = lab.events_of(session).await?.pop().context("no event")?;
+pub(crate) async fn oldest_dead_letters_are_dropped_at_the_limit(fixture: &Fixture) -> Result<()> {
+    let session = fixture.session().await?;
+    let webhook = fixture.webhook(session).await?;
+    fixture.submit(session).await?;
+    let event = fixture.events_of(session).await?.pop().context("no event")?;
     let most = Cursor::from(MAX_DEAD_LETTERS);
     let events: Vec<Event> =
         (0..most + 2).map(|more| Event { cursor: event.cursor + more, ..event.clone() }).collect();
-    lab.bury(&webhook, &events).await?;
-    let after = lab.hook(webhook.id).await?;
+    fixture.dead_letter(&webhook, &events).await?;
+    let after = fixture.get(webhook.id).await?;
     assert_eq!((after.dead_letters, after.dropped_dead_letters), (u64::from(MAX_DEAD_LETTERS), 2));
-    let newest = lab.store.list_dead_letters(lab.tenant, webhook.id, &page(1)).await?;
+    let newest = fixture.store.list_dead_letters(fixture.tenant, webhook.id, &page(1)).await?;
     assert_eq!(newest.items[0].event.cursor, event.cursor + most + 1);
     Ok(())
 }
 
-pub(crate) async fn secrets_change_with_a_time_for_both(lab: &Lab) -> Result<()> {
-    let webhook = lab.webhook(lab.session().await?).await?;
-    let rotated = lab.store.rotate_webhook(lab.tenant, webhook.id, &secret(2), LATER).await?;
+pub(crate) async fn rotation_keeps_the_previous_secret_for_a_while(fixture: &Fixture) -> Result<()> {
+    let webhook = fixture.webhook(fixture.session().await?).await?;
+    let rotated = fixture.store.rotate_webhook(fixture.tenant, webhook.id, &secret(2), LATER).await?;
     assert!(rotated.previous_secret_until.is_some_and(|until| until > rotated.created_at));
-    assert_eq!(lab.store.webhook_secrets(lab.tenant, webhook.id).await?, [secret(2), secret(1)]);
-    assert_eq!(lab.to_do(webhook.id).await?.secrets, [secret(2), secret(1)]);
-    lab.store.rotate_webhook(lab.tenant, webhook.id, &secret(3), SOON).await?;
+    assert_eq!(fixture.store.webhook_secrets(fixture.tenant, webhook.id).await?, [secret(2), secret(1)]);
+    assert_eq!(fixture.pending(webhook.id).await?.secrets, [secret(2), secret(1)]);
+    fixture.store.rotate_webhook(fixture.tenant, webhook.id, &secret(3), SOON).await?;
     wait_for("the end of the old secret", PATIENCE, || async {
-        lab.store.webhook_secrets(lab.tenant, webhook.id).await.is_ok_and(|found| found == [secret(3)])
+        fixture
+            .store
+            .webhook_secrets(fixture.tenant, webhook.id)
+            .await
+            .is_ok_and(|found| found == [secret(3)])
     })
     .await;
     Ok(())

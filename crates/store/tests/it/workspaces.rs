@@ -4,53 +4,57 @@ use anyhow::{Context as _, Result};
 use remuda_domain::{Code, TenantId, WorkspaceId, page::PageRequest};
 use remuda_store::{NewSession, NewWorkspace};
 
-use crate::lab::{LONG_LEASE, Lab, page, refusal};
+use crate::fixture::{Fixture, LONG_LEASE, page, refusal};
 
 fn new(tenant: TenantId, name: &str) -> NewWorkspace {
     NewWorkspace { id: WorkspaceId::new(), tenant, name: name.to_owned(), root: format!("/srv/{name}") }
 }
 
-pub(crate) async fn a_workspace_is_found_by_its_name_and_used(lab: &Lab) -> Result<()> {
-    let docs = new(lab.tenant, "docs");
-    let made = lab.store.create_workspace(&docs).await?;
+pub(crate) async fn workspace_is_found_by_name_and_can_be_used(fixture: &Fixture) -> Result<()> {
+    let docs = new(fixture.tenant, "docs");
+    let made = fixture.store.create_workspace(&docs).await?;
     assert_eq!(
         (made.id, made.tenant, made.name.as_str(), made.root.as_str()),
-        (docs.id, lab.tenant, "docs", "/srv/docs")
+        (docs.id, fixture.tenant, "docs", "/srv/docs")
     );
-    assert_eq!(lab.store.get_workspace(lab.tenant, docs.id).await?.id, docs.id);
-    let found = lab.store.find_workspace(lab.tenant, "docs").await?.context("not found")?;
+    assert_eq!(fixture.store.get_workspace(fixture.tenant, docs.id).await?.id, docs.id);
+    let found = fixture.store.find_workspace(fixture.tenant, "docs").await?.context("not found")?;
     assert_eq!((found.id, found.root), (made.id, made.root));
-    let session = NewSession { workspace: docs.id, ..lab.new_session(None) };
-    lab.store.create_session(&session).await?;
-    lab.submit(session.id).await?;
-    let grant = lab.granted(session.id, lab.worker(LONG_LEASE).await?).await?;
+    let session = NewSession { workspace: docs.id, ..fixture.new_session(None) };
+    fixture.store.create_session(&session).await?;
+    fixture.submit(session.id).await?;
+    let grant = fixture.granted(session.id, fixture.worker(LONG_LEASE).await?).await?;
     assert_eq!(grant.workspace_root, "/srv/docs");
     Ok(())
 }
 
-pub(crate) async fn names_of_workspaces_are_unique_per_tenant(lab: &Lab) -> Result<()> {
-    lab.store.create_workspace(&new(lab.tenant, "docs")).await?;
+pub(crate) async fn workspace_names_are_unique_per_tenant(fixture: &Fixture) -> Result<()> {
+    fixture.store.create_workspace(&new(fixture.tenant, "docs")).await?;
     for taken in ["docs", "default"] {
-        let again = lab.store.create_workspace(&new(lab.tenant, taken)).await.err().context("twice")?;
+        let again =
+            fixture.store.create_workspace(&new(fixture.tenant, taken)).await.err().context("twice")?;
         assert_eq!((again.code(), again.field()), (Code::AlreadyExists, Some("name")));
     }
-    let stranger = lab.stranger().await?;
-    let theirs = lab.store.create_workspace(&new(stranger, "docs")).await?;
-    assert_eq!(refusal(lab.store.get_workspace(lab.tenant, theirs.id).await), Code::WorkspaceNotFound);
-    let ours = lab.store.find_workspace(lab.tenant, "docs").await?.context("not found")?;
+    let stranger = fixture.stranger().await?;
+    let theirs = fixture.store.create_workspace(&new(stranger, "docs")).await?;
+    assert_eq!(
+        refusal(fixture.store.get_workspace(fixture.tenant, theirs.id).await),
+        Code::WorkspaceNotFound
+    );
+    let ours = fixture.store.find_workspace(fixture.tenant, "docs").await?.context("not found")?;
     assert_ne!(ours.id, theirs.id);
     Ok(())
 }
 
-pub(crate) async fn workspaces_are_listed_by_name(lab: &Lab) -> Result<()> {
+pub(crate) async fn workspaces_are_listed_by_name(fixture: &Fixture) -> Result<()> {
     for name in ["echo", "alpha", "delta", "bravo", "charlie"] {
-        lab.store.create_workspace(&new(lab.tenant, name)).await?;
+        fixture.store.create_workspace(&new(fixture.tenant, name)).await?;
     }
-    lab.store.create_workspace(&new(lab.stranger().await?, "aardvark")).await?;
+    fixture.store.create_workspace(&new(fixture.stranger().await?, "aardvark")).await?;
     let mut listed = Vec::new();
     let mut request = page(2);
     loop {
-        let got = lab.store.list_workspaces(lab.tenant, &request).await?;
+        let got = fixture.store.list_workspaces(fixture.tenant, &request).await?;
         listed.extend(got.items.into_iter().map(|it| it.name));
         request = PageRequest { size: 2, token: got.next };
         if request.token.is_none() {

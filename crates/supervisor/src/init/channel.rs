@@ -1,4 +1,4 @@
-//! One supervisor and the pipes to it.
+//! One supervisor process and its pipes.
 
 use std::{
     io,
@@ -10,19 +10,20 @@ use nix::{errno::Errno, unistd::read};
 use remuda_supervisor::{Decoder, Frame, FromSupervisor, ToSupervisor};
 
 use crate::{
-    outbox::{Outbox, set_nonblocking},
     supervise::CONTAINED,
+    write_buffer::{WriteBuffer, set_nonblocking},
 };
 
-/// A supervisor reads whatever it is sent, unless it is stopped. One that is need not be sent more.
-const MAX_UNWRITTEN: usize = 16 * 1024 * 1024;
+/// A supervisor always reads its input, unless it was stopped. More than this is not buffered for a stopped
+/// one.
+const MAX_PENDING: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Channel {
     supervisor: i32,
     input: ChildStdin,
     output: ChildStdout,
-    unwritten: Outbox,
+    pending: WriteBuffer,
     decoder: Decoder,
 }
 
@@ -43,7 +44,7 @@ impl Channel {
             supervisor: i32::try_from(child.id()).map_err(io::Error::other)?,
             input,
             output,
-            unwritten: Outbox::default(),
+            pending: WriteBuffer::default(),
             decoder: Decoder::default(),
         })
     }
@@ -53,31 +54,31 @@ impl Channel {
     }
 
     pub(super) fn send(&mut self, message: ToSupervisor) -> io::Result<()> {
-        if self.unwritten.len() > MAX_UNWRITTEN {
+        if self.pending.len() > MAX_PENDING {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        Frame { channel: 0, message }.encode(self.unwritten.tail());
+        Frame { channel: 0, message }.encode(self.pending.tail());
         self.flush();
         Ok(())
     }
 
     pub(super) fn flush(&mut self) {
-        if self.unwritten.flush(&self.input).is_err() {
-            // It is gone, which the end of its output says.
-            self.unwritten = Outbox::default();
+        if self.pending.flush(&self.input).is_err() {
+            // The supervisor is gone; the end of its output reports that.
+            self.pending = WriteBuffer::default();
         }
     }
 
-    /// The pipe to the supervisor, if there is something for it.
-    pub(super) fn wants_to_write(&self) -> Option<BorrowedFd<'_>> {
-        (!self.unwritten.is_empty()).then(|| self.input.as_fd())
+    /// The supervisor's stdin, if there are bytes to write.
+    pub(super) fn pending_write(&self) -> Option<BorrowedFd<'_>> {
+        (!self.pending.is_empty()).then(|| self.input.as_fd())
     }
 
     pub(super) fn output(&self) -> BorrowedFd<'_> {
         self.output.as_fd()
     }
 
-    /// Reads once what the supervisor says, and whether that was the last.
+    /// Reads once. Returns the decoded messages and whether the stream has ended.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> (Vec<FromSupervisor>, bool) {
         let mut over = match read(&self.output, buffer) {
             Ok(count) => {

@@ -1,4 +1,4 @@
-//! Starting the command.
+//! Spawns the command with its limits and confinement.
 
 use std::{
     io,
@@ -17,14 +17,14 @@ use nix::{
 };
 use remuda_supervisor::{Limits, Program, Refusal, RefusalKind, Request};
 
-use super::confine::{Confined, NOT_CONFINED};
+use super::confine::{NOT_CONFINED, PreparedConfinement};
 
-/// Whatever is found first runs scripts.
+/// Shells for scripts; the first that exists is used.
 const SHELLS: [&str; 2] = ["bash", "sh"];
 
 pub(super) fn spawn(request: &Request) -> Result<Child, Refusal> {
     if let Some(cwd) = &request.cwd {
-        // Here and not in the child: there, a missing directory would look like a missing program.
+        // Done before the fork: in the child, a missing directory would look like a missing program.
         std::env::set_current_dir(cwd)
             .map_err(|error| refusal(directory_refused(&error), format!("{cwd}: {error}")))?;
     }
@@ -55,7 +55,7 @@ fn spawn_shell(request: &Request, shell: &str, script: &str) -> Result<Child, Re
     spawn_program(request, shell, &["-c".to_owned(), script.to_owned()])
 }
 
-#[expect(unsafe_code, reason = "a program without threads may do what it likes between fork and exec")]
+#[expect(unsafe_code, reason = "a single-threaded program may run any code between fork and exec")]
 fn spawn_program(request: &Request, program: &str, arguments: &[String]) -> Result<Child, Refusal> {
     let mut command = Command::new(program);
     command
@@ -67,7 +67,7 @@ fn spawn_program(request: &Request, program: &str, arguments: &[String]) -> Resu
         .stderr(Stdio::piped());
     let mut confined = match &request.confinement {
         Some(confinement) => Some(
-            Confined::prepare(confinement)
+            PreparedConfinement::prepare(confinement)
                 .map_err(|error| refusal(RefusalKind::NotConfined, error.to_string()))?,
         ),
         None => None,
@@ -80,21 +80,21 @@ fn spawn_program(request: &Request, program: &str, arguments: &[String]) -> Resu
     command.spawn().map_err(|error| refusal(program_refused(&error), format!("{program}: {error}")))
 }
 
-/// What the child does before it becomes the command.
-fn prepare(limits: Limits, supervisor: Pid, confined: Option<&mut Confined>) -> io::Result<()> {
+/// Runs in the child between fork and exec.
+fn prepare(limits: Limits, supervisor: Pid, confined: Option<&mut PreparedConfinement>) -> io::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if getppid() != supervisor {
-        // It died before the line above.
+        // The supervisor died before the line above.
         return Err(Errno::ESRCH.into());
     }
-    let wanted = [
+    let rlimits = [
         (Resource::RLIMIT_CORE, Some(0)),
         (Resource::RLIMIT_AS, limits.memory_bytes),
         (Resource::RLIMIT_FSIZE, limits.file_bytes),
         (Resource::RLIMIT_NOFILE, limits.open_files),
         (Resource::RLIMIT_NPROC, limits.processes),
     ];
-    for (resource, limit) in wanted {
+    for (resource, limit) in rlimits {
         if let Some(limit) = limit {
             let (_, most) = getrlimit(resource)?;
             setrlimit(resource, limit.min(most), limit.min(most))?;
@@ -104,7 +104,7 @@ fn prepare(limits: Limits, supervisor: Pid, confined: Option<&mut Confined>) -> 
     if let Some(confined) = confined {
         confined.enter()?;
     }
-    // Last: until here nothing but SIGKILL interrupts us.
+    // Last: until here only SIGKILL can interrupt the child.
     SigSet::empty().thread_set_mask()?;
     Ok(())
 }

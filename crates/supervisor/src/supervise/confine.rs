@@ -1,6 +1,6 @@
-//! What a confined command may touch: files by Landlock, system calls by seccomp.
+//! Confinement of commands: Landlock for files and network, seccomp for system calls.
 //!
-//! Prepared by the supervisor, which can still open files and say what is wrong, and entered by the child.
+//! The supervisor prepares the rules, while it can still open files and report errors; the child enters them.
 
 mod syscalls;
 
@@ -14,29 +14,30 @@ use nix::{errno::Errno, sys::prctl};
 use remuda_supervisor::Confinement;
 use seccompiler::BpfProgram;
 
-/// How a child says that it could not be confined; no other step fails like that.
+/// Error number by which a child reports that it could not be confined. No other step fails with it.
 pub(super) const NOT_CONFINED: Errno = Errno::EREMOTEIO;
 
-/// Without this version of Landlock, files that may not be written could be emptied.
-const NEEDED: ABI = ABI::V3;
+/// Required version of Landlock: older ones let a command truncate files that it may not write.
+const REQUIRED_ABI: ABI = ABI::V3;
 
-/// Devices that programs write to and that hold nothing.
-const HARMLESS: [&str; 7] =
+/// Devices that programs write to and that store nothing.
+const HARMLESS_DEVICES: [&str; 7] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
-const HARMLESS_DIRECTORIES: [&str; 2] = ["/dev/pts", "/dev/shm"];
+const HARMLESS_DEVICE_DIRECTORIES: [&str; 2] = ["/dev/pts", "/dev/shm"];
 
 #[derive(Debug)]
-pub(super) struct Confined {
+pub(super) struct PreparedConfinement {
     files: Option<RulesetCreated>,
     filters: Vec<BpfProgram>,
 }
 
-impl Confined {
+impl PreparedConfinement {
     pub(super) fn prepare(confinement: &Confinement) -> Result<Self, Box<dyn Error>> {
         let mut ruleset = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
-            .handle_access(AccessFs::from_write(NEEDED))?
-            // What later kernels add: no signals to others, and no way around the filter of system calls.
+            .handle_access(AccessFs::from_write(REQUIRED_ABI))?
+            // Available on later kernels: no signals to other processes, and no bypass of the system call
+            // filter.
             .set_compatibility(CompatLevel::BestEffort)
             .scope(Scope::from_all(ABI::V6))?;
         if !confinement.network {
@@ -44,14 +45,14 @@ impl Confined {
         }
         let mut ruleset = ruleset.create()?;
         for path in &confinement.writable {
-            let beneath = PathBeneath::new(PathFd::new(path)?, AccessFs::from_write(NEEDED));
+            let beneath = PathBeneath::new(PathFd::new(path)?, AccessFs::from_write(REQUIRED_ABI));
             ruleset = ruleset.add_rule(beneath)?;
         }
-        for path in HARMLESS.into_iter().chain(HARMLESS_DIRECTORIES) {
-            // A container may lack some.
+        for path in HARMLESS_DEVICES.into_iter().chain(HARMLESS_DEVICE_DIRECTORIES) {
+            // Some may be missing in a container.
             if let Ok(open) = PathFd::new(path) {
-                let mut access = AccessFs::from_file(NEEDED) & AccessFs::from_write(NEEDED);
-                if HARMLESS_DIRECTORIES.contains(&path) {
+                let mut access = AccessFs::from_file(REQUIRED_ABI) & AccessFs::from_write(REQUIRED_ABI);
+                if HARMLESS_DEVICE_DIRECTORIES.contains(&path) {
                     access |= AccessFs::MakeReg | AccessFs::RemoveFile;
                 }
                 ruleset = ruleset.add_rule(PathBeneath::new(open, access))?;
@@ -60,7 +61,7 @@ impl Confined {
         Ok(Self { files: Some(ruleset), filters: syscalls::filters(confinement.network)? })
     }
 
-    /// For the child. There is no way back.
+    /// Applies the rules to the calling process (the child). Irreversible.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         let not_confined = || io::Error::from(NOT_CONFINED);
         prctl::set_no_new_privs()?;
@@ -76,8 +77,8 @@ impl Confined {
     }
 }
 
-/// Whether commands can be confined here: confines this process, which is good for nothing else afterwards.
+/// Checks whether commands can be confined here by confining this process, which must exit afterwards.
 pub(crate) fn check() -> io::Result<()> {
     let confinement = Confinement { writable: vec!["/".to_owned()], network: false };
-    Confined::prepare(&confinement).map_err(|error| io::Error::other(error.to_string()))?.enter()
+    PreparedConfinement::prepare(&confinement).map_err(|error| io::Error::other(error.to_string()))?.enter()
 }

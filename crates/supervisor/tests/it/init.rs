@@ -1,4 +1,4 @@
-//! Many commands: the first process of a container.
+//! The `init` mode: many commands over one stream.
 
 use std::time::Duration;
 
@@ -8,115 +8,115 @@ use nix::{
 };
 use remuda_supervisor::{ExitStatus, Frame, FromSupervisor, RefusalKind, ToSupervisor};
 
-use crate::peer::{Peer, wait_until};
+use crate::supervisor_process::{SupervisorProcess, wait_until};
 
-fn init() -> Peer {
-    Peer::start("init")
+fn init() -> SupervisorProcess {
+    SupervisorProcess::start("init")
 }
 
 #[test]
-fn commands_run_side_by_side() {
-    let mut peer = init();
-    let mut waiting = peer.script("echo one; cat; exit 1");
+fn commands_run_concurrently_and_channel_ids_can_be_reused() {
+    let mut supervisor = init();
+    let mut waiting = supervisor.script("echo one; cat; exit 1");
     waiting.has_input = true;
-    peer.start_command(7, waiting);
-    peer.expect_output(7, "one\n");
-    // A second one begins and ends while the first waits.
-    let request = peer.script("echo two; exit 2");
-    peer.start_command(8, request);
-    let second = peer.outcome(8);
+    supervisor.start_command(7, waiting);
+    supervisor.expect_output(7, "one\n");
+    // A second command starts and ends while the first waits for input.
+    let request = supervisor.script("echo two; exit 2");
+    supervisor.start_command(8, request);
+    let second = supervisor.outcome(8);
     assert_eq!((second.status(), second.text()), (ExitStatus::Exited(2), "two\n"));
-    peer.send(7, ToSupervisor::Input(b"more\n".to_vec()));
-    peer.send(7, ToSupervisor::Input(Vec::new()));
-    let first = peer.outcome(7);
+    supervisor.send(7, ToSupervisor::Input(b"more\n".to_vec()));
+    supervisor.send(7, ToSupervisor::Input(Vec::new()));
+    let first = supervisor.outcome(7);
     assert_eq!((first.status(), first.text()), (ExitStatus::Exited(1), "more\n"));
-    // A number can be used again, and what comes too late harms nobody.
-    peer.send(7, ToSupervisor::Stop);
-    let request = peer.script("echo three");
-    peer.start_command(7, request);
-    assert_eq!(peer.outcome(7).text(), "three\n");
+    // A channel id can be reused, and a message for an ended command is ignored.
+    supervisor.send(7, ToSupervisor::Stop);
+    let request = supervisor.script("echo three");
+    supervisor.start_command(7, request);
+    assert_eq!(supervisor.outcome(7).text(), "three\n");
 }
 
 #[test]
-fn each_is_stopped_by_itself() {
-    let mut peer = init();
+fn stop_and_kill_affect_only_their_channel() {
+    let mut supervisor = init();
     for channel in [1, 2] {
-        let request = peer.script("echo begun; exec sleep 1000");
-        peer.start_command(channel, request);
-        peer.expect_output(channel, "begun\n");
+        let request = supervisor.script("echo begun; exec sleep 1000");
+        supervisor.start_command(channel, request);
+        supervisor.expect_output(channel, "begun\n");
     }
-    peer.send(2, ToSupervisor::Stop);
-    assert_eq!(peer.outcome(2).status(), ExitStatus::Signalled(15));
-    assert_eq!(peer.alive().len(), 1);
-    peer.send(1, ToSupervisor::Kill);
-    assert_eq!(peer.outcome(1).status(), ExitStatus::Signalled(9));
-    peer.assert_nothing_runs();
+    supervisor.send(2, ToSupervisor::Stop);
+    assert_eq!(supervisor.outcome(2).status(), ExitStatus::Signalled(15));
+    assert_eq!(supervisor.alive().len(), 1);
+    supervisor.send(1, ToSupervisor::Kill);
+    assert_eq!(supervisor.outcome(1).status(), ExitStatus::Signalled(9));
+    supervisor.assert_nothing_runs();
 }
 
 #[test]
-fn there_is_a_bound() {
-    let mut peer = init();
+fn command_beyond_the_channel_limit_is_refused() {
+    let mut supervisor = init();
     for channel in 1..=65 {
-        let request = peer.script("exec sleep 1000");
-        peer.start_command(channel, request);
+        let request = supervisor.script("exec sleep 1000");
+        supervisor.start_command(channel, request);
     }
-    let Frame { channel: 65, message: FromSupervisor::Refused(refusal) } = peer.next() else {
-        panic!("the last one is one too many")
+    let Frame { channel: 65, message: FromSupervisor::Refused(refusal) } = supervisor.next() else {
+        panic!("expected a refusal on the last channel")
     };
     assert_eq!(refusal.kind, RefusalKind::OutOfResources);
-    peer.send(1, ToSupervisor::Kill);
-    peer.outcome(1);
-    let request = peer.script("echo room");
-    peer.start_command(66, request);
-    assert_eq!(peer.outcome(66).text(), "room\n");
+    supervisor.send(1, ToSupervisor::Kill);
+    supervisor.outcome(1);
+    let request = supervisor.script("echo room");
+    supervisor.start_command(66, request);
+    assert_eq!(supervisor.outcome(66).text(), "room\n");
 }
 
 #[test]
-fn the_end_of_the_worker_ends_everything() {
-    let ends: [fn(&mut Peer); 3] = [
-        Peer::hang_up,
-        |peer| peer.send(0, ToSupervisor::Feed(Duration::from_millis(10))),
-        |peer| peer.send(5, ToSupervisor::Feed(Duration::from_millis(10))),
+fn closed_input_or_expired_watchdog_kills_all_commands() {
+    let ends: [fn(&mut SupervisorProcess); 3] = [
+        SupervisorProcess::close_input,
+        |supervisor| supervisor.send(0, ToSupervisor::FeedWatchdog(Duration::from_millis(10))),
+        |supervisor| supervisor.send(5, ToSupervisor::FeedWatchdog(Duration::from_millis(10))),
     ];
     for end in ends {
-        let mut peer = init();
+        let mut supervisor = init();
         for channel in [1, 2] {
-            let request = peer.script("(setsid sleep 1000 &); echo begun; sleep 1000");
-            peer.start_command(channel, request);
-            peer.expect_output(channel, "begun\n");
+            let request = supervisor.script("(setsid sleep 1000 &); echo begun; sleep 1000");
+            supervisor.start_command(channel, request);
+            supervisor.expect_output(channel, "begun\n");
         }
-        end(&mut peer);
-        assert!(!peer.wait().success());
-        // Here it is not the first process of a namespace, so that its children take a moment of their own.
-        wait_until(|| peer.alive().is_empty());
+        end(&mut supervisor);
+        assert!(!supervisor.wait().success());
+        // In this test init is not PID 1 of a namespace, so its children outlive it for a moment.
+        wait_until(|| supervisor.alive().is_empty());
     }
 }
 
-/// A command kills its supervisor; what it has put out of reach before is found nevertheless.
+/// A command kills its supervisor; daemons that it detached before are found nevertheless.
 #[test]
-fn a_killed_supervisor_leaves_nothing() {
-    let mut peer = init();
-    let request = peer.script("echo begun; exec sleep 1000");
-    peer.start_command(1, request);
-    peer.expect_output(1, "begun\n");
-    let request = peer.script("(setsid sleep 1000 &); sleep 1000 & kill -9 $PPID; sleep 1000");
-    peer.start_command(2, request);
-    assert_eq!(peer.outcome(2).status(), ExitStatus::Signalled(9));
-    assert_eq!(peer.alive().len(), 1);
-    peer.send(1, ToSupervisor::Stop);
-    peer.outcome(1);
-    peer.assert_nothing_runs();
+fn processes_of_a_killed_supervisor_are_killed() {
+    let mut supervisor = init();
+    let request = supervisor.script("echo begun; exec sleep 1000");
+    supervisor.start_command(1, request);
+    supervisor.expect_output(1, "begun\n");
+    let request = supervisor.script("(setsid sleep 1000 &); sleep 1000 & kill -9 $PPID; sleep 1000");
+    supervisor.start_command(2, request);
+    assert_eq!(supervisor.outcome(2).status(), ExitStatus::Signalled(9));
+    assert_eq!(supervisor.alive().len(), 1);
+    supervisor.send(1, ToSupervisor::Stop);
+    supervisor.outcome(1);
+    supervisor.assert_nothing_runs();
 }
 
 #[test]
-fn signals_do_not_end_it() {
-    let mut peer = init();
+fn termination_signals_are_ignored() {
+    let mut supervisor = init();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR2] {
-        kill(Pid::from_raw(peer.id()), signal).unwrap();
+        kill(Pid::from_raw(supervisor.id()), signal).unwrap();
     }
-    let request = peer.script("echo still");
-    peer.start_command(1, request);
-    assert_eq!(peer.outcome(1).text(), "still\n");
-    peer.hang_up();
-    assert!(!peer.wait().success());
+    let request = supervisor.script("echo still");
+    supervisor.start_command(1, request);
+    assert_eq!(supervisor.outcome(1).text(), "still\n");
+    supervisor.close_input();
+    assert!(!supervisor.wait().success());
 }

@@ -1,4 +1,4 @@
-//! The fields of an event or a span, as they are kept until a line is written.
+//! The recorded fields of an event or a span.
 
 use std::fmt::{self, Write as _};
 
@@ -6,34 +6,34 @@ use tracing::field::{Field, Visit};
 
 use super::{secrets::MAX_SECRET, text::MAX_MESSAGE};
 
-/// What is kept of a text. More than is shown, so that a secret at the place where it is cut is seen whole.
+/// Bytes kept of a text. More than is logged, so that a secret at the cut is recognized as a whole.
 const KEPT: usize = MAX_MESSAGE + MAX_SECRET;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
-    Text(Text),
+    Text(BoundedText),
     Signed(i64),
     Unsigned(u64),
     Float(f64),
     Bool(bool),
 }
 
-/// A text whose end may be missing.
+/// A text that may be truncated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Text {
+pub(super) struct BoundedText {
     pub(super) start: String,
-    /// Bytes that came after it.
+    /// Number of bytes cut off.
     pub(super) missing: usize,
 }
 
-impl Text {
+impl BoundedText {
     pub(super) fn new(text: &str) -> Self {
         let mut kept = Self::default();
         kept.push(text);
         kept
     }
 
-    /// Keeps what has room, and counts the rest.
+    /// Appends as much as fits, and counts the rest.
     fn push(&mut self, piece: &str) {
         let room = if self.missing == 0 { KEPT.saturating_sub(self.start.len()) } else { 0 };
         let fitting = piece.floor_char_boundary(room);
@@ -42,19 +42,19 @@ impl Text {
     }
 }
 
-impl fmt::Write for Text {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         self.push(piece);
         Ok(())
     }
 }
 
-/// Names and values in the order in which they were recorded.
+/// Names and values in recording order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(pub(super) Vec<(&'static str, Value)>);
 
 impl Fields {
-    /// A span's field may be recorded again; the last value counts.
+    /// A field of a span may be recorded again; the last value wins.
     fn set(&mut self, name: &'static str, value: Value) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,
@@ -81,13 +81,13 @@ impl Visit for Fields {
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.set(field.name(), Value::Text(Text::new(value)));
+        self.set(field.name(), Value::Text(BoundedText::new(value)));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let mut text = Text::default();
+        let mut text = BoundedText::default();
         if write!(text, "{value:?}").is_err() {
-            text.start.push_str("(cannot be shown)");
+            text.start.push_str("(cannot be formatted)");
         }
         self.set(field.name(), Value::Text(text));
     }

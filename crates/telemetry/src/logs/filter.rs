@@ -1,4 +1,4 @@
-//! Which lines are written, changeable while the process runs.
+//! The log filter, which can be replaced at run time.
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
@@ -13,22 +13,22 @@ use tracing_subscriber::{
 
 use crate::Error;
 
-/// Target of lines about who changed what. They are written whatever the filter says.
+/// Target of audit lines. They are written regardless of the filter.
 pub const AUDIT: &str = "remuda_audit";
-/// Target of spans that are exported as traces. They are none of the log's.
+/// Target of spans that are exported as traces. Logs ignore them.
 pub const TRACES: &str = "remuda_trace";
 const OURS: &str = "remuda";
 
-/// Cheap to clone; all clones are the same filter.
+/// The log filter. Cheap to clone; clones share the rules.
 ///
-/// Spans of ours at the level `error` are not filtered: they hold the ids for lines within them, whatever module those are of.
+/// Our own spans at level `error` are never filtered: they carry the ids for the lines within them, of any module.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter(Arc<Rules>);
 
 #[derive(Debug)]
 struct Rules {
     rules: RwLock<EnvFilter>,
-    /// Whether the rules look at spans. If not, which is the rule, entering a span costs no lock.
+    /// Whether the rules depend on spans. If not, which is the common case, entering a span takes no lock.
     scoped: AtomicBool,
 }
 
@@ -46,12 +46,12 @@ impl Filter {
         Ok(Self(Arc::new(Rules { rules, scoped: AtomicBool::new(is_scoped(text)) })))
     }
 
-    /// Takes effect at once, for all threads.
+    /// Replaces the rules; takes effect at once for all threads.
     pub(crate) fn set(&self, text: &str) -> Result<(), Error> {
         let rules = parse(text)?;
         *self.0.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
         self.0.scoped.store(is_scoped(text), Ordering::Release);
-        // Not under the lock: every place that logs is asked anew.
+        // Not under the lock: this evaluates the filter for every callsite again.
         tracing::callsite::rebuild_interest_cache();
         Ok(())
     }
@@ -60,13 +60,13 @@ impl Filter {
         self.0.rules.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rules, if they want to know about spans.
+    /// The rules, if they depend on spans.
     fn scoped(&self) -> Option<RwLockReadGuard<'_, EnvFilter>> {
         self.0.scoped.load(Ordering::Acquire).then(|| self.rules())
     }
 }
 
-/// What is decided without the rules.
+/// Decisions that do not depend on the rules.
 fn settled(metadata: &Metadata<'_>) -> Option<bool> {
     if metadata.is_event() {
         return (metadata.target() == AUDIT).then_some(true);
@@ -83,7 +83,7 @@ impl<S> layer::Filter<S> for Filter {
     }
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        // Asked in any case: the rules note which spans they know.
+        // Always call it: the rules register the spans they match.
         let interest = layer::Filter::<S>::callsite_enabled(&*self.rules(), metadata);
         match settled(metadata) {
             Some(true) => Interest::always(),

@@ -1,15 +1,15 @@
-//! One JSON object per line, for log collectors.
+//! Formats log lines as JSON objects, for log collectors.
 
 use super::{
     fields::Value,
-    record::{Record, name_of, words},
+    record::{Record, format_value, name_of},
     text::push_quoted,
 };
 
-/// The longest line, in bytes. Fields that no longer fit are counted, not shown.
+/// Bytes per line. Fields that do not fit are only counted.
 pub(super) const MAX_LINE: usize = 64 * 1024;
 
-/// `service` is what every line of this process has, as [`service`] writes it.
+/// Writes a line. `service` is the common part of all lines of this process, made by [`service`].
 pub(super) fn write(out: &mut String, record: &Record<'_>, time: &str, service: &str) {
     out.push_str(&format!(r#"{{"timestamp":"{time}","level":"{}","target":"#, record.metadata.level()));
     push_quoted(out, &record.target);
@@ -29,7 +29,7 @@ pub(super) fn write(out: &mut String, record: &Record<'_>, time: &str, service: 
     out.push('}');
 }
 
-/// The part that says whose line it is.
+/// The fields that identify the process.
 pub(super) fn service(name: &str, instance: &str) -> String {
     let mut out = r#","service":"#.to_owned();
     push_quoted(&mut out, name);
@@ -38,7 +38,7 @@ pub(super) fn service(name: &str, instance: &str) -> String {
     out
 }
 
-/// Adds a field, unless the line would be too long with it.
+/// Adds a field, unless the line would become too long.
 fn push_field(out: &mut String, name: &'static str, value: &Value) -> bool {
     let before = out.len();
     let (name, taken) = name_of(name);
@@ -46,14 +46,14 @@ fn push_field(out: &mut String, name: &'static str, value: &Value) -> bool {
     push_quoted(out, &format!("{name}{taken}"));
     out.push(':');
     match value {
-        Value::Text(_) => push_quoted(out, &words(value)),
-        // JSON has no word for what is no number.
+        Value::Text(_) => push_quoted(out, &format_value(value)),
+        // JSON cannot represent NaN and infinity.
         Value::Float(number) if !number.is_finite() => push_quoted(out, &number.to_string()),
         Value::Signed(_) | Value::Unsigned(_) | Value::Float(_) | Value::Bool(_) => {
-            out.push_str(&words(value))
+            out.push_str(&format_value(value))
         }
     }
-    // Room for the count and the end.
+    // Leave space for the count and the closing brace.
     let fits = out.len() + 64 <= MAX_LINE;
     if !fits {
         out.truncate(before);

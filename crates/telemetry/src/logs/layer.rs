@@ -1,4 +1,4 @@
-//! Writes lines.
+//! The `tracing` layer that writes log lines.
 
 use std::{cell::RefCell, io::Write as _};
 
@@ -17,35 +17,35 @@ use tracing_subscriber::{
 use super::{fields::Fields, json, pretty, record::Record};
 
 thread_local! {
-    /// Lines are made here, so that making one takes no new memory.
+    /// A reusable buffer, so that a line needs no allocation.
     static LINE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// The memory a thread keeps for its next line.
+/// Bytes of the buffer that a thread keeps.
 const KEPT: usize = 8 * 1024;
 
 #[derive(Debug)]
-enum Form {
+enum LineFormat {
     Json { service: String },
     Pretty { ansi: bool },
 }
 
-/// A line for each event, with what the spans around it say.
+/// Writes a line for each event, with the fields of the enclosing spans.
 ///
-/// Spans keep their fields as they are: a span is made for every run and every request, a line for few of them.
+/// Spans store their fields unformatted: every run and every request has a span, but few of them log.
 #[derive(Debug)]
-pub(crate) struct Lines<W> {
-    form: Form,
+pub(crate) struct LogLayer<W> {
+    format: LineFormat,
     writer: W,
 }
 
-impl<W> Lines<W> {
+impl<W> LogLayer<W> {
     pub(crate) fn json(writer: W, service: &str, instance: &str) -> Self {
-        Self { form: Form::Json { service: json::service(service, instance) }, writer }
+        Self { format: LineFormat::Json { service: json::service(service, instance) }, writer }
     }
 
     pub(crate) fn pretty(writer: W, ansi: bool) -> Self {
-        Self { form: Form::Pretty { ansi }, writer }
+        Self { format: LineFormat::Pretty { ansi }, writer }
     }
 
     fn write(&self, line: &mut String, record: &Record<'_>) {
@@ -53,15 +53,15 @@ impl<W> Lines<W> {
         if SystemTime.format_time(&mut Writer::new(&mut time)).is_err() {
             time.clear();
         }
-        match &self.form {
-            Form::Json { service } => json::write(line, record, &time, service),
-            Form::Pretty { ansi } => pretty::write(line, record, &time, *ansi),
+        match &self.format {
+            LineFormat::Json { service } => json::write(line, record, &time, service),
+            LineFormat::Pretty { ansi } => pretty::write(line, record, &time, *ansi),
         }
         line.push('\n');
     }
 }
 
-impl<S, W> Layer<S> for Lines<W>
+impl<S, W> Layer<S> for LogLayer<W>
 where
     S: Subscriber + for<'l> LookupSpan<'l>,
     W: for<'w> MakeWriter<'w> + 'static,
@@ -86,13 +86,13 @@ where
             line.clear();
             self.write(line, &record);
             let mut writer = self.writer.make_writer_for(event.metadata());
-            // A line that cannot be written has nobody to be told to. One write: lines of other threads stay apart.
+            // A failed write cannot be reported anywhere. A single write keeps lines of several threads apart.
             drop(writer.write_all(line.as_bytes()));
             line.shrink_to(KEPT);
         };
         LINE.with(|line| match line.try_borrow_mut() {
             Ok(mut line) => write(&mut line),
-            // A writer that logs.
+            // The writer itself has logged.
             Err(_) => write(&mut String::new()),
         });
     }

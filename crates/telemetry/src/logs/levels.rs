@@ -1,4 +1,4 @@
-//! The filter of this process, and how it is changed for a while.
+//! Temporary changes of the log filter of this process.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -14,12 +14,12 @@ use tracing::level_filters::LevelFilter;
 use super::filter::{Filter, parse};
 use crate::Error;
 
-/// Longer than any filter that a person writes.
+/// Limit for the length of a filter.
 const MAX_CHARS: usize = 1000;
 
-/// Whether a filter can be set while the process runs.
+/// Checks a filter for [`Levels::set`].
 ///
-/// Stricter than at the start: a word that is no level would be taken for the name of a module, and everything else be silent.
+/// Stricter than at startup: a mistyped level would be taken for the name of a module, and silence all others.
 pub fn check_change(filter: &str) -> Result<(), Error> {
     if filter.chars().count() > MAX_CHARS {
         return Err(Error::LongFilter { max: MAX_CHARS });
@@ -35,17 +35,17 @@ pub fn check_change(filter: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a process logs.
+/// The log filter of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
     pub filter: String,
-    /// What it goes back to.
+    /// The filter of the process start, which is restored.
     pub start: String,
-    /// When it does. `None`: it is the start value.
+    /// When it is restored. `None`: it is in effect.
     pub until: Option<SystemTime>,
 }
 
-/// The filter of this process. Cheap to clone.
+/// A handle to the log filter of this process. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Levels(Arc<Shared>);
 
@@ -59,14 +59,14 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     level: Level,
-    ends: Option<Instant>,
+    expires: Option<Instant>,
 }
 
 impl Levels {
-    /// A filter that nobody asks, until it is a part of a subscriber.
+    /// Creates a filter, which has no effect until it is part of a subscriber.
     pub fn new(start: &str) -> Result<Self, Error> {
         let level = Level { filter: start.to_owned(), start: start.to_owned(), until: None };
-        let state = Mutex::new(State { level, ends: None });
+        let state = Mutex::new(State { level, expires: None });
         Ok(Self(Arc::new(Shared { filter: Filter::new(start)?, state, changed: Notify::new() })))
     }
 
@@ -79,41 +79,41 @@ impl Levels {
         self.state().level.clone()
     }
 
-    /// Logs by this filter for a while. Somebody has to [`Levels::keep`] the time.
-    pub fn set(&self, filter: &str, lasts: Duration) -> Result<(), Error> {
+    /// Sets the filter for a limited time. A task must call [`Levels::wait_for_expiry`] to restore it.
+    pub fn set(&self, filter: &str, duration: Duration) -> Result<(), Error> {
         check_change(filter)?;
         let mut state = self.state();
         self.0.filter.set(filter)?;
         state.level.filter = filter.to_owned();
-        state.level.until = SystemTime::now().checked_add(lasts);
-        state.ends = Some(Instant::now() + lasts);
+        state.level.until = SystemTime::now().checked_add(duration);
+        state.expires = Some(Instant::now() + duration);
         drop(state);
         self.0.changed.notify_one();
         Ok(())
     }
 
-    /// Goes back to the start value.
+    /// Restores the start value.
     pub fn reset(&self) {
         let mut state = self.state();
         let start = state.level.start.clone();
-        // It was good when the process started.
+        // It was valid at the start of the process.
         if self.0.filter.set(&start).is_ok() {
             state.level = Level { filter: start.clone(), start, until: None };
-            state.ends = None;
+            state.expires = None;
         }
     }
 
-    /// Returns when a filter's time is over, having gone back to the start value. Cancel-safe.
-    pub async fn keep(&self) -> Level {
+    /// Waits until a temporary filter expires, and restores the start value. Cancel-safe.
+    pub async fn wait_for_expiry(&self) -> Level {
         loop {
-            let ends = self.state().ends;
-            match ends {
+            let expires = self.state().expires;
+            match expires {
                 None => self.0.changed.notified().await,
                 Some(at) => tokio::select! {
                     () = self.0.changed.notified() => {}
                     () = sleep_until(at) => {
-                        // Somebody may have prolonged it at this moment.
-                        if self.state().ends.is_some_and(|ends| ends <= Instant::now()) {
+                        // It may have been extended concurrently.
+                        if self.state().expires.is_some_and(|expires| expires <= Instant::now()) {
                             self.reset();
                             return self.current();
                         }

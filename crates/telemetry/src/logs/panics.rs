@@ -1,8 +1,8 @@
-//! Panics, as lines like all others.
+//! Logs panics.
 
 use std::{backtrace::Backtrace, panic::PanicHookInfo};
 
-/// Lets panics be logged. What standard error would get otherwise is no line of ours, and may hold anything.
+/// Installs a panic hook that logs. The default hook's output is not a log line and may contain secrets.
 pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let trace = Backtrace::capture();

@@ -1,19 +1,19 @@
-//! One line per event, for people.
+//! Formats log lines for people.
 
 use tracing::Level;
 
 use super::{
     json::MAX_LINE,
-    record::{Record, name_of, words},
+    record::{Record, format_value, name_of},
     text::{is_harmful, push_clean, push_quoted},
 };
 
 const RESET: &str = "\u{1b}[0m";
 const DIM: &str = "\u{1b}[2m";
-/// What is shown of the end of an id, which is what differs.
+/// Characters shown of the end of an id, which is the part that differs.
 const TAIL: usize = 6;
 
-/// `12:00:00.123 INFO worker::session: message key=value  run=run_01k… session=ses_…2b4c6d`
+/// Writes `12:00:00.123 INFO worker::session: message key=value  run=run_01k… session=ses_…2b4c6d`.
 pub(super) fn write(out: &mut String, record: &Record<'_>, time: &str, ansi: bool) {
     let paint = |out: &mut String, style: &str, text: &str| {
         if ansi {
@@ -24,7 +24,7 @@ pub(super) fn write(out: &mut String, record: &Record<'_>, time: &str, ansi: boo
             out.push_str(RESET);
         }
     };
-    // The day is known to whoever reads along, the microseconds are nobody's concern.
+    // Without date and microseconds.
     paint(out, DIM, time.get(11..23).unwrap_or(time));
     out.push(' ');
     let level = record.metadata.level();
@@ -40,7 +40,7 @@ pub(super) fn write(out: &mut String, record: &Record<'_>, time: &str, ansi: boo
         let (name, taken) = name_of(name);
         out.push(' ');
         paint(out, DIM, &format!("{name}{taken}="));
-        push_word(out, &words(value));
+        push_word(out, &format_value(value));
         if out.len() > MAX_LINE {
             out.truncate(before);
             omitted += 1;
@@ -51,8 +51,8 @@ pub(super) fn write(out: &mut String, record: &Record<'_>, time: &str, ansi: boo
     }
     let mut separator = "  ";
     for (index, (name, value)) in record.ids().enumerate() {
-        let id = words(value);
-        // The first is the one to ask for; the others tell lines apart.
+        let id = format_value(value);
+        // The first id is complete, so that it can be copied; the others only distinguish lines.
         let id = if index == 0 { id } else { short(&id) };
         let name = name.strip_suffix("_id").unwrap_or(name);
         out.push_str(separator);
@@ -61,7 +61,7 @@ pub(super) fn write(out: &mut String, record: &Record<'_>, time: &str, ansi: boo
     }
 }
 
-/// Quotes what would not be seen as one word.
+/// Quotes a value that is not a single word.
 fn push_word(out: &mut String, word: &str) {
     let plain =
         !word.is_empty() && !word.chars().any(|c| c == '"' || c == '=' || c.is_whitespace() || is_harmful(c));

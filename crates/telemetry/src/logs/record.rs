@@ -1,18 +1,18 @@
-//! What a line is about, before it has a form.
+//! The contents of a log line, before formatting.
 
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::{layer::Context, registry::LookupSpan};
 
 use super::{
-    fields::{Fields, Text, Value},
-    text::{MAX_MESSAGE, MAX_TEXT, shown},
+    fields::{BoundedText, Fields, Value},
+    text::{MAX_MESSAGE, MAX_TEXT, masked_and_truncated},
 };
 
-/// What lines are found by. They stand before all other fields, in this order.
+/// Fields that identify what a line is about. They come before all others, in this order.
 pub(super) const IDS: [&str; 6] = ["run", "session", "tenant", "worker", "request_id", "trace_id"];
-/// Names that are taken, so that a field of this name gets another.
+/// Reserved names: a field of this name gets a suffix.
 const TAKEN: [&str; 7] = ["timestamp", "level", "target", "message", "service", "instance", "omitted_fields"];
-/// What records of the `log` crate say of themselves.
+/// Prefix of the metadata of records from the `log` crate.
 const FOREIGN: &str = "log.";
 
 pub(super) struct Record<'a> {
@@ -24,7 +24,7 @@ pub(super) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// An event with what the spans around it say: each name once, and the innermost value counts.
+    /// An event with the fields of its enclosing spans: each name once, and the innermost value wins.
     pub(super) fn new<S>(event: &'a Event<'a>, context: &Context<'_, S>) -> Self
     where
         S: Subscriber + for<'l> LookupSpan<'l>,
@@ -52,8 +52,8 @@ impl<'a> Record<'a> {
 
     fn add_own(&mut self, name: &'static str, value: Value) {
         match (name, &value) {
-            ("message", Value::Text(text)) => self.message = shown(text, MAX_MESSAGE),
-            ("log.target", Value::Text(text)) => self.target = shown(text, MAX_TEXT),
+            ("message", Value::Text(text)) => self.message = masked_and_truncated(text, MAX_MESSAGE),
+            ("log.target", Value::Text(text)) => self.target = masked_and_truncated(text, MAX_TEXT),
             _ if name.starts_with(FOREIGN) => {}
             _ => self.add(name, value),
         }
@@ -78,10 +78,10 @@ pub(super) fn name_of(field: &'static str) -> (&'static str, &'static str) {
     (plain, if TAKEN.contains(&plain) { "_" } else { "" })
 }
 
-/// A value as words, masked and cut.
-pub(super) fn words(value: &Value) -> String {
+/// Formats a value, masked and truncated.
+pub(super) fn format_value(value: &Value) -> String {
     match value {
-        Value::Text(text) => shown(text, MAX_TEXT),
+        Value::Text(text) => masked_and_truncated(text, MAX_TEXT),
         Value::Signed(number) => number.to_string(),
         Value::Unsigned(number) => number.to_string(),
         Value::Float(number) => number.to_string(),
@@ -91,6 +91,6 @@ pub(super) fn words(value: &Value) -> String {
 
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
-        Self::Text(Text::new(text))
+        Self::Text(BoundedText::new(text))
     }
 }

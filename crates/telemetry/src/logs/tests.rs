@@ -1,4 +1,4 @@
-//! Lines as they come out, in both forms.
+//! Log lines in both formats.
 
 use std::{
     io,
@@ -16,11 +16,11 @@ use tracing_subscriber::{Layer as _, layer::SubscriberExt as _};
 
 use super::{json::MAX_LINE, text::is_harmful, *};
 
-/// Collects what is logged.
+/// A writer that captures log output.
 #[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
+struct CapturedOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Paper {
+impl CapturedOutput {
     fn text(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
     }
@@ -39,7 +39,7 @@ impl Paper {
     }
 }
 
-impl io::Write for Paper {
+impl io::Write for CapturedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -50,37 +50,37 @@ impl io::Write for Paper {
     }
 }
 
-/// A subscriber that stays. While there is only one, a change of its filter asks that one alone which places may log, without a lock: a
-/// subscriber that another test makes at the same moment would be silenced.
-static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
+/// A second subscriber that stays alive. With a single subscriber, a filter change would rebuild the callsite cache for
+/// that one alone, without a lock, and silence a subscriber that another test creates concurrently.
+static SECOND_SUBSCRIBER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
-fn json(filter: &str) -> (Paper, Levels, DefaultGuard) {
-    LazyLock::force(&ANOTHER);
-    let (paper, levels) = (Paper::default(), Levels::new(filter).unwrap());
-    let writer = paper.clone();
-    let lines = Lines::json(move || writer.clone(), "remuda", "i1");
+fn json(filter: &str) -> (CapturedOutput, Levels, DefaultGuard) {
+    LazyLock::force(&SECOND_SUBSCRIBER);
+    let (output, levels) = (CapturedOutput::default(), Levels::new(filter).unwrap());
+    let writer = output.clone();
+    let lines = LogLayer::json(move || writer.clone(), "remuda", "i1");
     let default = set_default(tracing_subscriber::registry().with(lines.with_filter(levels.filter())));
-    (paper, levels, default)
+    (output, levels, default)
 }
 
-fn pretty(ansi: bool) -> (Paper, DefaultGuard) {
-    LazyLock::force(&ANOTHER);
-    let (paper, levels) = (Paper::default(), Levels::new("trace").unwrap());
-    let writer = paper.clone();
-    let lines = Lines::pretty(move || writer.clone(), ansi);
+fn pretty(ansi: bool) -> (CapturedOutput, DefaultGuard) {
+    LazyLock::force(&SECOND_SUBSCRIBER);
+    let (output, levels) = (CapturedOutput::default(), Levels::new("trace").unwrap());
+    let writer = output.clone();
+    let lines = LogLayer::pretty(move || writer.clone(), ansi);
     let default = set_default(tracing_subscriber::registry().with(lines.with_filter(levels.filter())));
-    (paper, default)
+    (output, default)
 }
 
 #[test]
-fn names_stand_in_a_stable_order_and_once() {
-    let (paper, _, _default) = json("info");
+fn fields_are_unique_and_in_a_stable_order() {
+    let (output, _, _default) = json("info");
     let outer =
         tracing::error_span!("session", session = "ses_1", tenant = "ten_1", run = "outer", attempt = 1);
     let inner = tracing::error_span!(parent: &outer, "run", run = "run_1", trace_id = tracing::field::Empty);
     inner.record("trace_id", "t1");
     inner.in_scope(|| tracing::warn!(ok = true, part = 0.5, run = "run_2", n = -1, level = 7, "hm"));
-    let text = paper.text();
+    let text = output.text();
     let names: Vec<&str> = text
         .split(['{', ','])
         .filter_map(|part| part.strip_prefix('"')?.split_once("\":").map(|(name, _)| name))
@@ -115,11 +115,11 @@ fn names_stand_in_a_stable_order_and_once() {
 
 #[test]
 fn pretty_lines_end_with_short_ids() {
-    let (paper, _default) = pretty(false);
+    let (output, _default) = pretty(false);
     let run = "run_01h455vb4pex5vsknk084sn02q";
     let span = tracing::error_span!("run", session = "ses_01h455vb4pex5vsknk08abcdef", run, worker = "w");
     span.in_scope(|| tracing::info!(took = ?Duration::from_millis(5), why = "two words", "done"));
-    let text = paper.text();
+    let text = output.text();
     let (time, rest) = text.split_once(' ').unwrap();
     assert_eq!(time.len(), "12:00:00.000".len(), "{text}");
     assert_eq!(
@@ -131,68 +131,68 @@ fn pretty_lines_end_with_short_ids() {
 }
 
 #[test]
-fn ids_are_there_whatever_the_level() {
-    let (paper, levels, _default) = json("error");
+fn ids_are_logged_at_every_filter_level() {
+    let (output, levels, _default) = json("error");
     for filter in ["error", "warn,remuda_telemetry=error", "remuda_telemetry::logs=off,error"] {
         levels.set(filter, Duration::from_secs(60)).unwrap();
         let span = tracing::error_span!("run", run = "run_1");
         span.in_scope(|| tracing::error!(target: "elsewhere", "hm"));
-        assert_eq!(paper.line()["run"], "run_1", "{filter}");
+        assert_eq!(output.line()["run"], "run_1", "{filter}");
     }
-    // What is traced is none of the log's.
+    // Logs ignore trace spans.
     let span = tracing::error_span!(target: "remuda_trace", "chat", run = "run_1");
     span.in_scope(|| tracing::error!(target: "elsewhere", "hm"));
-    assert_eq!(paper.line().get("run"), None);
+    assert_eq!(output.line().get("run"), None);
 }
 
 #[test]
-fn a_filter_takes_effect_at_once_and_goes_back() {
-    let (paper, levels, _default) = json("info");
-    let speak = || {
+fn filter_takes_effect_at_once_and_can_be_reset() {
+    let (output, levels, _default) = json("info");
+    let log_lines = || {
         tracing::debug!("quiet");
         tracing::info!("loud");
         tracing::info!(target: AUDIT, "who");
-        paper.lines().len()
+        output.lines().len()
     };
-    assert_eq!(speak(), 2);
+    assert_eq!(log_lines(), 2);
     levels.set("warn,remuda_telemetry=debug", Duration::from_secs(60)).unwrap();
-    assert_eq!(speak(), 3);
+    assert_eq!(log_lines(), 3);
     levels.set("off", Duration::from_secs(60)).unwrap();
-    assert_eq!(speak(), 1, "who changed what is always said");
+    assert_eq!(log_lines(), 1, "audit lines are always written");
     assert_eq!(levels.current().filter, "off");
     levels.reset();
-    assert_eq!(speak(), 2);
+    assert_eq!(log_lines(), 2);
     assert_eq!(levels.current(), Level { filter: "info".into(), start: "info".into(), until: None });
 }
 
 #[test]
-fn one_run_can_be_looked_at() {
-    let (paper, levels, _default) = json("info");
+fn filter_can_select_a_single_run() {
+    let (output, levels, _default) = json("info");
     levels.set("info,[run{run=run_1}]=debug", Duration::from_secs(60)).unwrap();
     for run in ["run_1", "run_2"] {
         tracing::error_span!("run", run).in_scope(|| tracing::debug!("detail"));
     }
-    assert_eq!(paper.line()["run"], "run_1");
+    assert_eq!(output.line()["run"], "run_1");
     levels.reset();
     tracing::error_span!("run", run = "run_1").in_scope(|| tracing::debug!("detail"));
-    assert_eq!(paper.text(), "");
+    assert_eq!(output.text(), "");
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_brings_the_start_value_back() {
+async fn temporary_filter_expires() {
     let levels = Levels::new("info").unwrap();
     levels.set("debug", Duration::from_secs(10)).unwrap();
     assert!(levels.current().until.is_some());
     tokio::time::advance(Duration::from_secs(5)).await;
     levels.set("trace", Duration::from_secs(10)).unwrap();
     let begun = tokio::time::Instant::now();
-    let level = levels.keep().await;
+    let level = levels.wait_for_expiry().await;
     assert_eq!((level.filter.as_str(), level.until), ("info", None));
-    assert!(begun.elapsed() >= Duration::from_secs(10), "the later change counts");
+    assert!(begun.elapsed() >= Duration::from_secs(10), "the later change wins");
 }
 
 #[test]
-fn a_word_that_is_no_level_is_refused() {
+fn filter_with_an_unknown_level_is_rejected() {
     for good in ["debug", "off", "info,remuda_worker=debug", "[run{run=run_1}]=trace,warn"] {
         check_change(good).unwrap();
     }
@@ -204,15 +204,15 @@ fn a_word_that_is_no_level_is_refused() {
 }
 
 #[test]
-fn long_values_are_cut_and_lines_are_bounded() {
-    let (paper, _, _default) = json("info");
+fn long_values_and_lines_are_truncated() {
+    let (output, _, _default) = json("info");
     let long = "é".repeat(1_000_000);
     let secret = "hunter2-hunter2-hunter2";
-    hide(secret);
-    // The place where it is cut is in the middle of a secret, and of a character.
+    mask_secret(secret);
+    // The cut is within a secret and within a character.
     let split = format!("{}{secret}", "x".repeat(4 * 1024 - 8));
     tracing::info!(long, split, also = %format_args!("{long}{long}"), "{}", long);
-    let text = paper.text();
+    let text = output.text();
     assert!(text.len() < MAX_LINE, "{}", text.len());
     let line: Value = serde_json::from_str(&text).unwrap();
     assert!(line["long"].as_str().unwrap().ends_with("é… (1995904 bytes more)"), "{line}");
@@ -222,17 +222,17 @@ fn long_values_are_cut_and_lines_are_bounded() {
     // Each of these becomes six bytes.
     let bad = "\u{1}".repeat(10_000);
     tracing::info!(a = bad, b = bad, c = bad, d = bad, run = "run_1", "hm");
-    let text = paper.text();
+    let text = output.text();
     assert!(text.len() <= MAX_LINE, "{}", text.len());
     let line: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&line["omitted_fields"], &line["run"]), (&2.into(), &"run_1".into()));
 }
 
 #[test]
-fn numbers_that_json_does_not_know_are_words() {
-    let (paper, _, _default) = json("info");
+fn non_finite_numbers_are_strings_in_json() {
+    let (output, _, _default) = json("info");
     tracing::info!(a = f64::NAN, b = f64::INFINITY, c = u64::MAX, "hm");
-    let line = paper.line();
+    let line = output.line();
     assert_eq!((&line["a"], &line["b"], &line["c"]), (&"NaN".into(), &"inf".into(), &u64::MAX.into()));
 }
 
@@ -246,70 +246,70 @@ const HOSTILE: [&str; 6] = [
 ];
 
 #[test]
-fn hostile_text_stays_text() {
+fn hostile_text_is_escaped() {
     for hostile in HOSTILE {
-        let (paper, _, default) = json("info");
+        let (output, _, default) = json("info");
         tracing::error_span!("run", run = hostile).in_scope(|| {
             tracing::info!(shown = %hostile, printed = ?hostile, "{hostile}");
         });
-        let text = paper.text();
+        let text = output.text();
         assert!(text.ends_with('\n') && !text.trim_end_matches('\n').chars().any(is_harmful), "{text:?}");
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!((line["message"].as_str(), line["run"].as_str()), (Some(hostile), Some(hostile)));
         assert_eq!(line["shown"], hostile);
         drop(default);
 
-        let (paper, _default) = pretty(false);
+        let (output, _default) = pretty(false);
         tracing::error_span!("run", run = hostile).in_scope(|| tracing::info!(shown = %hostile, "{hostile}"));
-        let text = paper.text();
+        let text = output.text();
         assert!(!text.trim_end_matches('\n').chars().any(is_harmful), "{text:?}");
     }
 }
 
 #[test]
-fn no_form_shows_a_key() {
+fn no_format_shows_a_key() {
     let key = format!("rmd_{}", "7".repeat(64));
     for form in 0..2 {
-        let (paper, _default) = match form {
+        let (output, _default) = match form {
             0 => {
-                let (paper, _, default) = json("info");
-                (paper, default)
+                let (output, _, default) = json("info");
+                (output, default)
             }
             _ => pretty(true),
         };
         let span = tracing::error_span!("request", request_id = key);
         span.in_scope(|| tracing::info!(key, error = ?Some(&key), "refused {key}"));
-        let text = paper.text();
+        let text = output.text();
         assert!(!text.contains("7777") && text.contains("rmd_***"), "{text}");
     }
 }
 
 proptest! {
     #[test]
-    fn a_hidden_value_is_in_no_line(
+    fn masked_value_is_in_no_line(
         secret in "[a-zA-Z0-9 \\\\\"'/@:%é\u{1b}\n]{8,40}",
         before in "(?s).{0,60}",
         after in "(?s).{0,60}",
     ) {
-        // Words of ours would be found where they are no secret.
+        // Delimiters avoid matches with our own field names.
         let secret = format!("Q#{secret}#Z");
-        hide(&secret);
+        mask_secret(&secret);
         let text = format!("{before}{secret}{after}");
         for ansi in [None, Some(false)] {
-            let (paper, _default) = match ansi {
+            let (output, _default) = match ansi {
                 None => {
-                    let (paper, _, default) = json("info");
-                    (paper, default)
+                    let (output, _, default) = json("info");
+                    (output, default)
                 }
                 Some(ansi) => pretty(ansi),
             };
             tracing::error_span!("run", run = text).in_scope(|| {
                 tracing::info!(plain = %text, printed = ?text, nested = ?Some(format!("{text:?}")), "{text}");
             });
-            let mut line = paper.text();
+            let mut line = output.text();
             prop_assert_eq!(line.matches('\n').count(), 1);
             if ansi.is_none() {
-                // As its readers see it.
+                // Also check the decoded values.
                 let read: Value = serde_json::from_str(&line).unwrap();
                 let fields = read.as_object().unwrap().values().filter_map(Value::as_str);
                 line.push_str(&fields.collect::<Vec<_>>().join("\n"));

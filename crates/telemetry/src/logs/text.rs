@@ -1,18 +1,18 @@
-//! Text of others, fit for a line.
+//! Masks, truncates and escapes text for log lines.
 
 use super::{
-    fields::Text,
+    fields::BoundedText,
     secrets::{self, MASK},
 };
 
-/// What is shown of a message, and of any other text, in bytes.
+/// Bytes shown of a message, and of any other text.
 pub(super) const MAX_MESSAGE: usize = 8 * 1024;
 pub(super) const MAX_TEXT: usize = 4 * 1024;
 
-/// The text without its secrets, and no longer than `limit` plus a note that says what is missing.
+/// Masks secrets and truncates to `limit`, plus a note with the number of missing bytes.
 ///
-/// Secrets are looked for in all that was kept and cut away by their place in it, so that none is cut in two and half of it shown.
-pub(super) fn shown(text: &Text, limit: usize) -> String {
+/// Secrets are searched in the whole recorded text before it is truncated, so that no part of a secret at the cut is shown.
+pub(super) fn masked_and_truncated(text: &BoundedText, limit: usize) -> String {
     let all = text.start.as_str();
     let end =
         if text.missing == 0 && all.len() <= limit { all.len() } else { all.floor_char_boundary(limit) };
@@ -36,19 +36,19 @@ pub(super) fn shown(text: &Text, limit: usize) -> String {
     out
 }
 
-/// The same of a text that goes elsewhere than into a line.
+/// The same for a text outside of log lines.
 pub(crate) fn masked(text: &str, limit: usize) -> String {
-    shown(&Text::new(text), limit)
+    masked_and_truncated(&BoundedText::new(text), limit)
 }
 
-/// Writes text such that it stays what it is: text, on its line.
+/// Writes text with harmful characters escaped.
 pub(super) fn push_clean(out: &mut String, text: &str) {
     for c in text.chars() {
         if is_harmful(c) { push_escape(out, c) } else { out.push(c) }
     }
 }
 
-/// Writes a JSON string that is safe to show, too.
+/// Writes a JSON string that is also safe to display.
 pub(super) fn push_quoted(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
@@ -62,7 +62,7 @@ pub(super) fn push_quoted(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// As JSON writes it.
+/// Writes a JSON escape.
 fn push_escape(out: &mut String, c: char) {
     match c {
         '\n' => out.push_str("\\n"),

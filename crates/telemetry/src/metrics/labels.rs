@@ -1,64 +1,64 @@
-//! Labels whose values come from outside, kept few.
+//! Labels with values from outside, limited in number.
 
 use std::{fmt, sync::Arc};
 
-use super::{Capped, Counter, KeyValue, registry::label};
+use super::{Counter, KeyValue, LabelLimiter, registry::label};
 
-/// What stands for every value that is not known, or came too late.
+/// Replaces every value that is unknown or beyond the limit.
 pub const OTHER: &str = "other";
-/// What is let through unless the configuration says otherwise.
-const MOST: usize = 100;
+/// The default limit.
+const DEFAULT_LIMIT: usize = 100;
 
-/// The labels of a process whose values others choose. One for all its parts, so that a value is the same in all metrics.
+/// The labels with values from outside. Shared by the whole process, so that a value is the same in all metrics.
 #[derive(Debug)]
 pub struct Labels {
-    /// Missing where nobody wants to know it.
-    tenants: Option<Capped>,
-    models: Capped,
-    tools: Capped,
-    pools: Capped,
+    /// `None` if metrics have no tenant label.
+    tenants: Option<LabelLimiter>,
+    models: LabelLimiter,
+    tools: LabelLimiter,
+    pools: LabelLimiter,
 }
 
 impl Default for Labels {
     fn default() -> Self {
-        Self::new(false, MOST)
+        Self::new(false, DEFAULT_LIMIT)
     }
 }
 
 impl Labels {
     #[must_use]
-    pub fn new(tenants: bool, most: usize) -> Self {
+    pub fn new(tenants: bool, limit: usize) -> Self {
         Self {
-            tenants: tenants.then(|| Capped::new(most)),
-            models: Capped::new(most),
-            tools: Capped::new(most),
-            pools: Capped::new(most),
+            tenants: tenants.then(|| LabelLimiter::new(limit)),
+            models: LabelLimiter::new(limit),
+            tools: LabelLimiter::new(limit),
+            pools: LabelLimiter::new(limit),
         }
     }
 
-    /// Whose something is, where the configuration wants that to be told.
+    /// The tenant label, if enabled.
     pub fn tenant(&self, tenant: &dyn fmt::Display) -> Option<KeyValue> {
         let tenants = self.tenants.as_ref()?;
         Some(tenants.label(label::TENANT, &tenant.to_string()))
     }
 
-    /// A model that a tenant named.
+    /// A model defined by a tenant.
     pub fn model(&self, name: &str) -> KeyValue {
         self.models.label(label::MODEL, name)
     }
 
-    /// A tool that is not the platform's own, or that a model made up.
+    /// A tool that is not native, or that a model made up.
     pub fn tool(&self, name: &str) -> KeyValue {
         self.tools.label(label::TOOL, name)
     }
 
-    /// Whoever makes a session names its pool.
+    /// A pool, which the creator of a session names.
     pub fn pool(&self, name: &str) -> KeyValue {
         self.pools.label(label::POOL, name)
     }
 }
 
-/// A counter that says whose it is, where the configuration wants that.
+/// A counter with a tenant label, if enabled.
 #[derive(Clone, Debug)]
 pub struct ByTenant<T> {
     counter: Counter<T>,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tenants_are_told_only_where_asked_for() {
+    fn tenant_label_is_only_set_if_enabled() {
         assert_eq!(Labels::default().tenant(&"ten_1"), None);
         let labels = Labels::new(true, 1);
         assert_eq!(labels.tenant(&"ten_1"), Some(KeyValue::new("tenant", "ten_1")));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_do_not_take_each_others_room() {
+    fn each_label_has_its_own_limit() {
         let labels = Labels::new(true, 1);
         assert_eq!(labels.model("a"), KeyValue::new("model", "a"));
         assert_eq!(labels.pool("b"), KeyValue::new("pool", "b"));

@@ -1,4 +1,4 @@
-//! Metrics over OTLP/gRPC.
+//! Exports metrics over OTLP/gRPC.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use tokio::runtime::Handle;
 
 use crate::{Error, FLUSH_BOUND};
 
-/// How often the collector is told. What is sent is everything so far, so one that was away misses nothing but the way there.
-const EVERY: Duration = Duration::from_secs(15);
+/// The export interval. Each export contains cumulative values, so a collector that was away only misses resolution.
+const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Who is sent the metrics. One that is slow, unreachable or gone costs metrics and nothing else: a thread of its own waits for it,
-/// no longer than [`FLUSH_BOUND`] each time, and what is measured meanwhile takes no more room.
+/// The collector for metrics. A slow or unreachable one only costs metrics: a separate thread waits for it, at most
+/// [`FLUSH_BOUND`] each time, and no data accumulates meanwhile.
 #[derive(Clone, Debug)]
 pub struct Collector {
     /// Such as `http://127.0.0.1:4317`.
     pub endpoint: String,
-    /// What its connection lives on: that of the traces, see [`Guard::runtime`](crate::Guard::runtime).
+    /// The runtime for its connection: that of the traces, see [`Guard::runtime`](crate::Guard::runtime).
     pub runtime: Handle,
 }
 
@@ -32,7 +32,7 @@ impl Collector {
             exporter = exporter.with_tls_config(ClientTlsConfig::new().with_enabled_roots());
         }
         let exporter = exporter.build().map_err(Error::Exporter)?;
-        Ok(PeriodicReader::builder(exporter).with_interval(EVERY).build())
+        Ok(PeriodicReader::builder(exporter).with_interval(INTERVAL).build())
     }
 }
 

@@ -15,12 +15,12 @@ use opentelemetry_proto::tonic::{
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::metrics::{Measuring, SCOPE, Settings, provider, registry};
+use crate::metrics::{MetricsGuard, SCOPE, Settings, provider, registry};
 
-struct Receiving(Sender<ExportMetricsServiceRequest>);
+struct TestReceiver(Sender<ExportMetricsServiceRequest>);
 
 #[tonic::async_trait]
-impl MetricsService for Receiving {
+impl MetricsService for TestReceiver {
     async fn export(
         &self,
         request: tonic::Request<ExportMetricsServiceRequest>,
@@ -34,14 +34,14 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A real receiver.
+/// A real OTLP receiver.
 fn receiver(runtime: &Runtime) -> (SocketAddr, Receiver<ExportMetricsServiceRequest>) {
     let (sender, received) = mpsc::channel();
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     runtime.spawn(
         tonic::transport::Server::builder()
-            .add_service(MetricsServiceServer::new(Receiving(sender)))
+            .add_service(MetricsServiceServer::new(TestReceiver(sender)))
             .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener)),
     );
     (address, received)
@@ -58,7 +58,7 @@ fn settings(address: SocketAddr, runtime: &Runtime, scraped: bool) -> Settings {
 }
 
 #[test]
-fn the_end_delivers_the_last_metrics_beside_those_that_are_scraped() {
+fn shutdown_delivers_the_last_metrics_with_and_without_scraping() {
     let (server, client) = (runtime(), runtime());
     for scraped in [false, true] {
         let (address, received) = receiver(&server);
@@ -71,16 +71,16 @@ fn the_end_delivers_the_last_metrics_beside_those_that_are_scraped() {
             let text = exporter.text().unwrap();
             assert!(text.contains("remuda_fenced_writes_total 7"), "{text}");
         }
-        Measuring(provider).shutdown();
+        MetricsGuard(provider).shutdown();
 
         let request = received.recv_timeout(Duration::from_secs(10)).unwrap();
-        let told = &request.resource_metrics[0];
-        let resource = format!("{:?}", told.resource);
+        let exported = &request.resource_metrics[0];
+        let resource = format!("{:?}", exported.resource);
         for part in ["service.name", "remuda-test", "service.instance.id"] {
             assert!(resource.contains(part), "{part} in {resource}");
         }
         let metric = |name: &str| {
-            let metrics = &told.scope_metrics[0].metrics;
+            let metrics = &exported.scope_metrics[0].metrics;
             metrics.iter().find(|metric| metric.name == name).unwrap().clone()
         };
         let fenced = metric("remuda.fenced_writes");
@@ -97,7 +97,7 @@ fn the_end_delivers_the_last_metrics_beside_those_that_are_scraped() {
 }
 
 #[test]
-fn a_collector_that_does_not_answer_holds_nothing_up() {
+fn unresponsive_collector_delays_neither_metrics_nor_shutdown() {
     // Accepts connections into its backlog and never reads.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let refused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -109,7 +109,7 @@ fn a_collector_that_does_not_answer_holds_nothing_up() {
         (0..10_000).for_each(|_| counter.add(1, &[]));
         assert!(begun.elapsed() < Duration::from_secs(2), "measuring took {:?}", begun.elapsed());
         let begun = Instant::now();
-        Measuring(provider).shutdown();
+        MetricsGuard(provider).shutdown();
         let took = begun.elapsed();
         assert!(took < FLUSH_BOUND + Duration::from_secs(2), "the end took {took:?}");
     }

@@ -1,10 +1,10 @@
-//! Every metric there is: its name, its kind, its unit, its labels, and what it means.
+//! All metrics with their name, kind, unit, labels and description.
 //!
-//! Names are written as OpenTelemetry does; Prometheus sees `remuda.task.rounds` as `remuda_task_rounds_total`
-//! ([`Metric::prometheus_name`]). Dashboards and alarms depend on them: a name never changes its meaning. Values of labels are
-//! few by nature, or are kept few by [`Capped`](super::Capped).
+//! Names follow OpenTelemetry; Prometheus has `remuda.task.rounds` as `remuda_task_rounds_total`
+//! ([`Metric::prometheus_name`]). Dashboards and alerts depend on them: a name never changes its meaning. The number of label
+//! values is small by nature, or limited by [`LabelLimiter`](super::LabelLimiter).
 
-/// What is measured. Names in braces are counted things, which have no unit of their own.
+/// A metric. A unit in braces is the name of a counted thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     pub name: &'static str,
@@ -16,16 +16,16 @@ pub struct Metric {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows.
+    /// Only increases.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// How many of what was measured were how large.
+    /// A distribution of values.
     Histogram,
 }
 
 impl Metric {
-    /// What Prometheus calls it. A histogram's series have `_bucket`, `_sum` and `_count` behind that.
+    /// The name in Prometheus. The series of a histogram have the suffixes `_bucket`, `_sum` and `_count`.
     #[must_use]
     pub fn prometheus_name(&self) -> String {
         let unit = match self.unit {
@@ -51,112 +51,112 @@ macro_rules! metrics {
             };
         )*
 
-        /// All of them.
+        /// All metrics.
         pub const ALL: &[Metric] = &[$($name),*];
     };
 }
 
 metrics! {
     RUNS_SUBMITTED = "remuda.runs.submitted", Counter, "{run}", [KIND, POOL, TENANT],
-        "Runs that were accepted";
+        "Accepted runs";
     RUNS_STARTED = "remuda.runs.started", Counter, "{run}", [KIND, POOL],
-        "Times that a worker took up a run; more often than once after a wait, a hand-over or a crash";
+        "Starts of runs on a worker; a run starts again after a wait, a hand-over or a crash";
     RUNS_ENDED = "remuda.runs.ended", Counter, "{run}", [KIND, STATE, TENANT],
-        "Runs that came to an end, by their last state";
+        "Ended runs, by final state";
     RUN_DURATION = "remuda.run.duration", Histogram, "s", [KIND, STATE],
-        "From the start of a run to its end, waits included";
+        "Time from the start of a run to its end, including waits";
     QUEUE_WAIT = "remuda.queue.wait", Histogram, "s", [POOL],
-        "From the submission of a run to its first start";
+        "Time from the submission of a run to its first start";
     SESSIONS_RUNNABLE = "remuda.sessions.runnable", Gauge, "{session}", [POOL],
-        "Sessions with a run that could start now: what autoscaling should look at";
+        "Sessions with a run that could start now; use it for autoscaling";
     SESSIONS_RUNNING = "remuda.sessions.running", Gauge, "{session}", [POOL],
-        "Sessions that a worker owns";
+        "Sessions owned by a worker";
     RUNS_QUEUED = "remuda.runs.queued", Gauge, "{run}", [POOL],
-        "Runs that wait for their turn";
+        "Queued runs";
     RUNS_PARKED = "remuda.runs.parked", Gauge, "{run}", [REASON],
-        "Runs that wait for something else than a worker: approval, children, budget, external";
+        "Parked runs, by what they wait for: approval, children, budget, external";
     QUEUE_OLDEST_AGE = "remuda.queue.oldest_age", Gauge, "s", [POOL],
-        "How long the oldest run has waited that could start now; 0 when there is none";
+        "Waiting time of the oldest run that could start now; 0 if there is none";
     STEP_DURATION = "remuda.step.duration", Histogram, "s", [KIND, STATUS],
-        "Steps of runs: model_call, tool_call";
+        "Duration of steps: model_call, tool_call";
     MODEL_DURATION = "remuda.model.duration", Histogram, "s", [PROVIDER, MODEL, STATUS],
-        "Calls of models, with all their attempts";
+        "Duration of model calls, including all attempts";
     MODEL_FIRST_TOKEN = "remuda.model.first_token", Histogram, "s", [PROVIDER, MODEL],
-        "From a question to the first piece of its answer";
+        "Time from a model call to the first part of its response";
     MODEL_TOKENS = "remuda.model.tokens", Counter, "{token}", [PROVIDER, MODEL, DIRECTION, TENANT],
-        "Tokens as providers count them: input, output, cached";
+        "Tokens as counted by providers: input, output, cached";
     MODEL_COST = "remuda.model.cost_usd", Counter, "{dollar}", [PROVIDER, MODEL, TENANT],
-        "What model calls cost, where models have a price";
+        "Cost of model calls, for models with a price";
     MODEL_RETRIES = "remuda.model.retries", Counter, "{request}", [PROVIDER, MODEL],
-        "Requests that were made again after a fault of the provider";
+        "Requests retried after a provider error";
     TOOL_CALLS = "remuda.tool.calls", Counter, "{call}", [TOOL, BACKEND, STATUS],
-        "Calls of tools, by how they ended";
+        "Tool calls, by outcome";
     TOOL_DURATION = "remuda.tool.duration", Histogram, "s", [TOOL, BACKEND],
-        "How long calls of tools took";
+        "Duration of tool calls";
     SANDBOXES = "remuda.sandboxes", Gauge, "{sandbox}", [BACKEND, STATE],
-        "Sandboxes on record, by state";
+        "Registered sandboxes, by state";
     SANDBOX_LEAKS = "remuda.sandbox.leaks", Counter, "{sandbox}", [],
-        "Containers of lost workers that had to be removed, because they did not end by themselves";
+        "Containers of lost workers that had to be removed because they did not exit by themselves";
     WORKER_SLOTS = "remuda.worker.slots", Gauge, "{slot}", [POOL],
-        "Sessions that this worker can have in hand at once";
+        "Sessions that this worker can execute concurrently";
     WORKER_BUSY = "remuda.worker.busy", Gauge, "{slot}", [POOL],
-        "Sessions that this worker has in hand";
+        "Sessions that this worker is executing";
     WORKER_LIVES_LOST = "remuda.worker.lives_lost", Counter, "{life}", [],
-        "Times that this worker lost its lease and killed what it had in hand";
+        "Times that this worker lost its lease and killed its tools";
     TOKENS_PUBLISHED = "remuda.tokens.published", Counter, "{token}", [RESULT],
-        "Wake-ups sent: stored, already_scheduled, error";
+        "Session tokens published: stored, already_scheduled, error";
     TOKENS_DELIVERED = "remuda.tokens.delivered", Counter, "{token}", [POOL],
-        "Wake-ups that reached a worker";
+        "Session tokens delivered to workers";
     TOKENS_REDELIVERED = "remuda.tokens.redelivered", Counter, "{token}", [POOL],
-        "Those among them that came again";
+        "Session tokens delivered again";
     CLAIMS = "remuda.claims", Counter, "{claim}", [RESULT],
-        "Claims of sessions: granted, refused, nothing_to_do, taken_back, error";
+        "Session claims: granted, refused, nothing_to_do, taken_back, error";
     FENCED_WRITES = "remuda.fenced_writes", Counter, "{write}", [],
-        "Writes that the store refused because the session was no longer the worker's";
+        "Writes rejected by the store because the worker no longer owned the session";
     STORE_BATCH_SIZE = "remuda.store.batch_size", Histogram, "{request}", [OPERATION],
-        "Requests that were served together: submit, claim, commit, look_at_run, look_at_session; all of them on SQLite";
+        "Requests per batch: submit, claim, commit, look_at_run, look_at_session; on SQLite, `all` stands for submit, claim and commit";
     STORE_FLUSH_DURATION = "remuda.store.flush_duration", Histogram, "s", [OPERATION],
-        "How long it took to commit a batch";
+        "Time to commit a batch";
     STORE_CONNECTIONS = "remuda.store.connections", Gauge, "{connection}", [STATE],
-        "Connections to the database: idle, used";
+        "Database connections: idle, used";
     REQUEST_DURATION = "remuda.request.duration", Histogram, "s", [PROTOCOL, METHOD, CODE],
-        "Calls of the API until their answer, or its first part, was ready";
+        "Duration of API calls until the response, or its first part, was ready";
     STREAM_READERS = "remuda.stream.readers", Gauge, "{reader}", [],
-        "Readers of event streams";
+        "Connected readers of event streams";
     STREAM_SESSIONS = "remuda.stream.sessions", Gauge, "{session}", [],
         "Sessions that this process follows for its readers";
     STREAM_EVENTS = "remuda.stream.events", Counter, "{event}", [],
-        "Events given to readers";
+        "Events sent to readers";
     STREAM_LAG = "remuda.stream.lag", Histogram, "s", [],
-        "From the commit of events to their arrival at this process, for those that came live";
+        "Time from the commit of live events to their arrival at this process";
     STREAM_SLOW_READERS = "remuda.stream.slow_readers", Counter, "{reader}", [],
-        "Times that a reader was too slow for live events and went back to the store";
+        "Times that a reader was too slow for live events and fell back to the store";
     CANCEL_RECEIPT = "remuda.cancel.receipt", Histogram, "s", [RECEIPT],
-        "From the request to stop a run to each part of that: delivered, stopped, ended";
+        "Time from a cancellation request to each stage: delivered, stopped, ended";
     TASK_ROUNDS = "remuda.task.rounds", Counter, "{round}", [TASK, RESULT],
         "Rounds of background tasks, by task and result (ok, error)";
     TASK_ITEMS = "remuda.task.items", Counter, "{item}", [TASK, ITEM],
-        "What background tasks did, by task and item";
+        "Items processed by background tasks, by task and item";
     TASK_LAST_SUCCESS = "remuda.task.last_success_timestamp", Gauge, "s", [TASK],
-        "When a round of the background task last succeeded, in seconds since 1970";
+        "Time of the last successful round of the background task, in seconds since 1970";
     SESSIONS_TAKEN_BACK = "remuda.sessions.taken_back", Counter, "{session}", [],
-        "Sessions taken back from workers whose lease ended";
+        "Sessions reclaimed from workers whose lease expired";
     ORPHANED_TOKENS_HEALED = "remuda.orphaned_tokens.healed", Counter, "{token}", [],
-        "Tokens replaced that no worker would ever have been given";
+        "Session tokens replaced because they could never have been delivered";
     WEBHOOK_DELIVERIES = "remuda.webhook.deliveries", Counter, "{delivery}", [RESULT],
-        "Attempts to deliver to webhooks, by result (delivered, failed, dead, gone)";
+        "Webhook delivery attempts, by result (delivered, failed, dead, gone)";
     SPANS = "remuda.telemetry.spans", Counter, "{span}", [RESULT],
-        "Spans of traces: exported, failed (the collector did not take them), dropped (there was no room)";
+        "Trace spans: exported, failed (the collector rejected them), dropped (the queue was full)";
 }
 
 /// Names of the labels.
 pub mod label {
     pub const BACKEND: &str = "backend";
-    /// The stable code of the answer, or `ok`.
+    /// The stable error code of the response, or `ok`.
     pub const CODE: &str = "code";
     pub const DIRECTION: &str = "direction";
     pub const ITEM: &str = "item";
-    /// Of runs `message` or `tools`, of steps `model_call` or `tool_call`.
+    /// `message` or `tools` for runs, `model_call` or `tool_call` for steps.
     pub const KIND: &str = "kind";
     pub const METHOD: &str = "method";
     pub const MODEL: &str = "model";
@@ -166,12 +166,12 @@ pub mod label {
     pub const PROVIDER: &str = "provider";
     pub const REASON: &str = "reason";
     pub const RECEIPT: &str = "receipt";
-    /// `ok` or `error`, or what the metric says.
+    /// `ok` or `error`, or the values in the metric's description.
     pub const RESULT: &str = "result";
     pub const STATE: &str = "state";
     pub const STATUS: &str = "status";
     pub const TASK: &str = "task";
-    /// Left out unless the configuration asks for it.
+    /// Only if the configuration enables it.
     pub const TENANT: &str = "tenant";
     pub const TOOL: &str = "tool";
 }

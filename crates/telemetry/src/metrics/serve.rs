@@ -1,4 +1,4 @@
-//! `GET /metrics`.
+//! Serves `GET /metrics` for Prometheus.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -21,27 +21,27 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::Exporter;
 
-/// Scrapers are few: whoever opens more connections waits.
+/// Limit of concurrent connections; further ones wait.
 const CONNECTIONS: usize = 16;
-/// How long one connection may take in all. A scraper comes back with a new one.
+/// Limit of the total time of a connection. A scraper opens a new one for each scrape.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
-/// When no connection can be accepted, files are short; they will not be a moment later.
+/// The pause after a failed accept, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-type Answer = Response<Full<Bytes>>;
+type TextResponse = Response<Full<Bytes>>;
 
 impl Exporter {
-    /// Answers until `stop`.
+    /// Serves until `stop`.
     pub async fn serve(self, listener: TcpListener, stop: CancellationToken) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
         let connections = TaskTracker::new();
         loop {
             let accepted = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (place, listener.accept().await)
+                let permit = Arc::clone(&permits).acquire_owned().await;
+                (permit, listener.accept().await)
             };
-            let (place, accepted) = tokio::select! {
+            let (permit, accepted) = tokio::select! {
                 () = stop.cancelled() => break,
                 accepted = accepted => accepted,
             };
@@ -49,12 +49,12 @@ impl Exporter {
                 Ok((stream, _)) => {
                     let exporter = self.clone();
                     connections.spawn(async move {
-                        exporter.answer(stream).await;
-                        drop(place);
+                        exporter.serve_connection(stream).await;
+                        drop(permit);
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection to the metrics could not be accepted");
+                    tracing::warn!(%error, "accepting a metrics connection failed");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -63,10 +63,10 @@ impl Exporter {
         connections.wait().await;
     }
 
-    async fn answer(&self, stream: TcpStream) {
+    async fn serve_connection(&self, stream: TcpStream) {
         let service = service_fn(|request: Request<Incoming>| {
-            let answer = self.response(request.method(), request.uri().path());
-            async move { Ok::<_, Infallible>(answer) }
+            let response = self.response(request.method(), request.uri().path());
+            async move { Ok::<_, Infallible>(response) }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -75,18 +75,18 @@ impl Exporter {
             .serve_connection(TokioIo::new(stream), service);
         match timeout(CONNECTION_LIMIT, connection).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "a connection to the metrics broke"),
-            Err(_) => tracing::debug!("a connection to the metrics took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "metrics connection failed"),
+            Err(_) => tracing::debug!("metrics connection timed out"),
         }
     }
 
-    fn response(&self, method: &Method, path: &str) -> Answer {
+    fn response(&self, method: &Method, path: &str) -> TextResponse {
         match (path, method) {
             ("/metrics", &Method::GET | &Method::HEAD) => match self.text() {
-                Ok(text) => answer(StatusCode::OK, TEXT_FORMAT, text),
+                Ok(text) => text_response(StatusCode::OK, TEXT_FORMAT, text),
                 Err(error) => {
-                    tracing::warn!(%error, "the metrics could not be written");
-                    plain(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n")
+                    tracing::warn!(%error, "encoding metrics failed");
+                    plain(StatusCode::INTERNAL_SERVER_ERROR, "metrics could not be encoded\n")
                 }
             },
             ("/metrics", _) => {
@@ -99,13 +99,13 @@ impl Exporter {
     }
 }
 
-fn plain(status: StatusCode, text: &str) -> Answer {
-    answer(status, "text/plain; charset=utf-8", text.to_owned())
+fn plain(status: StatusCode, text: &str) -> TextResponse {
+    text_response(status, "text/plain; charset=utf-8", text.to_owned())
 }
 
-fn answer(status: StatusCode, content_type: &'static str, text: String) -> Answer {
-    let mut answer = Response::new(Full::from(text));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
-    answer
+fn text_response(status: StatusCode, content_type: &'static str, text: String) -> TextResponse {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(content_type));
+    response
 }

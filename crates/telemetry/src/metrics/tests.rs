@@ -15,7 +15,7 @@ fn scraped() -> (Exporter, SdkMeterProvider) {
     (exporter.unwrap(), provider)
 }
 
-/// One request over a connection of its own, as a scraper does it.
+/// One request over its own connection, like a scraper.
 async fn request(address: SocketAddr, line: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("{line} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await.unwrap();
@@ -25,7 +25,7 @@ async fn request(address: SocketAddr, line: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_was_measured_can_be_scraped() {
+async fn recorded_metrics_can_be_scraped() {
     let (exporter, provider) = scraped();
     let meter = provider.meter(SCOPE);
     let rounds = registry::TASK_ROUNDS.counter(&meter);
@@ -56,7 +56,7 @@ async fn what_was_measured_can_be_scraped() {
         r#"remuda_task_last_success_timestamp_seconds{task="take_back"} 1700000000.5"#,
         "remuda_sessions_taken_back_total 7",
         "remuda_orphaned_tokens_healed_total 0",
-        "# HELP remuda_sessions_taken_back_total Sessions taken back from workers whose lease ended",
+        "# HELP remuda_sessions_taken_back_total Sessions reclaimed from workers whose lease expired",
     ] {
         assert!(scraped.lines().any(|found| found == line), "{line} in {scraped}");
     }
@@ -65,7 +65,7 @@ async fn what_was_measured_can_be_scraped() {
 
     assert!(request(address, "GET /").await.starts_with("HTTP/1.1 404 "));
     assert!(request(address, "POST /metrics").await.starts_with("HTTP/1.1 405 "));
-    // A client that says nothing keeps nobody from being served, and not this server from ending.
+    // A silent client blocks neither other requests nor the shutdown.
     let silent = TcpStream::connect(address).await.unwrap();
     assert!(request(address, "GET /metrics").await.contains("remuda_sessions_taken_back_total 7"));
     drop(silent);
@@ -76,7 +76,7 @@ async fn what_was_measured_can_be_scraped() {
 }
 
 #[test]
-fn every_metric_is_ours_explained_and_named_once() {
+fn metric_names_are_unique_and_described() {
     let names: HashSet<_> = registry::ALL.iter().map(|metric| metric.name).collect();
     assert_eq!(names.len(), registry::ALL.len());
     for metric in registry::ALL {
@@ -87,16 +87,16 @@ fn every_metric_is_ours_explained_and_named_once() {
 }
 
 #[test]
-fn without_an_exporter_instruments_do_nothing() {
+fn instruments_do_nothing_without_an_exporter() {
     counter(&registry::TASK_ROUNDS).add(1, &[]);
     gauge(&registry::TASK_LAST_SUCCESS).record(1.0, &[]);
     histogram(&registry::QUEUE_WAIT).record(1.0, &[]);
     observe(&registry::STREAM_READERS, |readers| readers.observe(1.0, &[]));
 }
 
-/// Queries of dashboards are checked against these names, so they must be what is really scraped.
+/// Dashboard queries are checked against these names, so they must equal the scraped ones.
 #[test]
-fn prometheus_names_are_those_that_are_served() {
+fn prometheus_names_equal_the_served_names() {
     let (exporter, provider) = scraped();
     let meter = provider.meter(SCOPE);
     for metric in registry::ALL {

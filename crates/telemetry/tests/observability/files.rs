@@ -1,4 +1,4 @@
-//! The files of deploy/observability as a test sees them.
+//! Loads the files of deploy/observability.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -47,7 +47,7 @@ pub(crate) fn rules() -> Vec<Rule> {
     rules.groups.into_iter().flat_map(|group| group.rules).collect()
 }
 
-/// The dashboards by the names of their files.
+/// The dashboards by file name.
 pub(crate) fn dashboards() -> BTreeMap<String, Value> {
     let entries = fs::read_dir(directory().join("grafana/dashboards")).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -59,7 +59,7 @@ pub(crate) fn dashboards() -> BTreeMap<String, Value> {
     names.map(read).collect()
 }
 
-/// The panels of a dashboard that show something.
+/// The panels of a dashboard, without rows.
 pub(crate) fn panels(dashboard: &Value) -> Vec<&Value> {
     list(&dashboard["panels"]).iter().filter(|panel| panel["type"] != "row").collect()
 }
@@ -72,7 +72,7 @@ pub(crate) fn string<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// Every query of a dashboard with its legend: of panels, variables and annotations.
+/// All queries of a dashboard with their legends: of panels and annotations.
 pub(crate) fn queries(dashboard: &Value) -> Vec<(&str, &str)> {
     let mut all = Vec::new();
     for panel in panels(dashboard) {
@@ -86,7 +86,7 @@ pub(crate) fn queries(dashboard: &Value) -> Vec<(&str, &str)> {
     all
 }
 
-/// A query as Prometheus gets it: Grafana puts values in the place of variables.
+/// A query with Grafana's variables replaced by values.
 pub(crate) fn filled_in(query: &str) -> String {
     let filled = ["$__rate_interval", "$__interval"]
         .iter()

@@ -1,5 +1,5 @@
-//! Dashboards and rules of `deploy/observability` against the registry of metrics: what they ask for exists, and what exists is on
-//! a panel. Prometheus' own `promtool` says whether rules and queries are correct, and tries every alert.
+//! Checks dashboards and rules of `deploy/observability` against the metric registry: all queried metrics exist, and all
+//! metrics are on a panel. Prometheus' `promtool` checks rules and queries and tests all alerts.
 
 mod files;
 mod promql;
@@ -16,14 +16,14 @@ use serde_json::Value;
 
 use crate::{
     files::{dashboards, directory, filled_in, panels, queries, rules, string, text, yaml},
-    promql::{Used, read},
+    promql::{QueryUsage, read},
 };
 
-/// What Prometheus adds to every series that it scrapes.
+/// Labels that Prometheus adds to every scraped series.
 const TARGET: [&str; 2] = ["job", "instance"];
 const SEVERITIES: [&str; 3] = ["critical", "warning", "info"];
 
-/// Every series that can be asked for, with its labels, and the metric that it is of.
+/// All series that can be queried, with their labels and their metric.
 fn series() -> BTreeMap<String, (BTreeSet<String>, Option<&'static Metric>)> {
     let mut series = BTreeMap::new();
     let owned = |labels: &[&str]| labels.iter().chain(&TARGET).map(|&label| label.to_owned()).collect();
@@ -40,7 +40,7 @@ fn series() -> BTreeMap<String, (BTreeSet<String>, Option<&'static Metric>)> {
         }
     }
     series.insert("up".to_owned(), (owned(&[]), None));
-    // What rules record has the labels that they group by.
+    // A recorded series has the labels that its rule groups by.
     for rule in rules() {
         if let Some(record) = rule.record {
             series.insert(record, (read(&rule.expr).grouping, None));
@@ -49,29 +49,29 @@ fn series() -> BTreeMap<String, (BTreeSet<String>, Option<&'static Metric>)> {
     series
 }
 
-/// Checks a query, and tells which metrics it uses.
-fn check(place: &str, query: &str) -> (Used, Vec<&'static str>) {
+/// Checks a query, and returns the metrics it uses.
+fn check(location: &str, query: &str) -> (QueryUsage, Vec<&'static str>) {
     let (series, used) = (series(), read(&filled_in(query)));
-    assert!(!used.selectors.is_empty(), "{place}: {query} asks for nothing");
+    assert!(!used.selectors.is_empty(), "{location}: {query} asks for nothing");
     let (mut known, mut metrics) = (BTreeSet::new(), Vec::new());
     for selector in &used.selectors {
         let name = &selector.metric;
         let (labels, metric) =
-            series.get(name).unwrap_or_else(|| panic!("{place}: no metric {name}: {query}"));
+            series.get(name).unwrap_or_else(|| panic!("{location}: no metric {name}: {query}"));
         for label in &selector.labels {
-            assert!(labels.contains(label), "{place}: {name} has no label {label}: {query}");
+            assert!(labels.contains(label), "{location}: {name} has no label {label}: {query}");
         }
         known.extend(labels.clone());
         metrics.extend(metric.map(|metric| metric.name));
     }
     for label in &used.grouping {
-        assert!(known.contains(label), "{place}: nothing has the label {label}: {query}");
+        assert!(known.contains(label), "{location}: nothing has the label {label}: {query}");
     }
     (used, metrics)
 }
 
 #[test]
-fn panels_ask_for_metrics_that_there_are() {
+fn panels_query_existing_metrics() {
     for (file, dashboard) in dashboards() {
         for (query, legend) in queries(&dashboard) {
             let (used, _) = check(&file, query);
@@ -105,7 +105,7 @@ fn every_metric_is_on_a_panel() {
 }
 
 #[test]
-fn panels_say_what_they_show_and_do_not_overlap() {
+fn panels_have_descriptions_and_do_not_overlap() {
     let dashboards = dashboards();
     assert_eq!(dashboards.len(), 6);
     for (file, dashboard) in &dashboards {
@@ -139,7 +139,7 @@ fn panels_say_what_they_show_and_do_not_overlap() {
 }
 
 #[test]
-fn rules_ask_for_metrics_that_there_are() {
+fn rules_query_existing_metrics() {
     for rule in rules() {
         check(rule.alert.as_deref().or(rule.record.as_deref()).unwrap(), &rule.expr);
     }
@@ -156,7 +156,7 @@ fn anchors(document: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn alerts_say_how_bad_it_is_and_what_to_do() {
+fn alerts_have_severity_runbook_and_tests() {
     let anchors = anchors(&text("docs/observability.md"));
     let tests: Value = yaml("deploy/observability/rules_test.yml");
     let cases: Vec<&Value> = tests["tests"]
@@ -181,7 +181,7 @@ fn alerts_say_how_bad_it_is_and_what_to_do() {
         let anchor =
             runbook.strip_prefix("docs/observability.md#").unwrap_or_else(|| panic!("{alert}: {runbook}"));
         assert!(anchors.contains(anchor), "{alert}: docs/observability.md has no heading for {anchor}");
-        // It is tried both ways.
+        // Tested both firing and quiet.
         let asked = format!("alertname=\"{alert}\"");
         let of_it: Vec<&&Value> = cases.iter().filter(|case| string(case, "expr").contains(&asked)).collect();
         assert!(
@@ -197,7 +197,7 @@ fn alerts_say_how_bad_it_is_and_what_to_do() {
 }
 
 #[test]
-fn the_collectors_pipelines_are_whole() {
+fn collector_pipelines_refer_to_defined_components() {
     let collector: Value = yaml("deploy/observability/collector.yaml");
     for (name, pipeline) in collector["service"]["pipelines"].as_object().unwrap() {
         for kind in ["receivers", "processors", "exporters"] {
@@ -223,19 +223,19 @@ fn promtool(arguments: &[&str], at: &Path) {
 }
 
 #[test]
-fn promtool_finds_nothing_wrong() {
+fn promtool_accepts_config_and_rules() {
     promtool(&["check", "config", "prometheus.yml"], &directory());
     promtool(&["check", "rules", "rules.yml"], &directory());
 }
 
 #[test]
-fn alerts_fire_when_they_should_and_only_then() {
+fn alert_tests_pass() {
     promtool(&["test", "rules", "rules_test.yml"], &directory());
 }
 
-/// Each as a rule that records something.
+/// Each query is checked as a recording rule.
 #[test]
-fn promtool_reads_every_query_of_the_dashboards() {
+fn promtool_accepts_every_dashboard_query() {
     let scratch = tempfile::tempdir().unwrap();
     let mut rules = Vec::new();
     for (_, dashboard) in dashboards() {

@@ -1,8 +1,8 @@
-//! Reads off a PromQL expression which metrics and labels it uses. Whether it is correct says promtool.
+//! Finds the metrics and labels in a PromQL expression. promtool checks whether the expression is valid.
 
 use std::{collections::BTreeSet, iter::Peekable, str::CharIndices};
 
-/// A metric with the labels that its selector names.
+/// A metric with the labels of its selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selector {
     pub(crate) metric: String,
@@ -10,9 +10,9 @@ pub(crate) struct Selector {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct QueryUsage {
     pub(crate) selectors: Vec<Selector>,
-    /// Labels by which results are grouped or matched.
+    /// Labels used for grouping or matching.
     pub(crate) grouping: BTreeSet<String>,
 }
 
@@ -27,10 +27,10 @@ enum Token<'a> {
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 6] = ["and", "or", "unless", "bool", "offset", "atan2"];
 
-/// Panics at what it does not know.
-pub(crate) fn read(expression: &str) -> Used {
+/// Parses an expression. Panics at unknown syntax.
+pub(crate) fn read(expression: &str) -> QueryUsage {
     let tokens = tokens(expression);
-    let mut used = Used::default();
+    let mut used = QueryUsage::default();
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
         at += 1;
@@ -55,7 +55,7 @@ fn is_grouping(token: Option<&Token<'_>>) -> bool {
     matches!(token, Some(Token::Name(name)) if matches!(*name, "by" | "without"))
 }
 
-/// The names between two marks, if the first of them is there, and where they end.
+/// The names between two marks, and the position after them; none if the first mark is missing.
 fn names(tokens: &[Token<'_>], at: usize, open: char, close: char) -> (Vec<String>, usize) {
     if tokens.get(at) != Some(&Token::Mark(open)) {
         return (Vec::new(), at);
@@ -118,7 +118,7 @@ fn word<'a>(text: &'a str, rest: &mut Peekable<CharIndices<'_>>, start: usize) -
 }
 
 #[test]
-fn names_and_labels_are_read_off() {
+fn metrics_and_labels_are_found() {
     let used = read(
         "histogram_quantile(0.95, sum by (le, pool) (rate(a_bucket{pool=~\"x|{y}\", kind!=\"z\"}[5m]))) > 1e3\n\
          and on (pool) remuda:slots:sum offset 15m unless max(b) by (task) / time() == bool 0",

@@ -1,4 +1,4 @@
-//! One background task.
+//! One background task: a running command, its output and its status.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,40 +9,40 @@ use tokio::{sync::watch, task::AbortHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
-use super::ring::{News, Ring};
-use crate::native::hide_artifacts;
+use super::output_ring::{NewOutput, OutputRing};
+use crate::native::exclude_artifacts_from_git;
 
-/// What is kept of each stream.
+/// Buffered bytes of each stream.
 const RING_BYTES: usize = 512 * 1024;
-/// The most a look returns of each stream.
-const LOOK_BYTES: usize = 16_000;
+/// The most bytes of each stream in one report.
+const MAX_REPORT_BYTES: usize = 16_000;
 
 #[derive(Debug)]
 pub(crate) struct Task {
     cancel: CancellationToken,
     running: AbortHandle,
     output: Arc<Output>,
-    status: watch::Receiver<Status>,
+    status: watch::Receiver<TaskStatus>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
+pub(crate) enum TaskStatus {
     Running,
     Ended {
         how: ExecStatus,
-        /// The files of the workspace that hold what was too much.
+        /// Workspace files with spilled output.
         artifacts: Vec<String>,
     },
-    /// It never began, or its backend lost it.
+    /// It never started, or its backend lost it.
     Failed(String),
 }
 
-/// What a look at a task gave.
+/// Status and new output of a task.
 #[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) status: Status,
-    pub(crate) stdout: News,
-    pub(crate) stderr: News,
+pub(crate) struct TaskReport {
+    pub(crate) status: TaskStatus,
+    pub(crate) stdout: NewOutput,
+    pub(crate) stderr: NewOutput,
 }
 
 impl Task {
@@ -53,37 +53,38 @@ impl Task {
         command: Command,
     ) -> Self {
         let output = Arc::new(Output::default());
-        let (told, status) = watch::channel(Status::Running);
-        let execution = execute(sandbox, command, Arc::clone(&output), cancel.clone(), told);
+        let (status_sender, status) = watch::channel(TaskStatus::Running);
+        let execution = execute(sandbox, command, Arc::clone(&output), cancel.clone(), status_sender);
         let running = tracker.spawn(execution.in_current_span()).abort_handle();
         Self { cancel, running, output, status }
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        self.status() == Status::Running
+        self.status() == TaskStatus::Running
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> TaskStatus {
         let status = self.status.borrow().clone();
-        // Dropped before it could say how it ended.
-        let dropped = status == Status::Running && self.status.has_changed().is_err();
-        if dropped { Status::Failed("it was abandoned".to_owned()) } else { status }
+        // Dropped before it could report its end.
+        let dropped = status == TaskStatus::Running && self.status.has_changed().is_err();
+        if dropped { TaskStatus::Failed("it was abandoned".to_owned()) } else { status }
     }
 
-    /// What is new since the last look. The status is of before, so that an ended task's output is complete.
-    pub(crate) fn look(&self, filter: Option<&Regex>) -> Report {
+    /// Reads the output since the last report. The status is read first, so that the output of an ended task
+    /// is complete.
+    pub(crate) fn read_report(&self, filter: Option<&Regex>) -> TaskReport {
         let status = self.status();
-        let ended = status != Status::Running;
-        let take = |stream| self.output.ring(stream).take(LOOK_BYTES, filter, ended);
-        Report { stdout: take(OutputStream::Stdout), stderr: take(OutputStream::Stderr), status }
+        let ended = status != TaskStatus::Running;
+        let take = |stream| self.output.ring(stream).take(MAX_REPORT_BYTES, filter, ended);
+        TaskReport { stdout: take(OutputStream::Stdout), stderr: take(OutputStream::Stderr), status }
     }
 
-    /// Ends it and waits until it is gone. Cancel-safe.
+    /// Cancels the task and waits for its end. Cancel-safe.
     pub(crate) async fn kill(&self) {
         self.cancel.cancel();
         let mut status = self.status.clone();
-        // An error means that it was dropped, which ends it as well.
-        drop(status.wait_for(|status| *status != Status::Running).await);
+        // An error means that the task was dropped, which ends it as well.
+        drop(status.wait_for(|status| *status != TaskStatus::Running).await);
     }
 
     pub(super) fn abort(&self) {
@@ -96,45 +97,48 @@ async fn execute(
     command: Command,
     output: Arc<Output>,
     cancel: CancellationToken,
-    told: watch::Sender<Status>,
+    status_sender: watch::Sender<TaskStatus>,
 ) {
     let result = sandbox.exec(command, &*output, &cancel).await;
     if let Ok(result) = &result {
-        hide_artifacts(&*sandbox, result).await;
+        exclude_artifacts_from_git(&*sandbox, result).await;
     }
-    // The sandbox may be given back before anyone hears of the end.
+    // Release the sandbox before the end is reported.
     drop(sandbox);
-    told.send_replace(status_of(result));
+    status_sender.send_replace(status_of(result));
 }
 
-fn status_of(result: Result<ExecResult>) -> Status {
+fn status_of(result: Result<ExecResult>) -> TaskStatus {
     match result {
         Ok(result) => {
             let artifacts = [result.stdout.artifact, result.stderr.artifact].into_iter().flatten().collect();
-            Status::Ended { how: result.status, artifacts }
+            TaskStatus::Ended { how: result.status, artifacts }
         }
         Err(error) => {
-            tracing::debug!(error = error.chain(), "a background task failed");
-            Status::Failed(error.to_string())
+            tracing::debug!(error = error.chain(), "background task failed");
+            TaskStatus::Failed(error.to_string())
         }
     }
 }
 
-/// Both streams.
+/// Buffers of both streams.
 #[derive(Debug)]
 struct Output {
-    stdout: Mutex<Ring>,
-    stderr: Mutex<Ring>,
+    stdout: Mutex<OutputRing>,
+    stderr: Mutex<OutputRing>,
 }
 
 impl Default for Output {
     fn default() -> Self {
-        Self { stdout: Mutex::new(Ring::new(RING_BYTES)), stderr: Mutex::new(Ring::new(RING_BYTES)) }
+        Self {
+            stdout: Mutex::new(OutputRing::new(RING_BYTES)),
+            stderr: Mutex::new(OutputRing::new(RING_BYTES)),
+        }
     }
 }
 
 impl Output {
-    fn ring(&self, stream: OutputStream) -> std::sync::MutexGuard<'_, Ring> {
+    fn ring(&self, stream: OutputStream) -> std::sync::MutexGuard<'_, OutputRing> {
         let ring = match stream {
             OutputStream::Stdout => &self.stdout,
             OutputStream::Stderr => &self.stderr,

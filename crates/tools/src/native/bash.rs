@@ -1,8 +1,8 @@
 //! `Bash`: runs a shell command in the workspace.
 
-mod answer;
-mod input;
-mod words;
+mod interactive;
+mod result;
+mod simple_commands;
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -20,19 +20,19 @@ use crate::{
     arguments::{field, parse, rename, schema_of},
     artifacts::DIRECTORY as ARTIFACTS,
     context::ToolContext,
-    state::keep_out_of_git,
+    state::exclude_from_git,
     tool::{CallResult, Tool},
 };
 
 /// The longest `timeout_ms`.
 const MAX_TIMEOUT_MS: u64 = 600_000;
-/// What an answer holds of each stream, in bytes and so at most in characters.
+/// Bytes of each stream in a result.
 const INLINE_BYTES: usize = 16_000;
-/// What is kept of each stream in the workspace.
+/// Bytes of each stream that are spilled to the workspace.
 const ARTIFACT_BYTES: u64 = 16 << 20;
-/// Where the workspace is, for the command.
+/// Variable with the path of the workspace.
 const WORKSPACE_VARIABLE: &str = "OPENHARNESS_WORKSPACE_ROOT";
-/// Where the call stands in its trace, as programs that trace expect it.
+/// Variable with the W3C trace context of the call.
 const TRACE_VARIABLE: &str = "TRACEPARENT";
 
 #[derive(Clone, Copy, Debug)]
@@ -65,13 +65,13 @@ impl Arguments {
         if arguments.timeout_ms.is_some_and(|timeout| !(1..=MAX_TIMEOUT_MS).contains(&timeout)) {
             return Err(Error::invalid(field("timeout_ms"), format!("expected 1 to {MAX_TIMEOUT_MS}")));
         }
-        if let Some(advice) = input::advice(&arguments.command) {
+        if let Some(advice) = interactive::advice(&arguments.command) {
             return Err(Error::new(Code::NeedsInput, advice).at(field("command")));
         }
         Ok(arguments)
     }
 
-    /// The command within `timeout`, with a place for what is too long to be answered.
+    /// Builds the command with its timeout, spill directory and environment.
     fn command(&self, timeout: Duration, sandbox: &dyn Sandbox, context: &ToolContext) -> Command {
         let mut command = Command::shell(self.command.as_str(), timeout);
         command.output_limit = INLINE_BYTES;
@@ -128,16 +128,16 @@ impl Tool for Bash {
             .exec(command, &*context.output, &context.cancel)
             .await
             .map_err(rename("command", "command"))?;
-        hide_artifacts(&*sandbox, &result).await;
-        answer::answer(result, timeout)
+        exclude_artifacts_from_git(&*sandbox, &result).await;
+        result::tool_result(result, timeout)
     }
 }
 
-/// Keeps what a command spilled out of git's sight. Only a courtesy to people: the answer is none the worse without.
-pub(crate) async fn hide_artifacts(sandbox: &dyn Sandbox, result: &ExecResult) {
+/// Excludes spilled output from git. Best effort: the result is valid without it.
+pub(crate) async fn exclude_artifacts_from_git(sandbox: &dyn Sandbox, result: &ExecResult) {
     if (result.stdout.artifact.is_some() || result.stderr.artifact.is_some())
-        && let Err(error) = keep_out_of_git(sandbox).await
+        && let Err(error) = exclude_from_git(sandbox).await
     {
-        tracing::debug!(error = error.chain(), "artifacts are visible to git");
+        tracing::debug!(error = error.chain(), "cannot exclude artifacts from git");
     }
 }

@@ -1,4 +1,4 @@
-//! `BashOutput`: what a background task said since the last look.
+//! `BashOutput`: returns the output of a background task since the last call.
 
 use std::sync::LazyLock;
 
@@ -12,14 +12,14 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::background::report;
+use super::task_report::add_report;
 use crate::{
     arguments::{field, parse, schema_of},
     context::ToolContext,
     tool::{CallResult, Tool},
 };
 
-/// Of a compiled filter.
+/// Size limit of a compiled filter.
 const MAX_FILTER_BYTES: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +63,8 @@ impl Tool for BashOutput {
          says that the next look has something already."
     }
 
-    /// A repeated look misses what the first one took. But a call is only repeated after a crash, and the task is gone by
-    /// then.
+    /// A repeated call misses the output that the first one consumed. But a call is repeated only after a
+    /// crash, and then the task is gone.
     fn effects(&self) -> Effects {
         Effects::ReadOnly
     }
@@ -79,7 +79,7 @@ impl Tool for BashOutput {
     }
 
     fn needs_sandbox(&self) -> bool {
-        // The task has its own.
+        // The task has its own sandbox handle.
         false
     }
 
@@ -87,7 +87,7 @@ impl Tool for BashOutput {
         let (arguments, filter) = Arguments::parse(arguments)?;
         let task = context.background.get(&arguments.task_id).map_err(|error| error.at(field("task_id")))?;
         let mut answer = json!({ "task_id": arguments.task_id });
-        report(&mut answer, task.look(filter.as_ref()));
+        add_report(&mut answer, task.read_report(filter.as_ref()));
         Ok(answer)
     }
 }

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::write::appeared;
+use super::write::map_already_exists;
 use crate::{
     arguments::{field, parse, rename, schema_of},
     context::ToolContext,
@@ -54,7 +54,7 @@ impl Arguments {
     }
 }
 
-/// What the file is to hold, and what was done to get there.
+/// New contents of the file, and the description of the change.
 struct Change {
     contents: Vec<u8>,
     replacements: usize,
@@ -93,11 +93,11 @@ impl Tool for Edit {
         let (sandbox, change) = context.within_limits(prepare).await.map_err(rename("path", "file_path"))?;
         let Change { contents, replacements, diff, mode } = change;
         let digest = Digest::of(&contents);
-        // From here on to its end, which is near: a write given up midway could still happen after the call.
+        // Not cancellable from here on: a write abandoned halfway could still happen after the call.
         let written = sandbox.write_file(path, contents, mode).await;
-        written.map_err(appeared).map_err(rename("path", "file_path"))?;
+        written.map_err(map_already_exists).map_err(rename("path", "file_path"))?;
         if let Ok(stat) = sandbox.stat(path).await {
-            self.history.note(context.session, &*sandbox, path, &stat, Some(digest)).await;
+            self.history.record(context.session, &*sandbox, path, &stat, Some(digest)).await;
         }
         let created = mode == WriteMode::CreateNew;
         Ok(json!({ "replacements": replacements, "created": created, "diff": diff }))
@@ -122,9 +122,9 @@ impl Edit {
             }
             result => result?,
         };
-        let held = sandbox.read_file(path, ByteRange::first(MAX_READ_BYTES)).await?;
-        if held.size > held.bytes.len() as u64 {
-            let message = format!("{} bytes, at most {MAX_READ_BYTES} can be edited", held.size);
+        let existing = sandbox.read_file(path, ByteRange::first(MAX_READ_BYTES)).await?;
+        if existing.size > existing.bytes.len() as u64 {
+            let message = format!("{} bytes, at most {MAX_READ_BYTES} can be edited", existing.size);
             return Err(Error::new(Code::TooLarge, message).at("path"));
         }
         if arguments.old_string.is_empty() {
@@ -133,9 +133,9 @@ impl Edit {
                 "expected text to replace, because the file exists",
             ));
         }
-        let digest = Digest::of(&held.bytes);
+        let digest = Digest::of(&existing.bytes);
         self.history.check(context.session, &*sandbox, path, &stat, Some(digest)).await?;
-        let change = replace(&held.bytes, arguments)?;
+        let change = replace(&existing.bytes, arguments)?;
         Ok((sandbox, change))
     }
 }
@@ -177,7 +177,7 @@ fn replace(contents: &[u8], arguments: &Arguments) -> Result<Change> {
 }
 
 fn no_match(contents: &[u8], old: &str) -> Error {
-    // `Read` does not show them, so this is the mistake to expect.
+    // `Read` does not show line terminators, so this mistake is likely.
     let crlf = old.replace("\r\n", "\n").replace('\n', "\r\n");
     let hint = if crlf != old && memmem::find(contents, crlf.as_bytes()).is_some() {
         "; the lines of this file end with \\r\\n"

@@ -1,4 +1,4 @@
-//! The tools that work on files, which share what a session has seen of them.
+//! The file tools, which share the sessions' read history.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::LazyLock};
 
 use async_trait::async_trait;
 use remuda_domain::{error::Result, tool::Effects};
-use remuda_sandbox::{GrepAnswer, GrepMode, GrepQuery, path};
+use remuda_sandbox::{GrepMode, GrepQuery, GrepResult, path};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ impl Tool for Grep {
     }
 }
 
-fn answer(found: GrepAnswer, mode: OutputMode, numbers: bool) -> Value {
+fn answer(found: GrepResult, mode: OutputMode, numbers: bool) -> Value {
     let count = found.matches.len();
     match mode {
         OutputMode::Content => {
@@ -161,8 +161,8 @@ fn answer(found: GrepAnswer, mode: OutputMode, numbers: bool) -> Value {
     }
 }
 
-/// As ripgrep prints them: `path:12:text` for matches, `path-13-text` around them, `--` where lines are left out.
-fn lines(found: &GrepAnswer, numbers: bool) -> String {
+/// Formats lines like ripgrep: `path:12:text` for matches, `path-13-text` for context, `--` between groups.
+fn lines(found: &GrepResult, numbers: bool) -> String {
     let mut text = String::new();
     let has_context = found.matches.iter().any(|line| line.context);
     for (index, line) in found.matches.iter().enumerate() {
@@ -183,6 +183,7 @@ fn lines(found: &GrepAnswer, numbers: bool) -> String {
         text.push_str(&line.text);
         text.push('\n');
     }
-    // A NUL byte makes a file binary, but UTF-16 can hold the character, which cannot be stored.
+    // Files with a NUL byte are skipped as binary, but UTF-16 can contain the character, which cannot be
+    // stored.
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::background::report;
+use super::task_report::add_report;
 use crate::{
     arguments::{field, parse, schema_of},
     context::ToolContext,
@@ -50,7 +50,7 @@ impl Tool for KillBash {
     }
 
     fn needs_sandbox(&self) -> bool {
-        // The task has its own.
+        // The task has its own sandbox handle.
         false
     }
 
@@ -63,7 +63,7 @@ impl Tool for KillBash {
         };
         context.within_limits(kill).await?;
         let mut answer = json!({ "task_id": arguments.task_id });
-        report(&mut answer, task.look(None));
+        add_report(&mut answer, task.read_report(None));
         Ok(answer)
     }
 }

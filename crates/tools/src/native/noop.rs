@@ -39,7 +39,7 @@ struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     fn parse(arguments: &'a Value) -> Result<Self> {
-        // The load test's call, millions of times.
+        // Fast path for the load test, which makes millions of such calls.
         if arguments.as_object().is_some_and(serde_json::Map::is_empty) {
             return Ok(Self::default());
         }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use self::{
-    kind::Kind,
+    kind::ContentKind,
     window::{DEFAULT_LINES, Window},
 };
 use crate::{
@@ -28,11 +28,11 @@ use crate::{
     tool::{CallResult, Tool},
 };
 
-/// What is read at a time.
+/// Size of one read.
 const CHUNK_BYTES: u64 = 1024 * 1024;
-/// A larger file is read only as far as it is shown: its lines are not counted.
+/// A larger file is read only as far as it is shown, and its lines are not counted.
 const MAX_COUNTED_BYTES: u64 = 64 * 1024 * 1024;
-/// A larger image is only described. As text it takes a mebibyte.
+/// A larger image is only described. As base64 it takes a mebibyte.
 const MAX_IMAGE_BYTES: u64 = 768 * 1024;
 
 #[derive(Clone, Debug)]
@@ -100,15 +100,15 @@ impl Tool for Read {
         let read = async {
             let sandbox = context.sandbox.get().await?;
             let path = arguments.file_path.as_str();
-            // Before the contents: if they change in between, the history is wrong in the careful way.
+            // Read before the contents: if they change in between, the history errs on the safe side.
             let stat = sandbox.stat(path).await?;
             let first = sandbox.read_file(path, ByteRange::first(CHUNK_BYTES)).await?;
-            let (answer, digest) = match Kind::of(&first.bytes) {
-                Kind::Image(media_type) => image(&*sandbox, path, media_type, first.size).await?,
-                Kind::Binary(what) => return Err(not_text(what, first.size)),
-                Kind::Text => text(&*sandbox, first, &arguments).await?,
+            let (answer, digest) = match ContentKind::of(&first.bytes) {
+                ContentKind::Image(media_type) => image(&*sandbox, path, media_type, first.size).await?,
+                ContentKind::Binary(what) => return Err(not_text(what, first.size)),
+                ContentKind::Text => text(&*sandbox, first, &arguments).await?,
             };
-            self.history.note(context.session, &*sandbox, path, &stat, digest).await;
+            self.history.record(context.session, &*sandbox, path, &stat, digest).await;
             Ok(answer)
         };
         Ok(context.within_limits(read).await.map_err(rename("path", "file_path"))?)
@@ -141,7 +141,7 @@ async fn image(
     Ok((answer, Some(Digest::of(&contents.bytes))))
 }
 
-/// Goes through the file from its beginning, chunk by chunk, and keeps only what is shown.
+/// Reads the file from the beginning in chunks and keeps only what is shown.
 async fn text(
     sandbox: &dyn Sandbox,
     first: FileContents,

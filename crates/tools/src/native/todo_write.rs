@@ -1,4 +1,4 @@
-//! `TodoWrite`: keeps the session's list of what is to be done.
+//! `TodoWrite`: stores the session's todo list.
 
 use std::sync::LazyLock;
 
@@ -39,7 +39,7 @@ struct Todo {
     #[schemars(length(min = 1))]
     content: String,
     /// How far it is.
-    status: Status,
+    status: TodoStatus,
     /// The same while it is being done, like `Running the tests`.
     #[serde(rename = "activeForm")]
     #[schemars(length(min = 1))]
@@ -48,7 +48,7 @@ struct Todo {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Status {
+enum TodoStatus {
     Pending,
     InProgress,
     Completed,
@@ -69,7 +69,7 @@ impl Arguments {
                 }
             }
         }
-        let active = todos.iter().filter(|todo| todo.status == Status::InProgress).count();
+        let active = todos.iter().filter(|todo| todo.status == TodoStatus::InProgress).count();
         if active != 1 && !arguments.is_done() {
             let message = format!("expected exactly one in_progress unless all are completed, got {active}");
             return Err(Error::invalid(field("todos"), message));
@@ -78,7 +78,7 @@ impl Arguments {
     }
 
     fn is_done(&self) -> bool {
-        self.todos.iter().all(|todo| todo.status == Status::Completed)
+        self.todos.iter().all(|todo| todo.status == TodoStatus::Completed)
     }
 }
 
@@ -111,9 +111,9 @@ impl Tool for TodoWrite {
         let sandbox = context.within_limits(context.sandbox.get()).await?;
         let path = state::path("todos", context.session);
         let cleared = arguments.is_done();
-        // To its end, which is near, as every change of files.
+        // Not cancellable, like every file change.
         if cleared {
-            state::forget(&*sandbox, &path).await?;
+            state::delete(&*sandbox, &path).await?;
         } else {
             state::save(&*sandbox, &path, &arguments.todos).await?;
         }

@@ -1,4 +1,4 @@
-//! `WebFetch`: the text of a web page.
+//! `WebFetch`: returns the text of a web page.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,7 +17,7 @@ use crate::{
     arguments::{parse, schema_of},
     context::ToolContext,
     tool::{CallResult, Tool},
-    web::{Content, Document, Fetched, Fetcher, URL_FIELD, WebOptions},
+    web::{Content, Document, FetchResult, Fetcher, URL_FIELD, WebOptions},
 };
 
 const MAX_CHARS: usize = 100_000;
@@ -89,10 +89,10 @@ impl Tool for WebFetch {
 
 impl WebFetch {
     async fn fetch(&self, url: Url) -> Result<Value> {
-        let Fetched { url, status, content } = self.0.fetch(url).await?;
+        let FetchResult { url, status, content } = self.0.fetch(url).await?;
         let mut answer = json!({ "url": url.as_str(), "status": status.as_u16() });
         match content {
-            Content::Elsewhere(target) => answer["redirect_to"] = target.into(),
+            Content::RedirectToOtherHost(target) => answer["redirect_to"] = target.into(),
             Content::Binary { media_type, bytes } => {
                 answer["content_type"] = media_type.name.into();
                 answer["bytes"] = bytes.into();
@@ -100,11 +100,11 @@ impl WebFetch {
             Content::Body { media_type, bytes, truncated } => {
                 answer["content_type"] = media_type.name.as_str().into();
                 answer["bytes"] = bytes.len().into();
-                // Megabytes of hostile markup are no work for the threads that serve everyone.
+                // Parsing megabytes of hostile markup would block the async runtime.
                 let read = move || Document::read(&media_type, &bytes, &url, MAX_CHARS);
                 let document = tokio::task::spawn_blocking(read).await;
-                let document = document
-                    .map_err(|error| Error::internal("the page broke its reader").with_source(error))?;
+                let document =
+                    document.map_err(|error| Error::internal("the page parser failed").with_source(error))?;
                 if let Some(document) = document {
                     answer["title"] = document.title.into();
                     answer["truncated"] = (truncated || document.truncated).into();

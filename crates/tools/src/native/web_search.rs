@@ -1,4 +1,4 @@
-//! `WebSearch`: finds web pages, with whatever provider the operator has set up.
+//! `WebSearch`: finds web pages with the provider that the operator has configured.
 
 use std::sync::{Arc, LazyLock};
 
@@ -7,7 +7,7 @@ use remuda_domain::{
     error::{Code, Error, Result},
     tool::Effects,
 };
-use remuda_egress::{is_host_name, normal};
+use remuda_egress::{is_host_name, normalize_host};
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use crate::{
     arguments::{field, parse, schema_of},
     context::ToolContext,
     tool::{CallResult, Tool},
-    web::{SearchHit, SearchProvider, SearchQuery, shortened},
+    web::{SearchHit, SearchProvider, SearchQuery, truncate_chars},
 };
 
 const MAX_QUERY_CHARS: usize = 400;
@@ -61,16 +61,19 @@ impl Arguments {
             ("blocked_domains", &mut arguments.blocked_domains),
         ];
         for (name, domains) in lists {
-            if domains.len() > MAX_DOMAINS || !domains.iter().all(|domain| is_host_name(&normal(domain))) {
+            if domains.len() > MAX_DOMAINS
+                || !domains.iter().all(|domain| is_host_name(&normalize_host(domain)))
+            {
                 let message = format!("expected at most {MAX_DOMAINS} domain names such as example.org");
                 return Err(Error::invalid(field(name), message));
             }
-            domains.iter_mut().for_each(|domain| *domain = normal(domain));
+            domains.iter_mut().for_each(|domain| *domain = normalize_host(domain));
         }
         Ok(arguments)
     }
 
-    /// Of one wanted domain the provider can be told; of several it would be guesswork, so they are only sorted out.
+    /// The query for the provider. A single allowed domain is passed on; several are only filtered
+    /// afterwards.
     fn text(&self) -> String {
         match self.allowed_domains.as_slice() {
             [only] => format!("{} site:{only}", self.query),
@@ -78,9 +81,9 @@ impl Arguments {
         }
     }
 
-    fn wants(&self, hit: &SearchHit) -> bool {
+    fn accepts(&self, hit: &SearchHit) -> bool {
         let Ok(url) = Url::parse(&hit.url) else { return false };
-        let Some(host) = url.host_str().map(normal) else { return false };
+        let Some(host) = url.host_str().map(normalize_host) else { return false };
         let beneath = |domain: &String| {
             host.strip_suffix(domain.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
@@ -134,13 +137,13 @@ impl Tool for WebSearch {
         let query = SearchQuery { text: arguments.text(), limit: MAX_RESULTS };
         let hits = context.within_limits(provider.search(&query)).await?;
         let wanted: Vec<Value> =
-            hits.iter().filter(|hit| arguments.wants(hit)).take(MAX_RESULTS).map(told).collect();
+            hits.iter().filter(|hit| arguments.accepts(hit)).take(MAX_RESULTS).map(to_json).collect();
         Ok(json!({ "query": arguments.query, "results": wanted }))
     }
 }
 
-fn told(hit: &SearchHit) -> Value {
-    let short = |text: &str, limit| shortened(text.trim(), limit).0.replace('\0', "\u{fffd}");
+fn to_json(hit: &SearchHit) -> Value {
+    let short = |text: &str, limit| truncate_chars(text.trim(), limit).0.replace('\0', "\u{fffd}");
     json!({
         "title": short(&hit.title, MAX_TITLE_CHARS),
         "url": short(&hit.url, MAX_URL_CHARS),

@@ -42,11 +42,11 @@ impl Arguments {
     }
 }
 
-/// What there is to do.
-enum Task {
+/// The write that is needed.
+enum NeededWrite {
     Create,
     Replace,
-    /// The file holds it already: someone who repeats a write that was cut short finds it done.
+    /// The file already has the contents, for example when an interrupted call is repeated.
     Nothing,
 }
 
@@ -77,27 +77,27 @@ impl Tool for Write {
     async fn call(&self, arguments: &Value, context: &ToolContext) -> CallResult {
         let Arguments { file_path, content } = Arguments::parse(arguments)?;
         let (bytes, digest) = (content.len(), Digest::of(content.as_bytes()));
-        let look = async {
+        let prepare = async {
             let sandbox = context.sandbox.get().await?;
-            let task = self.look(context, &*sandbox, &file_path, content.as_bytes()).await?;
+            let task = self.prepare(context, &*sandbox, &file_path, content.as_bytes()).await?;
             Ok((sandbox, task))
         };
-        let (sandbox, task) = context.within_limits(look).await.map_err(rename("path", "file_path"))?;
-        // From here on to its end, which is near: a write given up midway could still happen after the call.
+        let (sandbox, task) = context.within_limits(prepare).await.map_err(rename("path", "file_path"))?;
+        // Not cancellable from here on: a write abandoned halfway could still happen after the call.
         let mode = match task {
-            Task::Create => Some(WriteMode::CreateNew),
-            Task::Replace => Some(WriteMode::Overwrite),
-            Task::Nothing => None,
+            NeededWrite::Create => Some(WriteMode::CreateNew),
+            NeededWrite::Replace => Some(WriteMode::Overwrite),
+            NeededWrite::Nothing => None,
         };
         if let Some(mode) = mode {
-            self.history.intend(context.session, &*sandbox, &file_path, digest).await;
+            self.history.record_intent(context.session, &*sandbox, &file_path, digest).await;
             let written = sandbox.write_file(&file_path, content.into_bytes(), mode).await;
-            written.map_err(appeared).map_err(rename("path", "file_path"))?;
+            written.map_err(map_already_exists).map_err(rename("path", "file_path"))?;
         }
         if let Ok(stat) = sandbox.stat(&file_path).await {
-            self.history.note(context.session, &*sandbox, &file_path, &stat, Some(digest)).await;
+            self.history.record(context.session, &*sandbox, &file_path, &stat, Some(digest)).await;
         }
-        Ok(json!({ "bytes_written": bytes, "created": matches!(task, Task::Create) }))
+        Ok(json!({ "bytes_written": bytes, "created": matches!(task, NeededWrite::Create) }))
     }
 }
 
@@ -106,31 +106,31 @@ impl Write {
         Self { history }
     }
 
-    async fn look(
+    async fn prepare(
         &self,
         context: &ToolContext,
         sandbox: &dyn Sandbox,
         path: &str,
-        wanted: &[u8],
-    ) -> Result<Task> {
+        contents: &[u8],
+    ) -> Result<NeededWrite> {
         let stat = match sandbox.stat(path).await {
-            // Also what is no directory on the way to it, which the write will say.
-            Err(error) if error.code() == Code::FileNotFound => return Ok(Task::Create),
+            // Also if a parent is not a directory, which the write reports.
+            Err(error) if error.code() == Code::FileNotFound => return Ok(NeededWrite::Create),
             result => result?,
         };
-        let held = sandbox.read_file(path, ByteRange::first(MAX_READ_BYTES)).await?;
-        let is_whole = held.bytes.len() as u64 >= held.size;
-        if is_whole && held.bytes == wanted {
-            return Ok(Task::Nothing);
+        let existing = sandbox.read_file(path, ByteRange::first(MAX_READ_BYTES)).await?;
+        let is_whole = existing.bytes.len() as u64 >= existing.size;
+        if is_whole && existing.bytes == contents {
+            return Ok(NeededWrite::Nothing);
         }
-        let digest = is_whole.then(|| Digest::of(&held.bytes));
+        let digest = is_whole.then(|| Digest::of(&existing.bytes));
         self.history.check(context.session, sandbox, path, &stat, digest).await?;
-        Ok(Task::Replace)
+        Ok(NeededWrite::Replace)
     }
 }
 
-/// A file that was not there a moment ago was not read either.
-pub(super) fn appeared(error: Error) -> Error {
+/// Maps `already_exists` to `read_required`: a file that just appeared was not read.
+pub(super) fn map_already_exists(error: Error) -> Error {
     if error.code() != Code::AlreadyExists {
         return error;
     }

@@ -1,9 +1,9 @@
-//! One fetch, from the first request to the body.
+//! Fetches a URL: requests, redirects and the body.
 
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::error::{Code, Error, Result};
-use remuda_egress::{Egress, Way, normal};
+use remuda_egress::{Egress, PinnedTarget, normalize_host};
 use reqwest::{
     Response, StatusCode, Url,
     header::{ACCEPT, CONTENT_TYPE, LOCATION},
@@ -12,20 +12,20 @@ use reqwest::{
 use super::{URL_FIELD, WebOptions, text::MediaType};
 
 const MAX_REDIRECTS: usize = 5;
-const WANTED: &str =
+const ACCEPTED_TYPES: &str =
     "text/html, application/xhtml+xml, text/*, application/json, application/xml;q=0.9, */*;q=0.5";
 
-/// Fetches within the rules.
+/// Fetches URLs within the egress rules.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     options: WebOptions,
     egress: Egress,
 }
 
-/// What came of a fetch.
+/// Result of a fetch.
 #[derive(Debug)]
-pub(crate) struct Fetched {
-    /// Of the last request.
+pub(crate) struct FetchResult {
+    /// URL of the last request.
     pub(crate) url: Url,
     pub(crate) status: StatusCode,
     pub(crate) content: Content,
@@ -33,14 +33,14 @@ pub(crate) struct Fetched {
 
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// Another host has it, and nobody has asked there.
-    Elsewhere(String),
+    /// A redirect to another host, which was not followed.
+    RedirectToOtherHost(String),
     Body {
         media_type: MediaType,
         bytes: Vec<u8>,
         truncated: bool,
     },
-    /// Not text, and not read.
+    /// Not text; the body was not read.
     Binary {
         media_type: MediaType,
         bytes: Option<u64>,
@@ -57,37 +57,41 @@ impl Fetcher {
         self.options.timeout
     }
 
-    /// Fetches a URL. May be dropped anywhere.
-    pub(crate) async fn fetch(&self, mut url: Url) -> Result<Fetched> {
+    /// Fetches a URL. Safe to drop at any point.
+    pub(crate) async fn fetch(&self, mut url: Url) -> Result<FetchResult> {
         for _ in 0..=MAX_REDIRECTS {
-            let (asked, response) = self.request(url).await?;
-            let Some(target) = redirect(&asked, &response) else {
-                return self.content(asked, response).await;
+            let (requested, response) = self.request(url).await?;
+            let Some(target) = redirect(&requested, &response) else {
+                return self.content(requested, response).await;
             };
             url = target?;
-            if url.host_str().map(normal) != asked.host_str().map(normal) {
+            if url.host_str().map(normalize_host) != requested.host_str().map(normalize_host) {
                 let status = response.status();
-                return Ok(Fetched { url: asked, status, content: Content::Elsewhere(url.into()) });
+                return Ok(FetchResult {
+                    url: requested,
+                    status,
+                    content: Content::RedirectToOtherHost(url.into()),
+                });
             }
         }
         Err(Error::new(Code::ToolFailed, format!("more than {MAX_REDIRECTS} redirects")).at(URL_FIELD))
     }
 
-    /// Sends one request to checked addresses. Says also what was asked for in the end.
+    /// Sends one request to checked addresses. Also returns the URL that was requested.
     async fn request(&self, url: Url) -> Result<(Url, Response)> {
-        let Way { url, client } = self.egress.open(url).await.map_err(as_failure)?;
-        let sent = client.get(url.clone()).header(ACCEPT, WANTED).send().await;
+        let PinnedTarget { url, client } = self.egress.open(url).await.map_err(as_tool_failure)?;
+        let sent = client.get(url.clone()).header(ACCEPT, ACCEPTED_TYPES).send().await;
         let response = sent.map_err(|error| failed(url.host_str().unwrap_or_default(), error))?;
         Ok((url, response))
     }
 
-    async fn content(&self, url: Url, mut response: Response) -> Result<Fetched> {
+    async fn content(&self, url: Url, mut response: Response) -> Result<FetchResult> {
         let status = response.status();
         let declared = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let media_type = MediaType::parse(declared.unwrap_or_default());
         if !media_type.may_be_text() {
             let bytes = response.content_length();
-            return Ok(Fetched { url, status, content: Content::Binary { media_type, bytes } });
+            return Ok(FetchResult { url, status, content: Content::Binary { media_type, bytes } });
         }
         let (mut bytes, mut truncated) = (Vec::new(), false);
         let host = url.host_str().unwrap_or_default();
@@ -99,29 +103,29 @@ impl Fetcher {
                 break;
             }
         }
-        Ok(Fetched { url, status, content: Content::Body { media_type, bytes, truncated } })
+        Ok(FetchResult { url, status, content: Content::Body { media_type, bytes, truncated } })
     }
 }
 
-/// Where a response sends us, if it does.
+/// The redirect target of a response, if it is a redirect.
 fn redirect(from: &Url, response: &Response) -> Option<Result<Url>> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;
     }
     let location = response.headers().get(LOCATION)?.to_str().ok()?;
-    let wrong = || Error::new(Code::ToolFailed, "the redirect leads to no web address").at(URL_FIELD);
+    let invalid = || Error::new(Code::ToolFailed, "the redirect leads to no web address").at(URL_FIELD);
     let target = from.join(location).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-    Some(target.ok_or_else(wrong))
+    Some(target.ok_or_else(invalid))
 }
 
 fn failed(host: &str, error: reqwest::Error) -> Error {
     let error = error.without_url();
-    let message = format!("cannot fetch from {host}: {}", remuda_egress::cause(&error));
+    let message = format!("cannot fetch from {host}: {}", remuda_egress::root_cause(&error));
     Error::new(Code::ToolFailed, message).with_source(error)
 }
 
-/// To the model a host that cannot be found is a result like others, not a part of ours that is away.
-fn as_failure(error: Error) -> Error {
+/// For the model an unknown host is a failed call, not an outage of a Remuda component.
+fn as_tool_failure(error: Error) -> Error {
     if error.code() != Code::Unavailable {
         return error;
     }

@@ -1,16 +1,16 @@
-//! HTML to text that reads well: headings, lists, links and tables in the manner of Markdown.
+//! Converts HTML to readable text: headings, lists, links and tables in Markdown style.
 
 use html5gum::{DefaultEmitter, Token, Tokenizer};
 use reqwest::Url;
 
-use super::text::{Document, shortened};
+use super::text::{Document, truncate_chars};
 
-/// The text of a page. Takes time and space in proportion to the page, whatever is in it: no tree is built.
+/// Converts a page. Time and memory are linear in its size, whatever it contains: no tree is built.
 pub(super) fn to_text(html: &str, base: &Url, max_chars: usize) -> Document {
     let mut emitter = DefaultEmitter::default();
     emitter.naively_switch_states(true);
     let mut page = Page::new(base);
-    // A character has at most four bytes; links may be written longer than they were.
+    // A character has at most four bytes; links may become longer than they were.
     let enough = max_chars.saturating_mul(4);
     for token in Tokenizer::new_with_emitter(html, emitter) {
         let Ok(token) = token;
@@ -33,7 +33,7 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Elements that begin and end a line. With `true`, an empty line as well.
+/// Elements that begin and end a line; with `true`, also an empty line.
 fn block(name: &str) -> Option<bool> {
     match name {
         "p" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6" | "ul" | "ol" | "dl" | "table" | "pre"
@@ -49,12 +49,12 @@ struct Page<'a> {
     text: String,
     title: String,
     in_title: bool,
-    /// Elements whose contents are not for reading.
+    /// Depth of elements whose contents are not text.
     hidden: u32,
     preformatted: u32,
-    /// Where the text of the open link begins, and where it leads.
+    /// Start of the open link's text, and its target.
     link: Option<(usize, String)>,
-    /// White space was seen and not yet written.
+    /// Whitespace is pending.
     space: bool,
 }
 
@@ -126,7 +126,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// `[text](target)`, if there is a text to write it about.
+    /// Writes `[text](target)`, if the link has a text.
     fn close_link(&mut self) {
         let Some((start, target)) = self.link.take() else { return };
         let Some(text) = self.text.get(start..).map(str::trim).filter(|text| !text.is_empty()) else {
@@ -140,8 +140,8 @@ impl<'a> Page<'a> {
 
     fn add(&mut self, text: &str) {
         if self.in_title {
-            // Far more than a title needs.
-            self.title.push_str(shortened(text, 1000).0);
+            // Longer than any real title.
+            self.title.push_str(truncate_chars(text, 1000).0);
         } else if self.hidden == 0 && self.preformatted > 0 {
             self.text.push_str(text);
         } else if self.hidden == 0 {
@@ -188,17 +188,17 @@ impl<'a> Page<'a> {
     fn finish(mut self, max_chars: usize) -> Document {
         self.close_link();
         let tidy = tidy(&self.text);
-        let (text, truncated) = shortened(&tidy, max_chars);
+        let (text, truncated) = truncate_chars(&tidy, max_chars);
         let title = self.title.split_whitespace().collect::<Vec<_>>().join(" ").replace('\0', "\u{fffd}");
         Document {
-            title: Some(shortened(&title, 300).0.to_owned()).filter(|title| !title.is_empty()),
+            title: Some(truncate_chars(&title, 300).0.to_owned()).filter(|title| !title.is_empty()),
             text: text.replace('\0', "\u{fffd}"),
             truncated,
         }
     }
 }
 
-/// Without white space at the ends of lines and without more than one empty line in a row.
+/// Removes trailing whitespace and repeated empty lines.
 fn tidy(text: &str) -> String {
     let (mut tidy, mut empty) = (String::with_capacity(text.len()), 0);
     for line in text.trim().lines() {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_read_like_markdown() {
+    fn pages_become_markdown_like_text() {
         for (html, expected) in [
             ("<p>Hello,\n  <b>world</b>!</p>", "Hello, world!"),
             ("<h1>One</h1><h3> Three </h3>text", "# One\n\n### Three\n\ntext"),
@@ -250,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn the_title_is_apart() {
+    fn title_is_returned_separately() {
         let url = Url::parse("https://example.org/").unwrap();
         let page = to_text("<head><title> A &amp;\n B </title></head><body>text", &url, 100);
         assert_eq!((page.title.as_deref(), page.text.as_str()), (Some("A & B"), "text"));
     }
 
     #[test]
-    fn hostile_pages_cost_no_more_than_their_size() {
+    fn hostile_pages_are_bounded() {
         let url = Url::parse(&format!("https://example.org/{}", "x".repeat(8000))).unwrap();
         for html in [
             "<div>".repeat(200_000),

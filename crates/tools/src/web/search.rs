@@ -1,4 +1,4 @@
-//! Searching the web.
+//! Web search providers.
 
 use std::{fmt, time::Duration};
 
@@ -13,14 +13,14 @@ use rustls::ClientConfig;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
-/// Of a provider's answer.
+/// Size limit of a provider's response.
 const MAX_BYTES: usize = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Someone who searches.
+/// A web search service.
 #[async_trait]
 pub trait SearchProvider: fmt::Debug + Send + Sync + 'static {
-    /// Finds pages, best first. More than were asked for does no harm; what is not wanted is sorted out by the caller.
+    /// Finds pages, best first. May return more than requested; the caller filters and truncates.
     async fn search(&self, query: &SearchQuery) -> Result<Vec<SearchHit>>;
 }
 
@@ -37,7 +37,7 @@ pub struct SearchHit {
     pub snippet: String,
 }
 
-/// A SearXNG instance, or anything that answers like one: `GET {base}/search?q=…&format=json`.
+/// A SearXNG instance, or a compatible service: `GET {base}/search?q=…&format=json`.
 #[derive(Debug)]
 pub struct SearxNg {
     search: Url,
@@ -46,29 +46,29 @@ pub struct SearxNg {
 }
 
 impl SearxNg {
-    /// `base` is the operator's choice, so it may be anywhere.
+    /// `base` is configured by the operator, so the egress rules do not apply.
     pub fn new(base: &str) -> Result<Self> {
-        let wrong = || Error::invalid("tools.search.url", "expected an http or https URL");
-        let mut search = Url::parse(base).map_err(|_| wrong())?;
+        let invalid = || Error::invalid("tools.search.url", "expected an http or https URL");
+        let mut search = Url::parse(base).map_err(|_| invalid())?;
         if !matches!(search.scheme(), "http" | "https") {
-            return Err(wrong());
+            return Err(invalid());
         }
-        search.path_segments_mut().map_err(|()| wrong())?.pop_if_empty().push("search");
+        search.path_segments_mut().map_err(|()| invalid())?.pop_if_empty().push("search");
         search.set_query(None);
         Ok(Self { search, header: None, tls: OnceCell::new() })
     }
 
-    /// Sends a header with every request, for example a key.
+    /// Sends a header with every request, for example an API key.
     pub fn with_header(mut self, name: &str, value: &str) -> Result<Self> {
-        let wrong = |_| Error::invalid("tools.search.header", "expected a header name and value");
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| wrong(error.to_string()))?;
-        let mut value = HeaderValue::from_str(value).map_err(|error| wrong(error.to_string()))?;
+        let invalid = |_| Error::invalid("tools.search.header", "expected a header name and value");
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| invalid(error.to_string()))?;
+        let mut value = HeaderValue::from_str(value).map_err(|error| invalid(error.to_string()))?;
         value.set_sensitive(true);
         self.header = Some((name, value));
         Ok(self)
     }
 
-    async fn ask(&self, query: &SearchQuery) -> Result<Vec<u8>> {
+    async fn request_results(&self, query: &SearchQuery) -> Result<Vec<u8>> {
         let unavailable = |error: reqwest::Error| {
             Error::unavailable("the search provider does not answer").with_source(error.without_url())
         };
@@ -99,30 +99,30 @@ impl SearxNg {
 #[async_trait]
 impl SearchProvider for SearxNg {
     async fn search(&self, query: &SearchQuery) -> Result<Vec<SearchHit>> {
-        let body = self.ask(query).await?;
-        let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
+        let body = self.request_results(query).await?;
+        let response: SearxNgResponse = serde_json::from_slice(&body).map_err(|error| {
             Error::unavailable(
                 "the search provider does not answer with JSON results (is its json format enabled?)",
             )
             .with_source(error)
         })?;
-        let hit = |found: Found| SearchHit {
+        let hit = |found: SearxNgHit| SearchHit {
             title: found.title.unwrap_or_default(),
             url: found.url,
             snippet: found.content.unwrap_or_default(),
         };
-        Ok(answer.results.into_iter().map(hit).collect())
+        Ok(response.results.into_iter().map(hit).collect())
     }
 }
 
-/// What we need of an answer, which holds more.
+/// The used fields of a response.
 #[derive(Deserialize)]
-struct Answer {
-    results: Vec<Found>,
+struct SearxNgResponse {
+    results: Vec<SearxNgHit>,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct SearxNgHit {
     url: String,
     title: Option<String>,
     content: Option<String>,

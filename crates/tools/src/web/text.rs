@@ -1,27 +1,27 @@
-//! From a body to text.
+//! Decodes response bodies to text.
 
 use encoding_rs::{Encoding, UTF_8};
 use reqwest::Url;
 
 use super::html;
 
-/// Where a page without a better hint says what its bytes mean.
+/// Range in which a page's `<meta charset>` is searched.
 const META_BYTES: usize = 1024;
 
-/// What a server says that it sends.
+/// The declared media type of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MediaType {
-    /// `text/html`, in lower case; empty if it was not said.
+    /// `text/html`, in lower case; empty if not declared.
     pub(crate) name: String,
     charset: Option<String>,
 }
 
-/// The text of a body.
+/// The text of a response body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Document {
     pub(crate) title: Option<String>,
     pub(crate) text: String,
-    /// Something was left out.
+    /// Text was omitted.
     pub(crate) truncated: bool,
 }
 
@@ -41,7 +41,7 @@ impl MediaType {
         matches!(self.name.as_str(), "text/html" | "application/xhtml+xml")
     }
 
-    /// Whether it is worth reading. What does not say is.
+    /// Whether the body may be text. An undeclared type may be.
     pub(crate) fn may_be_text(&self) -> bool {
         let name = self.name.as_str();
         name.is_empty()
@@ -65,7 +65,7 @@ impl MediaType {
 }
 
 impl Document {
-    /// Reads a body. `None` if it is no text after all.
+    /// Decodes a body. `None` if it is not text after all.
     pub(crate) fn read(media_type: &MediaType, bytes: &[u8], url: &Url, max_chars: usize) -> Option<Self> {
         if media_type.name.is_empty() && bytes.iter().take(META_BYTES).any(|byte| *byte == 0) {
             return None;
@@ -74,31 +74,31 @@ impl Document {
         if media_type.is_html() {
             return Some(html::to_text(&text, url, max_chars));
         }
-        let (text, truncated) = shortened(&text, max_chars);
+        let (text, truncated) = truncate_chars(&text, max_chars);
         Some(Self { title: None, text: text.replace('\0', "\u{fffd}"), truncated })
     }
 }
 
-/// The encoding is the one of a byte order mark, else what the server says, else what the page says, else UTF-8.
+/// Encoding precedence: byte order mark, server header, page declaration, UTF-8.
 fn decode(media_type: &MediaType, bytes: &[u8]) -> String {
-    let told = media_type.charset.as_deref().and_then(|label| Encoding::for_label(label.as_bytes()));
-    let written = || if media_type.is_html() { meta_charset(bytes) } else { None };
-    told.or_else(written).unwrap_or(UTF_8).decode(bytes).0.into_owned()
+    let declared = media_type.charset.as_deref().and_then(|label| Encoding::for_label(label.as_bytes()));
+    let in_page = || if media_type.is_html() { meta_charset(bytes) } else { None };
+    declared.or_else(in_page).unwrap_or(UTF_8).decode(bytes).0.into_owned()
 }
 
-/// What a page says of itself in `<meta charset=…>` or in its older form.
+/// The encoding declared in `<meta charset=…>` or its older form.
 fn meta_charset(bytes: &[u8]) -> Option<&'static Encoding> {
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(META_BYTES)]).to_ascii_lowercase();
     let (_, rest) = start.split_once("<meta")?;
     let (_, label) = rest.split_once("charset=")?;
     let label = label.trim_start_matches(['"', '\'', ' ']);
     let end = label.find(|c: char| !c.is_ascii_alphanumeric() && !"-_:.".contains(c)).unwrap_or(label.len());
-    // A page whose ASCII we could read is not UTF-16, whatever it says.
+    // A page whose ASCII was readable is not UTF-16, whatever it declares.
     Encoding::for_label(&label.as_bytes()[..end]).filter(|encoding| encoding.is_ascii_compatible())
 }
 
-/// The first characters, and whether there were more.
-pub(crate) fn shortened(text: &str, max_chars: usize) -> (&str, bool) {
+/// Truncates to `max_chars`. Also returns whether text was cut.
+pub(crate) fn truncate_chars(text: &str, max_chars: usize) -> (&str, bool) {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => (&text[..end], true),
         None => (text, false),
@@ -115,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_what_they_are_meant_to_be() {
+    fn bodies_are_decoded_by_declared_or_default_charset() {
         for (content_type, bytes, text) in [
             ("text/plain", "é".as_bytes(), "é"),
             ("text/plain; charset=ISO-8859-1", b"caf\xe9", "café"),
             ("text/plain; charset=\"windows-1252\"", b"\x80", "€"),
             ("text/plain; charset=shift_jis", b"\x82\xa0", "あ"),
-            // Wrong or unknown: what can be read is.
+            // Wrong or unknown charsets: readable parts are kept.
             ("text/plain; charset=utf-8", b"caf\xe9", "caf\u{fffd}"),
             ("text/plain; charset=klingon", "é".as_bytes(), "é"),
             ("text/plain; charset=iso-8859-1", b"\xef\xbb\xbf\xc3\xa9", "é"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_from_the_rest() {
+    fn text_media_types_are_recognized() {
         for name in [
             "",
             "text/csv",
@@ -161,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_between_characters() {
-        assert_eq!(shortened("aéb", 2), ("aé", true));
-        assert_eq!(shortened("aéb", 3), ("aéb", false));
-        assert_eq!(shortened("", 0), ("", false));
+    fn long_text_is_cut_at_character_boundaries() {
+        assert_eq!(truncate_chars("aéb", 2), ("aé", true));
+        assert_eq!(truncate_chars("aéb", 3), ("aéb", false));
+        assert_eq!(truncate_chars("", 0), ("", false));
     }
 }

@@ -1,12 +1,12 @@
-//! The native tools in a local sandbox.
+//! Tests of the native tools in a local sandbox.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod background;
 mod bash;
-mod bench;
 mod edit;
 mod files;
+mod fixture;
 mod hostile;
 mod noop;
 mod registry;

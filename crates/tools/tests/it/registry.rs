@@ -9,7 +9,7 @@ fn native() -> Registry {
 }
 
 #[test]
-fn effects_are_what_recovery_relies_on() {
+fn native_tools_declare_their_effects() {
     let registry = native();
     for (tool, effects) in [
         ("Bash", Effects::Mutating),
@@ -27,13 +27,13 @@ fn effects_are_what_recovery_relies_on() {
 }
 
 #[test]
-fn names_are_unique() {
+fn tool_names_are_unique() {
     let registry = native();
     assert_eq!(registry.with(Arc::new(native::Noop)).unwrap_err().code(), Code::AlreadyExists);
     assert!(Registry::default().with(Arc::new(native::Noop)).unwrap().is_known("noop"));
 }
 
-/// Every object of the schema is closed, and everything in it is explained.
+/// Asserts that every object of the schema is closed and every property has a description.
 fn check_object(place: &str, schema: &Value) {
     assert_eq!(
         (&schema["type"], &schema["additionalProperties"]),
@@ -51,7 +51,7 @@ fn check_object(place: &str, schema: &Value) {
 }
 
 #[test]
-fn schemas_are_closed_and_explained() {
+fn schemas_are_closed_and_described() {
     for tool in native().iter() {
         let schema = tool.schema();
         check_object(tool.name(), &schema);
@@ -61,7 +61,7 @@ fn schemas_are_closed_and_explained() {
     }
 }
 
-/// Strict, and what is said to be required is.
+/// Unknown arguments are rejected, and required ones are required.
 #[test]
 fn schemas_and_validation_agree() {
     for tool in native().iter() {

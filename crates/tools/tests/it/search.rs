@@ -1,10 +1,10 @@
 use remuda_domain::Code;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, refused};
+use crate::fixture::{ToolFixture, rejection};
 
-async fn bench() -> Bench {
-    let bench = Bench::new();
+async fn fixture() -> ToolFixture {
+    let fixture = ToolFixture::new();
     for (path, content) in [
         ("a.rs", "fn one() {}\nfn two() {}\n// end\n"),
         ("b.txt", "ONE fn\n"),
@@ -12,56 +12,56 @@ async fn bench() -> Bench {
         ("ignored.log", "fn"),
         (".gitignore", "*.log\n"),
     ] {
-        bench.put(path, content).await;
+        fixture.create_file(path, content).await;
     }
-    bench
+    fixture
 }
 
-async fn grep(bench: &Bench, arguments: Value) -> Value {
-    bench.call("Grep", arguments).await.unwrap()
+async fn grep(fixture: &ToolFixture, arguments: Value) -> Value {
+    fixture.call("Grep", arguments).await.unwrap()
 }
 
 #[tokio::test]
 async fn glob_finds_files() {
-    let bench = bench().await;
-    let answer = bench.call("Glob", json!({ "pattern": "*.rs" })).await.unwrap();
+    let fixture = fixture().await;
+    let answer = fixture.call("Glob", json!({ "pattern": "*.rs" })).await.unwrap();
     assert_eq!(answer, json!({ "files": ["a.rs"], "total": 1, "truncated": false }));
     for number in 0..150 {
-        bench.put(&format!("{number}.many"), "").await;
+        fixture.create_file(&format!("{number}.many"), "").await;
     }
-    let answer = bench.call("Glob", json!({ "pattern": "*.many", "path": "." })).await.unwrap();
+    let answer = fixture.call("Glob", json!({ "pattern": "*.many", "path": "." })).await.unwrap();
     assert_eq!((&answer["total"], &answer["truncated"]), (&json!(150), &json!(true)));
     assert_eq!(answer["files"].as_array().unwrap().len(), 100);
-    let refusal = bench.fails("Glob", json!({ "pattern": "*", "path": "../" })).await;
-    assert_eq!(refusal, (Code::PathNotAllowed, "arguments.path".into()));
-    let refusal = bench.fails("Glob", json!({ "pattern": "[" })).await;
-    assert_eq!(refusal, (Code::InvalidArgument, "arguments.pattern".into()));
+    let rejected = fixture.fails("Glob", json!({ "pattern": "*", "path": "../" })).await;
+    assert_eq!(rejected, (Code::PathNotAllowed, "arguments.path".into()));
+    let rejected = fixture.fails("Glob", json!({ "pattern": "[" })).await;
+    assert_eq!(rejected, (Code::InvalidArgument, "arguments.pattern".into()));
 }
 
 #[tokio::test]
-async fn grep_answers_in_three_ways() {
-    let bench = bench().await;
-    let files = grep(&bench, json!({ "pattern": "fn" })).await;
+async fn grep_supports_all_output_modes() {
+    let fixture = fixture().await;
+    let files = grep(&fixture, json!({ "pattern": "fn" })).await;
     let mut names: Vec<&str> = files["files"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     names.sort_unstable();
     assert_eq!((names.as_slice(), &files["truncated"]), (["a.rs", "b.txt"].as_slice(), &json!(false)));
     assert_eq!(
-        grep(&bench, json!({ "pattern": "fn", "output_mode": "count" })).await,
+        grep(&fixture, json!({ "pattern": "fn", "output_mode": "count" })).await,
         json!({ "counts": [{ "path": "a.rs", "count": 2 }, { "path": "b.txt", "count": 1 }], "truncated": false })
     );
     assert_eq!(
-        grep(&bench, json!({ "pattern": "one", "output_mode": "content", "-i": true })).await,
+        grep(&fixture, json!({ "pattern": "one", "output_mode": "content", "-i": true })).await,
         json!({ "content": "a.rs:1:fn one() {}\nb.txt:1:ONE fn\n", "lines": 2, "truncated": false })
     );
 }
 
 #[tokio::test]
-async fn grep_takes_what_ripgrep_takes() {
-    let bench = bench().await;
+async fn grep_supports_options_of_ripgrep() {
+    let fixture = fixture().await;
     let content = |mut arguments: Value| {
         arguments["output_mode"] = "content".into();
-        let bench = &bench;
-        async move { grep(bench, arguments).await["content"].as_str().unwrap().to_owned() }
+        let fixture = &fixture;
+        async move { grep(fixture, arguments).await["content"].as_str().unwrap().to_owned() }
     };
     assert_eq!(content(json!({ "pattern": "one", "-n": false })).await, "a.rs:fn one() {}\n");
     assert_eq!(
@@ -86,13 +86,13 @@ async fn grep_takes_what_ripgrep_takes() {
     assert_eq!(content(json!({ "pattern": "fn", "path": ".hidden" })).await, ".hidden:1:fn\n");
     assert_eq!(content(json!({ "pattern": "one.*two", "multiline": true })).await.lines().count(), 2);
 
-    bench.put("many", "x\n".repeat(1000)).await;
+    fixture.create_file("many", "x\n".repeat(1000)).await;
     assert_eq!(content(json!({ "pattern": "x" })).await.lines().count(), 250);
     assert_eq!(content(json!({ "pattern": "x", "head_limit": 0 })).await.lines().count(), 1000);
 }
 
 #[tokio::test]
-async fn bad_arguments_are_refused() {
+async fn invalid_arguments_are_rejected() {
     for (tool, arguments, field) in [
         ("Glob", json!({}), "arguments.pattern"),
         ("Glob", json!({ "pattern": "" }), "arguments.pattern"),
@@ -104,14 +104,14 @@ async fn bad_arguments_are_refused() {
         ("Grep", json!({ "pattern": "x", "output_mode": "lines" }), "arguments.output_mode"),
         ("Grep", json!({ "pattern": "x", "-v": true }), "arguments.-v"),
     ] {
-        assert_eq!(refused(tool, arguments).await, (Code::InvalidArgument, field.to_owned()), "{tool}");
+        assert_eq!(rejection(tool, arguments).await, (Code::InvalidArgument, field.to_owned()), "{tool}");
     }
-    let bench = bench().await;
+    let fixture = fixture().await;
     for (arguments, field) in [
         (json!({ "pattern": "(" }), "arguments.pattern"),
         (json!({ "pattern": "x", "type": "none such" }), "arguments.type"),
         (json!({ "pattern": "x", "glob": "[" }), "arguments.glob"),
     ] {
-        assert_eq!(bench.fails("Grep", arguments).await, (Code::InvalidArgument, field.to_owned()));
+        assert_eq!(fixture.fails("Grep", arguments).await, (Code::InvalidArgument, field.to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! A web server that says whatever a test wants it to.
+//! Test web server with scripted replies.
 
 use std::{
     net::SocketAddr,
@@ -14,19 +14,19 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::bench::until;
+use crate::fixture::poll_until;
 
 #[derive(Clone)]
 pub(crate) enum Reply {
-    /// All there is.
+    /// A complete reply.
     Bytes(Vec<u8>),
-    /// A beginning, then the same letter for ever.
+    /// A start, then the same letter forever.
     Endless(Vec<u8>),
-    /// A beginning, then silence.
+    /// A start, then silence.
     Stalled(Vec<u8>),
 }
 
-/// A whole answer.
+/// A complete response.
 pub(crate) fn page(status: &str, content_type: &str, body: &str) -> Reply {
     let length = body.len();
     let head =
@@ -34,7 +34,7 @@ pub(crate) fn page(status: &str, content_type: &str, body: &str) -> Reply {
     Reply::Bytes((head + body).into_bytes())
 }
 
-/// Ends when it is dropped.
+/// Stops when it is dropped.
 pub(crate) struct Server {
     address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -52,11 +52,11 @@ impl Server {
         tracker.spawn(stop.clone().run_until_cancelled_owned(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (answer, counted) = (Arc::clone(&answer), Arc::clone(&counted));
-                let talk = async move {
-                    // A client that goes away is none of the server's business.
-                    drop(talk(stream, &*answer, &counted).await);
+                let serve_connection = async move {
+                    // A client may disconnect at any time.
+                    drop(serve_connection(stream, &*answer, &counted).await);
                 };
-                tasks.spawn(stopped.clone().run_until_cancelled_owned(talk));
+                tasks.spawn(stopped.clone().run_until_cancelled_owned(serve_connection));
             }
         }));
         Self { address, requests, stop }
@@ -75,8 +75,8 @@ impl Server {
     }
 
     /// Waits for the first request.
-    pub(crate) async fn asked(&self) {
-        until(|| (self.requests() > 0).then_some(())).await;
+    pub(crate) async fn wait_for_request(&self) {
+        poll_until(|| (self.requests() > 0).then_some(())).await;
     }
 }
 
@@ -86,7 +86,7 @@ impl Drop for Server {
     }
 }
 
-async fn talk(
+async fn serve_connection(
     mut stream: TcpStream,
     answer: &(dyn Fn(&str) -> Reply + Send + Sync),
     requests: &AtomicUsize,

@@ -1,33 +1,33 @@
 use remuda_domain::Code;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, refused};
+use crate::fixture::{ToolFixture, rejection};
 
 fn todo(content: &str, status: &str) -> Value {
     json!({ "content": content, "status": status, "activeForm": format!("{content}ing") })
 }
 
 #[tokio::test]
-async fn the_list_is_kept_until_all_is_done() {
-    let bench = Bench::new();
+async fn todo_list_is_stored_until_all_are_completed() {
+    let fixture = ToolFixture::new();
     let todos = json!([todo("plan", "completed"), todo("test", "in_progress"), todo("ship", "pending")]);
-    let answer = bench.call("TodoWrite", json!({ "todos": todos })).await.unwrap();
+    let answer = fixture.call("TodoWrite", json!({ "todos": todos })).await.unwrap();
     assert_eq!(answer, json!({ "todos": todos, "cleared": false }));
-    let file = bench.workspace().join(format!(".openharness/state/todos/{}.json", bench.context.session));
+    let file = fixture.workspace().join(format!(".openharness/state/todos/{}.json", fixture.context.session));
     let kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(kept, todos);
-    assert!(bench.workspace().join(".openharness/state/.gitignore").is_file());
+    assert!(fixture.workspace().join(".openharness/state/.gitignore").is_file());
 
     let done = json!([todo("plan", "completed"), todo("test", "completed")]);
     for _twice in 0..2 {
-        let answer = bench.call("TodoWrite", json!({ "todos": done })).await.unwrap();
+        let answer = fixture.call("TodoWrite", json!({ "todos": done })).await.unwrap();
         assert_eq!(answer, json!({ "todos": done, "cleared": true }));
         assert!(!file.try_exists().unwrap());
     }
 }
 
 #[tokio::test]
-async fn bad_lists_are_refused() {
+async fn invalid_todo_lists_are_rejected() {
     let many = vec![todo("x", "completed"); 201];
     for (todos, field) in [
         (json!([todo("a", "pending")]), "arguments.todos"),
@@ -45,7 +45,7 @@ async fn bad_lists_are_refused() {
         ),
         (json!("text"), "arguments.todos"),
     ] {
-        let refusal = refused("TodoWrite", json!({ "todos": todos })).await;
-        assert_eq!(refusal, (Code::InvalidArgument, field.to_owned()), "{todos}");
+        let rejected = rejection("TodoWrite", json!({ "todos": todos })).await;
+        assert_eq!(rejected, (Code::InvalidArgument, field.to_owned()), "{todos}");
     }
 }

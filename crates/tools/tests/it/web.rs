@@ -14,23 +14,23 @@ use async_trait::async_trait;
 use remuda_domain::Code;
 use remuda_tools::{
     ToolOptions,
-    web::{Allowed, Resolve, WebOptions},
+    web::{AllowRule, Resolve, WebOptions},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    bench::{Bench, refused},
+    fixture::{ToolFixture, rejection},
     server::{Reply, Server, page},
 };
 
-/// What may be reached is the server alone.
+/// Options that allow only this server.
 fn options(server: &Server) -> ToolOptions {
-    let allowed = vec![Allowed::parse("allowed", &server.address().to_string()).unwrap()];
+    let allowed = vec![AllowRule::parse("allowed", &server.address().to_string()).unwrap()];
     ToolOptions { web: WebOptions { allowed, ..WebOptions::default() }, search: None }
 }
 
 async fn fetch(options: &ToolOptions, url: String) -> remuda_domain::Result<Value> {
-    Bench::with(options).call("WebFetch", json!({ "url": url })).await
+    ToolFixture::with(options).call("WebFetch", json!({ "url": url })).await
 }
 
 async fn fails(options: &ToolOptions, url: String) -> Code {
@@ -38,7 +38,7 @@ async fn fails(options: &ToolOptions, url: String) -> Code {
 }
 
 #[tokio::test]
-async fn a_page_becomes_text() {
+async fn html_page_becomes_text() {
     let server = Server::start(|request| {
         assert!(request.contains("user-agent: Remuda/"), "{request}");
         page(
@@ -62,14 +62,14 @@ async fn a_page_becomes_text() {
 }
 
 #[tokio::test]
-async fn a_status_is_a_result() {
+async fn error_status_is_a_result() {
     let server = Server::start(|_| page("404 Not Found", "text/plain", "nothing here")).await;
     let answer = fetch(&options(&server), server.url("/")).await.unwrap();
     assert_eq!((&answer["status"], &answer["text"]), (&json!(404), &json!("nothing here")));
 }
 
 #[tokio::test]
-async fn what_is_no_text_is_only_described() {
+async fn binary_content_is_only_described() {
     let server = Server::start(|_| page("200 OK", "image/png", "\u{1}\u{2}\u{3}")).await;
     let answer = fetch(&options(&server), server.url("/")).await.unwrap();
     assert_eq!(
@@ -79,7 +79,7 @@ async fn what_is_no_text_is_only_described() {
 }
 
 #[tokio::test]
-async fn wrong_charsets_do_no_harm() {
+async fn wrong_charsets_are_tolerated() {
     let server = Server::start(|request| {
         let charset = request.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
         let mut reply =
@@ -126,7 +126,7 @@ async fn redirects_are_followed_within_the_host_only() {
         let answer = fetch(&options, server.url(path)).await.unwrap();
         let expected = json!({ "url": server.url(path), "status": 302, "redirect_to": target });
         assert_eq!((answer, server.requests()), (expected, before + 1));
-        // Who follows is refused.
+        // Following it explicitly is rejected.
         assert_eq!(fails(&options, target.to_owned()).await, Code::AddressNotAllowed);
     }
     assert_eq!(fails(&options, server.url("/port")).await, Code::AddressNotAllowed);
@@ -176,34 +176,34 @@ async fn only_public_addresses_can_be_reached() {
     }
 }
 
-/// Gives the next of its answers each time.
+/// Resolver that returns the next scripted result on each call.
 #[derive(Debug)]
-struct Names {
+struct ScriptedResolver {
     answers: Mutex<VecDeque<Vec<IpAddr>>>,
-    asked: AtomicUsize,
+    wait_for_request: AtomicUsize,
 }
 
-impl Names {
+impl ScriptedResolver {
     fn new(answers: &[&[&str]]) -> Arc<Self> {
         let parse = |answer: &&[&str]| answer.iter().map(|address| address.parse().unwrap()).collect();
         Arc::new(Self {
             answers: Mutex::new(answers.iter().map(parse).collect()),
-            asked: AtomicUsize::new(0),
+            wait_for_request: AtomicUsize::new(0),
         })
     }
 }
 
 #[async_trait]
-impl Resolve for Names {
+impl Resolve for ScriptedResolver {
     async fn resolve(&self, _host: &str) -> io::Result<Vec<IpAddr>> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.wait_for_request.fetch_add(1, Ordering::Relaxed);
         let next = self.answers.lock().unwrap().pop_front();
         next.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 }
 
 #[tokio::test]
-async fn a_name_cannot_change_its_meaning() {
+async fn dns_rebinding_is_prevented() {
     let server = Server::start(|request| match request.split(' ').nth(1).unwrap() {
         "/again" => {
             Reply::Bytes(b"HTTP/1.1 302 Found\r\nlocation: /page\r\ncontent-length: 0\r\n\r\n".to_vec())
@@ -211,39 +211,39 @@ async fn a_name_cannot_change_its_meaning() {
         _ => page("200 OK", "text/plain", "here"),
     })
     .await;
-    let with = |names: &Arc<Names>| {
+    let with = |names: &Arc<ScriptedResolver>| {
         let mut options = options(&server);
-        options.web.resolver = Arc::<Names>::clone(names);
+        options.web.resolver = Arc::<ScriptedResolver>::clone(names);
         options
     };
     let port = server.address().port();
-    // Looked up once: the second answer is never asked for.
-    let names = Names::new(&[&["127.0.0.1"], &["127.0.0.2"]]);
+    // Resolved once: the second result is never used.
+    let names = ScriptedResolver::new(&[&["127.0.0.1"], &["127.0.0.2"]]);
     let answer = fetch(&with(&names), format!("http://rebind.test:{port}/page")).await.unwrap();
-    assert_eq!((&answer["text"], names.asked.load(Ordering::Relaxed)), (&json!("here"), 1));
-    // A redirect is looked up and checked again.
-    let names = Names::new(&[&["127.0.0.1"], &["127.0.0.2"]]);
+    assert_eq!((&answer["text"], names.wait_for_request.load(Ordering::Relaxed)), (&json!("here"), 1));
+    // A redirect is resolved and checked again.
+    let names = ScriptedResolver::new(&[&["127.0.0.1"], &["127.0.0.2"]]);
     let before = server.requests();
     assert_eq!(
         fails(&with(&names), format!("http://rebind.test:{port}/again")).await,
         Code::AddressNotAllowed
     );
-    assert_eq!((server.requests() - before, names.asked.load(Ordering::Relaxed)), (1, 2));
-    // One bad address among good ones.
+    assert_eq!((server.requests() - before, names.wait_for_request.load(Ordering::Relaxed)), (1, 2));
+    // One forbidden address among allowed ones.
     for answer in
         [&["1.1.1.1", "127.0.0.1"][..], &["1.1.1.1", "169.254.169.254"], &["1.1.1.1", "::1"], &["10.0.0.1"]]
     {
-        let names = Names::new(&[answer]);
+        let names = ScriptedResolver::new(&[answer]);
         assert_eq!(fails(&with(&names), "http://mixed.test/".to_owned()).await, Code::AddressNotAllowed);
     }
     for answers in [&[&[][..]][..], &[]] {
-        let names = Names::new(answers);
+        let names = ScriptedResolver::new(answers);
         assert_eq!(fails(&with(&names), "http://missing.test/".to_owned()).await, Code::ToolFailed);
     }
 }
 
 #[tokio::test]
-async fn endless_bodies_are_cut() {
+async fn endless_bodies_are_truncated() {
     let server =
         Server::start(|_| Reply::Endless(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n".to_vec()))
             .await;
@@ -253,7 +253,7 @@ async fn endless_bodies_are_cut() {
 }
 
 #[tokio::test]
-async fn compressed_bodies_count_by_what_they_hold() {
+async fn body_limit_applies_after_decompression() {
     let bomb = std::process::Command::new("sh")
         .args(["-c", "head -c 60000000 /dev/zero | tr '\\0' a | gzip -9"])
         .stdin(Stdio::null())
@@ -274,7 +274,7 @@ async fn compressed_bodies_count_by_what_they_hold() {
 }
 
 #[tokio::test]
-async fn slow_servers_are_given_up() {
+async fn slow_servers_time_out() {
     for head in [
         &b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 100\r\n\r\nsome"[..],
         b"HTTP/1.1 200",
@@ -288,7 +288,7 @@ async fn slow_servers_are_given_up() {
 }
 
 #[tokio::test]
-async fn broken_answers_are_errors() {
+async fn broken_responses_are_errors() {
     for reply in [
         &b"nonsense\r\n\r\n"[..],
         b"",
@@ -305,7 +305,7 @@ async fn broken_answers_are_errors() {
 }
 
 #[tokio::test]
-async fn bad_urls_are_refused() {
+async fn invalid_urls_are_rejected() {
     for url in [
         "",
         "example.org",
@@ -314,20 +314,20 @@ async fn bad_urls_are_refused() {
         "http://a@127.0.0.1/",
         "http://a:b@c/",
     ] {
-        let refusal = refused("WebFetch", json!({ "url": url })).await;
-        assert_eq!(refusal, (Code::InvalidArgument, "arguments.url".to_owned()), "{url}");
+        let rejected = rejection("WebFetch", json!({ "url": url })).await;
+        assert_eq!(rejected, (Code::InvalidArgument, "arguments.url".to_owned()), "{url}");
     }
-    assert_eq!(refused("WebFetch", json!({})).await.1, "arguments.url");
+    assert_eq!(rejection("WebFetch", json!({})).await.1, "arguments.url");
 }
 
 #[tokio::test]
 async fn cancel_ends_a_fetch() {
     let server = Server::start(|_| Reply::Stalled(Vec::new())).await;
-    let bench = Bench::with(&options(&server));
-    let (answer, ()) = tokio::join!(bench.call("WebFetch", json!({ "url": server.url("/") })), async {
-        server.asked().await;
-        bench.context.cancel.cancel();
+    let fixture = ToolFixture::with(&options(&server));
+    let (answer, ()) = tokio::join!(fixture.call("WebFetch", json!({ "url": server.url("/") })), async {
+        server.wait_for_request().await;
+        fixture.context.cancel.cancel();
     });
     assert_eq!(answer.unwrap_err().code(), Code::Cancelled);
-    assert!(bench.context.sandbox.acquired().is_none());
+    assert!(fixture.context.sandbox.acquired().is_none());
 }

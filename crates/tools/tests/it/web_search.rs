@@ -5,7 +5,7 @@ use remuda_tools::{ToolOptions, web::SearxNg};
 use serde_json::{Value, json};
 
 use crate::{
-    bench::{Bench, refused},
+    fixture::{ToolFixture, rejection},
     server::{Reply, Server, page},
 };
 
@@ -19,11 +19,11 @@ async fn search(server: &Server, arguments: Value) -> remuda_domain::Result<Valu
     let provider = SearxNg::new(&server.url("/base/")).unwrap().with_header("x-key", "secret").unwrap();
     assert!(!format!("{provider:?}").contains("secret"));
     let options = ToolOptions { search: Some(Arc::new(provider)), ..ToolOptions::default() };
-    Bench::with(&options).call("WebSearch", arguments).await
+    ToolFixture::with(&options).call("WebSearch", arguments).await
 }
 
 #[tokio::test]
-async fn a_search_asks_the_provider() {
+async fn search_returns_results_of_the_provider() {
     let server = Server::start(|request| {
         assert!(request.starts_with("GET /base/search?q=rust+%26+more&format=json HTTP/1.1"), "{request}");
         assert!(request.contains("x-key: secret"), "{request}");
@@ -57,7 +57,7 @@ async fn a_search_asks_the_provider() {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_is_unavailable() {
+async fn failing_provider_is_unavailable() {
     for reply in [
         page("429 Too Many", "text/plain", "no"),
         page("200 OK", "text/html", "<html>"),
@@ -72,8 +72,8 @@ async fn a_provider_that_fails_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_search_without_a_provider_says_how_to_get_one() {
-    let error = Bench::new().call("WebSearch", json!({ "query": "q" })).await.unwrap_err();
+async fn search_without_a_provider_is_not_configured() {
+    let error = ToolFixture::new().call("WebSearch", json!({ "query": "q" })).await.unwrap_err();
     assert_eq!(error.code(), Code::NotConfigured);
     assert!(error.message().contains("tools.search.url"));
     for (arguments, field) in [
@@ -84,6 +84,6 @@ async fn a_search_without_a_provider_says_how_to_get_one() {
         (json!({ "query": "q", "blocked_domains": "x" }), "arguments.blocked_domains"),
         (json!({ "query": "q", "blocked_domains": vec!["x"; 51] }), "arguments.blocked_domains"),
     ] {
-        assert_eq!(refused("WebSearch", arguments).await, (Code::InvalidArgument, field.to_owned()));
+        assert_eq!(rejection("WebSearch", arguments).await, (Code::InvalidArgument, field.to_owned()));
     }
 }

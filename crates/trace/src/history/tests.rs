@@ -48,7 +48,7 @@ pub(crate) fn run(state: RunState, finished: Option<i64>) -> Run {
     }
 }
 
-fn told(run: &Run, bodies: &[(i64, EventBody)]) -> Vec<Event> {
+fn events(run: &Run, bodies: &[(i64, EventBody)]) -> Vec<Event> {
     let event = |(cursor, (ms, body)): (i64, &(i64, EventBody))| Event {
         id: EventId::new(),
         cursor,
@@ -60,20 +60,20 @@ fn told(run: &Run, bodies: &[(i64, EventBody)]) -> Vec<Event> {
     (1..).zip(bodies).map(event).collect()
 }
 
-/// Names with where they begin and end, in milliseconds.
-fn outline(chapters: &[Chapter]) -> Vec<(String, i64, i64, bool)> {
+/// Names of spans with start and end in milliseconds, and whether they are open.
+fn outline(spans: &[HistorySpan]) -> Vec<(String, i64, i64, bool)> {
     let ms = |at: Timestamp| at.timestamp_millis();
-    let line = |it: &Chapter| (it.span.name.to_string(), ms(it.span.start), ms(it.span.end), it.open);
-    let mut lines: Vec<_> = chapters.iter().map(line).collect();
+    let line = |it: &HistorySpan| (it.span.name.to_string(), ms(it.span.start), ms(it.span.end), it.open);
+    let mut lines: Vec<_> = spans.iter().map(line).collect();
     lines.sort_by_key(|(name, start, ..)| (*start, name.clone()));
     lines
 }
 
 #[test]
-fn a_life_with_a_loss_and_a_wait_is_told_without_a_gap() {
+fn spans_of_a_run_with_a_lost_attempt_and_a_wait_leave_no_gap() {
     let run = run(RunState::Completed, Some(100));
     let worker = WorkerId::new();
-    let events = told(
+    let events = events(
         &run,
         &[
             (10, EventBody::RunStarted { attempt: 1, worker }),
@@ -85,10 +85,10 @@ fn a_life_with_a_loss_and_a_wait_is_told_without_a_gap() {
             (100, EventBody::RunCompleted),
         ],
     );
-    let chapters = history(&run, &[], &events, at(500));
+    let spans = history(&run, &[], &events, at(500));
     let line = |name: &str, start, end| (name.to_owned(), start, end, false);
     assert_eq!(
-        outline(&chapters),
+        outline(&spans),
         [
             line("run message", 0, 100),
             line("wait in queue", 0, 10),
@@ -100,25 +100,26 @@ fn a_life_with_a_loss_and_a_wait_is_told_without_a_gap() {
             line("attempt", 80, 100),
         ]
     );
-    let mut ids: Vec<_> = chapters.iter().map(|it| it.span.context.span).collect();
+    let mut ids: Vec<_> = spans.iter().map(|it| it.span.context.span).collect();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!(ids.len(), chapters.len(), "every span has an id of its own");
+    assert_eq!(ids.len(), spans.len(), "every span has an id of its own");
 }
 
 #[test]
-fn what_goes_on_is_open() {
+fn spans_of_a_running_run_are_open() {
     let run = run(RunState::Running, None);
-    let events = told(&run, &[(10, EventBody::RunStarted { attempt: 1, worker: WorkerId::new() })]);
+    let events = events(&run, &[(10, EventBody::RunStarted { attempt: 1, worker: WorkerId::new() })]);
     let open: Vec<(String, bool)> =
         history(&run, &[], &events, at(500)).iter().map(|it| (it.span.name.to_string(), it.open)).collect();
     let expected = [("run message", true), ("wait in queue", false), ("attempt", true)];
     assert_eq!(open, expected.map(|(name, open)| (name.to_owned(), open)));
 }
 
-/// Retention may have taken the events of a run; its steps and its own row are left. Nobody invents a wait to the end.
+/// The events of a run may have been trimmed, and only its steps and its own row are left. The queue wait must not last
+/// to the end.
 #[test]
-fn without_events_there_is_still_the_run() {
+fn run_without_events_has_its_own_span_and_its_queue_wait() {
     let line = |name: &str, start, end| (name.to_owned(), start, end, false);
     let ended = run(RunState::Completed, Some(100));
     let expected = [line("run message", 0, 100), line("wait in queue", 0, 10)];
@@ -128,12 +129,12 @@ fn without_events_there_is_still_the_run() {
     assert_eq!(outline(&history(&never, &[], &[], at(500))), expected);
 }
 
-/// The second attempt of a run is seldom the second ownership of its session.
+/// The number of an attempt is seldom the epoch of its session.
 #[test]
-fn an_attempt_has_the_epoch_of_its_steps() {
+fn attempt_has_the_epoch_of_its_steps() {
     let run = run(RunState::Completed, Some(100));
     let worker = WorkerId::new();
-    let events = told(
+    let events = events(
         &run,
         &[
             (10, EventBody::RunStarted { attempt: 1, worker }),
@@ -153,10 +154,10 @@ fn an_attempt_has_the_epoch_of_its_steps() {
         finished_at: None,
         epoch: 17,
     };
-    let chapters = history(&run, &[step], &events, at(500));
-    let attempts: Vec<_> = chapters.iter().filter(|it| it.span.name == "attempt").collect();
-    let epoch = |chapter: &Chapter| {
-        let mut attributes = chapter.span.attributes.iter();
+    let spans = history(&run, &[step], &events, at(500));
+    let attempts: Vec<_> = spans.iter().filter(|it| it.span.name == "attempt").collect();
+    let epoch = |span: &HistorySpan| {
+        let mut attributes = span.span.attributes.iter();
         attributes.find(|it| it.key.as_str() == attributes::EPOCH).map(|it| it.value.to_string())
     };
     assert_eq!((epoch(attempts[0]), epoch(attempts[1])), (None, Some("17".into())));

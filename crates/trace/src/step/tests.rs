@@ -28,7 +28,7 @@ fn attribute(span: &Span, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_command_tells_how_it_ended_and_not_what_it_said() {
+fn tool_span_contains_the_exit_code_but_no_output() {
     let call = call();
     let output = json!({ "exit_code": 3, "stdout": "hush", "stderr": "" });
     let outcome = ToolOutcome { output, ..ToolOutcome::without_result(&call, CallStatus::Completed, None) };
@@ -36,14 +36,14 @@ fn a_command_tells_how_it_ended_and_not_what_it_said() {
     assert_eq!(span.name, "execute_tool Bash");
     assert_eq!(attribute(&span, name::EXIT_CODE).as_deref(), Some("3"));
     assert_eq!(attribute(&span, name::OUTPUT_BYTES).as_deref(), Some("4"));
-    assert_eq!(attribute(&span, name::BACKEND), None, "nobody said that it was in a sandbox");
+    assert_eq!(attribute(&span, name::BACKEND), None, "it was not in a sandbox");
     assert_eq!(span.failure, None);
     let all = format!("{span:?}");
     assert!(!all.contains("hush") && !all.contains("secret"), "{all}");
 }
 
 #[test]
-fn what_failed_says_why() {
+fn failed_call_has_its_error_type_and_message() {
     let call = call();
     let failure = Failure { code: "tool_timed_out".to_owned(), message: "too slow".to_owned() };
     let span = described(Some(ToolOutcome::without_result(&call, CallStatus::TimedOut, Some(failure))), call);
@@ -52,7 +52,7 @@ fn what_failed_says_why() {
 }
 
 #[test]
-fn what_was_never_made_is_no_span() {
+fn skipped_call_has_no_span() {
     let call = call();
     let skipped = ToolOutcome::without_result(&call, CallStatus::Skipped, None);
     let step = |outcome| {
@@ -60,5 +60,5 @@ fn what_was_never_made_is_no_span() {
         let at = Timestamp::UNIX_EPOCH;
         Step { id: StepId::new(), index: 0, work, started_at: at, finished_at: Some(at), epoch: 1 }
     };
-    assert!(!was_made(&step(Some(skipped))) && !was_made(&step(None)));
+    assert!(!was_executed(&step(Some(skipped))) && !was_executed(&step(None)));
 }

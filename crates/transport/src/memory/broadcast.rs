@@ -1,4 +1,4 @@
-//! Topics that exist only while someone listens.
+//! Broadcast topics that exist only while they have listeners.
 
 use std::{
     collections::HashMap,
@@ -21,16 +21,16 @@ impl<K, V> Default for Topics<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Topics<K, V> {
-    /// Sends to the listeners of a topic; without any, the value is not even made.
+    /// Sends to the listeners of a topic. Without any, the value is not created.
     pub(super) fn send(&self, topic: &K, value: impl FnOnce() -> V) {
         if let Some(sender) = lock(&self.senders).get(topic) {
-            // Fails only without a receiver, and then nobody is owed anything.
+            // Fails only if there is no receiver.
             sender.send(value()).ok();
         }
     }
 
-    /// Listens from now on; at most `buffer` values wait.
-    pub(super) fn listen(topics: &Arc<Self>, topic: K, buffer: usize) -> Listener<K, V> {
+    /// Subscribes from now on. At most `buffer` values are buffered.
+    pub(super) fn subscribe(topics: &Arc<Self>, topic: K, buffer: usize) -> Listener<K, V> {
         let mut senders = lock(&topics.senders);
         let receiver = senders.entry(topic.clone()).or_insert_with(|| channel(buffer).0).subscribe();
         Listener { topics: Arc::clone(topics), topic, receiver: Some(receiver) }
@@ -50,7 +50,7 @@ pub(super) struct Listener<K: Clone + Eq + Hash, V: Clone> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Listener<K, V> {
-    /// The next value. A listener that lagged behind has missed some, so it ends rather than skip them silently.
+    /// The next value. A listener that lagged has missed values, so it ends instead of skipping them silently.
     pub(super) async fn next(&mut self) -> Option<V> {
         match self.receiver.as_mut()?.recv().await {
             Ok(value) => Some(value),
@@ -63,7 +63,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Listener<K, V> {
 
     fn end(&mut self) {
         let mut senders = lock(&self.topics.senders);
-        // Under the lock, so that nobody subscribes between the count and the removal.
+        // Drop under the lock, so that no subscriber is added between the count and the removal.
         self.receiver = None;
         if senders.get(&self.topic).is_some_and(|sender| sender.receiver_count() == 0) {
             senders.remove(&self.topic);

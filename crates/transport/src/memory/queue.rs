@@ -1,4 +1,4 @@
-//! The tokens of one pool.
+//! The token queue of one pool.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
@@ -15,15 +15,15 @@ use tokio::{
 use super::lock;
 use crate::traits::{Published, TokenCounts};
 
-/// Whom a token is for; what the subject of a token is over NATS.
+/// Identifies a token, as the subject does over NATS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TokenKey {
     pub(super) tenant: TenantId,
     pub(super) session: SessionId,
 }
 
-/// A token, with what it was published for.
-pub(super) type Taken = (TokenKey, Option<TraceContext>);
+/// A token, with the trace context it was published with.
+pub(super) type TakenToken = (TokenKey, Option<TraceContext>);
 
 #[derive(Default)]
 pub(super) struct Queue {
@@ -33,33 +33,33 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Every token there is: waiting, delayed or taken.
-    known: HashMap<TokenKey, Known>,
+    /// All tokens: waiting, delayed or taken.
+    tokens: HashMap<TokenKey, TokenState>,
     waiting: VecDeque<TokenKey>,
-    /// Tokens given back for later, by when; the number keeps those of one instant apart and in order.
+    /// Tokens put back with a delay, by due time. The number keeps those of one instant apart and in order.
     delayed: BTreeMap<(Instant, u64), TokenKey>,
     next_number: u64,
 }
 
-/// What is remembered of a token.
-struct Known {
-    /// What it was published for.
+/// State of a token.
+struct TokenState {
+    /// Trace context it was published with.
     origin: Option<TraceContext>,
-    /// It was in someone's hands before.
+    /// It has been delivered before.
     taken: bool,
 }
 
-/// What was taken.
-pub(super) struct Popped {
-    pub(super) keys: Vec<Taken>,
-    /// How many of them were taken before.
-    pub(super) again: u64,
-    /// When the next delayed one is due.
+/// Tokens taken from the queue.
+pub(super) struct PoppedTokens {
+    pub(super) keys: Vec<TakenToken>,
+    /// How many of them had been delivered before.
+    pub(super) redelivered: u64,
+    /// When the next delayed token is due.
     pub(super) next_due: Option<Instant>,
 }
 
 impl State {
-    /// Moves what is due to the end of the line.
+    /// Moves due tokens to the end of the queue.
     fn advance(&mut self) {
         let now = Instant::now();
         while let Some(entry) = self.delayed.first_entry() {
@@ -75,9 +75,9 @@ impl Queue {
     pub(super) fn publish(&self, key: TokenKey, origin: Option<TraceContext>) -> Published {
         {
             let mut state = lock(&self.state);
-            match state.known.entry(key) {
+            match state.tokens.entry(key) {
                 Entry::Occupied(_) => return Published::AlreadyScheduled,
-                Entry::Vacant(place) => place.insert(Known { origin, taken: false }),
+                Entry::Vacant(entry) => entry.insert(TokenState { origin, taken: false }),
             };
             state.waiting.push_back(key);
         }
@@ -86,27 +86,31 @@ impl Queue {
     }
 
     /// Takes up to `max` tokens, oldest first.
-    pub(super) fn pop(&self, max: usize) -> Popped {
+    pub(super) fn pop(&self, max: usize) -> PoppedTokens {
         let mut state = lock(&self.state);
         state.advance();
         let count = max.min(state.waiting.len());
-        let State { waiting, known, .. } = &mut *state;
-        let mut again = 0;
+        let State { waiting, tokens, .. } = &mut *state;
+        let mut redelivered = 0;
         let taken = waiting.drain(..count).map(|key| {
-            let Some(known) = known.get_mut(&key) else { return (key, None) };
-            again += u64::from(std::mem::replace(&mut known.taken, true));
-            (key, known.origin)
+            let Some(tokens) = tokens.get_mut(&key) else { return (key, None) };
+            redelivered += u64::from(std::mem::replace(&mut tokens.taken, true));
+            (key, tokens.origin)
         });
         let keys = taken.collect();
-        Popped { keys, again, next_due: state.delayed.first_key_value().map(|((due, _), _)| *due) }
+        PoppedTokens {
+            keys,
+            redelivered,
+            next_due: state.delayed.first_key_value().map(|((due, _), _)| *due),
+        }
     }
 
     pub(super) fn remove(&self, key: TokenKey) {
-        lock(&self.state).known.remove(&key);
+        lock(&self.state).tokens.remove(&key);
     }
 
-    /// Puts a taken token back, at once or for later.
-    pub(super) fn give_back(&self, key: TokenKey, delay: Duration) {
+    /// Puts a taken token back, immediately or after a delay.
+    pub(super) fn put_back(&self, key: TokenKey, delay: Duration) {
         {
             let mut state = lock(&self.state);
             if delay.is_zero() {
@@ -120,7 +124,7 @@ impl Queue {
         if delay.is_zero() {
             self.wake.notify_one();
         } else {
-            // Whoever waits has to look at the clock anew.
+            // Waiting tasks have to recompute their deadline.
             self.wake.notify_waiters();
         }
     }
@@ -133,12 +137,12 @@ impl Queue {
         let mut state = lock(&self.state);
         state.advance();
         let waiting = state.waiting.len();
-        TokenCounts { waiting: waiting as u64, taken: (state.known.len() - waiting) as u64 }
+        TokenCounts { waiting: waiting as u64, taken: (state.tokens.len() - waiting) as u64 }
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         let state = lock(&self.state);
-        state.known.is_empty() && state.waiting.is_empty() && state.delayed.is_empty()
+        state.tokens.is_empty() && state.waiting.is_empty() && state.delayed.is_empty()
     }
 }

@@ -1,4 +1,4 @@
-//! What is told to all processes, over core NATS. It shares the connection with signals: both are few.
+//! Broadcast notices to all processes, over core NATS. They share the connection with signals: both are few.
 
 use async_nats::Subscriber;
 use async_trait::async_trait;
@@ -13,8 +13,8 @@ use crate::traits::NoticeSource;
 
 pub(super) async fn send(shared: &Shared, notice: &Notice) -> Result<()> {
     let payload = serde_json::to_vec(notice)
-        .map_err(|error| Error::internal("cannot write a notice").with_source(error))?;
-    shared.control.publish("send notice", shared.names.notices(), payload.into()).await?;
+        .map_err(|error| Error::internal("cannot encode a notice").with_source(error))?;
+    shared.control.publish("send notice", shared.subjects.notices(), payload.into()).await?;
     shared.control.flush().await
 }
 
@@ -25,8 +25,8 @@ pub(super) struct NatsNotices {
 
 impl NatsNotices {
     pub(super) async fn open(shared: &Shared) -> Result<Self> {
-        let subject = shared.names.notices();
-        Ok(Self { subscriber: shared.control.subscribe(subject, &shared.names.nobody()).await? })
+        let subject = shared.subjects.notices();
+        Ok(Self { subscriber: shared.control.subscribe(subject, &shared.subjects.no_responders()).await? })
     }
 }
 
@@ -37,8 +37,8 @@ impl NoticeSource for NatsNotices {
             let message = self.subscriber.next().await?;
             match serde_json::from_slice(&message.payload) {
                 Ok(notice) => return Some(notice),
-                // From a newer version, say.
-                Err(error) => tracing::debug!(%error, "cannot read a notice"),
+                // From a newer version, for example.
+                Err(error) => tracing::debug!(%error, "cannot decode a notice"),
             }
         }
     }

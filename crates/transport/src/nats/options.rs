@@ -1,29 +1,30 @@
-//! How to reach NATS and what to ask of it.
+//! Connection options and JetStream settings.
 
 use std::{path::PathBuf, time::Duration};
 
 use remuda_domain::error::{Error, Result};
 
-/// The server's own minimum for delivering a message again is a millisecond; below this, ordinary jitter looks like death.
-const SHORTEST_ACK_WAIT: Duration = Duration::from_millis(100);
+/// The server's minimum redelivery timeout is a millisecond. Below this value, ordinary jitter would look like a dead
+/// worker.
+const MIN_ACK_WAIT: Duration = Duration::from_millis(100);
 
-/// How to reach NATS and what to ask of it.
+/// Connection options and JetStream settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatsOptions {
-    /// URLs (`nats://host:4222`, `tls://…`); any one that answers will do.
+    /// URLs (`nats://host:4222`, `tls://…`). Any server that responds will do.
     pub servers: Vec<String>,
-    /// Sets installations that share a server apart: it starts every subject and, in upper case, the stream's name.
+    /// Separates installations that share a server: starts every subject and, in upper case, the stream's name.
     pub prefix: String,
-    /// Copies of the token stream. More than one needs NATS 2.12.3, and a publish may then be refused for some
+    /// Replicas of the token stream. More than one requires NATS 2.12.3, and a publish may then be rejected for some
     /// milliseconds after [`finish`](crate::Token::finish).
     pub replicas: usize,
     pub credentials_file: Option<PathBuf>,
     pub connect_timeout: Duration,
-    /// How long the server waits for an answer of any kind before it gives a token to another worker.
+    /// How long the server waits for an ack or keep-alive before it redelivers a token to another worker.
     pub ack_wait: Duration,
     pub request_timeout: Duration,
-    /// Most tokens in workers' hands, per pool; negative means no limit. Delivery stops silently at the limit, and pulls
-    /// ask only for free slots, so leave it without limit.
+    /// Maximum number of tokens held by workers, per pool; negative means no limit. Delivery stops silently at the
+    /// limit, and pulls only ask for free slots, so leave it unlimited.
     pub max_ack_pending: i64,
 }
 
@@ -50,7 +51,7 @@ impl NatsOptions {
         if !(1..=5).contains(&self.replicas) {
             return Err(Error::invalid("replicas", "expected 1 to 5"));
         }
-        if self.ack_wait < SHORTEST_ACK_WAIT {
+        if self.ack_wait < MIN_ACK_WAIT {
             return Err(Error::invalid("ack_wait", "expected at least 100 ms"));
         }
         if self.max_ack_pending == 0 {

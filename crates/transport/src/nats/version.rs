@@ -1,4 +1,4 @@
-//! Which server versions are fit.
+//! Supported versions of the NATS server.
 
 use remuda_domain::error::{Code, Error, Result};
 
@@ -6,9 +6,9 @@ type Version = (u64, u64, u64);
 
 /// First with `discard_new_per_subject`.
 const MINIMUM: Version = (2, 9, 2);
-/// First that decides a refusal on the leader alone; before it, replicas drift apart.
+/// First version that decides a rejection on the leader alone; before it, replicas drift apart.
 const MINIMUM_REPLICATED: Version = (2, 12, 3);
-/// First that neither wedges sessions nor loses streams when it is killed.
+/// First version that neither leaves undeliverable tokens nor loses streams when it is killed.
 const RECOMMENDED: Version = (2, 10, 23);
 
 fn parse(version: &str) -> Option<Version> {
@@ -17,18 +17,20 @@ fn parse(version: &str) -> Option<Version> {
     Some((parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?))
 }
 
-/// Refuses servers that cannot keep the promises, and warns of those that need the healer.
+/// Rejects servers that cannot provide the guarantees, and warns about those that need the reconciler to discard dead
+/// tokens.
 pub(super) fn check(version: &str, replicas: usize) -> Result<()> {
     let Some(parsed) = parse(version) else {
-        tracing::warn!(version, "cannot tell the version of the NATS server");
+        tracing::warn!(version, "cannot parse the version of the NATS server");
         return Ok(());
     };
     if parsed < MINIMUM {
-        let message = format!("NATS {version} is too old: 2.9.2 or later is needed");
+        let message = format!("NATS {version} is too old: 2.9.2 or later is required");
         return Err(Error::new(Code::Unavailable, message));
     }
     if replicas > 1 && parsed < MINIMUM_REPLICATED {
-        let message = format!("NATS {version} is too old for {replicas} replicas: 2.12.3 or later is needed");
+        let message =
+            format!("NATS {version} is too old for {replicas} replicas: 2.12.3 or later is required");
         return Err(Error::new(Code::Unavailable, message));
     }
     if parsed < RECOMMENDED {

@@ -1,10 +1,10 @@
-//! One suite for every transport, and what only NATS can get wrong.
+//! A conformance suite for every transport, and NATS-specific tests.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-mod carrier;
 mod deltas;
-mod ends;
+mod end_notices;
+mod grants;
 mod nats;
 mod notices;
 mod suite;

@@ -1,4 +1,4 @@
-//! What only NATS can get wrong: settings that drift, servers that restart, and servers that forget everything.
+//! NATS-specific tests: changed settings, restarted servers, and wiped servers.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn on_each_server(test: impl AsyncFn(NatsServer)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drifted_stream_is_put_right_and_every_difference_named() {
+async fn changed_stream_settings_are_repaired_and_each_difference_is_reported() {
     on_each_server(async |server| {
         let options = options(&server.url());
         let drifted = Config {
@@ -45,21 +45,21 @@ async fn a_drifted_stream_is_put_right_and_every_difference_named() {
         let nats = Nats::connect(options).await.unwrap();
         let report = nats.inspect().await.unwrap();
         assert!(report.problems.iter().any(|problem| problem.contains("discard")), "{report:?}");
-        let mended = nats.prepare(&pools()).await.unwrap().join("; ");
+        let repaired_settings = nats.provision(&pools()).await.unwrap().join("; ");
         for setting in
             ["discard is Old, want New", "discard_new_per_subject is false", "max_age", "max_msg_size"]
         {
-            assert!(mended.contains(setting), "{setting} in {mended}");
+            assert!(repaired_settings.contains(setting), "{setting} in {repaired_settings}");
         }
-        assert!(!mended.contains("retention"), "{mended}");
+        assert!(!repaired_settings.contains("retention"), "{repaired_settings}");
         assert_eq!(nats.inspect().await.unwrap().problems, Vec::<String>::new());
-        assert_eq!(nats.prepare(&pools()).await.unwrap(), Vec::<String>::new());
+        assert_eq!(nats.provision(&pools()).await.unwrap(), Vec::<String>::new());
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_cannot_be_put_right_is_refused() {
+async fn stream_that_cannot_be_repaired_is_rejected() {
     on_each_server(async |server| {
         let options = options(&server.url());
         let foreign = Config {
@@ -69,22 +69,22 @@ async fn a_stream_that_cannot_be_put_right_is_refused() {
             ..Default::default()
         };
         admin(&server).await.create_stream(foreign).await.unwrap();
-        let error = Nats::connect(options).await.unwrap().prepare(&pools()).await.unwrap_err();
+        let error = Nats::connect(options).await.unwrap().provision(&pools()).await.unwrap_err();
         assert_eq!(error.code(), Code::Internal);
         assert!(error.message().contains("retention is Limits, want WorkQueue"), "{error}");
     })
     .await;
 }
 
-/// Somebody's hands in a running system: the stream, a consumer's settings, a consumer that is gone.
+/// Manual changes in a running system: the stream, a consumer's settings, a consumer that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_someone_changes_is_mended_and_no_token_is_lost() {
+async fn manual_changes_are_repaired_without_losing_tokens() {
     on_each_server(async |server| {
         let options = options(&server.url());
         let nats = connect(&options).await;
         let session = SessionId::new();
         nats.publish_token(&Pool::default(), TenantId::new(), session).await.unwrap();
-        assert_eq!(nats.mend().await.unwrap(), Vec::<String>::new());
+        assert_eq!(nats.repair().await.unwrap(), Vec::<String>::new());
         let admin = admin(&server).await;
         let stream = admin.get_stream(stream_name(&options)).await.unwrap();
         let config = stream.cached_info().config.clone();
@@ -92,11 +92,17 @@ async fn what_someone_changes_is_mended_and_no_token_is_lost() {
         admin.update_stream(&many).await.unwrap();
         let patient = NatsOptions { ack_wait: ACK_WAIT * 2, ..options };
         let other = Nats::connect(patient).await.unwrap();
-        let mended = other.mend().await.unwrap().join("; ");
-        assert!(mended.contains("max_msgs_per_subject is -1"), "{mended}");
-        assert!(mended.contains("pool-default") && mended.contains("ack_wait"), "{mended}");
-        let mended = nats.mend().await.unwrap().join("; ");
-        assert!(mended.contains("ack_wait") && !mended.contains("max_msgs"), "{mended}");
+        let repaired_settings = other.repair().await.unwrap().join("; ");
+        assert!(repaired_settings.contains("max_msgs_per_subject is -1"), "{repaired_settings}");
+        assert!(
+            repaired_settings.contains("pool-default") && repaired_settings.contains("ack_wait"),
+            "{repaired_settings}"
+        );
+        let repaired_settings = nats.repair().await.unwrap().join("; ");
+        assert!(
+            repaired_settings.contains("ack_wait") && !repaired_settings.contains("max_msgs"),
+            "{repaired_settings}"
+        );
         assert_eq!(nats.inspect().await.unwrap().problems, Vec::<String>::new());
         let mut source = nats.tokens(&Pool::default()).await.unwrap();
         assert_eq!(take_one(&mut source).await.session(), session);
@@ -105,11 +111,11 @@ async fn what_someone_changes_is_mended_and_no_token_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn preparing_twice_changes_nothing_and_the_report_is_clean() {
+async fn provisioning_twice_changes_nothing_and_the_report_is_clean() {
     on_each_server(async |server| {
         let options = options(&server.url());
         let nats = connect(&options).await;
-        nats.prepare(&pools()).await.unwrap();
+        nats.provision(&pools()).await.unwrap();
         nats.publish_token(&Pool::default(), TenantId::new(), SessionId::new()).await.unwrap();
         let report = nats.inspect().await.unwrap();
         assert!(report.problems.is_empty(), "{report:?}");
@@ -120,16 +126,16 @@ async fn preparing_twice_changes_nothing_and_the_report_is_clean() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wiped_server_recovers() {
+async fn tokens_work_again_after_the_server_is_wiped() {
     on_each_server(async |mut server| {
         let nats = connect(&options(&server.url())).await;
         let (pool, tenant) = (Pool::default(), TenantId::new());
         let mut source = nats.tokens(&pool).await.unwrap();
         let lost = SessionId::new();
         nats.publish_token(&pool, tenant, lost).await.unwrap();
-        let held = take_one(&mut source).await;
+        let stale_token = take_one(&mut source).await;
         server.wipe_and_restart().unwrap();
-        // A worker that only waits gets a token that was published after the disaster.
+        // A worker that was waiting all the time gets a token that is published after the wipe.
         let session = SessionId::new();
         let publish = wait_for("a publish that works", LONG, || async {
             nats.publish_token(&pool, tenant, session).await.ok()
@@ -149,8 +155,8 @@ async fn a_wiped_server_recovers() {
         let token = token.unwrap();
         assert_eq!(token.session(), session);
         token.finish().await.unwrap();
-        // The token of before is gone: its subject is free, and finishing it does no harm.
-        drop(timeout(LONG, held.finish()).await.unwrap());
+        // The old token is gone: its subject is free, and finishing the old token does no harm.
+        drop(timeout(LONG, stale_token.finish()).await.unwrap());
         assert_eq!(nats.publish_token(&pool, tenant, lost).await.unwrap(), Published::Stored);
         assert!(start.elapsed() < LONG);
     })
@@ -158,7 +164,7 @@ async fn a_wiped_server_recovers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_stream_or_consumer_is_made_again() {
+async fn deleted_stream_or_consumer_is_created_again() {
     on_each_server(async |server| {
         let options = options(&server.url());
         let nats = connect(&options).await;
@@ -168,17 +174,17 @@ async fn a_lost_stream_or_consumer_is_made_again() {
         assert_eq!(
             nats.publish_token(&pool, tenant, SessionId::new()).await.unwrap(),
             Published::Stored,
-            "a publish repairs at once"
+            "a publish repairs immediately"
         );
         let mut source = nats.tokens(&pool).await.unwrap();
         take_one(&mut source).await.finish().await.unwrap();
-        // While a request waits.
+        // While a pull request is open.
         let delete = async {
             wait_for("a waiting pull", LONG, || async {
                 nats.inspect().await.unwrap().consumers.iter().any(|consumer| consumer.waiting_pulls > 0)
             })
             .await;
-            // NATS 2.9.10 may say that it failed to remove the directory of a consumer that it has removed.
+            // NATS 2.9.10 may report that it failed to remove the directory of a consumer that it has removed.
             admin.delete_consumer_from_stream("pool-default", stream_name(&options)).await.ok();
             nats.publish_token(&pool, tenant, SessionId::new()).await.unwrap();
         };
@@ -189,7 +195,7 @@ async fn a_lost_stream_or_consumer_is_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restarted_server_recovers() {
+async fn transport_works_again_after_a_server_restart() {
     on_each_server(async |mut server| {
         let nats = connect(&options(&server.url())).await;
         let (pool, tenant, worker) = (Pool::default(), TenantId::new(), WorkerId::new());
@@ -204,7 +210,7 @@ async fn a_restarted_server_recovers() {
         assert_eq!(
             timeout(LONG, events.next()).await.unwrap(),
             None,
-            "readers learn that they may miss something"
+            "the source ends because events may be missed"
         );
         assert_eq!(timeout(LONG, deltas.next()).await.unwrap(), None);
         let start = Instant::now();
@@ -239,7 +245,7 @@ async fn a_restarted_server_recovers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_token_can_be_discarded() {
+async fn token_older_than_the_limit_is_discarded() {
     on_each_server(async |server| {
         let nats = connect(&options(&server.url())).await;
         let (pool, tenant, session) = (Pool::default(), TenantId::new(), SessionId::new());
@@ -253,7 +259,7 @@ async fn a_dead_token_can_be_discarded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_foreign_message_is_removed_and_does_not_stop_delivery() {
+async fn foreign_message_is_removed_and_does_not_block_delivery() {
     on_each_server(async |server| {
         let options = options(&server.url());
         let nats = connect(&options).await;
@@ -271,7 +277,7 @@ async fn a_foreign_message_is_removed_and_does_not_stop_delivery() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_unavailable_and_soon_said() {
+async fn connect_without_a_server_fails_quickly_as_unavailable() {
     let port = remuda_testkit::free_port().unwrap();
     let start = Instant::now();
     let error = Nats::connect(options(&format!("nats://127.0.0.1:{port}"))).await.unwrap_err();

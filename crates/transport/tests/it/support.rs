@@ -1,4 +1,4 @@
-//! Transports to test with.
+//! Test support: the transports under test.
 
 use std::{
     collections::HashMap,
@@ -17,12 +17,12 @@ use remuda_domain::{
 use remuda_testkit::NatsServer;
 use remuda_transport::{Memory, Nats, NatsOptions, Token, TokenSource, Transport};
 
-/// Short, so that a token that was let go comes back within a test.
+/// Short, so that a dropped token is redelivered within a test.
 pub(crate) const ACK_WAIT: Duration = Duration::from_millis(700);
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// Two handles to the same transport, as two processes would have.
-pub(crate) struct Fleet {
+pub(crate) struct TransportPair {
     pub(crate) one: Arc<dyn Transport>,
     pub(crate) other: Arc<dyn Transport>,
     pub(crate) pool: Pool,
@@ -30,7 +30,7 @@ pub(crate) struct Fleet {
     _server: Option<Arc<NatsServer>>,
 }
 
-impl Fleet {
+impl TransportPair {
     pub(crate) fn memory() -> Self {
         let memory = Memory::new();
         Self::new(Arc::new(memory.clone()), Arc::new(memory), None)
@@ -59,7 +59,7 @@ impl Fleet {
 
 pub(crate) async fn connect(options: &NatsOptions) -> Nats {
     let nats = Nats::connect(options.clone()).await.unwrap();
-    nats.prepare(&pools()).await.unwrap();
+    nats.provision(&pools()).await.unwrap();
     nats
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn options(url: &str) -> NatsOptions {
     }
 }
 
-/// Tests that leave the server alone share one per binary, for as long as any of them runs.
+/// Tests that do not restart the server share one per binary, as long as any of them runs.
 fn shared_server(binary: &Path) -> Arc<NatsServer> {
     static SERVERS: OnceLock<Mutex<HashMap<PathBuf, Weak<NatsServer>>>> = OnceLock::new();
     let mut servers = SERVERS.get_or_init(Mutex::default).lock().unwrap();
@@ -90,7 +90,7 @@ fn shared_server(binary: &Path) -> Arc<NatsServer> {
     server
 }
 
-/// Takes one token, however many empty takes that needs.
+/// Takes one token, retrying takes that return empty.
 pub(crate) async fn take_one(source: &mut Box<dyn TokenSource>) -> Box<dyn Token> {
     let work = async {
         loop {
@@ -102,7 +102,7 @@ pub(crate) async fn take_one(source: &mut Box<dyn TokenSource>) -> Box<dyn Token
     tokio::time::timeout(LONG, work).await.expect("a token should have come")
 }
 
-/// Whether nothing comes for a while.
+/// Whether no token arrives during the given time.
 pub(crate) async fn stays_empty(source: &mut Box<dyn TokenSource>, during: Duration) -> bool {
     match tokio::time::timeout(during, source.take(1)).await {
         Ok(tokens) => tokens.unwrap().is_empty(),
@@ -115,7 +115,7 @@ pub(crate) fn event(session: SessionId, cursor: i64) -> Event {
     Event { id: EventId::new(), cursor, session, run: None, at: chrono::Utc::now(), body }
 }
 
-/// A piece of one and the same message.
+/// A delta of one fixed message.
 pub(crate) fn delta(number: i64) -> Delta {
     static MESSAGE: OnceLock<(RunId, MessageId)> = OnceLock::new();
     let (run, message) = *MESSAGE.get_or_init(|| (RunId::new(), MessageId::new()));

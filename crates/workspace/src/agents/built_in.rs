@@ -1,11 +1,11 @@
-//! The agents that every workspace has unless it has its own. They are written in the same format as everyone's.
+//! The built-in agents, which a workspace may replace. They are written in the same format as user-defined agents.
 
 use remuda_domain::agent::AgentSource;
 
-use super::{Found, Outcome, openharness::agent};
+use super::{LoadOutcome, LoadedAgent, openharness::agent};
 use crate::{
-    report::{Place, Report},
-    text::{Style, split},
+    parse::{FrontmatterStyle, split_frontmatter},
+    report::{Report, Reporter},
 };
 
 const AGENTS: [(&str, &str); 8] = [
@@ -19,20 +19,21 @@ const AGENTS: [(&str, &str); 8] = [
     ("test", include_str!("../built_in/test.md")),
 ];
 
-pub(crate) fn read(report: &Report) -> Vec<Found> {
+pub(crate) fn read(report: &Report) -> Vec<LoadedAgent> {
     let read = |(name, text): (&str, &str)| {
         let file = format!("built-in {name}.md");
-        let place = Place::of(report, &file, name);
-        let document = split(text, Style::Yaml).map_err(|fault| place.fault(fault)).ok();
-        let draft = document.and_then(|document| agent(name, &document, AgentSource::BuiltIn, &place));
+        let reporter = Reporter::for_definition(report, &file, name);
+        let document =
+            split_frontmatter(text, FrontmatterStyle::Strict).map_err(|fault| reporter.fault(fault)).ok();
+        let draft = document.and_then(|document| agent(name, &document, AgentSource::BuiltIn, &reporter));
         let outcome = match draft {
             Some(mut draft) => {
                 draft.definition.origin.file = None;
-                Outcome::Usable(Box::new(draft))
+                LoadOutcome::Usable(Box::new(draft))
             }
-            None => Outcome::Broken,
+            None => LoadOutcome::Invalid,
         };
-        Found { name: name.to_owned(), file: file.clone(), outcome }
+        LoadedAgent { name: name.to_owned(), file: file.clone(), outcome }
     };
     AGENTS.into_iter().map(read).collect()
 }

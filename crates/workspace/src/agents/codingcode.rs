@@ -1,4 +1,4 @@
-//! Profiles of CodingCode: `.codingcode/agents/*.md`.
+//! Parses agent profiles of CodingCode: `.codingcode/agents/*.md`.
 
 use std::path::Path;
 
@@ -11,89 +11,92 @@ use remuda_domain::{
 };
 
 use super::{
-    Delegates, Draft, Found, Mention, MentionKind, Naming, Outcome, WantedModel,
+    DelegationTargets, LoadOutcome, LoadedAgent, ModelNaming, NameReference, ReferenceKind, RequestedModel,
+    UnresolvedAgent,
     openharness::{NAME_EXPECTED, stem},
     tools::{CodingCodeTool, READ_ONLY, codingcode_tool},
 };
 use crate::{
-    environment::Notation,
-    report::Place,
-    source::Source,
-    text::{Document, Fields, Position, Style, is_name, split},
+    definition_dir::Source,
+    environment::VariableSyntax,
+    parse::{Document, Fields, FrontmatterStyle, Position, is_name, split_frontmatter},
+    report::Reporter,
 };
 
 const DIRECTORY: &str = ".codingcode/agents";
 
-/// What its own profiles are given.
+/// CodingCode's own default.
 const DEFAULT_MAX_STEPS: u32 = 180;
 
-/// What it tells a profile that says nothing.
+/// The prompt of a profile that has none.
 const DEFAULT_PROMPT: &str = "You take on the task you are given and report what you found or did.";
 
-pub(crate) fn read(source: Source<'_>) -> Vec<Found> {
+pub(crate) fn read(source: Source<'_>) -> Vec<LoadedAgent> {
     let read = |path: std::path::PathBuf| {
-        let file = source.files.shown(&path);
-        let place = Place::of(source.report, &file, stem(&path));
-        let document = source.read(&path, &place).and_then(|text| {
-            let mut document = source.take(split(&text, Style::Lenient), &place)?;
+        let file = source.files.display_path(&path);
+        let reporter = Reporter::for_definition(source.report, &file, stem(&path));
+        let document = source.read(&path, &reporter).and_then(|text| {
+            let mut document =
+                source.ok_or_report(split_frontmatter(&text, FrontmatterStyle::Lenient), &reporter)?;
             if let Some(head) = &mut document.head {
-                source.interpolate(head, Notation::Ours, &place);
+                source.interpolate(head, VariableSyntax::Native, &reporter);
             }
             Some(document)
         });
         let (name, outcome) = match document {
             Some(document) => profile(&document, source, &file, &stem(&path)),
-            None => (stem(&path), Outcome::Broken),
+            None => (stem(&path), LoadOutcome::Invalid),
         };
-        Found { name, file: file.clone(), outcome }
+        LoadedAgent { name, file: file.clone(), outcome }
     };
     source.list(Path::new(DIRECTORY), ".md").into_iter().map(read).collect()
 }
 
-fn profile(document: &Document, source: Source<'_>, file: &str, stem: &str) -> (String, Outcome) {
-    let outer = Place::of(source.report, file, stem);
+fn profile(document: &Document, source: Source<'_>, file: &str, stem: &str) -> (String, LoadOutcome) {
+    let outer = Reporter::for_definition(source.report, file, stem);
     let Some(head) = &document.head else {
         outer.error(Position::line(1), "expected frontmatter with `name` and `description`");
-        return (stem.to_owned(), Outcome::Broken);
+        return (stem.to_owned(), LoadOutcome::Invalid);
     };
-    let named = Fields::of(head, "frontmatter", &outer).and_then(|fields| fields.required("name"));
-    let Some(named) = named else { return (stem.to_owned(), Outcome::Broken) };
+    let named =
+        Fields::from_node(head, "frontmatter", &outer).and_then(|fields| fields.required_text("name"));
+    let Some(named) = named else { return (stem.to_owned(), LoadOutcome::Invalid) };
     if !is_name(&named.text) {
-        outer.error(named.at, format!("name: {NAME_EXPECTED}, found {}", named.shown()));
-        return (stem.to_owned(), Outcome::Broken);
+        outer.error(named.at, format!("name: {NAME_EXPECTED}, found {}", named.display()));
+        return (stem.to_owned(), LoadOutcome::Invalid);
     }
-    let place = Place::of(source.report, file, named.text.clone());
-    let outcome = match Fields::of(head, "frontmatter", &place) {
+    let reporter = Reporter::for_definition(source.report, file, named.text.clone());
+    let outcome = match Fields::from_node(head, "frontmatter", &reporter) {
         Some(fields) => agent(&named.text, document, &fields),
-        None => Outcome::Broken,
+        None => LoadOutcome::Invalid,
     };
     (named.text, outcome)
 }
 
-fn agent(name: &str, document: &Document, fields: &Fields<'_>) -> Outcome {
-    let place = fields.place;
+fn agent(name: &str, document: &Document, fields: &Fields<'_>) -> LoadOutcome {
+    let reporter = fields.reporter;
     let _ = fields.get("name");
-    let description = fields.required("description").map(|text| text.text).unwrap_or_default();
+    let description = fields.required_text("description").map(|text| text.text).unwrap_or_default();
     let disabled = fields.boolean("disabled").unwrap_or(false);
     let readonly = fields.boolean("readonly").unwrap_or(false);
-    let (selection, dispatches, mut mentions) = tools(fields, readonly);
+    let (selection, dispatches, mut references) = tools(fields, readonly);
     let servers = fields.texts("mcpServers").unwrap_or_default();
     let external = servers.iter().map(|server| server.text.clone()).collect();
-    let server = |name| Mention { kind: MentionKind::ToolServer, name };
-    mentions.extend(servers.into_iter().map(server));
+    let server = |name| NameReference { kind: ReferenceKind::ToolServer, name };
+    references.extend(servers.into_iter().map(server));
     let model = fields.text("model").filter(|model| !model.text.is_empty());
     let steps = fields.integer("maxSteps", 1, AgentPolicy::MAX_MAX_STEPS);
     let permission = permission_mode(fields);
     let own_prompt = fields.text("systemPrompt").map(|text| text.text.trim().to_owned());
     if let Some(hooks) = fields.get("hooks") {
-        place.warn(hooks.at, "hooks: those of a profile are not used");
+        reporter.warn(hooks.at, "hooks: hooks of a profile are ignored");
     }
     fields.finish();
-    if place.failed() {
-        return Outcome::Broken;
+    if reporter.failed() {
+        return LoadOutcome::Invalid;
     }
     if disabled {
-        return Outcome::Disabled;
+        return LoadOutcome::Disabled;
     }
     let body = Some(document.body.clone()).filter(|body| !body.is_empty());
     let definition = AgentDefinition {
@@ -117,30 +120,35 @@ fn agent(name: &str, document: &Document, fields: &Fields<'_>) -> Outcome {
         color: None,
         permission,
         permission_mode: None,
-        origin: AgentOrigin { source: AgentSource::CodingCode, file: Some(place.file().to_owned()) },
+        origin: AgentOrigin { source: AgentSource::CodingCode, file: Some(reporter.file().to_owned()) },
     };
-    let wanted = |name| WantedModel {
+    let requested = |name| RequestedModel {
         name,
-        file: place.file().to_owned(),
+        file: reporter.file().to_owned(),
         parameters: ModelParameters::default(),
-        naming: Naming::Foreign,
+        naming: ModelNaming::Foreign,
     };
-    Outcome::Usable(Box::new(Draft {
+    LoadOutcome::Usable(Box::new(UnresolvedAgent {
         definition,
-        file: place.file().to_owned(),
-        model: model.map(wanted),
-        mentions,
-        delegates: if dispatches { Delegates::AllowedByPermission } else { Delegates::Listed },
+        file: reporter.file().to_owned(),
+        model: model.map(requested),
+        references,
+        delegation: if dispatches {
+            DelegationTargets::AllowedByPermission
+        } else {
+            DelegationTargets::Listed
+        },
     }))
 }
 
-/// What it may use, and whether it may delegate. Whoever may only read must not have others write.
-fn tools(fields: &Fields<'_>, readonly: bool) -> (ToolSelection, bool, Vec<Mention>) {
-    let mut mentions = Vec::new();
+/// The tools of the agent, and whether it may delegate. A read-only agent may not delegate, since the other agent could
+/// write.
+fn tools(fields: &Fields<'_>, readonly: bool) -> (ToolSelection, bool, Vec<NameReference>) {
+    let mut references = Vec::new();
     let Some(names) = fields.texts("tools") else {
         let native = readonly.then(|| READ_ONLY.map(str::to_owned).to_vec());
         let actions = readonly.then(Vec::new);
-        return (ToolSelection { native, actions, ..ToolSelection::default() }, !readonly, mentions);
+        return (ToolSelection { native, actions, ..ToolSelection::default() }, !readonly, references);
     };
     let (mut native, mut dispatches) = (Vec::new(), false);
     for name in names {
@@ -152,19 +160,21 @@ fn tools(fields: &Fields<'_>, readonly: bool) -> (ToolSelection, bool, Vec<Menti
             CodingCodeTool::Dispatch => dispatches = true,
             CodingCodeTool::NotNeeded => {}
             CodingCodeTool::Missing => {
-                fields.place.warn(name.at, format!("tools: {} has no counterpart here", name.shown()));
+                fields.reporter.warn(name.at, format!("tools: {} has no counterpart here", name.display()));
             }
-            // `server:tool`; the server is what counts.
+            // `server:tool`; only the server is checked, as a `ToolServer`.
             CodingCodeTool::Unknown if name.text.contains(':') => {}
-            CodingCodeTool::Unknown => mentions.push(Mention { kind: MentionKind::NativeTool, name }),
+            CodingCodeTool::Unknown => {
+                references.push(NameReference { kind: ReferenceKind::NativeTool, name })
+            }
         }
     }
     let selection =
         ToolSelection { native: Some(native), actions: Some(Vec::new()), ..ToolSelection::default() };
-    (selection, dispatches && !readonly, mentions)
+    (selection, dispatches && !readonly, references)
 }
 
-/// Its modes in terms of permissions.
+/// Translates CodingCode's permission modes to permission rules.
 fn permission_mode(fields: &Fields<'_>) -> Vec<PermissionRule> {
     #[derive(Clone, Copy)]
     enum Mode {

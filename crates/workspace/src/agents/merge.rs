@@ -1,84 +1,85 @@
-//! Which of several agents of the same name is used.
+//! Merges layers of agents: of several agents with the same name, the one of the highest layer is used.
 
 use std::collections::BTreeMap;
 
 use remuda_domain::agent::AgentSource;
 
-use super::{Draft, Found, Outcome};
+use super::{LoadOutcome, LoadedAgent, UnresolvedAgent};
 use crate::{
     definitions::Absence,
-    report::{Place, Report},
-    text::Position,
+    parse::Position,
+    report::{Report, Reporter},
 };
 
-/// Agents by name, from the built-in ones to the workspace's own.
+/// The merged agents by name.
 #[derive(Default)]
-pub(crate) struct Merged {
-    agents: BTreeMap<String, Found>,
+pub(crate) struct MergedAgents {
+    agents: BTreeMap<String, LoadedAgent>,
 }
 
-impl Merged {
-    /// Lays the agents of another system over those that are there.
-    pub(crate) fn lay(&mut self, layer: Vec<Found>, report: &Report) {
-        // By name in small letters: file systems and people do not always tell them apart.
+impl MergedAgents {
+    /// Adds a layer whose agents replace those of the layers below.
+    pub(crate) fn add_layer(&mut self, layer: Vec<LoadedAgent>, report: &Report) {
+        // Keyed by lowercase name: some file systems do not distinguish case.
         let mut names: BTreeMap<String, (String, String)> = BTreeMap::new();
-        for found in layer {
-            let place = Place::of(report, &found.file, found.name.clone());
-            if let Some((file, twin)) = names.get(&found.name.to_lowercase()) {
-                let message = format!("the agent `{}` is defined already, as `{twin}` in {file}", found.name);
-                place.error(Position::FILE, message);
+        for agent in layer {
+            let reporter = Reporter::for_definition(report, &agent.file, agent.name.clone());
+            if let Some((file, twin)) = names.get(&agent.name.to_lowercase()) {
+                let message = format!("the agent `{}` is defined already, as `{twin}` in {file}", agent.name);
+                reporter.error(Position::FILE, message);
                 continue;
             }
-            names.insert(found.name.to_lowercase(), (found.file.clone(), found.name.clone()));
-            if let Some(other) = self.agents.get(&found.name).filter(|other| other.is_of_workspace()) {
+            names.insert(agent.name.to_lowercase(), (agent.file.clone(), agent.name.clone()));
+            if let Some(other) = self.agents.get(&agent.name).filter(|other| other.is_from_workspace()) {
                 let message =
-                    format!("the agent `{}` of {} is used instead of this one", found.name, found.file);
-                Place::of(report, &other.file, found.name.clone()).warn(Position::FILE, message);
+                    format!("the agent `{}` of {} is used instead of this one", agent.name, agent.file);
+                Reporter::for_definition(report, &other.file, agent.name.clone())
+                    .warn(Position::FILE, message);
             }
-            let similar = |other: &&String| other.eq_ignore_ascii_case(&found.name) && **other != found.name;
+            let similar = |other: &&String| other.eq_ignore_ascii_case(&agent.name) && **other != agent.name;
             if let Some(other) = self.agents.keys().find(similar) {
                 let message = format!("there is also an agent `{other}`, which differs only in capitals");
-                place.warn(Position::FILE, message);
+                reporter.warn(Position::FILE, message);
             }
-            self.agents.insert(found.name.clone(), found);
+            self.agents.insert(agent.name.clone(), agent);
         }
     }
 
-    /// The agent of that name as things are.
-    pub(crate) fn get(&self, name: &str) -> Option<&Draft> {
+    /// The agent of this name in the layers added so far.
+    pub(crate) fn get(&self, name: &str) -> Option<&UnresolvedAgent> {
         match &self.agents.get(name)?.outcome {
-            Outcome::Usable(draft) => Some(draft),
-            Outcome::Disabled | Outcome::Broken => None,
+            LoadOutcome::Usable(unresolved) => Some(unresolved),
+            LoadOutcome::Disabled | LoadOutcome::Invalid => None,
         }
     }
 
-    /// Those that someone defined and that are not there, with the reason.
+    /// Agents that are defined but not usable, with the reason.
     pub(crate) fn absent(&self) -> BTreeMap<String, Absence> {
-        let absent = |(name, found): (&String, &Found)| match found.outcome {
-            Outcome::Usable(_) => None,
-            Outcome::Disabled => Some((name.clone(), Absence::Disabled)),
-            Outcome::Broken => Some((name.clone(), Absence::Broken)),
+        let absent = |(name, agent): (&String, &LoadedAgent)| match agent.outcome {
+            LoadOutcome::Usable(_) => None,
+            LoadOutcome::Disabled => Some((name.clone(), Absence::Disabled)),
+            LoadOutcome::Invalid => Some((name.clone(), Absence::Invalid)),
         };
         self.agents.iter().filter_map(absent).collect()
     }
 
-    /// Those that can be used.
-    pub(crate) fn into_drafts(self) -> BTreeMap<String, Draft> {
-        let usable = |(name, found): (String, Found)| match found.outcome {
-            Outcome::Usable(draft) => Some((name, *draft)),
-            Outcome::Disabled | Outcome::Broken => None,
+    /// The usable agents.
+    pub(crate) fn into_unresolved(self) -> BTreeMap<String, UnresolvedAgent> {
+        let usable = |(name, agent): (String, LoadedAgent)| match agent.outcome {
+            LoadOutcome::Usable(unresolved) => Some((name, *unresolved)),
+            LoadOutcome::Disabled | LoadOutcome::Invalid => None,
         };
         self.agents.into_iter().filter_map(usable).collect()
     }
 }
 
-impl Found {
-    fn is_of_workspace(&self) -> bool {
+impl LoadedAgent {
+    fn is_from_workspace(&self) -> bool {
         match &self.outcome {
-            Outcome::Usable(draft) => {
-                !matches!(draft.definition.origin.source, AgentSource::BuiltIn | AgentSource::Platform)
+            LoadOutcome::Usable(unresolved) => {
+                !matches!(unresolved.definition.origin.source, AgentSource::BuiltIn | AgentSource::Platform)
             }
-            Outcome::Disabled | Outcome::Broken => false,
+            LoadOutcome::Disabled | LoadOutcome::Invalid => false,
         }
     }
 }

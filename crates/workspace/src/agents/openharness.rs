@@ -1,4 +1,4 @@
-//! Agents in our own format, which is that of Open Agent Harness: `agents/*.md`.
+//! Parses agents in the native format, which is that of Open Agent Harness: `agents/*.md`.
 
 use std::{path::Path, time::Duration};
 
@@ -7,13 +7,18 @@ use remuda_domain::agent::{
 };
 use remuda_domain::limits::MAX_TIMEOUT;
 
-use super::{Delegates, Draft, Found, Mention, MentionKind, Naming, Outcome, WantedModel, permission};
+use super::{
+    DelegationTargets, LoadOutcome, LoadedAgent, ModelNaming, NameReference, ReferenceKind, RequestedModel,
+    UnresolvedAgent, permission,
+};
 use crate::{
-    environment::{Notation, Owner},
-    parts::{modes, settings},
-    report::Place,
-    source::Source,
-    text::{Document, Fields, Node, Position, Style, Text, Value, is_name, split},
+    definition_dir::Source,
+    environment::{Owner, VariableSyntax},
+    parse::{
+        Document, Fields, FrontmatterStyle, LocatedText, Node, Position, Value, is_name, split_frontmatter,
+    },
+    report::Reporter,
+    sections::{modes, settings},
 };
 
 pub(crate) const WORKSPACE_AGENTS: &str = ".openharness/agents";
@@ -22,27 +27,28 @@ pub(crate) const PLATFORM_AGENTS: &str = "";
 pub(super) const MODES: [(&str, AgentMode); 3] =
     [("primary", AgentMode::Primary), ("subagent", AgentMode::Subagent), ("all", AgentMode::All)];
 
-/// What names of agents look like.
+/// The end of messages about invalid agent names.
 pub(super) const NAME_EXPECTED: &str = "expected letters, digits, `.`, `_` and `-`, at most 64 characters";
 
-pub(crate) fn read(source: Source<'_>, directory: &Path) -> Vec<Found> {
+pub(crate) fn read(source: Source<'_>, directory: &Path) -> Vec<LoadedAgent> {
     let origin = match source.owner() {
         Owner::Platform => AgentSource::Platform,
         Owner::Workspace => AgentSource::OpenHarness,
     };
     let read = |path: std::path::PathBuf| {
-        let file = source.files.shown(&path);
+        let file = source.files.display_path(&path);
         let name = stem(&path);
-        let place = Place::of(source.report, &file, name.clone());
-        let draft = source.read(&path, &place).and_then(|text| {
-            let mut document = source.take(split(&text, Style::Yaml), &place)?;
+        let reporter = Reporter::for_definition(source.report, &file, name.clone());
+        let draft = source.read(&path, &reporter).and_then(|text| {
+            let mut document =
+                source.ok_or_report(split_frontmatter(&text, FrontmatterStyle::Strict), &reporter)?;
             if let Some(head) = &mut document.head {
-                source.interpolate(head, Notation::Ours, &place);
+                source.interpolate(head, VariableSyntax::Native, &reporter);
             }
-            agent(&name, &document, origin, &place)
+            agent(&name, &document, origin, &reporter)
         });
-        let outcome = draft.map_or(Outcome::Broken, |draft| Outcome::Usable(Box::new(draft)));
-        Found { name, file: file.clone(), outcome }
+        let outcome = draft.map_or(LoadOutcome::Invalid, |draft| LoadOutcome::Usable(Box::new(draft)));
+        LoadedAgent { name, file: file.clone(), outcome }
     };
     source.list(directory, ".md").into_iter().map(read).collect()
 }
@@ -51,25 +57,25 @@ pub(super) fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// One agent, or nothing if it has an error.
+/// Parses one agent; `None` if it has an error.
 pub(super) fn agent(
     name: &str,
     document: &Document,
     source: AgentSource,
-    place: &Place<'_>,
-) -> Option<Draft> {
+    reporter: &Reporter<'_>,
+) -> Option<UnresolvedAgent> {
     if !is_name(name) {
-        place.error(Position::FILE, format!("the name of the file is that of the agent: {NAME_EXPECTED}"));
+        reporter.error(Position::FILE, format!("the file name is the agent's name: {NAME_EXPECTED}"));
     }
     let fields = match &document.head {
-        Some(head) => Fields::of(head, "frontmatter", place)?,
-        None => Fields::none(place),
+        Some(head) => Fields::from_node(head, "frontmatter", reporter)?,
+        None => Fields::empty(reporter),
     };
     if let Some(other) = fields.text("name").filter(|other| other.text != name) {
-        let message = format!("name: the agent is called `{name}` like its file, not {}", other.shown());
-        place.warn(other.at, message);
+        let message = format!("name: the agent is called `{name}` like its file, not {}", other.display());
+        reporter.warn(other.at, message);
     }
-    let mut mentions = Mentions::default();
+    let mut references = ReferenceCollector::default();
     let mut definition = AgentDefinition {
         name: name.to_owned(),
         mode: fields.choice("mode", &MODES).unwrap_or_default(),
@@ -78,17 +84,17 @@ pub(super) fn agent(
         model: None,
         parameters: settings::parameters(&fields),
         system_reminder: fields.text("system_reminder").map(|text| text.text.trim().to_owned()),
-        tools: tools(&fields, &mut mentions),
-        disallowed: disallowed(&fields, &mut mentions),
-        switch: mentions.take(MentionKind::Switch, fields.names("switch")).unwrap_or_default(),
-        subagents: mentions.take(MentionKind::Subagent, fields.names("subagents")).unwrap_or_default(),
+        tools: tools(&fields, &mut references),
+        disallowed: disallowed(&fields, &mut references),
+        switch: references.record(ReferenceKind::Switch, fields.names("switch")).unwrap_or_default(),
+        subagents: references.record(ReferenceKind::Subagent, fields.names("subagents")).unwrap_or_default(),
         policy: AgentPolicy::default(),
         hidden: fields.boolean("hidden").unwrap_or(false),
         background: fields.boolean("background").unwrap_or(false),
         color: color(&fields),
-        permission: permission::take(&fields),
+        permission: permission::parse(&fields),
         permission_mode: fields.choice("permission_mode", &modes()),
-        origin: AgentOrigin { source, file: Some(place.file().to_owned()) },
+        origin: AgentOrigin { source, file: Some(reporter.file().to_owned()) },
     };
     if let Some(fields) = fields.map("policy") {
         let mode = fields.choice("permission_mode", &modes());
@@ -99,55 +105,55 @@ pub(super) fn agent(
     let model = fields.get("model").and_then(|node| settings::model(&fields, "model", node));
     fields.finish();
     if document.body.is_empty() {
-        place.error(Position::FILE, "says nothing: expected a prompt after the frontmatter");
+        reporter.error(Position::FILE, "has no prompt: expected text after the frontmatter");
     }
-    if place.failed() {
+    if reporter.failed() {
         return None;
     }
-    Some(Draft {
+    Some(UnresolvedAgent {
         definition,
-        file: place.file().to_owned(),
-        model: model.map(|(name, parameters)| WantedModel {
+        file: reporter.file().to_owned(),
+        model: model.map(|(name, parameters)| RequestedModel {
             name,
-            file: place.file().to_owned(),
+            file: reporter.file().to_owned(),
             parameters,
-            naming: Naming::Ours,
+            naming: ModelNaming::Native,
         }),
-        mentions: mentions.0,
-        delegates: Delegates::Listed,
+        references: references.0,
+        delegation: DelegationTargets::Listed,
     })
 }
 
 #[derive(Default)]
-struct Mentions(Vec<Mention>);
+struct ReferenceCollector(Vec<NameReference>);
 
-impl Mentions {
-    /// Remembers names to be checked later.
-    fn take(&mut self, kind: MentionKind, names: Option<Vec<Text>>) -> Option<Vec<String>> {
+impl ReferenceCollector {
+    /// Records names, to be checked when all definitions are loaded.
+    fn record(&mut self, kind: ReferenceKind, names: Option<Vec<LocatedText>>) -> Option<Vec<String>> {
         let names = names?;
-        self.0.extend(names.iter().map(|name| Mention { kind, name: name.clone() }));
+        self.0.extend(names.iter().map(|name| NameReference { kind, name: name.clone() }));
         Some(names.into_iter().map(|name| name.text).collect())
     }
 }
 
-/// A list of native tools, or a map of lists. Actions and skills may also stand beside it.
-fn tools(fields: &Fields<'_>, mentions: &mut Mentions) -> ToolSelection {
+/// `tools` is a list of native tools, or a map of lists. `actions` and `skills` may also be top-level keys.
+fn tools(fields: &Fields<'_>, references: &mut ReferenceCollector) -> ToolSelection {
     let mut selection = ToolSelection {
-        actions: mentions.take(MentionKind::Action, fields.texts("actions")),
-        skills: mentions.take(MentionKind::Skill, fields.texts("skills")),
+        actions: references.record(ReferenceKind::Action, fields.texts("actions")),
+        skills: references.record(ReferenceKind::Skill, fields.texts("skills")),
         ..ToolSelection::default()
     };
     match fields.get("tools") {
         None => {}
         Some(node @ Node { value: Value::List(_), .. }) => {
-            selection.native = mentions.take(MentionKind::NativeTool, fields.as_texts("tools", node));
+            selection.native = references.record(ReferenceKind::NativeTool, fields.as_texts("tools", node));
         }
         Some(node) => {
             let Some(tools) = fields.as_map("tools", node) else { return selection };
-            selection.native = mentions.take(MentionKind::NativeTool, tools.texts("native"));
-            selection.external = mentions.take(MentionKind::ToolServer, tools.texts("external"));
-            let actions = mentions.take(MentionKind::Action, tools.texts("actions"));
-            let skills = mentions.take(MentionKind::Skill, tools.texts("skills"));
+            selection.native = references.record(ReferenceKind::NativeTool, tools.texts("native"));
+            selection.external = references.record(ReferenceKind::ToolServer, tools.texts("external"));
+            let actions = references.record(ReferenceKind::Action, tools.texts("actions"));
+            let skills = references.record(ReferenceKind::Skill, tools.texts("skills"));
             selection.actions = actions.or(selection.actions);
             selection.skills = skills.or(selection.skills);
             tools.finish();
@@ -156,25 +162,25 @@ fn tools(fields: &Fields<'_>, mentions: &mut Mentions) -> ToolSelection {
     selection
 }
 
-/// The same for what it is not given. Open Agent Harness puts native and external tools into `tools`.
-fn disallowed(fields: &Fields<'_>, mentions: &mut Mentions) -> ToolExclusion {
+/// The same for `disallowed`, where Open Agent Harness nests native and external tools in `tools`.
+fn disallowed(fields: &Fields<'_>, references: &mut ReferenceCollector) -> ToolExclusion {
     let mut exclusion = ToolExclusion::default();
     let Some(node) = fields.get("disallowed") else { return exclusion };
-    let mut take = |kind, texts: Option<Vec<Text>>, into: &mut Vec<String>| {
-        into.extend(mentions.take(kind, texts).unwrap_or_default());
+    let mut take = |kind, texts: Option<Vec<LocatedText>>, into: &mut Vec<String>| {
+        into.extend(references.record(kind, texts).unwrap_or_default());
     };
     if matches!(node.value, Value::List(_)) {
-        take(MentionKind::NativeTool, fields.as_texts("disallowed", node), &mut exclusion.native);
+        take(ReferenceKind::NativeTool, fields.as_texts("disallowed", node), &mut exclusion.native);
         return exclusion;
     }
     let Some(given) = fields.as_map("disallowed", node) else { return exclusion };
-    take(MentionKind::NativeTool, given.texts("native"), &mut exclusion.native);
-    take(MentionKind::ToolServer, given.texts("external"), &mut exclusion.external);
-    take(MentionKind::Action, given.texts("actions"), &mut exclusion.actions);
-    take(MentionKind::Skill, given.texts("skills"), &mut exclusion.skills);
+    take(ReferenceKind::NativeTool, given.texts("native"), &mut exclusion.native);
+    take(ReferenceKind::ToolServer, given.texts("external"), &mut exclusion.external);
+    take(ReferenceKind::Action, given.texts("actions"), &mut exclusion.actions);
+    take(ReferenceKind::Skill, given.texts("skills"), &mut exclusion.skills);
     if let Some(tools) = given.map("tools") {
-        take(MentionKind::NativeTool, tools.texts("native"), &mut exclusion.native);
-        take(MentionKind::ToolServer, tools.texts("external"), &mut exclusion.external);
+        take(ReferenceKind::NativeTool, tools.texts("native"), &mut exclusion.native);
+        take(ReferenceKind::ToolServer, tools.texts("external"), &mut exclusion.external);
         tools.finish();
     }
     given.finish();
@@ -200,12 +206,12 @@ fn policy(fields: &Fields<'_>) -> AgentPolicy {
 }
 
 fn seconds(fields: &Fields<'_>, key: &'static str) -> Option<Duration> {
-    // A thousandth of a second is the least that means something.
+    // Timeouts have a resolution of one millisecond.
     let seconds = fields.number(key, 0.001, MAX_TIMEOUT.as_secs_f64())?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// A word, or `#` with six hexadecimal digits.
+/// The color: a word, or `#` with six hexadecimal digits.
 pub(super) fn color(fields: &Fields<'_>) -> Option<String> {
     let color = fields.text("color")?;
     let hexadecimal = |digits: &str| digits.len() == 6 && digits.chars().all(|c| c.is_ascii_hexdigit());
@@ -214,8 +220,8 @@ pub(super) fn color(fields: &Fields<'_>) -> Option<String> {
     };
     let fits = color.text.strip_prefix('#').map_or_else(|| word(&color.text), hexadecimal);
     if !fits {
-        let message = format!("color: expected a word or #rrggbb, found {}", color.shown());
-        fields.place.error(color.at, message);
+        let message = format!("color: expected a word or #rrggbb, found {}", color.display());
+        fields.reporter.error(color.at, message);
         return None;
     }
     Some(color.text)

@@ -1,4 +1,4 @@
-//! Permissions in the terms of OpenCode.
+//! Parses permission rules in OpenCode's format.
 
 use remuda_domain::agent::{AgentDefinition, PermissionAction, PermissionRule};
 
@@ -6,66 +6,66 @@ use remuda_permissions::{KEYS, Layer, Ruleset, fits, opencode_key, permission_of
 
 use super::tools::{NATIVE, foreign_permission};
 use crate::{
-    report::Place,
-    text::{Fields, Node, Position, Value, quoted},
+    parse::{Fields, Node, Position, Value, quoted},
+    report::Reporter,
 };
 
 pub(crate) const ACTIONS: [(&str, PermissionAction); 3] =
     [("allow", PermissionAction::Allow), ("ask", PermissionAction::Ask), ("deny", PermissionAction::Deny)];
 
-/// Each tool call is compared with all of them.
+/// Bounds the cost of a tool call, which is matched against all rules.
 const MAX_RULES: usize = 200;
 const MAX_TEXT: usize = 512;
 
-/// A rule and where it stands.
-pub(crate) struct Placed {
+/// A rule with its position in the file.
+pub(crate) struct LocatedRule {
     at: Position,
     rule: PermissionRule,
-    /// Holds something of the environment, so it is never shown.
-    hidden: bool,
+    /// Contains an environment variable's value, so it is never shown.
+    from_env: bool,
 }
 
-impl Placed {
+impl LocatedRule {
     pub(crate) fn new(
         at: Position,
         permission: impl Into<String>,
         pattern: &str,
         action: PermissionAction,
     ) -> Self {
-        Self { at, rule: PermissionRule::new(permission, pattern, action), hidden: false }
+        Self { at, rule: PermissionRule::new(permission, pattern, action), from_env: false }
     }
 
-    pub(crate) fn hidden(self, hidden: bool) -> Self {
-        Self { hidden, ..self }
+    pub(crate) fn with_from_env(self, from_env: bool) -> Self {
+        Self { from_env, ..self }
     }
 }
 
-/// The permission that a key of a map means.
-pub(crate) fn of_key(key: &str) -> &str {
+/// The permission for a key of a rule map.
+pub(crate) fn permission_for_key(key: &str) -> &str {
     opencode_key(key)
 }
 
-/// The permission that decides about a tool, by its name here or in OpenHarness.
-pub(crate) fn of_tool(tool: &str) -> &str {
+/// The permission that governs a tool, by its native or its OpenHarness name.
+pub(crate) fn permission_for_tool(tool: &str) -> &str {
     match tool {
-        // By their own names: to look at what commands say is not to be allowed all commands.
+        // Their own permissions: reading the output of commands does not imply running any command.
         "BashOutput" | "KillBash" => tool,
         _ => foreign_permission(tool).unwrap_or_else(|| permission_of(tool)),
     }
 }
 
-/// `permission` of an agent.
-pub(super) fn take(fields: &Fields<'_>) -> Vec<PermissionRule> {
+/// Parses the key `permission` of an agent.
+pub(super) fn parse(fields: &Fields<'_>) -> Vec<PermissionRule> {
     let Some(node) = fields.get("permission") else { return Vec::new() };
-    let rules = of_map(fields, "permission", node);
-    finish(fields.place, node.at, &fields.name("permission"), rules)
+    let rules = rules_from_map(fields, "permission", node);
+    check_rules(fields.reporter, node.at, &fields.name("permission"), rules)
 }
 
-/// One action for everything, or one per permission, or one per pattern of it. Order matters.
-pub(crate) fn of_map<'a>(fields: &Fields<'a>, key: &str, node: &'a Node) -> Vec<Placed> {
+/// Parses one action for everything, one per permission, or one per pattern of a permission. Order matters.
+pub(crate) fn rules_from_map<'a>(fields: &Fields<'a>, key: &str, node: &'a Node) -> Vec<LocatedRule> {
     if !matches!(node.value, Value::Map(_)) {
         let action = action(fields, key, node);
-        return action.map(|action| Placed::new(node.at, "*", "*", action)).into_iter().collect();
+        return action.map(|action| LocatedRule::new(node.at, "*", "*", action)).into_iter().collect();
     }
     let Some(permissions) = fields.as_map(key, node) else { return Vec::new() };
     let mut rules = Vec::new();
@@ -73,61 +73,67 @@ pub(crate) fn of_map<'a>(fields: &Fields<'a>, key: &str, node: &'a Node) -> Vec<
         let key = opencode_key(&entry.key);
         if !matches!(entry.value.value, Value::Map(_)) {
             let action = action(&permissions, &entry.key, &entry.value);
-            rules.extend(action.map(|action| Placed::new(entry.at, key, "*", action)));
+            rules.extend(action.map(|action| LocatedRule::new(entry.at, key, "*", action)));
             continue;
         }
         let Some(patterns) = permissions.as_map(&entry.key, &entry.value) else { continue };
         for pattern in patterns.entries() {
             let action = action(&patterns, &pattern.key, &pattern.value);
-            rules.extend(action.map(|action| Placed::new(pattern.at, key, &pattern.key, action)));
+            rules.extend(action.map(|action| LocatedRule::new(pattern.at, key, &pattern.key, action)));
         }
     }
     rules
 }
 
-/// The rules that were written in one place, if they are not too many. Those that never decide anything are told.
-pub(crate) fn finish(place: &Place<'_>, at: Position, name: &str, rules: Vec<Placed>) -> Vec<PermissionRule> {
+/// Checks number and length of the rules of one block, and warns of rules without effect.
+pub(crate) fn check_rules(
+    reporter: &Reporter<'_>,
+    at: Position,
+    name: &str,
+    rules: Vec<LocatedRule>,
+) -> Vec<PermissionRule> {
     let sized = |text: &str| (1..=MAX_TEXT).contains(&text.len()) && !text.contains('\0');
     if rules.len() > MAX_RULES {
-        place.error(at, format!("{name}: expected at most {MAX_RULES} rules, found {}", rules.len()));
+        reporter.error(at, format!("{name}: expected at most {MAX_RULES} rules, found {}", rules.len()));
         return Vec::new();
     }
-    for Placed { at, rule, .. } in &rules {
+    for LocatedRule { at, rule, .. } in &rules {
         if !sized(&rule.permission) || !sized(&rule.pattern) {
             let message = format!("{name}: expected a permission and a pattern of 1 to {MAX_TEXT} bytes");
-            place.error(*at, message);
+            reporter.error(*at, message);
         }
     }
-    contradictions(place, &rules);
-    rules.into_iter().map(|placed| placed.rule).collect()
+    warn_of_contradictions(reporter, &rules);
+    rules.into_iter().map(|located| located.rule).collect()
 }
 
-/// What overrules a rule elsewhere is meant to; within one place it is a mistake.
-fn contradictions(place: &Place<'_>, rules: &[Placed]) {
-    // Which layer it is does not matter to one that is alone.
+/// Warns of rules that a later rule of the same block overrides completely. Overriding a rule of another block is
+/// intended.
+fn warn_of_contradictions(reporter: &Reporter<'_>, rules: &[LocatedRule]) {
+    // Any layer will do, since there is only one.
     const LAYER: Layer = Layer::Agent;
-    // Roughly: each is compared with all others.
+    // An estimate of the cost: each rule is compared with all others.
     const BUILT_IN: usize = 200;
     let bytes: usize =
-        rules.iter().map(|placed| placed.rule.pattern.len() + placed.rule.permission.len()).sum();
-    if !place.affords(bytes.saturating_mul(rules.len() + BUILT_IN)) {
+        rules.iter().map(|located| located.rule.pattern.len() + located.rule.permission.len()).sum();
+    if !reporter.has_effort_left(bytes.saturating_mul(rules.len() + BUILT_IN)) {
         return;
     }
-    let ruleset = Ruleset::new().with(LAYER, rules.iter().map(|placed| placed.rule.clone()));
-    let mut told: Vec<&Placed> = Vec::new();
+    let ruleset = Ruleset::new().with(LAYER, rules.iter().map(|located| located.rule.clone()));
+    let mut reported: Vec<&LocatedRule> = Vec::new();
     for found in ruleset.contradictions().iter().filter(|it| it.layer == LAYER && it.by_layer == LAYER) {
-        let is_it = |placed: &&Placed| placed.rule == found.rule;
-        let new = |placed: &&Placed| !told.iter().any(|other| std::ptr::eq(*other, *placed));
-        let Some(placed) = rules.iter().filter(is_it).find(new) else { continue };
-        told.push(placed);
+        let is_it = |located: &&LocatedRule| located.rule == found.rule;
+        let new = |located: &&LocatedRule| !reported.iter().any(|other| std::ptr::eq(*other, *located));
+        let Some(located) = rules.iter().filter(is_it).find(new) else { continue };
+        reported.push(located);
         let says = found.by.action.as_str();
-        let message = if rules.iter().any(|placed| placed.hidden) {
-            format!("the rule never counts: one that stands behind it says {says}")
+        let message = if rules.iter().any(|located| located.from_env) {
+            format!("the rule has no effect: a later rule says {says}")
         } else {
             let (rule, by) = (shown(&found.rule), shown(&found.by));
-            format!("the rule {rule} never counts: {by} stands behind it and says {says}")
+            format!("the rule {rule} has no effect: the later rule {by} says {says}")
         };
-        place.warn(placed.at, message);
+        reporter.warn(located.at, message);
     }
 }
 
@@ -142,8 +148,8 @@ fn action(fields: &Fields<'_>, key: &str, node: &Node) -> Option<PermissionActio
     fields.as_choice(key, node, &ACTIONS)
 }
 
-/// `tools`, the older form: a map of names to whether they may be used.
-pub(super) fn take_tools(fields: &Fields<'_>) -> Vec<PermissionRule> {
+/// Parses `tools`, the older form: a map from tool names to booleans.
+pub(super) fn parse_tools(fields: &Fields<'_>) -> Vec<PermissionRule> {
     let Some(tools) = fields.map("tools") else { return Vec::new() };
     let mut rules = Vec::new();
     for entry in tools.entries() {
@@ -167,7 +173,7 @@ fn rule(permission: &str, pattern: &str, action: PermissionAction) -> Permission
     PermissionRule::new(permission, pattern, action)
 }
 
-/// Takes away the tools whose last rule denies them as a whole.
+/// Removes the tools whose last matching rule denies them completely.
 pub(super) fn remove_denied_tools(agent: &mut AgentDefinition) {
     let rules = &agent.permission;
     for native in NATIVE {
@@ -178,7 +184,7 @@ pub(super) fn remove_denied_tools(agent: &mut AgentDefinition) {
     if denies(rules, "skill") {
         agent.disallowed.skills = vec!["*".to_owned()];
     }
-    // Everything that is no tool of OpenCode's own is one of a server.
+    // Every permission that is not a key of OpenCode's own tools belongs to a tool server.
     let of_server = |rule: &&PermissionRule| !KEYS.contains(&rule.permission.as_str()) && rule.pattern == "*";
     let everything = rules.iter().rposition(|rule| rule.permission == "*" && rule.pattern == "*");
     let all_denied = everything.is_some_and(|index| rules[index].action == PermissionAction::Deny);
@@ -203,13 +209,13 @@ pub(super) fn remove_denied_tools(agent: &mut AgentDefinition) {
     }
 }
 
-/// Whether the last rule about a permission denies all of it.
+/// Whether the last rule for a permission denies it completely.
 fn denies(rules: &[PermissionRule], permission: &str) -> bool {
     let last = rules.iter().rev().find(|rule| fits(&rule.permission, permission));
     last.is_some_and(|rule| rule.pattern == "*" && rule.action == PermissionAction::Deny)
 }
 
-/// Whether an agent may delegate to another one.
+/// Whether the rules allow an agent to delegate to another one.
 pub(super) fn may_delegate(rules: &[PermissionRule], target: &str) -> bool {
     let last = rules.iter().rev().find(|rule| fits(&rule.permission, "task") && fits(&rule.pattern, target));
     last.is_none_or(|rule| rule.action != PermissionAction::Deny)

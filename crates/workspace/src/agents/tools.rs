@@ -1,6 +1,6 @@
-//! The native tools, and what other systems call them.
+//! Names of the native tools, and the mapping from names in other systems.
 
-/// What agents can be given, by the names of `crates/tools`.
+/// Tools that can be selected for agents, by their names in `crates/tools`.
 pub(super) const NATIVE: [&str; 11] = [
     "Bash",
     "BashOutput",
@@ -15,13 +15,13 @@ pub(super) const NATIVE: [&str; 11] = [
     "TodoWrite",
 ];
 
-/// What agents are given because of what they may look up or whom they may ask; they need not be selected.
+/// Tools that agents get automatically if they have skills, sub-agents or switch targets.
 pub(super) const CONTROL: [&str; 3] = ["Skill", "SubAgent", "AgentSwitch"];
 
-/// Those that change nothing in a workspace.
+/// Tools that change nothing in a workspace.
 pub(super) const READ_ONLY: [&str; 6] = ["Read", "Glob", "Grep", "WebFetch", "WebSearch", "TodoWrite"];
 
-/// The permission that decides about a tool of OpenHarness, where it is called otherwise.
+/// The permission that governs a tool of OpenHarness, if the tool has another name there.
 pub(super) fn foreign_permission(tool: &str) -> Option<&'static str> {
     Some(match tool {
         "read_file" => "read",
@@ -34,12 +34,12 @@ pub(super) fn foreign_permission(tool: &str) -> Option<&'static str> {
     })
 }
 
-/// What a tool of CodingCode is here.
+/// The native equivalent of a CodingCode tool.
 pub(super) enum CodingCodeTool {
     Native(&'static [&'static str]),
-    /// Delegating to other agents.
+    /// Delegation to other agents.
     Dispatch,
-    /// All tools are there from the beginning.
+    /// Not needed here: all tools are available from the start.
     NotNeeded,
     Missing,
     Unknown,

@@ -1,4 +1,4 @@
-//! Whether something changed, without reading it.
+//! Detects changed files by their metadata.
 
 use std::{
     collections::BTreeMap,
@@ -7,8 +7,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// What the file system says of a file or directory. The inode tells whether a path leads to something else, the change
-/// time cannot be set back.
+/// The metadata of a file or directory. The inode shows that a path now leads to another file; the change time cannot be
+/// set back by users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     device: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Stamp {
     changed: (i64, i64),
 }
 
-/// Clocks of file systems tick slowly: a change within the same tick as the one before leaves the same times.
+/// The coarsest resolution of file times: two changes within one tick leave the same times.
 const TICK: Duration = Duration::from_secs(2);
 
 impl Stamp {
@@ -33,7 +33,7 @@ impl Stamp {
         })
     }
 
-    /// Whether a change from now on would show.
+    /// Whether a later change is sure to change the stamp.
     fn settled(&self, now: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.changed.0) else { return true };
         let Some(changed) = UNIX_EPOCH.checked_add(Duration::from_secs(seconds)) else { return false };
@@ -41,31 +41,31 @@ impl Stamp {
     }
 }
 
-/// Everything that was looked at, and how it was just before.
+/// The stamps of all paths that a load has opened, taken before they were read.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    stamps: BTreeMap<PathBuf, Option<Stamp>>,
+pub(crate) struct FileStamps {
+    by_path: BTreeMap<PathBuf, Option<Stamp>>,
     unsettled: bool,
 }
 
-impl Seen {
-    /// Remembers how something is. The first look counts: what changed later must be seen as changed.
-    pub(crate) fn look(&mut self, path: &Path) {
-        if self.stamps.contains_key(path) {
+impl FileStamps {
+    /// Records the stamp of a path. The first stamp wins, so that a change during the load is detected.
+    pub(crate) fn record(&mut self, path: &Path) {
+        if self.by_path.contains_key(path) {
             return;
         }
         let stamp = Stamp::of(path);
         self.unsettled |= stamp.is_some_and(|stamp| !stamp.settled(SystemTime::now()));
-        self.stamps.insert(path.to_owned(), stamp);
+        self.by_path.insert(path.to_owned(), stamp);
     }
 
-    /// Whether all of it is surely as it was.
+    /// Whether all paths are certainly unchanged.
     pub(crate) fn unchanged(&self) -> bool {
         !self.unsettled && self.same_stamps()
     }
 
     fn same_stamps(&self) -> bool {
-        self.stamps.iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
+        self.by_path.iter().all(|(path, stamp)| Stamp::of(path) == *stamp)
     }
 }
 
@@ -74,18 +74,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recent_changes_are_not_trusted() {
+    fn stamps_of_recently_changed_files_are_not_trusted() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f");
-        let mut seen = Seen::default();
-        seen.look(&path);
-        assert!(seen.unchanged(), "what is missing stays missing");
+        let mut stamps = FileStamps::default();
+        stamps.record(&path);
+        assert!(stamps.unchanged(), "a missing file has a stable stamp");
         std::fs::write(&path, "x").unwrap();
-        assert!(!seen.unchanged());
+        assert!(!stamps.unchanged());
 
-        let mut seen = Seen::default();
-        seen.look(&path);
-        assert!(seen.same_stamps() && !seen.unchanged(), "the next write could leave the same times");
+        let mut stamps = FileStamps::default();
+        stamps.record(&path);
+        assert!(stamps.same_stamps() && !stamps.unchanged(), "the next write could leave the same times");
         let stamp = Stamp::of(&path).unwrap();
         assert!(stamp.settled(SystemTime::now() + 2 * TICK));
     }

@@ -1,4 +1,4 @@
-//! The files of a template, and putting them in place.
+//! Collects the files of a template and copies them into a workspace.
 
 use std::{
     fs, io,
@@ -13,10 +13,10 @@ const MAX_FILES: usize = 10_000;
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 const MAX_DEPTH: usize = 32;
 
-/// A file that is to be made.
+/// A file to be created.
 #[derive(Debug)]
 pub(super) struct NewFile {
-    /// As seen from the root.
+    /// Relative to the root.
     pub path: PathBuf,
     contents: Contents,
 }
@@ -48,22 +48,22 @@ impl NewFile {
     }
 }
 
-/// All files of a directory. Links are followed as long as they stay within it.
+/// Collects all files of a directory. Links to files are followed if they stay within it.
 pub(super) fn collect(template: &Path) -> Result<Vec<NewFile>> {
     let template = template.canonicalize().map_err(|error| unusable(template, error))?;
-    let mut collected = Collected { template: &template, files: Vec::new(), bytes: 0 };
-    collected.directory(&template, Path::new(""), 0)?;
-    collected.files.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(collected.files)
+    let mut collector = FileCollector { template: &template, files: Vec::new(), bytes: 0 };
+    collector.directory(&template, Path::new(""), 0)?;
+    collector.files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(collector.files)
 }
 
-struct Collected<'a> {
+struct FileCollector<'a> {
     template: &'a Path,
     files: Vec<NewFile>,
     bytes: u64,
 }
 
-impl Collected<'_> {
+impl FileCollector<'_> {
     fn directory(&mut self, directory: &Path, shown: &Path, depth: usize) -> Result<()> {
         if depth > MAX_DEPTH {
             return Err(refused(shown, &format!("is more than {MAX_DEPTH} directories deep")));
@@ -102,56 +102,56 @@ impl Collected<'_> {
     }
 }
 
-/// Makes all files or none, and returns those that were made.
-pub(super) fn place(root: &Path, files: &[NewFile]) -> Result<Vec<PathBuf>> {
+/// Creates all files or none, and returns the created ones. Files that exist are skipped.
+pub(super) fn create_files(root: &Path, files: &[NewFile]) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    // In the same file system, so that each file can appear in one go.
-    let staging = Staging::new(root)?;
+    // On the same file system as the root, so that each file appears atomically.
+    let staging = StagingDirectory::new(root)?;
     for (index, file) in files.iter().enumerate() {
         file.write(&staging.file(index)).map_err(|error| failed(&file.path, error))?;
     }
-    let mut made = Made::default();
+    let mut created = CreatedPaths::default();
     for (index, file) in files.iter().enumerate() {
-        let directories = make_parents(root, &file.path, &mut made);
-        let appeared = directories.and_then(|()| appear(&staging.file(index), &root.join(&file.path)));
-        match appeared {
-            Ok(true) => made.files.push(file.path.clone()),
-            // Someone was faster.
+        let directories = make_parents(root, &file.path, &mut created);
+        let linked = directories.and_then(|()| link_into_place(&staging.file(index), &root.join(&file.path)));
+        match linked {
+            Ok(true) => created.files.push(file.path.clone()),
+            // The file was created concurrently.
             Ok(false) => {}
             Err(error) => {
-                made.undo(root);
+                created.undo(root);
                 return Err(failed(&file.path, error));
             }
         }
     }
-    Ok(made.files)
+    Ok(created.files)
 }
 
-/// Gives a file its name, unless something has it.
-fn appear(staged: &Path, target: &Path) -> io::Result<bool> {
+/// Links a staged file to its name; `false` if the name exists.
+fn link_into_place(staged: &Path, target: &Path) -> io::Result<bool> {
     match fs::hard_link(staged, target) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
-        // Not every file system has hard links.
+        // The file system may not support hard links.
         Err(_) if target.symlink_metadata().is_ok() => Ok(false),
         Err(_) => fs::rename(staged, target).map(|()| true),
     }
 }
 
-/// Makes the directories of a file, none of which may be a link: it could lead anywhere.
-fn make_parents(root: &Path, path: &Path, made: &mut Made) -> io::Result<()> {
+/// Creates the parent directories of a file. None of them may be a link, since it could lead out of the root.
+fn make_parents(root: &Path, path: &Path, created: &mut CreatedPaths) -> io::Result<()> {
     let mut relative = PathBuf::new();
     for component in path.parent().into_iter().flat_map(Path::components) {
         relative.push(component);
         let directory = root.join(&relative);
         match fs::create_dir(&directory) {
-            Ok(()) => made.directories.push(relative.clone()),
+            Ok(()) => created.directories.push(relative.clone()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if !directory.symlink_metadata()?.is_dir() {
-                    return Err(io::Error::new(io::ErrorKind::NotADirectory, "a directory is needed there"));
+                    return Err(io::Error::new(io::ErrorKind::NotADirectory, "expected a directory"));
                 }
             }
             Err(error) => return Err(error),
@@ -161,13 +161,13 @@ fn make_parents(root: &Path, path: &Path, made: &mut Made) -> io::Result<()> {
 }
 
 #[derive(Default)]
-struct Made {
+struct CreatedPaths {
     files: Vec<PathBuf>,
     directories: Vec<PathBuf>,
 }
 
-impl Made {
-    /// As well as it goes: what was filled by others meanwhile stays.
+impl CreatedPaths {
+    /// Best effort: a directory that has been filled concurrently stays.
     fn undo(&self, root: &Path) {
         for file in &self.files {
             drop(fs::remove_file(root.join(file)));
@@ -178,10 +178,10 @@ impl Made {
     }
 }
 
-/// A directory that goes away with this value.
-struct Staging(PathBuf);
+/// A directory that is removed when this value is dropped.
+struct StagingDirectory(PathBuf);
 
-impl Staging {
+impl StagingDirectory {
     fn new(root: &Path) -> Result<Self> {
         for attempt in 0..1000_u32 {
             let path = root.join(format!(".remuda-init-{}-{attempt}", std::process::id()));
@@ -191,7 +191,10 @@ impl Staging {
                 Err(error) => return Err(failed(&path, error)),
             }
         }
-        Err(Error::new(Code::Unavailable, format!("{} is full of unfinished copies", root.display())))
+        Err(Error::new(
+            Code::Unavailable,
+            format!("{} has too many leftover .remuda-init-* directories", root.display()),
+        ))
     }
 
     fn file(&self, index: usize) -> PathBuf {
@@ -199,10 +202,10 @@ impl Staging {
     }
 }
 
-impl Drop for Staging {
+impl Drop for StagingDirectory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "a directory with copies cannot be removed");
+            tracing::warn!(path = %self.0.display(), %error, "removing the staging directory failed");
         }
     }
 }

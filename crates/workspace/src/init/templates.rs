@@ -1,4 +1,4 @@
-//! The templates that are always there.
+//! The built-in templates.
 
 use super::copy::NewFile;
 

@@ -1,11 +1,11 @@
-//! A project as the documentation of CodingCode shows it.
+//! Loads a project from CodingCode's documentation.
 
 use remuda_domain::agent::{AgentMode, AgentSource};
 
 use crate::support::{Workspace, fixture, listed};
 
 #[test]
-fn its_profiles_load() {
+fn codingcode_profiles_load() {
     let workspace = Workspace::with(&[
         (
             "platform:models/m.yaml",
@@ -24,7 +24,7 @@ fn its_profiles_load() {
     assert_eq!(searcher.policy.max_steps, 100);
     assert_eq!(searcher.model.as_ref().unwrap().reference, "platform/deepseek-chat");
     assert_eq!(searcher.origin.source, AgentSource::CodingCode);
-    assert!(searcher.subagents.is_empty(), "whoever only reads has no one else write");
+    assert!(searcher.subagents.is_empty(), "a read-only agent may not delegate");
 
     let auditor = definitions.agent("security-auditor").unwrap();
     assert_eq!(auditor.description, "Checks for weaknesses: injection, traversal, leaked keys");

@@ -1,4 +1,4 @@
-//! Workspaces that mean harm.
+//! Hostile workspaces: links, special files, and definitions that exceed limits.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 use crate::support::{GOOD, Workspace, listed};
 
 #[test]
-fn links_that_lead_out_are_not_followed() {
+fn links_out_of_the_workspace_are_reported_and_not_followed() {
     let workspace = Workspace::with(&[(".openharness/agents/good.md", GOOD)]);
     let root = workspace.root();
     let outside = workspace.write("platform:secret.md", "---\nmode: all\n---\nOutside.\n");
@@ -18,7 +18,7 @@ fn links_that_lead_out_are_not_followed() {
     symlink("nowhere.md", root.join(".openharness/agents/dangling.md")).unwrap();
     symlink("/etc/passwd", root.join("AGENTS.md")).unwrap();
     symlink("/", root.join(".openharness/skills")).unwrap();
-    // Within the workspace they are fine.
+    // Links within the workspace are followed.
     workspace.write("shared/inside.md", GOOD);
     symlink("../../shared/inside.md", root.join(".openharness/agents/inside.md")).unwrap();
 
@@ -41,7 +41,7 @@ fn links_that_lead_out_are_not_followed() {
 }
 
 #[test]
-fn things_that_are_no_files_are_told() {
+fn directories_and_special_files_are_reported() {
     let workspace =
         Workspace::with(&[(".openharness/agents/good.md", GOOD), (".openharness/models", "a file")]);
     let root = workspace.root();
@@ -65,7 +65,7 @@ fn things_that_are_no_files_are_told() {
 }
 
 #[test]
-fn size_has_bounds() {
+fn file_sizes_are_limited() {
     let workspace = Workspace::with(&[(".openharness/agents/good.md", GOOD)]);
     workspace.write(".openharness/agents/huge.md", vec![b'x'; 1024 * 1024 + 1]);
     let definitions = workspace.load();
@@ -81,7 +81,7 @@ fn size_has_bounds() {
 }
 
 #[test]
-fn numbers_have_bounds() {
+fn number_of_definitions_and_problems_is_limited() {
     let workspace = Workspace::new();
     for index in 0..10_000 {
         workspace.write(&format!(".openharness/agents/a{index:05}.md"), "---\nmode: nope\n---\nx\n");
@@ -94,7 +94,7 @@ fn numbers_have_bounds() {
 }
 
 #[test]
-fn depth_has_bounds() {
+fn nesting_depth_is_limited() {
     let deep = format!("---\nswitch: {}{}\n---\nx\n", "[".repeat(5000), "]".repeat(5000));
     let block: String = (0..200).map(|level| format!("{}k:\n", " ".repeat(level))).collect();
     let workspace = Workspace::with(&[
@@ -103,7 +103,7 @@ fn depth_has_bounds() {
         ("opencode.json", &"[".repeat(100_000)),
         (".openharness/agents/good.md", GOOD),
     ]);
-    // Skills lie in a directory each, and no deeper.
+    // Skills are only read one level deep.
     let mut path = workspace.root().join(".openharness/skills");
     for _ in 0..100 {
         path.push("d");
@@ -119,7 +119,7 @@ fn depth_has_bounds() {
 }
 
 #[test]
-fn aliases_cannot_explode() {
+fn exponential_yaml_aliases_are_refused() {
     let mut bomb = String::from("---\nx0: &x0 [a, a, a, a, a, a, a, a, a]\n");
     for level in 1..30 {
         let repeated = vec![format!("*x{}", level - 1); 9].join(", ");
@@ -135,7 +135,7 @@ fn aliases_cannot_explode() {
 }
 
 #[test]
-fn rules_have_bounds() {
+fn number_and_length_of_rules_are_limited() {
     let workspace = Workspace::with(&[(".openharness/agents/good.md", GOOD)]);
     let pattern = "a*".repeat(70);
     let rules = |count: usize| -> String {
@@ -166,7 +166,7 @@ fn rules_have_bounds() {
 }
 
 #[test]
-fn a_workspace_that_is_not_there_still_has_the_built_in_agents() {
+fn missing_workspace_still_has_the_built_in_agents() {
     let workspace = Workspace::new();
     let definitions = workspace.loader().load(&workspace.root().join("nowhere"));
     assert!(listed(&definitions.problems).contains("there is no such directory"));

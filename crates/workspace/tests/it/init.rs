@@ -1,4 +1,4 @@
-//! Beginning workspaces.
+//! Initializes workspaces from templates.
 
 use std::{
     fs,
@@ -48,7 +48,7 @@ fn built_in_templates_have_no_problems() {
 }
 
 #[test]
-fn nothing_is_overwritten_and_doing_it_again_does_nothing() {
+fn init_keeps_existing_files_and_is_idempotent() {
     let workspace = Workspace::with(&[("AGENTS.md", "Mine."), ("src/main.rs", "fn main() {}")]);
     let template = Template::BuiltIn("default");
     let report = init(&workspace.root(), &template).unwrap();
@@ -65,7 +65,7 @@ fn nothing_is_overwritten_and_doing_it_again_does_nothing() {
 }
 
 #[test]
-fn a_directory_can_be_a_template() {
+fn directory_can_be_a_template() {
     let workspace = Workspace::with(&[
         ("platform:templates/team/AGENTS.md", "Team."),
         ("platform:templates/team/.openharness/settings.yaml", "default_agent: build"),
@@ -84,13 +84,13 @@ fn a_directory_can_be_a_template() {
     let settings = fs::read_to_string(root.join(".openharness/settings.yaml")).unwrap();
     assert_eq!(settings, "default_agent: build\ntemplate: \"team\"\n");
     assert_eq!(workspace.loader().load(&root).settings.template.as_deref(), Some("team"));
-    // What is written there later does not reach the template.
+    // Later writes do not change the template.
     fs::write(root.join("AGENTS.md"), "changed").unwrap();
     assert_eq!(fs::read_to_string(team.join("AGENTS.md")).unwrap(), "Team.");
 }
 
 #[test]
-fn links_out_of_a_template_are_refused_and_nothing_is_made() {
+fn link_out_of_a_template_is_refused_and_no_file_is_created() {
     let workspace = Workspace::with(&[("platform:templates/bad/a.md", "A"), ("platform:secret", "S")]);
     let bad = workspace.platform().join("templates/bad");
     symlink("../../secret", bad.join("link")).unwrap();
@@ -106,14 +106,14 @@ fn links_out_of_a_template_are_refused_and_nothing_is_made() {
 }
 
 #[test]
-fn what_fails_half_way_leaves_nothing() {
+fn failed_init_leaves_no_files() {
     // A file is where the template needs a directory.
     let workspace = Workspace::with(&[(".openharness/models", "a file")]);
     let before = files(&workspace.root());
     assert!(init(&workspace.root(), &Template::BuiltIn("default")).is_err());
     assert_eq!(files(&workspace.root()), before);
 
-    // A link is where the template needs a directory: it could lead anywhere.
+    // A link is where the template needs a directory; it could lead out of the workspace.
     let workspace = Workspace::new();
     symlink(workspace.platform(), workspace.root().join(".openharness")).unwrap();
     assert!(init(&workspace.root(), &Template::BuiltIn("default")).is_err());

@@ -1,18 +1,19 @@
-//! Workspaces as people write them, and as they should not.
+//! Integration tests: loads valid, malformed and hostile workspaces.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-mod change;
 mod codingcode;
-mod foreign_details;
+mod foreign_formats;
+mod full_workspace;
+mod golden;
 mod hostile;
 mod init;
 mod malformed;
 mod memory;
-mod merge;
 mod opencode;
 mod permissions;
+mod precedence;
+mod reload;
 mod secrets;
 mod support;
 mod targets;
-mod whole;

@@ -1,10 +1,10 @@
-//! Everything that can be wrong with a definition, each with the place and the words it is told with.
+//! All kinds of invalid definitions, each with the position and message of its problem.
 
 use remuda_workspace::Severity::{self, Error, Warning};
 
 use crate::support::{GOOD, Workspace, listed};
 
-/// Files, and the problem they must give: severity, file, line and a part of the message.
+/// Files and the problem they must cause: severity, file, line and a part of the message.
 struct Case {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
@@ -33,21 +33,21 @@ macro_rules! cases {
 
 const CASES: &[Case] = cases! {
     // The text itself.
-    "frontmatter never ends": Error AGENT:1 "does not end" <= "---\nmode: all\n\nPrompt.\n";
+    "frontmatter is not closed": Error AGENT:1 "is not closed" <= "---\nmode: all\n\nPrompt.\n";
     "a tab": Error AGENT:3 "is not valid YAML" <= "---\npolicy:\n\tmax_steps: 3\n---\nPrompt.\n";
     "a bracket that never closes": Error AGENT:3 "is not valid YAML" <= "---\nmode: all\nswitch: [a, b\n---\nPrompt.\n";
     "a colon too many": Error AGENT:2 "is not valid YAML" <= "---\ndescription: finds: bugs\n---\nPrompt.\n";
-    "a key twice": Error AGENT:4 "the key `mode` is there already, in line 2" <= "---\nmode: all\nhidden: true\nmode: primary\n---\nPrompt.\n";
+    "a key twice": Error AGENT:4 "duplicate key `mode`, already set in line 2" <= "---\nmode: all\nhidden: true\nmode: primary\n---\nPrompt.\n";
     "a number as a key": Error AGENT:3 "found 7: put it in quotes" <= "---\nmode: all\n7: x\n---\nPrompt.\n";
     "a list as a key": Error AGENT:2 "expected text as a key" <= "---\n[a, b]: x\n---\nPrompt.\n";
     "nothing as a key": Error AGENT:2 "expected text as a key" <= "---\n~: x\n---\nPrompt.\n";
     "a tag": Error AGENT:2 "tags are not supported" <= "---\nmode: !mine all\n---\nPrompt.\n";
     "an alias of nothing": Error AGENT:3 "is not valid YAML" <= "---\nmode: all\nswitch: *nobody\n---\nPrompt.\n";
-    "an alias of itself": Error AGENT:2 "what it is a part of" <= "---\nswitch: &x [*x]\n---\nPrompt.\n";
+    "an alias of itself": Error AGENT:2 "a value that contains it" <= "---\nswitch: &x [*x]\n---\nPrompt.\n";
     "a merge key": Error AGENT:3 "merge keys" <= "---\nx: &x {mode: all}\n<<: *x\n---\nPrompt.\n";
     "a list for frontmatter": Error AGENT:2 "expected a map, found a list" <= "---\n- mode\n---\nPrompt.\n";
-    "no prompt": Error AGENT:0 "says nothing" <= "---\nmode: all\n---\n\n  \n";
-    "an empty file": Error AGENT:0 "says nothing" <= "";
+    "no prompt": Error AGENT:0 "has no prompt" <= "---\nmode: all\n---\n\n  \n";
+    "an empty file": Error AGENT:0 "has no prompt" <= "";
 
     // Fields of agents.
     "an unknown mode": Error AGENT:2 "mode: expected primary, subagent or all, found `main`" <= "---\nmode: main\n---\nPrompt.\n";
@@ -55,90 +55,90 @@ const CASES: &[Case] = cases! {
     "a description that is a number": Error AGENT:3 "description: expected text, found 12: put it in quotes" <= "---\nmode: all\ndescription: 12\n---\nPrompt.\n";
     "a description that is a boolean": Error AGENT:2 "description: expected text, found true" <= "---\ndescription: true\n---\nPrompt.\n";
     "too few steps": Error AGENT:4 "policy.max_steps: expected a whole number from 2 to 10000, found 0" <= "---\nmode: all\npolicy:\n  max_steps: 0\n---\nPrompt.\n";
-    "half a step": Error AGENT:3 "found 2.5" <= "---\npolicy:\n  max_steps: 2.5\n---\nPrompt.\n";
+    "a fraction of steps": Error AGENT:3 "found 2.5" <= "---\npolicy:\n  max_steps: 2.5\n---\nPrompt.\n";
     "steps as text": Error AGENT:3 "found `many`" <= "---\npolicy:\n  max_steps: many\n---\nPrompt.\n";
     "steps in quotes": Error AGENT:3 "a whole number from 2 to 10000, found `20`" <= "---\npolicy:\n  max_steps: \"20\"\n---\nPrompt.\n";
-    "no time at all": Error AGENT:3 "policy.run_timeout_seconds: expected a number from" <= "---\npolicy:\n  run_timeout_seconds: 0\n---\nPrompt.\n";
-    "negative time": Error AGENT:3 "policy.tool_timeout_seconds: expected a number from" <= "---\npolicy:\n  tool_timeout_seconds: -5\n---\nPrompt.\n";
-    "endless time": Error AGENT:3 "policy.run_timeout_seconds" <= "---\npolicy:\n  run_timeout_seconds: .inf\n---\nPrompt.\n";
+    "a timeout of zero": Error AGENT:3 "policy.run_timeout_seconds: expected a number from" <= "---\npolicy:\n  run_timeout_seconds: 0\n---\nPrompt.\n";
+    "a negative timeout": Error AGENT:3 "policy.tool_timeout_seconds: expected a number from" <= "---\npolicy:\n  tool_timeout_seconds: -5\n---\nPrompt.\n";
+    "an infinite timeout": Error AGENT:3 "policy.run_timeout_seconds" <= "---\npolicy:\n  run_timeout_seconds: .inf\n---\nPrompt.\n";
     "yes instead of true": Error AGENT:3 "policy.parallel_tool_calls: expected true or false, found `yes`" <= "---\npolicy:\n  parallel_tool_calls: yes\n---\nPrompt.\n";
     "on instead of true": Error AGENT:2 "hidden: expected true or false, found `on`" <= "---\nhidden: on\n---\nPrompt.\n";
-    "no subagents at a time": Error AGENT:3 "max_concurrent_subagents: expected a whole number from 1 to 100" <= "---\npolicy:\n  max_concurrent_subagents: 0\n---\nPrompt.\n";
+    "no concurrent sub-agents": Error AGENT:3 "max_concurrent_subagents: expected a whole number from 1 to 100" <= "---\npolicy:\n  max_concurrent_subagents: 0\n---\nPrompt.\n";
     "a policy that is text": Error AGENT:2 "policy: expected a map, found text" <= "---\npolicy: strict\n---\nPrompt.\n";
-    "too hot": Error AGENT:4 "model.temperature: expected a number from 0 to 2, found 2.5" <= "---\nmodel:\n  model_ref: platform/m\n  temperature: 2.5\n---\nPrompt.\n";
+    "temperature too high": Error AGENT:4 "model.temperature: expected a number from 0 to 2, found 2.5" <= "---\nmodel:\n  model_ref: platform/m\n  temperature: 2.5\n---\nPrompt.\n";
     "not a number": Error AGENT:2 "temperature: expected a number from 0 to 2, found .nan" <= "---\ntemperature: .nan\n---\nPrompt.\n";
-    "more than all": Error AGENT:2 "top_p: expected a number from 0 to 1, found 1.1" <= "---\ntop_p: 1.1\n---\nPrompt.\n";
+    "top_p above 1": Error AGENT:2 "top_p: expected a number from 0 to 1, found 1.1" <= "---\ntop_p: 1.1\n---\nPrompt.\n";
     "a model without a name": Error AGENT:3 "model.model_ref: is missing" <= "---\nmodel:\n  temperature: 1\n---\nPrompt.\n";
     "a model that is a list": Error AGENT:2 "model: expected the name of a model" <= "---\nmodel: [a]\n---\nPrompt.\n";
     "one name where a list is expected": Error AGENT:2 "switch: expected a list, found `plan`" <= "---\nswitch: plan\n---\nPrompt.\n";
     "a number in a list of names": Error AGENT:4 "subagents[1]: expected text, found 3" <= "---\nsubagents:\n  - explore\n  - 3\n---\nPrompt.\n";
-    "a name that is none": Error AGENT:3 "switch: expected a name, found `a b`" <= "---\nswitch:\n  - a b\n---\nPrompt.\n";
+    "an invalid name": Error AGENT:3 "switch: expected a name, found `a b`" <= "---\nswitch:\n  - a b\n---\nPrompt.\n";
     "tools that are a number": Error AGENT:2 "tools: expected a map, found a number" <= "---\ntools: 3\n---\nPrompt.\n";
-    "tools of a kind that are text": Error AGENT:3 "tools.native: expected a list, found `Read`" <= "---\ntools:\n  native: Read\n---\nPrompt.\n";
-    "a color that is none": Error AGENT:2 "color: expected a word or #rrggbb, found `#12`" <= "---\ncolor: '#12'\n---\nPrompt.\n";
-    "a permission that is none": Error AGENT:4 "permission.bash.git *: expected allow, ask or deny, found `maybe`" <= "---\npermission:\n  bash:\n    git *: maybe\n---\nPrompt.\n";
+    "native tools that are text": Error AGENT:3 "tools.native: expected a list, found `Read`" <= "---\ntools:\n  native: Read\n---\nPrompt.\n";
+    "an invalid color": Error AGENT:2 "color: expected a word or #rrggbb, found `#12`" <= "---\ncolor: '#12'\n---\nPrompt.\n";
+    "an invalid permission": Error AGENT:4 "permission.bash.git *: expected allow, ask or deny, found `maybe`" <= "---\npermission:\n  bash:\n    git *: maybe\n---\nPrompt.\n";
     "permissions as a list": Error AGENT:2 "permission: expected allow, ask or deny, found a list" <= "---\npermission: [allow]\n---\nPrompt.\n";
     "an unknown mode of an agent": Error AGENT:2 "permission_mode: expected default, plan or full_auto, found `acceptEdits`" <= "---\npermission_mode: acceptEdits\n---\nPrompt.\n";
     "an unknown mode in a policy": Error AGENT:3 "policy.permission_mode: expected default, plan or full_auto, found true" <= "---\npolicy:\n  permission_mode: true\n---\nPrompt.\n";
-    "no helpers at all": Error AGENT:3 "policy.max_subagents: expected a whole number from 1 to 1000, found 0" <= "---\npolicy:\n  max_subagents: 0\n---\nPrompt.\n";
+    "no sub-agents at all": Error AGENT:3 "policy.max_subagents: expected a whole number from 1 to 1000, found 0" <= "---\npolicy:\n  max_subagents: 0\n---\nPrompt.\n";
     "too many switches": Error AGENT:3 "policy.max_switches: expected a whole number from 0 to 100, found 101" <= "---\npolicy:\n  max_switches: 101\n---\nPrompt.\n";
-    "a rule that never counts": Warning AGENT:3 "the rule `edit: *` never counts: `*: *` stands behind it and says deny" <= "---\npermission:\n  edit: allow\n  '*': deny\n---\nPrompt.\n";
+    "a rule without effect": Warning AGENT:3 "the rule `edit: *` has no effect: the later rule `*: *` says deny" <= "---\npermission:\n  edit: allow\n  '*': deny\n---\nPrompt.\n";
     "an unknown key": Warning AGENT:2 "the key `descripton` is unknown and ignored; did you mean `description`?" <= "---\ndescripton: x\n---\nPrompt.\n";
     "an unknown key within": Warning AGENT:3 "the key `maxsteps` of policy is unknown and ignored; did you mean `max_steps`?" <= "---\npolicy:\n  maxsteps: 4\n---\nPrompt.\n";
     "an empty field": Warning AGENT:2 "mode: is empty and ignored" <= "---\nmode:\n---\nPrompt.\n";
     "an unknown agent to switch to": Warning AGENT:3 "there is no agent `bulid`; did you mean `build`?" <= "---\nswitch:\n  - bulid\n---\nPrompt.\n";
     "switching to itself": Warning AGENT:2 "switch: the agent names itself" <= "---\nswitch: [bad]\n---\nPrompt.\n";
-    "switching to a helper": Warning AGENT:2 "switch: the agent `explore` only works for other agents" <= "---\nswitch: [explore]\n---\nPrompt.\n";
-    "delegating to a leader": Warning AGENT:2 "subagents: the agent `plan` only leads sessions" <= "---\nsubagents: [plan]\n---\nPrompt.\n";
+    "switching to a sub-agent": Warning AGENT:2 "switch: the agent `explore` only works for other agents" <= "---\nswitch: [explore]\n---\nPrompt.\n";
+    "delegating to a primary agent": Warning AGENT:2 "subagents: the agent `plan` only leads sessions" <= "---\nsubagents: [plan]\n---\nPrompt.\n";
     "an unknown tool": Warning AGENT:3 "there is no native tool `bash`; did you mean `Bash`?" <= "---\ntools:\n  native: [bash]\n---\nPrompt.\n";
     "an unknown skill": Warning AGENT:2 "there is no skill `poetry`" <= "---\nskills: [poetry]\n---\nPrompt.\n";
     "an unknown model": Warning AGENT:2 "model: there is no model `platform/nothing`" <= "---\nmodel: platform/nothing\n---\nPrompt.\n";
     "a variable that may not be read": Error AGENT:3 "the variable SECRET may not be read" <= "---\nmode: all\ndescription: ${env.SECRET}\n---\nPrompt.\n";
     "a variable that is not set": Error AGENT:3 "the variable TEAM_NOPE is not set" <= "---\nswitch:\n  - ${env.TEAM_NOPE}\n---\nPrompt.\n";
-    "half a variable": Error AGENT:2 "expected the name of a variable after ${env." <= "---\ndescription: ${env.TEAM_KEY\n---\nPrompt.\n";
+    "an unclosed variable": Error AGENT:2 "expected the name of a variable after ${env." <= "---\ndescription: ${env.TEAM_KEY\n---\nPrompt.\n";
 
     // Models.
     "a model of an unknown provider": Error MODELS:2 "provider: expected openai, openai-compatible, anthropic or scripted, found `opnai`" <= "m:\n  provider: opnai\n  name: x\n";
     "a model without provider": Error MODELS:1 "provider: is missing" <= "m:\n  name: x\n";
     "a model without name": Error MODELS:2 "name: is missing" <= "m:\n  provider: openai\n";
-    "a compatible model without address": Error MODELS:1 "url: is missing" <= "m:\n  provider: openai-compatible\n  name: x\n";
-    "an address that is none": Error MODELS:4 "url: expected https://… or http://…" <= "m:\n  provider: openai\n  name: x\n  url: ftp://a\n";
-    "an address with a password": Error MODELS:4 "url: expected no user or password" <= "m:\n  provider: openai\n  name: x\n  url: https://me:secret@host/v1\n";
+    "a compatible model without URL": Error MODELS:1 "url: is missing" <= "m:\n  provider: openai-compatible\n  name: x\n";
+    "an invalid URL": Error MODELS:4 "url: expected https://… or http://…" <= "m:\n  provider: openai\n  name: x\n  url: ftp://a\n";
+    "a URL with a password": Error MODELS:4 "url: expected no user or password" <= "m:\n  provider: openai\n  name: x\n  url: https://me:secret@host/v1\n";
     "a key that is a number": Error MODELS:4 "key: expected text in quotes, found a number" <= "m:\n  provider: openai\n  name: x\n  key: 12345\n";
     "a model that is text": Error MODELS:1 "m: expected a map, found text" <= "m: gpt\n";
     "models that are a list": Error MODELS:1 "expected a map of models by name, found a list" <= "- m\n";
     "a name with a space": Error MODELS:1 "the model's name: expected" <= "my model:\n  provider: openai\n  name: x\n";
-    "a model twice, in other letters": Error MODELS:4 "the model `M` is defined already, as `m` in .openharness/models/m.yaml" <= "m:\n  provider: openai\n  name: x\nM:\n  provider: openai\n  name: y\n";
+    "a duplicate model that differs in case": Error MODELS:4 "the model `M` is defined already, as `m` in .openharness/models/m.yaml" <= "m:\n  provider: openai\n  name: x\nM:\n  provider: openai\n  name: y\n";
     "a scenario that is missing": Error MODELS:3 "name: the scenario `nope.yaml` does not exist" <= "m:\n  provider: scripted\n  name: nope.yaml\n";
     "a scenario outside": Error MODELS:3 "leads out of the workspace" <= "m:\n  provider: scripted\n  name: ../../../platform/x.yaml\n";
 
     "no window": Error MODELS:4 "context_window: expected a whole number from 1 to 100000000, found 0" <= "m:\n  provider: openai\n  name: x\n  context_window: 0\n";
-    "a window beyond belief": Error MODELS:4 "context_window: expected a whole number from 1 to 100000000" <= "m:\n  provider: openai\n  name: x\n  context_window: 100000001\n";
+    "a window above the limit": Error MODELS:4 "context_window: expected a whole number from 1 to 100000000" <= "m:\n  provider: openai\n  name: x\n  context_window: 100000001\n";
     "a window in words": Error MODELS:4 "context_window: expected a whole number from 1 to 100000000, found `128k`" <= "m:\n  provider: openai\n  name: x\n  context_window: 128k\n";
-    "answers longer than the window": Error MODELS:5 "max_output_tokens: expected less than context_window (100), found 100" <= "m:\n  provider: openai\n  name: x\n  context_window: 100\n  max_output_tokens: 100\n";
+    "an output limit above the window": Error MODELS:5 "max_output_tokens: expected less than context_window (100), found 100" <= "m:\n  provider: openai\n  name: x\n  context_window: 100\n  max_output_tokens: 100\n";
     "a negative price": Error MODELS:4 "price.input: expected dollars for a million tokens, such as 3.00, at most 1000000, found -1" <= "m:\n  provider: openai\n  name: x\n  price: {input: -1, output: 2}\n";
     "a price in words": Error MODELS:4 "price.output: expected dollars for a million tokens, such as 3.00, at most 1000000, found `$15`" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3, output: $15}\n";
     "a price in quotes": Error MODELS:4 "price.input: expected dollars" <= "m:\n  provider: openai\n  name: x\n  price: {input: '3', output: 15}\n";
-    "an endless price": Error MODELS:4 "price.cache_write: expected dollars" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3, output: 15, cache_write: .inf}\n";
-    "a price beyond belief": Error MODELS:4 "price.cached_input: expected dollars" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3, output: 15, cached_input: 1000000.000001}\n";
-    "half a price": Error MODELS:4 "price.output: is missing, expected dollars for a million tokens" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3}\n";
-    "one price for all": Error MODELS:4 "price: expected a map, found a number" <= "m:\n  provider: openai\n  name: x\n  price: 3\n";
-    "a price of something else": Warning MODELS:4 "the key `cache_read` of price is unknown and ignored" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3, output: 15, cache_read: 1}\n";
+    "an infinite price": Error MODELS:4 "price.cache_write: expected dollars" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3, output: 15, cache_write: .inf}\n";
+    "a price above the limit": Error MODELS:4 "price.cached_input: expected dollars" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3, output: 15, cached_input: 1000000.000001}\n";
+    "a price without output": Error MODELS:4 "price.output: is missing, expected dollars for a million tokens" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3}\n";
+    "a price that is a number": Error MODELS:4 "price: expected a map, found a number" <= "m:\n  provider: openai\n  name: x\n  price: 3\n";
+    "an unknown key of a price": Warning MODELS:4 "the key `cache_read` of price is unknown and ignored" <= "m:\n  provider: openai\n  name: x\n  price: {input: 3, output: 15, cache_read: 1}\n";
 
     // Settings and prompts.
     "settings that are text": Error SETTINGS:1 "settings: expected a map, found text" <= "hello\n";
     "an unknown kind": Error SETTINGS:1 "kind: expected project or chat, found `server`" <= "kind: server\n";
     "an unknown default agent": Error SETTINGS:2 "default_agent: there is no agent `nobody`" <= "kind: project\ndefault_agent: nobody\n";
-    "a helper as default agent": Error SETTINGS:1 "default_agent: the agent `explore` only works for other agents" <= "default_agent: explore\n";
+    "a sub-agent as default agent": Error SETTINGS:1 "default_agent: the agent `explore` only works for other agents" <= "default_agent: explore\n";
     "an alias of an unknown model": Warning SETTINGS:2 "models: there is no model `platform/nope`" <= "models:\n  fast: platform/nope\n";
     "an alias without reference": Error SETTINGS:3 "models.fast.model_ref: is missing" <= "models:\n  fast:\n    temperature: 1\n";
     "an unknown backend": Error SETTINGS:2 "execution.backend: expected none, local or docker, found `podman`" <= "execution:\n  backend: podman\n";
     "an unknown mode of permissions": Error SETTINGS:2 "permissions.mode: expected default, plan or full_auto, found `bypass`" <= "permissions:\n  mode: bypass\n";
-    "an unknown way to be alone": Error SETTINGS:2 "permissions.unattended: expected wait, refuse or fail, found `allow`" <= "permissions:\n  unattended: allow\n";
-    "a rule that does nothing known": Error SETTINGS:3 "permissions.rules.bash: expected allow, ask or deny, found `no`" <= "permissions:\n  rules:\n    bash: no\n";
+    "an unknown value of unattended": Error SETTINGS:2 "permissions.unattended: expected wait, refuse or fail, found `allow`" <= "permissions:\n  unattended: allow\n";
+    "a rule with an unknown action": Error SETTINGS:3 "permissions.rules.bash: expected allow, ask or deny, found `no`" <= "permissions:\n  rules:\n    bash: no\n";
     "a rule without an action": Error SETTINGS:3 "permissions.rules[0].action: is missing, expected allow, ask or deny" <= "permissions:\n  rules:\n    - permission: bash\n";
-    "a rule about nothing": Error SETTINGS:3 "permissions.rules[0]: expected either `permission` or `tool`" <= "permissions:\n  rules:\n    - action: deny\n";
-    "a rule about two things": Error SETTINGS:3 "permissions.rules[0]: expected either `permission` or `tool`" <= "permissions:\n  rules:\n    - {permission: bash, tool: Bash, action: deny}\n";
+    "a rule without permission and tool": Error SETTINGS:3 "permissions.rules[0]: expected either `permission` or `tool`" <= "permissions:\n  rules:\n    - action: deny\n";
+    "a rule with permission and tool": Error SETTINGS:3 "permissions.rules[0]: expected either `permission` or `tool`" <= "permissions:\n  rules:\n    - {permission: bash, tool: Bash, action: deny}\n";
     "a rule that is text": Error SETTINGS:3 "permissions.rules[0]: expected a map, found text" <= "permissions:\n  rules:\n    - bash\n";
     "a rule with an empty pattern": Error SETTINGS:3 "permissions.rules: expected a permission and a pattern of 1 to 512 bytes" <= "permissions:\n  rules:\n    - {permission: bash, pattern: '', action: deny}\n";
     "path rules as a map": Error SETTINGS:2 "permissions.path_rules: expected a list, found a map" <= "permissions:\n  path_rules: {a: b}\n";
@@ -147,45 +147,45 @@ const CASES: &[Case] = cases! {
     "one denied command": Error SETTINGS:2 "permissions.denied_commands: expected a list, found `rm`" <= "permissions:\n  denied_commands: rm\n";
     "permissions that are text": Error SETTINGS:1 "permissions: expected a map, found text" <= "permissions: strict\n";
     "an unknown key of permissions": Warning SETTINGS:2 "the key `rule` of permissions is unknown and ignored; did you mean `rules`?" <= "permissions:\n  rule: deny\n";
-    "memory that is maybe there": Error SETTINGS:2 "memory.enabled: expected true or false, found `maybe`" <= "memory:\n  enabled: maybe\n";
-    "memory outside": Error SETTINGS:1 "memory.file: `../MEMORY.md` is no path within the workspace" <= "memory: {enabled: true, file: ../MEMORY.md}\n";
-    "memory files outside": Error SETTINGS:1 "memory.directory: `/etc` is no path within the workspace" <= "memory: {enabled: true, directory: /etc}\n";
-    "no memory at all": Error SETTINGS:1 "memory.max_bytes: expected a whole number from 1 to 262144, found 0" <= "memory: {max_bytes: 0}\n";
+    "memory.enabled that is no boolean": Error SETTINGS:2 "memory.enabled: expected true or false, found `maybe`" <= "memory:\n  enabled: maybe\n";
+    "memory file outside": Error SETTINGS:1 "memory.file: `../MEMORY.md` is not a path inside the workspace" <= "memory: {enabled: true, file: ../MEMORY.md}\n";
+    "memory directory outside": Error SETTINGS:1 "memory.directory: `/etc` is not a path inside the workspace" <= "memory: {enabled: true, directory: /etc}\n";
+    "no bytes of memory": Error SETTINGS:1 "memory.max_bytes: expected a whole number from 1 to 262144, found 0" <= "memory: {max_bytes: 0}\n";
     "memory that is a list": Error SETTINGS:1 "memory: expected a map, found a list" <= "memory: [MEMORY.md]\n";
-    "a summary by nobody": Warning SETTINGS:1 "context.model: there is no model `tiny`" <= "context: {model: tiny}\n";
-    "perhaps a summary": Error SETTINGS:1 "context.summarize: expected true or false, found `often`" <= "context: {summarize: often}\n";
-    "skills outside": Error SETTINGS:2 "skill_dirs: `../elsewhere` is no path within the workspace" <= "skill_dirs:\n  - ../elsewhere\n";
+    "an unknown model for summaries": Warning SETTINGS:1 "context.model: there is no model `tiny`" <= "context: {model: tiny}\n";
+    "summarize that is no boolean": Error SETTINGS:1 "context.summarize: expected true or false, found `often`" <= "context: {summarize: often}\n";
+    "skills outside": Error SETTINGS:2 "skill_dirs: `../elsewhere` is not a path inside the workspace" <= "skill_dirs:\n  - ../elsewhere\n";
     "skills nowhere": Warning SETTINGS:1 "skill_dirs: `team` does not exist" <= "skill_dirs: [team]\n";
-    "two prompts in one": Error SETTINGS:3 "system_prompt.base: expected either `inline` or `file`" <= "system_prompt:\n  base:\n    inline: x\n    file: y.md\n";
-    "a prompt file outside": Error PROMPTS:2 "base.file: `/etc/passwd` is no path within the workspace" <= "base:\n  file: /etc/passwd\n";
+    "a prompt with inline and file": Error SETTINGS:3 "system_prompt.base: expected either `inline` or `file`" <= "system_prompt:\n  base:\n    inline: x\n    file: y.md\n";
+    "a prompt file outside": Error PROMPTS:2 "base.file: `/etc/passwd` is not a path inside the workspace" <= "base:\n  file: /etc/passwd\n";
     "a prompt file nowhere": Error PROMPTS:2 "base.file: `p.md` does not exist" <= "base:\n  file: p.md\n";
-    "an unknown segment": Error PROMPTS:4 "compose.order: `agents` is no part of a prompt; did you mean `agent`?" <= "compose:\n  order:\n    - base\n    - agents\n";
-    "a segment twice": Error PROMPTS:2 "compose.order: `base` is there twice" <= "compose:\n  order: [base, agent, base]\n";
+    "an unknown segment": Error PROMPTS:4 "compose.order: `agents` is not a prompt segment; did you mean `agent`?" <= "compose:\n  order:\n    - base\n    - agents\n";
+    "a segment twice": Error PROMPTS:2 "compose.order: `base` is listed twice" <= "compose:\n  order: [base, agent, base]\n";
     "a prompt for a model of no registry": Error PROMPTS:3 "expected platform/<name> or workspace/<name> as key" <= "llm_optimized:\n  models:\n    gpt: x\n";
 
     // Tool servers, actions, skills.
-    "a server with two ways": Error TOOLS:1 "expected either `command` or `url`" <= "s:\n  command: x\n  url: https://x\n";
-    "a server that cannot be reached": Error TOOLS:2 "url: expected https://… or http://…" <= "s:\n  url: x\n";
+    "a server with command and URL": Error TOOLS:1 "expected either `command` or `url`" <= "s:\n  command: x\n  url: https://x\n";
+    "a server with an invalid URL": Error TOOLS:2 "url: expected https://… or http://…" <= "s:\n  url: x\n";
     "a server with a password": Error TOOLS:2 "url: expected no user or password" <= "s:\n  url: https://me:secret@host\n";
     "a key that is empty": Warning MODELS:1 "key: is empty and ignored" <= "m:\n  provider: openai\n  name: x\n  key: ''\n";
     "a server with a login": Error TOOLS:3 "oauth: is not supported" <= "s:\n  command: x\n  oauth: true\n";
     "an action without command": Error ACTION:3 "entry.command: is missing" <= "name: a\nentry:\n  cwd: x\n";
     "an action without entry": Error ACTION:1 "entry: is missing" <= "name: a\n";
-    "an action that leaves": Error ACTION:4 "entry.cwd: `../..` leads out of the action" <= "name: a\nentry:\n  command: x\n  cwd: ../..\n";
-    "an action with a name that is none": Error ACTION:1 "name: expected letters" <= "name: a b\nentry: {command: x}\n";
-    "a skill that says nothing": Error SKILL:0 "says nothing" <= "---\nname: s\n---\n";
-    "a skill with a name that is none": Error SKILL:2 "name: expected letters" <= "---\nname: a b\n---\nText.\n";
+    "an action with a cwd outside": Error ACTION:4 "entry.cwd: `../..` leads out of the action" <= "name: a\nentry:\n  command: x\n  cwd: ../..\n";
+    "an action with an invalid name": Error ACTION:1 "name: expected letters" <= "name: a b\nentry: {command: x}\n";
+    "an empty skill": Error SKILL:0 "is empty" <= "---\nname: s\n---\n";
+    "a skill with an invalid name": Error SKILL:2 "name: expected letters" <= "---\nname: a b\n---\nText.\n";
 
     // OpenCode.
     "an unknown mode of OpenCode": Error OPENCODE:2 "mode: expected primary, subagent or all" <= "---\nmode: main\n---\nPrompt.\n";
     "a tool of OpenCode that is text": Error OPENCODE:3 "tools.bash: expected true or false, found `no`" <= "---\ntools:\n  bash: no\n---\nPrompt.\n";
     "an option for a provider": Warning OPENCODE:2 "the key `reasoningEffort` is unknown and ignored" <= "---\nreasoningEffort: high\n---\nPrompt.\n";
-    "a model of OpenCode's": Warning OPENCODE:2 "there is no model `anthropic/claude`: the agent takes the one it is given" <= "---\nmodel: anthropic/claude\n---\nPrompt.\n";
-    "JSON that is none": Error JSON:3 "is not valid JSON: expected , or }" <= "{\n  \"agent\": {}\n  \"model\": \"x\"\n}\n";
+    "a model of OpenCode's": Warning OPENCODE:2 "there is no model `anthropic/claude`: the agent uses the default model" <= "---\nmodel: anthropic/claude\n---\nPrompt.\n";
+    "invalid JSON": Error JSON:3 "is not valid JSON: expected , or }" <= "{\n  \"agent\": {}\n  \"model\": \"x\"\n}\n";
     "an agent in JSON that is text": Error JSON:3 "bad: expected a map, found text" <= "{\n  \"agent\": {\n    \"bad\": \"x\"\n  }\n}\n";
     "steps in JSON": Error JSON:2 "steps: expected a whole number from 1 to 10000, found -1" <= "{\"agent\": {\"bad\": {\n  \"steps\": -1\n}}}\n";
-    "a prompt in JSON that is missing": Error JSON:2 "prompt: the file it names does not exist" <= "{\"agent\": {\"bad\": {\n  \"prompt\": \"{file:./nope.txt}\"\n}}}\n";
-    "a prompt in JSON that is outside": Error JSON:2 "prompt: the file it names is not within the workspace" <= "{\"agent\": {\"bad\": {\n  \"prompt\": \"{file:../../x}\"\n}}}\n";
+    "a prompt in JSON that is missing": Error JSON:2 "prompt: the file does not exist" <= "{\"agent\": {\"bad\": {\n  \"prompt\": \"{file:./nope.txt}\"\n}}}\n";
+    "a prompt in JSON that is outside": Error JSON:2 "prompt: the file is not inside the workspace" <= "{\"agent\": {\"bad\": {\n  \"prompt\": \"{file:../../x}\"\n}}}\n";
     "a default agent in JSON": Error JSON:2 "default_agent: there is no agent `nobody`" <= "{\n  \"default_agent\": \"nobody\"\n}\n";
 
     // CodingCode.
@@ -199,7 +199,7 @@ const CASES: &[Case] = cases! {
 };
 
 #[test]
-fn every_problem_has_its_place_and_leaves_the_others_alone() {
+fn invalid_definition_is_reported_with_its_position_and_others_work() {
     assert!(CASES.len() >= 40);
     let mut wrong = String::new();
     for case in CASES {
@@ -221,10 +221,10 @@ fn every_problem_has_its_place_and_leaves_the_others_alone() {
                 case.name, case.file, case.line, case.message
             ));
         }
-        // The neighbours work.
+        // Other definitions work.
         assert_eq!(definitions.agent("good").unwrap().prompt, "You work.", "{}", case.name);
         assert!(definitions.agents.contains_key("build"), "{}", case.name);
-        // The definition itself does not, and whoever asks for it is told why.
+        // The invalid definition does not work, and the error says why.
         let is_agent = [AGENT, OPENCODE, CODINGCODE].contains(&case.file);
         if is_agent && case.severity == Error {
             let refusal = definitions.agent("bad").unwrap_err();
@@ -237,7 +237,7 @@ fn every_problem_has_its_place_and_leaves_the_others_alone() {
 }
 
 #[test]
-fn bytes_that_are_no_text_have_a_line() {
+fn invalid_utf8_is_reported_with_its_line() {
     let workspace = Workspace::with(&[(".openharness/agents/good.md", GOOD)]);
     workspace.write(AGENT, b"---\nmode: all\n---\nPrompt \xff\n");
     workspace.write("AGENTS.md", b"one\ntwo\n\xc3");
@@ -250,7 +250,7 @@ fn bytes_that_are_no_text_have_a_line() {
 }
 
 #[test]
-fn marks_and_line_ends_of_other_systems_are_no_problem() {
+fn byte_order_mark_and_crlf_are_accepted() {
     let workspace = Workspace::new();
     workspace.write(
         AGENT,
@@ -263,7 +263,7 @@ fn marks_and_line_ends_of_other_systems_are_no_problem() {
 }
 
 #[test]
-fn the_same_name_twice_names_both_files() {
+fn duplicate_definition_names_both_files() {
     let workspace = Workspace::with(&[
         (".openharness/agents/Twin.md", GOOD),
         (".openharness/agents/twin.md", GOOD),

@@ -1,8 +1,8 @@
-//! What agents remember.
+//! The memory of a workspace and its segment of the prompt.
 
 use std::{fs, os::unix::fs::symlink};
 
-use remuda_workspace::{Audience, Definitions, MemorySettings, Segment};
+use remuda_workspace::{Definitions, MemorySettings, PromptContext, Segment};
 
 use crate::support::{GOOD, Workspace, assert_no_problems, listed};
 
@@ -24,20 +24,20 @@ fn workspace(settings: &str) -> Workspace {
     ])
 }
 
-/// What an agent is told, and after what.
-fn told(definitions: &Definitions, agent: &str) -> Option<(Segment, String)> {
+/// The memory segment of an agent's prompt, and the kind of the segment before it.
+fn memory_segment(definitions: &Definitions, agent: &str) -> Option<(Segment, String)> {
     let (agent, model) = (definitions.agent(agent).unwrap(), definitions.model("m").unwrap());
     let today = "2026-01-02T03:04:05Z".parse().unwrap();
-    let segments = definitions.prompt_segments(&Audience { agent, model, reads_skills: false, today });
+    let segments = definitions.prompt_segments(&PromptContext { agent, model, reads_skills: false, today });
     let at = segments.iter().position(|(segment, _)| *segment == Segment::Memory)?;
     Some((segments[at - 1].0, segments[at].1.clone()))
 }
 
 #[test]
-fn it_is_told_when_the_workspace_wants_it() {
+fn memory_is_in_the_prompt_if_enabled() {
     let definitions = workspace(ENABLED).load();
     assert_no_problems(&definitions);
-    let (before, text) = told(&definitions, "good").unwrap();
+    let (before, text) = memory_segment(&definitions, "good").unwrap();
     assert_eq!(before, Segment::ProjectAgentsMd);
     let expected = "<memory>
 What was remembered from earlier sessions.
@@ -51,13 +51,13 @@ There are more files in .openharness/memory. Read them with the tool Read when t
 - release.md — How to release
 </memory>";
     assert_eq!(text, expected);
-    let blind = told(&definitions, "blind").unwrap().1;
+    let blind = memory_segment(&definitions, "blind").unwrap().1;
     assert!(blind.contains("- release.md") && !blind.contains("tool Read"), "{blind}");
 
     for settings in ["kind: project\n", "memory: {enabled: false}\n", "memory: {file: MEMORY.md}\n"] {
         let definitions = workspace(settings).load();
         assert_no_problems(&definitions);
-        assert_eq!((told(&definitions, "good"), &definitions.memory), (None, &None), "{settings}");
+        assert_eq!((memory_segment(&definitions, "good"), &definitions.memory), (None, &None), "{settings}");
     }
     let nothing = Workspace::with(&[
         (SETTINGS, ENABLED),
@@ -65,18 +65,18 @@ There are more files in .openharness/memory. Read them with the tool Read when t
     ]);
     let definitions = nothing.load();
     assert_no_problems(&definitions);
-    assert_eq!(told(&definitions, "build"), None, "nothing is remembered yet");
+    assert_eq!(memory_segment(&definitions, "build"), None, "there is no memory yet");
 }
 
 #[test]
-fn chats_have_it_and_places_can_be_chosen() {
+fn chat_workspace_reads_memory_from_configured_paths() {
     let settings =
         "kind: chat\nmemory: {enabled: true, file: notes/all.md, directory: notes/more/, max_bytes: 20}\n";
     let workspace = workspace(settings);
     workspace.write("notes/all.md", "Likes tea.\nLikes long walks on the beach.\n");
     workspace.write("notes/more/birthdays.md", "Birthdays\n");
     let definitions = workspace.load();
-    let (_, text) = told(&definitions, "good").unwrap();
+    let (_, text) = memory_segment(&definitions, "good").unwrap();
     assert!(
         text.contains("Likes tea.\n</file>\nOnly the beginning of notes/all.md is shown here.\n"),
         "{text}"
@@ -86,11 +86,14 @@ fn chats_have_it_and_places_can_be_chosen() {
     assert_eq!(shown, "Warning notes/all.md: is larger than memory.max_bytes (20): the rest is left off\n");
 
     workspace.write("notes/all.md", "é".repeat(100));
-    assert!(told(&workspace.load(), "good").unwrap().1.contains("\néééééééééé\n"), "also within a long line");
+    assert!(
+        memory_segment(&workspace.load(), "good").unwrap().1.contains("\néééééééééé\n"),
+        "also within a long line"
+    );
 }
 
 #[test]
-fn it_is_a_part_of_the_version_and_changes_are_seen() {
+fn changed_memory_changes_the_version() {
     let workspace = workspace(ENABLED);
     let (loader, root) = (workspace.loader(), workspace.root());
     let mut versions = vec![loader.current(&root).content.hash];
@@ -108,27 +111,27 @@ fn it_is_a_part_of_the_version_and_changes_are_seen() {
     fs::remove_dir_all(root.join(".openharness/memory")).unwrap();
     differs("no files");
     let kept = Definitions::from_content(&loader.current(&root).content.text).unwrap();
-    assert_eq!(told(&kept, "good"), told(&loader.current(&root).definitions, "good"));
+    assert_eq!(memory_segment(&kept, "good"), memory_segment(&loader.current(&root).definitions, "good"));
     assert_eq!(kept.settings.memory, MemorySettings { enabled: true, ..MemorySettings::default() });
 }
 
 #[test]
-fn an_order_without_it_is_told_of() {
+fn prompt_order_without_memory_is_reported() {
     let definitions =
         workspace("memory: {enabled: true}\nsystem_prompt: {compose: {order: [agent]}}\n").load();
     let shown = listed(&definitions.problems);
     assert!(
-        shown.contains("Warning .openharness/settings.yaml:1:9: memory: is not told to anyone"),
+        shown.contains("Warning .openharness/settings.yaml:1:9: memory: is not sent to agents"),
         "{shown}"
     );
     let definitions =
         workspace("memory: {enabled: true}\nsystem_prompt: {compose: {order: [agent, memory]}}\n").load();
     assert_no_problems(&definitions);
-    assert_eq!(told(&definitions, "good").unwrap().0, Segment::Agent);
+    assert_eq!(memory_segment(&definitions, "good").unwrap().0, Segment::Agent);
 }
 
 #[test]
-fn links_out_of_the_workspace_are_not_followed() {
+fn memory_links_out_of_the_workspace_are_not_followed() {
     let workspace = workspace(ENABLED);
     let root = workspace.root();
     let secret = workspace.write("platform:secret.md", "top secret");
@@ -155,11 +158,11 @@ fn links_out_of_the_workspace_are_not_followed() {
         assert!(found, "{file}: {message}\n{shown}");
     }
     assert_eq!(definitions.problems.len(), 6, "{shown}");
-    let (_, text) = told(&definitions, "good").unwrap();
+    let (_, text) = memory_segment(&definitions, "good").unwrap();
     assert!(!text.contains("secret") && !text.contains("line\nbreak"), "{text}");
     assert!(text.contains("- inside.md — How to release\n- release.md — How to release"), "{text}");
 
-    // The whole directory leads out.
+    // The directory itself is a link that leads out.
     fs::remove_dir_all(root.join(".openharness/memory")).unwrap();
     symlink(workspace.platform(), root.join(".openharness/memory")).unwrap();
     let definitions = workspace.load();
@@ -168,7 +171,7 @@ fn links_out_of_the_workspace_are_not_followed() {
 }
 
 #[test]
-fn it_stays_small() {
+fn memory_segment_is_limited_in_size() {
     let workspace = workspace("memory: {enabled: true, max_bytes: 1000}\n");
     workspace.write("MEMORY.md", "Line.\n".repeat(100_000));
     for index in 0..300 {
@@ -176,8 +179,8 @@ fn it_stays_small() {
     }
     let definitions = workspace.load();
     let memory = definitions.memory.as_ref().unwrap();
-    assert_eq!((memory.files.len(), memory.left_off), (100, 202));
-    let (_, text) = told(&definitions, "good").unwrap();
+    assert_eq!((memory.files.len(), memory.omitted), (100, 202));
+    let (_, text) = memory_segment(&definitions, "good").unwrap();
     assert!(text.len() < 20_000 && text.contains("(202 more are not listed)"), "{}", text.len());
-    assert!(definitions.agent("good").is_ok(), "it does not eat what others may read");
+    assert!(definitions.agent("good").is_ok(), "memory does not use up the read budget");
 }

@@ -1,4 +1,4 @@
-//! A project as the documentation of OpenCode shows it.
+//! Loads a project from OpenCode's documentation.
 
 use remuda_domain::agent::{AgentMode, AgentSource, PermissionAction};
 use remuda_workspace::Definitions;
@@ -16,9 +16,9 @@ fn load() -> Definitions {
 }
 
 #[test]
-fn its_agents_load() {
+fn opencode_agents_load() {
     let definitions = load();
-    // The one model that is not there is told of, and nothing else.
+    // The only problem is the model that does not exist.
     let shown = listed(&definitions.problems);
     assert_eq!(definitions.problems.len(), 1, "{shown}");
     assert!(
@@ -31,11 +31,11 @@ fn its_agents_load() {
     assert_eq!(build.model.as_ref().unwrap().reference, "platform/sonnet");
     assert_eq!(build.origin.source, AgentSource::OpenCode);
     assert_eq!(build.origin.file.as_deref(), Some("opencode.json"));
-    assert!(!build.description.is_empty(), "what it does not say is as in the built-in one");
+    assert!(!build.description.is_empty(), "unset fields come from the built-in agent");
 
     let plan = definitions.default_agent().unwrap();
     assert_eq!(plan.name, "plan");
-    assert_eq!(plan.model, None, "it takes what it is given");
+    assert_eq!(plan.model, None, "it uses the default model");
     assert_eq!(plan.parameters.temperature, Some(0.1));
     assert!(["Bash", "Write", "Edit"].iter().all(|tool| plan.disallowed.native.iter().any(|t| t == tool)));
     assert!(plan.prompt.contains("plan"));
@@ -54,7 +54,7 @@ fn its_agents_load() {
     let planner = definitions.agent("orchestrator-planner").unwrap();
     assert!(planner.hidden && planner.prompt.is_empty() && planner.subagents.is_empty());
     assert_eq!((planner.color.as_deref(), planner.parameters.top_p), (Some("accent"), Some(0.9)));
-    assert_eq!(planner.model, None, "helpers take the model of whom they help");
+    assert_eq!(planner.model, None, "sub-agents use the model of their parent");
     assert_eq!(
         definitions.agent("orchestrator").unwrap().subagents,
         ["code-reviewer", "orchestrator-planner"]
@@ -67,11 +67,11 @@ fn its_agents_load() {
 }
 
 #[test]
-fn files_count_more_than_the_configuration() {
+fn opencode_files_override_the_configuration() {
     let definitions = load();
     let review = definitions.agent("review").unwrap();
     assert_eq!(review.description, "Reads changes and finds what is wrong: bugs, races, leaks");
-    assert_eq!(review.parameters.temperature, Some(0.7), "what only the configuration says stays");
+    assert_eq!(review.parameters.temperature, Some(0.7), "fields that only the configuration sets stay");
     assert_eq!(review.origin.file.as_deref(), Some(".opencode/agents/review.md"));
     assert!(review.prompt.starts_with("Only read") && review.prompt.ends_with("- missing checks"));
     let rules: Vec<(&str, &str)> =
@@ -86,7 +86,11 @@ fn files_count_more_than_the_configuration() {
         ("webfetch", "*"),
     ];
     assert_eq!(rules, expected);
-    assert_eq!(review.disallowed.native, ["Write", "Edit", "WebFetch"], "bash is asked for, not denied");
+    assert_eq!(
+        review.disallowed.native,
+        ["Write", "Edit", "WebFetch"],
+        "bash needs approval but is not denied"
+    );
 
     let writer = definitions.agent("docs-writer").unwrap();
     assert_eq!(writer.disallowed.native, ["Bash", "BashOutput", "KillBash"]);

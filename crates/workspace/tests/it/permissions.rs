@@ -1,4 +1,4 @@
-//! What agents may do in a workspace, in the ways of all systems.
+//! Permission rules of workspaces and agents in all formats.
 
 use remuda_domain::permission::{PermissionAction, PermissionMode, Unattended};
 use remuda_workspace::{Definitions, Settings};
@@ -42,7 +42,7 @@ fn rules_are_a_map_or_a_list() {
 }
 
 #[test]
-fn the_lists_of_openharness_count_in_its_order() {
+fn openharness_lists_keep_their_precedence() {
     let definitions = load(
         "permissions:
   mode: full_auto
@@ -64,7 +64,7 @@ fn the_lists_of_openharness_count_in_its_order() {
         ("edit", "secrets/*", "deny"),
         ("grep", "secrets/*", "deny"),
         ("glob", "*", "allow"),
-        // Looking at the output of commands is not making them.
+        // Reading the output of commands does not imply running them.
         ("BashOutput", "*", "allow"),
         ("webfetch", "*", "deny"),
         ("KillBash", "*", "deny"),
@@ -75,7 +75,7 @@ fn the_lists_of_openharness_count_in_its_order() {
 }
 
 #[test]
-fn what_opencode_says_for_all_agents_is_said_before_our_own() {
+fn opencode_rules_come_before_native_rules() {
     let workspace = Workspace::with(&[
         ("opencode.json", "{\"tools\": {\"webfetch\": false}, \"permission\": {\"bash\": \"ask\"}}"),
         (SETTINGS, "permissions: {rules: {bash: {'git *': allow}}}\n"),
@@ -87,7 +87,7 @@ fn what_opencode_says_for_all_agents_is_said_before_our_own() {
 }
 
 #[test]
-fn rules_that_cannot_be_read_forbid_everything() {
+fn invalid_rules_deny_all_tools() {
     let everything = ("*", "*", "deny");
     for text in [
         "permissions: {rules: {bash: dney}}\n",
@@ -108,9 +108,9 @@ fn rules_that_cannot_be_read_forbid_everything() {
         let shown = listed(&definitions.problems);
         assert_eq!(rules(&definitions.settings).last(), Some(&everything), "{text}{shown}");
         assert_eq!(definitions.settings.permission_mode, None, "{text}");
-        assert!(shown.contains("agents may use no tools until this is mended"), "{text}{shown}");
+        assert!(shown.contains("agents may use no tools until this is fixed"), "{text}{shown}");
     }
-    // What else is wrong with the settings does not matter.
+    // Other errors in the settings have no effect on permissions.
     for text in ["kind: server\n", "memory: 3\n", "skill_dirs: 3\n", ""] {
         assert_eq!(load(text).settings.permission, [], "{text}");
     }
@@ -119,7 +119,7 @@ fn rules_that_cannot_be_read_forbid_everything() {
 }
 
 #[test]
-fn rules_that_never_count_are_told() {
+fn rules_without_effect_are_reported() {
     let definitions = load(
         "permissions:
   denied_commands: [rm *]
@@ -133,8 +133,8 @@ fn rules_that_never_count_are_told() {
     );
     let shown = listed(&definitions.problems);
     for expected in [
-        "Warning .openharness/settings.yaml:2:21: the rule `bash: rm *` never counts: `bash: *` stands behind it and says allow",
-        "Warning .openharness/settings.yaml:6:7: the rule `edit: src/*` never counts: `edit: *` stands behind it and says deny",
+        "Warning .openharness/settings.yaml:2:21: the rule `bash: rm *` has no effect: the later rule `bash: *` says allow",
+        "Warning .openharness/settings.yaml:6:7: the rule `edit: src/*` has no effect: the later rule `edit: *` says deny",
     ] {
         assert!(shown.contains(expected), "{shown}");
     }
@@ -144,11 +144,7 @@ fn rules_that_never_count_are_told() {
         "permissions: {denied_commands: ['${env.TEAM_KEY}'], rules: [{permission: bash, pattern: 'x${env.TEAM_KEY}', action: deny}, {permission: bash, action: ask}]}\n",
     );
     let shown = listed(&secret.problems);
-    assert_eq!(
-        shown.matches("the rule never counts: one that stands behind it says ask").count(),
-        2,
-        "{shown}"
-    );
+    assert_eq!(shown.matches("the rule has no effect: a later rule says ask").count(), 2, "{shown}");
     assert!(!shown.contains("hidden"), "{shown}");
 
     let agent = "---\npermission:\n  bash:\n    git *: allow\n    '*': ask\n---\nPrompt.\n";
@@ -161,20 +157,16 @@ fn rules_that_never_count_are_told() {
     let shown = listed(&definitions.problems);
     for file in [".openharness/agents/a.md", ".opencode/agents/b.md"] {
         assert!(
-            shown.contains(&format!("Warning {file}:4:5: the rule `bash: git *` never counts")),
+            shown.contains(&format!("Warning {file}:4:5: the rule `bash: git *` has no effect")),
             "{shown}"
         );
     }
-    assert_eq!(
-        definitions.problems.len(),
-        2,
-        "what an agent says otherwise than its workspace is meant: {shown}"
-    );
+    assert_eq!(definitions.problems.len(), 2, "an agent may override its workspace: {shown}");
     assert_eq!(definitions.agent("a").unwrap().permission.len(), 2);
 }
 
 #[test]
-fn agents_say_how_far_they_go() {
+fn permission_mode_of_an_agent_is_parsed() {
     let workspace = Workspace::with(&[
         (".openharness/agents/a.md", "---\npermission_mode: plan\n---\nA.\n"),
         (
@@ -192,7 +184,7 @@ fn agents_say_how_far_they_go() {
     let mode = |name: &str| definitions.agent(name).unwrap().permission_mode;
     assert_eq!(mode("a"), Some(PermissionMode::Plan));
     assert_eq!(mode("b"), Some(PermissionMode::FullAuto));
-    assert_eq!(mode("c"), Some(PermissionMode::Default), "the outer one counts more");
+    assert_eq!(mode("c"), Some(PermissionMode::Default), "the top-level key wins");
     assert_eq!(mode("plan"), Some(PermissionMode::Plan));
     assert_eq!((mode("build"), mode("d")), (None, None));
     let policy = &definitions.agent("b").unwrap().policy;

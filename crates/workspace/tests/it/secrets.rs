@@ -1,15 +1,15 @@
-//! What comes from the environment is not seen anywhere it should not be.
+//! Values of environment variables do not leak into problems, debug output or versions.
 
 use crate::support::{Workspace, listed};
 
 #[test]
-fn values_are_in_no_problem_no_debug_and_no_version() {
+fn environment_values_do_not_leak() {
     let workspace = Workspace::with(&[
         (
             "platform:models/p.yaml",
             "large:\n  provider: anthropic\n  name: l\n  key: ${env.SECRET}\n  headers: {x: '${env.SECRET}'}\n",
         ),
-        // All kinds of places where a value is not what was expected.
+        // Fields of all types, in which the value is invalid.
         (
             ".openharness/models/m.yaml",
             "a:\n  provider: ${env.TEAM_KEY}\n  name: x\nb:\n  provider: openai\n  name: x\n  url: ${env.TEAM_KEY}\nc:\n  provider: openai\n  name: x\n  key: [\"${env.TEAM_KEY}\"]\nd:\n  provider: scripted\n  name: ${env.TEAM_KEY}\n",
@@ -42,7 +42,7 @@ fn values_are_in_no_problem_no_debug_and_no_version() {
     assert!(definitions.problems.len() > 15, "{shown}");
     assert!(!shown.contains("hidden"), "{shown}");
 
-    // The model that works shows nothing of its key.
+    // A valid model does not show its key.
     let large = definitions.model("platform/large").unwrap();
     assert_eq!(large.key.as_ref().unwrap().expose(), "sk-secret-hidden");
     let models = format!("{:?}{}", definitions.models, serde_json::to_string(&definitions.models).unwrap());
@@ -51,7 +51,7 @@ fn values_are_in_no_problem_no_debug_and_no_version() {
 }
 
 #[test]
-fn a_new_key_is_no_new_version() {
+fn changed_key_does_not_change_the_version() {
     let workspace = Workspace::with(&[(
         ".openharness/models/m.yaml",
         "m:\n  provider: openai\n  name: x\n  key: sk-one\n",

@@ -1,4 +1,4 @@
-//! A workspace in a directory that goes away.
+//! A workspace in a temporary directory.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ pub(crate) struct Workspace {
     directory: tempfile::TempDir,
 }
 
-/// An agent that nothing is wrong with.
+/// A valid agent.
 pub(crate) const GOOD: &str = "---\nmode: primary\ndescription: works\n---\n\nYou work.\n";
 
 impl Workspace {
@@ -35,7 +35,7 @@ impl Workspace {
         self.directory.path().join("workspace")
     }
 
-    /// Where the operator's directories are.
+    /// The parent of the operator's directories.
     pub(crate) fn platform(&self) -> PathBuf {
         self.directory.path().join("platform")
     }
@@ -71,7 +71,7 @@ impl Workspace {
     }
 }
 
-/// All problems, one per line, for messages of tests.
+/// All problems, one per line.
 pub(crate) fn listed(problems: &[Problem]) -> String {
     problems.iter().map(|problem| format!("{:?} {problem}\n", problem.severity)).collect()
 }
@@ -84,7 +84,7 @@ pub(crate) fn assert_no_problems(definitions: &Definitions) {
     assert!(definitions.problems.is_empty(), "{}", listed(&definitions.problems));
 }
 
-/// The fixtures beside the tests.
+/// The path of a fixture.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }

@@ -1,4 +1,4 @@
-//! Whom agents may hand over to.
+//! Switch and delegation targets of agents.
 
 use remuda_domain::{
     Code,
@@ -29,13 +29,13 @@ fn workspace() -> Workspace {
 }
 
 #[test]
-fn every_refusal_says_what_is_allowed_or_why_not() {
+fn refused_target_error_says_what_is_allowed_or_why() {
     let now = workspace().load();
-    // What a run kept knows no problems.
+    // The stored version contains no problems.
     let kept = Definitions::from_content(&now.to_content().unwrap().text).unwrap();
     type Ask = fn(&Definitions, &AgentDefinition, &str) -> Result<()>;
     let switch: Ask = |definitions, from, name| definitions.switch_target(from, name).map(drop);
-    let delegate: Ask = |definitions, from, name| definitions.delegate(from, name).map(drop);
+    let delegate: Ask = |definitions, from, name| definitions.delegation_target(from, name).map(drop);
     for (ask, from, name, expected) in [
         (switch, "lead", "other", None),
         (switch, "lead", "quiet", None),
@@ -60,11 +60,11 @@ fn every_refusal_says_what_is_allowed_or_why_not() {
         (delegate, "helper", "both", Some((Code::AgentNotAllowed, "helper may delegate to no other agent"))),
     ] {
         for definitions in [&now, &kept] {
-            let answer = ask(definitions, definitions.agent(from).unwrap(), name);
+            let result = ask(definitions, definitions.agent(from).unwrap(), name);
             match expected {
-                None => assert!(answer.is_ok(), "{from} {name}: {answer:?}"),
+                None => assert!(result.is_ok(), "{from} {name}: {result:?}"),
                 Some((code, message)) => {
-                    let error = answer.unwrap_err();
+                    let error = result.unwrap_err();
                     assert_eq!(
                         (error.code(), error.field()),
                         (code, Some("agent")),
@@ -78,12 +78,12 @@ fn every_refusal_says_what_is_allowed_or_why_not() {
     let broken = now.switch_target(now.agent("lead").unwrap(), "broken").unwrap_err();
     assert!(broken.message().contains("broken.md:2:7: mode: expected primary"), "{broken}");
     assert!(now.agent("off").unwrap_err().message().contains("is disabled"));
-    let long = now.delegate(now.agent("lead").unwrap(), &"x\n".repeat(5000)).unwrap_err();
+    let long = now.delegation_target(now.agent("lead").unwrap(), &"x\n".repeat(5000)).unwrap_err();
     assert!(long.message().len() < 400 && !long.message().contains('\n'), "{long}");
 }
 
 #[test]
-fn built_in_agents_know_each_other() {
+fn built_in_agents_have_usable_targets() {
     let definitions = Workspace::new().load();
     assert_no_problems(&definitions);
     let agent = |name: &str| definitions.agent(name).unwrap();
@@ -91,7 +91,7 @@ fn built_in_agents_know_each_other() {
         let names = |agents: Vec<&AgentDefinition>| {
             agents.into_iter().map(|agent| agent.name.clone()).collect::<Vec<_>>().join(" ")
         };
-        (names(definitions.switch_targets(agent(name))), names(definitions.delegates(agent(name))))
+        (names(definitions.switch_targets(agent(name))), names(definitions.delegation_targets(agent(name))))
     };
     let both = |switch: &str, subagents: &str| (switch.to_owned(), subagents.to_owned());
     assert_eq!(targets("plan"), both("build", "explore"));
@@ -109,22 +109,22 @@ fn built_in_agents_know_each_other() {
     for (from, to) in
         definitions.agents.values().flat_map(|from| from.subagents.iter().map(move |to| (from, to)))
     {
-        definitions.delegate(from, to).unwrap();
+        definitions.delegation_target(from, to).unwrap();
     }
 }
 
 #[test]
-fn the_prompt_names_those_that_are_there() {
+fn prompt_lists_only_usable_targets() {
     let workspace = workspace();
     workspace.write(".openharness/models/m.yaml", "m: {provider: openai, name: x}\n");
     let definitions = workspace.load();
-    let told = |definitions: &Definitions, name: &str| {
+    let prompt_segments = |definitions: &Definitions, name: &str| {
         let (agent, model) = (definitions.agent(name).unwrap(), definitions.model("m").unwrap());
         let today = "2026-01-02T03:04:05Z".parse().unwrap();
-        let audience = remuda_workspace::Audience { agent, model, reads_skills: false, today };
-        definitions.prompt_segments(&audience)
+        let context = remuda_workspace::PromptContext { agent, model, reads_skills: false, today };
+        definitions.prompt_segments(&context)
     };
-    let segments = told(&definitions, "lead");
+    let segments = prompt_segments(&definitions, "lead");
     let text = |wanted: Segment| {
         segments.iter().find(|(segment, _)| *segment == wanted).map(|(_, text)| text.as_str())
     };
@@ -135,8 +135,8 @@ fn the_prompt_names_those_that_are_there() {
     );
     let subagents = text(Segment::Subagents).unwrap();
     assert!(subagents.ends_with("- helper: Helps\n- quiet\n- both\n</subagents>"), "{subagents}");
-    assert_eq!(told(&definitions, "helper").len(), 1, "who may hand over to nobody is told of nobody");
+    assert_eq!(prompt_segments(&definitions, "helper").len(), 1, "an agent without targets gets no list");
 
     workspace.write(".openharness/settings.yaml", "kind: chat\n");
-    assert_eq!(told(&workspace.load(), "lead").len(), 1, "there are no tools where agents only talk");
+    assert_eq!(prompt_segments(&workspace.load(), "lead").len(), 1, "chat workspaces have no tools");
 }

@@ -1,8 +1,8 @@
-//! Calls that wait for a person.
+//! Listing and deciding approvals.
 
 use remuda_domain::{
     ApprovalId, Error, RunId,
-    approval::{Answer, Approval, ApprovalState},
+    approval::{Approval, ApprovalState, DecisionRequest},
     error::Result,
     identity::Principal,
     page::{Page, PageRequest},
@@ -34,22 +34,28 @@ impl App {
         self.store.list_approvals(caller.tenant, &ApprovalFilter { state, session, run }, page).await
     }
 
-    /// Approves or denies a call, once, and lets its run go on.
-    pub async fn decide(&self, caller: &Principal, approval: ApprovalId, answer: Answer) -> Result<Approval> {
+    /// Approves or denies a tool call, once, and resumes its run.
+    pub async fn decide(
+        &self,
+        caller: &Principal,
+        approval: ApprovalId,
+        answer: DecisionRequest,
+    ) -> Result<Approval> {
         if let Some(arguments) = &answer.arguments {
             let asked = self.store.get_approval(caller.tenant, approval).await?;
             self.check_edited(&asked, arguments)?;
         }
         let (app, caller) = (self.clone(), caller.clone());
-        self.to_the_end(async move {
+        self.run_to_completion(async move {
             let decided = app.store.decide(&caller, approval, &answer).await?;
-            app.waker.announce_change(decided.change);
+            app.announcer.announce_change(decided.change);
             Ok(decided.approval)
         })
         .await
     }
 
-    /// Whoever edits a call learns at once what is wrong with it. Tools of servers are known to workers only.
+    /// Checks edited arguments early, for a direct error. Only workers know tools of MCP servers, so these are not
+    /// checked.
     fn check_edited(&self, asked: &Approval, arguments: &Value) -> Result<()> {
         let request = &asked.request;
         if !self.tools.contains(&request.tool) {
@@ -62,7 +68,7 @@ impl App {
             parallel: false,
             timeout: None,
         };
-        // Tools name the field below `arguments` themselves.
+        // A tool's own error already names the field below `arguments`.
         (self.check_call)(&call)
             .map_err(|error: Error| if error.field().is_some() { error } else { error.at("arguments") })
     }

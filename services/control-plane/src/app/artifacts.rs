@@ -1,4 +1,4 @@
-//! Files that tool calls left: what was too long to be answered.
+//! Artifacts: files with tool output that was too long for the tool result.
 
 use std::{
     fs::File,
@@ -17,17 +17,17 @@ use remuda_domain::{
 
 use super::App;
 
-/// The largest file that is given out whole.
+/// The largest file that can be downloaded.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// One file that a call of a run left in the workspace.
+/// A file that a tool call of a run left in the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
     pub call: ToolCallId,
     pub tool: String,
-    /// Such as `output`, `stdout` or `stderr`; unique among those of its call.
+    /// Such as `output`, `stdout` or `stderr`; unique within its call.
     pub name: String,
-    /// Below the workspace's root.
+    /// Relative to the workspace's root.
     pub path: String,
 }
 
@@ -44,12 +44,12 @@ fn artifacts(steps: &[Step]) -> Vec<Artifact> {
 }
 
 impl App {
-    /// The files that the calls of a run left, in the order of the calls.
+    /// The artifacts of a run, in the order of its calls.
     pub async fn list_artifacts(&self, caller: &Principal, run: RunId) -> Result<Vec<Artifact>> {
         Ok(artifacts(&self.list_steps(caller, run).await?))
     }
 
-    /// What is in such a file. It lies where the workers have it: only where this process sees the same directory can it be read.
+    /// Reads an artifact. It can be read only if this process sees the workers' directories.
     pub async fn read_artifact(
         &self,
         caller: &Principal,
@@ -64,12 +64,12 @@ impl App {
         let workspace = self.store.get_session(caller.tenant, &session).await?.workspace;
         let root = PathBuf::from(self.store.get_workspace(caller.tenant, workspace).await?.root);
         let read = tokio::task::spawn_blocking(move || read_beneath(&root, Path::new(&artifact.path)));
-        read.await.map_err(|error| Error::internal("a file could not be read").with_source(error))?
+        read.await.map_err(|error| Error::internal("reading the file failed").with_source(error))?
     }
 }
 
-/// Reads a file beneath a directory. What processes of the session do to the path meanwhile cannot lead out of it: the kernel
-/// resolves it, and follows no link.
+/// Reads a file beneath a directory. Processes of the session may change the path meanwhile, but cannot lead out of the
+/// directory: the kernel resolves the path and follows no link.
 fn read_beneath(root: &Path, path: &Path) -> Result<Vec<u8>> {
     let gone = |error: Errno| {
         let message = "the file is gone, or this server does not see the workers' directories";
@@ -86,11 +86,11 @@ fn read_beneath(root: &Path, path: &Path) -> Result<Vec<u8>> {
     let file = File::from(file);
     let unreadable =
         |error: std::io::Error| Error::new(Code::FileNotFound, "the file cannot be read").with_source(error);
-    let about = file.metadata().map_err(unreadable)?;
-    if !about.is_file() {
-        return Err(Error::new(Code::FileNotFound, "it is no file"));
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(Error::new(Code::FileNotFound, "it is not a regular file"));
     }
-    if about.len() > MAX_BYTES {
+    if metadata.len() > MAX_BYTES {
         return Err(Error::new(Code::TooLarge, format!("the file is larger than {MAX_BYTES} bytes")));
     }
     let mut bytes = Vec::new();
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_files_of_the_workspace_are_read() {
+    fn only_regular_files_of_the_workspace_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().join("root");
         std::fs::create_dir_all(root.join("inside")).unwrap();

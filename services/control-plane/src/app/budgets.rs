@@ -1,31 +1,36 @@
-//! How much may be spent.
+//! Setting spending limits.
 
 use remuda_domain::{RunId, budget::Limit, error::Result, identity::Principal};
-use remuda_store::{BudgetChange, BudgetOf};
+use remuda_store::{BudgetChange, BudgetTarget};
 
 use super::App;
 
-/// What a caller sets a budget of.
+/// The run or session whose budget is set.
 #[derive(Clone, Debug)]
-pub enum Spender {
+pub enum BudgetRef {
     Run(RunId),
     /// Id or name.
     Session(String),
 }
 
 impl App {
-    /// Sets the limit, in all, and lets runs go on that waited for more.
-    pub async fn set_budget(&self, caller: &Principal, of: Spender, limit: Limit) -> Result<BudgetChange> {
+    /// Sets the total limit and resumes runs that waited for more budget.
+    pub async fn set_budget(
+        &self,
+        caller: &Principal,
+        target: BudgetRef,
+        limit: Limit,
+    ) -> Result<BudgetChange> {
         limit.check("limit")?;
-        let of = match of {
-            Spender::Run(run) => BudgetOf::Run(run),
-            Spender::Session(session) => BudgetOf::Session(self.session_id(caller, &session).await?),
+        let target = match target {
+            BudgetRef::Run(run) => BudgetTarget::Run(run),
+            BudgetRef::Session(session) => BudgetTarget::Session(self.session_id(caller, &session).await?),
         };
         let (app, tenant) = (self.clone(), caller.tenant);
-        self.to_the_end(async move {
-            let change = app.store.set_budget(tenant, of, limit).await?;
+        self.run_to_completion(async move {
+            let change = app.store.set_budget(tenant, target, limit).await?;
             for change in &change.changes {
-                app.waker.announce_change(change.clone());
+                app.announcer.announce_change(change.clone());
             }
             Ok(change)
         })

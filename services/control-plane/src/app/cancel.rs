@@ -1,82 +1,83 @@
-//! Stopping runs.
+//! Cancelling runs.
 
 use futures::{StreamExt as _, stream};
 use remuda_domain::{
     RunId, SessionId, TenantId, WorkerId, error::Result, identity::Principal, limits, worker::Signal,
 };
-use remuda_store::{CancelSignal, Cancelled, CancelledRuns, Reach};
+use remuda_store::{CancelScope, CancelSignal, Cancelled, CancelledRuns};
 
 use super::App;
 
-/// Signals under way at once: one worker that cannot be told must not keep the others from hearing.
-const SIGNALS: usize = 32;
+/// Concurrent signals: one unreachable worker must not delay the others.
+const MAX_SIGNALS: usize = 32;
 
-/// What stands in the record when the caller gave no reason.
-fn reason_of(caller: &Principal, reason: String) -> Result<String> {
+/// The reason to store, also if the caller gave none.
+fn reason_or_default(caller: &Principal, reason: String) -> Result<String> {
     limits::check_text("reason", &reason, limits::MAX_REASON_CHARS)?;
     Ok(if reason.is_empty() { format!("cancelled by {}", caller.subject) } else { reason })
 }
 
 impl App {
-    /// Asks for a run to stop.
+    /// Requests the cancellation of a run.
     pub async fn cancel_run(&self, caller: &Principal, run: RunId, reason: String) -> Result<Cancelled> {
-        let reason = reason_of(caller, reason)?;
+        let reason = reason_or_default(caller, reason)?;
         let (app, tenant) = (self.clone(), caller.tenant);
-        self.to_the_end(async move {
+        self.run_to_completion(async move {
             let cancelled = app.store.request_cancel(tenant, run, &reason).await?;
-            app.waker.announce_change(cancelled.change.clone());
+            app.announcer.announce_change(cancelled.change.clone());
             if let Some(worker) = cancelled.signal {
-                app.tell(CancelSignal { worker, session: cancelled.run.session, run }).await;
+                app.send_cancel(CancelSignal { worker, session: cancelled.run.session, run }).await;
             }
-            app.tell_all(&cancelled.below).await;
+            app.announce_cancelled(&cancelled.descendants).await;
             Ok(cancelled)
         })
         .await
     }
 
-    /// Asks for every unfinished run of a session, or of the tree below it, to stop.
+    /// Requests the cancellation of every unfinished run of a session, or of the tree below it.
     pub async fn cancel_session(
         &self,
         caller: &Principal,
         session: &str,
-        reach: Reach,
+        scope: CancelScope,
         reason: String,
     ) -> Result<CancelledRuns> {
-        let reason = reason_of(caller, reason)?;
+        let reason = reason_or_default(caller, reason)?;
         let (app, tenant) = (self.clone(), caller.tenant);
         let session = self.session_id(caller, session).await?;
-        self.to_the_end(async move { app.cancel_reach(tenant, session, reach, &reason).await }).await
+        self.run_to_completion(async move { app.cancel_scope(tenant, session, scope, &reason).await }).await
     }
 
-    /// Cancels, and tells those who have to know. For callers that run to the end.
-    pub(super) async fn cancel_reach(
+    /// Cancels and announces. Call it within [`App::run_to_completion`].
+    pub(super) async fn cancel_scope(
         &self,
         tenant: TenantId,
         session: SessionId,
-        reach: Reach,
+        scope: CancelScope,
         reason: &str,
     ) -> Result<CancelledRuns> {
-        let cancelled = self.store.cancel_session(tenant, session, reach, reason).await?;
-        self.tell_all(&cancelled).await;
+        let cancelled = self.store.cancel_session(tenant, session, scope, reason).await?;
+        self.announce_cancelled(&cancelled).await;
         Ok(cancelled)
     }
 
-    /// Announces what a cancel of many runs changed, and tells the workers of those that execute.
-    pub(crate) async fn tell_all(&self, cancelled: &CancelledRuns) {
+    /// Announces the changes of a cancellation, and signals the workers that execute affected runs.
+    pub(crate) async fn announce_cancelled(&self, cancelled: &CancelledRuns) {
         for change in &cancelled.changes {
-            self.waker.announce_change(change.clone());
+            self.announcer.announce_change(change.clone());
         }
-        stream::iter(&cancelled.requested).for_each_concurrent(SIGNALS, |signal| self.tell(*signal)).await;
+        let signals = stream::iter(&cancelled.requested);
+        signals.for_each_concurrent(MAX_SIGNALS, |signal| self.send_cancel(*signal)).await;
     }
 
-    async fn tell(&self, CancelSignal { worker, session, run }: CancelSignal) {
+    async fn send_cancel(&self, CancelSignal { worker, session, run }: CancelSignal) {
         self.signal(worker, Signal::Cancel { session, run }).await;
     }
 
-    /// A lost signal is only a late one: the worker finds the same wish in the store.
+    /// Sends a signal, best effort: the worker also finds the request in the store.
     pub(super) async fn signal(&self, worker: WorkerId, signal: Signal) {
         if let Err(error) = self.transport.send_signal(worker, &signal).await {
-            tracing::warn!(%worker, error = error.chain(), "a signal could not be sent");
+            tracing::warn!(%worker, error = error.chain(), "sending a signal failed; the worker will read the request from the store");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where sessions may execute.
+//! Execution policies and sandboxes.
 
 use std::collections::HashSet;
 
@@ -14,13 +14,13 @@ use super::App;
 const MAX_SANDBOXES: u32 = 1000;
 
 impl App {
-    /// Refuses a choice that the caller's tenant may not make. Workers decide again when they execute: rules change.
+    /// Refuses a choice that the caller's tenant may not make. Workers check again at execution, since policies change.
     pub(super) async fn check_execution(&self, caller: &Principal, choice: &ExecutionChoice) -> Result<()> {
         let tenant = self.store.get_tenant(caller.tenant).await?;
         self.policies.of(&tenant.name).decide(choice).map(drop)
     }
 
-    /// Every known sandbox, newest first, and whether its worker is alive.
+    /// All known sandboxes, newest first, and whether their workers are alive.
     pub async fn list_sandboxes(&self) -> Result<Vec<(SandboxRecord, bool)>> {
         let records = self.store.list_sandboxes(MAX_SANDBOXES).await?;
         let workers = self.store.list_workers(false).await?;

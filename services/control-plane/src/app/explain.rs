@@ -1,9 +1,9 @@
-//! Why is this run not finished?
+//! Explains why a run has not ended: its reason, what it waits for, and an estimate.
 
-mod answers;
+mod diagnosis;
 mod estimate;
+mod format;
 mod waits;
-mod words;
 
 use remuda_domain::{
     Run, RunId, RunState, Timestamp,
@@ -12,54 +12,54 @@ use remuda_domain::{
     session::Owner,
     step::{Step, StepWork},
 };
-use remuda_store::{Place, Situation};
+use remuda_store::{QueuePosition, RunDiagnostics};
 
 use self::{
-    answers::{Answer, answer, wake_up_due},
+    diagnosis::{Diagnosis, diagnose, wake_up_due},
     estimate::estimate,
 };
 pub use self::{estimate::Estimate, waits::Wait};
 use super::App;
 
-/// The background task that wakes sessions whose wake-up was lost.
+/// Stored name of the background task that wakes sessions whose wake-up was lost.
 const WAKE_SESSIONS: &str = "wake_sessions";
 
-/// The answer, for programs (`reason`) and for people (`message`, `hint`).
+/// An explanation, for programs (`reason`) and for people (`message`, `hint`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     pub state: RunState,
     pub reason: &'static str,
     pub message: String,
-    /// A run, a worker or a pool.
+    /// Id of a run or worker, or name of a pool.
     pub waits_for: String,
-    /// In its session.
+    /// How many runs of its session are ahead.
     pub position: i64,
-    /// Among the sessions of its pool, when a worker could take it.
-    pub place: Option<PoolPlace>,
+    /// Position in its pool, if a worker could take the run.
+    pub place: Option<PoolPosition>,
     pub hint: String,
-    /// Since when it is as it is.
+    /// When the run entered its state.
     pub since: Option<Timestamp>,
-    pub step: Option<StepGlance>,
-    /// What has become of a request to stop the run, oldest first.
+    pub step: Option<CurrentStep>,
+    /// Progress of a cancellation request, oldest first.
     pub receipts: Vec<Receipt>,
     /// What a parked run waits for.
     pub waits: Vec<Wait>,
-    /// When it starts, goes on or ends; nothing for one that is over.
+    /// When the run starts, resumes or ends. `None` for a run that has ended.
     pub estimate: Option<Estimate>,
 }
 
-/// A place among the sessions of a pool that a worker could take.
+/// The position of a session among those of its pool that a worker could take.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolPlace {
+pub struct PoolPosition {
     pub pool: String,
-    pub place: Place,
+    pub place: QueuePosition,
     pub slots: u32,
     pub free_slots: u32,
 }
 
-/// A step as far as it says what a run is at.
+/// The latest step of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepGlance {
+pub struct CurrentStep {
     pub index: u32,
     pub kind: &'static str,
     /// The tool, or the model.
@@ -68,7 +68,7 @@ pub struct StepGlance {
     pub finished_at: Option<Timestamp>,
 }
 
-impl From<&Step> for StepGlance {
+impl From<&Step> for CurrentStep {
     fn from(step: &Step) -> Self {
         let name = match &step.work {
             StepWork::ToolCall { call, .. } => call.tool.clone(),
@@ -84,7 +84,7 @@ impl From<&Step> for StepGlance {
     }
 }
 
-/// One stage of a request to stop a run.
+/// One stage of a cancellation request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     pub name: &'static str,
@@ -93,46 +93,46 @@ pub struct Receipt {
 
 impl App {
     pub async fn explain(&self, caller: &Principal, run: RunId) -> Result<Explanation> {
-        let situation = self.store.situation(caller.tenant, run).await?;
-        let waits = self.waits(&situation).await?;
+        let diagnostics = self.store.diagnostics(caller.tenant, run).await?;
+        let waits = self.waits(&diagnostics).await?;
         let mut woken_at = None;
-        if wake_up_due(&situation).is_some() {
+        if wake_up_due(&diagnostics).is_some() {
             let tasks = self.store.list_tasks().await?;
             woken_at =
                 tasks.iter().find(|task| task.last.name == WAKE_SESSIONS).map(|task| task.last.started_at);
         }
-        Ok(explain(&situation, waits, woken_at))
+        Ok(explain(&diagnostics, waits, woken_at))
     }
 }
 
-fn explain(situation: &Situation, waits: Vec<Wait>, woken_at: Option<Timestamp>) -> Explanation {
-    let Situation { run, head, outlook, .. } = situation;
-    let Answer { reason, message, waits_for, hint } = answer(situation, &waits, woken_at);
-    let place = |place| PoolPlace {
+fn explain(diagnostics: &RunDiagnostics, waits: Vec<Wait>, woken_at: Option<Timestamp>) -> Explanation {
+    let RunDiagnostics { run, head, estimate_inputs, .. } = diagnostics;
+    let Diagnosis { reason, message, waits_for, hint } = diagnose(diagnostics, &waits, woken_at);
+    let place = |place| PoolPosition {
         pool: head.pool.to_string(),
         place,
-        slots: outlook.slots,
-        free_slots: situation.free_slots,
+        slots: estimate_inputs.slots,
+        free_slots: diagnostics.free_slots,
     };
-    // Behind others of its session, a place of the session is not one of the run.
-    let is_free = situation.ahead == 0 && !matches!(head.owner, Owner::Alive { .. });
+    // With runs of the same session ahead, the session's position says nothing about this run.
+    let is_free = diagnostics.ahead == 0 && !matches!(head.owner, Owner::Alive { .. });
     Explanation {
         state: run.state,
         reason,
         message,
         waits_for,
-        position: situation.ahead,
-        place: outlook.place.filter(|_| is_free).map(place),
+        position: diagnostics.ahead,
+        place: estimate_inputs.place.filter(|_| is_free).map(place),
         hint,
         since: since(run),
-        step: outlook.step.as_ref().map(StepGlance::from),
+        step: estimate_inputs.step.as_ref().map(CurrentStep::from),
         receipts: receipts(run),
-        estimate: estimate(situation, &waits),
+        estimate: estimate(diagnostics, &waits),
         waits,
     }
 }
 
-/// Since when a run is as it is.
+/// When a run entered its state.
 fn since(run: &Run) -> Option<Timestamp> {
     match run.state {
         RunState::Queued => Some(run.created_at),

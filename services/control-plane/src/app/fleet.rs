@@ -1,13 +1,13 @@
-//! Workers, queues and background tasks.
+//! Workers, queues, background tasks and log filters.
 
 use std::time::Duration;
 
 use remuda_domain::{
     WorkerId,
+    background_task::TaskStatus,
     error::Result,
     identity::Principal,
     logs::{self, LogChange, LogReport, Processes},
-    task::TaskStatus,
     worker::{Signal, Worker},
 };
 use remuda_store::PoolStats;
@@ -23,15 +23,15 @@ impl App {
         self.store.queue_stats().await
     }
 
-    /// What the control plane does by itself, by name.
+    /// The background tasks of the control plane, by name.
     pub async fn list_tasks(&self) -> Result<Vec<TaskStatus>> {
         self.store.list_tasks().await
     }
 
-    /// Tells a worker to finish what it has and take nothing new.
+    /// Drains a worker: it finishes what it executes and takes nothing new.
     pub async fn drain_worker(&self, worker: WorkerId) -> Result<Worker> {
         let app = self.clone();
-        self.to_the_end(async move {
+        self.run_to_completion(async move {
             let drained = app.store.drain_worker(worker).await?;
             app.signal(worker, Signal::Drain).await;
             Ok(drained)
@@ -39,12 +39,12 @@ impl App {
         .await
     }
 
-    /// What processes log.
+    /// The log filters of processes.
     pub async fn log_filters(&self, only: Processes) -> Result<Vec<LogReport>> {
         self.logs.ask(&*self.transport, only).await
     }
 
-    /// Changes what processes log, for a while. Without a filter they go back to what they started with.
+    /// Changes the log filters of processes for a limited time. `None` restores the filters that they started with.
     pub async fn set_log_filter(
         &self,
         caller: &Principal,
@@ -55,7 +55,7 @@ impl App {
         logs::check_lasting(lasts)?;
         let by = format!("{} of {}", caller.subject, caller.tenant);
         let app = self.clone();
-        self.to_the_end(async move {
+        self.run_to_completion(async move {
             app.logs.change(&*app.transport, LogChange { filter, lasts, only, by }).await
         })
         .await

@@ -1,89 +1,89 @@
-//! What a live view shows, in one answer.
+//! The data of a live view of the fleet, in one response.
 
 use std::sync::Arc;
 
 use remuda_domain::{Error, RunState, Timestamp, error::Result, identity::Principal, session::Owner};
-use remuda_store::{FleetView, Glance, PoolView};
+use remuda_store::{FleetView, PoolView, RunSummary};
 
-use super::{App, StepGlance};
+use super::{App, CurrentStep};
 
-/// Sessions that are counted: about a tenth of a second of a database's time.
-const MOST_SESSIONS: u32 = 10_000;
-/// Runs that a list may hold.
-const MOST_RUNS: u32 = 100;
+/// How many sessions are counted at most: about a tenth of a second of database time.
+const MAX_SESSIONS: u32 = 10_000;
+/// The longest list of runs.
+const MAX_RUNS: u32 = 100;
 const DEFAULT_RUNS: u32 = 20;
 
 /// The fleet, and the caller's own runs.
 #[derive(Clone, Debug)]
 pub struct Overview {
     pub fleet: Arc<FleetView>,
-    pub running: Vec<RunLine>,
-    pub waiting: Vec<RunLine>,
+    pub running: Vec<RunOverview>,
+    pub waiting: Vec<RunOverview>,
 }
 
-/// A run of a list, with why it is where it is.
+/// A run of a list, with the reason for its state.
 #[derive(Clone, Debug)]
-pub struct RunLine {
-    pub glance: Glance,
-    /// As in an explanation.
+pub struct RunOverview {
+    pub summary: RunSummary,
+    /// The same code as in an explanation.
     pub reason: &'static str,
-    /// The same in a few words.
+    /// The reason in a few words.
     pub why: String,
     pub since: Timestamp,
-    pub step: Option<StepGlance>,
+    pub step: Option<CurrentStep>,
 }
 
 impl App {
-    /// The fleet is shown to whoever may operate it; runs only to their own tenant.
+    /// Returns the whole fleet, and the runs of the caller's tenant only.
     pub async fn overview(&self, caller: &Principal, limit: u32) -> Result<Overview> {
         let limit = match limit {
             0 => DEFAULT_RUNS,
-            1..=MOST_RUNS => limit,
-            _ => return Err(Error::invalid("limit", format!("expected 1 to {MOST_RUNS}"))),
+            1..=MAX_RUNS => limit,
+            _ => return Err(Error::invalid("limit", format!("expected 1 to {MAX_RUNS}"))),
         };
         let tenant = caller.tenant;
         let (fleet, running, waiting) = tokio::try_join!(
-            self.fleet.get(self.store.fleet_view(MOST_SESSIONS)),
+            self.fleet.get(self.store.fleet_view(MAX_SESSIONS)),
             self.store.longest_running(tenant, limit),
             self.store.longest_waiting(tenant, limit)
         )?;
-        let line = |glance| run_line(glance, &fleet);
+        let line = |summary| run_overview(summary, &fleet);
         let (running, waiting) =
             (running.into_iter().map(line).collect(), waiting.into_iter().map(line).collect());
         Ok(Overview { fleet, running, waiting })
     }
 }
 
-fn run_line(glance: Glance, fleet: &FleetView) -> RunLine {
-    let (reason, why) = why(&glance, fleet.pools.iter().find(|view| view.stats.pool == glance.pool));
-    let since = match glance.state {
-        RunState::Running => glance.started_at,
-        _ => glance.parked.map(|parked| parked.at),
+fn run_overview(summary: RunSummary, fleet: &FleetView) -> RunOverview {
+    let (reason, why) = why(&summary, fleet.pools.iter().find(|view| view.stats.pool == summary.pool));
+    let since = match summary.state {
+        RunState::Running => summary.started_at,
+        _ => summary.parked.map(|parked| parked.at),
     };
-    RunLine {
+    RunOverview {
         reason,
         why,
-        since: since.unwrap_or(glance.created_at),
-        step: glance.step.as_ref().map(StepGlance::from),
-        glance,
+        since: since.unwrap_or(summary.created_at),
+        step: summary.step.as_ref().map(CurrentStep::from),
+        summary,
     }
 }
 
-/// Why a run is where it is, as a code and in a few words.
-fn why(glance: &Glance, pool: Option<&PoolView>) -> (&'static str, String) {
+/// The reason for a run's state, as a code and in a few words.
+fn why(summary: &RunSummary, pool: Option<&PoolView>) -> (&'static str, String) {
     let (workers, slots, busy, draining) =
         pool.map_or((0, 0, 0, 0), |it| (it.stats.workers, it.stats.slots, it.busy, it.draining));
-    if let Some(parked) = glance.parked {
+    if let Some(parked) = summary.parked {
         return ("parked", format!("parked: {}", parked.reason.as_str()));
     }
-    match (glance.state, glance.owner) {
-        (RunState::Running, Owner::Alive { .. }) if glance.cancelling => {
+    match (summary.state, summary.owner) {
+        (RunState::Running, Owner::Alive { .. }) if summary.cancelling => {
             ("cancelling", "being stopped".to_owned())
         }
         (RunState::Running, Owner::Alive { .. }) => ("executing", String::new()),
-        (_, _) if glance.ahead > 0 => {
-            let runs = if glance.ahead == 1 { "run" } else { "runs" };
-            ("behind_other_runs", format!("behind {} {runs}", glance.ahead))
+        (_, _) if summary.ahead > 0 => {
+            let runs = if summary.ahead == 1 { "run" } else { "runs" };
+            ("behind_other_runs", format!("behind {} {runs}", summary.ahead))
         }
         (_, Owner::Alive { .. }) => ("starting", "its worker takes it next".to_owned()),
         (_, Owner::Expired { .. }) => ("owner_lost", "its worker was lost".to_owned()),
@@ -93,7 +93,7 @@ fn why(glance: &Glance, pool: Option<&PoolView>) -> (&'static str, String) {
         (_, Owner::Nobody) if workers == 0 => ("no_worker", "no worker".to_owned()),
         (_, Owner::Nobody) => {
             let wait = if busy >= slots { "all slots busy" } else { "about to be taken" };
-            match (glance.attempt, glance.lost_attempts) {
+            match (summary.attempt, summary.lost_attempts) {
                 (0, 0) => ("waiting_for_worker", wait.to_owned()),
                 (_, 0) => ("handed_over", format!("handed over, {wait}")),
                 (_, _) => ("attempt_lost", format!("lost its worker, {wait}")),

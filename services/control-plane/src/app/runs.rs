@@ -1,4 +1,4 @@
-//! Runs: submitting and reading.
+//! Submitting and reading runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,27 +22,27 @@ use remuda_trace::{RunTrace, live};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::{App, sessions::Making};
+use super::{App, sessions::SessionRequirements};
 
-/// What a caller submits.
+/// A run as a caller submits it.
 #[derive(Clone, Debug)]
 pub struct Submission {
     /// Id or name of the session.
     pub session: String,
     pub create_session: bool,
-    /// How a session that is created is made; how one that exists must have been.
-    pub making: Making,
+    /// Settings for a session that is created; an existing session must have the same.
+    pub requirements: SessionRequirements,
     pub input: RunInput,
-    /// Size of the input as it came.
+    /// Size of the input in the request.
     pub input_bytes: usize,
     pub timeout: Option<Duration>,
     pub if_busy: IfBusy,
     pub idempotency_key: Option<String>,
-    /// What it belongs to in a trace.
+    /// The span that the run's trace hangs below.
     pub cause: Option<TraceContext>,
-    /// How much the run and those below it may spend.
+    /// Spending limit of the run and the runs below it.
     pub budget: Option<Limit>,
-    /// How long to wait for its end before it is told of.
+    /// How long to wait for the run's end before responding.
     pub wait: Option<Duration>,
 }
 
@@ -51,16 +51,16 @@ pub struct SubmitReceipt {
     pub run: Run,
     pub deduplicated: bool,
     pub interrupted: Vec<RunId>,
-    /// Cursor of the run's first event; 0 when an earlier request created it.
+    /// Cursor of the run's first event; 0 if an earlier request created the run.
     pub first_cursor: Cursor,
 }
 
 impl Submission {
-    /// What makes two requests with one idempotency key the same request. Ids of calls and messages are left out: the server
-    /// makes them up where the caller gave none.
+    /// A hash by which two requests with the same idempotency key count as the same request. Ids of calls and messages
+    /// are left out: the server generates missing ones.
     fn fingerprint(&self) -> [u8; 32] {
         let timeout = self.timeout.map(|timeout| timeout.as_millis());
-        let Making { execution, workspace, model, permissions } = &self.making;
+        let SessionRequirements { execution, workspace, model, permissions } = &self.requirements;
         let text = match &self.input {
             RunInput::Tools(tools) => {
                 let calls = tools.calls.iter().map(|call| {
@@ -77,10 +77,10 @@ impl Submission {
             }
         };
         let mut hash = Sha256::new_with_prefix(text.unwrap_or_default());
-        // Only what was said counts, so that keys of versions without these fields still fit.
-        for (name, said) in [("workspace", workspace), ("model", model)] {
-            if !said.is_empty() {
-                hash.update(serde_json::to_vec(&(name, said)).unwrap_or_default());
+        // Only fields that are set count, so that keys stored by versions without these fields still match.
+        for (name, value) in [("workspace", workspace), ("model", model)] {
+            if !value.is_empty() {
+                hash.update(serde_json::to_vec(&(name, value)).unwrap_or_default());
             }
         }
         if let Some(permissions) = permissions {
@@ -109,14 +109,14 @@ impl App {
         limits::check_timeout("timeout", timeout)?;
         submission.budget.map_or(Ok(()), |budget| budget.check("budget"))?;
         let session = if submission.create_session {
-            self.ensure_session(caller, &submission.session, &submission.making).await?
+            self.ensure_session(caller, &submission.session, &submission.requirements).await?
         } else {
-            self.session_like(caller, &submission.session, &submission.making).await?
+            self.matching_session(caller, &submission.session, &submission.requirements).await?
         };
         let id = RunId::new();
-        // Before it is submitted, so that its end is not missed.
+        // Registered before the submit, so that the end is not missed.
         let waiting =
-            submission.wait.map(|wait| (self.expect_new(caller, session, id), Instant::now() + wait));
+            submission.wait.map(|wait| (self.register_new_wait(caller, session, id), Instant::now() + wait));
         let run = NewRun {
             id,
             tenant: caller.tenant,
@@ -127,25 +127,25 @@ impl App {
             idempotency,
             traceparent: submission.cause.map(|cause| cause.to_string()),
             budget: submission.budget.filter(|limit| !limit.is_none()),
-            awaited_by: waiting.as_ref().and_then(|(expecting, _)| expecting.plane()),
+            awaited_by: waiting.as_ref().and_then(|(pending, _)| pending.plane()),
         };
         let kib = u32::try_from(submission.input_bytes / 1024 + 1).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.input_room).acquire_many_owned(kib).await;
+        let permit = Arc::clone(&self.input_permits).acquire_many_owned(kib).await;
         let app = self.clone();
-        let receipt = self.to_the_end(async move {
-            let _room = room.map_err(|_| Error::unavailable("the server shuts down"))?;
+        let receipt = self.run_to_completion(async move {
+            let _permit = permit.map_err(|_| Error::unavailable("the server shuts down"))?;
             app.commit_submission(run, submission.cause).await
         });
         let receipt = receipt.await?;
         match waiting {
-            // An earlier request made the run, which is another one than was listened for, and may be over.
+            // An earlier request created the run: its id is not the one that was registered, and it may have ended.
             Some((_, deadline)) if receipt.deduplicated => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let run = Box::pin(self.wait_run(caller, receipt.run.id, left)).await?;
                 Ok(SubmitReceipt { run, ..receipt })
             }
-            Some((expecting, deadline)) => {
-                let run = self.wait_for(caller, expecting, Some(&receipt.run), deadline).await?;
+            Some((pending, deadline)) => {
+                let run = self.wait_for_end(caller, pending, Some(&receipt.run), deadline).await?;
                 Ok(SubmitReceipt { run, ..receipt })
             }
             None => Ok(receipt),
@@ -169,7 +169,7 @@ impl App {
         if let Some(cause) = cause {
             emit(live(cause, "commit run", (begun, Utc::now())));
         }
-        // A repeated request has a trace of its own, and its run that of the first one.
+        // A repeated request has a trace of its own; the run has the trace of the first request.
         let trace = RunTrace::of(&submitted.run);
         let first_cursor = submitted.events.last().map_or(0, |event| event.cursor);
         let change = SessionChange {
@@ -180,13 +180,13 @@ impl App {
             events: submitted.events,
             lost: submitted.lost,
         };
-        self.waker.announce(change, trace.is_collected().then(|| trace.run()));
-        // What is rare has no place in what every submit carries around.
+        self.announcer.announce(change, trace.is_collected().then(|| trace.run()));
+        // Rare paths are boxed to keep the future of every submit small.
         if let Some((worker, run)) = submitted.signal {
             Box::pin(self.signal(worker, Signal::Cancel { session, run })).await;
         }
         if !submitted.interrupted.is_empty() {
-            Box::pin(self.tell_all(&submitted.below)).await;
+            Box::pin(self.announce_cancelled(&submitted.descendants)).await;
         }
         Ok(SubmitReceipt {
             run: submitted.run,
@@ -200,12 +200,12 @@ impl App {
         self.store.get_run(caller.tenant, run).await
     }
 
-    /// What a run has spent, and what it and the runs below it have.
+    /// What a run has spent alone, and together with the runs below it.
     pub async fn run_totals(&self, caller: &Principal, run: RunId) -> Result<(Total, Total)> {
         self.store.run_totals(caller.tenant, run).await
     }
 
-    /// Newest first. `session` is an id, a name, or empty for all.
+    /// Newest first. `session` is an id, a name, or empty for all sessions.
     pub async fn list_runs(
         &self,
         caller: &Principal,
@@ -224,7 +224,7 @@ impl App {
         self.store.list_steps(caller.tenant, run).await
     }
 
-    /// A text that a step names by its hash.
+    /// A text that a step references by its hash.
     pub async fn get_content(&self, caller: &Principal, hash: ContentHash) -> Result<String> {
         let missing = || Error::new(Code::ContentNotFound, "nothing is stored under this hash").at("hash");
         self.store.get_content(caller.tenant, hash).await?.ok_or_else(missing)
@@ -247,7 +247,7 @@ mod tests {
         Submission {
             session: "s1".to_owned(),
             create_session: true,
-            making: Making::default(),
+            requirements: SessionRequirements::default(),
             input,
             input_bytes: 2,
             timeout: None,
@@ -277,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_the_servers_making_make_no_other_request() {
+    fn generated_ids_do_not_change_the_fingerprint() {
         assert_eq!(message("hello").fingerprint(), message("hello").fingerprint());
         assert_eq!(tools().fingerprint(), tools().fingerprint());
     }
 
-    /// A key outlives an upgrade: the request it belongs to must be known again.
+    /// Idempotency keys outlive an upgrade: a repeated request must have the same fingerprint.
     #[test]
     fn requests_of_earlier_versions_keep_their_fingerprint() {
         let text = r#"["s1",null,[["noop",{},false,null]],["enqueue",false,false,{}]]"#;
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_said_makes_another_request() {
+    fn every_other_field_changes_the_fingerprint() {
         let base = message("hello");
         let with = |change: fn(&mut Submission)| {
             let mut other = message("hello");
@@ -304,13 +304,14 @@ mod tests {
             with(|it| it.session = "s2".to_owned()),
             with(|it| it.timeout = Some(Duration::from_secs(1))),
             with(|it| it.if_busy = IfBusy::Reject),
-            with(|it| it.making.workspace = "docs".to_owned()),
-            with(|it| it.making.model = "docs".to_owned()),
-            with(|it| it.making.execution.image = Some("docs".to_owned())),
-            with(|it| it.making.permissions = Some(SessionPermissions::default())),
+            with(|it| it.requirements.workspace = "docs".to_owned()),
+            with(|it| it.requirements.model = "docs".to_owned()),
+            with(|it| it.requirements.execution.image = Some("docs".to_owned())),
+            with(|it| it.requirements.permissions = Some(SessionPermissions::default())),
             with(|it| {
                 let mode = Some(PermissionMode::Plan);
-                it.making.permissions = Some(SessionPermissions { mode, ..SessionPermissions::default() });
+                it.requirements.permissions =
+                    Some(SessionPermissions { mode, ..SessionPermissions::default() });
             }),
             with(|it| it.budget = Some(Limit { tokens: Some(7), micros: None })),
             with(|it| it.budget = Some(Limit { tokens: None, micros: Some(7) })),

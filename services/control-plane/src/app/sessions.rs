@@ -1,4 +1,4 @@
-//! Sessions.
+//! Creating, reading, changing and deleting sessions.
 
 use std::time::Duration;
 
@@ -15,35 +15,35 @@ use remuda_domain::{
     run::Run,
     session::{Session, SessionRef, SessionStatus},
 };
-use remuda_store::{NewSession, Reach, SessionUpdate};
+use remuda_store::{CancelScope, NewSession, SessionUpdate};
 use tokio::time::Instant;
 
 use super::App;
 
 const DEFAULT_WORKSPACE: &str = "default";
-/// How long a session that is deleted waits for its runs to stop.
-const STOPPED_WITHIN: Duration = Duration::from_secs(10);
+/// How long the deletion of a session waits for its runs to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a caller says of a new session. Empty texts mean the default.
+/// The settings of a new session. Empty texts mean the default.
 #[derive(Clone, Debug, Default)]
 pub struct SessionSpec {
     pub name: String,
     pub title: String,
     pub workspace: String,
     pub pool: String,
-    /// Id or name of the session that this one works for.
+    /// Id or name of the parent session.
     pub parent: String,
     pub execution: ExecutionChoice,
     pub agent: String,
     pub model: String,
     pub permissions: SessionPermissions,
-    /// How much it and the sessions below it may spend.
+    /// Spending limit of the session and the sessions below it.
     pub budget: Option<Limit>,
 }
 
-/// How a submit wants its session to be made. What is empty is not asked for.
+/// The session settings that a submit requires. Empty fields require nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Making {
+pub struct SessionRequirements {
     pub execution: ExecutionChoice,
     /// Name of the workspace.
     pub workspace: String,
@@ -51,22 +51,22 @@ pub struct Making {
     pub permissions: Option<SessionPermissions>,
 }
 
-impl Making {
-    fn says_nothing(&self) -> bool {
+impl SessionRequirements {
+    fn is_empty(&self) -> bool {
         let Self { execution, workspace, model, permissions } = self;
         execution.is_default() && workspace.is_empty() && model.is_empty() && permissions.is_none()
     }
 }
 
-/// Whether a session was made with these permissions. Rules that people answered `always` with came later.
-fn made_with(found: &SessionPermissions, said: &SessionPermissions) -> bool {
+/// Whether a session was created with these permissions. Rules added later by decisions with `always` are ignored.
+fn created_with(found: &SessionPermissions, required: &SessionPermissions) -> bool {
     let rest = |permissions: &SessionPermissions| {
         (permissions.mode, permissions.unattended, permissions.approvers.clone())
     };
-    rest(found) == rest(said) && found.rules.starts_with(&said.rules)
+    rest(found) == rest(required) && found.rules.starts_with(&required.rules)
 }
 
-/// Operators lock rules, in the configuration; callers cannot.
+/// Checks permissions of a caller. Only operators can lock rules, in the configuration.
 fn check_permissions(permissions: &SessionPermissions) -> Result<()> {
     if let Some(index) = permissions.rules.iter().position(|rule| rule.locked) {
         let field = format!("permissions.rules[{index}].locked");
@@ -75,14 +75,14 @@ fn check_permissions(permissions: &SessionPermissions) -> Result<()> {
     limits::check_permissions(permissions)
 }
 
-/// A session that exists was made otherwise.
-fn made_otherwise(field: &str, how: &str) -> Error {
-    let message = format!("the session was made {how}: choose another session, or leave this out");
+/// The error for an existing session with another setting.
+fn session_mismatch(field: &str, how: &str) -> Error {
+    let message = format!("the session was created {how}: choose another session, or leave this out");
     Error::new(Code::AlreadyExists, message).at(field)
 }
 
-/// The field that names a session is another one here.
-fn of_parent(error: Error) -> Error {
+/// Renames the field of an error about the parent session.
+fn at_parent(error: Error) -> Error {
     if error.field().is_some() { error.at("parent") } else { error }
 }
 
@@ -106,7 +106,7 @@ impl App {
         self.check_execution(caller, &spec.execution).await?;
         let parent = match spec.parent.as_str() {
             "" => None,
-            parent => Some(self.session_id(caller, parent).await.map_err(of_parent)?),
+            parent => Some(self.session_id(caller, parent).await.map_err(at_parent)?),
         };
         let session = NewSession {
             id: SessionId::new(),
@@ -123,9 +123,9 @@ impl App {
             budget: spec.budget.filter(|limit| !limit.is_none()),
         };
         let app = self.clone();
-        self.to_the_end(async move {
+        self.run_to_completion(async move {
             let changed = app.store.create_session(&session).await?;
-            app.waker.announce_events(session.tenant, session.id, changed.events);
+            app.announcer.announce_events(session.tenant, session.id, changed.events);
             Ok(changed.value)
         })
         .await
@@ -135,7 +135,7 @@ impl App {
         self.store.get_session(caller.tenant, &limits::parse_session_ref(session)?).await
     }
 
-    /// The id behind a session's id or name. An id is not looked up: whoever uses it finds out whether it exists.
+    /// Resolves a session's id or name to its id. An id is not looked up: later calls find out whether it exists.
     pub(super) async fn session_id(&self, caller: &Principal, session: &str) -> Result<SessionId> {
         match limits::parse_session_ref(session)? {
             SessionRef::Id(id) => Ok(id),
@@ -143,62 +143,62 @@ impl App {
         }
     }
 
-    /// The session of that name, created when it does not exist. Two callers at once get the same one.
+    /// Returns the session of that name and creates it if it does not exist. Concurrent callers get the same one.
     pub(super) async fn ensure_session(
         &self,
         caller: &Principal,
         session: &str,
-        making: &Making,
+        requirements: &SessionRequirements,
     ) -> Result<SessionId> {
-        match self.session_like(caller, session, making).await {
+        match self.matching_session(caller, session, requirements).await {
             Err(error) if error.code() == Code::SessionNotFound => {}
             other => return other,
         }
-        let Making { execution, workspace, model, permissions } = making.clone();
+        let SessionRequirements { execution, workspace, model, permissions } = requirements.clone();
         let (name, permissions) = (session.to_owned(), permissions.unwrap_or_default());
         let spec = SessionSpec { name, execution, workspace, model, permissions, ..SessionSpec::default() };
         match Box::pin(self.create_session(caller, spec)).await {
             Ok(created) => Ok(created.id),
             Err(error) if error.code() == Code::AlreadyExists => {
-                self.session_like(caller, session, making).await
+                self.matching_session(caller, session, requirements).await
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The session of that name, which must have been made as the caller wants it, as far as that was said.
-    pub(super) async fn session_like(
+    /// Returns the session of that name. It must meet the caller's requirements.
+    pub(super) async fn matching_session(
         &self,
         caller: &Principal,
         session: &str,
-        making: &Making,
+        requirements: &SessionRequirements,
     ) -> Result<SessionId> {
-        if making.says_nothing() {
+        if requirements.is_empty() {
             return self.session_id(caller, session).await;
         }
-        Box::pin(self.session_made_like(caller, session, making)).await
+        Box::pin(self.check_requirements(caller, session, requirements)).await
     }
 
-    async fn session_made_like(
+    async fn check_requirements(
         &self,
         caller: &Principal,
         session: &str,
-        making: &Making,
+        requirements: &SessionRequirements,
     ) -> Result<SessionId> {
         let found = self.get_session(caller, session).await?;
-        if !making.execution.is_default() && found.execution != making.execution {
-            return Err(made_otherwise("execution", "to execute elsewhere"));
+        if !requirements.execution.is_default() && found.execution != requirements.execution {
+            return Err(session_mismatch("execution", "with other execution settings"));
         }
-        if !making.workspace.is_empty()
-            && self.workspace("workspace", caller, &making.workspace).await?.id != found.workspace
+        if !requirements.workspace.is_empty()
+            && self.workspace("workspace", caller, &requirements.workspace).await?.id != found.workspace
         {
-            return Err(made_otherwise("workspace", "in another workspace"));
+            return Err(session_mismatch("workspace", "in another workspace"));
         }
-        if !making.model.is_empty() && found.model.as_deref() != Some(making.model.as_str()) {
-            return Err(made_otherwise("model", "without this model"));
+        if !requirements.model.is_empty() && found.model.as_deref() != Some(requirements.model.as_str()) {
+            return Err(session_mismatch("model", "without this model"));
         }
-        if let Some(said) = &making.permissions
-            && !made_with(&found.permissions, said)
+        if let Some(required) = &requirements.permissions
+            && !created_with(&found.permissions, required)
         {
             let message = "the session exists with other permissions: change them with UpdateSession, or leave this out";
             return Err(Error::invalid("permissions", message));
@@ -215,7 +215,7 @@ impl App {
         self.store.list_sessions(caller.tenant, status, page).await
     }
 
-    /// Changes what is given. The model stays once the session has runs.
+    /// Changes the given fields. The model can be changed only before the first run.
     pub async fn update_session(
         &self,
         caller: &Principal,
@@ -236,9 +236,9 @@ impl App {
             }
         }
         let (app, tenant, session) = (self.clone(), caller.tenant, self.session_id(caller, session).await?);
-        self.to_the_end(async move {
+        self.run_to_completion(async move {
             let changed = app.store.update_session(tenant, session, &update).await?;
-            app.waker.announce_events(tenant, session, changed.events);
+            app.announcer.announce_events(tenant, session, changed.events);
             Ok(changed.value)
         })
         .await
@@ -255,12 +255,12 @@ impl App {
         self.store.list_child_sessions(caller.tenant, session, page).await
     }
 
-    /// What a session has spent, and what it and the sessions below it have.
+    /// What a session has spent alone, and together with the sessions below it.
     pub async fn session_totals(&self, caller: &Principal, session: SessionId) -> Result<(Total, Total)> {
         self.store.session_totals(caller.tenant, session).await
     }
 
-    /// Closes a session. With `cancel_runs`, what waits or executes is cancelled too.
+    /// Closes a session. With `cancel_runs`, its unfinished runs are cancelled too.
     pub async fn close_session(
         &self,
         caller: &Principal,
@@ -268,11 +268,11 @@ impl App {
         cancel_runs: bool,
     ) -> Result<Session> {
         let (app, caller, id) = (self.clone(), caller.clone(), self.session_id(caller, session).await?);
-        self.to_the_end(async move {
+        self.run_to_completion(async move {
             let changed = app.store.close_session(caller.tenant, id).await?;
-            app.waker.announce_events(caller.tenant, id, changed.events);
+            app.announcer.announce_events(caller.tenant, id, changed.events);
             if cancel_runs {
-                app.cancel_reach(caller.tenant, id, Reach::Session, "the session was closed").await?;
+                app.cancel_scope(caller.tenant, id, CancelScope::Session, "the session was closed").await?;
                 return app.store.get_session(caller.tenant, &SessionRef::Id(id)).await;
             }
             Ok(changed.value)
@@ -280,8 +280,8 @@ impl App {
         .await
     }
 
-    /// Deletes a session, those below it and everything that hangs on them. With `cancel_runs`, what is unfinished is cancelled
-    /// first; if it does not end soon, this fails with `session_busy`.
+    /// Deletes a session, the sessions below it and all their data. With `cancel_runs`, unfinished runs are cancelled
+    /// first; if they do not end soon, this fails with `session_busy`.
     pub async fn delete_session(
         &self,
         caller: &Principal,
@@ -289,11 +289,11 @@ impl App {
         cancel_runs: bool,
     ) -> Result<Vec<SessionId>> {
         let (app, caller, id) = (self.clone(), caller.clone(), self.session_id(caller, session).await?);
-        self.to_the_end(async move {
+        self.run_to_completion(async move {
             if cancel_runs {
                 let reason = "the session is deleted";
-                let cancelled = app.cancel_reach(caller.tenant, id, Reach::Tree, reason).await?;
-                let until = Instant::now() + STOPPED_WITHIN;
+                let cancelled = app.cancel_scope(caller.tenant, id, CancelScope::Tree, reason).await?;
+                let until = Instant::now() + STOP_TIMEOUT;
                 for signal in cancelled.requested {
                     let left = until.saturating_duration_since(Instant::now());
                     app.wait_run(&caller, signal.run, left).await?;

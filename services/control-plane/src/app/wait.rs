@@ -1,17 +1,21 @@
-//! Waiting for a run without polling.
+//! Waiting for the end of a run, mostly without polling.
 //!
 //! ```text
-//!  submit and wait ── the run names this plane ──► whoever ends it tells the plane      [named]
-//!  wait for a run that is there already  ──► the session is listened to                 [ends]
-//!  neither was heard for a while         ──► a look into the store, and both from then on
+//!  submit with `wait`           ── the run names this control plane; the committer notifies it ──► [direct_waiters]
+//!  wait for a run that exists   ── this control plane subscribes to the session's events ────────► [session_waiters]
+//!  no notice within the timeout ── read the store, then listen on both
 //! ```
+//!
+//! Notices may be lost. The store is read at growing intervals, so a lost notice only delays the answer.
 
-mod ends;
-mod named;
+mod direct_waiters;
+mod session_waiters;
 
 use std::time::Duration;
 
-use remuda_domain::{PlaneId, Run, RunId, SessionId, error::Result, identity::Principal, run::LastWords};
+use remuda_domain::{
+    ControlPlaneId, Run, RunId, SessionId, error::Result, identity::Principal, run::RunEndNotice,
+};
 use tokio::{
     sync::oneshot::{Receiver, error::RecvError},
     time::{Instant, sleep_until, timeout_at},
@@ -19,115 +23,122 @@ use tokio::{
 
 use super::App;
 
-pub(super) use ends::Ends;
-pub(crate) use named::Named;
-use named::NamedWait;
+use direct_waiters::DirectWait;
+pub(crate) use direct_waiters::DirectWaiters;
+pub(super) use session_waiters::SessionWaiters;
 
-/// Live events may be lost; looking into the store now and then makes a lost one only late. At first a little sooner: that somebody
-/// listens may have come to the broker's ears too late.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// The same where nobody listens, as while the broker is away.
+/// The first read of the store comes early: the broker may have registered the subscription after the run ended.
+const FIRST_POLL: Duration = Duration::from_secs(1);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// First interval while there is no subscription, for example while the broker is down.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 
-/// Somebody who waits for the end of a run.
-pub(super) struct Expecting {
+/// A registered wait for the end of one run.
+pub(super) struct PendingWait {
     session: SessionId,
     run: RunId,
-    by_name: Option<NamedWait>,
-    in_line: Option<Receiver<LastWords>>,
+    direct: Option<DirectWait>,
+    in_session: Option<Receiver<RunEndNotice>>,
 }
 
-impl Expecting {
-    /// Whom to tell by name.
-    pub(super) fn plane(&self) -> Option<PlaneId> {
-        self.by_name.as_ref().map(NamedWait::plane)
+impl PendingWait {
+    /// The control plane to name in the run, if end notices reach it directly.
+    pub(super) fn plane(&self) -> Option<ControlPlaneId> {
+        self.direct.as_ref().map(DirectWait::plane)
     }
 
-    /// The run's last words. Fails where nobody listens, or no longer. Cancel-safe.
-    async fn heard(&mut self) -> Result<LastWords, RecvError> {
-        match (&mut self.by_name, &mut self.in_line) {
-            (Some(named), Some(in_line)) => tokio::select! {
-                words = &mut named.ended => words,
-                words = in_line => words,
+    /// Receives the run's end notice. Fails where there is no subscription, or no longer. Cancel-safe.
+    async fn notice(&mut self) -> Result<RunEndNotice, RecvError> {
+        match (&mut self.direct, &mut self.in_session) {
+            (Some(direct), Some(in_session)) => tokio::select! {
+                notice = &mut direct.ended => notice,
+                notice = in_session => notice,
             },
-            (Some(named), None) => (&mut named.ended).await,
-            (None, Some(in_line)) => in_line.await,
-            // Nothing that would ever resolve.
+            (Some(direct), None) => (&mut direct.ended).await,
+            (None, Some(in_session)) => in_session.await,
+            // Nothing is registered that could resolve.
             (None, None) => std::future::pending().await,
         }
     }
 }
 
 impl App {
-    /// The run once it is finished, or as it is after `max_wait`.
+    /// Returns the run once it has ended, or its current state after `max_wait`.
     pub async fn wait_run(&self, caller: &Principal, run: RunId, max_wait: Duration) -> Result<Run> {
         let deadline = Instant::now() + max_wait;
         let found = self.store.get_run(caller.tenant, run).await?;
         if found.state.is_terminal() {
             return Ok(found);
         }
-        // Listen first, then look: an end between the two is seen by one of them.
-        let expecting = self.expect(caller, found.session, run);
+        // Subscribe first, then read: an end between the two is seen by one of them.
+        let pending = self.register_wait(caller, found.session, run);
         let found = self.store.get_run(caller.tenant, run).await?;
         if found.state.is_terminal() {
             return Ok(found);
         }
-        self.wait_for(caller, expecting, None, deadline).await
+        self.wait_for_end(caller, pending, None, deadline).await
     }
 
-    /// Begins to listen for the end of a run that will be submitted, and told of by name if it says so.
-    pub(super) fn expect_new(&self, caller: &Principal, session: SessionId, run: RunId) -> Expecting {
-        match self.named.expect(run) {
-            Some(named) => Expecting { session, run, by_name: Some(named), in_line: None },
-            None => self.expect(caller, session, run),
+    /// Registers a wait for a run that is about to be submitted. If the run then names [`PendingWait::plane`], its end
+    /// is notified directly.
+    pub(super) fn register_new_wait(
+        &self,
+        caller: &Principal,
+        session: SessionId,
+        run: RunId,
+    ) -> PendingWait {
+        match self.direct_waiters.register(run) {
+            Some(direct) => PendingWait { session, run, direct: Some(direct), in_session: None },
+            None => self.register_wait(caller, session, run),
         }
     }
 
-    /// Begins to listen for the end of a run in its session.
-    fn expect(&self, caller: &Principal, session: SessionId, run: RunId) -> Expecting {
-        let in_line = self.ends.expect((caller.tenant, session), run);
-        Expecting { session, run, by_name: None, in_line: Some(in_line) }
+    /// Registers a wait for a run's end among the events of its session.
+    fn register_wait(&self, caller: &Principal, session: SessionId, run: RunId) -> PendingWait {
+        let in_session = self.session_waiters.register((caller.tenant, session), run);
+        PendingWait { session, run, direct: None, in_session: Some(in_session) }
     }
 
-    /// Waits for a run. Whoever knows it as it was `queued`, and listens since then, need not look it up if its end tells all.
-    pub(super) async fn wait_for(
+    /// Waits for a run to end. Pass the run as it was `queued` if the wait was registered before the submit: a notice
+    /// that carries the result then saves the read.
+    pub(super) async fn wait_for_end(
         &self,
         caller: &Principal,
-        mut expecting: Expecting,
+        mut pending: PendingWait,
         queued: Option<&Run>,
         deadline: Instant,
     ) -> Result<Run> {
-        let (mut pause, mut unheard) = (FIRST_LOOK, FIRST_RETRY);
+        let (mut pause, mut retry) = (FIRST_POLL, FIRST_RETRY);
         loop {
             let until = (Instant::now() + pause).min(deadline);
-            let heard = timeout_at(until, expecting.heard()).await;
-            match &heard {
-                Ok(Ok(words)) => {
-                    if let Some(run) = queued.and_then(|run| run.completed_as_told(words)) {
+            let received = timeout_at(until, pending.notice()).await;
+            match &received {
+                Ok(Ok(notice)) => {
+                    if let Some(run) = queued.and_then(|run| run.completed_from_notice(notice)) {
                         return Ok(run);
                     }
                 }
-                // Nobody listens for us, or no longer.
+                // There is no subscription, or no longer.
                 Ok(Err(_)) => {
-                    sleep_until((Instant::now() + unheard).min(deadline)).await;
-                    unheard = (unheard * 2).min(LOOK_AGAIN);
+                    sleep_until((Instant::now() + retry).min(deadline)).await;
+                    retry = (retry * 2).min(MAX_POLL_INTERVAL);
                 }
-                // Whoever was to tell it may be gone, and another one have ended the run. Listen first, then look.
-                Err(_) if expecting.in_line.is_none() => {
-                    expecting.in_line =
-                        Some(self.ends.expect((caller.tenant, expecting.session), expecting.run));
+                // The worker that was to send the direct notice may be gone, and the run may have ended elsewhere.
+                // Subscribe first, then read.
+                Err(_) if pending.in_session.is_none() => {
+                    pending.in_session =
+                        Some(self.session_waiters.register((caller.tenant, pending.session), pending.run));
                 }
                 Err(_) => {}
             }
-            let run = self.store.get_run(caller.tenant, expecting.run).await?;
+            let run = self.store.get_run(caller.tenant, pending.run).await?;
             if run.state.is_terminal() || Instant::now() >= deadline {
                 return Ok(run);
             }
-            if heard.is_ok() {
-                expecting = self.expect(caller, expecting.session, expecting.run);
+            if received.is_ok() {
+                pending = self.register_wait(caller, pending.session, pending.run);
             }
-            pause = (pause * 2).min(LOOK_AGAIN);
+            pause = (pause * 2).min(MAX_POLL_INTERVAL);
         }
     }
 }

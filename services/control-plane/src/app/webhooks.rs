@@ -1,4 +1,4 @@
-//! Webhooks.
+//! Creating, changing and testing webhooks.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use remuda_domain::{
     page::{Page, PageRequest},
     webhook::{DeadLetter, DeliveryFailure, EventFilter, Webhook, WebhookState, delivery_id},
 };
-use remuda_store::{ActiveWebhook, NewWebhook, WebhookOf};
+use remuda_store::{ActiveWebhook, NewWebhook, WebhookTarget};
 use tokio::time::Instant;
 
 use super::App;
-use crate::webhooks::{Answer, Parcel, new_secret, secret_text, test_body};
+use crate::webhooks::{Delivery, SendOutcome, new_secret, secret_text, test_body};
 
-/// Tests under way at once: each may take as long as a delivery.
+/// Concurrent tests: each may take as long as a delivery.
 pub(super) const MAX_TESTS: usize = 16;
-/// How long deliveries are signed with the old secret too, after a change.
-const BOTH_SECRETS: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long deliveries are also signed with the old secret after a rotation.
+const OLD_SECRET_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What a caller says of a new webhook.
+/// The settings of a new webhook.
 #[derive(Clone, Debug)]
 pub struct WebhookSpec {
     /// Id or name. Empty for a webhook of a run.
@@ -31,49 +31,55 @@ pub struct WebhookSpec {
     pub types: Vec<String>,
 }
 
-/// A webhook with its secret, which is shown only here.
+/// A webhook with its secret, which is shown only once.
 #[derive(Clone)]
-pub struct WithSecret {
+pub struct WebhookWithSecret {
     pub webhook: Webhook,
     /// `whsec_…`
     pub secret: String,
 }
 
-impl std::fmt::Debug for WithSecret {
+impl std::fmt::Debug for WebhookWithSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WithSecret").field("webhook", &self.webhook).finish_non_exhaustive()
+        f.debug_struct("WebhookWithSecret").field("webhook", &self.webhook).finish_non_exhaustive()
     }
 }
 
-/// What a receiver said to a test.
+/// The result of a test delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestDelivery {
     pub id: DeliveryId,
     pub status: Option<u16>,
-    /// Nothing: it was accepted.
+    /// `None` if it was accepted.
     pub failure: Option<String>,
     pub duration: Duration,
 }
 
 impl App {
-    pub async fn create_webhook(&self, caller: &Principal, spec: WebhookSpec) -> Result<WithSecret> {
+    pub async fn create_webhook(&self, caller: &Principal, spec: WebhookSpec) -> Result<WebhookWithSecret> {
         let types = EventFilter::new(spec.types)?;
         let of = match (spec.session.as_str(), spec.run) {
-            ("", Some(run)) => WebhookOf::Run(run),
+            ("", Some(run)) => WebhookTarget::Run(run),
             ("", None) => return Err(Error::invalid("session", "expected a session or a run")),
             (_, Some(_)) => {
                 return Err(Error::invalid("run_id", "expected a session or a run, not both"));
             }
-            (session, None) => WebhookOf::Session(self.session_id(caller, session).await?),
+            (session, None) => WebhookTarget::Session(self.session_id(caller, session).await?),
         };
-        self.courier.check(&spec.url).await?;
+        self.webhook_sender.check(&spec.url).await?;
         let secret = new_secret();
         let text = secret_text(&secret);
-        let new =
-            NewWebhook { id: WebhookId::new(), tenant: caller.tenant, of, url: spec.url, types, secret };
+        let new = NewWebhook {
+            id: WebhookId::new(),
+            tenant: caller.tenant,
+            target: of,
+            url: spec.url,
+            types,
+            secret,
+        };
         let webhook = self.store.create_webhook(&new).await?;
-        self.call_deliverer(&webhook);
-        Ok(WithSecret { webhook, secret: text })
+        self.notify_deliverer(&webhook);
+        Ok(WebhookWithSecret { webhook, secret: text })
     }
 
     pub async fn get_webhook(&self, caller: &Principal, webhook: WebhookId) -> Result<Webhook> {
@@ -98,7 +104,7 @@ impl App {
         self.store.delete_webhook(caller.tenant, webhook).await
     }
 
-    /// Stops deliveries, or lets them go on where they stopped.
+    /// Disables deliveries, or resumes them where they stopped.
     pub async fn enable_webhook(
         &self,
         caller: &Principal,
@@ -107,16 +113,16 @@ impl App {
     ) -> Result<Webhook> {
         let webhook = self.store.enable_webhook(caller.tenant, webhook, enabled).await?;
         if webhook.state == WebhookState::Active {
-            self.call_deliverer(&webhook);
+            self.notify_deliverer(&webhook);
         }
         Ok(webhook)
     }
 
-    /// Gives the webhook another secret. For a day deliveries are signed with both.
-    pub async fn rotate_webhook(&self, caller: &Principal, webhook: WebhookId) -> Result<WithSecret> {
+    /// Replaces the secret. Deliveries are signed with both secrets for a day.
+    pub async fn rotate_webhook(&self, caller: &Principal, webhook: WebhookId) -> Result<WebhookWithSecret> {
         let secret = new_secret();
-        let webhook = self.store.rotate_webhook(caller.tenant, webhook, &secret, BOTH_SECRETS).await?;
-        Ok(WithSecret { webhook, secret: secret_text(&secret) })
+        let webhook = self.store.rotate_webhook(caller.tenant, webhook, &secret, OLD_SECRET_TTL).await?;
+        Ok(WebhookWithSecret { webhook, secret: secret_text(&secret) })
     }
 
     /// Newest first.
@@ -129,46 +135,48 @@ impl App {
         self.store.list_dead_letters(caller.tenant, webhook, page).await
     }
 
-    /// Has one dead letter delivered again, or all of the webhook's. Says how many.
+    /// Schedules one dead letter, or all of the webhook's, for redelivery. Returns how many.
     pub async fn redeliver(
         &self,
         caller: &Principal,
         webhook: WebhookId,
         letter: Option<DeliveryId>,
     ) -> Result<u64> {
-        let wanted = self.store.redeliver(caller.tenant, webhook, letter).await?;
-        if wanted > 0 {
-            self.call_deliverer(&self.store.get_webhook(caller.tenant, webhook).await?);
+        let scheduled = self.store.redeliver(caller.tenant, webhook, letter).await?;
+        if scheduled > 0 {
+            self.notify_deliverer(&self.store.get_webhook(caller.tenant, webhook).await?);
         }
-        Ok(wanted)
+        Ok(scheduled)
     }
 
-    /// Sends an event of the type `webhook.test`, at once and once, whatever the webhook's state.
+    /// Sends one event of the type `webhook.test` now, whatever the webhook's state.
     pub async fn test_webhook(&self, caller: &Principal, webhook: WebhookId) -> Result<TestDelivery> {
         let full = || {
             Error::new(Code::Overloaded, "too many webhooks are being tested")
                 .retry_after(Duration::from_secs(1))
         };
-        let _room = self.test_room.try_acquire().map_err(|_| full())?;
+        let _permit = self.test_permits.try_acquire().map_err(|_| full())?;
         let webhook = self.store.get_webhook(caller.tenant, webhook).await?;
         let secrets = self.store.webhook_secrets(caller.tenant, webhook.id).await?;
         let event = EventId::new();
         let id = delivery_id(webhook.id, event);
         let body = test_body(webhook.session, webhook.run, event, Utc::now())?;
-        let parcel = Parcel { id, body, secrets: &secrets };
+        let delivery = Delivery { id, body, secrets: &secrets };
         let begun = Instant::now();
-        let answer = self.courier.deliver(&webhook.url, &mut None, &parcel).await;
-        let (status, failure) = match answer {
-            Answer::Accepted { status } => (Some(status), None),
-            Answer::Gone(DeliveryFailure { status, message })
-            | Answer::Failed { failure: DeliveryFailure { status, message }, .. } => (status, Some(message)),
+        let outcome = self.webhook_sender.send(&webhook.url, &mut None, &delivery).await;
+        let (status, failure) = match outcome {
+            SendOutcome::Accepted { status } => (Some(status), None),
+            SendOutcome::Gone(DeliveryFailure { status, message })
+            | SendOutcome::Failed { failure: DeliveryFailure { status, message }, .. } => {
+                (status, Some(message))
+            }
         };
         Ok(TestDelivery { id, status, failure, duration: begun.elapsed() })
     }
 
-    /// Tells the deliverer of this process, which may be the one that delivers.
-    fn call_deliverer(&self, webhook: &Webhook) {
-        self.bell.add(ActiveWebhook {
+    /// Notifies the deliverer of this process, in case this process leads.
+    fn notify_deliverer(&self, webhook: &Webhook) {
+        self.delivery_notifier.notify_added(ActiveWebhook {
             id: webhook.id,
             tenant: webhook.tenant,
             session: webhook.session,

@@ -13,7 +13,7 @@ use remuda_store::NewWorkspace;
 use super::App;
 
 impl App {
-    /// Registers a directory that the workers have. It is not looked at here: this process may be on another machine.
+    /// Registers a directory of the workers. It is not checked here: this process may be on another machine.
     pub async fn create_workspace(
         &self,
         caller: &Principal,
@@ -32,12 +32,12 @@ impl App {
 
     /// By name.
     pub async fn list_workspaces(&self, caller: &Principal, page: &PageRequest) -> Result<Page<Workspace>> {
-        // A token is the name of a workspace, so it can be no worse than a name.
+        // The page token is the name of a workspace.
         page.token.as_deref().map_or(Ok(()), |token| limits::check_name("page_token", token))?;
         self.store.list_workspaces(caller.tenant, page).await
     }
 
-    /// The caller's workspace of that name; `field` is where the request names it.
+    /// The caller's workspace of that name. `field` is the request field that holds the name.
     pub(super) async fn workspace(&self, field: &str, caller: &Principal, name: &str) -> Result<Workspace> {
         limits::check_name(field, name)?;
         let found = self.store.find_workspace(caller.tenant, name).await?;

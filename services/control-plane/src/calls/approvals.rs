@@ -1,4 +1,4 @@
-use remuda_domain::{approval::Answer, error::Result, identity::Principal, page::PageRequest};
+use remuda_domain::{approval::DecisionRequest, error::Result, identity::Principal, page::PageRequest};
 use remuda_proto::v1;
 
 use super::{Calls, pages::fit};
@@ -32,7 +32,7 @@ impl Calls {
         body: v1::DecideApprovalRequest,
     ) -> Result<v1::DecideApprovalResponse> {
         let id = body.approval_id.parse()?;
-        let approval = self.app.decide(&caller, id, Answer::try_from(body)?).await?;
+        let approval = self.app.decide(&caller, id, DecisionRequest::try_from(body)?).await?;
         Ok(v1::DecideApprovalResponse { approval: Some(approval.into()) })
     }
 }

@@ -6,7 +6,7 @@ use remuda_proto::{
 use remuda_store::{Counts, PoolStats, PoolView};
 
 use super::{Calls, runs::step_glance};
-use crate::app::RunLine;
+use crate::app::RunOverview;
 
 fn pool_stats(stats: &PoolStats) -> v1::PoolStats {
     v1::PoolStats {
@@ -42,33 +42,33 @@ fn counts(counts: Counts) -> v1::Counts {
     }
 }
 
-fn run_glance(line: RunLine) -> v1::RunGlance {
-    let RunLine { glance, reason, why, since, step } = line;
-    let worker = match glance.owner {
+fn run_glance(run: RunOverview) -> v1::RunGlance {
+    let RunOverview { summary, reason, why, since, step } = run;
+    let worker = match summary.owner {
         Owner::Alive { worker, .. } | Owner::Expired { worker } => worker.to_string(),
         Owner::Nobody => String::new(),
     };
     v1::RunGlance {
-        run_id: glance.run.to_string(),
-        session_id: glance.session.to_string(),
-        session_name: glance.session_name.unwrap_or_default(),
-        pool: glance.pool.to_string(),
-        kind: glance.kind.to_owned(),
-        agent: glance.agent.unwrap_or_default(),
-        state: v1::RunState::from(glance.state).into(),
+        run_id: summary.run.to_string(),
+        session_id: summary.session.to_string(),
+        session_name: summary.session_name.unwrap_or_default(),
+        pool: summary.pool.to_string(),
+        kind: summary.kind.to_owned(),
+        agent: summary.agent.unwrap_or_default(),
+        state: v1::RunState::from(summary.state).into(),
         reason: reason.to_owned(),
         why,
         since: Some(timestamp(since)),
-        position: glance.ahead,
+        position: summary.ahead,
         worker_id: worker,
         step: step.map(step_glance),
-        tokens: glance.spent.tokens,
-        cost_micros: glance.spent.micros,
+        tokens: summary.spent.tokens,
+        cost_micros: summary.spent.micros,
     }
 }
 
 impl Calls {
-    /// The one call here whose answer depends on who asks: runs are only their own tenant's.
+    /// The only fleet call whose result depends on the caller: it lists runs of the caller's tenant.
     pub(crate) async fn get_overview(
         &self,
         caller: Principal,
@@ -91,7 +91,7 @@ impl Calls {
     }
 }
 
-/// What concerns the whole installation: which operator asks makes no difference.
+/// Calls about the whole installation. Their results do not depend on the caller.
 impl Calls {
     pub(crate) async fn list_workers(
         &self,
@@ -145,7 +145,7 @@ impl Calls {
         body: v1::SetLogFilterRequest,
     ) -> Result<v1::SetLogFilterResponse> {
         let filter = Some(body.filter).filter(|filter| !filter.is_empty());
-        // What cannot be read is as wrong as what is too short.
+        // An invalid duration becomes zero, which is refused as too short.
         let lasts = body.lasts.map_or(DEFAULT_LASTING, |lasts| plain_duration(lasts).unwrap_or_default());
         let processes = self.app.set_log_filter(&caller, filter, lasts, body.only.parse()?).await?;
         Ok(v1::SetLogFilterResponse { processes: processes.into_iter().map(Into::into).collect() })

@@ -1,13 +1,14 @@
-//! Pages that fit into one answer.
+//! Cuts pages to the size limit of a response.
 
 use prost::Message;
 use remuda_domain::{limits::MAX_MESSAGE_BYTES, page::Page};
 
-/// Half of what an answer may hold: enough for many items, and room for one that is large by itself.
+/// Half of the limit of a message: enough for many items, and leaves space for one item that is large by itself.
 const PAGE_BYTES: usize = MAX_MESSAGE_BYTES / 2;
 
-/// The items of a page on the wire, and the token of the next one. Items can be large (a run or a message may hold images):
-/// those that would not fit come with the next page. `key` must give an item's token as the store makes it.
+/// The items of a page in protobuf, and the token of the next page. Items can be large (a run or a message may hold
+/// images): those that do not fit come with the next page. `key` must return an item's page token as the store
+/// generates it.
 pub(super) fn fit<T, M>(page: Page<T>, key: impl Fn(&M) -> String) -> (Vec<M>, String)
 where
     M: Message + From<T>,
@@ -49,12 +50,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_comes_with_the_next_page() {
+    fn items_that_do_not_fit_come_with_the_next_page() {
         assert_eq!(fitted(&[]), (0, "store".to_owned()));
         assert_eq!(fitted(&[10, 10]), (2, "store".to_owned()));
         let third = PAGE_BYTES / 3;
         assert_eq!(fitted(&[third, third, third, third]), (2, "1".to_owned()));
-        // One that is too large for any page is still an answer.
+        // An item that is too large for any page is returned alone.
         assert_eq!(fitted(&[PAGE_BYTES + 1, 1]), (1, "0".to_owned()));
         assert_eq!(fitted(&[1, PAGE_BYTES]), (1, "0".to_owned()));
     }

@@ -7,14 +7,17 @@ use remuda_proto::{
     convert,
     v1::{self, set_budget_request::Of as BudgetOf, submit_run_request::Input},
 };
-use remuda_trace::Chapter;
+use remuda_trace::HistorySpan;
 
 use super::{Calls, pages::fit, sessions::permissions};
-use crate::app::{Estimate, Making, PoolPlace, Receipt, Spender, StepGlance, Submission, Wait};
+use crate::app::{
+    BudgetRef, CurrentStep, Estimate, PoolPosition, Receipt, SessionRequirements, Submission, Wait,
+};
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 /// The longest that a caller can wait for a run.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(5 * 60);
+
 fn input(input: Option<Input>) -> Result<(RunInput, usize)> {
     match input {
         Some(Input::Tools(tools)) => {
@@ -29,8 +32,8 @@ fn input(input: Option<Input>) -> Result<(RunInput, usize)> {
     }
 }
 
-/// Longer waits are cut, as callers who wait long have to ask again anyway.
-fn waiting_time(field: &'static str, wait: Option<Duration>) -> Result<Duration> {
+/// Longer waits are cut to the maximum: callers that wait long have to call again anyway.
+fn wait_duration(field: &'static str, wait: Option<Duration>) -> Result<Duration> {
     Ok(wait.ok_or_else(|| Error::invalid(field, "expected 0 to 5 minutes"))?.min(MAX_WAIT))
 }
 
@@ -40,7 +43,7 @@ fn submission(body: v1::SubmitRunRequest, cause: Option<TraceContext>) -> Result
     Ok(Submission {
         session: body.session,
         create_session: body.create_session,
-        making: Making {
+        requirements: SessionRequirements {
             execution,
             workspace: body.workspace,
             model: body.model,
@@ -53,7 +56,7 @@ fn submission(body: v1::SubmitRunRequest, cause: Option<TraceContext>) -> Result
         idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
         cause,
         budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
-        wait: body.wait.map(|wait| waiting_time("wait", convert::plain_duration(wait))).transpose()?,
+        wait: body.wait.map(|wait| wait_duration("wait", convert::plain_duration(wait))).transpose()?,
     })
 }
 
@@ -79,7 +82,7 @@ fn receipt(receipt: Receipt) -> v1::Receipt {
     v1::Receipt { name: receipt.name.to_owned(), at: Some(convert::timestamp(receipt.at)) }
 }
 
-fn place(place: PoolPlace) -> v1::QueuePlace {
+fn place(place: PoolPosition) -> v1::QueuePlace {
     v1::QueuePlace {
         pool: place.pool,
         ahead: place.place.ahead,
@@ -89,7 +92,7 @@ fn place(place: PoolPlace) -> v1::QueuePlace {
     }
 }
 
-pub(super) fn step_glance(step: StepGlance) -> v1::StepGlance {
+pub(super) fn step_glance(step: CurrentStep) -> v1::StepGlance {
     v1::StepGlance {
         index: step.index,
         kind: step.kind.to_owned(),
@@ -142,8 +145,8 @@ impl Calls {
         body: v1::GetRunTraceRequest,
     ) -> Result<v1::GetRunTraceResponse> {
         let trace = self.app.trace(&caller, body.run_id.parse()?, !body.without_children).await?;
-        let span = |(run, chapter): (RunId, Chapter)| {
-            let Chapter { session, span, open } = chapter;
+        let span = |(run, span): (RunId, HistorySpan)| {
+            let HistorySpan { session, span, open } = span;
             let attributes = span.attributes.into_iter();
             v1::TraceSpan {
                 span_id: span.context.span.to_string(),
@@ -160,7 +163,7 @@ impl Calls {
         Ok(v1::GetRunTraceResponse {
             trace_id: trace.context.trace.to_string(),
             sampled: trace.context.sampled,
-            spans: trace.chapters.into_iter().map(span).collect(),
+            spans: trace.spans.into_iter().map(span).collect(),
             truncated: trace.truncated,
             now: Some(convert::timestamp(trace.now)),
         })
@@ -216,7 +219,7 @@ impl Calls {
     ) -> Result<v1::WaitRunResponse> {
         let run: RunId = body.run_id.parse()?;
         let max_wait = match body.max_wait {
-            Some(wait) => waiting_time("max_wait", convert::plain_duration(wait))?,
+            Some(wait) => wait_duration("max_wait", convert::plain_duration(wait))?,
             None => DEFAULT_WAIT,
         };
         let run = self.app.wait_run(&caller, run, max_wait).await?;
@@ -230,8 +233,8 @@ impl Calls {
         body: v1::SetBudgetRequest,
     ) -> Result<v1::SetBudgetResponse> {
         let of = match body.of {
-            Some(BudgetOf::RunId(run)) => Spender::Run(run.parse()?),
-            Some(BudgetOf::Session(session)) => Spender::Session(session),
+            Some(BudgetOf::RunId(run)) => BudgetRef::Run(run.parse()?),
+            Some(BudgetOf::Session(session)) => BudgetRef::Session(session),
             None => return Err(Error::invalid("of", "expected a run or a session")),
         };
         let missing = || Error::invalid("limit", "expected how many tokens, how much money, or both");

@@ -5,7 +5,7 @@ use remuda_domain::{
     session::SessionStatus,
 };
 use remuda_proto::{convert, v1};
-use remuda_store::{CancelledRuns, Reach, SessionUpdate};
+use remuda_store::{CancelScope, CancelledRuns, SessionUpdate};
 
 use super::{Calls, pages::fit};
 use crate::app::SessionSpec;
@@ -19,8 +19,8 @@ fn cancelled(runs: &CancelledRuns) -> v1::CancelSessionResponse {
     }
 }
 
-pub(super) fn permissions(said: Option<v1::Permissions>) -> Result<Option<SessionPermissions>> {
-    said.map(convert::session_permissions).transpose()
+pub(super) fn permissions(given: Option<v1::Permissions>) -> Result<Option<SessionPermissions>> {
+    given.map(convert::session_permissions).transpose()
 }
 
 fn status_filter(number: i32) -> Result<Option<SessionStatus>> {
@@ -131,8 +131,8 @@ impl Calls {
         caller: Principal,
         body: v1::CancelSessionRequest,
     ) -> Result<v1::CancelSessionResponse> {
-        let reach = if body.tree { Reach::Tree } else { Reach::Session };
-        let runs = self.app.cancel_session(&caller, &body.session, reach, body.reason).await?;
+        let scope = if body.tree { CancelScope::Tree } else { CancelScope::Session };
+        let runs = self.app.cancel_session(&caller, &body.session, scope, body.reason).await?;
         Ok(cancelled(&runs))
     }
 

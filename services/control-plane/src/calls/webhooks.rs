@@ -2,9 +2,9 @@ use remuda_domain::{WebhookId, error::Result, identity::Principal, page::PageReq
 use remuda_proto::v1;
 
 use super::Calls;
-use crate::app::{TestDelivery, WebhookSpec, WithSecret};
+use crate::app::{TestDelivery, WebhookSpec, WebhookWithSecret};
 
-fn tested(test: TestDelivery) -> v1::TestWebhookResponse {
+fn test_response(test: TestDelivery) -> v1::TestWebhookResponse {
     let status = test.status.map(u32::from).unwrap_or_default();
     v1::TestWebhookResponse {
         delivery_id: test.id.to_string(),
@@ -23,7 +23,7 @@ impl Calls {
     ) -> Result<v1::CreateWebhookResponse> {
         let run = if body.run_id.is_empty() { None } else { Some(body.run_id.parse()?) };
         let spec = WebhookSpec { session: body.session, run, url: body.url, types: body.types };
-        let WithSecret { webhook, secret } = self.app.create_webhook(&caller, spec).await?;
+        let WebhookWithSecret { webhook, secret } = self.app.create_webhook(&caller, spec).await?;
         Ok(v1::CreateWebhookResponse { webhook: Some(webhook.into()), secret })
     }
 
@@ -74,7 +74,7 @@ impl Calls {
         body: v1::RotateWebhookSecretRequest,
     ) -> Result<v1::RotateWebhookSecretResponse> {
         let id: WebhookId = body.webhook_id.parse()?;
-        let WithSecret { webhook, secret } = self.app.rotate_webhook(&caller, id).await?;
+        let WebhookWithSecret { webhook, secret } = self.app.rotate_webhook(&caller, id).await?;
         Ok(v1::RotateWebhookSecretResponse { webhook: Some(webhook.into()), secret })
     }
 
@@ -83,7 +83,7 @@ impl Calls {
         caller: Principal,
         body: v1::TestWebhookRequest,
     ) -> Result<v1::TestWebhookResponse> {
-        Ok(tested(self.app.test_webhook(&caller, body.webhook_id.parse()?).await?))
+        Ok(test_response(self.app.test_webhook(&caller, body.webhook_id.parse()?).await?))
     }
 
     pub(crate) async fn list_dead_letters(

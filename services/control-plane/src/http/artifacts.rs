@@ -4,24 +4,24 @@ use axum::{
 };
 use hyper::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName};
 use remuda_domain::{Error, RunId};
-use remuda_http::{Caller, MayRead, Outcome, Refusals, Segment};
+use remuda_http::{Caller, CommonErrors, MayRead, Outcome, Segment};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{Http, PREFIX};
 use crate::app::Artifact as File;
 
-/// A file that a tool call left in the workspace: what was too long to be answered.
+/// A file in the workspace with tool output that was too long for the tool result.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Artifact {
-    /// `tool_…`: the call that left it.
+    /// The tool call that wrote it (`tool_…`).
     call_id: String,
     tool: String,
     /// Such as `output`, `stdout` or `stderr`.
     name: String,
-    /// Below the root of the workspace.
+    /// Path relative to the root of the workspace.
     path: String,
-    /// Where its contents are, on this server.
+    /// Path of its contents on this server.
     url: String,
 }
 
@@ -31,16 +31,16 @@ pub(super) struct ArtifactList {
     items: Vec<Artifact>,
 }
 
-fn told(run: RunId, file: File) -> Artifact {
+fn artifact(run: RunId, file: File) -> Artifact {
     let File { call, tool, name, path } = file;
     let url = format!("{PREFIX}/runs/{run}/artifacts/{call}/{name}");
     Artifact { call_id: call.to_string(), tool, name, path, url }
 }
 
-/// The files that the calls of a run left in its workspace.
+/// OverviewQuery the artifacts of a run: files with long tool output.
 #[utoipa::path(get, path = "/runs/{run_id}/artifacts", tag = "runs", operation_id = "list_artifacts",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")),
-    responses((status = 200, body = ArtifactList), Refusals))]
+    responses((status = 200, body = ArtifactList), CommonErrors))]
 pub(super) async fn list(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
@@ -48,17 +48,17 @@ pub(super) async fn list(
 ) -> Outcome<Json<ArtifactList>> {
     let run: RunId = run_id.parse()?;
     let files = http.calls.app().list_artifacts(&caller, run).await?;
-    Ok(Json(ArtifactList { items: files.into_iter().map(|file| told(run, file)).collect() }))
+    Ok(Json(ArtifactList { items: files.into_iter().map(|file| artifact(run, file)).collect() }))
 }
 
-/// What is in such a file. It lies where the workers have it: a server that does not see their directories answers 404.
+/// Downloads an artifact. It is in the workers' directories: a server that does not see these responds with 404.
 #[utoipa::path(get, path = "/runs/{run_id}/artifacts/{call_id}/{name}", tag = "runs", operation_id = "get_artifact",
     params(
         ("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…"),
         ("call_id" = String, Path, pattern = "^tool_[0-9a-z]{26}$", description = "tool_…"),
         ("name" = String, Path, description = "output, stdout or stderr"),
     ),
-    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 413, body = remuda_http::ErrorBody, description = "The file is larger than 64 MiB."), Refusals))]
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 413, body = remuda_http::ErrorBody, description = "The file is larger than 64 MiB."), CommonErrors))]
 pub(super) async fn get(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
@@ -67,6 +67,6 @@ pub(super) async fn get(
     let Path((run, call, name)) =
         path.map_err(|_| Error::invalid("path", "expected UTF-8, percent-encoded"))?;
     let bytes = http.calls.app().read_artifact(&caller, run.parse()?, call.parse()?, &name).await?;
-    // What a tool has written is nothing for a browser to show as a page.
+    // Untrusted content: a browser must not render it.
     Ok(([(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment")], bytes))
 }

@@ -4,7 +4,7 @@ use remuda_api::{
     LogFilterChange, LogFilterList, Overview, PoolList, SandboxList, TaskList, Worker, WorkerList,
 };
 use remuda_domain::Error;
-use remuda_http::{Caller, Input, MayOperate, Outcome, Params, Refusals, Segment, Unreadable};
+use remuda_http::{BodyErrors, Caller, CommonErrors, Input, MayOperate, Outcome, Params, Segment};
 use remuda_proto::v1;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -14,26 +14,26 @@ use super::Http;
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Workers {
-    /// Also those whose lease ended.
+pub(super) struct WorkersQuery {
+    /// Also workers whose lease has ended.
     include_gone: bool,
 }
 
-/// The workers.
-#[utoipa::path(get, path = "/workers", tag = "fleet", operation_id = "list_workers", params(Workers),
-    responses((status = 200, body = WorkerList), Refusals))]
+/// OverviewQuery the workers.
+#[utoipa::path(get, path = "/workers", tag = "fleet", operation_id = "list_workers", params(WorkersQuery),
+    responses((status = 200, body = WorkerList), CommonErrors))]
 pub(super) async fn workers(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
-    Params(Workers { include_gone }): Params<Workers>,
+    Params(WorkersQuery { include_gone }): Params<WorkersQuery>,
 ) -> Outcome<Json<WorkerList>> {
     Ok(Json(http.calls.list_workers(caller, v1::ListWorkersRequest { include_gone }).await?.into()))
 }
 
-/// The worker finishes what it executes and takes nothing new.
+/// Drains a worker: it finishes what it executes and takes nothing new.
 #[utoipa::path(post, path = "/workers/{worker_id}/drain", tag = "fleet", operation_id = "drain_worker",
     params(("worker_id" = String, Path, pattern = "^wrk_[0-9a-z]{26}$", description = "wrk_…")),
-    responses((status = 202, body = Worker), Refusals))]
+    responses((status = 202, body = Worker), CommonErrors))]
 pub(super) async fn drain(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
@@ -43,9 +43,9 @@ pub(super) async fn drain(
     Ok((StatusCode::ACCEPTED, Json(answer.worker.unwrap_or_default().into())))
 }
 
-/// How much waits for the workers of each pool.
+/// Returns the queue length of each pool.
 #[utoipa::path(get, path = "/queue", tag = "fleet", operation_id = "get_queue_stats",
-    responses((status = 200, body = PoolList), Refusals))]
+    responses((status = 200, body = PoolList), CommonErrors))]
 pub(super) async fn queue(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
@@ -53,9 +53,9 @@ pub(super) async fn queue(
     Ok(Json(http.calls.get_queue_stats(caller, v1::GetQueueStatsRequest {}).await?.into()))
 }
 
-/// What the control plane does by itself.
+/// OverviewQuery the background tasks of the control plane.
 #[utoipa::path(get, path = "/tasks", tag = "fleet", operation_id = "list_tasks",
-    responses((status = 200, body = TaskList), Refusals))]
+    responses((status = 200, body = TaskList), CommonErrors))]
 pub(super) async fn tasks(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
@@ -63,9 +63,9 @@ pub(super) async fn tasks(
     Ok(Json(http.calls.list_tasks(caller, v1::ListTasksRequest {}).await?.into()))
 }
 
-/// What exists, or should, outside of the worker processes: containers.
+/// OverviewQuery the sandboxes: containers of workers.
 #[utoipa::path(get, path = "/sandboxes", tag = "fleet", operation_id = "list_sandboxes",
-    responses((status = 200, body = SandboxList), Refusals))]
+    responses((status = 200, body = SandboxList), CommonErrors))]
 pub(super) async fn sandboxes(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
@@ -76,26 +76,26 @@ pub(super) async fn sandboxes(
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Meant {
-    /// Only processes that do this, or `self`: the control plane that answers. All when left out.
+pub(super) struct LogFilterQuery {
+    /// Only processes with this role, or `self`: the control plane that responds. All if omitted.
     #[param(pattern = "^(control-plane|worker|stream|self)?$")]
     only: String,
 }
 
-/// What processes log. One whose answer does not come in time is missing.
-#[utoipa::path(get, path = "/log-filter", tag = "fleet", operation_id = "get_log_filter", params(Meant),
-    responses((status = 200, body = LogFilterList), Refusals))]
+/// OverviewQuery the log filters of processes. A process that does not respond in time is missing.
+#[utoipa::path(get, path = "/log-filter", tag = "fleet", operation_id = "get_log_filter", params(LogFilterQuery),
+    responses((status = 200, body = LogFilterList), CommonErrors))]
 pub(super) async fn log_filter(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
-    Params(Meant { only }): Params<Meant>,
+    Params(LogFilterQuery { only }): Params<LogFilterQuery>,
 ) -> Outcome<Json<LogFilterList>> {
     Ok(Json(http.calls.get_log_filter(caller, v1::GetLogFilterRequest { only }).await?.into()))
 }
 
-/// Changes what processes log, for a while.
+/// Changes the log filters of processes for a limited time.
 #[utoipa::path(put, path = "/log-filter", tag = "fleet", operation_id = "set_log_filter", request_body = LogFilterChange,
-    responses((status = 200, body = LogFilterList), Refusals, Unreadable))]
+    responses((status = 200, body = LogFilterList), CommonErrors, BodyErrors))]
 pub(super) async fn set_log_filter(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
@@ -107,21 +107,21 @@ pub(super) async fn set_log_filter(
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Lists {
-    /// How many runs each list holds; 20 when missing.
+pub(super) struct OverviewQuery {
+    /// Maximum length of each list of runs; 20 if omitted.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
 
-/// Everything that a live view shows: fleet, queues, and of the caller's own runs those that run and wait for longest.
-#[utoipa::path(get, path = "/overview", tag = "fleet", operation_id = "get_overview", params(Lists),
-    responses((status = 200, body = Overview), Refusals))]
+/// Returns the data of a live view: the fleet, its queues, and the tenant's longest running and longest waiting runs.
+#[utoipa::path(get, path = "/overview", tag = "fleet", operation_id = "get_overview", params(OverviewQuery),
+    responses((status = 200, body = Overview), CommonErrors))]
 pub(super) async fn overview(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
-    Params(Lists { limit }): Params<Lists>,
+    Params(OverviewQuery { limit }): Params<OverviewQuery>,
 ) -> Outcome<Json<Overview>> {
-    // Zero means nothing in particular over gRPC, where nothing cannot be told from it. Here it can.
+    // gRPC cannot tell zero from a missing value and uses the default for both. HTTP can.
     if limit == Some(0) {
         return Err(Error::invalid("limit", "expected 1 to 100").into());
     }

@@ -1,7 +1,7 @@
 use axum::{Json, extract::State};
 use hyper::StatusCode;
 use remuda_api::ServerInfo;
-use remuda_http::Refusals;
+use remuda_http::CommonErrors;
 use serde::Serialize;
 use tokio::sync::watch;
 use utoipa::ToSchema;
@@ -10,9 +10,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use super::Http;
 use crate::health::Health;
 
-/// What this server is.
+/// Returns version, mode and tools of this server.
 #[utoipa::path(get, path = "", tag = "meta", operation_id = "get_server_info",
-    responses((status = 200, body = ServerInfo), Refusals))]
+    responses((status = 200, body = ServerInfo), CommonErrors))]
 pub(super) async fn server_info(State(http): State<Http>) -> Json<ServerInfo> {
     Json(http.calls.server_info().into())
 }
@@ -23,10 +23,10 @@ struct Alive {
     status: &'static str,
 }
 
-/// How the server is, and what it needs.
+/// The readiness of the server and of its dependencies.
 #[derive(Clone, Serialize, ToSchema)]
 struct Readiness {
-    /// `ready`, `not_ready`, or `draining` once the server was told to stop.
+    /// `ready`, `not_ready`, or `draining` during shutdown.
     status: &'static str,
     dependencies: Vec<Dependency>,
 }
@@ -39,21 +39,21 @@ struct Dependency {
     status: &'static str,
 }
 
-/// Whether the process lives. Ask this to decide about a restart.
+/// Liveness: the process is running. Restart it if this fails.
 #[utoipa::path(get, path = "/healthz", tag = "meta", operation_id = "healthz", responses((status = 200, body = Alive)))]
 async fn healthz() -> Json<Alive> {
     Json(Alive { status: "ok" })
 }
 
-/// Whether requests should be sent here: the store and the transport answer, and the server is not about to stop.
+/// Readiness: the store and the transport respond, and the server is not shutting down.
 #[utoipa::path(get, path = "/readyz", tag = "meta", operation_id = "readyz",
-    responses((status = 200, body = Readiness), (status = 503, body = Readiness, description = "A dependency does not answer, or the server stops.")))]
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness, description = "A dependency does not respond, or the server is shutting down.")))]
 async fn readyz(State(health): State<watch::Receiver<Health>>) -> (StatusCode, Json<Readiness>) {
     let now = *health.borrow();
-    let word = |up| if up { "up" } else { "down" };
+    let status = |up| if up { "up" } else { "down" };
     let dependencies = vec![
-        Dependency { name: "store", status: word(now.store) },
-        Dependency { name: "transport", status: word(now.transport) },
+        Dependency { name: "store", status: status(now.store) },
+        Dependency { name: "transport", status: status(now.transport) },
     ];
     let (code, status) = match now {
         Health { draining: true, .. } => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
@@ -63,7 +63,7 @@ async fn readyz(State(health): State<watch::Receiver<Health>>) -> (StatusCode, J
     (code, Json(Readiness { status, dependencies }))
 }
 
-/// What load balancers and Kubernetes ask over HTTP. Needs no key.
+/// Health routes for load balancers and Kubernetes. They need no key.
 pub fn health_routes(health: watch::Receiver<Health>) -> OpenApiRouter {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).with_state(health)
 }

@@ -10,51 +10,51 @@ use remuda_api::{
 use remuda_domain::{Error, RunState, error::Result, identity::Principal};
 use remuda_grpc::cause;
 use remuda_http::{
-    Caller, ErrorBody, Input, MayRead, MayWrite, MaybeInput, Outcome, Params, Refusals, Segment, Unreadable,
-    wait_time,
+    BodyErrors, Caller, CommonErrors, ErrorBody, Input, MayRead, MayWrite, MaybeInput, Outcome, Params,
+    Segment, wait_time,
 };
 use remuda_proto::v1;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Http, keys::IdempotencyKey};
+use super::{Http, idempotency_key::IdempotencyKey};
 use crate::calls::MAX_WAIT;
 
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Listing {
+pub(super) struct ListQuery {
     /// Only runs of this session: id or name.
     session: String,
     /// Only runs in one of these states, separated by commas.
     #[param(example = "queued,running")]
     states: String,
-    /// At most 500; 50 when left out.
+    /// Page size: at most 500; 50 if omitted.
     #[param(minimum = 0, maximum = 500)]
     page_size: i32,
-    /// `next_page_token` of the page before.
+    /// `next_page_token` of the previous page.
     page_token: String,
 }
 
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct SessionListing {
+pub(super) struct SessionListQuery {
     /// Only runs in one of these states, separated by commas.
     #[param(example = "queued,running")]
     states: String,
-    /// At most 500; 50 when left out.
+    /// Page size: at most 500; 50 if omitted.
     #[param(minimum = 0, maximum = 500)]
     page_size: i32,
-    /// `next_page_token` of the page before.
+    /// `next_page_token` of the previous page.
     page_token: String,
 }
 
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Waiting {
-    /// How long to wait: `30s`, `500ms`, or seconds. At most 5 minutes; 30 seconds when left out.
+pub(super) struct WaitQuery {
+    /// How long to wait: `30s`, `500ms`, or seconds. At most 5 minutes; 30 seconds if omitted.
     #[param(example = "30s")]
     timeout: Option<String>,
 }
@@ -62,9 +62,9 @@ pub(super) struct Waiting {
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Submitting {
-    /// Answer when the run is finished, or as it is when this time is over: `30s`, `500ms`, or seconds. At most 5 minutes. When left
-    /// out the answer comes as soon as the run is accepted.
+pub(super) struct SubmitQuery {
+    /// How long to wait for the end of the run before responding: `30s`, `500ms`, or seconds. At most 5 minutes. If
+    /// omitted, the response comes as soon as the run is accepted.
     #[param(example = "30s")]
     wait: Option<String>,
 }
@@ -79,8 +79,8 @@ fn states(text: &str) -> Result<Vec<i32>> {
     text.split(',').filter(|name| !name.trim().is_empty()).map(read).collect()
 }
 
-/// Times are milliseconds here, and their fields say so.
-fn renamed(error: Error) -> Error {
+/// Renames timeout fields in errors: over HTTP they are in milliseconds and end with `_ms`.
+fn rename_timeout_field(error: Error) -> Error {
     match error.field() {
         Some(field) if field == "timeout" || field.ends_with(".timeout") => {
             let field = format!("{field}_ms");
@@ -90,86 +90,87 @@ fn renamed(error: Error) -> Error {
     }
 }
 
-async fn submitted(
+async fn submit_and_respond(
     http: &Http,
     caller: Principal,
     headers: &HeaderMap,
-    Submitting { wait }: Submitting,
+    SubmitQuery { wait }: SubmitQuery,
     request: v1::SubmitRunRequest,
 ) -> Outcome<(StatusCode, Json<Submitted>)> {
     let wait = wait.map(|text| wait_time("wait", &text, MAX_WAIT)).transpose()?;
     let request_waits = wait.is_some();
     let request = v1::SubmitRunRequest { wait: wait.and_then(|wait| wait.try_into().ok()), ..request };
-    let answer = http.calls.submit_run(caller, request, cause(headers)).await.map_err(renamed)?;
+    let answer =
+        http.calls.submit_run(caller, request, cause(headers)).await.map_err(rename_timeout_field)?;
     let finished = answer.run.clone().filter(|run| request_waits && run.finished_at.is_some());
     let status = if finished.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
     Ok((status, Json(Submitted { run: finished.map(Into::into), ..answer.into() })))
 }
 
-/// Sends a message to the session's agent. It is accepted when this answers; follow the run, or wait for it.
+/// Sends a message to the session's agent. The response confirms that the run is accepted; follow the run, or wait for it.
 #[utoipa::path(post, path = "/sessions/{session}/messages", tag = "runs", operation_id = "send_message",
-    params(("session" = String, Path, description = "Id or name."), ("idempotency-key" = Option<String>, Header, description = "Makes repeats safe: the same key with the same request gives the same run, for at least 24 hours."), Submitting),
+    params(("session" = String, Path, description = "Id or name."), ("idempotency-key" = Option<String>, Header, description = "Makes retries safe: repeating the request with the same key returns the same run, for at least 24 hours."), SubmitQuery),
     request_body = NewMessage,
-    responses((status = 202, body = Submitted, description = "Accepted."), (status = 200, body = Submitted, description = "Finished already."), (status = 409, body = ErrorBody, description = "The session is closed or busy, or the key was used for another request."), Refusals, Unreadable))]
+    responses((status = 202, body = Submitted, description = "Accepted."), (status = 200, body = Submitted, description = "The run has ended."), (status = 409, body = ErrorBody, description = "The session is closed or busy, or the key was used for another request."), CommonErrors, BodyErrors))]
 pub(super) async fn send_message(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
     Segment(session): Segment,
     headers: HeaderMap,
     IdempotencyKey(key): IdempotencyKey,
-    Params(submitting): Params<Submitting>,
+    Params(query): Params<SubmitQuery>,
     Input(message): Input<NewMessage>,
 ) -> Outcome<(StatusCode, Json<Submitted>)> {
-    submitted(&http, caller, &headers, submitting, message.into_request(session, key)?).await
+    submit_and_respond(&http, caller, &headers, query, message.into_request(session, key)?).await
 }
 
 /// Submits a run: a list of tool calls, or a message.
 #[utoipa::path(post, path = "/sessions/{session}/runs", tag = "runs", operation_id = "submit_run",
-    params(("session" = String, Path, description = "Id or name."), ("idempotency-key" = Option<String>, Header, description = "Makes repeats safe: the same key with the same request gives the same run, for at least 24 hours."), Submitting),
+    params(("session" = String, Path, description = "Id or name."), ("idempotency-key" = Option<String>, Header, description = "Makes retries safe: repeating the request with the same key returns the same run, for at least 24 hours."), SubmitQuery),
     request_body = NewRun,
-    responses((status = 202, body = Submitted, description = "Accepted."), (status = 200, body = Submitted, description = "Finished already."), (status = 409, body = ErrorBody, description = "The session is closed or busy, or the key was used for another request."), Refusals, Unreadable))]
+    responses((status = 202, body = Submitted, description = "Accepted."), (status = 200, body = Submitted, description = "The run has ended."), (status = 409, body = ErrorBody, description = "The session is closed or busy, or the key was used for another request."), CommonErrors, BodyErrors))]
 pub(super) async fn submit(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
     Segment(session): Segment,
     headers: HeaderMap,
     IdempotencyKey(key): IdempotencyKey,
-    Params(submitting): Params<Submitting>,
+    Params(query): Params<SubmitQuery>,
     Input(run): Input<NewRun>,
 ) -> Outcome<(StatusCode, Json<Submitted>)> {
-    submitted(&http, caller, &headers, submitting, run.into_request(session, key)?).await
+    submit_and_respond(&http, caller, &headers, query, run.into_request(session, key)?).await
 }
 
-/// Runs, newest first.
-#[utoipa::path(get, path = "/runs", tag = "runs", operation_id = "list_runs", params(Listing),
-    responses((status = 200, body = RunPage), Refusals))]
+/// OverviewQuery runs, newest first.
+#[utoipa::path(get, path = "/runs", tag = "runs", operation_id = "list_runs", params(ListQuery),
+    responses((status = 200, body = RunPage), CommonErrors))]
 pub(super) async fn list(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
-    Params(Listing { session, states: names, page_size, page_token }): Params<Listing>,
+    Params(ListQuery { session, states: names, page_size, page_token }): Params<ListQuery>,
 ) -> Outcome<Json<RunPage>> {
     let request = v1::ListRunsRequest { session, states: states(&names)?, page_size, page_token };
     Ok(Json(http.calls.list_runs(caller, request).await?.into()))
 }
 
-/// The runs of a session, newest first.
+/// OverviewQuery the runs of a session, newest first.
 #[utoipa::path(get, path = "/sessions/{session}/runs", tag = "runs", operation_id = "list_session_runs",
-    params(("session" = String, Path, description = "Id or name."), SessionListing),
-    responses((status = 200, body = RunPage), Refusals))]
+    params(("session" = String, Path, description = "Id or name."), SessionListQuery),
+    responses((status = 200, body = RunPage), CommonErrors))]
 pub(super) async fn of_session(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
     Segment(session): Segment,
-    Params(SessionListing { states: names, page_size, page_token }): Params<SessionListing>,
+    Params(SessionListQuery { states: names, page_size, page_token }): Params<SessionListQuery>,
 ) -> Outcome<Json<RunPage>> {
     let request = v1::ListRunsRequest { session, states: states(&names)?, page_size, page_token };
     Ok(Json(http.calls.list_runs(caller, request).await?.into()))
 }
 
-/// One run, with what it and the runs below it have spent.
+/// Returns a run, with what it and the runs below it have spent.
 #[utoipa::path(get, path = "/runs/{run_id}", tag = "runs", operation_id = "get_run",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")),
-    responses((status = 200, body = Run), Refusals))]
+    responses((status = 200, body = Run), CommonErrors))]
 pub(super) async fn get(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
@@ -179,10 +180,10 @@ pub(super) async fn get(
     Ok(Json(answer.run.unwrap_or_default().into()))
 }
 
-/// Where the time and the money of a run went, from what the store remembers.
+/// Returns the trace of a run: where its time and money went. Reconstructed from the database.
 #[utoipa::path(get, path = "/runs/{run_id}/trace", tag = "runs", operation_id = "get_run_trace",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")),
-    responses((status = 200, body = Trace), Refusals))]
+    responses((status = 200, body = Trace), CommonErrors))]
 pub(super) async fn trace(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
@@ -192,10 +193,10 @@ pub(super) async fn trace(
     Ok(Json(http.calls.get_run_trace(caller, request).await?.into()))
 }
 
-/// What a run did, step by step.
+/// OverviewQuery the steps of a run.
 #[utoipa::path(get, path = "/runs/{run_id}/steps", tag = "runs", operation_id = "list_steps",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")),
-    responses((status = 200, body = StepList), Refusals))]
+    responses((status = 200, body = StepList), CommonErrors))]
 pub(super) async fn steps(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
@@ -204,10 +205,10 @@ pub(super) async fn steps(
     Ok(Json(http.calls.list_steps(caller, v1::ListStepsRequest { run_id }).await?.into()))
 }
 
-/// Asks for a run to stop. One that nobody executes is cancelled at once; `cancel` of the run says how far that has got.
+/// Requests the cancellation of a run. A run that no worker executes is cancelled at once; otherwise the run's field `cancel` shows the progress.
 #[utoipa::path(post, path = "/runs/{run_id}/cancel", tag = "runs", operation_id = "cancel_run",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")), request_body(content = Option<CancelRequest>),
-    responses((status = 202, body = Run), (status = 200, body = Run, description = "It was finished: nothing was cancelled."), Refusals, Unreadable))]
+    responses((status = 202, body = Run), (status = 200, body = Run, description = "The run had already ended: nothing was cancelled."), CommonErrors, BodyErrors))]
 pub(super) async fn cancel(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
@@ -220,25 +221,25 @@ pub(super) async fn cancel(
     Ok((status, Json(answer.run.unwrap_or_default().into())))
 }
 
-/// Answers when the run is finished, or with its state at that moment when the time is over.
+/// Waits for a run to end. Returns its current state when the time is over.
 #[utoipa::path(get, path = "/runs/{run_id}/wait", tag = "runs", operation_id = "wait_run",
-    params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…"), Waiting),
-    responses((status = 200, body = Waited), Refusals))]
+    params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…"), WaitQuery),
+    responses((status = 200, body = Waited), CommonErrors))]
 pub(super) async fn wait(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
     Segment(run_id): Segment,
-    Params(Waiting { timeout }): Params<Waiting>,
+    Params(WaitQuery { timeout }): Params<WaitQuery>,
 ) -> Outcome<Json<Waited>> {
     let max_wait = timeout.map(|text| wait_time("timeout", &text, MAX_WAIT)).transpose()?;
     let max_wait = max_wait.and_then(|wait| wait.try_into().ok());
     Ok(Json(http.calls.wait_run(caller, v1::WaitRunRequest { run_id, max_wait }).await?.into()))
 }
 
-/// Why is this run not finished?
+/// Explains why a run has not ended, what it waits for, and when it may go on.
 #[utoipa::path(get, path = "/runs/{run_id}/explain", tag = "runs", operation_id = "explain_run",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")),
-    responses((status = 200, body = Explanation), Refusals))]
+    responses((status = 200, body = Explanation), CommonErrors))]
 pub(super) async fn explain(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
@@ -247,10 +248,10 @@ pub(super) async fn explain(
     Ok(Json(http.calls.explain_run(caller, v1::ExplainRunRequest { run_id }).await?.into()))
 }
 
-/// Sets how much a run and those below it may spend, in all, and lets them go on if they waited for more.
+/// Sets the total spending limit of a run and the runs below it. Runs that waited for more budget resume.
 #[utoipa::path(put, path = "/runs/{run_id}/budget", tag = "runs", operation_id = "set_run_budget",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")), request_body = Limit,
-    responses((status = 200, body = BudgetSet), (status = 409, body = ErrorBody, description = "The run is over."), Refusals, Unreadable))]
+    responses((status = 200, body = BudgetSet), (status = 409, body = ErrorBody, description = "The run has ended."), CommonErrors, BodyErrors))]
 pub(super) async fn set_budget(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
@@ -262,16 +263,16 @@ pub(super) async fn set_budget(
     Ok(Json(http.calls.set_budget(caller, request).await?.into()))
 }
 
-/// A text that a step names by its hash.
+/// Returns a text that a step references by its hash.
 #[utoipa::path(get, path = "/contents/{hash}", tag = "runs", operation_id = "get_content",
     params(("hash" = String, Path, pattern = "^[0-9a-f]{64}$", description = "64 hexadecimal digits.")),
-    responses((status = 200, body = String, content_type = "text/plain; charset=utf-8"), Refusals))]
+    responses((status = 200, body = String, content_type = "text/plain; charset=utf-8"), CommonErrors))]
 pub(super) async fn content(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
     Segment(hash): Segment,
 ) -> Outcome<([(HeaderName, &'static str); 1], String)> {
     let answer = http.calls.get_content(caller, v1::GetContentRequest { hash }).await?;
-    // What a hash names never changes.
+    // The text of a hash never changes.
     Ok(([(CACHE_CONTROL, "private, max-age=31536000, immutable")], answer.text))
 }

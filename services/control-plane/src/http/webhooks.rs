@@ -5,42 +5,43 @@ use remuda_api::{
     WebhookTest,
 };
 use remuda_http::{
-    Caller, ErrorBody, Input, MayRead, MayWrite, MaybeInput, Outcome, Params, Refusals, Segment, Unreadable,
+    BodyErrors, Caller, CommonErrors, ErrorBody, Input, MayRead, MayWrite, MaybeInput, Outcome, Params,
+    Segment,
 };
 use remuda_proto::v1;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Http, paging::Paging};
+use super::{Http, paging::PageQuery};
 
 #[derive(Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Listing {
+pub(super) struct ListQuery {
     /// Only webhooks of this session: id or name.
     session: String,
-    /// At most 500; 50 when left out.
+    /// Page size: at most 500; 50 if omitted.
     #[param(minimum = 0, maximum = 500)]
     page_size: i32,
-    /// `next_page_token` of the page before.
+    /// `next_page_token` of the previous page.
     page_token: String,
 }
 
-/// Webhooks, newest first.
-#[utoipa::path(get, path = "/webhooks", tag = "webhooks", operation_id = "list_webhooks", params(Listing),
-    responses((status = 200, body = WebhookPage), Refusals))]
+/// OverviewQuery webhooks, newest first.
+#[utoipa::path(get, path = "/webhooks", tag = "webhooks", operation_id = "list_webhooks", params(ListQuery),
+    responses((status = 200, body = WebhookPage), CommonErrors))]
 pub(super) async fn list(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
-    Params(Listing { session, page_size, page_token }): Params<Listing>,
+    Params(ListQuery { session, page_size, page_token }): Params<ListQuery>,
 ) -> Outcome<Json<WebhookPage>> {
     let request = v1::ListWebhooksRequest { session, page_size, page_token };
     Ok(Json(http.calls.list_webhooks(caller, request).await?.into()))
 }
 
-/// Makes a webhook. The answer is the only one that holds its secret.
+/// Creates a webhook. Only this response contains its secret.
 #[utoipa::path(post, path = "/webhooks", tag = "webhooks", operation_id = "create_webhook", request_body = NewWebhook,
-    responses((status = 201, body = Webhook), (status = 409, body = ErrorBody, description = "The session has as many as it may have."), Refusals, Unreadable))]
+    responses((status = 201, body = Webhook), (status = 409, body = ErrorBody, description = "The session has the maximum number of webhooks."), CommonErrors, BodyErrors))]
 pub(super) async fn create(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
@@ -51,10 +52,10 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(webhook)))
 }
 
-/// One webhook, and how its deliveries go.
+/// Returns a webhook and the state of its deliveries.
 #[utoipa::path(get, path = "/webhooks/{webhook_id}", tag = "webhooks", operation_id = "get_webhook",
     params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…")),
-    responses((status = 200, body = Webhook), Refusals))]
+    responses((status = 200, body = Webhook), CommonErrors))]
 pub(super) async fn get(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
@@ -64,10 +65,10 @@ pub(super) async fn get(
     Ok(Json(answer.webhook.unwrap_or_default().into()))
 }
 
-/// Stops deliveries, or lets them go on where they stopped.
+/// Disables a webhook, or enables it again: deliveries resume where they stopped.
 #[utoipa::path(patch, path = "/webhooks/{webhook_id}", tag = "webhooks", operation_id = "update_webhook",
     params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…")), request_body = WebhookChange,
-    responses((status = 200, body = Webhook), Refusals, Unreadable))]
+    responses((status = 200, body = Webhook), CommonErrors, BodyErrors))]
 pub(super) async fn update(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
@@ -78,10 +79,10 @@ pub(super) async fn update(
     Ok(Json(answer.webhook.unwrap_or_default().into()))
 }
 
-/// Deletes a webhook with its dead letters.
+/// Deletes a webhook and its dead letters.
 #[utoipa::path(delete, path = "/webhooks/{webhook_id}", tag = "webhooks", operation_id = "delete_webhook",
     params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…")),
-    responses((status = 204, description = "It is gone."), Refusals))]
+    responses((status = 204, description = "Deleted."), CommonErrors))]
 pub(super) async fn delete(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
@@ -91,10 +92,10 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Makes another secret. Deliveries are signed with both for a day.
+/// Replaces the secret. Deliveries are signed with both secrets for a day.
 #[utoipa::path(post, path = "/webhooks/{webhook_id}/secret", tag = "webhooks", operation_id = "rotate_webhook_secret",
     params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…")),
-    responses((status = 200, body = Webhook), Refusals))]
+    responses((status = 200, body = Webhook), CommonErrors))]
 pub(super) async fn rotate(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
@@ -105,10 +106,10 @@ pub(super) async fn rotate(
     Ok(Json(Webhook::with_secret(answer.webhook.unwrap_or_default(), answer.secret)))
 }
 
-/// Sends an event of the type webhook.test, at once and once, and says what the receiver answered.
+/// Sends one event of the type `webhook.test` now, and returns the receiver's response.
 #[utoipa::path(post, path = "/webhooks/{webhook_id}/test", tag = "webhooks", operation_id = "test_webhook",
     params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…")),
-    responses((status = 200, body = WebhookTest), Refusals))]
+    responses((status = 200, body = WebhookTest), CommonErrors))]
 pub(super) async fn test(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,
@@ -117,25 +118,25 @@ pub(super) async fn test(
     Ok(Json(http.calls.test_webhook(caller, v1::TestWebhookRequest { webhook_id }).await?.into()))
 }
 
-/// Events that were given up, newest first.
+/// OverviewQuery the dead letters of a webhook: events that could not be delivered, newest first.
 #[utoipa::path(get, path = "/webhooks/{webhook_id}/dead-letters", tag = "webhooks", operation_id = "list_dead_letters",
-    params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…"), Paging),
-    responses((status = 200, body = DeadLetterPage), Refusals))]
+    params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…"), PageQuery),
+    responses((status = 200, body = DeadLetterPage), CommonErrors))]
 pub(super) async fn dead_letters(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
     Segment(webhook_id): Segment,
-    Params(Paging { page_size, page_token }): Params<Paging>,
+    Params(PageQuery { page_size, page_token }): Params<PageQuery>,
 ) -> Outcome<Json<DeadLetterPage>> {
     let request = v1::ListDeadLettersRequest { webhook_id, page_size, page_token };
     Ok(Json(http.calls.list_dead_letters(caller, request).await?.into()))
 }
 
-/// Has dead letters delivered again, with all attempts anew.
+/// Schedules dead letters for redelivery, with a full set of attempts.
 #[utoipa::path(post, path = "/webhooks/{webhook_id}/redeliver", tag = "webhooks", operation_id = "redeliver",
     params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…")),
     request_body(content = Option<RedeliveryRequest>),
-    responses((status = 202, body = Redelivery), (status = 409, body = ErrorBody, description = "The webhook is disabled: enable it first."), Refusals, Unreadable))]
+    responses((status = 202, body = Redelivery), (status = 409, body = ErrorBody, description = "The webhook is disabled: enable it first."), CommonErrors, BodyErrors))]
 pub(super) async fn redeliver(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayWrite>,

@@ -1,26 +1,26 @@
 use axum::{Json, extract::State};
 use hyper::StatusCode;
 use remuda_api::{NewWorkspace, Workspace, WorkspacePage};
-use remuda_http::{Caller, Input, MayOperate, MayRead, Outcome, Params, Refusals, Segment, Unreadable};
+use remuda_http::{BodyErrors, Caller, CommonErrors, Input, MayOperate, MayRead, Outcome, Params, Segment};
 use remuda_proto::v1;
 
-use super::{Http, paging::Paging};
+use super::{Http, paging::PageQuery};
 
-/// Workspaces, by name.
-#[utoipa::path(get, path = "/workspaces", tag = "workspaces", operation_id = "list_workspaces", params(Paging),
-    responses((status = 200, body = WorkspacePage), Refusals))]
+/// OverviewQuery workspaces, by name.
+#[utoipa::path(get, path = "/workspaces", tag = "workspaces", operation_id = "list_workspaces", params(PageQuery),
+    responses((status = 200, body = WorkspacePage), CommonErrors))]
 pub(super) async fn list(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
-    Params(Paging { page_size, page_token }): Params<Paging>,
+    Params(PageQuery { page_size, page_token }): Params<PageQuery>,
 ) -> Outcome<Json<WorkspacePage>> {
     let request = v1::ListWorkspacesRequest { page_size, page_token };
     Ok(Json(http.calls.list_workspaces(caller, request).await?.into()))
 }
 
-/// Registers a directory that the workers have. Needs the scope admin, because any directory can be named.
+/// Registers a directory of the workers as a workspace. Requires the scope `admin`, since any directory can be named.
 #[utoipa::path(post, path = "/workspaces", tag = "workspaces", operation_id = "create_workspace", request_body = NewWorkspace,
-    responses((status = 201, body = Workspace), (status = 409, body = remuda_http::ErrorBody, description = "There is one of that name."), Refusals, Unreadable))]
+    responses((status = 201, body = Workspace), (status = 409, body = remuda_http::ErrorBody, description = "A workspace with this name exists."), CommonErrors, BodyErrors))]
 pub(super) async fn create(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayOperate>,
@@ -30,10 +30,10 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, Json(answer.workspace.unwrap_or_default().into())))
 }
 
-/// One workspace.
+/// Returns a workspace.
 #[utoipa::path(get, path = "/workspaces/{name}", tag = "workspaces", operation_id = "get_workspace",
     params(("name" = String, Path, description = "Name of the workspace.")),
-    responses((status = 200, body = Workspace), Refusals))]
+    responses((status = 200, body = Workspace), CommonErrors))]
 pub(super) async fn get(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,

@@ -1,4 +1,4 @@
-//! Deletes idempotency keys past their time.
+//! Deletes expired idempotency keys.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use remuda_domain::error::Result;
 use remuda_store::Store;
 
-use super::task::{BackgroundTask, Round};
+use super::background_task::{BackgroundTask, Round};
 
-/// Nobody waits for it: a key past its time is not found any more.
+/// Not urgent: expired keys are ignored anyway.
 const PACE: Duration = Duration::from_secs(60);
 
 pub(super) struct DeleteExpiredKeys {

@@ -1,4 +1,4 @@
-//! Ends runs whose time is over while nobody executes them: no worker is there to notice.
+//! Ends runs that time out while no worker executes them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,14 +6,14 @@ use async_trait::async_trait;
 use remuda_domain::error::Result;
 use remuda_store::Store;
 
-use super::task::{BackgroundTask, Round};
-use crate::waker::Waker;
+use super::background_task::{BackgroundTask, Round};
+use crate::announcer::Announcer;
 
 const BATCH: u32 = 200;
 
 pub(super) struct EndOverdue {
     pub(super) store: Arc<dyn Store>,
-    pub(super) waker: Waker,
+    pub(super) announcer: Announcer,
     pub(super) pace: Duration,
 }
 
@@ -33,7 +33,7 @@ impl BackgroundTask for EndOverdue {
             let batch = self.store.end_overdue(BATCH).await?;
             ended += batch.ended;
             for change in batch.changes {
-                self.waker.announce_change(change);
+                self.announcer.announce_change(change);
             }
             if !batch.more {
                 return Ok(Round::of([("ended_runs", ended)]));

@@ -1,4 +1,4 @@
-//! Closes approvals that nobody decided in time, so that their runs go on.
+//! Expires approvals that were not decided in time, so that their runs resume.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,16 +6,16 @@ use async_trait::async_trait;
 use remuda_domain::error::Result;
 use remuda_store::Store;
 
-use super::task::{BackgroundTask, Round};
-use crate::waker::Waker;
+use super::background_task::{BackgroundTask, Round};
+use crate::announcer::Announcer;
 
 const BATCH: u32 = 200;
-/// A question that expires at this moment by one clock may have a moment left by another.
+/// Clock skew: an approval that has expired by one clock may have a moment left by another.
 const MARGIN: Duration = Duration::from_millis(20);
 
 pub(super) struct ExpireApprovals {
     pub(super) store: Arc<dyn Store>,
-    pub(super) waker: Waker,
+    pub(super) announcer: Announcer,
     pub(super) pace: Duration,
 }
 
@@ -35,13 +35,13 @@ impl BackgroundTask for ExpireApprovals {
             let batch = self.store.expire_approvals(BATCH).await?;
             sessions += batch.changes.len() as u64;
             for change in batch.changes {
-                self.waker.announce_change(change);
+                self.announcer.announce_change(change);
             }
             if !batch.more {
                 break;
             }
         }
-        let next_end = self.store.next_approval_end().await?;
+        let next_end = self.store.next_approval_expiry().await?;
         let again_in = next_end.map(|left| left.saturating_add(MARGIN));
         Ok(Round { again_in, ..Round::of([("sessions", sessions)]) })
     }

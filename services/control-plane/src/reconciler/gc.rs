@@ -1,31 +1,31 @@
-//! Deletes runs, sessions and rows of workers that are over for longer than they are to be kept.
+//! Deletes runs, sessions and rows of workers whose retention time is over.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{RunId, SessionId, error::Result};
-use remuda_store::{Store, Sweep, WORKERS_KEPT};
+use remuda_store::{Store, Sweep, WORKER_RETENTION};
 
 use super::{
     ReconcilerOptions,
-    task::{BackgroundTask, Round},
+    background_task::{BackgroundTask, Round},
 };
 
-/// Nobody waits for it.
+/// Not urgent.
 const PACE: Duration = Duration::from_secs(60);
-/// The pause between rounds while there is more to look at. Others need the database, too.
+/// Pause between rounds while there is more to scan. It leaves time on the database for others.
 const WORKING_PACE: Duration = Duration::from_secs(1);
-/// What is looked at together, and how often that is done in one round. A session is a transaction of its own.
+/// Page sizes, and pages per round. Each session is deleted in a transaction of its own.
 const RUNS: u32 = 200;
 const SESSIONS: u32 = 50;
 const PAGES: u32 = 10;
 
 pub(super) struct Gc {
     store: Arc<dyn Store>,
-    /// Zero: for ever.
+    /// Zero keeps runs, or sessions, for ever.
     runs_kept: Duration,
     sessions_kept: Duration,
-    /// Where the last look ended. Nothing at the beginning.
+    /// The last row of the previous page. `None` at the beginning.
     runs_after: Option<RunId>,
     sessions_after: Option<SessionId>,
 }
@@ -85,10 +85,10 @@ impl BackgroundTask for Gc {
 
     async fn round(&mut self) -> Result<Round> {
         let (runs, sessions) = (self.runs().await?, self.sessions().await?);
-        let workers = self.store.collect_workers(WORKERS_KEPT, false).await?;
+        let workers = self.store.collect_workers(WORKER_RETENTION, false).await?;
         let round =
             Round::of([("runs_deleted", runs), ("sessions_deleted", sessions), ("workers_deleted", workers)]);
-        let is_under_way = self.runs_after.is_some() || self.sessions_after.is_some();
-        Ok(Round { again_in: is_under_way.then_some(WORKING_PACE), ..round })
+        let has_more = self.runs_after.is_some() || self.sessions_after.is_some();
+        Ok(Round { again_in: has_more.then_some(WORKING_PACE), ..round })
     }
 }

@@ -1,29 +1,29 @@
-//! Replaces tokens that nobody will ever be given.
+//! Replaces orphaned tokens, which no worker will ever receive.
 //!
-//! A NATS server before 2.10 that was killed keeps tokens although they were acked. They refuse every publish, so their
-//! sessions would wait for ever.
+//! A NATS server before 2.10 that was killed may keep tokens that were acked. They reject every publish for their session
+//! as a duplicate, so the session would wait for ever.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{SessionId, error::Result};
-use remuda_store::{Runnable, Store};
+use remuda_store::{RunnableSession, Store};
 use remuda_telemetry::metrics::{self, Counter, registry::ORPHANED_TOKENS_HEALED};
 use remuda_transport::{Published, Transport};
 
 use super::{
-    sweep::{Sweep, publish},
-    task::{BackgroundTask, Round},
+    background_task::{BackgroundTask, Round},
+    token_sweep::{TokenSweep, publish},
 };
 
-/// Sessions remembered from one round to the next; more are healed in later rounds.
+/// Sessions remembered from one round to the next. Later rounds heal the others.
 const MAX_SUSPECTS: usize = 10_000;
 
 pub(super) struct HealOrphans {
     store: Arc<dyn Store>,
     transport: Arc<dyn Transport>,
     pace: Duration,
-    /// Runnable sessions whose token was there already in the last round, while there were orphans.
+    /// RunnableSession sessions that already had a token in the last round, while there were orphans.
     suspects: HashSet<SessionId>,
     healed: Counter<u64>,
 }
@@ -35,14 +35,14 @@ impl HealOrphans {
         Self { store, transport, pace, suspects: HashSet::new(), healed }
     }
 
-    /// Removes a token that has been there since before the last round, and publishes a new one.
-    async fn replace(&self, runnable: &Runnable) -> Result<Published> {
-        let Runnable { pool, tenant, session } = runnable;
+    /// Removes a token that is older than the last round, and publishes a new one.
+    async fn replace(&self, runnable: &RunnableSession) -> Result<Published> {
+        let RunnableSession { pool, tenant, session } = runnable;
         if !self.transport.discard_token(pool, *tenant, *session, self.pace).await? {
             return Ok(Published::AlreadyScheduled);
         }
         self.healed.add(1, &[]);
-        tracing::warn!(%session, "removed a token that nobody would have been given");
+        tracing::warn!(%session, "orphaned token replaced");
         publish(self.transport.as_ref(), runnable).await
     }
 }
@@ -57,17 +57,18 @@ impl BackgroundTask for HealOrphans {
         self.pace
     }
 
-    /// A session whose token was there in two rounds in a row, while there were orphans in both, has an orphan: in between, any
-    /// worker would have taken it. If that is wrong, because the fleet is busy, the session only loses its place in line.
+    /// A session that has a token in two rounds in a row, while there are orphans in both, has an orphan: a worker
+    /// would have taken a good token in between. If that is wrong because the fleet is busy, the session only loses its
+    /// place in the queue.
     async fn round(&mut self) -> Result<Round> {
-        // Also after a failure: two rounds that count are then a whole pace apart.
+        // Also cleared by a failure, so that the two rounds that count are a whole pace apart.
         let before = std::mem::take(&mut self.suspects);
         let orphans = self.transport.orphaned_tokens().await?;
         if orphans == 0 {
             return Ok(Round::default());
         }
         let (mut suspects, mut healed, mut woken) = (HashSet::new(), 0, 0);
-        let mut sweep = Sweep::new(&self.store, &self.transport);
+        let mut sweep = TokenSweep::new(&self.store, &self.transport);
         while let Some(page) = sweep.next_page().await? {
             for (runnable, published) in page {
                 if published == Published::Stored {

@@ -1,4 +1,4 @@
-//! Which control plane runs the background tasks.
+//! Leader election: decides which control plane runs the background tasks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,13 +7,13 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 const LEASE_NAME: &str = "reconciler";
-/// How soon a store that failed is asked again: after an outage every task waits for the answer.
+/// Pause after a failed renewal: after an outage every task waits for it.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Takes and renews a lease in the store, and tells the tasks whether this process holds it.
+/// Takes and renews a lease in the store, and publishes to the tasks whether this process holds it.
 ///
-/// It saves work and is no lock: a process that stops for a while may find itself leading beside another one, which
-/// idempotent tasks can bear.
+/// The lease saves work and is not a lock: a process that was suspended may briefly lead beside another one. The tasks
+/// are idempotent, so that is harmless.
 pub(super) struct Leadership {
     store: Arc<dyn Store>,
     holder: String,
@@ -23,19 +23,19 @@ pub(super) struct Leadership {
 }
 
 impl Leadership {
-    /// `look_every` is how soon a lease that somebody else left is noticed.
+    /// `check_every` is how soon a lease that another process has left is noticed.
     pub(super) fn new(
         store: Arc<dyn Store>,
         holder: String,
         lease: Duration,
-        look_every: Duration,
+        check_every: Duration,
     ) -> (Self, Term) {
         let (until, held_until) = watch::channel(None);
-        let renew_every = look_every.min(lease / 3);
+        let renew_every = check_every.min(lease / 3);
         (Self { store, holder, lease, renew_every, until }, Term(held_until))
     }
 
-    /// Runs until `stop`. What is held then is still held: see [`Leadership::step_down`].
+    /// Runs until `stop`. The lease is kept then: see [`Leadership::step_down`].
     pub(super) async fn keep(&self, stop: &CancellationToken) {
         loop {
             let pause = tokio::select! {
@@ -49,11 +49,11 @@ impl Leadership {
         }
     }
 
-    /// Takes or renews the lease, and says whether the store answered.
+    /// Takes or renews the lease. Returns whether the store responded.
     async fn renew(&self) -> bool {
-        // Counted from before the request, so that it never seems longer than the store thinks.
+        // From before the request, so that this process never counts the lease longer than the store does.
         let before = Instant::now();
-        match self.store.lead(LEASE_NAME, &self.holder, self.lease).await {
+        match self.store.acquire_leader_lease(LEASE_NAME, &self.holder, self.lease).await {
             Ok(held) => {
                 let led = self.until.send_replace(held.then(|| before + self.lease)).is_some();
                 if held && !led {
@@ -61,33 +61,33 @@ impl Leadership {
                 }
                 true
             }
-            // What is held lasts until it lapses.
+            // A held lease lasts until it expires.
             Err(error) => {
-                tracing::debug!(error = error.chain(), "the reconciler's lease was not renewed");
+                tracing::debug!(error = error.chain(), "renewing the reconciler's lease failed");
                 false
             }
         }
     }
 
-    /// Ends the lease at once, so that the next leader need not wait for it.
+    /// Ends the lease at once, so that the next leader need not wait until it expires.
     pub(super) async fn step_down(&self) {
-        if let Err(error) = self.store.lead(LEASE_NAME, &self.holder, Duration::ZERO).await {
-            tracing::debug!(error = error.chain(), "the reconciler's lease will end by itself");
+        if let Err(error) = self.store.acquire_leader_lease(LEASE_NAME, &self.holder, Duration::ZERO).await {
+            tracing::debug!(error = error.chain(), "releasing the reconciler's lease failed; it will expire");
         }
     }
 }
 
-/// Whether this process leads, as the tasks see it.
+/// The tasks' view of the lease: whether this process leads.
 #[derive(Clone, Debug)]
 pub(crate) struct Term(watch::Receiver<Option<Instant>>);
 
 impl Term {
-    /// Whether this process leads at this moment.
+    /// Whether this process leads now.
     pub(crate) fn is_held(&self) -> bool {
         self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Returns as soon as this process leads; never, once nobody keeps the lease. Cancel-safe.
+    /// Returns as soon as this process leads; never after the [`Leadership`] was dropped. Cancel-safe.
     pub(crate) async fn held(&mut self) {
         loop {
             if self.0.borrow_and_update().is_some_and(|until| Instant::now() < until) {

@@ -1,4 +1,4 @@
-//! Lets parked runs go on whose wait is over: whoever should have told them died before it could.
+//! Resumes parked runs whose wait is over: the process that should have resumed them died before it could.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,16 +7,16 @@ use remuda_domain::error::Result;
 use remuda_store::Store;
 
 use super::{
-    task::{BackgroundTask, Round},
-    walk::Walk,
+    background_task::{BackgroundTask, Round},
+    paged_scan::PagedScan,
 };
-use crate::waker::Waker;
+use crate::announcer::Announcer;
 
 pub(super) struct ResumeReady {
     pub(super) store: Arc<dyn Store>,
-    pub(super) waker: Waker,
+    pub(super) announcer: Announcer,
     pub(super) pace: Duration,
-    pub(super) walk: Walk,
+    pub(super) scan: PagedScan,
 }
 
 #[async_trait]
@@ -31,14 +31,14 @@ impl BackgroundTask for ResumeReady {
 
     async fn round(&mut self) -> Result<Round> {
         let mut resumed = 0;
-        for _ in 0..self.walk.pages {
-            let swept = self.store.resume_ready(self.walk.after, self.walk.page).await?;
-            self.walk.after = swept.next;
-            resumed += swept.done.len() as u64;
-            for change in swept.done {
-                self.waker.announce_change(change);
+        for _ in 0..self.scan.pages {
+            let swept = self.store.resume_ready(self.scan.after, self.scan.page).await?;
+            self.scan.after = swept.next;
+            resumed += swept.result.len() as u64;
+            for change in swept.result {
+                self.announcer.announce_change(change);
             }
-            if self.walk.after.is_none() {
+            if self.scan.after.is_none() {
                 break;
             }
         }

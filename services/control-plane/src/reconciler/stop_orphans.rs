@@ -1,4 +1,4 @@
-//! Stops runs whose parent is over: the worker that should have stopped them died before it could.
+//! Cancels child runs whose parent has ended: the worker that should have cancelled them died before it could.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,8 +7,8 @@ use remuda_domain::error::Result;
 use remuda_store::Store;
 
 use super::{
-    task::{BackgroundTask, Round},
-    walk::Walk,
+    background_task::{BackgroundTask, Round},
+    paged_scan::PagedScan,
 };
 use crate::app::App;
 
@@ -16,7 +16,7 @@ pub(super) struct StopOrphans {
     pub(super) store: Arc<dyn Store>,
     pub(super) app: App,
     pub(super) pace: Duration,
-    pub(super) walk: Walk,
+    pub(super) scan: PagedScan,
 }
 
 #[async_trait]
@@ -30,17 +30,17 @@ impl BackgroundTask for StopOrphans {
     }
 
     async fn round(&mut self) -> Result<Round> {
-        let (mut ended, mut told) = (0, 0);
-        for _ in 0..self.walk.pages {
-            let swept = self.store.stop_orphans(self.walk.after, self.walk.page).await?;
-            self.walk.after = swept.next;
-            ended += swept.done.ended.len() as u64;
-            told += swept.done.requested.len() as u64;
-            self.app.tell_all(&swept.done).await;
-            if self.walk.after.is_none() {
+        let (mut ended, mut signalled) = (0, 0);
+        for _ in 0..self.scan.pages {
+            let swept = self.store.stop_orphans(self.scan.after, self.scan.page).await?;
+            self.scan.after = swept.next;
+            ended += swept.result.ended.len() as u64;
+            signalled += swept.result.requested.len() as u64;
+            self.app.announce_cancelled(&swept.result).await;
+            if self.scan.after.is_none() {
                 break;
             }
         }
-        Ok(Round::of([("ended_runs", ended), ("told", told)]))
+        Ok(Round::of([("ended_runs", ended), ("told", signalled)]))
     }
 }

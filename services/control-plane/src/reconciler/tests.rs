@@ -1,11 +1,11 @@
-//! The tasks against a real SQLite store, the in-process transport, and a real nats-server where that matters.
+//! Tests of the tasks on a real SQLite store, with the in-process transport or a real nats-server where that matters.
 
-mod collecting;
-mod cooperating;
-mod delivering;
-mod granting;
-mod lab;
-mod leading;
-mod orphans;
-mod taking_back;
-mod waking;
+mod fixture;
+mod gc;
+mod leadership;
+mod orphaned_tokens;
+mod parked_runs;
+mod reclaim_sessions;
+mod slot_grants;
+mod wake_sessions;
+mod webhooks;

@@ -1,4 +1,4 @@
-//! Deletes events of finished history that are older than they are to be kept.
+//! Deletes events of finished runs whose retention time is over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,21 +6,21 @@ use async_trait::async_trait;
 use remuda_domain::{SessionId, error::Result};
 use remuda_store::Store;
 
-use super::task::{BackgroundTask, Round};
+use super::background_task::{BackgroundTask, Round};
 
-/// Nobody waits for it.
+/// Not urgent.
 const PACE: Duration = Duration::from_secs(60);
-/// The pause between rounds while there is more to look at.
+/// Pause between rounds while there is more to scan.
 const WORKING_PACE: Duration = Duration::from_secs(1);
-/// Sessions that are looked at together, and how often that is done in one round.
+/// Sessions per page, and pages per round.
 const PAGE: u32 = 200;
 const PAGES: u32 = 10;
 
 pub(super) struct TrimEvents {
     pub(super) store: Arc<dyn Store>,
-    /// Zero: for ever.
+    /// Zero keeps events for ever.
     pub(super) kept: Duration,
-    /// The last session that was looked at. Nothing at the beginning.
+    /// The last session of the previous page. `None` at the beginning.
     pub(super) after: Option<SessionId>,
 }
 

@@ -1,8 +1,9 @@
 //! Wakes runnable sessions that have no token.
 //!
-//! A crash between commit and publish, a transport that lost its state: after each of them a session with work may have no
-//! token, and publishing one that exists is refused and harmless. But trying them all costs, so the round compares counts
-//! first: as many tokens as sessions with work means that nothing is missing, and a large honest backlog costs two counts.
+//! After a crash between commit and publish, or after the transport lost its state, a session with work may have no
+//! token. Publishing a token that exists is rejected and harmless, but trying all sessions is expensive. So a round
+//! compares counts first: as many tokens as sessions with work means that none is missing. A large backlog then costs
+//! two counts.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -12,25 +13,25 @@ use remuda_store::Store;
 use remuda_transport::{Published, TokenCounts, Transport};
 
 use super::{
-    sweep::Sweep,
-    task::{BackgroundTask, Round},
+    background_task::{BackgroundTask, Round},
+    token_sweep::TokenSweep,
 };
-use crate::alarm::Alarm;
+use crate::lost_wakeups::LostWakeups;
 
-/// Counts can be equal by accident: a token left by a session without work stands for one that is missing. So every so many
-/// rounds all are tried.
+/// Counts can match by accident: a leftover token of a session without work may hide a missing one. So a full sweep runs
+/// once in this many rounds.
 const SWEEP_EVERY: u32 = 12;
 
 pub(super) struct WakeSessions {
     store: Arc<dyn Store>,
     transport: Arc<dyn Transport>,
-    alarm: Alarm,
+    lost_wakeups: LostWakeups,
     pace: Duration,
     rounds_since_sweep: u32,
-    /// Where tokens are looked for. A pool that is not in here yet shows as missing tokens, and the sweep that follows adds it.
+    /// Pools whose tokens are counted. A new pool shows up as missing tokens, and the sweep that follows adds it.
     pools: BTreeSet<Pool>,
-    /// How many tokens still seemed to be missing when all had just been tried. Counts are not taken at one moment, so under
-    /// load they seldom agree; only more than this is a reason for the next sweep.
+    /// How many tokens seemed to be missing right after the last sweep. The counts are not taken at the same moment, so
+    /// they seldom match under load; only more than this is a reason for a sweep.
     tolerated: u64,
 }
 
@@ -38,17 +39,18 @@ impl WakeSessions {
     pub(super) fn new(
         store: Arc<dyn Store>,
         transport: Arc<dyn Transport>,
-        alarm: Alarm,
+        lost_wakeups: LostWakeups,
         pace: Duration,
     ) -> Self {
-        // A start is when most may be missing.
-        alarm.ring();
-        Self { store, transport, alarm, pace, rounds_since_sweep: 0, pools: BTreeSet::new(), tolerated: 0 }
+        // Most tokens may be missing at a start.
+        lost_wakeups.report();
+        let pools = BTreeSet::new();
+        Self { store, transport, lost_wakeups, pace, rounds_since_sweep: 0, pools, tolerated: 0 }
     }
 
-    async fn look(&mut self, alarmed: bool) -> Result<Round> {
+    async fn check(&mut self, reported: bool) -> Result<Round> {
         self.rounds_since_sweep += 1;
-        if alarmed || self.rounds_since_sweep >= SWEEP_EVERY {
+        if reported || self.rounds_since_sweep >= SWEEP_EVERY {
             return self.sweep().await;
         }
         let missing = self.missing_tokens().await?;
@@ -65,11 +67,11 @@ impl WakeSessions {
         Ok(sessions.saturating_sub(tokens))
     }
 
-    /// Tries the tokens of all runnable sessions.
+    /// Publishes the tokens of all runnable sessions.
     async fn sweep(&mut self) -> Result<Round> {
         self.pools = self.store.queue_stats().await?.into_iter().map(|stats| stats.pool).collect();
         let mut woken = 0;
-        let mut sweep = Sweep::new(&self.store, &self.transport);
+        let mut sweep = TokenSweep::new(&self.store, &self.transport);
         while let Some(page) = sweep.next_page().await? {
             woken += page.iter().filter(|(_, published)| *published == Published::Stored).count() as u64;
         }
@@ -90,15 +92,15 @@ impl BackgroundTask for WakeSessions {
     }
 
     async fn round(&mut self) -> Result<Round> {
-        let alarmed = self.alarm.answer();
-        let outcome = self.look(alarmed).await;
-        if alarmed && outcome.is_err() {
-            self.alarm.ring();
+        let reported = self.lost_wakeups.take();
+        let outcome = self.check(reported).await;
+        if reported && outcome.is_err() {
+            self.lost_wakeups.report();
         }
         outcome
     }
 
-    async fn called(&self) {
-        self.alarm.heard().await;
+    async fn triggered(&self) {
+        self.lost_wakeups.reported().await;
     }
 }

@@ -1,19 +1,19 @@
-//! What a delivery says: an event as JSON, as streams over HTTP tell of it.
+//! The body of a delivery: an event as JSON, in the form of the HTTP event stream.
 
 use remuda_domain::{Error, Event, EventId, RunId, SessionId, Timestamp, error::Result};
 use remuda_proto::v1;
 
 fn json(event: &remuda_api::Event) -> Result<String> {
     serde_json::to_string(event)
-        .map_err(|error| Error::internal("an event cannot be told").with_source(error))
+        .map_err(|error| Error::internal("cannot serialize an event").with_source(error))
 }
 
-/// The body that tells of an event.
+/// The body for an event.
 pub(super) fn of(event: &Event) -> Result<String> {
     json(&v1::Event::from(event.clone()).into())
 }
 
-/// The body of a test, which is no event of the session.
+/// The body of a test delivery, which is not an event of the session.
 pub(crate) fn test(session: SessionId, run: Option<RunId>, id: EventId, at: Timestamp) -> Result<String> {
     let event = v1::Event {
         id: id.to_string(),
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_flat() {
+    fn body_is_a_flat_event_without_empty_fields() {
         let (session, run) = (SessionId::new(), RunId::new());
         let event = |run, body| Event {
             id: EventId::new(),
@@ -45,14 +45,14 @@ mod tests {
             body,
         };
         let queued = event(Some(run), EventBody::RunQueued { seq: 2, kind: "tools".into(), pending: 1 });
-        let told: Value = serde_json::from_str(&of(&queued).unwrap()).unwrap();
+        let body: Value = serde_json::from_str(&of(&queued).unwrap()).unwrap();
         let expected = json!({
             "id": queued.id.to_string(), "type": "run.queued", "cursor": 7, "session_id": session.to_string(),
             "run_id": run.to_string(), "at": "1970-01-01T00:00:00.000000Z",
             "data": { "seq": 2, "kind": "tools", "pending": 1 },
         });
-        assert_eq!(told, expected);
-        let told: Value = serde_json::from_str(&of(&event(None, EventBody::SessionClosed)).unwrap()).unwrap();
-        assert_eq!((told.get("run_id"), told.get("data")), (None, None));
+        assert_eq!(body, expected);
+        let body: Value = serde_json::from_str(&of(&event(None, EventBody::SessionClosed)).unwrap()).unwrap();
+        assert_eq!((body.get("run_id"), body.get("data")), (None, None));
     }
 }

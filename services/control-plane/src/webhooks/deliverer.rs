@@ -1,4 +1,4 @@
-//! Gives webhooks their turns while this process leads.
+//! Runs delivery passes for webhooks while this process leads.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -15,43 +15,43 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument as _, field::Empty};
 
 use super::{
-    bell::{Bell, Calls},
-    desk::{Desk, Hook, Next},
-    turn::Turns,
-    watch::{MAX_HEARD, Watch},
+    delivery_pass::DeliveryWorker,
+    notifier::{DeliveryNotifier, Pending},
+    scheduler::{NextPass, Scheduler, WebhookKey},
+    session_listeners::{MAX_WEBHOOKS, SessionListeners},
 };
 use crate::{app::App, reconciler::Term};
 
-/// Webhooks read at once when all are looked through.
+/// Page size of a scan over all webhooks.
 const PAGE: u32 = 500;
-/// How long deliveries under way may go on when this process stops to lead. What is cut off is repeated by the next leader.
+/// How long passes under way may go on when this process stops leading. The next leader repeats what is cut off.
 const DRAIN: Duration = Duration::from_secs(2);
-/// The pause of a webhook after a turn that failed for a reason of ours.
-const AFTER_FAULT: Duration = Duration::from_secs(1);
+/// Delay of a webhook after a pass that failed with an internal error.
+const RETRY_AFTER_ERROR: Duration = Duration::from_secs(1);
 
-/// Delivers while this process leads. What it did not hear of it finds with a look through all webhooks, every `interval`.
+/// Delivers while this process leads. Every `interval` it scans all webhooks for events that it was not notified of.
 pub(crate) struct Deliverer {
     store: Arc<dyn Store>,
     transport: Arc<dyn Transport>,
-    bell: Bell,
-    turns: Turns,
+    notifier: DeliveryNotifier,
+    worker: DeliveryWorker,
     term: Term,
     interval: Duration,
 }
 
 impl Deliverer {
     pub(crate) fn new(app: &App, term: Term, interval: Duration) -> Self {
-        let turns = Turns {
+        let worker = DeliveryWorker {
             store: Arc::clone(app.store()),
-            courier: Arc::clone(app.courier()),
+            sender: Arc::clone(app.webhook_sender()),
             term: term.clone(),
             deliveries: metrics::counter(&WEBHOOK_DELIVERIES),
         };
         Self {
             store: Arc::clone(app.store()),
             transport: Arc::clone(app.transport()),
-            bell: app.bell().clone(),
-            turns,
+            notifier: app.delivery_notifier().clone(),
+            worker,
             term,
             interval,
         }
@@ -64,96 +64,99 @@ impl Deliverer {
                 () = stop.cancelled() => return,
                 () = self.term.held() => {}
             }
-            let listeners = TaskTracker::new();
-            self.lead(&stop, &listeners).await;
-            listeners.close();
-            listeners.wait().await;
+            let tasks = TaskTracker::new();
+            self.lead(&stop, &tasks).await;
+            tasks.close();
+            tasks.wait().await;
         }
     }
 
-    /// Delivers until this process stops, or leads no longer.
-    async fn lead(&self, stop: &CancellationToken, listeners: &TaskTracker) {
-        // What was rung for before is found by the first look.
-        self.bell.take();
-        let mut watch = Watch::new(Arc::clone(&self.transport), self.bell.clone(), listeners.clone());
-        let (mut desk, mut lanes) = (Desk::default(), JoinSet::new());
-        let mut next_look = Instant::now();
+    /// Delivers until this process stops, or no longer leads.
+    async fn lead(&self, stop: &CancellationToken, tasks: &TaskTracker) {
+        // The first scan covers earlier notifications.
+        self.notifier.take();
+        let mut listeners =
+            SessionListeners::new(Arc::clone(&self.transport), self.notifier.clone(), tasks.clone());
+        let (mut scheduler, mut passes) = (Scheduler::default(), JoinSet::new());
+        let mut next_scan = Instant::now();
         while self.term.is_held() {
-            while let Some(hook) = desk.take() {
-                let turns = self.turns.clone();
-                let Hook { tenant, webhook } = hook;
+            while let Some(hook) = scheduler.start_next() {
+                let worker = self.worker.clone();
+                let WebhookKey { tenant, webhook } = hook;
                 let span = tracing::error_span!("webhook", %tenant, %webhook, session = Empty, run = Empty);
-                lanes.spawn(async move { (hook, guarded(&turns, webhook).await) }.instrument(span));
+                passes.spawn(async move { (hook, run_pass(&worker, webhook).await) }.instrument(span));
             }
-            let next_time = desk.next_time().map_or(next_look, |at| at.min(next_look));
+            let wake_at = scheduler.next_due().map_or(next_scan, |at| at.min(next_scan));
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(done) = lanes.join_next() => {
-                    if let Ok((hook, outcome)) = done {
-                        desk.done(hook, judged(hook.webhook, outcome), Instant::now());
+                Some(joined) = passes.join_next() => {
+                    if let Ok((hook, outcome)) = joined {
+                        scheduler.finish(hook, next_pass(hook.webhook, outcome), Instant::now());
                     }
                 }
-                calls = self.bell.heard() => answer(calls, &mut desk, &mut watch),
-                () = sleep_until(next_time) => {
-                    desk.call_due(Instant::now());
-                    if next_look <= Instant::now() {
-                        if let Err(error) = self.look(&mut desk, &mut watch).await {
-                            tracing::warn!(error = error.chain(), "webhooks could not be looked through");
+                pending = self.notifier.notified() => enqueue(pending, &mut scheduler, &mut listeners),
+                () = sleep_until(wake_at) => {
+                    scheduler.enqueue_due(Instant::now());
+                    if next_scan <= Instant::now() {
+                        if let Err(error) = self.scan(&mut scheduler, &mut listeners).await {
+                            tracing::warn!(error = error.chain(), "webhook scan failed; retrying at the next interval");
                         }
-                        next_look = Instant::now() + self.interval;
+                        next_scan = Instant::now() + self.interval;
                     }
                 }
             }
         }
-        drop(watch);
-        let rest = async { while lanes.join_next().await.is_some() {} };
+        drop(listeners);
+        let rest = async { while passes.join_next().await.is_some() {} };
         if timeout(DRAIN, rest).await.is_err() {
-            lanes.shutdown().await;
+            passes.shutdown().await;
         }
     }
 
-    /// Looks through all webhooks: who has something to do, and whom to listen for.
-    async fn look(&self, desk: &mut Desk, watch: &mut Watch) -> Result<()> {
+    /// Scans all webhooks: enqueues those with something to do and updates the listeners.
+    async fn scan(&self, scheduler: &mut Scheduler, listeners: &mut SessionListeners) -> Result<()> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
             let page = self.store.active_webhooks(after, PAGE).await?;
             after = page.last().map(|webhook| webhook.id);
             let is_last = page.len() < PAGE as usize;
-            page.iter().filter(|webhook| webhook.due).for_each(|webhook| desk.insist(webhook.into()));
-            let room = MAX_HEARD.saturating_sub(all.len());
-            all.extend(page.into_iter().take(room));
+            page.iter()
+                .filter(|webhook| webhook.due)
+                .for_each(|webhook| scheduler.enqueue_now(webhook.into()));
+            let capacity = MAX_WEBHOOKS.saturating_sub(all.len());
+            all.extend(page.into_iter().take(capacity));
             if is_last {
                 break;
             }
         }
-        watch.set(all);
-        for webhook in self.store.wanted_redeliveries(PAGE).await? {
-            desk.insist(Hook::from(&webhook));
+        listeners.set(all);
+        for webhook in self.store.due_redeliveries(PAGE).await? {
+            scheduler.enqueue_now(WebhookKey::from(&webhook));
         }
         Ok(())
     }
 }
 
-fn answer(calls: Calls, desk: &mut Desk, watch: &mut Watch) {
-    for webhook in calls.added {
-        desk.insist(Hook::from(&webhook));
-        watch.add(webhook);
+fn enqueue(pending: Pending, scheduler: &mut Scheduler, listeners: &mut SessionListeners) {
+    for webhook in pending.added {
+        scheduler.enqueue_now(WebhookKey::from(&webhook));
+        listeners.add(webhook);
     }
-    for hook in calls.called {
-        desk.call(hook);
+    for hook in pending.ready {
+        scheduler.enqueue(hook);
     }
 }
 
-/// A turn that panics is a turn that failed: its webhook must not be taken for busy for ever.
-async fn guarded(turns: &Turns, webhook: WebhookId) -> Result<Next> {
-    let turn = AssertUnwindSafe(turns.take(webhook)).catch_unwind().await;
-    turn.unwrap_or_else(|_| Err(Error::internal("the turn panicked")))
+/// Runs a pass. A panic counts as a failure, or its webhook would stay marked as running for ever.
+async fn run_pass(worker: &DeliveryWorker, webhook: WebhookId) -> Result<NextPass> {
+    let pass = AssertUnwindSafe(worker.run_pass(webhook)).catch_unwind().await;
+    pass.unwrap_or_else(|_| Err(Error::internal("the delivery pass panicked")))
 }
 
-/// A turn that failed for a reason of ours is taken again, a little later.
-fn judged(webhook: WebhookId, outcome: Result<Next>) -> Next {
+/// When the next pass is due. A pass that failed with an internal error is repeated soon.
+fn next_pass(webhook: WebhookId, outcome: Result<NextPass>) -> NextPass {
     outcome.unwrap_or_else(|error| {
-        tracing::warn!(%webhook, error = error.chain(), "a webhook's turn failed");
-        Next::In(AFTER_FAULT)
+        tracing::warn!(%webhook, error = error.chain(), "delivery pass failed; retrying");
+        NextPass::After(RETRY_AFTER_ERROR)
     })
 }

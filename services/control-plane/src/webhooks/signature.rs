@@ -1,4 +1,4 @@
-//! Signatures, as Standard Webhooks describes them.
+//! Signatures as specified by Standard Webhooks.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rand::RngCore as _;
@@ -13,12 +13,12 @@ pub(crate) fn new_secret() -> WebhookSecret {
     WebhookSecret::from_bytes(bytes)
 }
 
-/// As its owner is shown it, once.
+/// The text form of a secret, which its owner sees once.
 pub(crate) fn secret_text(secret: &WebhookSecret) -> String {
     format!("{PREFIX}{}", STANDARD.encode(secret.as_bytes()))
 }
 
-/// The header `webhook-signature`: one signature for each secret, with spaces between.
+/// The value of the header `webhook-signature`: one signature for each secret, separated by spaces.
 pub(super) fn sign(secrets: &[WebhookSecret], id: &str, timestamp: i64, body: &[u8]) -> String {
     let mut header = String::new();
     for secret in secrets {
@@ -39,9 +39,9 @@ mod tests {
         WebhookSecret::from_bytes(STANDARD.decode(text.strip_prefix(PREFIX).unwrap()).unwrap())
     }
 
-    /// The example of the convention's own libraries.
+    /// The test vector of the Standard Webhooks libraries.
     #[test]
-    fn signatures_are_those_of_the_convention() {
+    fn signatures_match_the_standard_webhooks_test_vector() {
         let known = secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
         let signed = |secrets: &[WebhookSecret]| {
             sign(secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#)
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_long_and_never_the_same() {
+    fn secrets_are_random_and_32_bytes_long() {
         let (one, two) = (new_secret(), new_secret());
         assert_ne!(one, two);
         assert_eq!(secret(&secret_text(&one)), one);

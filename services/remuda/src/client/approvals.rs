@@ -1,4 +1,4 @@
-//! `remuda approvals`: calls that wait for a person.
+//! `remuda approvals`: lists and decides tool calls that need approval.
 
 mod decide;
 mod show;
@@ -8,31 +8,31 @@ use remuda_domain::{Error, Timestamp, approval::ApprovalState, error::Result};
 use remuda_proto::{convert, v1};
 
 pub(crate) use self::decide::{ApproveArgs, DenyArgs};
-use super::{exit::Exit, json, pages::PageArgs, render, talk::headline};
+use super::{conversation::headline, exit::Exit, json, pages::PageArgs, render};
 use crate::output::{Output, Style, Table, ago, elapsed};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  remuda approvals list                       what waits for a decision
-  remuda approvals show apr_01k9…             the exact call, who may decide, until when
+  remuda approvals list                       calls that wait for a decision
+  remuda approvals show apr_01k9…             the exact call, who may decide, and until when
   remuda approvals approve apr_01k9…
-  remuda approvals approve apr_01k9… --always             and do not ask about the like in this session again
-  remuda approvals approve apr_01k9… --input '{\"command\": \"make test\"}'    do this instead
-  remuda approvals deny apr_01k9… --message 'use make, not npm'              the model reads why
+  remuda approvals approve apr_01k9… --always             and allow similar calls of this session from now on
+  remuda approvals approve apr_01k9… --input '{\"command\": \"make test\"}'    with other arguments
+  remuda approvals deny apr_01k9… --message 'use make, not npm'              with a reason for the model
   remuda approvals list --json | jq -r .id
 
-Agents ask when a rule says `ask` (see `remuda workspace show --agent NAME`). Meanwhile the run waits as data and holds no
-worker: a decision may come hours later. It is made once. Where API keys are required it takes one with the scope approve,
-which no key has by itself: remuda keys create --name anna --scope write --scope approve";
+A call needs approval if a permission rule says `ask` (see `remuda workspace show --agent NAME`). Meanwhile the run is parked
+and occupies no worker, so a decision may take hours. A decision is final. Where API keys are required, it needs a key with
+the scope approve, which no key has by default: remuda keys create --name anna --scope write --scope approve";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ApprovalsCommand {
     /// List calls that wait for a decision, newest first.
     List {
-        /// Also those that are decided, expired or withdrawn.
+        /// Also list decided, expired and withdrawn calls.
         #[arg(long, conflicts_with = "state")]
         all: bool,
-        /// Only those in this state.
+        /// Only calls in this state.
         #[arg(long, value_name = "STATE", value_parser = state_parser())]
         state: Option<ApprovalState>,
         /// Only calls of this session (name or id).
@@ -41,20 +41,20 @@ pub(crate) enum ApprovalsCommand {
         /// Only calls of this run.
         #[arg(long, value_name = "RUN_ID")]
         run: Option<String>,
-        /// Show at most this many.
+        /// Show at most this many entries.
         #[arg(long, short = 'n', default_value_t = 50, value_name = "COUNT")]
         limit: usize,
     },
-    /// Show one call exactly as it would be made, and why it has to be asked about.
+    /// Show the exact call and why it needs approval.
     Show {
         #[arg(value_name = "APPROVAL_ID")]
         approval: String,
     },
-    /// Let the call be made. Its run goes on.
+    /// Approve a call. Its run continues.
     ///
-    /// Shows the call and approves exactly that: should it be another one by now, nothing happens (approval_changed).
+    /// Shows the call and approves exactly that call. If it has changed meanwhile, the command fails with approval_changed.
     Approve(ApproveArgs),
-    /// Do not let the call be made. The model is told so, and the run goes on.
+    /// Deny a call. The model is told so, and the run continues.
     Deny(DenyArgs),
 }
 
@@ -91,8 +91,8 @@ pub(super) async fn execute(command: ApprovalsCommand, client: &Client, output: 
 }
 
 async fn get(approval_id: String, client: &Client) -> Result<v1::Approval> {
-    let answer = client.get_approval(v1::GetApprovalRequest { approval_id }).await?;
-    answer.approval.ok_or_else(|| Error::internal("the server sent no approval"))
+    let response = client.get_approval(v1::GetApprovalRequest { approval_id }).await?;
+    response.approval.ok_or_else(|| Error::internal("the server sent no approval"))
 }
 
 async fn list(
@@ -106,7 +106,7 @@ async fn list(
         async { client.list_approvals(request).await.map(|page| (page.approvals, page.next_page_token)) }
     };
     let now = chrono::Utc::now();
-    let header = ["APPROVAL", "STATE", "AGENT", "TOOL", "WHAT", "ASKED", "EXPIRES", "SESSION"];
+    let header = ["APPROVAL", "STATE", "AGENT", "TOOL", "WHAT", "REQUESTED", "EXPIRES", "SESSION"];
     let (mut table, mut found) = (Table::new(output.out, &header), 0);
     let show = |approval: v1::Approval| {
         found += 1;
@@ -114,7 +114,7 @@ async fn list(
             return output.json_line(&json::approval(&approval));
         }
         let call = approval.call.unwrap_or_default();
-        let asked = approval.created_at.as_ref().and_then(convert::from_timestamp);
+        let requested = approval.created_at.as_ref().and_then(convert::from_timestamp);
         let expires = approval.expires_at.as_ref().and_then(convert::from_timestamp);
         let style = render::state_style(&approval.state);
         table.row([
@@ -122,8 +122,8 @@ async fn list(
             (approval.state.clone(), style),
             (approval.agent, None),
             (call.tool.clone(), None),
-            (shortened(&headline(&call.tool, &json::embedded(&call.arguments))), None),
-            (asked.map(|at| ago(at, now)).unwrap_or_default(), None),
+            (truncated(&headline(&call.tool, &json::embedded(&call.arguments))), None),
+            (requested.map(|at| ago(at, now)).unwrap_or_default(), None),
             (expiry(expires, &approval.state), None),
             (approval.session_id, Some(Style::Dim)),
         ]);
@@ -133,7 +133,11 @@ async fn list(
         return Ok(Exit::Ok);
     }
     if found == 0 {
-        output.note(if filter.state == "pending" { "nothing waits for a decision" } else { "there is none" });
+        output.note(if filter.state == "pending" {
+            "no call waits for a decision"
+        } else {
+            "there are no such approvals"
+        });
         return Ok(Exit::Ok);
     }
     table.print();
@@ -143,13 +147,13 @@ async fn list(
     Ok(Exit::Ok)
 }
 
-fn shortened(text: &str) -> String {
+fn truncated(text: &str) -> String {
     const MAX_CHARS: usize = 60;
     let shown: String = text.chars().take(MAX_CHARS).collect();
     if shown.len() < text.len() { format!("{shown}…") } else { shown }
 }
 
-/// `in 6d 23h`, while that matters.
+/// Time until a pending approval expires, such as `in 6d 23h`.
 fn expiry(at: Option<Timestamp>, state: &str) -> String {
     let Some(at) = at else { return "never".to_owned() };
     if state != ApprovalState::Pending.as_str() {

@@ -1,31 +1,31 @@
-//! How much may be spent, as flags.
+//! Flags for budgets.
 
 use remuda_domain::{Error, money};
 use remuda_proto::v1;
 
-/// How much a run and the runs below it may spend.
+/// The budget of a run and its child runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct BudgetArgs {
-    /// Tokens that the run and those below it may use, such as 200000, 200k or 2M.
+    /// Limit of tokens, such as 200000, 200k or 2M. Child runs count too.
     ///
-    /// What a question may cost is held before it is asked. When it no longer fits, the run waits as data until
-    /// `remuda budget set` raises the limit.
+    /// The maximum cost of each model call is reserved before the call. If it exceeds the budget, the run waits, without
+    /// occupying a worker, until `remuda budget set` raises the limit.
     #[arg(long, value_name = "TOKENS", value_parser = tokens, help_heading = "Budget")]
     budget_tokens: Option<u64>,
-    /// Dollars that the run and those below it may cost, such as 2.50. Needs models with a price.
+    /// Limit in dollars, such as 2.50. Child runs count too. Needs models with a price.
     #[arg(long, value_name = "DOLLARS", value_parser = cost, help_heading = "Budget")]
     budget_cost: Option<u64>,
 }
 
 impl BudgetArgs {
-    /// What to ask for; nothing when no flag was given.
+    /// The limit to request; `None` if no flag was given.
     pub(super) fn into_request(self) -> Option<v1::Limit> {
         let Self { budget_tokens: tokens, budget_cost: micros } = self;
         (tokens.is_some() || micros.is_some()).then_some(v1::Limit { tokens, micros })
     }
 }
 
-/// Reads `1500`, `200k` or `2M`, and not nothing.
+/// Parses a positive number of tokens: `1500`, `200k` or `2M`.
 pub(super) fn tokens(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.strip_suffix(['k', 'K']) {
         Some(digits) => (digits, 1000),
@@ -38,16 +38,16 @@ pub(super) fn tokens(text: &str) -> Result<u64, String> {
     let number = digits.parse::<u64>().ok().filter(|_| plain).and_then(|number| number.checked_mul(factor));
     let number = number.filter(|number| i64::try_from(*number).is_ok());
     match number {
-        Some(0) => Err("expected more than 0: nothing could ever be asked".to_owned()),
+        Some(0) => Err("expected more than 0: with 0 no model call is possible".to_owned()),
         Some(number) => Ok(number),
         None => Err("expected a number of tokens, such as 200000, 200k or 2M".to_owned()),
     }
 }
 
-/// Reads dollars, and not nothing.
+/// Parses a positive amount of dollars into micros.
 pub(super) fn cost(text: &str) -> Result<u64, String> {
     match money::parse_dollars("cost", text).map_err(|error: Error| error.message().to_owned())? {
-        0 => Err("expected more than 0: nothing could ever be asked".to_owned()),
+        0 => Err("expected more than 0: with 0 no model call is possible".to_owned()),
         micros => Ok(micros),
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_whole_and_more_than_none() {
+    fn tokens_must_be_a_positive_integer() {
         assert_eq!(tokens("1500"), Ok(1500));
         assert_eq!(tokens("200k"), Ok(200_000));
         assert_eq!(tokens("2M"), Ok(2_000_000));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_more_than_none() {
+    fn cost_must_be_positive() {
         assert_eq!((cost("2.50"), cost("0.000001")), (Ok(2_500_000), Ok(1)));
         for text in ["0", "0.00", "-1", "0.0000001", "free", ""] {
             assert!(cost(text).is_err(), "{text}");

@@ -1,4 +1,4 @@
-//! The tool calls of `remuda run`: `--tool` and `--arg` in the order they were written, or a file.
+//! The tool calls of `remuda run`, from `--tool` and `--arg` in command line order, or from a file.
 
 use std::{fs::File, io::Read as _, path::Path, path::PathBuf, time::Duration};
 
@@ -10,8 +10,8 @@ use remuda_proto::v1;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What the run has to call. `--arg` and `--args-json` belong to the `--tool` before them, which a derived parser cannot
-/// express: the order across options is only in clap's indices.
+/// The calls of the run. `--arg` and `--args-json` belong to the `--tool` before them. A derived parser cannot express that:
+/// the order across options is only in clap's indices.
 #[derive(Debug, Default)]
 pub(crate) struct CallArgs {
     source: Source,
@@ -22,14 +22,14 @@ pub(crate) struct CallArgs {
 enum Source {
     #[default]
     Nothing,
-    Given(Vec<Given>),
+    Flags(Vec<FlagCall>),
     File(PathBuf),
 }
 
-/// A tool and its arguments as written on the command line.
-type Given = (String, Map<String, Value>);
+/// A tool and its arguments from the command line.
+type FlagCall = (String, Map<String, Value>);
 
-/// One call as a file has it.
+/// One call in a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CallSpec {
@@ -43,12 +43,12 @@ struct CallSpec {
 }
 
 impl CallArgs {
-    /// The calls as the API takes them, if there are any. Reads the file, if there is one.
+    /// The calls for the request, read from the file if one is given; `None` if there are no calls.
     pub(super) fn load(self) -> Result<Option<Vec<v1::ToolCall>>> {
         let specs = match self.source {
             Source::Nothing => return Ok(None),
             Source::File(path) => read_specs(&path)?,
-            Source::Given(calls) => calls
+            Source::Flags(calls) => calls
                 .into_iter()
                 .map(|(tool, arguments)| CallSpec { tool, arguments, parallel: false, timeout: None })
                 .collect(),
@@ -93,7 +93,7 @@ impl clap::Args for CallArgs {
                     .value_name("NAME")
                     .action(ArgAction::Append)
                     .help_heading("Tools")
-                    .help("Tool to call; may be repeated, calls run in this order"),
+                    .help("Tool to call. May be repeated; the calls run in this order"),
             )
             .arg(
                 Arg::new("arg")
@@ -125,7 +125,7 @@ impl clap::Args for CallArgs {
                     .action(ArgAction::SetTrue)
                     .requires("what")
                     .help_heading("Tools")
-                    .help("Run all calls together; one failing does not cancel the others"),
+                    .help("Run all calls in parallel; a failed call does not cancel the others"),
             )
             .arg(
                 Arg::new("calls")
@@ -153,9 +153,9 @@ impl FromArgMatches for CallArgs {
         let parallel = matches.get_flag("parallel");
         let source = match matches.get_one::<PathBuf>("calls") {
             Some(path) => Source::File(path.clone()),
-            None => match in_order(matches)? {
+            None => match flags_in_order(matches)? {
                 calls if calls.is_empty() => Source::Nothing,
-                calls => Source::Given(calls),
+                calls => Source::Flags(calls),
             },
         };
         Ok(Self { source, parallel })
@@ -172,7 +172,7 @@ enum Item {
     Arguments(Map<String, Value>),
 }
 
-fn in_order(matches: &ArgMatches) -> Result<Vec<Given>, clap::Error> {
+fn flags_in_order(matches: &ArgMatches) -> Result<Vec<FlagCall>, clap::Error> {
     let mut items: Vec<(usize, Item)> = Vec::new();
     let tools = indexed::<String>(matches, "tool").map(|(index, tool)| (index, Item::Tool(tool)));
     items.extend(tools);
@@ -182,21 +182,19 @@ fn in_order(matches: &ArgMatches) -> Result<Vec<Given>, clap::Error> {
     }
     items.sort_by_key(|(index, _)| *index);
 
-    let mut calls: Vec<Given> = Vec::new();
+    let mut calls: Vec<FlagCall> = Vec::new();
     for (_, item) in items {
         match (item, calls.last_mut()) {
             (Item::Tool(tool), _) => calls.push((tool, Map::new())),
             (Item::Arguments(_), None) => {
-                return Err(usage(
-                    "an argument belongs to the --tool before it, and there is none before this one",
-                ));
+                return Err(usage("an argument needs a --tool before it"));
             }
-            (Item::Arguments(arguments), Some((tool, known))) => {
+            (Item::Arguments(arguments), Some((tool, seen))) => {
                 for (key, value) in arguments {
-                    if known.contains_key(&key) {
+                    if seen.contains_key(&key) {
                         return Err(usage(&format!("argument '{key}' of {tool} is given twice")));
                     }
-                    known.insert(key, value);
+                    seen.insert(key, value);
                 }
             }
         }

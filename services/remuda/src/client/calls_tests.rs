@@ -47,7 +47,7 @@ fn arguments_belong_to_the_tool_before_them() {
 }
 
 #[test]
-fn values_are_text_unless_marked_as_json() {
+fn argument_values_are_strings_unless_marked_as_json() {
     let calls =
         parse(&["-t", "T", "-a", "s=10", "-a", "n:=10", "-a", "e=", "-a", "u=http://h/?a:=b", "-a", "d=--x"]);
     let expected = json!({ "s": "10", "n": 10, "e": "", "u": "http://h/?a:=b", "d": "--x" });
@@ -55,7 +55,7 @@ fn values_are_text_unless_marked_as_json() {
 }
 
 #[test]
-fn mistakes_are_explained() {
+fn invalid_flags_are_rejected_with_an_explanation() {
     let cases: [(&[&str], &str); 8] = [
         (&["--arg", "a=1", "--tool", "T"], "before it"),
         (&["--tool", "T", "--arg", "a"], "expected key=value"),
@@ -73,7 +73,7 @@ fn mistakes_are_explained() {
 }
 
 #[test]
-fn a_file_holds_whole_calls() {
+fn calls_are_read_from_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("calls.json");
     let path = path.to_str().unwrap();

@@ -1,31 +1,31 @@
-//! Where a session's tools execute, as flags.
+//! Flags for where a session's tools execute.
 
 use remuda_proto::v1;
 
 /// Where the tools of a new session execute.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExecutionArgs {
-    /// Where the session's tools execute; what the tenant has as its default when missing.
+    /// Where the session's tools execute. By default the setting of the tenant.
     #[arg(long, value_enum, value_name = "BACKEND", help_heading = "Execution")]
     backend: Option<Backend>,
-    /// Container image, for --backend docker. It must be on the engine already.
+    /// Container image for --backend docker. It must be present on the worker.
     #[arg(long, value_name = "IMAGE", help_heading = "Execution")]
     image: Option<String>,
-    /// Network of the container: none, or one that the operator allows.
+    /// Network of the container: none, or a network that the operator allows.
     #[arg(long, value_name = "NETWORK", help_heading = "Execution")]
     network: Option<String>,
-    /// How the container gets at the workspace.
+    /// How the container accesses the workspace.
     #[arg(long, value_enum, value_name = "HOW", help_heading = "Execution")]
     workspace_access: Option<Access>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Backend {
-    /// Not at all: the session only talks.
+    /// Tools do not execute; the session is for conversation only.
     None,
-    /// As processes of the worker, which is for work you trust.
+    /// As processes of the worker. Only for trusted work.
     Local,
-    /// In a container of the session's own.
+    /// In a container of the session.
     Docker,
 }
 
@@ -33,12 +33,12 @@ enum Backend {
 enum Access {
     /// The directory itself is mounted.
     Mount,
-    /// The container works on a copy; what a call changed is copied back.
+    /// The container works on a copy; changes are copied back after each call.
     Copy,
 }
 
 impl ExecutionArgs {
-    /// What to ask for; nothing when no flag was given.
+    /// The execution to request; `None` if no flag was given.
     pub(super) fn into_request(self) -> Option<v1::Execution> {
         let backend = self.backend.map(|backend| match backend {
             Backend::None => "none",
@@ -59,8 +59,8 @@ impl ExecutionArgs {
     }
 }
 
-/// The same in one line, for people.
-pub(super) fn in_words(execution: Option<&v1::Execution>) -> String {
+/// The execution in one line of text.
+pub(super) fn to_text(execution: Option<&v1::Execution>) -> String {
     let Some(v1::Execution { backend, image, network, workspace_access }) = execution else {
         return String::new();
     };

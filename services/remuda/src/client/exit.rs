@@ -1,50 +1,50 @@
-//! Exit codes of the client commands. Scripts depend on them: they never change their meaning.
+//! Exit codes of the client commands. Scripts depend on them, so their meaning never changes.
 
 use std::process::ExitCode;
 
 use remuda_domain::{Code, Error, RunState, error::Result};
 use remuda_proto::{convert, v1};
 
-/// What a client command tells its caller.
+/// Exit code of a client command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// The command did what was asked; a run completed.
+    /// Success; the run completed.
     Ok = 0,
     /// The run failed.
     RunFailed = 1,
-    /// Wrong usage, or input the server refused.
+    /// Wrong usage, or input that the server rejected.
     BadInput = 2,
-    /// The server cannot be reached or cannot serve now; trying again later may help.
+    /// The server cannot be reached or is overloaded; a retry may help.
     Unavailable = 3,
-    /// No such session, run, worker, … (or it belongs to somebody else).
+    /// No such session, run, worker and so on, or it belongs to another tenant.
     NotFound = 4,
-    /// No valid API key, or one that does not allow this.
+    /// No valid API key, or a key without the required scope.
     NotAllowed = 5,
     /// The run was cancelled.
     RunCancelled = 6,
-    /// The run's time limit passed.
+    /// The run exceeded its time limit.
     RunTimedOut = 7,
-    /// The state of things forbids it: session busy or closed, name taken, idempotency key used for another request.
+    /// Conflict with the current state: session busy or closed, name taken, idempotency key used for another request.
     Conflict = 8,
-    /// Anything else, such as a fault in the server.
+    /// Any other error, such as an internal error of the server.
     Other = 10,
-    /// Ctrl-C while watching. The run goes on.
+    /// Ctrl-C while watching. The run continues.
     Interrupted = 130,
 }
 
 /// The table for `--help`.
 pub(crate) const HELP: &str = "\
 Exit codes:
-  0  done; the run completed        5  not allowed: no valid API key, or it lacks the scope
+  0  success; the run completed     5  not allowed: no valid API key, or it lacks the scope
   1  the run failed                 6  the run was cancelled
   2  wrong usage or bad input       7  the run timed out
   3  server not reachable           8  conflict: busy, closed, already exists, …
   4  not found                     10  anything else
-  130 interrupted with Ctrl-C while watching; the run goes on";
+  130 interrupted with Ctrl-C while watching; the run continues";
 
 impl Exit {
-    /// How a finished run is reported.
+    /// The exit code for the state of a run.
     pub(crate) fn of_state(state: RunState) -> Self {
         match state {
             RunState::Completed => Self::Ok,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_documented() {
+    fn exit_codes_are_as_documented() {
         assert_eq!(of(Code::InvalidArgument), 2);
         assert_eq!(of(Code::Unavailable), 3);
         assert_eq!(of(Code::RunNotFound), 4);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_things_are_not_found_and_no_error_is_a_success() {
+    fn every_error_has_a_nonzero_code_and_not_found_errors_have_4() {
         for code in Code::ALL {
             assert_ne!(of(*code), 0, "{code}");
             if code.as_str().ends_with("_not_found") {

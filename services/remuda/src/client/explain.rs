@@ -1,4 +1,4 @@
-//! `remuda explain`: why a run is not finished.
+//! `remuda explain`: explains why a run is not finished.
 
 use remuda_client::Client;
 use remuda_domain::error::Result;
@@ -13,72 +13,74 @@ Examples:
   remuda explain run_01k9… --json | jq -r .reason";
 
 pub(super) async fn explain(run_id: String, client: &Client, output: Output) -> Result<Exit> {
-    let answer = client.explain_run(v1::ExplainRunRequest { run_id }).await?;
+    let explanation = client.explain_run(v1::ExplainRunRequest { run_id }).await?;
     if output.json {
-        output.json_line(&json::explanation(&answer));
+        output.json_line(&json::explanation(&explanation));
         return Ok(Exit::Ok);
     }
-    lines(&answer, output.out).iter().for_each(|line| output.out.text(line));
+    lines(&explanation, output.out).iter().for_each(|line| output.out.text(line));
     Ok(Exit::Ok)
 }
 
-/// An explanation for people.
-pub(crate) fn lines(answer: &v1::ExplainRunResponse, sink: Sink) -> Vec<String> {
+/// The lines of an explanation.
+pub(crate) fn lines(explanation: &v1::ExplainRunResponse, sink: Sink) -> Vec<String> {
     let now = chrono::Utc::now();
     let time = |at: &Option<_>| at.as_ref().and_then(convert::from_timestamp);
-    let state = render::paint_state(sink, json::state_name(answer.state));
-    let since = time(&answer.since).and_then(|at| (now - at).to_std().ok());
-    let is_over = answer.estimate.is_none();
+    let state = render::paint_state(sink, json::state_name(explanation.state));
+    let since = time(&explanation.since).and_then(|at| (now - at).to_std().ok());
+    let is_over = explanation.estimate.is_none();
     let since =
         since.filter(|_| !is_over).map(|since| format!(" for {}", elapsed(since))).unwrap_or_default();
     let mut lines = vec![
         format!(
             "{}  {state}{}",
-            sink.paint(Style::Bold, &one_line(&answer.run_id)),
+            sink.paint(Style::Bold, &one_line(&explanation.run_id)),
             sink.paint(Style::Dim, &since)
         ),
-        one_line(&answer.message),
+        one_line(&explanation.message),
     ];
     let field = |name: &str, value: &str| {
         (!value.is_empty())
             .then(|| format!("  {} {}", sink.paint(Style::Dim, &format!("{name:9}")), one_line(value)))
     };
-    lines.extend(field("reason", &answer.reason));
-    lines.extend(field("waits for", &answer.waits_for));
-    for wait in &answer.waits {
-        waiting(wait, sink, &mut lines);
+    lines.extend(field("reason", &explanation.reason));
+    lines.extend(field("waits for", &explanation.waits_for));
+    for wait in &explanation.waits {
+        wait_lines(wait, sink, &mut lines);
     }
-    if answer.position > 0 {
-        lines
-            .extend(field("position", &format!("{} unfinished ahead of it in its session", answer.position)));
+    if explanation.position > 0 {
+        lines.extend(field(
+            "position",
+            &format!("{} unfinished runs ahead of it in its session", explanation.position),
+        ));
     }
-    lines.extend(answer.place.as_ref().and_then(|place| field("in pool", &place_words(place))));
-    if let Some(estimate) = &answer.estimate {
+    lines.extend(explanation.place.as_ref().and_then(|place| field("in pool", &queue_position(place))));
+    if let Some(estimate) = &explanation.estimate {
         let latest = time(&estimate.at_latest).and_then(|at| (at - now).to_std().ok());
         let latest = latest.map(|left| format!("; at the latest in {}", elapsed(left))).unwrap_or_default();
         let name = match estimate.of.as_str() {
-            "resume" => "goes on",
+            "resume" => "resumes",
             "end" => "ends",
             _ => "starts",
         };
         lines.extend(field(name, &format!("{}{latest}", estimate.message)));
     }
-    lines.extend(Receipts::of_explanation(answer).printed(sink));
-    if !answer.hint.is_empty() {
-        lines.push(format!("{} {}", sink.paint(Style::Accent, "hint:"), one_line(&answer.hint)));
+    lines.extend(Receipts::of_explanation(explanation).text_lines(sink));
+    if !explanation.hint.is_empty() {
+        lines.push(format!("{} {}", sink.paint(Style::Accent, "hint:"), one_line(&explanation.hint)));
     }
     lines
 }
 
-fn place_words(place: &v1::QueuePlace) -> String {
+fn queue_position(place: &v1::QueuePlace) -> String {
     let v1::QueuePlace { pool, ahead, at_least, slots, free_slots } = place;
     let many = if *at_least { format!("at least {ahead}") } else { ahead.to_string() };
     let sessions = if *ahead == 1 { "session" } else { "sessions" };
     format!("{many} runnable {sessions} before it in {pool}, {free_slots} of {slots} slots free")
 }
 
-/// One thing that a parked run waits for, and what to type about it.
-fn waiting(wait: &v1::Wait, sink: Sink, lines: &mut Vec<String>) {
+/// Something that a parked run waits for, and the command that helps.
+fn wait_lines(wait: &v1::Wait, sink: Sink, lines: &mut Vec<String>) {
     let (kind, message) =
         (sink.paint(Style::Warn, &format!("{:9}", one_line(&wait.kind))), one_line(&wait.message));
     lines.push(format!("  {kind} {message}"));
@@ -93,9 +95,9 @@ fn waiting(wait: &v1::Wait, sink: Sink, lines: &mut Vec<String>) {
         let left = wait.expires_at.as_ref().and_then(convert::from_timestamp);
         let left = left.and_then(|at| (at - now).to_std().ok());
         let left = left.map_or("does not expire".to_owned(), |left| format!("expires in {}", elapsed(left)));
-        detail("asked", &format!("{}, {left}", since.unwrap_or_default()));
+        detail("requested", &format!("{}, {left}", since.unwrap_or_default()));
     }
     detail("session", if wait.kind == "child" { &wait.session_id } else { "" });
-    detail("budget", &spending::budget_words(wait.budget.as_ref()));
+    detail("budget", &spending::budget_summary(wait.budget.as_ref()));
     detail("see", &wait.hint);
 }

@@ -1,4 +1,4 @@
-//! `remuda workers` and `remuda queue`: the fleet.
+//! `remuda workers` and `remuda queue`: shows workers and the queues of pools.
 
 use remuda_client::Client;
 use remuda_domain::{Error, error::Result};
@@ -10,8 +10,8 @@ use crate::output::{Output, Style, Table, ago, one_line};
 pub(super) const WORKERS_EXAMPLES: &str = "\
 Examples:
   remuda workers
-  remuda workers list --all            also those whose lease ended
-  remuda workers drain wrk_01k9…       finish what it executes, take nothing new";
+  remuda workers list --all            also workers whose lease has ended
+  remuda workers drain wrk_01k9…       claim no more sessions and hand over the current ones";
 
 pub(super) const QUEUE_EXAMPLES: &str = "\
 Examples:
@@ -22,11 +22,11 @@ Examples:
 pub(crate) enum WorkersCommand {
     /// List the workers (also without a subcommand).
     List {
-        /// Also those whose lease ended.
+        /// Also list workers whose lease has ended.
         #[arg(long)]
         all: bool,
     },
-    /// Let a worker finish what it executes and take nothing new.
+    /// Drain a worker: it claims no more sessions and hands over its sessions at the next step boundary.
     Drain {
         #[arg(value_name = "WORKER_ID")]
         worker: String,
@@ -35,7 +35,7 @@ pub(crate) enum WorkersCommand {
 
 #[derive(Clone, Copy, Debug, clap::Subcommand)]
 pub(crate) enum QueueCommand {
-    /// Show what waits and what runs, per pool (also without a subcommand).
+    /// Show waiting and running sessions per pool (also without a subcommand).
     Stats,
 }
 
@@ -50,15 +50,16 @@ pub(super) async fn workers(
             list(client.list_workers(request).await?.workers, output);
         }
         WorkersCommand::Drain { worker } => {
-            let answer = client.drain_worker(v1::DrainWorkerRequest { worker_id: worker }).await?;
-            let worker = answer.worker.ok_or_else(|| Error::internal("the server sent no worker"))?;
+            let response = client.drain_worker(v1::DrainWorkerRequest { worker_id: worker }).await?;
+            let worker = response.worker.ok_or_else(|| Error::internal("the server sent no worker"))?;
             if output.json {
                 output.json_line(&json::worker(&worker));
             } else {
                 let busy = worker.busy;
-                output
-                    .out
-                    .line(&format!("{} drains; it still executes {busy} sessions", one_line(&worker.id)));
+                output.out.line(&format!(
+                    "{} is draining; it still executes {busy} sessions",
+                    one_line(&worker.id)
+                ));
             }
         }
     }
@@ -70,7 +71,7 @@ fn list(workers: Vec<v1::Worker>, output: Output) {
         return workers.iter().for_each(|worker| output.json_line(&json::worker(worker)));
     }
     if workers.is_empty() {
-        return output.note("no worker is alive; start one with `remuda worker`");
+        return output.note("there are no live workers; start one with `remuda worker`");
     }
     let now = chrono::Utc::now();
     let mut table =

@@ -1,11 +1,11 @@
-//! The API's messages as JSON, for `--json`: the same as over HTTP.
+//! JSON documents for `--json`, identical to those of the HTTP API.
 
 use remuda_api as api;
 use remuda_proto::v1;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What is written has string keys only, which always has a form in JSON.
+/// Never fails: all maps of the API have string keys.
 fn document(message: impl Serialize) -> Value {
     serde_json::to_value(message).unwrap_or_default()
 }
@@ -43,7 +43,7 @@ documents! {
     total(Total) as Total;
 }
 
-/// JSON that travels as text.
+/// Parses JSON that is transported as text.
 pub(super) fn embedded(text: &str) -> Value {
     api::embedded(text).unwrap_or_default()
 }
@@ -62,7 +62,7 @@ pub(super) fn status_name(status: i32) -> &'static str {
     }
 }
 
-/// A piece of a message, or of what a command prints, among events.
+/// A delta of a message or of a command's output.
 pub(super) fn delta(delta: &v1::Delta) -> Value {
     if !delta.call_id.is_empty() {
         return json!({
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_becomes_plain_json() {
+    fn run_is_converted_to_plain_json() {
         let at: Timestamp = "2026-11-05T12:00:00.25Z".parse().unwrap();
         let message = v1::Run {
             id: "run_1".into(),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_embeds_its_data() {
+    fn event_data_is_embedded_as_json() {
         let json = event(&v1::Event {
             cursor: 7,
             r#type: "run.queued".into(),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_numbers_have_a_name() {
+    fn unknown_enum_values_are_named_unknown() {
         assert_eq!(state_name(99), "unknown");
         assert_eq!(status_name(1), "open");
         assert_eq!(status_name(99), "unknown");

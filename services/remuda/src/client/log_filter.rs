@@ -1,4 +1,4 @@
-//! `remuda log-filter`: what processes log, and changing it for a while.
+//! `remuda log-filter`: shows the log filters of processes and changes them for a limited time.
 
 use std::time::Duration;
 
@@ -14,54 +14,54 @@ Examples:
   remuda log-filter get
   remuda log-filter set debug --for 5m --only worker
   remuda log-filter set info,remuda_worker=debug,remuda_engine=trace
-  remuda log-filter set 'info,[run{run=run_01k9…}]=debug'      everything about one run that has not begun yet
-  remuda log-filter reset                                      back to telemetry.log at once
-  remuda log-filter get --json | jq 'select(.until)'           those that are changed";
+  remuda log-filter set 'info,[run{run=run_01k9…}]=debug'      details of one run, if set before it starts
+  remuda log-filter reset                                      back to telemetry.log immediately
+  remuda log-filter get --json | jq 'select(.until)'           processes with a changed filter";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum LogFilterCommand {
-    /// Show what processes log (also without a subcommand).
-    Get(Meant),
-    /// Change what processes log, for a while.
+    /// Show the log filters (also without a subcommand).
+    Get(ProcessFilter),
+    /// Change the log filters for a limited time.
     Set {
-        /// error, warn, info, debug, trace or off, or one per module: info,remuda_worker=debug.
+        /// error, warn, info, debug, trace or off, or levels per module: info,remuda_worker=debug.
         #[arg(value_name = "FILTER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
         filter: String,
-        /// After this it goes back by itself: up to 24h.
+        /// How long the change lasts, up to 24h.
         #[arg(long = "for", value_name = "TIME", default_value = "15m", value_parser = humantime::parse_duration)]
         lasts: Duration,
         #[command(flatten)]
-        meant: Meant,
+        target: ProcessFilter,
     },
-    /// Go back to what the processes started with.
-    Reset(Meant),
+    /// Restore the filters that the processes started with.
+    Reset(ProcessFilter),
 }
 
 #[derive(Debug, Default, clap::Args)]
-pub(crate) struct Meant {
-    /// Only some of the processes.
+pub(crate) struct ProcessFilter {
+    /// Only these processes.
     #[arg(long, value_enum, value_name = "WHICH")]
-    only: Option<Which>,
+    only: Option<ProcessKind>,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Which {
+enum ProcessKind {
     Worker,
     Stream,
     ControlPlane,
-    /// The control plane that answers.
+    /// Only the control plane that receives this request.
     #[value(name = "self")]
-    Answering,
+    ThisControlPlane,
 }
 
-impl Meant {
+impl ProcessFilter {
     fn only(&self) -> String {
         match self.only {
             None => "",
-            Some(Which::Worker) => "worker",
-            Some(Which::Stream) => "stream",
-            Some(Which::ControlPlane) => "control-plane",
-            Some(Which::Answering) => "self",
+            Some(ProcessKind::Worker) => "worker",
+            Some(ProcessKind::Stream) => "stream",
+            Some(ProcessKind::ControlPlane) => "control-plane",
+            Some(ProcessKind::ThisControlPlane) => "self",
         }
         .to_owned()
     }
@@ -72,16 +72,16 @@ pub(super) async fn execute(
     client: &Client,
     output: Output,
 ) -> Result<Exit> {
-    let processes = match command.unwrap_or_else(|| LogFilterCommand::Get(Meant::default())) {
-        LogFilterCommand::Get(meant) => {
-            client.get_log_filter(v1::GetLogFilterRequest { only: meant.only() }).await?.processes
+    let processes = match command.unwrap_or_else(|| LogFilterCommand::Get(ProcessFilter::default())) {
+        LogFilterCommand::Get(target) => {
+            client.get_log_filter(v1::GetLogFilterRequest { only: target.only() }).await?.processes
         }
-        LogFilterCommand::Set { filter, lasts, meant } => {
-            set(client, v1::SetLogFilterRequest { filter, lasts: lasts.try_into().ok(), only: meant.only() })
+        LogFilterCommand::Set { filter, lasts, target } => {
+            set(client, v1::SetLogFilterRequest { filter, lasts: lasts.try_into().ok(), only: target.only() })
                 .await?
         }
-        LogFilterCommand::Reset(meant) => {
-            set(client, v1::SetLogFilterRequest { only: meant.only(), ..Default::default() }).await?
+        LogFilterCommand::Reset(target) => {
+            set(client, v1::SetLogFilterRequest { only: target.only(), ..Default::default() }).await?
         }
     };
     if output.json {
@@ -89,7 +89,7 @@ pub(super) async fn execute(
         return Ok(Exit::Ok);
     }
     if processes.is_empty() {
-        output.note("no such process answered");
+        output.note("no matching process answered");
         return Ok(Exit::Ok);
     }
     let now = chrono::Utc::now();

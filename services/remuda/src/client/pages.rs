@@ -1,4 +1,4 @@
-//! Lists that come in pages.
+//! Fetches lists page by page.
 
 use std::future::Future;
 
@@ -7,21 +7,21 @@ use remuda_domain::{error::Result, page::PageRequest};
 /// How much of a list to show.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct PageArgs {
-    /// Show at most this many.
+    /// Show at most this many entries.
     #[arg(long, short = 'n', default_value_t = 50, value_name = "COUNT")]
     limit: usize,
-    /// Show all of them.
+    /// Show all entries.
     #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
 
 impl PageArgs {
-    /// So many, and no more.
+    /// At most `limit` entries.
     pub(super) const fn first(limit: usize) -> Self {
         Self { limit, all: false }
     }
 
-    /// Fetches page after page and gives each to `show`. Answers whether there is more.
+    /// Fetches page after page and passes each entry to `show`. Returns whether there are more entries.
     pub(super) async fn each<T, F, A>(self, fetch: F, mut show: impl FnMut(T)) -> Result<bool>
     where
         F: Fn(i32, String) -> A,
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_make_one_list() {
+    async fn pages_are_joined_up_to_the_limit() {
         let all = PageArgs { limit: 50, all: true };
         assert_eq!(count_to(1234, all).await, ((0..1234).collect(), false));
         let some = PageArgs { limit: 700, all: false };

@@ -1,6 +1,6 @@
-//! What a session's agents may do, as flags.
+//! Flags for the permissions of a session.
 //!
-//! The order of `--allow`, `--ask` and `--deny` counts, because the last rule that fits decides. A derived parser cannot express
+//! The order of `--allow`, `--ask` and `--deny` matters, because the last matching rule decides. A derived parser cannot express
 //! that: the order across options is only in clap's indices.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches, builder::PossibleValuesParser};
@@ -12,34 +12,38 @@ const HEADING: &str = "Permissions";
 /// The names of the flags, for groups of arguments.
 pub(super) const FLAGS: [&str; 6] = ["mode", "allow", "ask", "deny", "unattended", "approver"];
 
-/// What was said about permissions.
+/// The permission flags of the command line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PermissionArgs {
-    said: v1::Permissions,
+    permissions: v1::Permissions,
 }
 
 impl PermissionArgs {
-    /// What to ask for; nothing when no flag was given.
+    /// The permissions to request; `None` if no flag was given.
     pub(super) fn into_request(self) -> Option<v1::Permissions> {
-        (self.said != v1::Permissions::default()).then_some(self.said)
+        (self.permissions != v1::Permissions::default()).then_some(self.permissions)
     }
 
-    /// What a session has, changed by what was said: rules are added after those that are there.
-    pub(super) fn change(self, before: v1::Permissions, without_rules: bool) -> v1::Permissions {
-        let Self { said } = self;
-        let or = |said: String, before: String| if said.is_empty() { before } else { said };
-        let mut rules = if without_rules { Vec::new() } else { before.rules };
-        rules.extend(said.rules);
+    /// The session's permissions with these flags applied. New rules are added after the existing ones.
+    pub(super) fn apply_to(self, before: v1::Permissions, clear_rules: bool) -> v1::Permissions {
+        let Self { permissions } = self;
+        let or = |new: String, before: String| if new.is_empty() { before } else { new };
+        let mut rules = if clear_rules { Vec::new() } else { before.rules };
+        rules.extend(permissions.rules);
         v1::Permissions {
-            mode: or(said.mode, before.mode),
+            mode: or(permissions.mode, before.mode),
             rules,
-            unattended: or(said.unattended, before.unattended),
-            approvers: if said.approvers.is_empty() { before.approvers } else { said.approvers },
+            unattended: or(permissions.unattended, before.unattended),
+            approvers: if permissions.approvers.is_empty() {
+                before.approvers
+            } else {
+                permissions.approvers
+            },
         }
     }
 }
 
-/// Reads `bash:rm *`, or `bash` for all of it.
+/// Parses `bash:rm *`, or `bash` for every pattern.
 fn rule(action: PermissionAction, text: &str) -> Result<v1::PermissionRule, String> {
     let (permission, pattern) = match text.split_once(':') {
         Some((permission, pattern)) => (permission.trim(), pattern.trim()),
@@ -51,7 +55,7 @@ fn rule(action: PermissionAction, text: &str) -> Result<v1::PermissionRule, Stri
         );
     }
     if permission.contains(char::is_whitespace) {
-        return Err(format!("{permission:?} is no permission: did you mean \"bash:{text}\"?"));
+        return Err(format!("{permission:?} is not a permission: did you mean \"bash:{text}\"?"));
     }
     Ok(v1::PermissionRule {
         permission: permission.to_owned(),
@@ -62,7 +66,7 @@ fn rule(action: PermissionAction, text: &str) -> Result<v1::PermissionRule, Stri
 
 impl clap::Args for PermissionArgs {
     fn augment_args(command: Command) -> Command {
-        let ruled = |name: &'static str, action: PermissionAction, help: &'static str| {
+        let rule_flag = |name: &'static str, action: PermissionAction, help: &'static str| {
             Arg::new(name)
                 .long(name)
                 .value_name("PERMISSION[:PATTERN]")
@@ -78,23 +82,23 @@ impl clap::Args for PermissionArgs {
                     .value_name("MODE")
                     .value_parser(PossibleValuesParser::new(PermissionMode::ALL.map(PermissionMode::as_str)))
                     .help_heading(HEADING)
-                    .help("How far agents go without asking")
+                    .help("What agents may do without approval")
                     .long_help(
-                        "How far agents go without asking: default (as the rules say), plan (nothing is changed, they only \
-                         look) or full_auto (what would be asked is allowed, unless an operator locked the question; what is denied, or may be, stays denied). \
-                         The agent's own mode when missing",
+                        "What agents may do without approval: default (the rules decide), plan (read only, nothing is changed) or \
+                         full_auto (calls that need approval are allowed, unless the operator locked the rule; denied calls stay denied). \
+                         By default the mode of the agent",
                     ),
             )
             .arg(
-                ruled("allow", PermissionAction::Allow, "Allow this without asking; may be repeated").long_help(
-                    "Allow this without asking: --allow edit, --allow \"bash:git *\", --allow \"webfetch:https://docs.rs/*\". \
+                rule_flag("allow", PermissionAction::Allow, "Allow these calls without approval; may be repeated").long_help(
+                    "Allow these calls without approval: --allow edit, --allow \"bash:git *\", --allow \"webfetch:https://docs.rs/*\". \
                      May be repeated. The rules of --allow, --ask and --deny come after those of the platform, the \
-                     tenant, the workspace and the agent, in the order in which they are written; the last one that fits \
-                     decides. What an operator has locked stays as it is",
+                     tenant, the workspace and the agent, in the order on the command line. The last matching rule \
+                     decides. Rules that the operator locked cannot be changed",
                 ),
             )
-            .arg(ruled("ask", PermissionAction::Ask, "Ask a person about this; may be repeated"))
-            .arg(ruled("deny", PermissionAction::Deny, "Do not allow this; may be repeated"))
+            .arg(rule_flag("ask", PermissionAction::Ask, "Require approval for these calls; may be repeated"))
+            .arg(rule_flag("deny", PermissionAction::Deny, "Deny these calls; may be repeated"))
             .arg(
                 Arg::new("unattended")
                     .long("unattended")
@@ -104,11 +108,11 @@ impl clap::Args for PermissionArgs {
                     .default_missing_value(Unattended::Refuse.as_str())
                     .require_equals(true)
                     .help_heading(HEADING)
-                    .help("What becomes of calls that should be asked about while nobody is there")
+                    .help("What to do with calls that need approval if nobody is available to decide")
                     .long_help(
-                        "What becomes of calls that should be asked about while nobody is there to answer: =wait (the run \
-                         waits as data and holds no worker), =refuse (the model is told so and goes on; also what \
-                         --unattended alone means) or =fail (the run fails). The platform's choice when missing",
+                        "What to do with calls that need approval if nobody is available to decide: =wait (the run is parked and occupies \
+                         no worker), =refuse (the model is told that the call was refused and continues; also the meaning of \
+                         --unattended alone) or =fail (the run fails). By default the setting of the platform",
                     ),
             )
             .arg(
@@ -117,7 +121,7 @@ impl clap::Args for PermissionArgs {
                     .value_name("KEY_NAME")
                     .action(ArgAction::Append)
                     .help_heading(HEADING)
-                    .help("Only the API key of this name may decide; may be repeated"),
+                    .help("Only the API key with this name may decide; may be repeated"),
             )
     }
 
@@ -136,13 +140,13 @@ impl FromArgMatches for PermissionArgs {
             rules.extend(indices.zip(values.cloned()));
         }
         rules.sort_by_key(|(index, _)| *index);
-        let said = v1::Permissions {
+        let permissions = v1::Permissions {
             mode: text("mode"),
             rules: rules.into_iter().map(|(_, rule)| rule).collect(),
             unattended: text("unattended"),
             approvers: matches.get_many::<String>("approver").into_iter().flatten().cloned().collect(),
         };
-        Ok(Self { said })
+        Ok(Self { permissions })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -151,8 +155,8 @@ impl FromArgMatches for PermissionArgs {
     }
 }
 
-/// `deny bash rm *`, for people.
-pub(super) fn rule_words(rule: &v1::PermissionRule) -> String {
+/// A rule as text, such as `deny bash rm *`.
+pub(super) fn rule_text(rule: &v1::PermissionRule) -> String {
     format!("{} {} {}", rule.action, rule.permission, rule.pattern)
 }
 
@@ -174,13 +178,13 @@ mod tests {
         Ok(line.permissions.into_request().unwrap_or_default())
     }
 
-    fn words(permissions: &v1::Permissions) -> Vec<String> {
-        permissions.rules.iter().map(rule_words).collect()
+    fn rule_texts(permissions: &v1::Permissions) -> Vec<String> {
+        permissions.rules.iter().map(rule_text).collect()
     }
 
     #[test]
-    fn rules_keep_the_order_in_which_they_were_written() {
-        let said = parse(&[
+    fn rules_keep_the_command_line_order() {
+        let permissions = parse(&[
             "--deny",
             "bash",
             "--allow",
@@ -200,15 +204,15 @@ mod tests {
         .unwrap();
         let expected =
             ["deny bash *", "allow bash git *", "ask bash git push *", "deny webfetch https://a/*"];
-        assert_eq!(words(&said), expected);
-        assert_eq!((said.mode.as_str(), said.unattended.as_str()), ("plan", "refuse"));
-        assert_eq!(said.approvers, ["anna", "ben"]);
+        assert_eq!(rule_texts(&permissions), expected);
+        assert_eq!((permissions.mode.as_str(), permissions.unattended.as_str()), ("plan", "refuse"));
+        assert_eq!(permissions.approvers, ["anna", "ben"]);
         assert_eq!(parse(&["--unattended=fail"]).unwrap().unattended, "fail");
         assert_eq!(parse(&[]).unwrap(), v1::Permissions::default());
     }
 
     #[test]
-    fn what_is_no_rule_is_refused() {
+    fn invalid_rules_and_modes_are_rejected() {
         for text in ["", ":", "bash:", ":rm *", " ", "rm -rf /", "git push:x"] {
             assert!(parse(&["--deny", text]).is_err(), "{text}");
         }
@@ -217,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_is_not_said() {
+    fn settings_without_a_flag_are_kept() {
         let args =
             |arguments: &[&str]| Line::try_parse_from([&["x"], arguments].concat()).unwrap().permissions;
         let before = parse(&["--mode", "plan", "--deny", "bash", "--approver", "anna"]).unwrap();
-        let after = args(&["--allow", "bash:ls *"]).change(before.clone(), false);
-        assert_eq!(words(&after), ["deny bash *", "allow bash ls *"]);
+        let after = args(&["--allow", "bash:ls *"]).apply_to(before.clone(), false);
+        assert_eq!(rule_texts(&after), ["deny bash *", "allow bash ls *"]);
         assert_eq!((after.mode.as_str(), after.approvers.len()), ("plan", 1));
-        let after = args(&["--mode", "full_auto"]).change(before, true);
-        assert_eq!((words(&after).len(), after.mode.as_str()), (0, "full_auto"));
+        let after = args(&["--mode", "full_auto"]).apply_to(before, true);
+        assert_eq!((rule_texts(&after).len(), after.mode.as_str()), (0, "full_auto"));
     }
 }

@@ -1,4 +1,4 @@
-//! What has become of a request to stop a run, for people.
+//! The stages of a run's cancellation, for humans.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use remuda_proto::{convert::from_timestamp, v1};
 
 use crate::output::{Sink, Style, elapsed, local_time, one_line};
 
-/// The stages that were reached, oldest first.
+/// The stages reached so far, oldest first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Receipts(Vec<(String, Timestamp)>);
 
@@ -35,25 +35,25 @@ impl Receipts {
     fn lines(&self) -> Vec<(String, String)> {
         let Some((_, requested)) = self.0.first() else { return Vec::new() };
         let line = |(name, at): &(String, Timestamp)| {
-            // Clocks of different machines may disagree by a little.
+            // Clocks of different machines may differ slightly.
             let since = (*at - *requested).to_std().unwrap_or(Duration::ZERO);
-            let words = match name.as_str() {
+            let stage = match name.as_str() {
                 "stopped" => "processes dead".to_owned(),
                 "released" => "slot free".to_owned(),
                 name => one_line(name),
             };
-            (words, format!("{:>8}  {}", format!("+{}", elapsed(since)), local_time(*at)))
+            (stage, format!("{:>8}  {}", format!("+{}", elapsed(since)), local_time(*at)))
         };
         self.0.iter().map(line).collect()
     }
 
-    pub(super) fn printed(&self, sink: Sink) -> Vec<String> {
+    pub(super) fn text_lines(&self, sink: Sink) -> Vec<String> {
         let line = |(stage, when)| format!("  {} {when}", sink.paint(Style::Dim, &format!("{stage:15}")));
         self.lines().into_iter().map(line).collect()
     }
 
     pub(super) fn print(&self, sink: Sink) {
-        self.printed(sink).iter().for_each(|line| sink.line(line));
+        self.text_lines(sink).iter().for_each(|line| sink.line(line));
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_are_told_with_the_time_since_the_request() {
+    fn stages_are_shown_with_the_time_since_the_request() {
         let at = |millis: i64| Some(timestamp(Timestamp::from_timestamp_millis(millis).unwrap()));
         let cancel = v1::CancelReceipts {
             requested_at: at(1000),
@@ -75,14 +75,14 @@ mod tests {
         };
         let run = v1::Run { cancel: Some(cancel), ..Default::default() };
         let lines = Receipts::of_run(&run).lines();
-        let told: Vec<(&str, &str)> = lines
+        let shown: Vec<(&str, &str)> = lines
             .iter()
             .map(|(stage, when)| {
                 (stage.as_str(), when.split("  ").find(|part| part.contains('+')).unwrap().trim())
             })
             .collect();
         assert_eq!(
-            told,
+            shown,
             [
                 ("requested", "+0 ms"),
                 ("delivered", "+7 ms"),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_tells_the_same() {
+    fn explanation_and_run_give_the_same_receipts() {
         let at = Some(timestamp(Timestamp::from_timestamp_millis(5).unwrap()));
         let explanation = v1::ExplainRunResponse {
             receipts: vec![v1::Receipt { name: "requested".into(), at }],

@@ -1,4 +1,4 @@
-//! Runs, outcomes and events for people.
+//! Human-readable lines for runs, tool outcomes and events.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ pub(super) fn run_duration(run: &v1::Run) -> Option<Duration> {
     (finished - started).to_std().ok()
 }
 
-/// How a run stands and how long it took.
+/// The state of a run and its duration.
 pub(super) fn run_state(sink: Sink, run: &v1::Run) -> String {
     let state = json::state_name(run.state);
     let mut line = format!("{} {}", mark(sink, state), paint_state(sink, state));
@@ -55,12 +55,12 @@ pub(super) fn run_state(sink: Sink, run: &v1::Run) -> String {
     line
 }
 
-/// What went wrong in a run.
+/// The failure of a run.
 pub(super) fn run_failure(run: &v1::Run) -> Option<String> {
     run.failure.as_ref().map(|failure| failure_text(&failure.code, &failure.message))
 }
 
-/// One line about a run: how it stands, how long it took, and what went wrong.
+/// A run in one line: state, duration and id; a second line shows the failure.
 pub(super) fn run_line(sink: Sink, run: &v1::Run) -> String {
     let mut line = format!("{}  {}", run_state(sink, run), sink.paint(Style::Dim, &one_line(&run.id)));
     if let Some(failure) = run_failure(run) {
@@ -70,10 +70,10 @@ pub(super) fn run_line(sink: Sink, run: &v1::Run) -> String {
 }
 
 pub(super) fn paint_state(sink: Sink, state: &str) -> String {
-    let words = state.replace('_', " ");
+    let text = state.replace('_', " ");
     match state_style(state) {
-        Some(style) => sink.paint(style, &words),
-        None => words,
+        Some(style) => sink.paint(style, &text),
+        None => text,
     }
 }
 
@@ -84,7 +84,7 @@ fn failure_text(code: &str, message: &str) -> String {
     }
 }
 
-/// One line about an outcome (in its JSON form), without what the tool printed.
+/// A tool outcome (in its JSON form) in one line, without the output.
 pub(super) fn outcome_line(sink: Sink, outcome: &Value) -> String {
     let text = |name: &str| outcome[name].as_str().unwrap_or_default();
     let status = text("status");
@@ -109,27 +109,27 @@ pub(super) fn outcome_line(sink: Sink, outcome: &Value) -> String {
     line
 }
 
-/// What a tool printed, clean enough for a terminal.
+/// The output of a tool, sanitized for a terminal.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Printed {
+pub(super) struct ToolOutput {
     pub out: String,
     pub err: String,
 }
 
-/// Reads what a tool printed from its output: the usual text fields plainly, anything else as JSON.
-pub(super) fn printed(output: &Value) -> Printed {
+/// Reads the output of a tool: well-known text fields as text, anything else as JSON.
+pub(super) fn tool_output(output: &Value) -> ToolOutput {
     let fields = match output {
-        Value::Null => return Printed::default(),
-        Value::String(text) => return Printed { out: sanitize(text), err: String::new() },
-        Value::Object(fields) if fields.is_empty() => return Printed::default(),
+        Value::Null => return ToolOutput::default(),
+        Value::String(text) => return ToolOutput { out: sanitize(text), err: String::new() },
+        Value::Object(fields) if fields.is_empty() => return ToolOutput::default(),
         Value::Object(fields) => fields,
-        other => return Printed { out: sanitize(&other.to_string()), err: String::new() },
+        other => return ToolOutput { out: sanitize(&other.to_string()), err: String::new() },
     };
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
     let out = ["stdout", "content", "text", "diff"].into_iter().find_map(text);
     let err = text("stderr");
     if out.is_none() && err.is_none() {
-        return Printed { out: sanitize(&output.to_string()), err: String::new() };
+        return ToolOutput { out: sanitize(&output.to_string()), err: String::new() };
     }
     let mut err = sanitize(err.unwrap_or_default());
     let cut = fields.iter().any(|(name, value)| name.contains("truncated") && is_set(value));
@@ -137,22 +137,22 @@ pub(super) fn printed(output: &Value) -> Printed {
         if !err.is_empty() && !err.ends_with('\n') {
             err.push('\n');
         }
-        err.push_str("… the output was longer than the limit and was cut");
+        err.push_str("… the output exceeded the limit and was cut");
     }
-    Printed { out: sanitize(out.unwrap_or_default()), err }
+    ToolOutput { out: sanitize(out.unwrap_or_default()), err }
 }
 
 fn is_set(value: &Value) -> bool {
     value.as_bool().unwrap_or_else(|| value.as_u64().is_some_and(|bytes| bytes > 0))
 }
 
-/// One line about an event.
+/// An event in one line.
 pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
     let data = json::embedded(&event.data);
     let text = |name: &str| one_line(data[name].as_str().unwrap_or_default());
-    let with = |words: &str, detail: String| match detail.as_str() {
-        "" => words.to_owned(),
-        detail => format!("{words}: {detail}"),
+    let with = |text: &str, detail: String| match detail.as_str() {
+        "" => text.to_owned(),
+        detail => format!("{text}: {detail}"),
     };
     let dot = sink.paint(Style::Accent, DOT);
     let step = sink.paint(Style::Dim, STEP);
@@ -169,7 +169,9 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
         "run.handed_over" => format!("{dot} handed over by {}", text("worker")),
         "run.attempt_lost" => {
             let lost = match data["attempts"].as_u64() {
-                Some(attempts) if attempts > 1 => format!(", the {} that the run lost", ordinal(attempts)),
+                Some(attempts) if attempts > 1 => {
+                    format!(", the {} attempt that was lost", ordinal(attempts))
+                }
                 _ => String::new(),
             };
             format!("{} {} was lost{lost}", mark(sink, "interrupted"), text("worker"))
@@ -182,30 +184,30 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
         "tool.started" => format!("{step} {} started", sink.paint(Style::Bold, &text("tool"))),
         "tool.completed" | "tool.failed" => outcome_line(sink, &data),
         "sandbox.ready" => {
-            let words =
+            let text =
                 format!("in the {} sandbox {}, image {}", text("backend"), text("sandbox_id"), text("image"));
-            format!("{step} {}", words.trim_end())
+            format!("{step} {}", text.trim_end())
         }
         "hook.notice" => format!("{dot} {}", with(&format!("hook {}", text("hook")), text("message"))),
         "model.started" => {
-            format!("{step} {} asks {}", sink.paint(Style::Bold, &text("agent")), text("model"))
+            format!("{step} {} calls {}", sink.paint(Style::Bold, &text("agent")), text("model"))
         }
-        "model.completed" => format!("{} {}", mark(sink, "completed"), answer_words(&data)),
+        "model.completed" => format!("{} {}", mark(sink, "completed"), model_response_text(&data)),
         "model.failed" => {
             let part = |name: &str| data["failure"][name].as_str().unwrap_or_default();
             let failure = failure_text(part("code"), part("message"));
-            format!("{} {}", mark(sink, "failed"), with("no answer from the model", failure))
+            format!("{} {}", mark(sink, "failed"), with("the model call failed", failure))
         }
         "message.completed" if data["role"] == "tool" => {
             let results = data["parts"].as_array().map_or(0, Vec::len);
-            format!("{step} the agent is told {}", counted(results, "result"))
+            format!("{step} the agent receives {}", counted(results, "result"))
         }
         "message.completed" => {
             let by = match (text("role").as_str(), text("agent")) {
                 ("assistant", agent) if !agent.is_empty() => agent,
                 (role, _) => role.to_owned(),
             };
-            format!("{dot} {} said", sink.paint(Style::Bold, &by))
+            format!("{dot} message from {}", sink.paint(Style::Bold, &by))
         }
         name => match remuda_client::terminal_state(event) {
             Some(RunState::Cancelled) => {
@@ -229,23 +231,23 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
     }
 }
 
-/// How long a model took for an answer, and what that cost.
-fn answer_words(data: &Value) -> String {
+/// The duration and the tokens of a model call.
+fn model_response_text(data: &Value) -> String {
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let took = elapsed(Duration::from_millis(number(&data["duration_ms"])));
     let usage = &data["usage"];
     let (input, output) = (number(&usage["input_tokens"]), number(&usage["output_tokens"]));
-    let mut words =
+    let mut text =
         format!("the model answered in {took} · {} tokens in, {} out", count(input), count(output));
     match data["finish"].as_str() {
         None | Some("stop" | "tool_calls") => {}
-        Some(finish) => words.push_str(&format!(" · stopped by {}", one_line(finish).replace('_', " "))),
+        Some(finish) => text.push_str(&format!(" · stopped by {}", one_line(finish).replace('_', " "))),
     }
     match number(&data["attempts"]) {
         0 | 1 => {}
-        attempts => words.push_str(&format!(" · {attempts} attempts")),
+        attempts => text.push_str(&format!(" · {attempts} attempts")),
     }
-    words
+    text
 }
 
 /// `2nd`, `3rd`, `11th`.
@@ -260,8 +262,7 @@ fn ordinal(number: u64) -> String {
     format!("{number}{ending}")
 }
 
-/// What stands before an event when several runs share the screen: time, cursor and the end of the run's id, which is
-/// the part that differs.
+/// The prefix of an event: time, cursor and the last characters of the run's id, which are the part that differs.
 pub(super) fn event_prefix(sink: Sink, event: &v1::Event) -> String {
     let at = event.at.as_ref().and_then(convert::from_timestamp).map(local_time).unwrap_or_default();
     let run = one_line(&event.run_id);
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn events_read_like_sentences() {
+    fn events_have_readable_lines() {
         assert_eq!(
             event("run.queued", &json!({ "seq": 3, "kind": "tools" })),
             "▸ queued as number 3 of the session"
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(event("run.completed", &Value::Null), "✓ completed");
         let lost = |attempts| event("run.attempt_lost", &json!({ "attempts": attempts, "worker": "wrk_1" }));
         assert_eq!(lost(1), "✗ wrk_1 was lost");
-        assert_eq!(lost(2), "✗ wrk_1 was lost, the 2nd that the run lost");
+        assert_eq!(lost(2), "✗ wrk_1 was lost, the 2nd attempt that was lost");
         assert_eq!(event("run.handed_over", &json!({ "worker": "wrk_1" })), "● handed over by wrk_1");
         assert_eq!(event("run.parked", &json!({ "reason": "approval" })), "● parked, waits for: approval");
         assert_eq!(event("run.resumed", &Value::Null), "● resumed");
@@ -312,18 +313,18 @@ mod tests {
         );
         assert_eq!(event("run.stopped", &Value::Null), "● stopped: no process is left");
         assert_eq!(event("run.cancelled", &json!({ "reason": "" })), "✗ cancelled");
-        let asked = json!({ "message": "msg_1", "agent": "build", "model": "platform/m" });
-        assert_eq!(event("model.started", &asked), "▸ build asks platform/m");
-        let answered = json!({ "finish": "length", "usage": { "input_tokens": 1200, "output_tokens": 7 },
+        let started = json!({ "message": "msg_1", "agent": "build", "model": "platform/m" });
+        assert_eq!(event("model.started", &started), "▸ build calls platform/m");
+        let response = json!({ "finish": "length", "usage": { "input_tokens": 1200, "output_tokens": 7 },
             "attempts": 2, "duration_ms": 1500 });
         assert_eq!(
-            event("model.completed", &answered),
+            event("model.completed", &response),
             "✓ the model answered in 1.5 s · 1.2k tokens in, 7 out · stopped by length · 2 attempts"
         );
         let failed = json!({ "failure": { "code": "model_overloaded", "message": "later" } });
-        assert_eq!(event("model.failed", &failed), "✗ no answer from the model: model_overloaded: later");
-        let said = json!({ "role": "assistant", "agent": "build", "parts": [] });
-        assert_eq!(event("message.completed", &said), "● build said");
+        assert_eq!(event("model.failed", &failed), "✗ the model call failed: model_overloaded: later");
+        let message = json!({ "role": "assistant", "agent": "build", "parts": [] });
+        assert_eq!(event("message.completed", &message), "● message from build");
         assert_eq!(event("brand.new", &json!({ "a": 1 })), r#"● brand.new {"a":1}"#);
         let outcome = json!({ "tool": "Bash", "status": "failed", "duration_ms": 12, "output": { "exit_code": 3 },
             "failure": { "code": "tool_failed", "message": "no" } });
@@ -331,23 +332,26 @@ mod tests {
     }
 
     #[test]
-    fn text_of_others_cannot_forge_a_line() {
+    fn control_characters_in_event_data_are_removed() {
         let line = event("run.cancel_requested", &json!({ "reason": "x\n✓ completed\u{1b}[2J" }));
         assert_eq!(line, "● cancel requested: x ✓ completed");
     }
 
     #[test]
-    fn tools_print_plainly() {
-        let both = printed(
+    fn well_known_output_fields_are_shown_as_text() {
+        let both = tool_output(
             &json!({ "stdout": "hi\u{1b}[0m\n", "stderr": "e", "exit_code": 0, "stdout_truncated": true }),
         );
         assert_eq!(both.out, "hi\n");
-        assert_eq!(both.err, "e\n… the output was longer than the limit and was cut");
-        assert_eq!(printed(&json!({ "content": "file" })).out, "file");
-        assert_eq!(printed(&json!({ "written": 3 })).out, r#"{"written":3}"#);
-        assert_eq!(printed(&json!("text")).out, "text");
-        assert_eq!(printed(&Value::Null), Printed::default());
-        assert_eq!(printed(&json!({})), Printed::default());
-        assert_eq!(printed(&json!({ "stdout": "", "stderr": "", "truncated": false })), Printed::default());
+        assert_eq!(both.err, "e\n… the output exceeded the limit and was cut");
+        assert_eq!(tool_output(&json!({ "content": "file" })).out, "file");
+        assert_eq!(tool_output(&json!({ "written": 3 })).out, r#"{"written":3}"#);
+        assert_eq!(tool_output(&json!("text")).out, "text");
+        assert_eq!(tool_output(&Value::Null), ToolOutput::default());
+        assert_eq!(tool_output(&json!({})), ToolOutput::default());
+        assert_eq!(
+            tool_output(&json!({ "stdout": "", "stderr": "", "truncated": false })),
+            ToolOutput::default()
+        );
     }
 }

@@ -1,15 +1,15 @@
-//! `remuda run`: submit a run and see it through.
+//! `remuda run`: submits a run and shows it until its end.
 
+mod agent_run;
+mod approval_prompt;
 mod args;
-mod asking;
 mod dir;
-mod dry;
-mod message;
+mod dry_run;
 mod prompt;
 mod submit;
 
 use futures::StreamExt as _;
-use remuda_client::{Client, Followed, Following, Target, terminal_state};
+use remuda_client::{Client, FollowItem, FollowOptions, Target, terminal_state};
 use remuda_config::Config;
 use remuda_domain::{Error, error::Result};
 use remuda_proto::v1;
@@ -17,16 +17,16 @@ use remuda_proto::v1;
 pub(super) use self::args::{EXAMPLES, RunArgs};
 
 use super::{
+    conversation::{CommandOutput, painted},
     exit::Exit,
     json, render,
-    talk::{Printed, painted},
     watch::shell_word,
 };
 use crate::output::{Interrupted, Output, Progress, Style, one_line, sanitize};
 
-/// How a run is seen through.
+/// What to show of a run.
 #[derive(Clone, Copy, Debug)]
-struct View {
+struct DisplayOptions {
     follow: bool,
     quiet: bool,
 }
@@ -38,13 +38,13 @@ pub(super) async fn run(
     output: Output,
 ) -> Result<Exit> {
     if args.dry_run {
-        return dry::dry_run(args, client, &config()?, output).await;
+        return dry_run::dry_run(args, client, &config()?, output).await;
     }
-    let (view, detach) = (View { follow: args.follow, quiet: args.quiet }, args.detach);
+    let (display, detach) = (DisplayOptions { follow: args.follow, quiet: args.quiet }, args.detach);
     let submitted = submit::submit(args, client).await?;
     let run = submitted.run.ok_or_else(|| Error::internal("the server sent no run"))?;
     let note = |text: &str| {
-        if !view.quiet {
+        if !display.quiet {
             output.note(text);
         }
     };
@@ -52,7 +52,7 @@ pub(super) async fn run(
         note(&format!("{} interrupted {}", output.err.paint(Style::Warn, "●"), one_line(id)));
     }
     if submitted.deduplicated {
-        note("● an earlier request with this idempotency key made the run");
+        note("● the run was created by an earlier request with this idempotency key");
     }
     if detach {
         if output.json {
@@ -62,46 +62,47 @@ pub(super) async fn run(
         }
         return Ok(Exit::Ok);
     }
-    // The session's earlier history is of no interest here.
+    // Skip the session's earlier events.
     let after = submitted.first_cursor.saturating_sub(1).max(0);
     if matches!(run.input, Some(v1::run::Input::Message(_))) {
-        return message::see_through(&run.id, after, view, client, output).await;
+        return agent_run::follow(&run.id, after, display, client, output).await;
     }
     note(&format!("{} {}", output.err.paint(Style::Dim, "▸"), one_line(&run.id)));
-    let seen = if view.follow {
+    let finished = if display.follow {
         follow_to_end(&run.id, after, client, output).await?
     } else {
         let mut progress = Progress::new(&output, "waiting for the run");
         progress.during(client.wait_until_finished(&run.id)).await.transpose_error()?
     };
-    match seen {
-        Some(run) if view.quiet && !output.json => {
+    match finished {
+        Some(run) if display.quiet && !output.json => {
             run.outcomes.iter().map(json::outcome).for_each(|outcome| print_output(&outcome, output));
             Exit::of_run(&run)
         }
-        Some(run) => finish(&run, view.follow, output),
+        Some(run) => finish(&run, display.follow, output),
         None => {
-            leave(&run.id, output);
+            print_resume_hint(&run.id, output);
             Ok(Exit::Interrupted)
         }
     }
 }
 
-/// Says how to come back to a run that goes on.
-fn leave(run_id: &str, output: Output) {
+/// Prints how to watch or cancel a run that continues.
+fn print_resume_hint(run_id: &str, output: Output) {
     let id = shell_word(run_id);
-    output.note(&format!("the run goes on\n  watch:  remuda watch {id}\n  cancel: remuda cancel {id}"));
+    output.note(&format!("the run continues\n  watch:  remuda watch {id}\n  cancel: remuda cancel {id}"));
 }
 
-/// Shows the events of a run and then fetches it. `None` after Ctrl-C.
+/// Shows the events of a run until its end, then fetches the run. `None` after Ctrl-C.
 async fn follow_to_end(run_id: &str, after: i64, client: &Client, output: Output) -> Result<Option<v1::Run>> {
-    let following = Following { after_cursor: after, deltas: true, tree: false };
-    let mut followed = client.follow_by(Target::Run(run_id.to_owned()), following);
-    let (mut printed, mut progress) = (Printed::default(), Progress::new(&output, "following the run"));
+    let following = FollowOptions { after_cursor: after, deltas: true, tree: false };
+    let mut followed = client.follow_with(Target::Run(run_id.to_owned()), following);
+    let (mut command_output, mut progress) =
+        (CommandOutput::default(), Progress::new(&output, "following the run"));
     loop {
         match progress.during(followed.next()).await {
-            Ok(Some(Ok(Followed::Event(event)))) => show(&event, &mut printed, output),
-            Ok(Some(Ok(Followed::Delta(delta)))) => show_live(&delta, &mut printed, output),
+            Ok(Some(Ok(FollowItem::Event(event)))) => show(&event, &mut command_output, output),
+            Ok(Some(Ok(FollowItem::Delta(delta)))) => show_live(&delta, &mut command_output, output),
             Ok(Some(Err(error))) => return Err(error),
             Ok(None) => break,
             Err(Interrupted) => return Ok(None),
@@ -110,12 +111,12 @@ async fn follow_to_end(run_id: &str, after: i64, client: &Client, output: Output
     progress.during(client.wait_until_finished(run_id)).await.transpose_error()
 }
 
-/// Prints what a command prints, as far as its lines are complete.
-fn show_live(delta: &v1::Delta, printed: &mut Printed, output: Output) {
+/// Prints the complete lines of a command's output.
+fn show_live(delta: &v1::Delta, command_output: &mut CommandOutput, output: Output) {
     if output.json {
         return output.json_line(&json::delta(delta));
     }
-    for line in printed.hear(delta) {
+    for line in command_output.receive(delta) {
         match line {
             (None, text) => output.out.line(&text),
             line => output.err.line(&painted(output.err, &line)),
@@ -123,33 +124,33 @@ fn show_live(delta: &v1::Delta, printed: &mut Printed, output: Output) {
     }
 }
 
-fn show(event: &v1::Event, printed: &mut Printed, output: Output) {
+fn show(event: &v1::Event, command_output: &mut CommandOutput, output: Output) {
     if output.json {
         return output.json_line(&json::event(event));
     }
-    // How the run ended is told once, at the end.
+    // `finish` shows how the run ended.
     if terminal_state(event).is_some() {
         return;
     }
     output.err.line(&render::event_line(output.err, event));
     if event.r#type.starts_with("tool.") {
-        print_output(&printed.rest(&json::embedded(&event.data)), output);
+        print_output(&command_output.unshown(&json::embedded(&event.data)), output);
     }
 }
 
 fn print_output(outcome: &serde_json::Value, output: Output) {
-    let printed = render::printed(&outcome["output"]);
+    let printed = render::tool_output(&outcome["output"]);
     output.out.text(&printed.out);
     output.err.text(&printed.err);
 }
 
-/// Prints the results, unless the events have shown them, and how the run ended.
+/// Prints the results, unless they were shown with the events, and how the run ended.
 pub(super) fn finish(run: &v1::Run, shown: bool, output: Output) -> Result<Exit> {
     if output.json {
         output.json_line(&json::run(run));
         return Exit::of_run(run);
     }
-    // Of an agent's work only the answer is of interest afterwards.
+    // Of an agent's run only the answer is printed.
     if matches!(run.input, Some(v1::run::Input::Message(_))) {
         output.out.text(&sanitize(&run.answer));
     } else {
@@ -162,7 +163,7 @@ pub(super) fn finish(run: &v1::Run, shown: bool, output: Output) -> Result<Exit>
     Exit::of_run(run)
 }
 
-/// Turns "interrupted, or done with an error" into "failed, or maybe interrupted".
+/// Turns `Result<Result<T>, Interrupted>` into `Result<Option<T>>`, with `None` for Ctrl-C.
 pub(super) trait TransposeError<T> {
     fn transpose_error(self) -> Result<Option<T>>;
 }

@@ -1,4 +1,4 @@
-//! `remuda runs`: runs that exist already.
+//! `remuda runs`: lists, shows and waits for runs.
 
 mod steps;
 
@@ -25,7 +25,7 @@ Examples:
   remuda runs list --session s1
   remuda runs list --state queued --state running --all --json
   remuda runs show run_01k9…
-  remuda runs steps run_01k9…            each question to a model and each call of a tool
+  remuda runs steps run_01k9…            all model calls and tool calls
   remuda runs steps run_01k9… --json | jq .model_call.usage
   remuda runs wait run_01k9… && echo it completed";
 
@@ -36,7 +36,7 @@ pub(crate) enum RunsCommand {
         /// Only runs of this session (name or id).
         #[arg(long, short, value_name = "NAME_OR_ID")]
         session: Option<String>,
-        /// Only runs in this state; may be repeated.
+        /// Only runs in this state. May be repeated.
         #[arg(long, value_name = "STATE", value_parser = state_parser())]
         state: Vec<RunState>,
         #[command(flatten)]
@@ -47,12 +47,12 @@ pub(crate) enum RunsCommand {
         #[arg(value_name = "RUN_ID")]
         run: String,
     },
-    /// List the durable steps of a run.
+    /// List the stored steps of a run: model calls and tool calls.
     Steps {
         #[arg(value_name = "RUN_ID")]
         run: String,
     },
-    /// Wait for the end of a run and exit with its exit code.
+    /// Wait for the end of a run, print its results and exit with its exit code.
     Wait {
         #[arg(value_name = "RUN_ID")]
         run: String,
@@ -98,14 +98,14 @@ async fn list(
     Ok(Exit::Ok)
 }
 
-/// Runs as a table, or as JSON as they come.
+/// Prints runs as a table, or each run immediately as JSON.
 pub(super) struct RunTable {
     output: Output,
     rows: Vec<Row>,
     now: chrono::DateTime<chrono::Utc>,
 }
 
-/// The cells of a run; the last one is what it cost.
+/// The cells of a run; the last one is the cost.
 type Row = [(String, Option<Style>); 8];
 
 impl RunTable {
@@ -124,7 +124,7 @@ impl RunTable {
             (run.session_id.clone(), Some(Style::Dim)),
             (run.seq.to_string(), None),
             (state.to_owned(), render::state_style(state)),
-            (what(run), None),
+            (input_summary(run), None),
             (created.map(|at| ago(at, self.now)).unwrap_or_default(), None),
             (render::run_duration(run).map(elapsed).unwrap_or_default(), None),
             (spending::short(run.spent.as_ref()), None),
@@ -135,12 +135,12 @@ impl RunTable {
         if self.output.json {
             return;
         }
-        // A column of nothing would only be in the way.
-        let costs = self.rows.iter().any(|[.., (cost, _)]| !cost.is_empty());
+        // Leave out an empty cost column.
+        let has_costs = self.rows.iter().any(|[.., (cost, _)]| !cost.is_empty());
         const HEADER: [&str; 8] = ["RUN", "SESSION", "SEQ", "STATE", "WHAT", "CREATED", "TOOK", "COST"];
-        let mut table = Table::new(self.output.out, if costs { &HEADER } else { &HEADER[..7] });
+        let mut table = Table::new(self.output.out, if has_costs { &HEADER } else { &HEADER[..7] });
         for row in self.rows {
-            if costs {
+            if has_costs {
                 table.row(row);
             } else {
                 let [a, b, c, d, e, f, g, _] = row;
@@ -154,11 +154,11 @@ impl RunTable {
     }
 }
 
-/// What a run has to do, in short: the tools it calls, or what was said to its agent.
-fn what(run: &v1::Run) -> String {
+/// The input of a run in short: its tools, or the message to its agent.
+fn input_summary(run: &v1::Run) -> String {
     let tools = match &run.input {
         Some(v1::run::Input::Tools(tools)) => tools,
-        Some(v1::run::Input::Message(message)) => return said(message),
+        Some(v1::run::Input::Message(message)) => return message_summary(message),
         None => return String::new(),
     };
     let names: Vec<&str> = tools.calls.iter().take(3).map(|call| call.tool.as_str()).collect();
@@ -168,8 +168,8 @@ fn what(run: &v1::Run) -> String {
     }
 }
 
-fn said(message: &v1::MessageInput) -> String {
-    /// More would not fit into a table.
+fn message_summary(message: &v1::MessageInput) -> String {
+    /// Limit that fits into a table.
     const MAX_CHARS: usize = 40;
     let text = one_line(&message.text);
     let mut shown: String = text.chars().take(MAX_CHARS).collect();
@@ -178,13 +178,13 @@ fn said(message: &v1::MessageInput) -> String {
     }
     match message.images.len() {
         0 => format!("\"{shown}\""),
-        images => format!("\"{shown}\" and {images} pictures"),
+        images => format!("\"{shown}\" and {images} images"),
     }
 }
 
 async fn show(run_id: String, client: &Client, output: Output) -> Result<Exit> {
-    let answer = client.get_run(v1::GetRunRequest { run_id }).await?;
-    let run = answer.run.ok_or_else(|| Error::internal("the server sent no run"))?;
+    let response = client.get_run(v1::GetRunRequest { run_id }).await?;
+    let run = response.run.ok_or_else(|| Error::internal("the server sent no run"))?;
     if output.json {
         output.json_line(&json::run(&run));
         return Ok(Exit::Ok);
@@ -203,17 +203,17 @@ async fn show(run_id: String, client: &Client, output: Output) -> Result<Exit> {
     field("attempts", &attempts(&run));
     field("parked", &run.park_reason);
     field("parent", &run.parent_run_id);
-    field("cost", &spending::words(run.spent.as_ref()));
-    field("in all", &spending::tree_words(run.spent.as_ref(), run.tree_spent.as_ref()));
-    field("budget", &spending::budget_words(run.budget.as_ref()));
+    field("cost", &spending::summary(run.spent.as_ref()));
+    field("total", &spending::tree_summary(run.spent.as_ref(), run.tree_spent.as_ref()));
+    field("budget", &spending::budget_summary(run.budget.as_ref()));
     match &run.input {
         Some(v1::run::Input::Message(message)) => {
             field("agent", &message.agent);
             for image in &message.images {
-                field("picture", if image.url.is_empty() { &image.media_type } else { &image.url });
+                field("image", if image.url.is_empty() { &image.media_type } else { &image.url });
             }
         }
-        _ => field("calls", &what(&run)),
+        _ => field("calls", &input_summary(&run)),
     }
     if run.cancel_requested_at.is_some() {
         let reason = if run.cancel_reason.is_empty() { "requested" } else { run.cancel_reason.as_str() };
@@ -235,8 +235,8 @@ async fn show(run_id: String, client: &Client, output: Output) -> Result<Exit> {
             continue;
         }
         sink.line(&render::outcome_line(sink, &outcome));
-        let printed = render::printed(&outcome["output"]);
-        for line in printed.out.lines().chain(printed.err.lines()) {
+        let tool_output = render::tool_output(&outcome["output"]);
+        for line in tool_output.out.lines().chain(tool_output.err.lines()) {
             sink.line(&format!("    {line}"));
         }
     }

@@ -1,4 +1,4 @@
-//! `remuda sandboxes list`: what exists outside of the worker processes.
+//! `remuda sandboxes list`: lists the sandboxes that the server knows.
 
 use remuda_client::Client;
 use remuda_domain::error::Result;
@@ -7,8 +7,8 @@ use remuda_proto::{convert, v1};
 use super::{exit::Exit, json};
 use crate::output::{Output, Style, Table, ago};
 
-/// As many characters of an engine's names as people need to find them again.
-const SHORT: usize = 12;
+/// Characters shown of a container id.
+const HANDLE_CHARS: usize = 12;
 
 pub(crate) async fn list(client: &Client, output: Output) -> Result<Exit> {
     let sandboxes = client.list_sandboxes(v1::ListSandboxesRequest {}).await?.sandboxes;
@@ -17,7 +17,7 @@ pub(crate) async fn list(client: &Client, output: Output) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     if sandboxes.is_empty() {
-        output.note("there are no sandboxes; sessions that execute on the worker itself need none");
+        output.note("there are no sandboxes; sessions with backend local do not use any");
         return Ok(Exit::Ok);
     }
     let now = chrono::Utc::now();
@@ -32,7 +32,7 @@ pub(crate) async fn list(client: &Client, output: Output) -> Result<Exit> {
             (state, style),
             (sandbox.session_id, None),
             (sandbox.image, None),
-            (sandbox.handle.chars().take(SHORT).collect(), None),
+            (sandbox.handle.chars().take(HANDLE_CHARS).collect(), None),
             (sandbox.worker_id, Some(Style::Dim)),
             (used.map(|at| ago(at, now)).unwrap_or_default(), None),
         ]);

@@ -1,4 +1,4 @@
-//! `remuda sessions`: serial lines of runs.
+//! `remuda sessions`: creates, lists, changes and shows sessions.
 
 mod show;
 mod tree;
@@ -9,15 +9,15 @@ use remuda_proto::{convert, v1};
 
 use super::{
     budget_args::BudgetArgs,
+    conversation::{Length, Transcript},
     execution::{self, ExecutionArgs},
     exit::Exit,
     json,
     pages::PageArgs,
-    permissions::{self, PermissionArgs, rule_words},
+    permissions::{self, PermissionArgs, rule_text},
     render,
     runs::RunTable,
     spending,
-    talk::{Length, Transcript},
 };
 use crate::output::{Output, Style, Table, ago, counted, one_line};
 
@@ -25,42 +25,43 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   remuda sessions create s1 --title 'nightly build'
   remuda sessions list --status open
-  remuda sessions show s1              what was said, with calls and results
+  remuda sessions show s1              messages, tool calls and results
   remuda sessions show s1 --tail 5 --full
   remuda sessions create docs --workspace site --agent build --model platform/sonnet
-  remuda sessions set s1 --agent plan  who leads it from here on
+  remuda sessions set s1 --agent plan  change the agent that leads it
   remuda sessions set s1 --mode plan --deny \"bash:git push *\"
-  remuda sessions tree s1              the sessions that work for s1, how they stand and what they cost
-  remuda sessions queue s1             what waits, in the order in which it will execute
+  remuda sessions tree s1              s1 and its child sessions with state and cost
+  remuda sessions queue s1             unfinished runs in execution order
   remuda sessions create boxed --backend docker --image python:3.12
   remuda sessions create reviewer --parent s1
-  remuda sessions cancel s1 --tree     stop what s1 and the sessions below it wait for and execute
+  remuda sessions cancel s1 --tree     cancel all runs of s1 and its child sessions
   remuda sessions close s1 --cancel-runs
-  remuda sessions delete s1            with the sessions below it, their runs, messages and events
+  remuda sessions delete s1            with child sessions, runs, messages and events
 
-Wherever a session is named, its name and its id (ses_…) both work.";
+Commands accept the name or the id (ses_…) of a session.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum SessionsCommand {
     /// Create a session.
     Create {
-        /// A name of your choice, unique within the tenant.
+        /// Name of the session, unique within the tenant.
         name: Option<String>,
+        /// Title for humans.
         #[arg(long, default_value = "")]
         title: String,
-        /// Name of the workspace; the default workspace when missing.
+        /// Name of the workspace. By default the workspace named "default".
         #[arg(long, default_value = "", hide_default_value = true)]
         workspace: String,
-        /// The agent that leads it; the workspace's default one when missing.
+        /// Agent that leads the session. By default the workspace's default agent.
         #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
         agent: String,
-        /// platform/NAME, workspace/NAME or NAME; its agent's choice when missing.
+        /// Model: platform/NAME, workspace/NAME or NAME. By default the agent's model.
         #[arg(long, default_value = "", hide_default_value = true)]
         model: String,
-        /// Work pool; "default" when missing.
+        /// Pool whose workers execute the runs. By default the pool "default".
         #[arg(long, default_value = "", hide_default_value = true)]
         pool: String,
-        /// The session that this one works for (name or id): cancelling its tree cancels this one too.
+        /// Parent session (name or id). Cancelling the parent with --tree cancels this session too.
         #[arg(long, value_name = "SESSION", default_value = "", hide_default_value = true)]
         parent: String,
         #[command(flatten)]
@@ -72,67 +73,69 @@ pub(crate) enum SessionsCommand {
     },
     /// List sessions.
     List {
+        /// Only sessions with this status.
         #[arg(long, value_enum)]
         status: Option<Status>,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Show one session and what was said in it.
+    /// Show one session and its messages.
     ///
-    /// With --json the session comes first and then one document for each message.
+    /// With --json the session comes first, then one document per message.
     Show(show::ShowArgs),
-    /// Take no more runs; those that wait or execute finish, or are cancelled with --cancel-runs.
+    /// Close a session: it accepts no more runs. Unfinished runs still execute, unless --cancel-runs is given.
     Close {
         #[arg(value_name = "SESSION")]
         session: String,
-        /// Also cancel the runs that wait or execute.
+        /// Also cancel the unfinished runs.
         #[arg(long)]
         cancel_runs: bool,
     },
-    /// Delete a session, the sessions below it and everything that hangs on them. Files in the workspace stay.
+    /// Delete a session and its child sessions, with their runs, messages and events. Files in the workspace stay.
     Delete {
         #[arg(value_name = "SESSION")]
         session: String,
-        /// Cancel the runs that wait or execute first; without this they must have ended.
+        /// Cancel unfinished runs first. Otherwise the session must have none.
         #[arg(long)]
         cancel_runs: bool,
     },
-    /// Ask for all unfinished runs of a session to stop. The session stays open.
+    /// Cancel all unfinished runs of a session. The session stays open.
     Cancel {
         #[arg(value_name = "SESSION")]
         session: String,
-        /// Also those of the sessions below it.
+        /// Also cancel the runs of its child sessions.
         #[arg(long)]
         tree: bool,
-        /// Why; shown to everybody who watches the runs.
+        /// Reason, shown in the events of the runs.
         #[arg(long, default_value = "", hide_default_value = true)]
         reason: String,
     },
-    /// Change a session: its title, the agent that leads it, what its agents may do, or, before its first run, its model.
+    /// Change the title, the agent or the permissions of a session, or, before its first run, its model.
     ///
-    /// Rules are added after those that the session has, also after those that people answered `always` with; --clear-rules
-    /// begins anew. They count from the next call of a tool on. How much it may spend is set by `remuda budget set`.
+    /// New rules are added after the existing ones, including those that an approval with `always` added. --clear-rules removes
+    /// the existing rules first. Changes apply from the next tool call on. `remuda budget set` changes the budget.
     #[command(alias = "update")]
     #[command(group(clap::ArgGroup::new("change").args(["title", "agent", "model", "clear_rules"]).args(permissions::FLAGS)
         .required(true).multiple(true)))]
     Set {
         #[arg(value_name = "SESSION")]
         session: String,
+        /// New title.
         #[arg(long)]
         title: Option<String>,
-        /// Empty for the workspace's default one.
+        /// Agent that leads the session. Empty for the workspace's default agent.
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
-        /// platform/NAME, workspace/NAME or NAME; empty for its agent's choice.
+        /// Model: platform/NAME, workspace/NAME or NAME. Empty for the agent's model.
         #[arg(long)]
         model: Option<String>,
         #[command(flatten)]
         permissions: PermissionArgs,
-        /// Forget the rules that the session has.
+        /// Remove the existing rules of the session.
         #[arg(long, help_heading = "Permissions")]
         clear_rules: bool,
     },
-    /// Show a session and the sessions below it: who works in them, how they stand, what they cost.
+    /// Show a session and its child sessions with agent, state and cost.
     Tree {
         #[arg(value_name = "SESSION")]
         session: String,
@@ -144,7 +147,7 @@ pub(crate) enum SessionsCommand {
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// List the unfinished runs in the order in which they will execute.
+    /// List the unfinished runs of a session in execution order.
     Queue {
         #[arg(value_name = "SESSION")]
         session: String,
@@ -185,13 +188,13 @@ pub(super) async fn execute(command: SessionsCommand, client: &Client, output: O
                 permissions: permissions.into_request(),
                 budget: budget.into_request(),
             };
-            one(client.create_session(request).await?.session, output)
+            print_session(client.create_session(request).await?.session, output)
         }
         SessionsCommand::List { status, pages } => list(status, pages, client, output).await,
         SessionsCommand::Show(args) => show::show(args, client, output).await,
         SessionsCommand::Close { session, cancel_runs } => {
             let request = v1::CloseSessionRequest { session, cancel_runs };
-            one(client.close_session(request).await?.session, output)
+            print_session(client.close_session(request).await?.session, output)
         }
         SessionsCommand::Delete { session, cancel_runs } => {
             let request = v1::DeleteSessionRequest { session, cancel_runs };
@@ -207,10 +210,10 @@ pub(super) async fn execute(command: SessionsCommand, client: &Client, output: O
         }
         SessionsCommand::Cancel { session, tree, reason } => {
             let request = v1::CancelSessionRequest { session, tree, reason };
-            cancelled(&client.cancel_session(request).await?, output)
+            print_cancelled(&client.cancel_session(request).await?, output)
         }
         SessionsCommand::Set { session, title, agent, model, permissions, clear_rules } => {
-            let permissions = changed(&session, permissions, clear_rules, client).await?;
+            let permissions = changed_permissions(&session, permissions, clear_rules, client).await?;
             let request = v1::UpdateSessionRequest {
                 session,
                 title,
@@ -219,7 +222,7 @@ pub(super) async fn execute(command: SessionsCommand, client: &Client, output: O
                 permissions,
                 if_revision: Vec::new(),
             };
-            one(client.update_session(request).await?.session, output)
+            print_session(client.update_session(request).await?.session, output)
         }
         SessionsCommand::Tree { session } => tree::tree(session, client, output).await,
         SessionsCommand::Messages { session, pages } => messages(&session, pages, client, output).await,
@@ -227,8 +230,8 @@ pub(super) async fn execute(command: SessionsCommand, client: &Client, output: O
     }
 }
 
-/// What the session's permissions become; nothing if nothing was said of them.
-async fn changed(
+/// The session's new permissions; `None` if no flag changes them.
+async fn changed_permissions(
     session: &str,
     permissions: PermissionArgs,
     clear_rules: bool,
@@ -239,10 +242,10 @@ async fn changed(
     }
     let found = client.get_session(v1::GetSessionRequest { session: session.to_owned() }).await?.session;
     let before = found.and_then(|session| session.permissions).unwrap_or_default();
-    Ok(Some(permissions.change(before, clear_rules)))
+    Ok(Some(permissions.apply_to(before, clear_rules)))
 }
 
-fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
+fn print_session(session: Option<v1::Session>, output: Output) -> Result<Exit> {
     let session = session.ok_or_else(|| Error::internal("the server sent no session"))?;
     if output.json {
         output.json_line(&json::session(&session));
@@ -252,7 +255,7 @@ fn one(session: Option<v1::Session>, output: Output) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// What a session is, for people.
+/// Prints the properties of a session.
 fn header(session: v1::Session, output: Output) {
     let sink = output.out;
     let status = json::status_name(session.status);
@@ -262,7 +265,7 @@ fn header(session: v1::Session, output: Output) {
         render::paint_state(sink, status)
     ));
     let created = session.created_at.as_ref().and_then(convert::from_timestamp);
-    let said = session.permissions.unwrap_or_default();
+    let permissions = session.permissions.unwrap_or_default();
     let fields = [
         ("name", session.name),
         ("title", session.title),
@@ -271,13 +274,13 @@ fn header(session: v1::Session, output: Output) {
         ("agent", session.agent),
         ("model", session.model),
         ("parent", session.parent_id),
-        ("executes", execution::in_words(session.execution.as_ref())),
-        ("cost", spending::words(session.spent.as_ref())),
-        ("in all", spending::tree_words(session.spent.as_ref(), session.tree_spent.as_ref())),
-        ("budget", spending::budget_words(session.budget.as_ref())),
-        ("mode", said.mode.clone()),
-        ("asked", unattended(&said.unattended).to_owned()),
-        ("deciders", said.approvers.join(", ")),
+        ("executes", execution::to_text(session.execution.as_ref())),
+        ("cost", spending::summary(session.spent.as_ref())),
+        ("total", spending::tree_summary(session.spent.as_ref(), session.tree_spent.as_ref())),
+        ("budget", spending::budget_summary(session.budget.as_ref())),
+        ("mode", permissions.mode.clone()),
+        ("approvals", unattended(&permissions.unattended).to_owned()),
+        ("approvers", permissions.approvers.join(", ")),
         ("pending", session.pending_runs.to_string()),
         ("running", session.current_run_id),
         ("worker", session.worker_id),
@@ -287,34 +290,34 @@ fn header(session: v1::Session, output: Output) {
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
         sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:9}")), one_line(value)));
     }
-    for rule in &said.rules {
-        sink.line(&format!("  {} {}", sink.paint(Style::Dim, "rule     "), one_line(&rule_words(rule))));
+    for rule in &permissions.rules {
+        sink.line(&format!("  {} {}", sink.paint(Style::Dim, "rule     "), one_line(&rule_text(rule))));
     }
 }
 
-/// What becomes of questions to people, if that was said.
+/// Describes what happens to approval requests.
 fn unattended(policy: &str) -> &str {
     match policy {
-        "wait" => "questions wait until someone answers",
-        "refuse" => "questions are refused: nobody is there",
-        "fail" => "a question fails the run: nobody is there",
+        "wait" => "approval requests wait for a decision",
+        "refuse" => "calls that need approval are refused",
+        "fail" => "a call that needs approval fails the run",
         other => other,
     }
 }
 
-fn cancelled(answer: &v1::CancelSessionResponse, output: Output) -> Result<Exit> {
+fn print_cancelled(response: &v1::CancelSessionResponse, output: Output) -> Result<Exit> {
     if output.json {
-        output.json_line(&json::cancelled_session(answer));
+        output.json_line(&json::cancelled_session(response));
         return Ok(Exit::Ok);
     }
-    let (ended, requested) = (answer.ended_run_ids.len(), answer.requested_run_ids.len());
+    let (ended, requested) = (response.ended_run_ids.len(), response.requested_run_ids.len());
     if ended + requested == 0 {
-        output.out.line("there was nothing to cancel");
+        output.out.line("there is no unfinished run to cancel");
         return Ok(Exit::Ok);
     }
-    let sessions = counted(answer.session_ids.len(), "session");
-    output.out.line(&format!("{sessions}: {} cancelled, {requested} being stopped", counted(ended, "run")));
-    for run in &answer.requested_run_ids {
+    let sessions = counted(response.session_ids.len(), "session");
+    output.out.line(&format!("{sessions}: {} cancelled, {requested} being cancelled", counted(ended, "run")));
+    for run in &response.requested_run_ids {
         output.out.line(&format!("  {}", one_line(run)));
     }
     Ok(Exit::Ok)
@@ -352,12 +355,12 @@ async fn list(status: Option<Status>, pages: PageArgs, client: &Client, output: 
     let more = pages.each(fetch, show).await?;
     if !output.json {
         table.print();
-        say_more(more, output);
+        note_more(more, output);
     }
     Ok(Exit::Ok)
 }
 
-fn say_more(more: bool, output: Output) {
+fn note_more(more: bool, output: Output) {
     if more {
         output.note("there are more: use --limit or --all");
     }
@@ -389,6 +392,6 @@ async fn messages(session: &str, pages: PageArgs, client: &Client, output: Outpu
     };
     let more = pages.each(fetch, show).await?;
     transcript.finish();
-    say_more(more, output);
+    note_more(more, output);
     Ok(Exit::Ok)
 }

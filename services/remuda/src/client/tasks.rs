@@ -1,4 +1,4 @@
-//! `remuda tasks`: what the control plane does by itself.
+//! `remuda tasks`: shows the background tasks of the control plane.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::output::{Output, Style, Table, ago, elapsed};
 pub(super) const EXAMPLES: &str = "\
 Examples:
   remuda tasks
-  remuda tasks --json | jq 'select(.last.error)'      those whose last round failed";
+  remuda tasks --json | jq 'select(.last.error)'      tasks whose last round failed";
 
 pub(super) async fn tasks(client: &Client, output: Output) -> Result<Exit> {
     let tasks = client.list_tasks(v1::ListTasksRequest {}).await?.tasks;
@@ -25,7 +25,7 @@ pub(super) async fn tasks(client: &Client, output: Output) -> Result<Exit> {
         return Ok(Exit::Ok);
     }
     let now = chrono::Utc::now();
-    let header = ["TASK", "LAST", "TOOK", "RESULT", "LAST DID SOMETHING", "ROUNDS", "FAILURES", "ON"];
+    let header = ["TASK", "LAST", "TOOK", "RESULT", "LAST WITH RESULT", "ROUNDS", "FAILURES", "ON"];
     let mut table = Table::new(output.out, &header);
     for task in tasks {
         let last = task.last.unwrap_or_default();
@@ -52,7 +52,7 @@ fn age(round: &v1::TaskRound, now: chrono::DateTime<chrono::Utc>) -> String {
     started.map(|at| ago(at, now)).unwrap_or_default()
 }
 
-/// What a round did: `woken 3, healed 1`, or why it could not.
+/// The result of a round, such as `sessions 3, ended runs 1`, or its error.
 fn result(round: &v1::TaskRound) -> String {
     if !round.error.is_empty() {
         return round.error.clone();
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_read_well() {
+    fn round_shows_its_counts_or_its_error() {
         let mut round = v1::TaskRound::default();
         assert_eq!(result(&round), "nothing to do");
         round.counts = [("sessions".to_owned(), 3), ("ended_runs".to_owned(), 1)].into();

@@ -1,4 +1,4 @@
-//! `remuda trace`: where the time and the money of a run went.
+//! `remuda trace`: shows what a run spent its time and money on.
 
 mod waterfall;
 
@@ -12,18 +12,17 @@ use crate::output::{Output, Style, columns, one_line};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  remuda trace run_01k9…                     the waterfall, with the runs below it
+  remuda trace run_01k9…                     the waterfall, including child runs
   remuda trace run_01k9… --no-children
   remuda trace run_01k9… --json | jq -r '.spans[] | [.name, .started_at, .ended_at] | @tsv'
 
-The trace id is the one that a collector was told, if traces are collected (telemetry.otlp_endpoint) and whoever submitted the run
-wanted that of its trace.";
+If traces are exported (telemetry.otlp_endpoint) and this run was sampled, the collector has the trace under the same id.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TraceArgs {
     #[arg(value_name = "RUN_ID")]
     run: String,
-    /// Leave the runs below it out.
+    /// Leave out child runs.
     #[arg(long)]
     no_children: bool,
 }
@@ -36,15 +35,15 @@ pub(super) async fn trace(args: TraceArgs, client: &Client, output: Output) -> R
         return Ok(Exit::Ok);
     }
     let sink = output.out;
-    let collected = if trace.sampled { "to be collected" } else { "not to be collected" };
+    let collected = if trace.sampled { "sampled" } else { "not sampled" };
     let title = format!("trace {}", one_line(&trace.trace_id));
     sink.line(&format!("{}  {}", sink.paint(Style::Bold, &title), sink.paint(Style::Dim, collected)));
-    for Line { name, bar, took, detail, failed } in waterfall::draw(&trace, columns()) {
+    for Line { name, bar, duration, detail, failed } in waterfall::draw(&trace, columns()) {
         let bar = sink.paint(if failed { Style::Bad } else { Style::Accent }, &bar);
-        sink.line(format!("{name} {bar} {took}  {}", sink.paint(Style::Dim, &detail)).trim_end());
+        sink.line(format!("{name} {bar} {duration}  {}", sink.paint(Style::Dim, &detail)).trim_end());
     }
     if trace.truncated {
-        output.note("there is more than is shown");
+        output.note("the trace has more spans than are shown");
     }
     Ok(Exit::Ok)
 }

@@ -1,6 +1,6 @@
-//! `remuda webhooks`: events sent to a URL.
+//! `remuda webhooks`: manages webhooks and their dead letters.
 
-mod dead;
+mod dead_letters;
 mod show;
 
 use remuda_client::Client;
@@ -12,30 +12,30 @@ use crate::output::{Output, Style, Table, ago, one_line};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  remuda webhooks create https://ci.example/hook --session s1          everything that happens in s1 from now on
+  remuda webhooks create https://ci.example/hook --session s1          all events of s1 from now on
   remuda webhooks create https://ci.example/hook --session s1 --type 'run.*' --type approval.requested
-  remuda webhooks create https://ci.example/hook --run run_01k9…       one run, from its beginning to its end
-  remuda webhooks test whk_01k9…                what does the receiver answer?
+  remuda webhooks create https://ci.example/hook --run run_01k9…       all events of one run
+  remuda webhooks test whk_01k9…                send a test event and show the response
   remuda webhooks list --session s1
-  remuda webhooks show whk_01k9…                where it stands, and what the last attempt failed of
-  remuda webhooks dead-letters whk_01k9…        what was given up
-  remuda webhooks redeliver whk_01k9… --all     the receiver works again: send it
-  remuda webhooks rotate whk_01k9…              another secret; both sign for a day
+  remuda webhooks show whk_01k9…                position and last failure
+  remuda webhooks dead-letters whk_01k9…        events that could not be delivered
+  remuda webhooks redeliver whk_01k9… --all     deliver all dead letters again
+  remuda webhooks rotate whk_01k9…              create a new secret; both are used for a day
 
-Deliveries are signed (Standard Webhooks: webhook-id, webhook-timestamp, webhook-signature). The secret is shown when it is made
-and never again. An event is delivered at least once, in order; what fails is tried again after 5 s, 10 s, 20 s … and goes to the
-dead letters after 12 attempts. A receiver that answers 410 is left alone until `remuda webhooks enable`. Receivers on private
-addresses must be allowed by the operator (webhooks.allowed). docs/webhooks.md shows how to check signatures.";
+Deliveries are signed (Standard Webhooks: webhook-id, webhook-timestamp, webhook-signature). The secret is shown only when it is
+created. Events are delivered at least once and in order. A failed delivery is retried after 5 s, 10 s, 20 s and so on, and becomes
+a dead letter after 12 attempts. If the receiver answers 410, the webhook is disabled until `remuda webhooks enable`. Receivers on
+private addresses must be allowed by the operator (webhooks.allowed). docs/webhooks.md shows how to check signatures.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum WebhooksCommand {
-    /// Send events of a session, or of one run, to a URL.
+    /// Create a webhook that sends the events of a session, or of one run, to a URL.
     ///
-    /// Prints the secret that deliveries are signed with. It is not shown again.
+    /// Prints the secret that signs the deliveries. It is not shown again.
     Create {
-        /// Where to send them: https://…
+        /// URL of the receiver: https://…
         url: String,
-        /// Tell what happens in this session from now on (name or id).
+        /// Send the events of this session from now on (name or id).
         #[arg(
             long,
             short,
@@ -44,66 +44,66 @@ pub(crate) enum WebhooksCommand {
             conflicts_with = "run"
         )]
         session: Option<String>,
-        /// Tell what happened and happens in this run, up to its end.
+        /// Send all events of this run, past and future.
         #[arg(long, value_name = "RUN_ID")]
         run: Option<String>,
-        /// Only events of this type, such as run.completed, or of this kind, such as 'run.*'. May be repeated.
+        /// Only events of this type, such as run.completed, or of a group of types, such as 'run.*'. May be repeated.
         #[arg(long = "type", value_name = "TYPE")]
         types: Vec<String>,
     },
     /// List webhooks, newest first.
     List {
-        /// Only those of this session (name or id).
+        /// Only webhooks of this session (name or id).
         #[arg(long, short, value_name = "NAME_OR_ID")]
         session: Option<String>,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Show where a webhook stands.
+    /// Show the state of a webhook.
     Show {
         #[arg(value_name = "WEBHOOK_ID")]
         webhook: String,
     },
-    /// Delete a webhook with its dead letters.
+    /// Delete a webhook and its dead letters.
     Delete {
         #[arg(value_name = "WEBHOOK_ID")]
         webhook: String,
     },
-    /// Let deliveries go on where they stopped.
+    /// Resume deliveries where they stopped.
     Enable {
         #[arg(value_name = "WEBHOOK_ID")]
         webhook: String,
     },
-    /// Stop deliveries. What happens meanwhile is delivered once it is enabled again.
+    /// Pause deliveries. Events are kept and delivered after the webhook is enabled again.
     Disable {
         #[arg(value_name = "WEBHOOK_ID")]
         webhook: String,
     },
-    /// Make another secret. For a day deliveries are signed with both.
+    /// Create a new secret. For a day, deliveries are signed with both the old and the new one.
     Rotate {
         #[arg(value_name = "WEBHOOK_ID")]
         webhook: String,
     },
-    /// Send an event of the type webhook.test, once, and say what the receiver answers.
+    /// Send one event of type webhook.test and show the response.
     Test {
         #[arg(value_name = "WEBHOOK_ID")]
         webhook: String,
     },
-    /// List events that were given up, newest first.
+    /// List events that could not be delivered, newest first.
     DeadLetters {
         #[arg(value_name = "WEBHOOK_ID")]
         webhook: String,
         #[command(flatten)]
         pages: PageArgs,
     },
-    /// Deliver dead letters again, with all attempts anew.
+    /// Deliver dead letters again, with a full set of attempts.
     Redeliver {
         #[arg(value_name = "WEBHOOK_ID")]
         webhook: String,
-        /// Which one.
+        /// Dead letter to deliver again.
         #[arg(value_name = "DELIVERY_ID", required_unless_present = "all")]
         letter: Option<String>,
-        /// All of them.
+        /// Deliver all dead letters again.
         #[arg(long, conflicts_with = "letter")]
         all: bool,
     },
@@ -118,15 +118,15 @@ pub(super) async fn execute(command: WebhooksCommand, client: &Client, output: O
                 url,
                 types,
             };
-            let answer = client.create_webhook(request).await?;
-            show::with_secret(&expect(answer.webhook)?, &answer.secret, output);
+            let response = client.create_webhook(request).await?;
+            show::with_secret(&require(response.webhook)?, &response.secret, output);
         }
         WebhooksCommand::List { session, pages } => {
             return list(session.unwrap_or_default(), pages, client, output).await;
         }
         WebhooksCommand::Show { webhook } => {
             let request = v1::GetWebhookRequest { webhook_id: webhook };
-            show::webhook(&expect(client.get_webhook(request).await?.webhook)?, output);
+            show::webhook(&require(client.get_webhook(request).await?.webhook)?, output);
         }
         WebhooksCommand::Delete { webhook } => {
             client.delete_webhook(v1::DeleteWebhookRequest { webhook_id: webhook.clone() }).await?;
@@ -138,30 +138,30 @@ pub(super) async fn execute(command: WebhooksCommand, client: &Client, output: O
         WebhooksCommand::Disable { webhook } => enable(webhook, false, client, output).await?,
         WebhooksCommand::Rotate { webhook } => {
             let request = v1::RotateWebhookSecretRequest { webhook_id: webhook };
-            let answer = client.rotate_webhook_secret(request).await?;
-            show::with_secret(&expect(answer.webhook)?, &answer.secret, output);
+            let response = client.rotate_webhook_secret(request).await?;
+            show::with_secret(&require(response.webhook)?, &response.secret, output);
         }
         WebhooksCommand::Test { webhook } => {
-            let answer = client.test_webhook(v1::TestWebhookRequest { webhook_id: webhook }).await?;
-            return Ok(show::test(&answer, output));
+            let response = client.test_webhook(v1::TestWebhookRequest { webhook_id: webhook }).await?;
+            return Ok(show::test(&response, output));
         }
         WebhooksCommand::DeadLetters { webhook, pages } => {
-            return dead::list(webhook, pages, client, output).await;
+            return dead_letters::list(webhook, pages, client, output).await;
         }
         WebhooksCommand::Redeliver { webhook, letter, all: _ } => {
-            dead::redeliver(webhook, letter.unwrap_or_default(), client, output).await?;
+            dead_letters::redeliver(webhook, letter.unwrap_or_default(), client, output).await?;
         }
     }
     Ok(Exit::Ok)
 }
 
-fn expect(webhook: Option<v1::Webhook>) -> Result<v1::Webhook> {
+fn require(webhook: Option<v1::Webhook>) -> Result<v1::Webhook> {
     webhook.ok_or_else(|| Error::internal("the server sent no webhook"))
 }
 
 async fn enable(webhook_id: String, enabled: bool, client: &Client, output: Output) -> Result<()> {
-    let answer = client.enable_webhook(v1::EnableWebhookRequest { webhook_id, enabled }).await?;
-    show::webhook(&expect(answer.webhook)?, output);
+    let response = client.enable_webhook(v1::EnableWebhookRequest { webhook_id, enabled }).await?;
+    show::webhook(&require(response.webhook)?, output);
     Ok(())
 }
 
@@ -180,7 +180,8 @@ async fn list(session: String, pages: PageArgs, client: &Client, output: Output)
         }
         let delivered = webhook.delivered_at.as_ref().and_then(convert::from_timestamp);
         let style = render::state_style(&webhook.state);
-        let of = if webhook.run_id.is_empty() { webhook.session_id.clone() } else { webhook.run_id.clone() };
+        let source =
+            if webhook.run_id.is_empty() { webhook.session_id.clone() } else { webhook.run_id.clone() };
         table.row([
             (webhook.id.clone(), Some(Style::Bold)),
             (webhook.state.clone(), style),
@@ -190,7 +191,7 @@ async fn list(session: String, pages: PageArgs, client: &Client, output: Output)
             (webhook.attempts.to_string(), (webhook.attempts > 0).then_some(Style::Warn)),
             (webhook.dead_letters.to_string(), (webhook.dead_letters > 0).then_some(Style::Bad)),
             (delivered.map_or_else(|| "never".to_owned(), |at| ago(at, now)), None),
-            (of, Some(Style::Dim)),
+            (source, Some(Style::Dim)),
         ]);
     };
     let more = pages.each(fetch, show).await?;
@@ -198,7 +199,7 @@ async fn list(session: String, pages: PageArgs, client: &Client, output: Output)
         return Ok(Exit::Ok);
     }
     if found == 0 {
-        output.note("there is none; `remuda webhooks create URL --session NAME` makes one");
+        output.note("there are no webhooks; `remuda webhooks create URL --session NAME` creates one");
         return Ok(Exit::Ok);
     }
     table.print();

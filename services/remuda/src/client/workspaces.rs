@@ -1,4 +1,4 @@
-//! `remuda workspace add` and `list`: which directories the server knows.
+//! `remuda workspace add` and `list`: registers and lists workspaces on the server.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ async fn add(name: String, directory: &Path, client: &Client, output: Output) ->
     Ok(Exit::Ok)
 }
 
-/// A path that exists here is made absolute; another one is meant as it is, for workers elsewhere.
+/// Makes a local path absolute. A path that does not exist here is kept, since workers may have it.
 fn root(directory: &Path) -> Result<String> {
     let path = match directory.canonicalize() {
         Ok(path) => path,

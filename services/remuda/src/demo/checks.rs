@@ -1,19 +1,19 @@
-//! What must hold. Each is decided from what was recorded, never from how long something took.
+//! The checks of the demo. They use only recorded events, never durations.
 
 use std::collections::BTreeMap;
 
 use remuda_domain::{Code, RunState, Timestamp};
 use remuda_proto::v1;
 
-use super::recording::{Accepted, CallTrace, SessionLog, Trace};
+use super::recording::{CallTrace, RunTrace, SessionLog, SubmittedRun};
 
-/// One expectation and whether it held.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Check {
-    /// Stable, for scripts.
+    /// Stable name for scripts.
     pub name: &'static str,
     pub text: String,
-    /// What was seen instead. Empty when the expectation held.
+    /// Deviations. Empty if the check passed.
     pub problems: Vec<String>,
 }
 
@@ -22,68 +22,68 @@ impl Check {
         Self { name, text: text.into(), problems }
     }
 
-    pub(super) fn held(&self) -> bool {
+    pub(super) fn passed(&self) -> bool {
         self.problems.is_empty()
     }
 }
 
-/// What was found out beside the event streams.
+/// Observations apart from the event streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probes {
-    /// The processes of the run that gets cancelled, seen alive before.
+    /// Live processes of the run that is cancelled, before the cancellation.
     pub pids: Vec<i32>,
-    /// Those of them that live after.
+    /// Those that are still alive afterwards.
     pub survivors: Vec<i32>,
-    /// Why the run behind it did not start: the reason code that `explain` gave.
-    pub explained: String,
-    /// What another tenant was told about a session, beside what it is told about one that does not exist.
-    pub foreign: Vec<(Answer, Answer)>,
-    /// What a caller without a key was told.
-    pub keyless: Option<Code>,
+    /// Reason code of `explain` for the run that waits behind it.
+    pub explanation: String,
+    /// Results for another tenant: of calls on existing objects, and of the same calls on objects that do not exist.
+    pub foreign: Vec<(CallResult, CallResult)>,
+    /// Error code for a client without an API key.
+    pub missing_key: Option<Code>,
 }
 
-/// What a call that must be refused was told.
+/// The result of a call that must be refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct CallResult {
     pub call: &'static str,
-    /// `None` when it was not refused.
+    /// `None` if the call succeeded.
     pub code: Option<Code>,
     pub message: String,
 }
 
-/// Every expectation.
+/// Runs all checks.
 pub(super) fn all(logs: &[SessionLog], probes: &Probes) -> Vec<Check> {
     vec![
-        one_end_each(logs),
-        serial(logs),
+        one_end_per_run(logs),
+        serial_sessions(logs),
         parallel_sessions(logs),
         parallel_calls(logs),
-        contiguous(logs),
+        contiguous_cursors(logs),
         replay_equals_live(logs),
-        failed(logs),
-        cancelled(logs, probes),
-        explained(probes),
-        isolated(probes),
-        keyless(probes),
+        failed_runs(logs),
+        cancelled_runs(logs, probes),
+        explanation(probes),
+        tenant_isolation(probes),
+        missing_key(probes),
     ]
 }
 
-fn one_end_each(logs: &[SessionLog]) -> Check {
+fn one_end_per_run(logs: &[SessionLog]) -> Check {
     let mut problems = Vec::new();
     let mut count = 0;
     for (log, number, run) in runs(logs) {
         count += 1;
         let ends = log.trace(number - 1).ends;
-        if ends != [run.fate] {
-            let (expected, saw) = (run.fate, names(&ends));
+        if ends != [run.expected_state] {
+            let (expected, saw) = (run.expected_state, names(&ends));
             problems.push(format!("{} run {number}: expected {expected}, saw {saw}", log.title));
         }
     }
-    let text = format!("{count} runs were accepted, and each ended exactly once and as planned");
+    let text = format!("{count} runs were accepted, and each ended exactly once, in the expected state");
     Check::new("one_terminal_event_per_run", text, problems)
 }
 
-fn runs(logs: &[SessionLog]) -> impl Iterator<Item = (&SessionLog, usize, &Accepted)> {
+fn runs(logs: &[SessionLog]) -> impl Iterator<Item = (&SessionLog, usize, &SubmittedRun)> {
     logs.iter().flat_map(|log| log.runs.iter().enumerate().map(move |(index, run)| (log, index + 1, run)))
 }
 
@@ -94,7 +94,7 @@ fn names(ends: &[RunState]) -> String {
     ends.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(" and ")
 }
 
-fn serial(logs: &[SessionLog]) -> Check {
+fn serial_sessions(logs: &[SessionLog]) -> Check {
     let mut problems = Vec::new();
     for log in logs {
         let traces = log.traces();
@@ -114,7 +114,7 @@ fn serial(logs: &[SessionLog]) -> Check {
     }
     Check::new(
         "serial_within_a_session",
-        "within a session runs never overlapped and started in the order of submission",
+        "within a session, runs never overlapped and started in the order of submission",
         problems,
     )
 }
@@ -124,35 +124,35 @@ fn in_order(first: Option<i64>, second: Option<i64>) -> bool {
 }
 
 fn parallel_sessions(logs: &[SessionLog]) -> Check {
-    let spans = |log: &SessionLog| log.traces().iter().filter_map(Trace::span).collect();
-    let most = most_at_once(&logs.iter().map(spans).collect::<Vec<_>>());
+    let spans = |log: &SessionLog| log.traces().iter().filter_map(RunTrace::span).collect();
+    let most = max_overlap(&logs.iter().map(spans).collect::<Vec<_>>());
     let problems =
         if most < 2 { vec!["no two sessions executed at the same time".to_owned()] } else { Vec::new() };
-    let text = format!("sessions ran in parallel, up to {most} at the same moment");
+    let text = format!("sessions ran in parallel, up to {most} at the same time");
     Check::new("parallel_between_sessions", text, problems)
 }
 
-/// How many lines share a moment. A span that ends where another begins does not share it.
-fn most_at_once(lines: &[Vec<(Timestamp, Timestamp)>]) -> usize {
-    let covers = |line: &[(Timestamp, Timestamp)], moment| {
-        line.iter().any(|(from, to)| *from <= moment && moment < *to)
+/// The maximum number of lanes that are busy at the same time. A span that ends where another begins does not overlap it.
+fn max_overlap(lanes: &[Vec<(Timestamp, Timestamp)>]) -> usize {
+    let covers = |lane: &[(Timestamp, Timestamp)], moment| {
+        lane.iter().any(|(from, to)| *from <= moment && moment < *to)
     };
-    let count = |moment| lines.iter().filter(|line| covers(line, moment)).count();
-    lines.iter().flatten().map(|(from, _)| count(*from)).max().unwrap_or_default()
+    let count = |moment| lanes.iter().filter(|lane| covers(lane, moment)).count();
+    lanes.iter().flatten().map(|(from, _)| count(*from)).max().unwrap_or_default()
 }
 
 fn parallel_calls(logs: &[SessionLog]) -> Check {
-    let together = |calls: &[CallTrace]| {
-        most_at_once(&calls.iter().map(|call| vec![(call.from, call.to)]).collect::<Vec<_>>())
+    let overlapping = |calls: &[CallTrace]| {
+        max_overlap(&calls.iter().map(|call| vec![(call.from, call.to)]).collect::<Vec<_>>())
     };
-    let counts = runs(logs).map(|(log, number, _)| together(&log.trace(number - 1).calls));
+    let counts = runs(logs).map(|(log, number, _)| overlapping(&log.trace(number - 1).calls));
     let count = counts.max().unwrap_or_default();
     let problems = if count < 2 { vec!["no two calls of one run overlapped".to_owned()] } else { Vec::new() };
-    let text = format!("calls marked parallel ran together, {count} at the same moment");
+    let text = format!("calls marked parallel overlapped, {count} at the same time");
     Check::new("parallel_calls_overlap", text, problems)
 }
 
-fn contiguous(logs: &[SessionLog]) -> Check {
+fn contiguous_cursors(logs: &[SessionLog]) -> Check {
     let mut problems = Vec::new();
     let mut count = 0;
     for log in logs {
@@ -163,7 +163,9 @@ fn contiguous(logs: &[SessionLog]) -> Check {
             problems.push(format!("{}: expected 1 to {}, saw {cursors:?}", log.title, log.last_cursor));
         }
     }
-    let text = format!("{count} events came live, with cursors 1, 2, 3 … per session: no hole, no duplicate");
+    let text = format!(
+        "{count} events were received live, with cursors 1, 2, 3 … per session: none missing, none twice"
+    );
     Check::new("contiguous_cursors", text, problems)
 }
 
@@ -172,14 +174,15 @@ fn replay_equals_live(logs: &[SessionLog]) -> Check {
         events.iter().map(|event| (event.cursor, (event.id.clone(), event.r#type.clone()))).collect()
     };
     let differs = logs.iter().filter(|log| facts(&log.events) != facts(&log.replayed));
-    let problems = differs.map(|log| format!("{}: the replay is not what came live", log.title)).collect();
-    Check::new("replay_equals_live", "a reader who came late was replayed the very same events", problems)
+    let problems =
+        differs.map(|log| format!("{}: the replayed events differ from the live ones", log.title)).collect();
+    Check::new("replay_equals_live", "a late reader received exactly the same events", problems)
 }
 
-fn failed(logs: &[SessionLog]) -> Check {
+fn failed_runs(logs: &[SessionLog]) -> Check {
     let mut problems = Vec::new();
     let mut code = String::new();
-    for (log, number, run) in runs(logs).filter(|(_, _, run)| run.fate == RunState::Failed) {
+    for (log, number, run) in runs(logs).filter(|(_, _, run)| run.expected_state == RunState::Failed) {
         let trace = log.trace(number - 1);
         code = trace.calls.iter().find_map(|call| call.failure_code.clone()).unwrap_or_default();
         if trace.failure_code.as_deref() != Some(Code::ToolFailed.as_str()) {
@@ -188,68 +191,69 @@ fn failed(logs: &[SessionLog]) -> Check {
         if code != Code::FileNotFound.as_str() {
             problems.push(format!("its call has the code {code:?}"));
         }
-        problems.extend(stuck_behind(log, number));
+        problems.extend(next_run_incomplete(log, number));
     }
-    let text = format!("the failing run failed with its code ({code}), and its session went on");
+    let text = format!("the failing run failed with the right code ({code}), and its session continued");
     Check::new("failure_is_coded", text, problems)
 }
 
-/// A complaint when the next run of the session did not complete.
-fn stuck_behind(log: &SessionLog, number: usize) -> Option<String> {
-    let went_on = log.trace(number).ends == [RunState::Completed];
-    (!went_on).then(|| format!("{}: the run after run {number} did not complete", log.title))
+/// A problem if the next run of the session did not complete.
+fn next_run_incomplete(log: &SessionLog, number: usize) -> Option<String> {
+    let continued = log.trace(number).ends == [RunState::Completed];
+    (!continued).then(|| format!("{}: the run after run {number} did not complete", log.title))
 }
 
-fn cancelled(logs: &[SessionLog], probes: &Probes) -> Check {
+fn cancelled_runs(logs: &[SessionLog], probes: &Probes) -> Check {
     let mut problems = Vec::new();
-    for (log, number, run) in runs(logs).filter(|(_, _, run)| run.fate == RunState::Cancelled) {
+    for (log, number, run) in runs(logs).filter(|(_, _, run)| run.expected_state == RunState::Cancelled) {
         let ends = log.trace(number - 1).ends;
         if ends != [RunState::Cancelled] {
-            problems.push(format!("the run {} ended so: {}", run.id, names(&ends)));
+            problems.push(format!("the run {} ended as: {}", run.id, names(&ends)));
         }
-        problems.extend(stuck_behind(log, number));
+        problems.extend(next_run_incomplete(log, number));
     }
     if probes.pids.is_empty() {
-        problems.push("its processes were never seen".to_owned());
+        problems.push("its processes were not found".to_owned());
     }
-    problems.extend(probes.survivors.iter().map(|pid| format!("process {pid} is still there")));
+    problems.extend(probes.survivors.iter().map(|pid| format!("process {pid} is still alive")));
     let count = match probes.pids.len() {
         0 => String::new(),
         count => format!("{count} "),
     };
-    let text = format!("the cancelled run was killed with its {count}processes, and its session went on");
+    let text = format!("the cancelled run was killed with its {count}processes, and its session continued");
     Check::new("cancel_kills", text, problems)
 }
 
-fn explained(probes: &Probes) -> Check {
+fn explanation(probes: &Probes) -> Check {
     const EXPECTED: &str = "behind_other_runs";
-    let wrong = (probes.explained != EXPECTED).then(|| format!("explain said {:?}", probes.explained));
-    let text = format!("explain told why a waiting run waited: {EXPECTED}");
+    let wrong =
+        (probes.explanation != EXPECTED).then(|| format!("explain returned {:?}", probes.explanation));
+    let text = format!("explain returned why a run was waiting: {EXPECTED}");
     Check::new("explain_knows_why", text, wrong.into_iter().collect())
 }
 
-fn isolated(probes: &Probes) -> Check {
+fn tenant_isolation(probes: &Probes) -> Check {
     let mut problems = Vec::new();
     if probes.foreign.is_empty() {
-        problems.push("it was not tried".to_owned());
+        problems.push("no call was made".to_owned());
     }
     for (foreign, unknown) in &probes.foreign {
         let refused = matches!(foreign.code, Some(Code::SessionNotFound | Code::RunNotFound));
         if !refused {
-            problems.push(format!("{} was answered with {:?}", foreign.call, foreign.code));
+            problems.push(format!("{} returned {:?}", foreign.call, foreign.code));
         }
         if foreign != unknown {
-            problems.push(format!("{} tells a foreign one from an unknown one", foreign.call));
+            problems.push(format!("{} distinguishes a foreign object from an unknown one", foreign.call));
         }
     }
-    let text = "to globex, acme's sessions and runs do not exist: session_not_found";
+    let text = "for globex, the sessions and runs of acme do not exist: session_not_found";
     Check::new("tenants_are_isolated", text, problems)
 }
 
-fn keyless(probes: &Probes) -> Check {
-    let wrong =
-        (probes.keyless != Some(Code::Unauthenticated)).then(|| format!("it got {:?}", probes.keyless));
-    let text = "a caller without an API key was refused: unauthenticated";
+fn missing_key(probes: &Probes) -> Check {
+    let wrong = (probes.missing_key != Some(Code::Unauthenticated))
+        .then(|| format!("it received {:?}", probes.missing_key));
+    let text = "a client without an API key was rejected: unauthenticated";
     Check::new("keys_are_required", text, wrong.into_iter().collect())
 }
 

@@ -1,6 +1,6 @@
-//! What was seen of the play, and what follows from it.
+//! The recorded events of the demo and what is derived from them.
 //!
-//! Everything is read from the events that clients got, in their order and with their own times.
+//! All data comes from the events that clients received, with the order and the times of the events.
 
 use std::time::Duration;
 
@@ -10,48 +10,48 @@ use remuda_proto::{convert, v1};
 use serde_json::Value;
 
 use super::{
-    script::Scene,
-    timeline::{Look, Row, Span},
+    scenario::SessionPlan,
+    timeline::{Row, Span, SpanKind},
 };
 
-/// One session as its live stream showed it.
+/// The recorded events of one session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionLog {
     /// `tenant/session`.
     pub title: String,
     /// Its runs in the order of submission.
-    pub runs: Vec<Accepted>,
-    /// As they came, live.
+    pub runs: Vec<SubmittedRun>,
+    /// Events received live.
     pub events: Vec<v1::Event>,
-    /// As a reader saw them who came after the end.
+    /// Events received by a late reader.
     pub replayed: Vec<v1::Event>,
-    /// What the server says is the newest.
+    /// The newest cursor according to the server.
     pub last_cursor: i64,
 }
 
 /// A run that the server accepted.
 #[derive(Clone, Debug)]
-pub(super) struct Accepted {
+pub(super) struct SubmittedRun {
     pub id: String,
-    /// How it is meant to end.
-    pub fate: RunState,
+    /// The expected end state.
+    pub expected_state: RunState,
 }
 
-/// What the events tell of one run.
+/// One run, derived from its events.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trace {
+pub(super) struct RunTrace {
     pub queued: Option<Timestamp>,
     pub started: Option<Timestamp>,
-    /// The cursor of its start, which is its place among the starts of the session.
+    /// The cursor of its start event, for the order of starts within the session.
     pub started_cursor: Option<i64>,
     pub finished: Option<Timestamp>,
-    /// All terminal events; there must be one.
+    /// All terminal events; there must be exactly one.
     pub ends: Vec<RunState>,
     pub failure_code: Option<String>,
     pub calls: Vec<CallTrace>,
 }
 
-/// When a call executed: until its end, for as long as it says.
+/// When a call executed, from the time of its end event and its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CallTrace {
     pub id: String,
@@ -65,12 +65,12 @@ pub(super) fn at(event: &v1::Event) -> Option<Timestamp> {
     event.at.as_ref().and_then(convert::from_timestamp)
 }
 
-/// The data of an event; `null` when it has none.
+/// The data of an event; `null` if it has none.
 pub(super) fn data(event: &v1::Event) -> Value {
     serde_json::from_str(&event.data).unwrap_or_default()
 }
 
-impl Trace {
+impl RunTrace {
     pub(super) fn of(events: &[v1::Event], run: &str) -> Self {
         let mut trace = Self::default();
         for event in events.iter().filter(|event| event.run_id == run) {
@@ -89,7 +89,7 @@ impl Trace {
         }
         match event.r#type.as_str() {
             "run.queued" => self.queued = at(event),
-            // A run that was taken over starts again; its first start is what counts.
+            // A run that another worker takes over starts again; the first start counts.
             "run.started" if self.started.is_none() => {
                 (self.started, self.started_cursor) = (at(event), Some(event.cursor));
             }
@@ -107,52 +107,53 @@ impl Trace {
         }
     }
 
-    /// From its start to its end, if it had both.
+    /// From start to end, if both were received.
     pub(super) fn span(&self) -> Option<(Timestamp, Timestamp)> {
         self.started.zip(self.finished)
     }
 }
 
 impl SessionLog {
-    pub(super) fn trace(&self, run: usize) -> Trace {
-        self.runs.get(run).map(|run| Trace::of(&self.events, &run.id)).unwrap_or_default()
+    pub(super) fn trace(&self, run: usize) -> RunTrace {
+        self.runs.get(run).map(|run| RunTrace::of(&self.events, &run.id)).unwrap_or_default()
     }
 
-    pub(super) fn traces(&self) -> Vec<Trace> {
-        self.runs.iter().map(|run| Trace::of(&self.events, &run.id)).collect()
+    pub(super) fn traces(&self) -> Vec<RunTrace> {
+        self.runs.iter().map(|run| RunTrace::of(&self.events, &run.id)).collect()
     }
 }
 
-/// When the first run was accepted: the picture's left edge.
-pub(super) fn beginning(logs: &[SessionLog]) -> Option<Timestamp> {
+/// When the first run was accepted; the left edge of the timeline.
+pub(super) fn first_queued_at(logs: &[SessionLog]) -> Option<Timestamp> {
     let events = logs.iter().flat_map(|log| &log.events);
     events.filter(|event| event.r#type == "run.queued").filter_map(at).min()
 }
 
-/// The picture's rows: every session, and under it the calls that ran side by side.
-pub(super) fn rows(scenes: &[Scene], logs: &[SessionLog]) -> Vec<Row> {
-    let Some(zero) = beginning(logs) else { return Vec::new() };
+/// The rows of the timeline: every session, and below it its parallel calls.
+pub(super) fn rows(plans: &[SessionPlan], logs: &[SessionLog]) -> Vec<Row> {
+    let Some(zero) = first_queued_at(logs) else { return Vec::new() };
     let since = |at: Timestamp| (at - zero).to_std().unwrap_or_default();
     let mut rows = Vec::new();
-    for (session, (scene, log)) in scenes.iter().zip(logs).enumerate() {
+    for (session, (plan, log)) in plans.iter().zip(logs).enumerate() {
         let traces = log.traces();
         let spans = traces.iter().enumerate().filter_map(|(index, trace)| {
             let (from, to) = trace.span()?;
-            let look = match trace.ends.first() {
-                Some(RunState::Cancelled) => Look::Cancelled,
-                Some(RunState::Completed) => Look::Completed,
-                _ => Look::Failed,
+            let kind = match trace.ends.first() {
+                Some(RunState::Cancelled) => SpanKind::Cancelled,
+                Some(RunState::Completed) => SpanKind::Completed,
+                _ => SpanKind::Failed,
             };
-            Some(Span { from: since(from), to: since(to), name: (index + 1).to_string(), look })
+            Some(Span { from: since(from), to: since(to), name: (index + 1).to_string(), kind })
         });
         rows.push(Row { label: log.title.clone(), session, spans: spans.collect() });
-        for (act, trace) in scene.runs.iter().zip(&traces).filter(|(act, _)| act.is_parallel()) {
-            for (call, id) in act.calls.iter().zip(started_calls(log, trace)) {
+        for (run_plan, trace) in plan.runs.iter().zip(&traces).filter(|(run_plan, _)| run_plan.is_parallel())
+        {
+            for (call, id) in run_plan.calls.iter().zip(started_calls(log, trace)) {
                 let spans = trace.calls.iter().filter(|call| call.id == id).map(|call| Span {
                     from: since(call.from),
                     to: since(call.to),
                     name: String::new(),
-                    look: Look::Call,
+                    kind: SpanKind::Call,
                 });
                 let label = format!("  {}", call.name.unwrap_or(call.tool));
                 rows.push(Row { label, session, spans: spans.collect() });
@@ -162,8 +163,8 @@ pub(super) fn rows(scenes: &[Scene], logs: &[SessionLog]) -> Vec<Row> {
     rows
 }
 
-/// The ids of a run's calls in the order of the script, which is the order in which they are announced.
-fn started_calls(log: &SessionLog, trace: &Trace) -> Vec<String> {
+/// The ids of a run's calls in the order of the scenario, which is the order of their start events.
+fn started_calls(log: &SessionLog, trace: &RunTrace) -> Vec<String> {
     let ended = |id: &str| trace.calls.iter().any(|call| call.id == id);
     let started = log.events.iter().filter(|event| event.r#type == "tool.started");
     started
@@ -178,14 +179,14 @@ pub(super) mod testing {
 
     use super::*;
 
-    /// An event `millis` after the beginning of time.
+    /// An event `millis` after the Unix epoch.
     pub(in crate::demo) fn event(cursor: i64, run: &str, kind: &str, millis: i64, data: &Value) -> v1::Event {
         let at = Timestamp::from_timestamp_millis(millis).map(convert::timestamp);
         let data = if data.is_null() { String::new() } else { data.to_string() };
         v1::Event { cursor, run_id: run.into(), r#type: kind.into(), at, data, ..Default::default() }
     }
 
-    /// A session whose runs executed one after another, each from and to a given moment.
+    /// A session whose runs execute at the given times.
     pub(in crate::demo) fn session(title: &str, runs: &[(&str, i64, i64, RunState)]) -> SessionLog {
         let mut log = SessionLog { title: title.into(), ..SessionLog::default() };
         let mut cursor = 0;
@@ -210,17 +211,23 @@ pub(super) mod testing {
         }
         log.last_cursor = cursor;
         log.replayed.clone_from(&log.events);
-        log.runs = runs.iter().map(|(id, _, _, fate)| Accepted { id: (*id).into(), fate: *fate }).collect();
+        log.runs = runs
+            .iter()
+            .map(|(id, _, _, expected_state)| SubmittedRun {
+                id: (*id).into(),
+                expected_state: *expected_state,
+            })
+            .collect();
         log
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::script, *};
+    use super::{super::scenario, *};
 
     #[test]
-    fn a_trace_tells_a_run_from_its_neighbours() {
+    fn trace_contains_only_events_of_its_run() {
         let log = testing::session(
             "t/s",
             &[("a", 10, 500, RunState::Completed), ("b", 500, 700, RunState::Failed)],
@@ -236,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_starts_with_the_first_run() {
-        let scenes = script::scenes();
+    fn timeline_starts_with_the_first_queued_run() {
+        let plans = scenario::plans();
         let log = testing::session("acme/notes", &[("a", 10, 500, RunState::Completed)]);
-        let rows = rows(&scenes[1..2], &[log]);
+        let rows = rows(&plans[1..2], &[log]);
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].spans[0].from, Duration::from_millis(10));
         assert_eq!(rows[0].spans[0].name, "1");

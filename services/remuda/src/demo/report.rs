@@ -1,4 +1,4 @@
-//! What is told before and after the play.
+//! The introduction and the final report of the demo.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,47 +9,52 @@ use serde_json::{Value, json};
 
 use super::{
     checks::{self, Check},
-    play::Played,
-    recording::{SessionLog, beginning, rows},
+    recording::{SessionLog, first_queued_at, rows},
+    runner::DemoResults,
+    scenario::{SessionPlan, TENANTS},
     screen::Screen,
-    script::{Scene, TENANTS},
-    stage::Stage,
+    server::DemoServer,
     timeline::Row,
 };
 use crate::{output::elapsed, serve::VERSION};
 
-/// Says what is about to happen.
-pub(super) fn introduce(screen: &Screen, stage: &Stage, scenes: &[Scene]) {
+/// Prints what the demo is about to do.
+pub(super) fn print_introduction(screen: &Screen, server: &DemoServer, plans: &[SessionPlan]) {
     let [acme, globex] = TENANTS;
-    let runs: usize = scenes.iter().map(|scene| scene.runs.len()).sum();
+    let runs: usize = plans.iter().map(|plan| plan.runs.len()).sum();
     screen.line(&format!("{} {VERSION}", screen.bold("remuda demo")));
     screen.paragraph(&format!(
-        "A private stack in this process: gRPC on {}, SQLite, one worker.",
-        stage.address
+        "A private server in this process: gRPC on {}, SQLite, one worker.",
+        server.address
     ));
     screen.paragraph(&format!(
-        "Tenants {acme} and {globex} with an API key each submit {runs} runs into {} sessions.",
-        scenes.len()
+        "The tenants {acme} and {globex}, each with an API key, submit {runs} runs to {} sessions.",
+        plans.len()
     ));
-    screen.heading("Live, from the event stream of every session");
+    screen.heading("Live events of all sessions");
 }
 
-/// How it went.
+/// The results of the demo.
 #[derive(Debug)]
 pub(super) struct Report {
     rows: Vec<Row>,
     logs: Vec<SessionLog>,
     checks: Vec<Check>,
     took: Duration,
-    /// The data directory, where it was kept.
+    /// The data directory, if it was kept.
     kept: Option<String>,
 }
 
 impl Report {
-    pub(super) fn new(scenes: &[Scene], played: Played, took: Duration, kept: Option<&Path>) -> Self {
-        let Played { logs, probes } = played;
+    pub(super) fn new(
+        plans: &[SessionPlan],
+        results: DemoResults,
+        took: Duration,
+        kept: Option<&Path>,
+    ) -> Self {
+        let DemoResults { logs, probes } = results;
         Self {
-            rows: rows(scenes, &logs),
+            rows: rows(plans, &logs),
             checks: checks::all(&logs, &probes),
             logs,
             took,
@@ -58,38 +63,38 @@ impl Report {
     }
 
     pub(super) fn passed(&self) -> bool {
-        self.checks.iter().all(Check::held)
+        self.checks.iter().all(Check::passed)
     }
 
     pub(super) fn show(&self, screen: &Screen) {
-        screen.heading("What happened: a row per session, a block per run");
-        screen.picture(&self.rows);
-        screen.heading("What must hold");
+        screen.heading("Timeline: one row per session, one block per run");
+        screen.print_timeline(&self.rows);
+        screen.heading("Checks");
         for check in &self.checks {
             screen.check(check);
         }
         let (count, took) = (self.checks.len(), elapsed(self.took));
-        let broken = self.checks.iter().filter(|check| !check.held()).count();
-        match broken {
-            0 => screen.verdict(true, &format!("All {count} expectations held, in {took}.")),
+        let failed = self.checks.iter().filter(|check| !check.passed()).count();
+        match failed {
+            0 => screen.verdict(true, &format!("All {count} checks passed, in {took}.")),
             _ => screen.verdict(
                 false,
                 &format!(
-                    "{broken} of {count} expectations did not hold. Perhaps `remuda doctor` knows why; else it is a bug, and --keep keeps the data to look at."
+                    "{failed} of {count} checks failed. Run `remuda doctor` to find the cause. If it finds none, this is a bug: --keep keeps the data for a report."
                 ),
             ),
         }
         if let Some(kept) = &self.kept {
-            screen.line(&format!("The data is kept in {kept}"));
+            screen.line(&format!("The data is in {kept}"));
         }
-        if broken == 0 {
+        if failed == 0 {
             next_steps(screen);
         }
     }
 
     pub(super) fn to_json(&self) -> Value {
         let checks = self.checks.iter().map(|check| {
-            json!({ "name": check.name, "held": check.held(), "text": check.text, "problems": check.problems })
+            json!({ "name": check.name, "held": check.passed(), "text": check.text, "problems": check.problems })
         });
         let mut report = json!({
             "passed": self.passed(),
@@ -104,9 +109,9 @@ impl Report {
         report
     }
 
-    /// Every run with its times, in milliseconds since the first was accepted.
+    /// All runs with their times, in milliseconds since the first run was accepted.
     fn runs(&self) -> Vec<Value> {
-        let zero = beginning(&self.logs);
+        let zero = first_queued_at(&self.logs);
         let since = |at: Option<remuda_domain::Timestamp>| {
             at.zip(zero).and_then(|(at, zero)| (at - zero).to_std().ok()).map(millis)
         };
@@ -141,16 +146,16 @@ fn next_steps(screen: &Screen) {
     let step = |what: &str, command: &str| {
         screen.line(&format!("  {} {program} {command}", screen.dim(&format!("{what:<18}"))));
     };
-    screen.heading("What to try next");
-    step("start it for real", "dev");
-    step("then run something", "run --session s1 --follow --tool Bash --arg command='echo hi'");
+    screen.heading("Next steps");
+    step("start a server", "dev");
+    step("run a command", "run --session s1 --follow --tool Bash --arg command='echo hi'");
     step("follow a session", "watch s1");
-    step("ask why it waits", "explain RUN_ID");
-    step("look at the host", "doctor");
-    screen.line(&format!("  {} README.md", screen.dim(&format!("{:<18}", "take the tour"))));
+    step("why does it wait?", "explain RUN_ID");
+    step("check the host", "doctor");
+    screen.line(&format!("  {} README.md", screen.dim(&format!("{:<18}", "read more"))));
 }
 
-/// How this program was called: after `cargo run` there is no `remuda` to be found by its name.
+/// The path of this program, as it was called: after `cargo run`, `remuda` is not in the PATH.
 fn program() -> String {
     let called = PathBuf::from(std::env::args_os().next().unwrap_or_else(|| "remuda".into()));
     let here = std::env::current_dir().ok();

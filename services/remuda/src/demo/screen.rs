@@ -1,6 +1,6 @@
-//! Everything the audience sees.
+//! Prints the output of the demo.
 //!
-//! A reader that goes away (`| head`) closes the screen instead of ending the program: the stack has to be taken down
+//! If the reader of stdout closes the pipe (`| head`), output stops but the program continues, because it must stop the server
 //! first.
 
 use std::{
@@ -19,34 +19,34 @@ use tokio_util::sync::CancellationToken;
 use super::{
     checks::Check,
     recording::{at, data},
-    script::{Act, Scene},
+    scenario::{RunPlan, SessionPlan},
     timeline::{self, Line, Row, Tone},
 };
 use crate::output::{Output, Style, elapsed, one_line};
 
-/// How wide a text is that no terminal shows.
-const PAGE_COLUMNS: usize = 80;
-/// Longer than a worker holds back the start of a run that may be over soon.
-const HOLD: Duration = Duration::from_millis(60);
-/// Colours of sessions: none of them means good or bad elsewhere.
+/// Width if stdout is not a terminal.
+const DEFAULT_COLUMNS: usize = 80;
+/// How long events are buffered to sort them by time. Longer than a worker delays the start event of a short run.
+const REORDER_WINDOW: Duration = Duration::from_millis(60);
+/// Colours of sessions, different from those for success and failure.
 const SESSION_COLORS: [&str; 5] = ["38;5;39", "38;5;80", "38;5;141", "38;5;215", "38;5;180"];
 
-/// Where the demo is shown; nowhere with `--json`.
+/// The output of the demo; prints nothing with `--json`.
 #[derive(Debug)]
 pub(super) struct Screen {
     output: Output,
     columns: usize,
-    /// Cancelled when nobody looks any more.
+    /// Cancelled when stdout is closed.
     pub closed: CancellationToken,
     sessions: Vec<SessionView>,
     zero: Option<Timestamp>,
     runs: HashMap<String, RunView>,
-    held: Vec<Held>,
+    buffered: Vec<BufferedEvent>,
 }
 
-/// An event that waits for its place between those of other sessions.
+/// An event that waits until older events of other sessions have arrived.
 #[derive(Debug)]
-struct Held {
+struct BufferedEvent {
     until: Instant,
     at: Timestamp,
     session: usize,
@@ -56,43 +56,43 @@ struct Held {
 #[derive(Debug)]
 struct SessionView {
     title: String,
-    acts: Vec<ActView>,
+    run_plans: Vec<RunPlanView>,
 }
 
 #[derive(Debug)]
-struct ActView {
+struct RunPlanView {
     title: String,
-    /// What its calls are called.
+    /// Display names of its calls.
     calls: Vec<&'static str>,
 }
 
-impl ActView {
-    fn new(act: &Act) -> Self {
+impl RunPlanView {
+    fn new(run_plan: &RunPlan) -> Self {
         Self {
-            title: act.title(),
-            calls: act.calls.iter().map(|call| call.name.unwrap_or(call.tool)).collect(),
+            title: run_plan.title(),
+            calls: run_plan.calls.iter().map(|call| call.name.unwrap_or(call.tool)).collect(),
         }
     }
 }
 
-/// What was shown of a run.
+/// The display state of a run.
 #[derive(Debug, Default)]
 struct RunView {
     number: usize,
     started: Option<Timestamp>,
-    /// Its calls in the order in which they are announced, which is that of the script.
+    /// Its calls in the order of their start events, which is that of the scenario.
     calls: Vec<String>,
-    printed: String,
+    output_summary: String,
 }
 
 impl Screen {
-    pub(super) fn new(output: Output, scenes: &[Scene]) -> Self {
-        let sessions = scenes.iter().map(|scene| SessionView {
-            title: scene.title(),
-            acts: scene.runs.iter().map(ActView::new).collect(),
+    pub(super) fn new(output: Output, plans: &[SessionPlan]) -> Self {
+        let sessions = plans.iter().map(|plan| SessionView {
+            title: plan.title(),
+            run_plans: plan.runs.iter().map(RunPlanView::new).collect(),
         });
-        // Knows the width of the terminal, if stdout is one.
-        let columns = comfy_table::Table::new().width().map_or(PAGE_COLUMNS, usize::from);
+        // The table library knows the width of the terminal.
+        let columns = comfy_table::Table::new().width().map_or(DEFAULT_COLUMNS, usize::from);
         Self {
             output,
             columns,
@@ -100,7 +100,7 @@ impl Screen {
             sessions: sessions.collect(),
             zero: None,
             runs: HashMap::new(),
-            held: Vec::new(),
+            buffered: Vec::new(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Screen {
         self.line(&self.bold(text));
     }
 
-    /// Writes text of any length.
+    /// Writes text, wrapped to the width.
     pub(super) fn paragraph(&self, text: &str) {
         for line in wrap(text, self.columns) {
             self.line(&line);
@@ -147,47 +147,46 @@ impl Screen {
         }
     }
 
-    fn toned(&self, line: &Line) {
+    fn print_line(&self, line: &Line) {
         let painted: String = line.iter().map(|(text, tone)| self.paint(*tone, text)).collect();
         self.line(painted.trim_end());
     }
 
-    /// Takes an event. The streams of sessions know nothing of each other, so it is held for a moment in which older ones
-    /// of other sessions may come.
-    pub(super) fn take(&mut self, session: usize, event: v1::Event, now: Instant) {
+    /// Buffers an event for a moment. The streams of sessions are independent, so older events of other sessions may still arrive.
+    pub(super) fn buffer(&mut self, session: usize, event: v1::Event, now: Instant) {
         let Some(at) = at(&event) else { return };
-        self.held.push(Held { until: now + HOLD, at, session, event });
+        self.buffered.push(BufferedEvent { until: now + REORDER_WINDOW, at, session, event });
     }
 
-    /// When there will be something to show, if nothing else comes.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.held.iter().map(|held| held.until).min()
+    /// When the next buffered event is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.buffered.iter().map(|event| event.until).min()
     }
 
-    /// Shows what was held for long enough, and what is older than that.
+    /// Shows the events that are due and all older ones.
     pub(super) fn show_due(&mut self, now: Instant) {
-        self.show_up_to(self.held.iter().filter(|held| held.until <= now).map(|held| held.at).max());
+        self.show_up_to(self.buffered.iter().filter(|event| event.until <= now).map(|event| event.at).max());
     }
 
-    /// Shows everything that is held.
+    /// Shows all buffered events.
     pub(super) fn show_all(&mut self) {
-        self.show_up_to(self.held.iter().map(|held| held.at).max());
+        self.show_up_to(self.buffered.iter().map(|event| event.at).max());
     }
 
     fn show_up_to(&mut self, last: Option<Timestamp>) {
-        self.held.sort_by_key(|held| held.at);
-        let count = self.held.partition_point(|held| Some(held.at) <= last);
-        for Held { at, session, event, .. } in self.held.drain(..count).collect::<Vec<_>>() {
-            self.event(session, &event, at);
+        self.buffered.sort_by_key(|event| event.at);
+        let count = self.buffered.partition_point(|event| Some(event.at) <= last);
+        for BufferedEvent { at, session, event, .. } in self.buffered.drain(..count).collect::<Vec<_>>() {
+            self.show_event(session, &event, at);
         }
     }
 
-    /// Tells of an event, if it is one that people want to see.
-    fn event(&mut self, session: usize, event: &v1::Event, at: Timestamp) {
+    /// Shows an event, if its type is of interest.
+    fn show_event(&mut self, session: usize, event: &v1::Event, at: Timestamp) {
         let data = data(event);
         let run = self.runs.entry(event.run_id.clone()).or_default();
-        let act = self.sessions[session].acts.get(run.number.wrapping_sub(1));
-        let calls = act.map(|act| act.calls.as_slice()).unwrap_or_default();
+        let run_plan = self.sessions[session].run_plans.get(run.number.wrapping_sub(1));
+        let calls = run_plan.map(|run_plan| run_plan.calls.as_slice()).unwrap_or_default();
         let text = |name: &str| data[name].as_str().unwrap_or_default();
         let (sign, tone, text) = match event.r#type.as_str() {
             "run.queued" => {
@@ -198,25 +197,25 @@ impl Screen {
             }
             "run.started" => {
                 run.started = Some(at);
-                ('▶', Tone::Plain, act.map(|act| act.title.clone()).unwrap_or_default())
+                ('▶', Tone::Plain, run_plan.map(|run_plan| run_plan.title.clone()).unwrap_or_default())
             }
-            "run.cancel_requested" => ('!', Tone::Cancelled, format!("asked to stop: {}", text("reason"))),
+            "run.cancel_requested" => ('!', Tone::Cancelled, format!("cancel requested: {}", text("reason"))),
             "tool.started" => return run.calls.push(text("call").to_owned()),
             "tool.completed" | "tool.failed" => {
-                run.printed = printed(&data);
+                run.output_summary = output_summary(&data);
                 if calls.len() == 1 {
                     return;
                 }
                 let index = run.calls.iter().position(|call| call == text("id"));
                 let name = index.and_then(|index| calls.get(index)).copied().unwrap_or(text("tool"));
                 let took = Duration::from_millis(data["duration_ms"].as_u64().unwrap_or_default());
-                ('·', Tone::Dim, with(&format!("{name} {}", elapsed(took)), &run.printed))
+                ('·', Tone::Dim, with(&format!("{name} {}", elapsed(took)), &run.output_summary))
             }
             _ => {
                 let Some(state) = terminal_state(event) else { return };
                 let took = run.started.and_then(|started| (at - started).to_std().ok()).unwrap_or_default();
-                let printed = if calls.len() == 1 { run.printed.as_str() } else { "" };
-                ending(state, took, printed, text("message"))
+                let output_summary = if calls.len() == 1 { run.output_summary.as_str() } else { "" };
+                end_line(state, took, output_summary, text("message"))
             }
         };
         let number = run.number;
@@ -246,19 +245,19 @@ impl Screen {
         ));
     }
 
-    pub(super) fn picture(&self, rows: &[Row]) {
+    pub(super) fn print_timeline(&self, rows: &[Row]) {
         for line in timeline::draw(rows, self.columns) {
-            self.toned(&line);
+            self.print_line(&line);
         }
         self.line("");
         for line in timeline::legend(self.columns) {
-            self.toned(&line);
+            self.print_line(&line);
         }
     }
 
     pub(super) fn check(&self, check: &Check) {
         let out = self.output.out;
-        let mark = if check.held() { out.paint(Style::Good, "✓") } else { out.paint(Style::Bad, "✗") };
+        let mark = if check.passed() { out.paint(Style::Good, "✓") } else { out.paint(Style::Bad, "✗") };
         for (index, part) in wrap(&check.text, self.columns.saturating_sub(2)).iter().enumerate() {
             let lead = if index == 0 { mark.as_str() } else { " " };
             self.line(&format!("{lead} {part}"));
@@ -268,7 +267,7 @@ impl Screen {
         }
     }
 
-    /// The last word, good or bad.
+    /// Prints the overall result.
     pub(super) fn verdict(&self, good: bool, text: &str) {
         let style = if good { Style::Good } else { Style::Bad };
         self.line("");
@@ -278,28 +277,28 @@ impl Screen {
     }
 }
 
-fn ending(state: RunState, took: Duration, printed: &str, why: &str) -> (char, Tone, String) {
+fn end_line(state: RunState, took: Duration, output_summary: &str, why: &str) -> (char, Tone, String) {
     let took = elapsed(took);
     match state {
-        RunState::Completed => ('✓', Tone::Plain, with(&took, printed)),
+        RunState::Completed => ('✓', Tone::Plain, with(&took, output_summary)),
         RunState::Cancelled => ('⊘', Tone::Cancelled, format!("cancelled after {took}")),
         _ => ('✗', Tone::Failed, why.to_owned()),
     }
 }
 
-fn with(text: &str, printed: &str) -> String {
-    if printed.is_empty() { text.to_owned() } else { format!("{text}  {printed}") }
+fn with(text: &str, output_summary: &str) -> String {
+    if output_summary.is_empty() { text.to_owned() } else { format!("{text}  {output_summary}") }
 }
 
-/// The first line of what a call answered, quoted, or the code of its failure.
-fn printed(outcome: &Value) -> String {
+/// The first line of a call's output, quoted, or the code of its failure.
+fn output_summary(outcome: &Value) -> String {
     if let Some(code) = outcome["failure"]["code"].as_str() {
         return one_line(code);
     }
     let output = &outcome["output"];
     let text = output.as_str().or(output["stdout"].as_str()).or(output["content"].as_str());
     let first = text.unwrap_or_default().lines().next().unwrap_or_default();
-    // `Read` numbers its lines.
+    // Remove the line number that `Read` adds.
     match one_line(first.rsplit('\t').next().unwrap_or_default()).trim() {
         "" => String::new(),
         text => format!("“{text}”"),
@@ -316,7 +315,7 @@ fn fit(text: &str, columns: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Breaks text into lines at its spaces. A word that is too long stays whole.
+/// Wraps text at spaces. Words that are too long are not split.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -337,13 +336,13 @@ mod tests {
     use serde_json::json;
 
     use super::{
-        super::{recording::testing::event, script::scenes},
+        super::{recording::testing::event, scenario::plans},
         *,
     };
     use crate::output::ColorChoice;
 
     #[test]
-    fn text_is_cut_and_broken_to_the_width() {
+    fn text_is_cut_and_wrapped_to_the_width() {
         assert_eq!(fit("echo compiled", 80), "echo compiled");
         assert_eq!(fit("echo compiled", 6), "echo…");
         assert_eq!(fit("forged\n✓ line", 80), "forged ✓ line");
@@ -352,33 +351,34 @@ mod tests {
     }
 
     #[test]
-    fn events_of_different_sessions_are_shown_in_the_order_of_time() {
-        let mut screen = Screen::new(Output::new(true, ColorChoice::Never), &scenes());
+    fn events_of_different_sessions_are_shown_in_time_order() {
+        let mut screen = Screen::new(Output::new(true, ColorChoice::Never), &plans());
         let start = Instant::now();
         for (session, millis, arrived) in
-            [(0, 20, start), (1, 10, start + HOLD / 2), (2, 30, start + HOLD / 2)]
+            [(0, 20, start), (1, 10, start + REORDER_WINDOW / 2), (2, 30, start + REORDER_WINDOW / 2)]
         {
-            screen.take(session, event(1, "", "session.created", millis, &Value::Null), arrived);
+            screen.buffer(session, event(1, "", "session.created", millis, &Value::Null), arrived);
         }
-        let left = |screen: &Screen| screen.held.iter().map(|held| held.session).collect::<Vec<_>>();
-        screen.show_due(start + HOLD / 2);
-        assert_eq!(left(&screen), [1, 0, 2]);
-        assert_eq!(screen.due(), Some(start + HOLD));
-        screen.show_due(start + HOLD);
-        assert_eq!(left(&screen), [2], "the older one went with the one that was due");
+        let buffered_sessions =
+            |screen: &Screen| screen.buffered.iter().map(|event| event.session).collect::<Vec<_>>();
+        screen.show_due(start + REORDER_WINDOW / 2);
+        assert_eq!(buffered_sessions(&screen), [1, 0, 2]);
+        assert_eq!(screen.next_due(), Some(start + REORDER_WINDOW));
+        screen.show_due(start + REORDER_WINDOW);
+        assert_eq!(buffered_sessions(&screen), [2], "the older event is shown together with the due one");
         screen.show_all();
-        assert_eq!(screen.due(), None);
+        assert_eq!(screen.next_due(), None);
     }
 
     #[test]
-    fn what_a_call_printed_is_shown_in_a_few_words() {
+    fn call_output_is_summarized_by_its_first_line() {
         assert_eq!(
-            printed(&json!({ "output": { "stdout": "packaged\nmore\n", "exit_code": 0 } })),
+            output_summary(&json!({ "output": { "stdout": "packaged\nmore\n", "exit_code": 0 } })),
             "“packaged”"
         );
-        assert_eq!(printed(&json!({ "output": { "content": "     1\tone herd\n" } })), "“one herd”");
-        assert_eq!(printed(&json!({ "output": "page 1" })), "“page 1”");
-        assert_eq!(printed(&json!({ "failure": { "code": "file_not_found" } })), "file_not_found");
-        assert_eq!(printed(&json!({ "output": { "bytes_written": 3 } })), "");
+        assert_eq!(output_summary(&json!({ "output": { "content": "     1\tone herd\n" } })), "“one herd”");
+        assert_eq!(output_summary(&json!({ "output": "page 1" })), "“page 1”");
+        assert_eq!(output_summary(&json!({ "failure": { "code": "file_not_found" } })), "file_not_found");
+        assert_eq!(output_summary(&json!({ "output": { "bytes_written": 3 } })), "");
     }
 }

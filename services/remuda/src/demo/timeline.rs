@@ -1,12 +1,12 @@
-//! The picture: rows of blocks over one time axis.
+//! Draws the timeline: rows of blocks over a common time axis.
 //!
-//! Pure: from spans to lines of toned text. Nothing here knows colours, terminals or events.
+//! Pure functions from spans to styled text, independent of colours, terminals and events.
 
 use std::time::Duration;
 
-/// A chart narrower than this shows nothing; a narrower terminal has to wrap.
-const NARROWEST: usize = 10;
-/// Columns between two ticks of the axis, at least.
+/// Minimum width of the chart; lines wrap on narrower terminals.
+const MIN_COLUMNS: usize = 10;
+/// Minimum distance of two ticks of the axis.
 const TICK_COLUMNS: u64 = 9;
 
 const BLOCK: char = '▇';
@@ -14,28 +14,28 @@ const FAILED: (char, char) = ('▒', '✗');
 const CANCELLED: (char, char) = ('░', '⊘');
 const CALL: char = '─';
 
-/// One line of the picture.
+/// One row of the timeline.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub label: String,
-    /// Which session's colour it has.
+    /// Index of the session, which determines the colour.
     pub session: usize,
-    /// In the order of time; they do not overlap.
+    /// In time order, without overlap.
     pub spans: Vec<Span>,
 }
 
-/// Something that took time, counted from the picture's left edge.
+/// A span of time, relative to the left edge of the timeline.
 #[derive(Clone, Debug)]
 pub(super) struct Span {
     pub from: Duration,
     pub to: Duration,
     /// Written at the start of the block.
     pub name: String,
-    pub look: Look,
+    pub kind: SpanKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum SpanKind {
     Completed,
     Failed,
     Cancelled,
@@ -43,7 +43,7 @@ pub(super) enum Look {
     Call,
 }
 
-/// What a piece of text means, for whoever chooses colours.
+/// The meaning of a text, from which the screen chooses the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
@@ -53,10 +53,10 @@ pub(super) enum Tone {
     Cancelled,
 }
 
-/// Toned text; the pieces of a line follow each other.
+/// The styled parts of a line.
 pub(super) type Line = Vec<(String, Tone)>;
 
-/// Draws the rows under an axis, no wider than `width` columns where that is possible at all.
+/// Draws the rows below an axis, at most `width` columns wide if possible.
 pub(super) fn draw(rows: &[Row], width: usize) -> Vec<Line> {
     let labels = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or_default();
     let scale = Scale {
@@ -67,7 +67,7 @@ pub(super) fn draw(rows: &[Row], width: usize) -> Vec<Line> {
             .max()
             .unwrap_or_default()
             .max(1),
-        columns: width.saturating_sub(labels + 1).max(NARROWEST),
+        columns: width.saturating_sub(labels + 1).max(MIN_COLUMNS),
     };
     let (ticks, rule) = axis(&scale);
     let margin = || (" ".repeat(labels + 1), Tone::Plain);
@@ -81,7 +81,7 @@ pub(super) fn draw(rows: &[Row], width: usize) -> Vec<Line> {
     lines
 }
 
-/// What the signs mean, in as many lines as the width asks for.
+/// The legend, wrapped to the width.
 pub(super) fn legend(width: usize) -> Vec<Line> {
     const GAP: usize = 3;
     let run: String = ['1', BLOCK, BLOCK].iter().collect();
@@ -90,7 +90,7 @@ pub(super) fn legend(width: usize) -> Vec<Line> {
         (run, Tone::Session(0), " run 1 of a session"),
         (marked(FAILED), Tone::Failed, " failed"),
         (marked(CANCELLED), Tone::Cancelled, " cancelled"),
-        (CALL.to_string().repeat(3), Tone::Dim, " a call beside others"),
+        (CALL.to_string().repeat(3), Tone::Dim, " a parallel call"),
     ];
     let mut lines = vec![Line::new()];
     let mut used = 0;
@@ -111,12 +111,12 @@ pub(super) fn legend(width: usize) -> Vec<Line> {
 
 impl Row {
     fn is_calls(&self) -> bool {
-        self.spans.iter().any(|span| span.look == Look::Call)
+        self.spans.iter().any(|span| span.kind == SpanKind::Call)
     }
 }
 
 struct Scale {
-    /// The last moment, in microseconds.
+    /// The end of the axis in microseconds.
     end: u64,
     columns: usize,
 }
@@ -155,7 +155,7 @@ fn axis(scale: &Scale) -> (String, String) {
     (labels, rule.into_iter().collect())
 }
 
-/// 1, 2 and 5 times every power of ten, from a millisecond on.
+/// Tick distances: 1, 2 and 5 times powers of ten, from one millisecond.
 fn steps() -> impl Iterator<Item = u64> {
     (3..12).flat_map(|power| [1, 2, 5].map(|factor| factor * 10_u64.pow(power)))
 }
@@ -168,12 +168,12 @@ fn seconds(micros: u64) -> String {
 /// The blocks of a row as text, without trailing blanks.
 fn chart(row: &Row, scale: &Scale) -> Line {
     let mut cells = vec![(' ', Tone::Plain); scale.columns];
-    for (span, (start, end)) in row.spans.iter().zip(places(&row.spans, scale)) {
-        let (fill, mark, tone) = match span.look {
-            Look::Completed => (BLOCK, None, Tone::Session(row.session)),
-            Look::Failed => (FAILED.0, Some(FAILED.1), Tone::Failed),
-            Look::Cancelled => (CANCELLED.0, Some(CANCELLED.1), Tone::Cancelled),
-            Look::Call => (CALL, None, Tone::Dim),
+    for (span, (start, end)) in row.spans.iter().zip(span_columns(&row.spans, scale)) {
+        let (fill, mark, tone) = match span.kind {
+            SpanKind::Completed => (BLOCK, None, Tone::Session(row.session)),
+            SpanKind::Failed => (FAILED.0, Some(FAILED.1), Tone::Failed),
+            SpanKind::Cancelled => (CANCELLED.0, Some(CANCELLED.1), Tone::Cancelled),
+            SpanKind::Call => (CALL, None, Tone::Dim),
         };
         let text = span.name.chars().chain(std::iter::repeat(fill));
         for (cell, sign) in cells.iter_mut().take(end).skip(start).zip(text) {
@@ -194,36 +194,36 @@ fn chart(row: &Row, scale: &Scale) -> Line {
     line
 }
 
-/// The columns of each span. However short, each has room for its name, and they never cover each other: where there is
-/// no room they move aside, first to the right, then back from the edge.
-fn places(spans: &[Span], scale: &Scale) -> Vec<(usize, usize)> {
-    let room = |span: &Span| {
-        let marked = matches!(span.look, Look::Failed | Look::Cancelled);
+/// The columns of each span. Every span is wide enough for its name, and spans never overlap: if necessary they are shifted to
+/// the right, and then back from the right edge.
+fn span_columns(spans: &[Span], scale: &Scale) -> Vec<(usize, usize)> {
+    let min_width = |span: &Span| {
+        let marked = matches!(span.kind, SpanKind::Failed | SpanKind::Cancelled);
         (span.name.chars().count() + usize::from(marked)).max(1)
     };
-    let mut places = Vec::with_capacity(spans.len());
+    let mut span_columns = Vec::with_capacity(spans.len());
     let mut free = 0;
     for span in spans {
         let start = scale.column(micros(span.from)).max(free);
-        let end = scale.column(micros(span.to)).max(start + room(span));
-        places.push((start, end));
+        let end = scale.column(micros(span.to)).max(start + min_width(span));
+        span_columns.push((start, end));
         free = end;
     }
     let mut limit = scale.columns;
-    for (span, (start, end)) in spans.iter().zip(&mut places).rev() {
+    for (span, (start, end)) in spans.iter().zip(&mut span_columns).rev() {
         *end = (*end).min(limit);
-        *start = (*start).min(end.saturating_sub(room(span)));
+        *start = (*start).min(end.saturating_sub(min_width(span)));
         limit = *start;
     }
-    places
+    span_columns
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn span(from: u64, to: u64, name: &str, look: Look) -> Span {
-        Span { from: Duration::from_millis(from), to: Duration::from_millis(to), name: name.into(), look }
+    fn span(from: u64, to: u64, name: &str, kind: SpanKind) -> Span {
+        Span { from: Duration::from_millis(from), to: Duration::from_millis(to), name: name.into(), kind }
     }
 
     fn row(label: &str, spans: Vec<Span>) -> Row {
@@ -235,11 +235,17 @@ mod tests {
     }
 
     #[test]
-    fn order_and_parallelism_are_seen_at_a_glance() {
+    fn rows_show_order_and_parallelism() {
         let rows = [
-            row("a/one", vec![span(0, 1000, "1", Look::Completed), span(1000, 2000, "2", Look::Completed)]),
-            row("  lint", vec![span(1000, 1500, "", Look::Call)]),
-            row("b/two", vec![span(500, 1000, "1", Look::Failed), span(1000, 2000, "2", Look::Cancelled)]),
+            row(
+                "a/one",
+                vec![span(0, 1000, "1", SpanKind::Completed), span(1000, 2000, "2", SpanKind::Completed)],
+            ),
+            row("  lint", vec![span(1000, 1500, "", SpanKind::Call)]),
+            row(
+                "b/two",
+                vec![span(500, 1000, "1", SpanKind::Failed), span(1000, 2000, "2", SpanKind::Cancelled)],
+            ),
         ];
         let lines = plain(&draw(&rows, 47));
         assert_eq!(
@@ -255,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn tones_follow_the_fate() {
+    fn tones_follow_the_end_state() {
         let rows = [row(
             "a",
             vec![
-                span(0, 10, "1", Look::Completed),
-                span(10, 20, "2", Look::Failed),
-                span(30, 40, "3", Look::Cancelled),
+                span(0, 10, "1", SpanKind::Completed),
+                span(10, 20, "2", SpanKind::Failed),
+                span(30, 40, "3", SpanKind::Cancelled),
             ],
         )];
         let tones: Vec<Tone> = draw(&rows, 42)[2].iter().map(|(_, tone)| *tone).collect();
@@ -270,16 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn runs_too_short_to_see_keep_their_number_and_their_order() {
-        let early = (0..5).map(|i| span(i, i + 1, &(i + 1).to_string(), Look::Completed));
-        let late = (5..9).map(|i| span(9990 + i, 9991 + i, &(i + 1).to_string(), Look::Failed));
+    fn very_short_runs_keep_their_number_and_order() {
+        let early = (0..5).map(|i| span(i, i + 1, &(i + 1).to_string(), SpanKind::Completed));
+        let late = (5..9).map(|i| span(9990 + i, 9991 + i, &(i + 1).to_string(), SpanKind::Failed));
         let lines = plain(&draw(&[row("x", early.chain(late).collect())], 42));
         assert_eq!(lines[2], "x 12345                           6✗7✗8✗9✗");
     }
 
     #[test]
-    fn it_fits_every_width() {
-        let spans = vec![span(0, 1400, "1", Look::Completed), span(1400, 4200, "2", Look::Completed)];
+    fn timeline_fits_every_width() {
+        let spans = vec![span(0, 1400, "1", SpanKind::Completed), span(1400, 4200, "2", SpanKind::Completed)];
         let rows = [row("acme/build", spans.clone()), row("globex/report", spans)];
         for width in 24..200 {
             let lines = plain(&draw(&rows, width));
@@ -289,22 +295,22 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_far_too_much_are_drawn_without_a_panic() {
+    fn empty_and_crowded_timelines_are_drawn() {
         assert_eq!(plain(&draw(&[], 0)).len(), 2);
         assert_eq!(plain(&draw(&[row("idle", Vec::new())], 80))[2], "idle ");
-        let crowd = (0..500).map(|i| span(i, i + 1, &i.to_string(), Look::Cancelled)).collect();
-        assert_eq!(draw(&[row("crowd", crowd)], 30).len(), 3);
+        let many = (0..500).map(|i| span(i, i + 1, &i.to_string(), SpanKind::Cancelled)).collect();
+        assert_eq!(draw(&[row("crowd", many)], 30).len(), 3);
     }
 
     #[test]
-    fn the_legend_breaks_between_entries() {
-        let one = "1▇▇ run 1 of a session   ▒▒✗ failed   ░░⊘ cancelled   ─── a call beside others";
+    fn legend_wraps_between_entries() {
+        let one = "1▇▇ run 1 of a session   ▒▒✗ failed   ░░⊘ cancelled   ─── a parallel call";
         assert_eq!(plain(&legend(80)), [one]);
         assert!(plain(&legend(33)).iter().all(|line| line.chars().count() <= 33));
     }
 
     #[test]
-    fn ticks_are_round() {
+    fn tick_labels_are_short() {
         let shown: Vec<String> = [0, 500_000, 1_000_000, 2_500_000, 20_000_000].map(seconds).into();
         assert_eq!(shown, ["0 s", "0.5 s", "1 s", "2.5 s", "20 s"]);
     }

@@ -1,4 +1,4 @@
-//! Where tools execute: what each backend can promise on this machine.
+//! Checks what each sandbox backend can enforce on this machine.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use tokio::time::timeout;
 
 use super::Check;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the local backend enforces here.
+/// Checks the local backend.
 pub(super) async fn local(config: &Config) -> Check {
     const NAME: &str = "local backend";
     let shell = LocalOptions::default().shell;
@@ -26,13 +26,13 @@ pub(super) async fn local(config: &Config) -> Check {
         return Check::problem(NAME, "there is neither /bin/bash nor /bin/sh", "install bash");
     }
     if !std::path::Path::new("/proc/self/fd").is_dir() {
-        return Check::problem(NAME, "/proc is not mounted", "mount /proc: commands are started through it");
+        return Check::problem(NAME, "/proc is not mounted", "mount /proc: it is needed to start commands");
     }
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_BENEATH);
     match openat2(AT_FDCWD, ".", how) {
-        // Whatever it says of this directory, the kernel knows the call.
+        // The kernel supports the call, even if this directory is not accessible.
         Ok(_) | Err(Errno::ENOENT | Errno::EACCES) => {}
         Err(errno) => {
             return Check::problem(
@@ -48,7 +48,7 @@ pub(super) async fn local(config: &Config) -> Check {
         ..LocalOptions::default()
     });
     let features = backend.describe().await;
-    let found = format!("{}; {}", shell.display(), in_words(&features));
+    let found = format!("{}; {}", shell.display(), describe_features(&features));
     let unconfined = features.iter().any(|feature| feature.state == FeatureState::Unavailable);
     match config.sandbox.hardening {
         Hardening::Required if unconfined => Check::problem(
@@ -63,33 +63,44 @@ pub(super) async fn local(config: &Config) -> Check {
     }
 }
 
-/// What is enforced, by name, and what is not, with what that means.
-fn in_words(features: &[Feature]) -> String {
-    let of = |state| features.iter().filter(move |feature| feature.state == state);
-    let names: Vec<&str> = of(FeatureState::Enforced).map(|feature| feature.name).collect();
-    let mut words = vec![format!("enforced: {}", names.join(", "))];
-    let without = |word: &str, feature: &Feature| format!("{} {word} ({})", feature.name, feature.detail);
-    // A doctor has no worker's guard, and none is needed.
-    words.extend(of(FeatureState::Off).filter(|it| it.name != "guard").map(|it| without("off", it)));
-    words.extend(of(FeatureState::Unavailable).map(|it| without("unavailable", it)));
-    words.join("; ")
+/// Lists the enforced features by name, and the others with their consequences.
+fn describe_features(features: &[Feature]) -> String {
+    let with_state = |state| features.iter().filter(move |feature| feature.state == state);
+    let names: Vec<&str> = with_state(FeatureState::Enforced).map(|feature| feature.name).collect();
+    let mut parts = vec![format!("enforced: {}", names.join(", "))];
+    let with_detail =
+        |state: &str, feature: &Feature| format!("{} {state} ({})", feature.name, feature.detail);
+    // The doctor runs without the guard process of a worker, which is fine.
+    parts.extend(
+        with_state(FeatureState::Off).filter(|it| it.name != "guard").map(|it| with_detail("off", it)),
+    );
+    parts.extend(with_state(FeatureState::Unavailable).map(|it| with_detail("unavailable", it)));
+    parts.join("; ")
 }
 
-/// The Docker engine. The local backend works without, so its absence is no problem.
+/// Checks the Docker engine. The local backend works without it, so a missing engine is only a warning.
 pub(super) async fn docker(config: &Config) -> Check {
     const NAME: &str = "Docker";
-    let mend =
-        "start Docker and let this user reach its socket (docker.host), if tools should run in containers";
+    let fix =
+        "to run tools in containers, start Docker and give this user access to its socket (docker.host)";
     let options = DockerOptions::new(remuda_node::docker_host(config), "doctor", WorkerId::new());
     let backend = DockerBackend::new(options);
-    match timeout(PATIENCE, backend.describe()).await {
+    match timeout(TIMEOUT, backend.describe()).await {
         Ok(features)
             if features.iter().any(|it| it.name == "engine" && it.state == FeatureState::Enforced) =>
         {
             let engine = features.iter().find(|it| it.name == "engine").map(|it| it.detail.as_str());
-            Check::ok(NAME, format!("{}; {}", engine.unwrap_or_default(), in_words(&features)))
+            Check::ok(NAME, format!("{}; {}", engine.unwrap_or_default(), describe_features(&features)))
         }
-        Ok(features) => Check::warning(NAME, format!("no engine answers: {}", in_words(&features)), mend),
-        Err(_) => Check::warning(NAME, format!("no engine answered within {} s", PATIENCE.as_secs()), mend),
+        Ok(features) => Check::warning(
+            NAME,
+            format!("the Docker engine does not answer: {}", describe_features(&features)),
+            fix,
+        ),
+        Err(_) => Check::warning(
+            NAME,
+            format!("the Docker engine did not answer within {} s", TIMEOUT.as_secs()),
+            fix,
+        ),
     }
 }

@@ -1,4 +1,4 @@
-//! This machine: configuration, directories, disk, limits.
+//! Checks this machine: configuration, directories, disk space, limit of open files.
 
 use std::{
     fs,
@@ -10,19 +10,19 @@ use nix::sys::{
     resource::{Resource, getrlimit},
     statvfs::statvfs,
 };
-use remuda_config::{Config, Loaded, Origin};
+use remuda_config::{Config, LoadedConfig, Origin};
 
 use super::{Check, Mode};
 
 const MIB: u64 = 1024 * 1024;
 const LOW_SPACE: u64 = 1024 * MIB;
 const NO_SPACE: u64 = 100 * MIB;
-/// Below this, even a small installation runs out of descriptors.
-const FEWEST_FILES: u64 = 256;
-const ENOUGH_FILES: u64 = 4096;
+/// Below this, even a small installation runs out of file descriptors.
+const MIN_FILES: u64 = 256;
+const RECOMMENDED_FILES: u64 = 4096;
 
-/// Which sources are in effect, and whether they keep their secrets.
-pub(super) fn configuration(loaded: &Loaded) -> Check {
+/// Checks the log filter, and that no file with a password is world-readable.
+pub(super) fn configuration(loaded: &LoadedConfig) -> Check {
     const NAME: &str = "configuration";
     if let Err(error) = remuda_telemetry::check_filter(&loaded.config.telemetry.log) {
         return Check::problem(NAME, format!("telemetry.log: {error}"), "correct telemetry.log");
@@ -40,15 +40,15 @@ pub(super) fn configuration(loaded: &Loaded) -> Check {
     if let Some(path) = exposed_file(loaded) {
         return Check::warning(
             NAME,
-            format!("{} holds a password and can be read by every user", path.display()),
+            format!("{} contains a password and is readable by every user", path.display()),
             format!("run `chmod 600 {}`, or set the password in the environment", path.display()),
         );
     }
     Check::ok(NAME, found)
 }
 
-/// The file that holds a secret for everyone to read, if there is one.
-fn exposed_file(loaded: &Loaded) -> Option<&Path> {
+/// The configuration file, if it contains a secret and is world-readable.
+fn exposed_file(loaded: &LoadedConfig) -> Option<&Path> {
     let config = &loaded.config;
     let store = std::iter::once(("store.url", &config.store.url));
     let nats = config.nats.servers.iter().map(|server| ("nats.servers", server));
@@ -60,22 +60,22 @@ fn exposed_file(loaded: &Loaded) -> Option<&Path> {
     (mode & 0o004 != 0).then_some(path.as_path())
 }
 
-/// The directories this mode writes to, and the space there.
+/// Checks the directories that this mode writes to, and their free space.
 pub(super) fn directories(config: &Config, mode: Mode) -> Vec<Check> {
-    let mut places = Vec::new();
+    let mut directories = Vec::new();
     if mode == Mode::Embedded {
-        places.push(("data directory", config.data_dir.as_path(), "data_dir"));
+        directories.push(("data directory", config.data_dir.as_path(), "data_dir"));
     }
-    places.push(("workspaces", config.workspaces.root.as_path(), "workspaces.root"));
+    directories.push(("workspaces", config.workspaces.root.as_path(), "workspaces.root"));
     let mut checks = Vec::new();
     let mut disks = Vec::new();
-    for (name, path, key) in places {
+    for (name, path, key) in directories {
         checks.push(directory(name, path, key));
-        let Some(existing) = existing_part(path) else { continue };
+        let Some(existing) = nearest_existing(path) else { continue };
         let disk = fs::metadata(&existing).ok().map(|metadata| metadata.dev());
         if !disks.contains(&disk) {
             disks.push(disk);
-            checks.push(space(&existing));
+            checks.push(disk_space(&existing));
         }
     }
     checks
@@ -83,11 +83,11 @@ pub(super) fn directories(config: &Config, mode: Mode) -> Vec<Check> {
 
 fn directory(name: &'static str, path: &Path, key: &str) -> Check {
     if path.as_os_str().is_empty() {
-        let mend = format!("set {key}, or HOME");
-        return Check::problem(name, format!("{key} is not set and no home directory is known"), mend);
+        let fix = format!("set {key}, or HOME");
+        return Check::problem(name, format!("{key} is not set and no home directory is known"), fix);
     }
     let shown = path.display();
-    let Some(existing) = existing_part(path) else {
+    let Some(existing) = nearest_existing(path) else {
         return Check::problem(
             name,
             format!("{shown} cannot be reached"),
@@ -95,17 +95,15 @@ fn directory(name: &'static str, path: &Path, key: &str) -> Check {
         );
     };
     if !existing.is_dir() {
-        let mend = format!("move {} away, or set {key} to another place", existing.display());
-        return Check::problem(name, format!("{} is not a directory", existing.display()), mend);
+        let fix = format!("move {} away, or set {key} to another directory", existing.display());
+        return Check::problem(name, format!("{} is not a directory", existing.display()), fix);
     }
-    // Writing is the only honest test: permissions, read-only mounts and quotas all have a say.
+    // Only a write covers permissions, read-only mounts and quotas.
     if let Err(error) = tempfile::NamedTempFile::new_in(&existing) {
         let reason = error.kind();
-        let mend = format!(
-            "give this user the right to write to {}, or set {key} to another place",
-            existing.display()
-        );
-        return Check::problem(name, format!("{} cannot be written to: {reason}", existing.display()), mend);
+        let fix =
+            format!("allow this user to write to {}, or set {key} to another directory", existing.display());
+        return Check::problem(name, format!("{} cannot be written to: {reason}", existing.display()), fix);
     }
     if existing == path {
         Check::ok(name, format!("{shown}"))
@@ -114,31 +112,31 @@ fn directory(name: &'static str, path: &Path, key: &str) -> Check {
     }
 }
 
-/// The path, or the nearest of its parents that exists.
-fn existing_part(path: &Path) -> Option<PathBuf> {
+/// The path itself, or its nearest existing parent.
+fn nearest_existing(path: &Path) -> Option<PathBuf> {
     path.ancestors().find(|part| part.try_exists().unwrap_or(false)).map(Path::to_owned)
 }
 
-fn space(path: &Path) -> Check {
+fn disk_space(path: &Path) -> Check {
     match statvfs(path) {
-        Ok(stat) => judge_space(stat.blocks_available().saturating_mul(stat.fragment_size()), path),
+        Ok(stat) => check_space(stat.blocks_available().saturating_mul(stat.fragment_size()), path),
         Err(errno) => {
-            let found = format!("the space at {} is unknown: {}", path.display(), errno.desc());
-            Check::warning("disk space", found, format!("look with `df {}`", path.display()))
+            let found = format!("the free space at {} is unknown: {}", path.display(), errno.desc());
+            Check::warning("disk space", found, format!("check with `df {}`", path.display()))
         }
     }
 }
 
-fn judge_space(free: u64, path: &Path) -> Check {
+fn check_space(free: u64, path: &Path) -> Check {
     const NAME: &str = "disk space";
     let shown = path.display();
     let found = format!("{} free at {shown}", size(free));
-    let mend = format!("free some space at {shown}, or move the directory to another disk");
+    let fix = format!("free up space at {shown}, or move the directory to another disk");
     if free < NO_SPACE {
-        return Check::problem(NAME, found, mend);
+        return Check::problem(NAME, found, fix);
     }
     if free < LOW_SPACE {
-        return Check::warning(NAME, found, mend);
+        return Check::warning(NAME, found, fix);
     }
     Check::ok(NAME, found)
 }
@@ -148,31 +146,31 @@ fn size(bytes: u64) -> String {
     if mib < 1024 { format!("{mib} MiB") } else { format!("{}.{} GiB", mib / 1024, mib % 1024 * 10 / 1024) }
 }
 
-/// Every client connection and every running command costs descriptors.
+/// Checks the limit of open files: client connections and running commands need file descriptors.
 pub(super) fn open_files(config: &Config, mode: Mode) -> Check {
     match getrlimit(Resource::RLIMIT_NOFILE) {
-        Ok((soft, _)) => judge_open_files(soft, config, mode),
+        Ok((soft, _)) => check_open_files(soft, config, mode),
         Err(errno) => Check::warning(
             "open files",
             format!("the limit is unknown: {}", errno.desc()),
-            "look with `ulimit -n`",
+            "check with `ulimit -n`",
         ),
     }
 }
 
-fn judge_open_files(limit: u64, config: &Config, mode: Mode) -> Check {
+fn check_open_files(limit: u64, config: &Config, mode: Mode) -> Check {
     const NAME: &str = "open files";
-    // A command costs about a dozen: its pipes, its workspace and the connection that follows it.
+    // A command needs about a dozen: pipes, workspace, and the connection of its follower.
     let commands = u64::from(config.worker.slots) * 16;
-    let enough = if mode == Mode::Embedded { commands.max(1024) } else { commands.max(ENOUGH_FILES) };
+    let enough = if mode == Mode::Embedded { commands.max(1024) } else { commands.max(RECOMMENDED_FILES) };
     let found = format!("at most {limit}");
-    let mend =
+    let fix =
         format!("raise the limit: `ulimit -n {}`, or LimitNOFILE= in the service's unit", enough.max(65_536));
-    if limit < FEWEST_FILES {
-        return Check::problem(NAME, found, mend);
+    if limit < MIN_FILES {
+        return Check::problem(NAME, found, fix);
     }
     if limit < enough {
-        return Check::warning(NAME, format!("{found}, {enough} are advisable"), mend);
+        return Check::warning(NAME, format!("{found}, {enough} are recommended"), fix);
     }
     Check::ok(NAME, found)
 }
@@ -187,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn space_is_judged_by_what_is_left() {
-        let judge = |free| level(&judge_space(free, Path::new("/x")));
+    fn low_disk_space_is_a_warning_and_then_a_problem() {
+        let judge = |free| level(&check_space(free, Path::new("/x")));
         assert_eq!(judge(2 * LOW_SPACE), Level::Ok);
         assert_eq!(judge(LOW_SPACE - 1), Level::Warning);
         assert_eq!(judge(NO_SPACE - 1), Level::Problem);
@@ -197,16 +195,16 @@ mod tests {
     }
 
     #[test]
-    fn few_descriptors_are_noticed() {
+    fn low_limit_of_open_files_is_reported() {
         let config = Config::default();
-        assert_eq!(level(&judge_open_files(100, &config, Mode::Embedded)), Level::Problem);
-        assert_eq!(level(&judge_open_files(1024, &config, Mode::Embedded)), Level::Ok);
-        assert_eq!(level(&judge_open_files(1024, &config, Mode::Split)), Level::Warning);
-        assert_eq!(level(&judge_open_files(65_536, &config, Mode::Split)), Level::Ok);
+        assert_eq!(level(&check_open_files(100, &config, Mode::Embedded)), Level::Problem);
+        assert_eq!(level(&check_open_files(1024, &config, Mode::Embedded)), Level::Ok);
+        assert_eq!(level(&check_open_files(1024, &config, Mode::Split)), Level::Warning);
+        assert_eq!(level(&check_open_files(65_536, &config, Mode::Split)), Level::Ok);
     }
 
     #[test]
-    fn directories_are_looked_at_and_not_created() {
+    fn directories_are_checked_but_not_created() {
         let home = tempfile::tempdir().unwrap();
         let inner = home.path().join("a/b");
         let check = directory("data directory", &inner, "data_dir");
@@ -223,6 +221,6 @@ mod tests {
         assert_eq!(level(&check), Level::Problem);
         let check = directory("data directory", Path::new("/proc/x"), "data_dir");
         assert_eq!(level(&check), Level::Problem);
-        assert!(check.mend.unwrap().contains("data_dir"));
+        assert!(check.fix.unwrap().contains("data_dir"));
     }
 }

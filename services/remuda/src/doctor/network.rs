@@ -1,4 +1,4 @@
-//! The ports we listen on: free, ours already, or someone else's.
+//! Checks whether the ports to listen on are free.
 
 use std::{
     io::ErrorKind,
@@ -12,7 +12,7 @@ use tonic::{Code, transport::Endpoint};
 
 use super::{Check, Mode};
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn ports(config: &Config, mode: Mode) -> Vec<Check> {
     let server = port("API port", config.server.listen, "server.listen");
@@ -30,7 +30,7 @@ async fn port(name: &'static str, address: SocketAddr, key: &str) -> Check {
         Err(error) => error,
     };
     match error.kind() {
-        ErrorKind::AddrInUse => match who_listens(address).await {
+        ErrorKind::AddrInUse => match identify_listener(address).await {
             Listener::Remuda(version) => Check::ok(name, format!("{address} is in use by remuda {version}")),
             Listener::Grpc => {
                 Check::ok(name, format!("{address} is in use by a gRPC server, probably remuda"))
@@ -39,19 +39,19 @@ async fn port(name: &'static str, address: SocketAddr, key: &str) -> Check {
                 name,
                 format!("{address} is in use by another program"),
                 format!(
-                    "end it (`ss -ltnp 'sport = :{}'` names it), or set {key} to another port",
+                    "stop it (`ss -ltnp 'sport = :{}'` shows it), or set {key} to another port",
                     address.port()
                 ),
             ),
         },
         ErrorKind::PermissionDenied => Check::problem(
             name,
-            format!("{address} is not for this user"),
-            format!("set {key} to a port from 1024 on, or grant CAP_NET_BIND_SERVICE"),
+            format!("this user may not listen on {address}"),
+            format!("set {key} to a port of at least 1024, or grant CAP_NET_BIND_SERVICE"),
         ),
         _ => Check::problem(
             name,
-            format!("{address} cannot be listened on: {error}"),
+            format!("cannot listen on {address}: {error}"),
             format!("set {key} to an address of this machine, or to 0.0.0.0:{}", address.port()),
         ),
     }
@@ -63,23 +63,23 @@ enum Listener {
     Other,
 }
 
-async fn who_listens(address: SocketAddr) -> Listener {
+async fn identify_listener(address: SocketAddr) -> Listener {
     let Ok(endpoint) = Endpoint::from_shared(format!("http://{}", reachable(address))) else {
         return Listener::Other;
     };
-    let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
-    let ask = async {
+    let endpoint = endpoint.connect_timeout(TIMEOUT).timeout(TIMEOUT);
+    let request = async {
         let mut client = MetaServiceClient::new(endpoint.connect_lazy());
         client.get_server_info(GetServerInfoRequest {}).await
     };
-    match tokio::time::timeout(PATIENCE * 2, ask).await {
+    match tokio::time::timeout(TIMEOUT * 2, request).await {
         Ok(Ok(info)) => Listener::Remuda(info.into_inner().version),
         Ok(Err(status)) if status.code() == Code::Unimplemented => Listener::Grpc,
         _ => Listener::Other,
     }
 }
 
-/// Where to knock for a listener on every address.
+/// The address to connect to: loopback for a listener on all addresses.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -95,29 +95,29 @@ mod tests {
     use crate::doctor::Level;
 
     #[tokio::test]
-    async fn ports_are_told_apart() {
+    async fn free_taken_and_foreign_ports_are_distinguished() {
         let check = |address: SocketAddr| port("API port", address, "server.listen");
         assert_eq!(check("127.0.0.1:0".parse().unwrap()).await.level, Level::Ok);
 
-        // Someone who accepts and never answers.
+        // A listener that accepts connections and never answers.
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         let taken = check(other.local_addr().unwrap()).await;
         assert_eq!(taken.level, Level::Problem);
         assert!(taken.found.ends_with("in use by another program"), "{}", taken.found);
-        assert!(taken.mend.unwrap().contains("server.listen"));
+        assert!(taken.fix.unwrap().contains("server.listen"));
 
-        // 192.0.2.0/24 is nobody's.
+        // 192.0.2.0/24 is reserved for documentation.
         let foreign = check("192.0.2.1:7777".parse().unwrap()).await;
         assert_eq!(foreign.level, Level::Problem);
-        assert!(foreign.mend.unwrap().contains("0.0.0.0:7777"));
+        assert!(foreign.fix.unwrap().contains("0.0.0.0:7777"));
     }
 
     #[test]
-    fn a_listener_on_every_address_is_asked_on_loopback() {
-        for (listen, knock) in
+    fn listener_on_all_addresses_is_contacted_on_loopback() {
+        for (listen, expected) in
             [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1")]
         {
-            assert_eq!(reachable(listen.parse().unwrap()), knock.parse().unwrap());
+            assert_eq!(reachable(listen.parse().unwrap()), expected.parse().unwrap());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The services behind Remuda: database and NATS.
+//! Checks the database and NATS.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,23 +16,23 @@ use tokio::time::timeout;
 
 use super::{Check, Mode};
 
-/// How long a service may take to answer. A start is more patient; a doctor reports what is so now.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Leases are compared by the database's clock alone, so this much only makes times in logs confusing.
-const TOLERABLE_DRIFT: Duration = Duration::from_secs(2);
-/// 2024-01-01: this program did not exist before.
-const EPOCH: i64 = 1_704_067_200;
-/// First NATS that neither wedges sessions nor loses streams when it is killed.
+/// Time limit for a service to answer. A server waits longer at its start; the doctor reports the current state.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Leases use the clock of the database only, so drift merely makes times in logs confusing.
+const MAX_CLOCK_DRIFT: Duration = Duration::from_secs(2);
+/// 2024-01-01. An earlier time means that the clock is wrong.
+const EARLIEST_TIME: i64 = 1_704_067_200;
+/// First NATS version that neither blocks sessions nor loses streams when it is killed.
 const RECOMMENDED_NATS: [u64; 3] = [2, 10, 23];
 
-/// Whether the database answers with the schema this program needs.
+/// Checks that the database answers and has the required schema version.
 pub(super) async fn store(config: &Config, mode: Mode) -> Check {
     const NAME: &str = "store";
     let url = match mode {
         Mode::Split if !config.store.url.expose().starts_with("postgres") => {
             return Check::problem(
                 NAME,
-                "the split mode needs PostgreSQL and store.url names none",
+                "the split mode needs PostgreSQL, but store.url does not name one",
                 "set REMUDA_STORE__URL=postgres://user:password@host/database",
             );
         }
@@ -51,42 +51,42 @@ pub(super) async fn store(config: &Config, mode: Mode) -> Check {
                 return Check::problem(
                     NAME,
                     found,
-                    "correct the permissions, or set store.url to another place",
+                    "correct the permissions, or set store.url to another path",
                 );
             }
         }
     }
-    let options = Options { connect_timeout: PATIENCE, max_connections: 1, ..Options::new(url.expose()) };
-    let status = match timeout(PATIENCE * 2, remuda_store::schema_status(&options)).await {
+    let options = Options { connect_timeout: TIMEOUT, max_connections: 1, ..Options::new(url.expose()) };
+    let status = match timeout(TIMEOUT * 2, remuda_store::schema_status(&options)).await {
         Ok(Ok(status)) => status,
         Ok(Err(error)) => {
-            let mend = if sqlite_path(url.expose()).is_some() {
-                "check that the file is a Remuda database and that this user may read and write it and its directory"
+            let fix = if sqlite_path(url.expose()).is_some() {
+                "check that the file is a Remuda database, and that this user may read and write it and its directory"
             } else {
-                "check that PostgreSQL runs, that host and port are right and that user and password are accepted"
+                "check that PostgreSQL runs, that host and port are correct, and that user and password are accepted"
             };
-            return Check::problem(NAME, format!("{url}: {}", chain(&error)), mend);
+            return Check::problem(NAME, format!("{url}: {}", chain(&error)), fix);
         }
         Err(_) => {
-            let found = format!("{url} did not answer within {} s", PATIENCE.as_secs());
+            let found = format!("{url} did not answer within {} s", TIMEOUT.as_secs());
             return Check::problem(
                 NAME,
                 found,
-                "check that PostgreSQL runs and that no firewall is in the way",
+                "check that PostgreSQL runs and that no firewall blocks the connection",
             );
         }
     };
     let found = format!("{url}, schema version {}", status.found);
-    let needed = status.wanted;
+    let needed = status.required;
     if status.found > needed {
-        let mend = "use the newer remuda that migrated this database";
-        return Check::problem(NAME, format!("{found}, this program knows only {needed}"), mend);
+        let fix = "use the newer version of remuda that migrated this database";
+        return Check::problem(NAME, format!("{found}, but this binary supports only {needed}"), fix);
     }
     if status.found < needed && mode == Mode::Embedded {
         return Check::ok(NAME, format!("{found} (will be migrated to {needed})"));
     }
     if status.found < needed {
-        return Check::problem(NAME, format!("{found}, {needed} is needed"), "run `remuda migrate`");
+        return Check::problem(NAME, format!("{found}, but {needed} is required"), "run `remuda migrate`");
     }
     Check::ok(NAME, found)
 }
@@ -97,53 +97,53 @@ fn sqlite_path(url: &str) -> Option<PathBuf> {
     Some(options.get_filename().to_owned())
 }
 
-/// Whether this machine's clock makes sense, and agrees with the database's.
+/// Checks that this machine's clock is plausible and agrees with the database's clock.
 pub(super) async fn clock(config: &Config, mode: Mode) -> Check {
     const NAME: &str = "clock";
     let now = Utc::now();
     let shown = now.format("%Y-%m-%d %H:%M:%S UTC");
-    if now.timestamp() < EPOCH {
+    if now.timestamp() < EARLIEST_TIME {
         return Check::problem(
             NAME,
-            format!("it is {shown}, which cannot be"),
-            "set the clock, and keep it set with NTP",
+            format!("the clock shows {shown}, which is wrong"),
+            "set the clock and synchronize it with NTP",
         );
     }
     let url = config.store.url.expose();
     if mode == Mode::Embedded || !url.starts_with("postgres") {
         return Check::ok(NAME, format!("{shown}"));
     }
-    // An unreachable database is the store's problem, reported there.
-    let Ok(Some(drift)) = timeout(PATIENCE, database_drift(url)).await else {
+    // The store check reports an unreachable database.
+    let Ok(Some(drift)) = timeout(TIMEOUT, database_drift(url)).await else {
         return Check::ok(NAME, format!("{shown}, not compared with the database"));
     };
-    judge_drift(drift)
+    check_drift(drift)
 }
 
-fn judge_drift(drift: Duration) -> Check {
+fn check_drift(drift: Duration) -> Check {
     const NAME: &str = "clock";
-    let found = format!("{:.1} s apart from the database's", drift.as_secs_f64());
-    if drift > TOLERABLE_DRIFT {
-        return Check::warning(NAME, found, "keep the clocks of both machines set with NTP");
+    let found = format!("differs from the database's clock by {:.1} s", drift.as_secs_f64());
+    if drift > MAX_CLOCK_DRIFT {
+        return Check::warning(NAME, found, "synchronize the clocks of both machines with NTP");
     }
     Check::ok(NAME, found)
 }
 
-/// How far this clock and the database's are apart. One connection of its own: the store asks the database for the time
-/// only inside its statements.
+/// The difference between this clock and the database's. Opens a connection, because the store reads the database's time only
+/// inside its statements.
 async fn database_drift(url: &str) -> Option<Duration> {
     let mut connection = sqlx::PgConnection::connect(url).await.ok()?;
     let before = Utc::now();
-    let theirs: DateTime<Utc> =
+    let database_time: DateTime<Utc> =
         sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(&mut connection).await.ok()?;
     let after = Utc::now();
     connection.close().await.ok()?;
-    // They looked somewhere between our two looks.
-    let ours = before + (after - before) / 2;
-    (theirs - ours).abs().to_std().ok()
+    // The database read its clock between the two local readings.
+    let local_time = before + (after - before) / 2;
+    (database_time - local_time).abs().to_std().ok()
 }
 
-/// Whether NATS answers, is fit, and has the stream as we want it.
+/// Checks that NATS answers, has a suitable version, and that its stream has the right settings.
 pub(super) async fn nats(config: &Config, mode: Mode) -> Check {
     const NAME: &str = "NATS";
     if mode == Mode::Embedded {
@@ -156,23 +156,23 @@ pub(super) async fn nats(config: &Config, mode: Mode) -> Check {
         return check;
     }
     let options = NatsOptions {
-        connect_timeout: PATIENCE,
-        request_timeout: PATIENCE,
+        connect_timeout: TIMEOUT,
+        request_timeout: TIMEOUT,
         ..remuda_node::nats_options(config)
     };
-    let look = async {
+    let inspection = async {
         let nats = Nats::connect(options).await?;
         let report = nats.inspect().await;
-        // Nothing was sent: there is nothing to wait for.
+        // Nothing was published, so there is nothing to flush.
         drop(nats);
         report
     };
-    match timeout(PATIENCE * 3, look).await {
-        Ok(Ok(report)) => judge_nats(&shown, &report, nats.replicas),
+    match timeout(TIMEOUT * 3, inspection).await {
+        Ok(Ok(report)) => check_nats(&shown, &report, nats.replicas),
         Ok(Err(error)) => Check::problem(
             NAME,
             format!("{shown}: {}", without_secrets(&chain(&error), &nats.servers)),
-            "check that nats-server runs with JetStream (`nats-server -js`), that nats.servers is right and the version fits",
+            "check that nats-server runs with JetStream (`nats-server -js`), that nats.servers is correct, and that the version is supported",
         ),
         Err(_) => {
             Check::problem(NAME, format!("{shown} did not answer in time"), "check that nats-server runs")
@@ -180,7 +180,7 @@ pub(super) async fn nats(config: &Config, mode: Mode) -> Check {
     }
 }
 
-/// An error may quote the address it failed at, and that may hold a password.
+/// Masks passwords of addresses that an error may quote.
 fn without_secrets(text: &str, urls: &[SecretUrl]) -> String {
     urls.iter().fold(text.to_owned(), |text, url| text.replace(url.expose(), &url.masked()))
 }
@@ -191,7 +191,7 @@ fn unreadable_credentials(file: &Path) -> Option<Check> {
     Some(Check::problem("NATS", found, "correct nats.credentials_file, or the file's permissions"))
 }
 
-fn judge_nats(servers: &str, report: &NatsReport, replicas: u32) -> Check {
+fn check_nats(servers: &str, report: &NatsReport, replicas: u32) -> Check {
     const NAME: &str = "NATS";
     let found = format!("{} at {servers}", report.version);
     let (missing, unfit): (Vec<_>, Vec<_>) =
@@ -203,7 +203,7 @@ fn judge_nats(servers: &str, report: &NatsReport, replicas: u32) -> Check {
             NAME,
             format!("{found}: {list}"),
             format!(
-                "change the settings, or delete the stream (`nats stream rm {stream}`): it is made anew and loses no run"
+                "change the settings, or delete the stream (`nats stream rm {stream}`): it is created again, and no run is lost"
             ),
         );
     }
@@ -211,7 +211,7 @@ fn judge_nats(servers: &str, report: &NatsReport, replicas: u32) -> Check {
         return Check::warning(
             NAME,
             format!(
-                "{found}: this version may keep dead tokens after a crash, which the sweep has to clear away"
+                "{found}: after a crash this version may keep orphaned tokens, which the reconciler has to remove"
             ),
             "use NATS 2.10.23 or later",
         );
@@ -229,13 +229,13 @@ fn version(text: &str) -> Option<[u64; 3]> {
     Some([parts.next()?.ok()?, parts.next()?.ok()?, parts.next()?.ok()?])
 }
 
-/// The error with its causes, in one line.
+/// The error and its causes in one line.
 fn chain(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
         let next = error.to_string();
-        // Many errors repeat what is behind them.
+        // Many errors already contain the text of their cause.
         if !text.contains(&next) {
             text = format!("{text}: {next}");
         }
@@ -250,14 +250,14 @@ mod tests {
     use crate::doctor::Level;
 
     #[test]
-    fn nats_is_judged_by_version_and_settings() {
+    fn nats_check_depends_on_version_and_settings() {
         let report = |version: &str, problems: &[&str]| NatsReport {
             version: version.to_owned(),
             stream: "REMUDA".to_owned(),
             problems: problems.iter().map(|problem| (*problem).to_owned()).collect(),
             ..NatsReport::default()
         };
-        let judge = |version, problems: &[&str]| judge_nats("nats://x", &report(version, problems), 1);
+        let judge = |version, problems: &[&str]| check_nats("nats://x", &report(version, problems), 1);
         assert_eq!(judge("2.15.1", &[]).level, Level::Ok);
         assert_eq!(judge("2.9.10", &[]).level, Level::Warning);
         assert_eq!(judge("odd", &[]).level, Level::Ok);
@@ -265,11 +265,11 @@ mod tests {
         assert_eq!((missing.level, missing.found.ends_with("(will be created)")), (Level::Ok, true));
         let unfit = judge("2.15.1", &["discard is old"]);
         assert_eq!(unfit.level, Level::Problem);
-        assert!(unfit.mend.unwrap().contains("nats stream rm REMUDA"));
+        assert!(unfit.fix.unwrap().contains("nats stream rm REMUDA"));
     }
 
     #[test]
-    fn errors_do_not_quote_passwords() {
+    fn passwords_in_errors_are_masked() {
         let urls = [SecretUrl::new("nats://u:hunter2@h:1")];
         assert_eq!(
             without_secrets("at nats://u:hunter2@h:1: refused", &urls),
@@ -278,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_differ_a_little() {
-        assert_eq!(judge_drift(Duration::from_secs(2)).level, Level::Ok);
-        assert_eq!(judge_drift(Duration::from_millis(2001)).level, Level::Warning);
+    fn small_clock_drift_is_accepted() {
+        assert_eq!(check_drift(Duration::from_secs(2)).level, Level::Ok);
+        assert_eq!(check_drift(Duration::from_millis(2001)).level, Level::Warning);
     }
 
     #[test]
-    fn the_file_of_a_url_is_found() {
+    fn path_of_a_sqlite_url_is_parsed() {
         for (url, path) in [
             ("sqlite:/a/b.db", "/a/b.db"),
             ("sqlite:///a/b.db", "/a/b.db"),

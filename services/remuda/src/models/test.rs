@@ -1,4 +1,4 @@
-//! `remuda models test`: one tiny question.
+//! `remuda models test`: sends a short test message to a model.
 
 use std::{
     path::Path,
@@ -23,7 +23,7 @@ use crate::{
     workspace,
 };
 
-const QUESTION: &str = "This is a test of the connection. Answer with one short sentence.";
+const TEST_MESSAGE: &str = "This is a test of the connection. Answer with one short sentence.";
 
 pub(super) async fn test(name: &str, dir: &Path, config: &Config, output: Output) -> Result<ExitCode> {
     let (_, current) = workspace::load(dir, config).await?;
@@ -31,30 +31,34 @@ pub(super) async fn test(name: &str, dir: &Path, config: &Config, output: Output
     let at = model.url.as_deref().map(|url| format!(" at {}", address(url))).unwrap_or_default();
     output.note(&output.err.paint(
         Style::Dim,
-        &one_line(&format!("asking {} ({} {}{at})", model.reference, model.provider.as_str(), model.name)),
+        &one_line(&format!("testing {} ({} {}{at})", model.reference, model.provider.as_str(), model.name)),
     ));
-    let hearing = Hearing::new(output);
-    let answer = ask(model, config, &|delta| hearing.hear(delta)).await;
-    let heard = hearing.end();
-    tell(model, &answer?, &heard, output);
+    let stream = StreamedResponse::new(output);
+    let response = send_test(model, config, &|delta| stream.on_delta(delta)).await;
+    let state = stream.end();
+    print_result(model, &response?, &state, output);
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long a model takes for an answer to a tiny question.
-pub(crate) async fn answers(model: &ModelDefinition, config: &Config, output: Output) -> Result<Duration> {
+/// Sends a test message and returns the time until the complete response.
+pub(crate) async fn measure_response(
+    model: &ModelDefinition,
+    config: &Config,
+    output: Output,
+) -> Result<Duration> {
     let started = Instant::now();
-    let mut progress = Progress::new(&output, "asking the model");
-    match progress.during(ask(model, config, &|_| {})).await {
-        Ok(answer) => answer.map(|_| started.elapsed()),
+    let mut progress = Progress::new(&output, "testing the model");
+    match progress.during(send_test(model, config, &|_| {})).await {
+        Ok(response) => response.map(|_| started.elapsed()),
         Err(Interrupted) => Err(Error::new(Code::Cancelled, "interrupted")),
     }
 }
 
-/// Once: whoever tests wants to know what is wrong, not whether it passes with patience.
-async fn ask(
+/// Sends the message once, without retries, so that the first error is reported.
+async fn send_test(
     model: &ModelDefinition,
     config: &Config,
-    hear: &(dyn Fn(Delta) + Send + Sync),
+    on_delta: &(dyn Fn(Delta) + Send + Sync),
 ) -> Result<Response> {
     let mut config = config.clone();
     config.models.max_attempts = 1;
@@ -62,7 +66,7 @@ async fn ask(
         system: String::new(),
         messages: vec![ChatMessage {
             role: ChatRole::User,
-            content: vec![Content::Text(QUESTION.to_owned())],
+            content: vec![Content::Text(TEST_MESSAGE.to_owned())],
         }],
         tools: [].into(),
         tool_choice: ToolChoice::Auto,
@@ -70,79 +74,79 @@ async fn ask(
         parameters: model.parameters,
         trace: None,
     };
-    remuda_node::models(&config, inferred_mode(&config))?.generate(model, &request, hear).await
+    remuda_node::models(&config, inferred_mode(&config))?.generate(model, &request, on_delta).await
 }
 
-/// Shows an answer as it comes and notes when it began.
-struct Hearing {
+/// Prints a response while it is streamed and measures the latency.
+struct StreamedResponse {
     output: Output,
     started: Instant,
-    heard: Mutex<Heard>,
+    state: Mutex<StreamState>,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct StreamState {
     first: Option<Duration>,
     took: Duration,
     sanitizer: Sanitizer,
-    /// The line on stdout has no end yet.
+    /// The line on stdout has no newline yet.
     is_open: bool,
 }
 
-impl Hearing {
+impl StreamedResponse {
     fn new(output: Output) -> Self {
-        Self { output, started: Instant::now(), heard: Mutex::default() }
+        Self { output, started: Instant::now(), state: Mutex::default() }
     }
 
-    fn hear(&self, delta: Delta) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.first.get_or_insert_with(|| self.started.elapsed());
+    fn on_delta(&self, delta: Delta) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.first.get_or_insert_with(|| self.started.elapsed());
         let Delta::Text(text) = delta else { return };
-        let clean = heard.sanitizer.push(&text);
+        let clean = state.sanitizer.push(&text);
         if !self.output.json && !clean.is_empty() {
             self.output.out.part(&clean);
-            heard.is_open = !clean.ends_with('\n');
+            state.is_open = !clean.ends_with('\n');
         }
     }
 
-    /// What was heard; the line is complete.
-    fn end(self) -> Heard {
-        let mut heard = self.heard.into_inner().unwrap_or_else(PoisonError::into_inner);
-        heard.took = self.started.elapsed();
-        if heard.is_open {
+    /// Ends the line on stdout and returns the measurements.
+    fn end(self) -> StreamState {
+        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.took = self.started.elapsed();
+        if state.is_open {
             self.output.out.part("\n");
         }
-        heard
+        state
     }
 }
 
-fn tell(model: &ModelDefinition, answer: &Response, heard: &Heard, output: Output) {
-    let first = heard.first.unwrap_or(heard.took);
+fn print_result(model: &ModelDefinition, response: &Response, state: &StreamState, output: Output) {
+    let first = state.first.unwrap_or(state.took);
     if output.json {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         return output.json_line(&json!({
             "model": model.reference,
-            "text": answer.text,
+            "text": response.text,
             "first_byte_ms": millis(first),
-            "duration_ms": millis(heard.took),
-            "finish": answer.finish,
-            "usage": answer.usage,
+            "duration_ms": millis(state.took),
+            "finish": response.finish,
+            "usage": response.usage,
         }));
     }
-    let usage = &answer.usage;
-    let mut words = format!(
-        "{} answered: first byte after {}, all after {} · {} tokens in, {} out",
+    let usage = &response.usage;
+    let mut text = format!(
+        "{} answered: first byte after {}, complete after {} · {} tokens in, {} out",
         model.reference,
         elapsed(first),
-        elapsed(heard.took),
+        elapsed(state.took),
         usage.input_tokens,
         usage.output_tokens
     );
-    match answer.finish {
+    match response.finish {
         FinishReason::Stop | FinishReason::ToolCalls => {}
-        FinishReason::Length => words.push_str(" · cut off: max_tokens is too small"),
-        FinishReason::ContentFilter => words.push_str(" · cut off by the provider's filter"),
-        FinishReason::Other => words.push_str(" · it did not end as usual"),
+        FinishReason::Length => text.push_str(" · cut off: max_tokens is too small"),
+        FinishReason::ContentFilter => text.push_str(" · cut off by the provider's filter"),
+        FinishReason::Other => text.push_str(" · finished for an unknown reason"),
     }
-    output.note(&format!("{} {}", output.err.paint(Style::Good, "✓"), one_line(&words)));
+    output.note(&format!("{} {}", output.err.paint(Style::Good, "✓"), one_line(&text)));
 }

@@ -1,4 +1,4 @@
-//! A line that shows that something is under way, on a terminal only.
+//! A progress line with a spinner, shown on terminals only.
 
 use std::{
     fmt,
@@ -16,24 +16,24 @@ use super::{Output, dumb_terminal, elapsed};
 
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const TICK: Duration = Duration::from_millis(100);
-/// Quick answers come without a flicker.
-const QUIET: Duration = Duration::from_millis(300);
+/// Delay before the spinner appears, so that quick commands do not flicker.
+const APPEAR_DELAY: Duration = Duration::from_millis(300);
 
 /// The user pressed Ctrl-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interrupted;
 
-/// A spinner with the elapsed time, and Ctrl-C, around whatever is waited for.
+/// Waits for futures while showing a spinner with the elapsed time and handling Ctrl-C.
 pub(crate) struct Progress {
     visible: bool,
     started: Instant,
     frame: usize,
-    /// Characters on the line now.
+    /// Characters currently on the line.
     width: usize,
     text: String,
-    /// The cursor is in the middle of a line that others write.
+    /// The cursor is in the middle of other output, so the spinner must not draw.
     pub line_taken: bool,
-    /// Missing if it cannot be had: then Ctrl-C ends the program as it always does.
+    /// `None` if the handler could not be installed: then Ctrl-C kills the program.
     ctrl_c: Option<Signal>,
 }
 
@@ -56,24 +56,24 @@ impl Progress {
         }
     }
 
-    /// Says what is waited for now, and counts the time from here if that is something else.
-    pub(crate) fn about(&mut self, text: &str) {
+    /// Sets the text. A new text restarts the elapsed time.
+    pub(crate) fn set_text(&mut self, text: &str) {
         if self.text != text {
             text.clone_into(&mut self.text);
             self.started = Instant::now();
         }
     }
 
-    /// Waits for `work`; the line is gone when this returns. Ctrl-C can be pressed again after it was.
+    /// Waits for `work` and then removes the line. May be called again after Ctrl-C.
     pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interrupted> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let quiet_until = Instant::now() + QUIET;
+        let hidden_until = Instant::now() + APPEAR_DELAY;
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 biased;
-                () = pressed(&mut self.ctrl_c) => {
+                () = ctrl_c_pressed(&mut self.ctrl_c) => {
                     self.clear();
                     return Err(Interrupted);
                 }
@@ -82,7 +82,7 @@ impl Progress {
                     return Ok(result);
                 }
                 now = ticks.tick(), if self.visible && !self.line_taken => {
-                    if now >= quiet_until {
+                    if now >= hidden_until {
                         self.draw();
                     }
                 }
@@ -106,16 +106,16 @@ impl Progress {
         }
     }
 
-    /// Overwrites the line with blanks rather than with an escape sequence: works without any colour too.
+    /// Overwrites the line with blanks instead of an escape sequence, which works without colour support too.
     fn show(&self, line: &str) {
         let blanks = self.width.saturating_sub(line.chars().count());
         let mut stderr = io::stderr().lock();
-        // A spinner that cannot be drawn is no reason to stop.
+        // Errors are ignored: a missing spinner does not matter.
         write!(stderr, "\r{line}{:blanks$}\r", "").and_then(|()| stderr.flush()).unwrap_or_default();
     }
 }
 
-async fn pressed(ctrl_c: &mut Option<Signal>) {
+async fn ctrl_c_pressed(ctrl_c: &mut Option<Signal>) {
     let received = match ctrl_c {
         Some(signal) => signal.recv().await,
         None => None,

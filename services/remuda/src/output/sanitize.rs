@@ -1,49 +1,49 @@
-//! Makes text of others safe to show: tool output, names, titles, failure messages.
+//! Removes control sequences from untrusted text: tool output, names, titles, failure messages.
 //!
-//! A terminal obeys what it is sent. Without this a tool could rename the window, move the cursor, forge lines that look
-//! like ours, or turn text around with bidirectional controls.
+//! Terminals execute control sequences. Otherwise a tool could rename the window, move the cursor, forge lines that look like
+//! output of this program, or reorder text with bidirectional controls.
 
 use serde_json::Value;
 
 const ESCAPE: char = '\u{1b}';
 
-/// Drops escape sequences and control characters. Line ends and tabs stay.
+/// Removes escape sequences and control characters, except newlines and tabs.
 pub(crate) fn sanitize(text: &str) -> String {
     Sanitizer::default().push(text)
 }
 
-/// The same for text that arrives in pieces: a sequence may begin in one and end in another.
+/// The same for text that arrives in pieces: an escape sequence may span several pieces.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sanitizer(Inside);
+pub(crate) struct Sanitizer(State);
 
-/// What the next character belongs to.
+/// The parser state: what the next character belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Inside {
+enum State {
     #[default]
     Text,
     /// After an escape character.
     Escape,
     /// Parameters and intermediates, up to the final byte of a control sequence.
     Sequence,
-    /// A string for the terminal, up to its terminator. A line end stops it too, so that text cannot swallow all that follows.
+    /// A control string, up to its terminator. A newline ends it too, so that it cannot hide all following text.
     String,
     /// After an escape character in a string.
     StringEscape,
 }
 
 impl Sanitizer {
-    /// What can be shown of the next piece.
+    /// Returns the sanitized text of the next piece.
     pub(crate) fn push(&mut self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         for c in text.chars() {
-            self.0 = self.0.after(c, &mut clean);
+            self.0 = self.0.next(c, &mut clean);
         }
         clean
     }
 }
 
-impl Inside {
-    fn after(self, c: char, clean: &mut String) -> Self {
+impl State {
+    fn next(self, c: char, clean: &mut String) -> Self {
         match (self, c) {
             (Self::Escape, '[') => Self::Sequence,
             (Self::Escape, ']' | 'P' | 'X' | '^' | '_') => Self::String,
@@ -66,12 +66,12 @@ impl Inside {
     }
 }
 
-/// The same for text that must stay on one line, such as a cell of a table.
+/// Sanitizes text that must stay on one line, such as a table cell.
 pub(crate) fn one_line(text: &str) -> String {
     sanitize(text).replace(['\n', '\t'], " ")
 }
 
-/// A document on one line. JSON escapes the old control characters itself; this adds the rest.
+/// A JSON document on one line. JSON escapes C0 control characters itself; this escapes the other harmful ones.
 pub(crate) fn json_text(value: &Value) -> String {
     let text = value.to_string();
     if !text.chars().any(is_harmful) {
@@ -106,14 +106,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_stays() {
+    fn plain_text_is_unchanged() {
         for text in ["", "hi\n\tthere\n", "日本語 é ✓ 👩‍👩‍👧", "[31m not an escape"] {
             assert_eq!(sanitize(text), text);
         }
     }
 
     #[test]
-    fn escape_sequences_go_as_a_whole() {
+    fn escape_sequences_are_removed_completely() {
         assert_eq!(sanitize("a\u{1b}[31;1mred\u{1b}[0m b"), "ared b");
         assert_eq!(sanitize("\u{1b}]0;owned\u{7}title"), "title");
         assert_eq!(sanitize("\u{1b}]8;;http://x\u{1b}\\link\u{1b}]8;;\u{1b}\\"), "link");
@@ -125,12 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_string_hides_only_its_line() {
+    fn unterminated_control_string_hides_only_its_line() {
         assert_eq!(sanitize("a\u{1b}]0;never ends\nsecond line"), "a\nsecond line");
     }
 
     #[test]
-    fn controls_and_reordering_go() {
+    fn control_and_bidirectional_characters_are_removed() {
         assert_eq!(sanitize("10%\r20%\u{8}\u{0}\u{7f}\u{85}"), "10%20%");
         assert_eq!(sanitize("a\r\nb"), "a\nb");
         assert_eq!(sanitize("user\u{202e}txt.exe\u{2066}\u{200f}"), "usertxt.exe");
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_as_clean_as_the_whole() {
+    fn text_in_pieces_is_sanitized_like_the_whole() {
         let text = "a\u{1b}[31;1mred\u{1b}]0;owned\u{1b}\\title\u{1b}Pq\nb\u{9b}2Jx\u{1b}cé\u{202e}";
         for at in text.char_indices().map(|(at, _)| at) {
             let mut sanitizer = Sanitizer::default();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_harmful_survives() {
+    fn no_harmful_character_is_kept() {
         for c in (0..=0x0f_ffff).filter_map(char::from_u32) {
             let text = sanitize(&format!("a{c}"));
             assert!(text.chars().all(|c| c == '\n' || c == '\t' || !is_harmful(c)), "{c:?}");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_its_meaning() {
+    fn escaped_json_parses_to_the_same_value() {
         let value = serde_json::json!({ "t": "\u{1b}[31m\u{9b}x\u{202e}\u{e0041}é\n" });
         let text = json_text(&value);
         assert!(!text.chars().any(is_harmful), "{text:?}");

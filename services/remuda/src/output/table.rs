@@ -1,18 +1,18 @@
-//! Lists for people.
+//! Plain tables for humans.
 
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, presets};
 
 use super::{Sink, Style, one_line};
 
-/// What is assumed of a page that is no terminal.
-const PAGE_COLUMNS: usize = 120;
+/// Width if stdout is not a terminal.
+const DEFAULT_COLUMNS: usize = 120;
 
-/// How wide the terminal is, if stdout is one.
+/// The width of the terminal, or the default if stdout is not one.
 pub(crate) fn columns() -> usize {
-    comfy_table::Table::new().width().map_or(PAGE_COLUMNS, usize::from)
+    comfy_table::Table::new().width().map_or(DEFAULT_COLUMNS, usize::from)
 }
 
-/// A plain table. Every cell is cleaned, so names and titles can go in as they are.
+/// A table without borders. Cells are sanitized here.
 #[derive(Debug)]
 pub(crate) struct Table {
     table: comfy_table::Table,

@@ -1,4 +1,4 @@
-//! Times and numbers for people.
+//! Human-readable durations, times and numbers.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) fn elapsed(duration: Duration) -> String {
     }
 }
 
-/// How long ago something was; `now` for the future too, as clocks differ.
+/// The time since `at`, such as `1m 30s ago`; `now` if `at` is in the future, since clocks differ.
 pub(crate) fn ago(at: Timestamp, now: DateTime<Utc>) -> String {
     match (now - at).to_std() {
         Ok(duration) if duration.as_secs() > 0 => {
@@ -27,12 +27,12 @@ pub(crate) fn ago(at: Timestamp, now: DateTime<Utc>) -> String {
     }
 }
 
-/// The time of day where the reader is.
+/// The time of day in the local time zone.
 pub(crate) fn local_time(at: Timestamp) -> String {
     at.with_timezone(&Local).format("%H:%M:%S%.3f").to_string()
 }
 
-/// `12.3k` rather than twelve thousand three hundred and something.
+/// A rounded number, such as `12.3k`.
 pub(crate) fn count(number: u64) -> String {
     match number {
         0..1000 => number.to_string(),
@@ -41,7 +41,7 @@ pub(crate) fn count(number: u64) -> String {
     }
 }
 
-/// `1 line`, `2 lines`.
+/// A number with its noun: `1 line`, `2 lines`.
 pub(crate) fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_rounded() {
         let cases = [(0, "0"), (999, "999"), (1000, "1.0k"), (12_345, "12.3k"), (999_999, "999.9k")];
         for (number, text) in cases {
             assert_eq!(count(number), text);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_well() {
+    fn durations_use_fitting_units() {
         let cases = [(0, "0 ms"), (35, "35 ms"), (3210, "3.2 s"), (125_000, "2m 05s"), (3_720_000, "1h 02m")];
         for (millis, text) in cases {
             assert_eq!(elapsed(Duration::from_millis(millis)), text);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_future_is_now() {
+    fn future_times_are_shown_as_now() {
         let now = Utc::now();
         assert_eq!(ago(now + chrono::Duration::seconds(9), now), "now");
         assert_eq!(ago(now - chrono::Duration::seconds(90), now), "1m 30s ago");

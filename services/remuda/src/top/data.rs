@@ -1,14 +1,14 @@
-//! What the server told, as rows and rates. Nothing here asks or draws.
+//! The server's overview as sorted rows and rates. No I/O and no drawing.
 
 use std::{collections::VecDeque, time::Duration};
 
 use remuda_domain::Timestamp;
 use remuda_proto::{convert::from_timestamp, v1};
 
-/// Rates are of this time: processes write down what they count every few seconds.
+/// Window of the rates. Processes store their counters only every few seconds.
 const WINDOW: Duration = Duration::from_secs(15);
 
-/// What happens in a second, but for tokens and money, which are of a minute.
+/// Runs per second; tokens and dollars per minute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) submitted: f64,
@@ -20,22 +20,22 @@ pub(crate) struct Rates {
     pub(crate) dollars: f64,
 }
 
-/// The counts of the last seconds.
+/// Counter samples of the window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History(VecDeque<(Timestamp, v1::Counts)>);
 
 impl History {
-    /// Several answers may come from the same look of the server: only a new one counts.
+    /// Adds a sample, unless it is not newer than the last one: the server caches its overview.
     pub(crate) fn push(&mut self, overview: &v1::GetOverviewResponse) {
         let at = overview.at.as_ref().and_then(from_timestamp);
         let (Some(at), Some(counts)) = (at, overview.counts) else { return };
         let newest = self.0.back();
-        // Another replica of the server may answer with an older look.
+        // Another control plane may answer with an older overview.
         if newest.is_some_and(|(newest, _)| at <= *newest) {
             return;
         }
         if newest.is_some_and(|(_, newest)| counts.submitted < newest.submitted) {
-            // Another installation answers under the same address.
+            // Another installation answers at this address.
             self.0.clear();
         }
         self.0.push_back((at, counts));
@@ -45,11 +45,11 @@ impl History {
         }
     }
 
-    /// Nothing before there are two looks.
+    /// The rates; `None` with fewer than two samples.
     pub(crate) fn rates(&self) -> Option<Rates> {
         let ((from, old), (until, new)) = (self.0.front()?, self.0.back()?);
         let seconds = (*until - *from).to_std().ok().filter(|span| !span.is_zero())?.as_secs_f64();
-        #[expect(clippy::cast_precision_loss, reason = "a rate is no exact number")]
+        #[expect(clippy::cast_precision_loss, reason = "a rate need not be exact")]
         let rate = |count: fn(&v1::Counts) -> u64| count(new).saturating_sub(count(old)) as f64 / seconds;
         Some(Rates {
             submitted: rate(|counts| counts.submitted),
@@ -63,7 +63,7 @@ impl History {
     }
 }
 
-/// The lists of a view.
+/// The lists of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Panel {
     Pools,
@@ -84,7 +84,7 @@ impl Panel {
         }
     }
 
-    /// What its rows can be sorted by; the first is how they come.
+    /// The possible sort orders; the first is the default.
     pub(crate) const fn orders(self) -> &'static [Order] {
         match self {
             Self::Pools => &[Order::Name, Order::Runnable],
@@ -120,12 +120,12 @@ impl Order {
     }
 }
 
-/// What one answer says, in the order and with the filter that a person chose.
+/// A response of the server, with access to sorted and filtered rows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Look(pub(crate) v1::GetOverviewResponse);
+pub(crate) struct Overview(pub(crate) v1::GetOverviewResponse);
 
-impl Look {
-    /// The server's clock.
+impl Overview {
+    /// The time of the server.
     pub(crate) fn now(&self) -> Timestamp {
         self.0.now.as_ref().and_then(from_timestamp).unwrap_or_default()
     }
@@ -134,7 +134,7 @@ impl Look {
         (self.now() - at).to_std().unwrap_or_default()
     }
 
-    /// How long the oldest run of a pool that could start has waited.
+    /// Waiting time of the oldest runnable session of a pool.
     pub(crate) fn oldest(&self, stats: &v1::PoolStats) -> Option<Duration> {
         stats.oldest_runnable_at.as_ref().and_then(from_timestamp).map(|at| self.since(at))
     }
@@ -144,13 +144,13 @@ impl Look {
         run.since.as_ref().and_then(from_timestamp).map(|at| self.since(at)).unwrap_or_default()
     }
 
-    /// How long the step of a run has been under way; nothing when it is over.
+    /// How long a step has been running; `None` if it is finished.
     pub(crate) fn step_age(&self, step: &v1::StepGlance) -> Option<Duration> {
-        let under_way = step.started_at.as_ref().filter(|_| step.finished_at.is_none());
-        under_way.and_then(from_timestamp).map(|at| self.since(at))
+        let unfinished = step.started_at.as_ref().filter(|_| step.finished_at.is_none());
+        unfinished.and_then(from_timestamp).map(|at| self.since(at))
     }
 
-    /// What is left of a worker's lease.
+    /// The remaining time of a worker's lease.
     pub(crate) fn lease(&self, worker: &v1::Worker) -> Duration {
         let until = worker.lease_until.as_ref().and_then(from_timestamp);
         until.and_then(|until| (until - self.now()).to_std().ok()).unwrap_or_default()
@@ -167,8 +167,8 @@ impl Look {
     }
 
     pub(crate) fn workers(&self, order: Order, filter: &str) -> Vec<&v1::Worker> {
-        let is_wanted = |it: &&v1::Worker| matches(filter, &[&it.id, &it.host, &it.pool, &it.state]);
-        let mut workers: Vec<_> = self.0.workers.iter().filter(is_wanted).collect();
+        let matches_filter = |it: &&v1::Worker| matches(filter, &[&it.id, &it.host, &it.pool, &it.state]);
+        let mut workers: Vec<_> = self.0.workers.iter().filter(matches_filter).collect();
         match order {
             Order::Busy => workers.sort_by_key(|worker| std::cmp::Reverse(worker.busy)),
             Order::Name => workers.sort_by(|a, b| a.host.cmp(&b.host)),
@@ -177,27 +177,27 @@ impl Look {
         workers
     }
 
-    /// Of the running or of the waiting ones.
+    /// The rows of the panel of running or waiting runs.
     pub(crate) fn runs(&self, panel: Panel, order: Order, filter: &str) -> Vec<&v1::RunGlance> {
         let all = if panel == Panel::Running { &self.0.running } else { &self.0.waiting };
-        let is_wanted = |it: &&v1::RunGlance| {
-            let worker = self.host_of(&it.worker_id);
+        let matches_filter = |it: &&v1::RunGlance| {
+            let worker = self.worker_host(&it.worker_id);
             matches(
                 filter,
                 &[&it.run_id, &it.session_id, &it.session_name, &it.agent, &it.reason, &it.pool, worker],
             )
         };
-        let mut runs: Vec<_> = all.iter().filter(is_wanted).collect();
+        let mut runs: Vec<_> = all.iter().filter(matches_filter).collect();
         match order {
             Order::Cost => runs.sort_by_key(|run| std::cmp::Reverse((run.cost_micros, run.tokens))),
             Order::Position => runs.sort_by_key(|run| run.position),
-            Order::Name => runs.sort_by_key(|run| (session_of(run), run.position)),
+            Order::Name => runs.sort_by_key(|run| (session_label(run), run.position)),
             _ => {}
         }
         runs
     }
 
-    /// What the rows of a panel are called: the id of a run or worker, the name of a pool.
+    /// The keys of a panel's rows: ids of runs or workers, names of pools.
     pub(crate) fn keys(&self, panel: Panel, order: Order, filter: &str) -> Vec<String> {
         match panel {
             Panel::Pools => {
@@ -211,18 +211,18 @@ impl Look {
         }
     }
 
-    /// Where a worker is; its id when it is not among those that live.
-    pub(crate) fn host_of<'a>(&'a self, worker: &'a str) -> &'a str {
+    /// The host of a worker, or its id if the worker is not listed.
+    pub(crate) fn worker_host<'a>(&'a self, worker: &'a str) -> &'a str {
         self.0.workers.iter().find(|it| it.id == worker).map_or(worker, |it| it.host.as_str())
     }
 }
 
-/// A session's name, or the end of its id.
-pub(crate) fn session_of(run: &v1::RunGlance) -> String {
+/// A session's name, or the end of its id if it has no name.
+pub(crate) fn session_label(run: &v1::RunGlance) -> String {
     if run.session_name.is_empty() { short(&run.session_id) } else { run.session_name.clone() }
 }
 
-/// The end of an id, which tells it from others that were made at the same time.
+/// The end of an id, which differs between ids created at the same time.
 pub(crate) fn short(id: &str) -> String {
     let tail = id.char_indices().rev().nth(5).map_or(id, |(at, _)| &id[at..]);
     if tail.len() == id.len() { id.to_owned() } else { format!("…{tail}") }

@@ -1,10 +1,10 @@
-//! What a person has chosen, and what keys do about it. Nothing here asks or draws.
+//! The user's selection and how keys change it. No I/O and no drawing.
 
 use std::time::Duration;
 
-use super::data::{Look, Order, Panel};
+use super::data::{Order, Overview, Panel};
 
-/// What was pressed, whatever the terminal calls it.
+/// A pressed key, independent of the terminal library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Char(char),
@@ -23,30 +23,30 @@ pub(crate) enum Key {
     Interrupt,
 }
 
-/// What is to be done about a key beyond the screen.
+/// What a key requests beyond a change of the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Quit,
     Explain(String),
     Cancel(String),
-    /// Ask now rather than at the next tick.
+    /// Refresh immediately.
     Refresh,
 }
 
-/// What has the keys.
+/// What receives the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     #[default]
-    Lists,
+    Panels,
     /// The filter is being typed.
     Filter,
-    /// Cancel this run?
+    /// Asks for confirmation to cancel this run.
     Confirm(String),
     Help,
     Popup(Popup),
 }
 
-/// A text over the lists.
+/// A text drawn over the panels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Popup {
     pub(crate) title: String,
@@ -54,14 +54,14 @@ pub(crate) struct Popup {
     pub(crate) scroll: u16,
 }
 
-/// Whether the server answers.
+/// The connection to the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum ConnectionState {
     #[default]
-    Live,
-    /// It was asked and has not answered for so long.
-    Silent(Duration),
-    /// It does not answer since then.
+    Connected,
+    /// The current request has been unanswered for this long.
+    Slow(Duration),
+    /// Requests have failed for this long.
     Lost { for_: Duration, error: String },
 }
 
@@ -69,18 +69,18 @@ pub(crate) enum Link {
 pub(crate) struct State {
     pub(crate) mode: Mode,
     panel: usize,
-    /// What is selected in each panel: by name, because rows come and go.
+    /// The key of the selected row of each panel. Not an index, because rows come and go.
     selected: [Option<String>; 4],
     orders: [usize; 4],
     pub(crate) filter: String,
     pub(crate) paused: bool,
-    pub(crate) link: Link,
-    /// What became of the last action.
+    pub(crate) connection: ConnectionState,
+    /// Result of the last action.
     pub(crate) notice: Option<String>,
 }
 
 impl State {
-    /// The lists of runs are what most people look for.
+    /// Begins with the panel of running runs.
     pub(crate) fn new() -> Self {
         Self { panel: 2, ..Self::default() }
     }
@@ -94,32 +94,32 @@ impl State {
         orders[self.orders[panel as usize] % orders.len()]
     }
 
-    pub(crate) fn keys(&self, panel: Panel, look: &Look) -> Vec<String> {
-        look.keys(panel, self.order(panel), &self.filter)
+    pub(crate) fn keys(&self, panel: Panel, overview: &Overview) -> Vec<String> {
+        overview.keys(panel, self.order(panel), &self.filter)
     }
 
-    /// The row of a panel that is selected; the first when that is gone.
+    /// The index of the selected row; the first row if the selected one is gone.
     pub(crate) fn selected(&self, panel: Panel, keys: &[String]) -> usize {
         let chosen = self.selected[panel as usize].as_ref();
         chosen.and_then(|chosen| keys.iter().position(|key| key == chosen)).unwrap_or(0)
     }
 
-    /// The run that keys act on.
-    fn run(&self, look: &Look) -> Option<String> {
+    /// The selected run, if a panel of runs has the focus.
+    fn selected_run(&self, overview: &Overview) -> Option<String> {
         let panel = self.panel();
-        let keys = self.keys(panel, look);
+        let keys = self.keys(panel, overview);
         let at = self.selected(panel, &keys);
         keys.into_iter().nth(at).filter(|_| matches!(panel, Panel::Running | Panel::Waiting))
     }
 
-    pub(crate) fn press(&mut self, key: Key, look: &Look) -> Option<Action> {
+    pub(crate) fn press(&mut self, key: Key, overview: &Overview) -> Option<Action> {
         if key == Key::Interrupt {
             return Some(Action::Quit);
         }
         match std::mem::take(&mut self.mode) {
-            Mode::Lists => self.in_lists(key, look),
+            Mode::Panels => self.press_in_panels(key, overview),
             Mode::Filter => {
-                self.in_filter(key);
+                self.press_in_filter(key);
                 None
             }
             Mode::Confirm(run) => match key {
@@ -132,23 +132,23 @@ impl State {
             },
             Mode::Help => None,
             Mode::Popup(popup) => {
-                self.in_popup(key, popup);
+                self.press_in_popup(key, popup);
                 None
             }
         }
     }
 
-    fn in_lists(&mut self, key: Key, look: &Look) -> Option<Action> {
+    fn press_in_panels(&mut self, key: Key, overview: &Overview) -> Option<Action> {
         self.notice = None;
         let count = Panel::ALL.len();
         match key {
             Key::Char('q') => return Some(Action::Quit),
-            Key::Char('j') | Key::Down => self.go(look, 1),
-            Key::Char('k') | Key::Up => self.go(look, -1),
-            Key::PageDown => self.go(look, 10),
-            Key::PageUp => self.go(look, -10),
-            Key::Char('g') | Key::Home => self.go(look, isize::MIN),
-            Key::Char('G') | Key::End => self.go(look, isize::MAX),
+            Key::Char('j') | Key::Down => self.move_selection(overview, 1),
+            Key::Char('k') | Key::Up => self.move_selection(overview, -1),
+            Key::PageDown => self.move_selection(overview, 10),
+            Key::PageUp => self.move_selection(overview, -10),
+            Key::Char('g') | Key::Home => self.move_selection(overview, isize::MIN),
+            Key::Char('G') | Key::End => self.move_selection(overview, isize::MAX),
             Key::Tab => self.panel = (self.panel + 1) % count,
             Key::BackTab => self.panel = (self.panel + count - 1) % count,
             Key::Char('s') => self.orders[self.panel] += 1,
@@ -160,31 +160,34 @@ impl State {
                 return (!self.paused).then_some(Action::Refresh);
             }
             Key::Char('r') => return Some(Action::Refresh),
-            Key::Enter => match self.run(look) {
+            Key::Enter => match self.selected_run(overview) {
                 Some(run) => return Some(Action::Explain(run)),
                 None => {
                     self.notice =
-                        Some("select a run to have it explained: tab goes to the lists of runs".into())
+                        Some("select a run to explain it: press tab to reach the lists of runs".into())
                 }
             },
-            Key::Char('c') => match self.run(look) {
+            Key::Char('c') => match self.selected_run(overview) {
                 Some(run) => self.mode = Mode::Confirm(run),
-                None => self.notice = Some("select a run to cancel it: tab goes to the lists of runs".into()),
+                None => {
+                    self.notice =
+                        Some("select a run to cancel it: press tab to reach the lists of runs".into())
+                }
             },
             Key::Char(_) | Key::Backspace | Key::Interrupt => {}
         }
         None
     }
 
-    fn go(&mut self, look: &Look, by: isize) {
+    fn move_selection(&mut self, overview: &Overview, by: isize) {
         let panel = self.panel();
-        let keys = self.keys(panel, look);
+        let keys = self.keys(panel, overview);
         let last = keys.len().saturating_sub(1);
         let to = self.selected(panel, &keys).saturating_add_signed(by).min(last);
         self.selected[self.panel] = keys.into_iter().nth(to);
     }
 
-    fn in_filter(&mut self, key: Key) {
+    fn press_in_filter(&mut self, key: Key) {
         match key {
             Key::Enter => return,
             Key::Escape => return self.filter.clear(),
@@ -195,7 +198,7 @@ impl State {
         self.mode = Mode::Filter;
     }
 
-    fn in_popup(&mut self, key: Key, mut popup: Popup) {
+    fn press_in_popup(&mut self, key: Key, mut popup: Popup) {
         popup.scroll = match key {
             Key::Char('q') | Key::Escape | Key::Enter => return,
             Key::Char('j') | Key::Down => popup.scroll.saturating_add(1),
@@ -209,7 +212,7 @@ impl State {
         self.mode = Mode::Popup(popup);
     }
 
-    /// Keeps a text over the lists from being scrolled too far; how far that is depends on the screen.
+    /// Limits the scroll position of the popup, which depends on the screen size.
     pub(crate) fn scroll_at_most(&mut self, last: u16) {
         if let Mode::Popup(popup) = &mut self.mode {
             popup.scroll = popup.scroll.min(last);

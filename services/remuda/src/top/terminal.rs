@@ -1,4 +1,4 @@
-//! The terminal: taken, and given back as it was, whatever ends the program.
+//! Switches the terminal to the live view and restores it, also after a panic.
 
 use std::{
     io::{self, Stdout},
@@ -20,28 +20,28 @@ use ratatui::{
 };
 use tokio::sync::mpsc;
 
-use super::{state::Key, view::Screen};
+use super::{state::Key, view::Frame};
 
-/// How soon the thread that waits for keys notices that nobody wants them any more.
-const KEY_WAIT: Duration = Duration::from_millis(100);
+/// How often the input thread checks whether the receiver was dropped.
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What comes from the terminal.
+/// An input event of the terminal.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Input {
     Key(Key),
     Resized,
 }
 
-/// A terminal that belongs to the view until this is dropped.
-pub(super) struct Held {
+/// A terminal in raw mode on the alternate screen; restored on drop.
+pub(super) struct TerminalSession {
     terminal: Terminal<CrosstermBackend<Stdout>>,
     hook: Arc<Hook>,
 }
 
 type Hook = dyn Fn(&panic::PanicHookInfo<'_>) + Send + Sync;
 
-/// Each half is tried, whatever becomes of the other.
-fn give_back() -> io::Result<()> {
+/// Leaves the alternate screen and raw mode. Tries both, even if one fails.
+fn leave() -> io::Result<()> {
     let left = execute!(io::stdout(), LeaveAlternateScreen, Show);
     disable_raw_mode().and(left)
 }
@@ -52,22 +52,22 @@ fn enter() -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
     Terminal::new(CrosstermBackend::new(io::stdout()))
 }
 
-/// Makes everything as it was before.
+/// Restores the terminal and the panic hook.
 fn restore(hook: &Arc<Hook>) {
-    drop(give_back());
+    drop(leave());
     let hook = Arc::clone(hook);
     if !std::thread::panicking() {
         panic::set_hook(Box::new(move |info| hook(info)));
     }
 }
 
-impl Held {
-    pub(super) fn take() -> io::Result<Self> {
-        // A message about a panic has to land on the screen that stays.
+impl TerminalSession {
+    pub(super) fn start() -> io::Result<Self> {
+        // Leave the alternate screen before a panic message is printed.
         let hook: Arc<Hook> = Arc::from(panic::take_hook());
         let after = Arc::clone(&hook);
         panic::set_hook(Box::new(move |info| {
-            drop(give_back());
+            drop(leave());
             after(info);
         }));
         let terminal = enter().inspect_err(|_| restore(&hook))?;
@@ -78,34 +78,34 @@ impl Held {
         Ok(Rect::from((Position::ORIGIN, self.terminal.size()?)))
     }
 
-    /// Only what changed is written, so nothing flickers.
-    pub(super) fn draw(&mut self, screen: &Screen<'_>) -> io::Result<()> {
+    /// Draws a frame. Only changed cells are written, to avoid flicker.
+    pub(super) fn draw(&mut self, frame_data: &Frame<'_>) -> io::Result<()> {
         self.terminal.draw(|frame| {
             let area = frame.area();
-            screen.draw(area, frame.buffer_mut());
+            frame_data.draw(area, frame.buffer_mut());
         })?;
         Ok(())
     }
 }
 
-impl Drop for Held {
+impl Drop for TerminalSession {
     fn drop(&mut self) {
         restore(&self.hook);
     }
 }
 
-/// Keys, from a thread of their own: reading a terminal blocks. It ends soon after the receiver is dropped.
-pub(super) fn inputs() -> mpsc::Receiver<Input> {
+/// Starts a thread that reads keys, since reading a terminal blocks. It ends soon after the receiver is dropped.
+pub(super) fn spawn_input_thread() -> mpsc::Receiver<Input> {
     let (sender, receiver) = mpsc::channel(64);
     std::thread::spawn(move || {
         while !sender.is_closed() {
-            let came = match event::poll(KEY_WAIT) {
+            let result = match event::poll(KEY_POLL_INTERVAL) {
                 Ok(true) => event::read(),
                 Ok(false) => continue,
                 Err(error) => Err(error),
             };
-            // A terminal that cannot be read is gone.
-            let Ok(event) = came else { return };
+            // The terminal is gone if it cannot be read.
+            let Ok(event) = result else { return };
             if let Some(input) = input(&event)
                 && sender.blocking_send(input).is_err()
             {

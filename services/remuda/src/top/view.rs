@@ -1,7 +1,7 @@
-//! A frame from what is known. Pure: the same knowledge gives the same frame, on a terminal and as text.
+//! Draws a frame from overview and state, for a terminal or as text. A pure function: the same input gives the same frame.
 
-mod over;
-mod sheet;
+mod popup;
+mod tables;
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use ratatui::{
 use remuda_domain::money::dollars;
 
 use super::{
-    data::{Look, Panel, Rates},
-    state::{Link, Mode, State},
+    data::{Overview, Panel, Rates},
+    state::{ConnectionState, Mode, State},
 };
 use crate::output::{count, elapsed, one_line};
 
-/// How much something matters, and in what way.
+/// Text styles, named by meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,
@@ -34,22 +34,22 @@ pub(crate) enum Tone {
 
 /// Everything that a frame shows.
 #[derive(Debug)]
-pub(crate) struct Screen<'a> {
-    pub(crate) look: &'a Look,
+pub(crate) struct Frame<'a> {
+    pub(crate) overview: &'a Overview,
     pub(crate) rates: Option<Rates>,
     pub(crate) state: &'a State,
     pub(crate) endpoint: &'a str,
     pub(crate) color: bool,
-    /// Whether somebody can press keys.
+    /// Whether the frame is interactive and shows the keys.
     pub(crate) keys: bool,
 }
 
-/// The lines above the panels.
+/// Lines above the panels.
 const HEADER: u16 = 3;
 const FOOTER: u16 = 1;
 
-impl Screen<'_> {
-    /// Without colour, what matters is bold and what does not is as it is.
+impl Frame<'_> {
+    /// The style of a tone. Modifiers such as bold also work without colour.
     fn style(&self, tone: Tone) -> Style {
         let style = Style::new();
         let colored = |color| if self.color { style.fg(color) } else { style };
@@ -68,9 +68,9 @@ impl Screen<'_> {
         Span::styled(one_line(text.as_ref()), self.style(tone))
     }
 
-    /// Rows that a frame needs to show everything.
+    /// Height of a frame that shows everything.
     pub(crate) fn full_height(&self) -> u16 {
-        let rows = |panel| match sheet::sheet(self, panel).rows.len() {
+        let rows = |panel| match tables::table(self, panel).rows.len() {
             0 => 2,
             rows => rows + 3,
         };
@@ -96,16 +96,16 @@ impl Screen<'_> {
         if self.keys && area.height > 1 {
             self.footer().render(line(area.height - 1), buffer);
         }
-        over::draw(self, area, buffer);
+        popup::draw(self, area, buffer);
     }
 
-    /// How far a text over the lists can be scrolled.
+    /// The last scroll position of the popup.
     pub(crate) fn last_scroll(&self, area: Rect) -> u16 {
-        over::last_scroll(self, area)
+        popup::last_scroll(self, area)
     }
 
     fn header(&self, area: Rect, buffer: &mut Buffer) {
-        let answer = &self.look.0;
+        let answer = &self.overview.0;
         let server = format!("{}  {} {}", self.endpoint, answer.mode, answer.version);
         Line::from(vec![
             self.span(Tone::Bold, "remuda top"),
@@ -113,16 +113,18 @@ impl Screen<'_> {
             self.span(Tone::Plain, server),
         ])
         .render(area, buffer);
-        let (tone, link) = match &self.state.link {
-            Link::Lost { for_, error } => (Tone::Bad, format!("reconnecting for {}: {error}", age(*for_))),
-            Link::Silent(for_) => (Tone::Warn, format!("no answer for {}", age(*for_))),
-            Link::Live if self.state.paused => (Tone::Warn, "paused".to_owned()),
-            Link::Live => (Tone::Good, "live".to_owned()),
+        let (tone, connection) = match &self.state.connection {
+            ConnectionState::Lost { for_, error } => {
+                (Tone::Bad, format!("reconnecting for {}: {error}", age(*for_)))
+            }
+            ConnectionState::Slow(for_) => (Tone::Warn, format!("no answer for {}", age(*for_))),
+            ConnectionState::Connected if self.state.paused => (Tone::Warn, "paused".to_owned()),
+            ConnectionState::Connected => (Tone::Good, "live".to_owned()),
         };
-        let time = self.look.now().with_timezone(&chrono::Local).format("%H:%M:%S").to_string();
-        let link: String = one_line(&link).chars().take(usize::from(area.width / 2)).collect();
+        let time = self.overview.now().with_timezone(&chrono::Local).format("%H:%M:%S").to_string();
+        let connection: String = one_line(&connection).chars().take(usize::from(area.width / 2)).collect();
         let right =
-            Line::from(vec![Span::raw("  "), Span::raw(time), Span::raw("  "), self.span(tone, link)]);
+            Line::from(vec![Span::raw("  "), Span::raw(time), Span::raw("  "), self.span(tone, connection)]);
         let width = u16::try_from(right.width()).unwrap_or(area.width).min(area.width);
         right.render(Rect { x: area.right() - width, width, ..area }, buffer);
     }
@@ -138,7 +140,7 @@ impl Screen<'_> {
             ]);
         };
         let Some(rates) = self.rates else {
-            let counts = self.look.0.counts.unwrap_or_default();
+            let counts = self.overview.0.counts.unwrap_or_default();
             push(Tone::Bold, count(counts.submitted), "submitted");
             push(Tone::Bold, count(counts.completed), "completed");
             let ends =
@@ -199,26 +201,26 @@ impl Screen<'_> {
     }
 
     fn panels(&self, area: Rect, buffer: &mut Buffer) {
-        let sheets = Panel::ALL.map(|panel| sheet::sheet(self, panel));
-        let rows = allocate(area.height, std::array::from_fn(|at| sheets[at].rows.len()));
+        let tables = Panel::ALL.map(|panel| tables::table(self, panel));
+        let rows = allocate_rows(area.height, std::array::from_fn(|at| tables[at].rows.len()));
         let mut y = area.y;
-        for (sheet, rows) in sheets.into_iter().zip(rows) {
+        for (table, rows) in tables.into_iter().zip(rows) {
             if y >= area.bottom() {
                 break;
             }
             let left = area.bottom() - y;
-            let needed = if sheet.rows.is_empty() { 1 } else { 2 + rows };
+            let needed = if table.rows.is_empty() { 1 } else { 2 + rows };
             let height = needed.min(left);
-            self.panel(sheet, Rect { y, height, ..area }, buffer);
-            // An empty line between panels, where there is one.
+            self.panel(table, Rect { y, height, ..area }, buffer);
+            // An empty line between panels, if there is space.
             y += height + u16::from(left > height);
         }
     }
 
-    fn panel(&self, sheet: sheet::Sheet, area: Rect, buffer: &mut Buffer) {
-        let panel = sheet.panel;
+    fn panel(&self, data: tables::PanelTable, area: Rect, buffer: &mut Buffer) {
+        let panel = data.panel;
         let has_focus = self.keys && self.state.panel() == panel;
-        let room = usize::from(area.height.saturating_sub(2));
+        let visible = usize::from(area.height.saturating_sub(2));
         let mut title = vec![match has_focus {
             true => Span::styled(
                 format!(" {} ", panel.title()),
@@ -227,21 +229,21 @@ impl Screen<'_> {
             false => self.span(Tone::Bold, panel.title()),
         }];
         let order = self.state.order(panel);
-        let about = match sheet.rows.len() {
+        let about = match data.rows.len() {
             0 => "  none".to_owned(),
-            all if all > room => format!("  {room} of {all}, by {}", order.as_str()),
+            all if all > visible => format!("  {visible} of {all}, by {}", order.as_str()),
             all => format!("  {all}, by {}", order.as_str()),
         };
         title.push(self.span(Tone::Dim, about));
-        title.extend(sheet.note.map(|note| self.span(Tone::Warn, format!("  {note}"))));
+        title.extend(data.note.map(|note| self.span(Tone::Warn, format!("  {note}"))));
         Line::from(title).render(Rect { height: 1, ..area }, buffer);
-        if area.height < 2 || sheet.rows.is_empty() {
+        if area.height < 2 || data.rows.is_empty() {
             return;
         }
-        let keys = self.state.keys(panel, self.look);
+        let keys = self.state.keys(panel, self.overview);
         let selected = self.state.selected(panel, &keys);
-        let header = Row::new(sheet.header).style(self.style(Tone::Dim));
-        let table = Table::new(sheet.rows, sheet.widths)
+        let header = Row::new(data.header).style(self.style(Tone::Dim));
+        let table = Table::new(data.rows, data.widths)
             .header(header)
             .column_spacing(1)
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
@@ -251,27 +253,27 @@ impl Screen<'_> {
     }
 }
 
-/// How many rows each panel may show: what it wants, or its share of what there is. A panel with rows has two lines more, one without
-/// has one, and there is an empty line between two.
-fn allocate(height: u16, wanted: [usize; 4]) -> [u16; 4] {
-    let fixed: u16 = wanted.iter().map(|rows| if *rows == 0 { 2 } else { 3 }).sum();
+/// The number of rows for each panel: what it needs, or its share of the height. A panel with rows has two more lines, a panel without
+/// rows has one, and there is an empty line between panels.
+fn allocate_rows(height: u16, needed: [usize; 4]) -> [u16; 4] {
+    let fixed: u16 = needed.iter().map(|rows| if *rows == 0 { 2 } else { 3 }).sum();
     let mut left = (height + 1).saturating_sub(fixed);
-    let mut given = [0; 4];
+    let mut allocated = [0; 4];
     loop {
         let before = left;
-        for (given, wanted) in given.iter_mut().zip(wanted) {
-            if left > 0 && usize::from(*given) < wanted {
-                *given += 1;
+        for (allocated, needed) in allocated.iter_mut().zip(needed) {
+            if left > 0 && usize::from(*allocated) < needed {
+                *allocated += 1;
                 left -= 1;
             }
         }
         if left == before {
-            return given;
+            return allocated;
         }
     }
 }
 
-/// A time in whole seconds, so that a screen does not flicker.
+/// A duration in whole seconds, so that the screen does not flicker.
 fn age(duration: Duration) -> String {
     elapsed(Duration::from_secs(duration.as_secs())).replace(".0 s", " s").replace("0 ms", "0 s")
 }
@@ -289,7 +291,7 @@ fn rate(number: f64) -> String {
     }
 }
 
-/// A number of a table, at its right edge.
+/// A right-aligned table cell.
 fn right(span: Span<'static>) -> Line<'static> {
     Line::from(span).alignment(Alignment::Right)
 }

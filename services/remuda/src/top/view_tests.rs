@@ -94,23 +94,23 @@ fn overview() -> v1::GetOverviewResponse {
     }
 }
 
-fn screen<'a>(look: &'a Look, state: &'a State) -> Screen<'a> {
-    Screen { look, rates: None, state, endpoint: "http://127.0.0.1:7777", color: true, keys: true }
+fn frame<'a>(data: &'a Overview, state: &'a State) -> Frame<'a> {
+    Frame { overview: data, rates: None, state, endpoint: "http://127.0.0.1:7777", color: true, keys: true }
 }
 
 /// What a terminal of this size shows.
-fn lines(screen: &Screen<'_>, width: u16, height: u16) -> Vec<String> {
+fn lines(frame: &Frame<'_>, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| screen.draw(frame.area(), frame.buffer_mut())).unwrap();
+    terminal.draw(|target| frame.draw(target.area(), target.buffer_mut())).unwrap();
     let buffer = terminal.backend().buffer().clone();
     let row = |y: u16| (0..width).map(|x| buffer.cell((x, y)).unwrap().symbol()).collect::<String>();
     (0..height).map(|y| row(y).trim_end().to_owned()).collect()
 }
 
 #[test]
-fn everything_fits_on_a_small_terminal() {
-    let (look, state) = (Look(overview()), State::new());
-    let lines = lines(&screen(&look, &state), 80, 24);
+fn all_panels_fit_on_a_small_terminal() {
+    let (data, state) = (Overview(overview()), State::new());
+    let lines = lines(&frame(&data, &state), 80, 24);
     let expected = [
         "20 submitted  10 completed  1 failed  0 tokens  $0.00 so far",
         "",
@@ -143,56 +143,57 @@ fn everything_fits_on_a_small_terminal() {
 }
 
 #[test]
-fn what_does_not_fit_is_counted_and_the_selection_is_seen() {
+fn hidden_rows_are_counted_and_the_selection_is_visible() {
     let mut overview = overview();
     overview.running =
         (0..60).map(|n| run(&format!("run_01k900{n:04}"), &format!("session-{n}"), n)).collect();
-    let (look, mut state) = (Look(overview), State::new());
-    let before = lines(&screen(&look, &state), 80, 24).join("\n");
+    let (data, mut state) = (Overview(overview), State::new());
+    let before = lines(&frame(&data, &state), 80, 24).join("\n");
     assert!(before.contains("of 60, by time") && before.contains("session-0 "), "{before}");
     assert!(before.contains("release"), "every panel has its share:\n{before}");
-    state.press(Key::End, &look);
-    let after = lines(&screen(&look, &state), 80, 24).join("\n");
+    state.press(Key::End, &data);
+    let after = lines(&frame(&data, &state), 80, 24).join("\n");
     assert!(after.contains("session-59") && !after.contains("session-0 "), "{after}");
 }
 
 #[test]
-fn no_size_is_too_small_and_none_too_large() {
-    let (look, mut state) = (Look(overview()), State::new());
-    for mode in [Mode::Lists, Mode::Help, Mode::Confirm("run_1".into())] {
+fn every_terminal_size_is_drawn() {
+    let (data, mut state) = (Overview(overview()), State::new());
+    for mode in [Mode::Panels, Mode::Help, Mode::Confirm("run_1".into())] {
         state.mode = mode;
         for (width, height) in [(1, 1), (3, 2), (10, 5), (20, 10), (79, 23), (300, 100)] {
-            lines(&screen(&look, &state), width, height);
+            lines(&frame(&data, &state), width, height);
         }
     }
-    let empty = Look::default();
-    let shown = lines(&screen(&empty, &State::new()), 80, 24).join("\n");
+    let empty = Overview::default();
+    let shown = lines(&frame(&empty, &State::new()), 80, 24).join("\n");
     assert_eq!(shown.matches("  none").count(), 4, "{shown}");
 }
 
 #[test]
-fn a_lost_server_is_seen() {
-    let (look, mut state) = (Look(overview()), State::new());
-    state.link = Link::Lost { for_: Duration::from_millis(3700), error: "cannot reach it".into() };
-    let shown = lines(&screen(&look, &state), 100, 24);
+fn lost_connection_is_shown() {
+    let (data, mut state) = (Overview(overview()), State::new());
+    state.connection =
+        ConnectionState::Lost { for_: Duration::from_millis(3700), error: "cannot reach it".into() };
+    let shown = lines(&frame(&data, &state), 100, 24);
     assert!(shown[0].ends_with("reconnecting for 3 s: cannot reach it"), "{}", shown[0]);
-    assert!(shown.join("\n").contains("nightly"), "what was known stays");
-    state.link = Link::Silent(Duration::from_secs(5));
-    assert!(lines(&screen(&look, &state), 80, 24)[0].ends_with("no answer for 5 s"));
+    assert!(shown.join("\n").contains("nightly"), "the last overview stays visible");
+    state.connection = ConnectionState::Slow(Duration::from_secs(5));
+    assert!(lines(&frame(&data, &state), 80, 24)[0].ends_with("no answer for 5 s"));
 }
 
 #[test]
-fn questions_and_texts_are_shown_over_the_lists() {
-    let (look, mut state) = (Look(overview()), State::new());
-    state.press(Key::Char('c'), &look);
-    assert!(lines(&screen(&look, &state), 80, 24)[23].starts_with("cancel run_01k9abcdef?  y/n"));
-    state.press(Key::Char('n'), &look);
-    state.press(Key::Char('?'), &look);
-    let help = lines(&screen(&look, &state), 80, 24).join("\n");
+fn prompts_and_popups_are_shown_over_the_panels() {
+    let (data, mut state) = (Overview(overview()), State::new());
+    state.press(Key::Char('c'), &data);
+    assert!(lines(&frame(&data, &state), 80, 24)[23].starts_with("cancel run_01k9abcdef?  y/n"));
+    state.press(Key::Char('n'), &data);
+    state.press(Key::Char('?'), &data);
+    let help = lines(&frame(&data, &state), 80, 24).join("\n");
     assert!(help.contains("explain the selected run, with its steps"), "{help}");
-    let words = vec!["one \u{1b}[31mword".to_owned(), "long ".repeat(40)];
-    state.mode = Mode::Popup(Popup { title: "explain".into(), lines: words, scroll: 0 });
-    let popup = lines(&screen(&look, &state), 80, 24).join("\n");
+    let text_lines = vec!["one \u{1b}[31mword".to_owned(), "long ".repeat(40)];
+    state.mode = Mode::Popup(Popup { title: "explain".into(), lines: text_lines, scroll: 0 });
+    let popup = lines(&frame(&data, &state), 80, 24).join("\n");
     assert!(
         popup.contains("┌ explain ") && popup.contains("one word") && !popup.contains('\u{1b}'),
         "{popup}"
@@ -201,21 +202,21 @@ fn questions_and_texts_are_shown_over_the_lists() {
 }
 
 #[test]
-fn a_text_is_scrolled_to_its_last_row() {
-    let (look, mut state) = (Look(overview()), State::new());
-    let words = vec!["word ".repeat(500), "the end".to_owned()];
-    state.mode = Mode::Popup(Popup { title: "explain".into(), lines: words, scroll: 0 });
-    assert!(!lines(&screen(&look, &state), 80, 24).join("\n").contains("the end"));
-    state.press(Key::End, &look);
-    let last = screen(&look, &state).last_scroll(Rect::new(0, 0, 80, 24));
+fn popup_scrolls_to_its_last_row() {
+    let (data, mut state) = (Overview(overview()), State::new());
+    let text_lines = vec!["word ".repeat(500), "the end".to_owned()];
+    state.mode = Mode::Popup(Popup { title: "explain".into(), lines: text_lines, scroll: 0 });
+    assert!(!lines(&frame(&data, &state), 80, 24).join("\n").contains("the end"));
+    state.press(Key::End, &data);
+    let last = frame(&data, &state).last_scroll(Rect::new(0, 0, 80, 24));
     state.scroll_at_most(last);
-    let popup = lines(&screen(&look, &state), 80, 24);
+    let popup = lines(&frame(&data, &state), 80, 24);
     assert!(popup[21].contains("the end") && popup[20].contains("word"), "{popup:#?}");
 }
 
 #[test]
 fn rates_replace_totals() {
-    let (look, state) = (Look(overview()), State::new());
+    let (data, state) = (Overview(overview()), State::new());
     let rates = Rates {
         submitted: 12.34,
         completed: 0.51,
@@ -225,19 +226,19 @@ fn rates_replace_totals() {
         tokens: 61_000.0,
         dollars: 0.128,
     };
-    let screen = Screen { rates: Some(rates), ..screen(&look, &state) };
+    let frame = Frame { rates: Some(rates), ..frame(&data, &state) };
     let expected = "12 submitted/s  0.5 completed/s  0.2 failed/s  61.0k tokens/min  $0.13 /min";
-    assert_eq!(lines(&screen, 80, 24)[1], expected);
+    assert_eq!(lines(&frame, 80, 24)[1], expected);
 }
 
 #[test]
-fn without_colour_there_is_none() {
-    let (look, state) = (Look(overview()), State::new());
+fn no_colour_is_used_if_disabled() {
+    let (data, state) = (Overview(overview()), State::new());
     let colours = |color| {
-        let screen = Screen { color, ..screen(&look, &state) };
+        let frame = Frame { color, ..frame(&data, &state) };
         let area = Rect::new(0, 0, 80, 24);
         let mut buffer = Buffer::empty(area);
-        screen.draw(area, &mut buffer);
+        frame.draw(area, &mut buffer);
         buffer.content.iter().filter(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset).count()
     };
     assert!(colours(true) > 20);
@@ -245,12 +246,12 @@ fn without_colour_there_is_none() {
 }
 
 #[test]
-fn a_text_frame_shows_everything() {
-    let (look, state) = (Look(overview()), State::new());
-    let screen = Screen { keys: false, color: false, ..screen(&look, &state) };
-    let area = Rect::new(0, 0, 100, screen.full_height());
+fn text_frame_shows_all_rows() {
+    let (data, state) = (Overview(overview()), State::new());
+    let frame = Frame { keys: false, color: false, ..frame(&data, &state) };
+    let area = Rect::new(0, 0, 100, frame.full_height());
     let mut buffer = Buffer::empty(area);
-    screen.draw(area, &mut buffer);
+    frame.draw(area, &mut buffer);
     let text = crate::top::text(&buffer);
     for wanted in ["gpu", "node-2", "nightly", "behind 3 runs"] {
         assert_eq!(
@@ -260,13 +261,13 @@ fn a_text_frame_shows_everything() {
             text.join("\n")
         );
     }
-    assert!(!text.iter().any(|line| line.contains("quit")), "nobody can press keys");
+    assert!(!text.iter().any(|line| line.contains("quit")), "a text frame shows no keys");
 }
 
 #[test]
-fn room_is_shared() {
-    assert_eq!(allocate(21, [1, 1, 3, 3]), [1, 1, 3, 3]);
-    assert_eq!(allocate(21, [9, 9, 9, 9]), [3, 3, 2, 2]);
-    assert_eq!(allocate(21, [1, 20, 0, 0]), [1, 11, 0, 0]);
-    assert_eq!(allocate(3, [5, 5, 5, 5]), [0, 0, 0, 0]);
+fn rows_are_shared_between_panels() {
+    assert_eq!(allocate_rows(21, [1, 1, 3, 3]), [1, 1, 3, 3]);
+    assert_eq!(allocate_rows(21, [9, 9, 9, 9]), [3, 3, 2, 2]);
+    assert_eq!(allocate_rows(21, [1, 20, 0, 0]), [1, 11, 0, 0]);
+    assert_eq!(allocate_rows(3, [5, 5, 5, 5]), [0, 0, 0, 0]);
 }

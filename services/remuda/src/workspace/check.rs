@@ -1,4 +1,4 @@
-//! `remuda workspace check`.
+//! `remuda workspace check`: checks the definitions of a workspace.
 
 use std::{path::Path, process::ExitCode};
 
@@ -14,14 +14,14 @@ pub(super) async fn check(dir: &Path, config: &Config, output: Output) -> Result
     let (root, current) = load(dir, config).await?;
     let definitions = &current.definitions;
     let problems = problems(definitions, &root, config).await;
-    problems.iter().for_each(|problem| tell(problem, output));
+    problems.iter().for_each(|problem| print_problem(problem, output));
     let count = |severity| problems.iter().filter(|problem| problem.severity == severity).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    sum_up(definitions, errors, warnings, output);
+    print_summary(definitions, errors, warnings, output);
     Ok(if errors > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-/// What is wrong with the definitions, by place.
+/// All problems of the definitions, sorted by location.
 pub(crate) async fn problems(definitions: &Definitions, root: &Path, config: &Config) -> Vec<Problem> {
     let mut problems = definitions.problems.clone();
     check_models(definitions, config, &mut problems);
@@ -31,20 +31,19 @@ pub(crate) async fn problems(definitions: &Definitions, root: &Path, config: &Co
     problems
 }
 
-/// Each agent needs a model. That one is named which does not exist is an error; that none is chosen may be meant, as sessions
-/// can choose.
+/// Checks the models of all agents. An unknown model is an error. No model is only a warning, because sessions can choose one.
 fn check_models(definitions: &Definitions, config: &Config, problems: &mut Vec<Problem>) {
-    let mut without = Vec::new();
+    let mut agents_without_model = Vec::new();
     for agent in definitions.agents.values() {
         let Err(error) = model_of(definitions, agent, config) else { continue };
         if error.code() == Code::MissingModel {
-            without.push(agent.name.as_str());
+            agents_without_model.push(agent.name.as_str());
             continue;
         }
-        let is_about_it = |problem: &&mut Problem| {
+        let concerns_model = |problem: &&mut Problem| {
             problem.subject.as_deref() == Some(agent.name.as_str()) && problem.message.starts_with("model")
         };
-        match problems.iter_mut().find(is_about_it) {
+        match problems.iter_mut().find(concerns_model) {
             Some(problem) => problem.severity = Severity::Error,
             None => problems.push(Problem {
                 file: agent.origin.file.clone().unwrap_or_else(|| "platform.default_model".to_owned()),
@@ -56,29 +55,30 @@ fn check_models(definitions: &Definitions, config: &Config, problems: &mut Vec<P
             }),
         }
     }
-    if !without.is_empty() {
-        let why = if definitions.models.is_empty() { "there is none" } else { "nothing says which" };
+    if !agents_without_model.is_empty() {
+        let why =
+            if definitions.models.is_empty() { "there are no models" } else { "no default model is set" };
         problems.push(Problem {
             file: ".openharness/models".to_owned(),
             line: 0,
             column: 0,
             subject: None,
             message: format!(
-                "no model for {}: {why}; describe one here, set platform.default_model, or name one for the session",
-                without.join(", ")
+                "no model for {}: {why}; describe a model here, set platform.default_model, or choose a model for the session",
+                agents_without_model.join(", ")
             ),
             severity: Severity::Warning,
         });
     }
 }
 
-/// Scenarios of scripted models are files of their own.
+/// Checks the scenario files of scripted models.
 async fn check_scenarios(definitions: &Definitions, root: &Path, problems: &mut Vec<Problem>) {
     for model in definitions.models.values().filter(|model| model.provider == ProviderKind::Scripted) {
         let Err(error) = remuda_models::check_scenario(Path::new(&model.name)).await else { continue };
         let path = Path::new(&model.name);
         let file = path.strip_prefix(root).unwrap_or(path).display().to_string();
-        let (line, message) = located(error.message(), &model.name);
+        let (line, message) = split_location(error.message(), &model.name);
         problems.push(Problem {
             file,
             line,
@@ -90,8 +90,8 @@ async fn check_scenarios(definitions: &Definitions, root: &Path, problems: &mut 
     }
 }
 
-/// Takes `file:line: ` off the front of a message.
-fn located(message: &str, file: &str) -> (usize, String) {
+/// Splits the prefix `file:line: ` off a message.
+fn split_location(message: &str, file: &str) -> (usize, String) {
     let rest = message.strip_prefix(file).and_then(|rest| rest.strip_prefix(':'));
     let Some(rest) = rest else { return (0, message.to_owned()) };
     match rest.split_once(':') {
@@ -109,7 +109,7 @@ fn severity(problem: &Problem) -> &'static str {
     }
 }
 
-fn tell(problem: &Problem, output: Output) {
+fn print_problem(problem: &Problem, output: Output) {
     if output.json {
         return output.json_line(&json!({
             "file": problem.file,
@@ -127,14 +127,14 @@ fn tell(problem: &Problem, output: Output) {
     };
     sink.line(&format!(
         "{}: {}: {}",
-        sink.paint(Style::Bold, &one_line(&place(problem))),
+        sink.paint(Style::Bold, &one_line(&location(problem))),
         sink.paint(style, severity(problem)),
         one_line(&problem.message)
     ));
 }
 
-/// `file:line:column`, as far as it is known.
-pub(crate) fn place(problem: &Problem) -> String {
+/// `file:line:column`, as far as known.
+pub(crate) fn location(problem: &Problem) -> String {
     match (problem.line, problem.column) {
         (0, _) => problem.file.clone(),
         (line, 0) => format!("{}:{line}", problem.file),
@@ -142,7 +142,7 @@ pub(crate) fn place(problem: &Problem) -> String {
     }
 }
 
-fn sum_up(definitions: &Definitions, errors: usize, warnings: usize, output: Output) {
+fn print_summary(definitions: &Definitions, errors: usize, warnings: usize, output: Output) {
     let Definitions { agents, models, skills, .. } = definitions;
     if output.json {
         return output.json_line(&json!({
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_as_exact_as_they_are_known() {
+    fn location_contains_known_line_and_column() {
         let problem = |line, column| Problem {
             file: "a.md".into(),
             line,
@@ -183,15 +183,18 @@ mod tests {
             message: "m".into(),
             severity: Severity::Error,
         };
-        assert_eq!(place(&problem(0, 0)), "a.md");
-        assert_eq!(place(&problem(3, 0)), "a.md:3");
-        assert_eq!(place(&problem(3, 7)), "a.md:3:7");
+        assert_eq!(location(&problem(0, 0)), "a.md");
+        assert_eq!(location(&problem(3, 0)), "a.md:3");
+        assert_eq!(location(&problem(3, 7)), "a.md:3:7");
     }
 
     #[test]
-    fn lines_of_scenarios_are_found() {
-        assert_eq!(located("/w/s.yaml:3: expected turns", "/w/s.yaml"), (3, "expected turns".to_owned()));
-        assert_eq!(located("/w/s.yaml: cannot", "/w/s.yaml"), (0, "cannot".to_owned()));
-        assert_eq!(located("cannot read it", "/w/s.yaml"), (0, "cannot read it".to_owned()));
+    fn line_is_split_off_scenario_errors() {
+        assert_eq!(
+            split_location("/w/s.yaml:3: expected turns", "/w/s.yaml"),
+            (3, "expected turns".to_owned())
+        );
+        assert_eq!(split_location("/w/s.yaml: cannot", "/w/s.yaml"), (0, "cannot".to_owned()));
+        assert_eq!(split_location("cannot read it", "/w/s.yaml"), (0, "cannot read it".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! `remuda workspace init`.
+//! `remuda workspace init`: creates a workspace from a template.
 
 use std::{path::Path, process::ExitCode};
 
@@ -10,21 +10,21 @@ use serde_json::json;
 use crate::output::{Output, Style, one_line};
 
 pub(super) async fn init(dir: &Path, template: &str, config: &Config, output: Output) -> Result<ExitCode> {
-    // A name never has a slash, so what has one is a path.
+    // Names contain no slash, so a template with a slash is a path.
     let template = if template.contains('/') || matches!(template, "." | "..") {
         Template::directory(Path::new(template))?
     } else {
         Template::named(template, remuda_node::templates(config).as_deref())?
     };
     let path = dir.to_owned();
-    let made = tokio::task::spawn_blocking(move || remuda_workspace::init(&path, &template)).await;
-    let report =
-        made.map_err(|error| Error::internal("the workspace could not be made").with_source(error))??;
-    tell(dir, &report, output);
+    let result = tokio::task::spawn_blocking(move || remuda_workspace::init(&path, &template)).await;
+    let report = result
+        .map_err(|error| Error::internal("the workspace could not be created").with_source(error))??;
+    print_report(dir, &report, output);
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(dir: &Path, report: &InitReport, output: Output) {
+fn print_report(dir: &Path, report: &InitReport, output: Output) {
     if output.json {
         return output.json_line(&json!({
             "root": dir,
@@ -38,7 +38,7 @@ fn tell(dir: &Path, report: &InitReport, output: Output) {
         sink.line(&format!("{} {}", sink.paint(Style::Good, "+"), one_line(&file.display().to_string())));
     }
     for file in &report.kept {
-        let line = format!("= {} (was there, stays as it is)", one_line(&file.display().to_string()));
+        let line = format!("= {} (exists, not changed)", one_line(&file.display().to_string()));
         sink.line(&sink.paint(Style::Dim, &line));
     }
     let dir = one_line(&dir.display().to_string());

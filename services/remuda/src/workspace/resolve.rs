@@ -1,4 +1,4 @@
-//! Which model an agent gets in a session that names none.
+//! Finds the model of an agent in a session without a model of its own.
 
 use remuda_config::Config;
 use remuda_domain::{agent::AgentDefinition, error::Result, model::ModelDefinition};

@@ -1,4 +1,4 @@
-//! What an agent may do here, by who says so.
+//! The permission rules of an agent, with their sources.
 
 use remuda_config::Config;
 use remuda_domain::{
@@ -11,18 +11,18 @@ use remuda_permissions::{Layer, Ruleset};
 use remuda_workspace::Definitions;
 use serde_json::{Value, json};
 
-/// What an agent may do in a session, as a worker with this configuration would see it.
+/// The permissions of an agent in a session, as a worker with this configuration would apply them.
 pub(crate) struct Rules {
     pub(crate) rules: Ruleset,
     pub(crate) mode: PermissionMode,
-    /// Who says so.
+    /// What set the mode.
     pub(crate) mode_of: &'static str,
     pub(crate) unattended: Unattended,
     pub(crate) approvers: Vec<String>,
 }
 
 impl Rules {
-    /// Those of the default tenant: whose a key is, only servers know.
+    /// Uses the rules of the default tenant, because only servers know the tenant of a key.
     pub(crate) fn of(
         definitions: &Definitions,
         agent: &AgentDefinition,
@@ -38,16 +38,16 @@ impl Rules {
             .with(Layer::Workspace, settings.permission.iter().cloned())
             .with(Layer::Agent, agent.permission.iter().cloned())
             .with(Layer::Session, session.rules.iter().cloned());
-        let said = [
+        let modes = [
             ("the session", session.mode),
             ("the agent", agent.permission_mode),
             ("the workspace", settings.permission_mode),
         ];
-        // Whoever says that nothing is to be changed is obeyed.
-        let plan = said.iter().find(|(_, mode)| *mode == Some(PermissionMode::Plan));
-        let first = plan.or_else(|| said.iter().find(|(_, mode)| mode.is_some()));
+        // Plan mode wins wherever it is set.
+        let plan = modes.iter().find(|(_, mode)| *mode == Some(PermissionMode::Plan));
+        let first = plan.or_else(|| modes.iter().find(|(_, mode)| mode.is_some()));
         let (mode_of, mode) = match first {
-            Some((who, Some(mode))) => (*who, *mode),
+            Some((source, Some(mode))) => (*source, *mode),
             _ => ("the platform", platform.mode),
         };
         Ok(Self {
@@ -63,9 +63,9 @@ impl Rules {
         })
     }
 
-    /// In the order in which they count; the last one that fits decides.
-    pub(crate) fn in_words(&self) -> Vec<(&'static str, String)> {
-        self.rules.rules().map(|(layer, rule)| (layer.as_str(), words(rule))).collect()
+    /// Layer and text of each rule, in order; the last matching rule decides.
+    pub(crate) fn to_text(&self) -> Vec<(&'static str, String)> {
+        self.rules.rules().map(|(layer, rule)| (layer.as_str(), rule_text(rule))).collect()
     }
 
     pub(crate) fn contradictions(&self) -> Vec<String> {
@@ -93,7 +93,7 @@ impl Rules {
     }
 }
 
-fn words(rule: &PermissionRule) -> String {
+fn rule_text(rule: &PermissionRule) -> String {
     let locked = if rule.locked { " (locked)" } else { "" };
     format!("{} {} {}{locked}", rule.action.as_str(), rule.permission, rule.pattern)
 }

@@ -1,4 +1,4 @@
-//! `remuda workspace show`.
+//! `remuda workspace show`: shows the definitions of a workspace.
 
 mod agent;
 
@@ -6,12 +6,12 @@ use std::{path::Path, process::ExitCode};
 
 use remuda_config::Config;
 use remuda_domain::{agent::AgentDefinition, error::Result};
-use remuda_workspace::{Current, Definitions, Severity, WorkspaceKind};
+use remuda_workspace::{Definitions, LoadedWorkspace, Severity, WorkspaceKind};
 use serde_json::{Value, json};
 
 pub(super) use self::agent::show_agent;
 
-use super::{load, resolve::model_of, shown};
+use super::{display_path, load, resolve::model_of};
 use crate::{
     models,
     output::{Output, Style, Table, counted, one_line},
@@ -25,7 +25,7 @@ pub(super) async fn show(dir: &Path, config: &Config, output: Output) -> Result<
     }
     let definitions = &current.definitions;
     let sink = output.out;
-    sink.line(&sink.paint(Style::Bold, &shown(&root)));
+    sink.line(&sink.paint(Style::Bold, &display_path(&root)));
     let field = |name: &str, value: &str| {
         sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:13}")), one_line(value)));
     };
@@ -42,11 +42,11 @@ pub(super) async fn show(dir: &Path, config: &Config, output: Output) -> Result<
         sink.line("");
         models::table(definitions, output);
     }
-    others(definitions, output);
+    other_tables(definitions, output);
     let (errors, warnings) = (count(definitions, Severity::Error), count(definitions, Severity::Warning));
     if errors + warnings > 0 {
-        let words = [counted(errors, "error"), counted(warnings, "warning")].join(" and ");
-        output.note(&format!("{words}: see `remuda workspace check`"));
+        let problems = [counted(errors, "error"), counted(warnings, "warning")].join(" and ");
+        output.note(&format!("{problems}: see `remuda workspace check`"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -85,12 +85,12 @@ fn agents(definitions: &Definitions, config: &Config, output: Output) {
     table.print();
 }
 
-/// Where an agent comes from: its file, or what it is built into.
+/// The file that defines an agent, or the source of a built-in one.
 fn origin(agent: &AgentDefinition) -> String {
     agent.origin.file.clone().unwrap_or_else(|| agent.origin.source.as_str().to_owned())
 }
 
-/// The native tools an agent has, in short.
+/// The native tools of an agent.
 fn tools(agent: &AgentDefinition) -> String {
     let without = &agent.disallowed.native;
     let mut text = match &agent.tools.native {
@@ -99,13 +99,13 @@ fn tools(agent: &AgentDefinition) -> String {
         Some(names) => names.join(" "),
     };
     if !without.is_empty() {
-        text.push_str(&format!(" but {}", without.join(" ")));
+        text.push_str(&format!(" except {}", without.join(" ")));
     }
     text
 }
 
-/// Skills, actions and tool servers, where there are any.
-fn others(definitions: &Definitions, output: Output) {
+/// Prints tables of skills, actions and tool servers, if there are any.
+fn other_tables(definitions: &Definitions, output: Output) {
     let rows = |title: &str, rows: Vec<(&str, String)>| {
         if rows.is_empty() {
             return;
@@ -128,7 +128,7 @@ fn others(definitions: &Definitions, output: Output) {
     rows("TOOL SERVER", servers.collect());
 }
 
-fn to_json(root: &Path, current: &Current, config: &Config) -> Value {
+fn to_json(root: &Path, current: &LoadedWorkspace, config: &Config) -> Value {
     let definitions = &current.definitions;
     let agent = |agent: &AgentDefinition| {
         json!({

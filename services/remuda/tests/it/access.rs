@@ -1,4 +1,4 @@
-//! Keys, tenants and schemas: who may see what, and when a server refuses to start.
+//! API keys, tenant isolation, and servers that refuse an unmigrated schema.
 
 use remuda_domain::{Code, Error};
 use remuda_proto::v1::{self, set_budget_request::Of};
@@ -7,31 +7,31 @@ use remuda_testkit::{nats_binaries, wait_for};
 use crate::{
     api::{noop, submit},
     cluster::{Cluster, Services},
-    harness::{Cli, PATIENCE},
+    harness::{Cli, TIMEOUT},
 };
 
 #[tokio::test]
-async fn only_a_good_key_gets_in() {
+async fn requests_need_a_valid_key_with_the_right_scope() {
     let cluster = Cluster::start(&nats_binaries()[0], 0).await;
     let services = &cluster.services;
-    let nobody = Cli::new(cluster.control_plane.endpoint());
+    let anonymous = Cli::new(cluster.control_plane.endpoint());
     let list = ["sessions", "list", "--json"];
-    let missing = nobody.run(&list).await;
+    let missing = anonymous.run(&list).await;
     assert_eq!((missing.code, missing.error().0.as_str()), (5, "unauthenticated"));
-    let human = nobody.run(&["sessions", "list"]).await;
+    let human = anonymous.run(&["sessions", "list"]).await;
     assert!(human.stderr.contains("remuda keys create"), "{}", human.stderr);
     for wrong in ["rmd_wrong", "x", "-", "rmd_\u{e9}", &"k".repeat(5000)] {
-        let refused = nobody.with_key(wrong).run(&list).await;
+        let refused = anonymous.with_key(wrong).run(&list).await;
         assert!(matches!(refused.code, 2 | 5), "{wrong}: {refused:?}");
     }
 
     let (id, secret) = services.create_key("acme", &[]).await;
-    let ci = nobody.with_key(&secret);
+    let ci = anonymous.with_key(&secret);
     assert_eq!(ci.run(&list).await.code, 0);
     assert_eq!(ci.run(&["workers", "--json"]).await.error().0, "permission_denied", "the fleet needs admin");
     assert_eq!(ci.run(&["tasks", "--json"]).await.error().0, "permission_denied");
     let (_, reader) = services.create_key("acme", &["read"]).await;
-    let reader = nobody.with_key(&reader);
+    let reader = anonymous.with_key(&reader);
     assert_eq!(reader.run(&list).await.code, 0);
     assert_eq!(reader.run(&["run", "--tool", "noop", "--json"]).await.error().0, "permission_denied");
     assert_eq!(reader.run(&["webhooks", "list", "--json"]).await.code, 0);
@@ -43,7 +43,7 @@ async fn only_a_good_key_gets_in() {
     assert!(!keys.stdout.contains("rmd_"), "secrets are never shown again");
     assert_eq!(services.run(&["keys", "revoke", &id, "--tenant", "acme"]).await.code, 0);
     let refused = || async { ci.run(&list).await.code == 5 };
-    wait_for("the server to notice the revoked key", PATIENCE, refused).await;
+    wait_for("the server to notice the revoked key", TIMEOUT, refused).await;
     assert_eq!(services.run(&["keys", "revoke", &id, "--tenant", "other"]).await.code, 4);
 
     let (_, brief) = {
@@ -51,17 +51,17 @@ async fn only_a_good_key_gets_in() {
             services.run(&["keys", "create", "--tenant", "acme", "--expires-in", "1ms", "--json"]).await;
         (created.code, created.documents()[0]["secret"].as_str().unwrap().to_owned())
     };
-    assert_eq!(nobody.with_key(&brief).run(&list).await.code, 5, "an expired key");
+    assert_eq!(anonymous.with_key(&brief).run(&list).await.code, 5, "an expired key");
 }
 
-/// What a caller can learn from a refusal.
-fn learned(error: &Error) -> (Code, String, Option<String>) {
+/// The parts of an error that a caller can see.
+fn visible_error(error: &Error) -> (Code, String, Option<String>) {
     (error.code(), error.message().to_owned(), error.field().map(str::to_owned))
 }
 
 #[tokio::test]
 #[expect(clippy::needless_update, reason = "one macro for requests with one field and with many")]
-async fn what_belongs_to_another_tenant_does_not_exist() {
+async fn resources_of_another_tenant_look_like_unknown_ones() {
     let cluster = Cluster::start(&nats_binaries()[0], 1).await;
     let owner = cluster.client();
     let run = submit(&owner, "secret", vec![noop(0)]).await;
@@ -78,7 +78,7 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
             let ask = |$field: String| v1::$request { $field, $($more: $value,)* ..Default::default() };
             let foreign = rival.$method(ask($foreign.to_string())).await.unwrap_err();
             let unknown = rival.$method(ask($unknown.to_string())).await.unwrap_err();
-            assert_eq!(learned(&foreign), learned(&unknown), stringify!($method));
+            assert_eq!(visible_error(&foreign), visible_error(&unknown), stringify!($method));
             assert!(foreign.code().as_str().ends_with("_not_found"), "{}: {foreign}", stringify!($method));
         };
     }
@@ -102,7 +102,7 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     ] {
         let foreign = rival.set_budget(budget(foreign)).await.unwrap_err();
         let unknown = rival.set_budget(budget(unknown)).await.unwrap_err();
-        assert_eq!(learned(&foreign), learned(&unknown), "set_budget");
+        assert_eq!(visible_error(&foreign), visible_error(&unknown), "set_budget");
     }
     same!(list_runs, ListRunsRequest, session, session, no_session);
     same!(get_run, GetRunRequest, run_id, run, no_run);
@@ -131,7 +131,7 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     let tools = || Some(v1::submit_run_request::Input::Tools(tools.clone()));
     same!(submit, SubmitRunRequest, session, session, no_session, input: tools());
     same!(submit, SubmitRunRequest, session, session, no_session, input: tools(), create_session: true);
-    // The stream service answers the same, and so does the command line.
+    // The stream service and the command line return the same errors.
     for (foreign, unknown) in [(&session, &no_session), (&run, &no_run)] {
         let (one, other) =
             (rival_cli.run(&["watch", foreign]).await, rival_cli.run(&["watch", unknown]).await);
@@ -142,7 +142,7 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
     assert!(rival_cli.json(&["runs", "list"]).await.is_empty());
     assert!(rival_cli.json(&["webhooks", "list"]).await.is_empty());
     assert_eq!(cluster.cli.one(&["webhooks", "show", &webhook]).await["state"], "active");
-    // A name is the tenant's own: the rival's session of that name is another one.
+    // Names are per tenant: the rival's session of the same name is a different session.
     let mine = rival_cli.one(&["run", "--session", "secret", "--tool", "noop"]).await;
     assert_ne!(mine["session_id"], session.as_str());
     let listed = cluster.cli.json(&["runs", "list"]).await;
@@ -151,7 +151,7 @@ async fn what_belongs_to_another_tenant_does_not_exist() {
 }
 
 #[tokio::test]
-async fn servers_refuse_a_schema_they_do_not_know() {
+async fn servers_refuse_to_start_on_an_unmigrated_schema() {
     let services = Services::start(&nats_binaries()[0]);
     let listen = ["--listen", "127.0.0.1:0"];
     for (command, more) in

@@ -1,4 +1,4 @@
-//! Requests, and what the events of a session tell.
+//! Request builders, and checks on the events of a session.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use remuda_domain::RunState;
 use remuda_proto::v1;
 use serde_json::{Value, json};
 
-use crate::harness::PATIENCE;
+use crate::harness::TIMEOUT;
 
 pub(crate) fn call(tool: &str, arguments: &Value) -> v1::ToolCall {
     v1::ToolCall { tool: tool.to_owned(), arguments: arguments.to_string(), ..Default::default() }
@@ -22,7 +22,7 @@ pub(crate) fn noop(sleep_ms: u64) -> v1::ToolCall {
     call("noop", &json!({ "sleep_ms": sleep_ms }))
 }
 
-/// A run for a session that is made when it does not exist.
+/// A submit request that creates the session if it does not exist.
 pub(crate) fn submission(session: &str, calls: Vec<v1::ToolCall>) -> v1::SubmitRunRequest {
     let tools = v1::ToolsInput { calls, ..Default::default() };
     v1::SubmitRunRequest {
@@ -33,14 +33,14 @@ pub(crate) fn submission(session: &str, calls: Vec<v1::ToolCall>) -> v1::SubmitR
     }
 }
 
-/// Submits and gives the id of the run.
+/// Submits a run and returns its id.
 pub(crate) async fn submit(client: &Client, session: &str, calls: Vec<v1::ToolCall>) -> String {
     client.submit(submission(session, calls)).await.unwrap().run.unwrap().id
 }
 
-/// Waits for the end of a run. One that never ends fails the test, with what the server says about it.
-pub(crate) async fn finished(client: &Client, run: &str) -> v1::Run {
-    match tokio::time::timeout(PATIENCE, client.wait_until_finished(run)).await {
+/// Waits for the end of a run. On timeout the test fails with the server's explanation of the run.
+pub(crate) async fn wait_for_end(client: &Client, run: &str) -> v1::Run {
+    match tokio::time::timeout(TIMEOUT, client.wait_until_finished(run)).await {
         Ok(ended) => ended.unwrap(),
         Err(_) => panic!(
             "the run does not end: {:?}",
@@ -58,7 +58,7 @@ pub(crate) async fn session(client: &Client, session: &str) -> v1::Session {
     client.get_session(request).await.unwrap().session.unwrap()
 }
 
-/// All events of a session. Their cursors are 1, 2, 3 …, or the test fails.
+/// Returns all events of a session. Fails unless their cursors are 1, 2, 3 and so on.
 pub(crate) async fn history(client: &Client, name: &str) -> Vec<v1::Event> {
     let last = session(client, name).await.last_cursor;
     let count = usize::try_from(last).unwrap();
@@ -69,58 +69,57 @@ pub(crate) async fn history(client: &Client, name: &str) -> Vec<v1::Event> {
         .collect()
         .await;
     for (expected, event) in (1..).zip(&events) {
-        assert_eq!(event.cursor, expected, "a hole or a repeated event in {name}");
+        assert_eq!(event.cursor, expected, "a gap or a repeated event in {name}");
     }
     events
 }
 
-/// One run as the events tell it.
+/// One run, reconstructed from the events.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ObservedRun {
     pub(crate) run: String,
     pub(crate) state: RunState,
-    /// How many workers started it.
+    /// How many times a worker started it.
     pub(crate) starts: usize,
 }
 
-/// Checks that runs started in the order in which they were queued, never two at once, and that each ended exactly once.
-/// Gives them in that order.
-pub(crate) fn judge(events: &[v1::Event]) -> Vec<Told> {
-    let mut order: Vec<Told> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
+/// Checks that runs started in queue order, one at a time, and that each ended exactly once. Returns them in that order.
+pub(crate) fn check_run_order(events: &[v1::Event]) -> Vec<ObservedRun> {
+    let mut order: Vec<ObservedRun> = Vec::new();
+    let mut indexes: HashMap<&str, usize> = HashMap::new();
     let mut ended: Vec<bool> = Vec::new();
     let mut running: Option<usize> = None;
     for event in events {
         let run = event.run_id.as_str();
         let context = || format!("{} of {run} at {}", event.r#type, event.cursor);
         if event.r#type == "run.queued" {
-            let place = order.len();
-            assert!(places.insert(run, place).is_none(), "{} twice", context());
+            let index = order.len();
+            assert!(indexes.insert(run, index).is_none(), "{} twice", context());
             let data: Value = serde_json::from_str(&event.data).unwrap();
-            assert_eq!(data["seq"], place + 1, "{}", context());
-            order.push(Told { run: run.to_owned(), state: RunState::Queued, starts: 0 });
+            assert_eq!(data["seq"], index + 1, "{}", context());
+            order.push(ObservedRun { run: run.to_owned(), state: RunState::Queued, starts: 0 });
             ended.push(false);
             continue;
         }
-        let Some(&place) = places.get(run) else {
+        let Some(&index) = indexes.get(run) else {
             assert!(run.is_empty(), "{} before it was queued", context());
             continue;
         };
         if event.r#type == "run.started" {
-            assert!(running.is_none_or(|other| other == place), "{} while another runs", context());
-            assert!(ended[..place].iter().all(|ended| *ended), "{} before its turn", context());
-            running = Some(place);
-            order[place].starts += 1;
+            assert!(running.is_none_or(|other| other == index), "{} while another runs", context());
+            assert!(ended[..index].iter().all(|ended| *ended), "{} before its turn", context());
+            running = Some(index);
+            order[index].starts += 1;
         }
         if let Some(state) = terminal_state(event) {
-            assert!(!ended[place], "{} is a second end", context());
-            // Only a run that waits may end without its turn.
-            assert!(running == Some(place) || order[place].starts == 0, "{} out of turn", context());
-            if running == Some(place) {
+            assert!(!ended[index], "{} is a second end", context());
+            // Only a run that never started may end out of order.
+            assert!(running == Some(index) || order[index].starts == 0, "{} out of turn", context());
+            if running == Some(index) {
                 running = None;
             }
-            ended[place] = true;
-            order[place].state = state;
+            ended[index] = true;
+            order[index].state = state;
         }
     }
     assert!(ended.iter().all(|ended| *ended), "a run never ended: {order:?}");

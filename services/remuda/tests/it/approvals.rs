@@ -1,4 +1,4 @@
-//! Calls that wait for a person, from the flag that asks to the decision.
+//! Tool calls that wait for an approval: from the `--ask` flag to the decision.
 
 use std::{fs, path::PathBuf};
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::{
     bad_input::{invalid, refused},
-    harness::{Cli, Dev, Done, PATIENCE, temporary_directory, variables},
+    harness::{Cli, CommandOutput, Dev, TIMEOUT, temporary_directory, variables},
 };
 
 const SCENARIO: &str = r#"
@@ -22,18 +22,18 @@ conversations:
 otherwise: { say: "You said: {{user}}" }
 "#;
 
-/// What is asked about in these tests.
+/// The rule that makes the calls of these tests need an approval.
 const ASK: [&str; 2] = ["--ask", "bash:touch *"];
 
-struct Stage {
+struct Fixture {
     dev: Dev,
     cli: Cli,
     root: PathBuf,
-    // After all that uses it.
+    // Dropped after the server that uses it.
     _directory: TempDir,
 }
 
-impl Stage {
+impl Fixture {
     async fn new() -> Self {
         Self::with(&[]).await
     }
@@ -57,12 +57,12 @@ impl Stage {
         Self { dev, cli, root, _directory: directory }
     }
 
-    fn made(&self) -> bool {
+    fn file_exists(&self) -> bool {
         self.root.join("made.txt").try_exists().unwrap()
     }
 
-    /// Starts a run that asks, and waits for the question. Gives the ids of both.
-    async fn asks(&self, session: &str) -> (String, String) {
+    /// Starts a run that needs an approval and waits until it is parked. Returns the ids of the run and of the approval.
+    async fn submit_and_wait_for_approval(&self, session: &str) -> (String, String) {
         let dir = self.root.to_str().unwrap();
         let run = ["run", "make it", "--dir", dir, "--session", session, "--detach"];
         let started = self.cli.run(&[&run, &ASK[..]].concat()).await;
@@ -72,13 +72,13 @@ impl Stage {
             let found = self.cli.json(&["approvals", "list", "--run", &run]).await;
             found.first().map(|approval| approval["id"].as_str().unwrap().to_owned())
         };
-        let approval = wait_for("the question", PATIENCE, asked).await;
+        let approval = wait_for("the approval", TIMEOUT, asked).await;
         let parked = || async { self.cli.one(&["runs", "show", &run]).await["state"] == "parked" };
-        wait_for("the run to wait", PATIENCE, parked).await;
+        wait_for("the run to be parked", TIMEOUT, parked).await;
         (run, approval)
     }
 
-    async fn ends(&self, run: &str) -> Value {
+    async fn wait_for_end(&self, run: &str) -> Value {
         let waited = self.cli.run(&["runs", "wait", run]).await;
         assert_eq!(waited.code, 0, "{}", waited.stderr);
         self.cli.one(&["runs", "show", run]).await
@@ -86,23 +86,23 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn a_call_is_shown_exactly_approved_once_and_made() {
-    let stage = Stage::new().await;
-    let (run, approval) = stage.asks("s1").await;
-    assert!(!stage.made(), "nobody has decided yet");
+async fn approved_call_is_shown_in_full_and_executed_once() {
+    let fixture = Fixture::new().await;
+    let (run, approval) = fixture.submit_and_wait_for_approval("s1").await;
+    assert!(!fixture.file_exists(), "the call ran before the decision");
 
-    let shown = stage.cli.run(&["approvals", "show", &approval]).await.stdout;
+    let shown = fixture.cli.run(&["approvals", "show", &approval]).await.stdout;
     for text in
         ["pending", "helper", "Bash", "touch made.txt", "every key with the scope approve", "hash", &run]
     {
         assert!(shown.contains(text), "{text} is missing in\n{shown}");
     }
-    let document = stage.cli.one(&["approvals", "show", &approval]).await;
+    let document = fixture.cli.one(&["approvals", "show", &approval]).await;
     assert_eq!(document["call"]["arguments"]["command"], "touch made.txt");
     let hash = document["call_hash"].as_str().unwrap();
     assert_eq!((hash.len(), &document["permission"]), (64, &"bash".into()));
 
-    let explained = stage.cli.one(&["explain", &run]).await;
+    let explained = fixture.cli.one(&["explain", &run]).await;
     assert_eq!(
         (&explained["reason"], &explained["waits_for"]),
         (&"parked".into(), &approval.as_str().into())
@@ -114,19 +114,19 @@ async fn a_call_is_shown_exactly_approved_once_and_made() {
     assert!(explained["hint"].as_str().unwrap().contains("remuda approvals show"), "{explained}");
 
     let other =
-        stage.cli.run(&["approvals", "approve", &approval, "--hash", &"0".repeat(64), "--json"]).await;
+        fixture.cli.run(&["approvals", "approve", &approval, "--hash", &"0".repeat(64), "--json"]).await;
     assert_eq!((other.code, other.error().0.as_str()), (8, "approval_changed"));
-    let approved = stage.cli.run(&["approvals", "approve", &approval, "--hash", &hash[..12]]).await;
+    let approved = fixture.cli.run(&["approvals", "approve", &approval, "--hash", &hash[..12]]).await;
     assert!(approved.code == 0 && approved.stdout.contains("touch made.txt"), "{approved:?}");
-    let ended = stage.ends(&run).await;
-    assert!(ended["state"] == "completed" && stage.made(), "{ended}");
+    let ended = fixture.wait_for_end(&run).await;
+    assert!(ended["state"] == "completed" && fixture.file_exists(), "{ended}");
 
     for again in ["approve", "deny"] {
-        let again = stage.cli.run(&["approvals", again, &approval, "--json"]).await;
+        let again = fixture.cli.run(&["approvals", again, &approval, "--json"]).await;
         assert_eq!((again.code, again.error().0.as_str()), (8, "approval_decided"));
     }
-    assert!(stage.cli.json(&["approvals", "list"]).await.is_empty());
-    let all = stage.cli.json(&["approvals", "list", "--all"]).await;
+    assert!(fixture.cli.json(&["approvals", "list"]).await.is_empty());
+    let all = fixture.cli.json(&["approvals", "list", "--all"]).await;
     assert_eq!(
         (all.len(), &all[0]["state"], &all[0]["decision"]["by"]),
         (1, &"approved".into(), &"local".into())
@@ -134,63 +134,63 @@ async fn a_call_is_shown_exactly_approved_once_and_made() {
 }
 
 #[tokio::test]
-async fn a_denied_call_is_not_made_and_the_model_is_told_why() {
-    let stage = Stage::new().await;
-    let (run, approval) = stage.asks("s1").await;
-    let denied = stage.cli.one(&["approvals", "deny", &approval, "--message", "use a pencil"]).await;
+async fn denied_call_is_not_executed_and_the_model_gets_the_reason() {
+    let fixture = Fixture::new().await;
+    let (run, approval) = fixture.submit_and_wait_for_approval("s1").await;
+    let denied = fixture.cli.one(&["approvals", "deny", &approval, "--message", "use a pencil"]).await;
     assert_eq!(
         (&denied["state"], &denied["decision"]["message"]),
         (&"denied".into(), &"use a pencil".into())
     );
-    stage.ends(&run).await;
-    assert!(!stage.made());
-    let steps = stage.cli.json(&["runs", "steps", &run]).await;
+    fixture.wait_for_end(&run).await;
+    assert!(!fixture.file_exists());
+    let steps = fixture.cli.json(&["runs", "steps", &run]).await;
     let call = steps.iter().find(|step| step["kind"] == "tool_call").unwrap();
     assert!(call["outcome"].to_string().contains("use a pencil"), "{call}");
     assert_eq!(call["approval_id"], approval.as_str());
 }
 
 #[tokio::test]
-async fn a_call_can_be_edited_and_the_like_need_not_be_asked_again() {
-    let stage = Stage::new().await;
-    let (run, approval) = stage.asks("s1").await;
+async fn approval_can_edit_arguments_and_always_approve_similar_calls() {
+    let fixture = Fixture::new().await;
+    let (run, approval) = fixture.submit_and_wait_for_approval("s1").await;
     let wrong = ["approvals", "approve", &approval, "--json", "--input", "{\"commmand\": \"x\"}"];
-    let wrong = stage.cli.run(&wrong).await;
+    let wrong = fixture.cli.run(&wrong).await;
     assert_eq!(wrong.error(), ("invalid_argument".to_owned(), "arguments.commmand".to_owned()));
     let edited = ["approvals", "approve", &approval, "--input", "{\"command\": \"touch other.txt\"}"];
-    assert_eq!(stage.cli.run(&edited).await.code, 0);
-    stage.ends(&run).await;
-    assert!(!stage.made() && stage.root.join("other.txt").try_exists().unwrap());
+    assert_eq!(fixture.cli.run(&edited).await.code, 0);
+    fixture.wait_for_end(&run).await;
+    assert!(!fixture.file_exists() && fixture.root.join("other.txt").try_exists().unwrap());
 
-    let (run, approval) = stage.asks("s1").await;
-    assert_eq!(stage.cli.run(&["approvals", "approve", &approval, "--always"]).await.code, 0);
-    stage.ends(&run).await;
-    let session = stage.cli.one(&["sessions", "show", "s1", "--tail", "0"]).await;
+    let (run, approval) = fixture.submit_and_wait_for_approval("s1").await;
+    assert_eq!(fixture.cli.run(&["approvals", "approve", &approval, "--always"]).await.code, 0);
+    fixture.wait_for_end(&run).await;
+    let session = fixture.cli.one(&["sessions", "show", "s1", "--tail", "0"]).await;
     let rules = session["permissions"]["rules"].as_array().unwrap();
     assert!(rules.len() > 1 && rules.last().unwrap()["action"] == "allow", "{session}");
-    // The rules that it was made with are still the first, so the same flags fit.
-    let dir = stage.root.to_str().unwrap();
+    // The rules the session was created with still come first, so the same flags match it.
+    let dir = fixture.root.to_str().unwrap();
     let more = ["run", "make it", "--dir", dir, "--session", "s1", "--quiet"];
-    let more = stage.cli.run(&[&more, &ASK[..]].concat()).await;
+    let more = fixture.cli.run(&[&more, &ASK[..]].concat()).await;
     assert_eq!(more.code, 0, "{}", more.stderr);
     let other = ["run", "x", "--dir", dir, "--session", "s1", "--deny", "bash", "--json"];
     assert_eq!(
-        stage.cli.run(&other).await.error(),
+        fixture.cli.run(&other).await.error(),
         ("invalid_argument".to_owned(), "permissions".to_owned())
     );
 }
 
 #[tokio::test]
-async fn only_who_may_decide_decides() {
-    let stage = Stage::with(&["--require-keys"]).await;
-    let data = stage.dev.path("data");
+async fn only_named_approvers_with_the_scope_can_decide() {
+    let fixture = Fixture::with(&["--require-keys"]).await;
+    let data = fixture.dev.path("data");
     let key = async |name: &str, scopes: &[&str]| {
         let scopes = scopes.iter().flat_map(|scope| ["--scope", scope]).collect::<Vec<_>>();
         let create = ["keys", "create", "--name", name, "--json"];
         let settings = variables(&[("REMUDA_DATA_DIR", &data)]);
-        let made = Done::run(&[&create[..], &scopes].concat(), &settings).await;
+        let made = CommandOutput::run(&[&create[..], &scopes].concat(), &settings).await;
         assert_eq!(made.code, 0, "{}", made.stderr);
-        stage.dev.cli.with_key(made.documents()[0]["secret"].as_str().unwrap())
+        fixture.dev.cli.with_key(made.documents()[0]["secret"].as_str().unwrap())
     };
     let plain = key("ci", &[]).await;
     let (admin, anna, ben) = (
@@ -198,7 +198,7 @@ async fn only_who_may_decide_decides() {
         key("anna", &["approve"]).await,
         key("ben", &["approve"]).await,
     );
-    let dir = stage.root.to_str().unwrap();
+    let dir = fixture.root.to_str().unwrap();
     let run = ["run", "make it", "--dir", dir, "--session", "s1", "--detach", "--approver", "anna"];
     let started = admin.run(&[&run, &ASK[..]].concat()).await;
     assert_eq!(started.code, 0, "{}", started.stderr);
@@ -207,16 +207,16 @@ async fn only_who_may_decide_decides() {
         let found = plain.json(&["approvals", "list"]).await;
         found.first().map(|approval| approval["id"].as_str().unwrap().to_owned())
     };
-    let approval = wait_for("the question", PATIENCE, asked).await;
+    let approval = wait_for("the approval", TIMEOUT, asked).await;
     for (who, cli) in [("no scope", &plain), ("not named", &ben)] {
         let refused = cli.run(&["approvals", "approve", &approval, "--json"]).await;
         assert_eq!((refused.code, refused.error().0.as_str()), (5, "permission_denied"), "{who}");
     }
-    let told = plain.run(&["approvals", "approve", &approval]).await;
-    assert!(told.stderr.contains("--scope approve"), "{}", told.stderr);
+    let refusal = plain.run(&["approvals", "approve", &approval]).await;
+    assert!(refusal.stderr.contains("--scope approve"), "{}", refusal.stderr);
     assert_eq!(anna.run(&["approvals", "approve", &approval]).await.code, 0);
     assert_eq!(plain.run(&["runs", "wait", &run]).await.code, 0);
-    assert!(stage.made());
+    assert!(fixture.file_exists());
     assert_eq!(
         anna.run(&["run", "x", "--json"]).await.error().0,
         "permission_denied",
@@ -225,7 +225,7 @@ async fn only_who_may_decide_decides() {
 }
 
 #[tokio::test]
-async fn bad_decisions_and_bad_permissions_are_refused_by_name() {
+async fn invalid_decisions_and_permissions_are_refused_with_the_field() {
     let dev = Dev::start().await;
     let client = dev.client();
     let decide = |change: fn(&mut v1::DecideApprovalRequest)| {

@@ -1,4 +1,4 @@
-//! Requests that must be refused, each with its code and the field that is wrong, on both stores.
+//! Invalid requests: each is refused with its error code and the invalid field, on both stores.
 
 use std::fmt::Debug;
 
@@ -10,12 +10,12 @@ use remuda_testkit::nats_binaries;
 use serde_json::{Value, json};
 
 use crate::{
-    api::{bash, call, finished, noop, state, submission, submit},
+    api::{bash, call, noop, state, submission, submit, wait_for_end},
     cluster::Cluster,
     harness::Dev,
 };
 
-/// Checks one refusal: its code, its field, and that its text can be shown.
+/// Checks one refusal: its code, its field, and that its message is short and printable.
 pub(crate) fn refused<T: Debug>(what: &str, answer: Result<T>, (code, field): (Code, &str)) {
     let error: Error = answer.expect_err(what);
     let found = (error.code(), error.field().unwrap_or_default());
@@ -29,7 +29,7 @@ pub(crate) const fn invalid(field: &str) -> (Code, &str) {
     (Code::InvalidArgument, field)
 }
 
-/// A request with something wrong in it.
+/// A valid request with one change.
 fn with(change: impl FnOnce(&mut v1::SubmitRunRequest)) -> v1::SubmitRunRequest {
     let mut request = submission("s1", vec![noop(0)]);
     change(&mut request);
@@ -218,18 +218,18 @@ async fn sessions(client: &Client) {
     refused("a workspace", create(&|request| request.workspace = "nope".into()).await, unknown);
     refused("a path", create(&|request| request.workspace = "../..\n".into()).await, invalid("workspace"));
     let unknown = (Code::SessionNotFound, "parent");
-    let nobody = SessionId::new().to_string();
-    refused("a parent's id", create(&|request| request.parent = nobody.clone()).await, unknown);
+    let unknown_id = SessionId::new().to_string();
+    refused("a parent's id", create(&|request| request.parent = unknown_id.clone()).await, unknown);
     refused("a parent's name", create(&|request| request.parent = "nobody".into()).await, unknown);
     refused("half a parent", create(&|request| request.parent = "ses_x".into()).await, invalid("parent"));
     let cancel = |session: &str, reason: String| {
         client.cancel_session(v1::CancelSessionRequest { session: session.to_owned(), tree: true, reason })
     };
-    refused("cancel", cancel(&nobody, String::new()).await, (Code::SessionNotFound, "session"));
+    refused("cancel", cancel(&unknown_id, String::new()).await, (Code::SessionNotFound, "session"));
     refused("cancel", cancel("a\0b", String::new()).await, invalid("session"));
-    refused("a long reason", cancel(&nobody, "r".repeat(513)).await, invalid("reason"));
+    refused("a long reason", cancel(&unknown_id, "r".repeat(513)).await, invalid("reason"));
 
-    // Names that would be dangerous as subjects, patterns, paths or SQL are only names.
+    // Names that look like subjects, patterns, paths or SQL are stored as plain names.
     let odd = [
         ".",
         "..",
@@ -245,7 +245,7 @@ async fn sessions(client: &Client) {
     ];
     for name in odd {
         let run = submit(client, name, vec![noop(0)]).await;
-        assert_eq!(state(&finished(client, &run).await).as_str(), "completed", "{name}");
+        assert_eq!(state(&wait_for_end(client, &run).await).as_str(), "completed", "{name}");
         assert_eq!(crate::api::session(client, name).await.name, name);
     }
     let page = client.list_sessions(v1::ListSessionsRequest { page_size: 500, ..Default::default() }).await;
@@ -300,7 +300,7 @@ async fn pages(client: &Client) {
 
 async fn cursors(client: &Client) {
     let run = submit(client, "cursors", vec![bash("true")]).await;
-    finished(client, &run).await;
+    wait_for_end(client, &run).await;
     for target in [Target::Session("cursors".to_owned()), Target::Run(run.clone())] {
         for (cursor, expected) in [
             (-1, invalid("after_cursor")),
@@ -325,29 +325,29 @@ async fn cursors(client: &Client) {
     refused("NUL in a reason", client.cancel_run(nul).await, invalid("reason"));
 }
 
-/// Paths that lead out of the workspace are refused where they are used.
+/// Paths that lead out of the workspace are refused by the tool that uses them.
 async fn paths(client: &Client) {
     for path in ["../../../etc/passwd", "/etc/passwd", "./../x", "/proc/self/environ", "/dev/zero"] {
         for arguments in [json!({ "file_path": path }), json!({ "file_path": path, "content": "x" })] {
             let tool = if arguments.get("content").is_some() { "Write" } else { "Read" };
             let run = submit(client, "paths", vec![call(tool, &arguments)]).await;
-            let outcome = finished(client, &run).await.outcomes.remove(0);
+            let outcome = wait_for_end(client, &run).await.outcomes.remove(0);
             let code = outcome.failure.map(|failure| failure.code);
             assert_eq!(code.as_deref(), Some("path_not_allowed"), "{tool} {path}");
         }
     }
 }
 
-/// Text that stores like to choke on goes through unharmed.
+/// Text with NUL bytes, escape sequences and SQL is stored and returned unchanged.
 async fn odd_text(client: &Client) {
     for echo in ["a\0b", "\u{1b}[2J", "\u{fffd}\u{202e}", "12345678901234567890123", "'; DROP TABLE runs; --"]
     {
         let run = submit(client, "text", vec![call("noop", &json!({ "echo": echo }))]).await;
-        let outcome = finished(client, &run).await.outcomes.remove(0);
+        let outcome = wait_for_end(client, &run).await.outcomes.remove(0);
         assert_eq!(outcome.output, json!(echo).to_string(), "{echo:?}");
     }
     let printed = bash(r"printf 'a\0b\377\n'");
-    let run = finished(client, &submit(client, "text", vec![printed]).await).await;
+    let run = wait_for_end(client, &submit(client, "text", vec![printed]).await).await;
     assert_eq!(state(&run).as_str(), "completed");
 }
 

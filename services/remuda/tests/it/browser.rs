@@ -1,4 +1,4 @@
-//! A web page follows a run with nothing but the browser's own `EventSource`.
+//! A web page follows a run with the browser's own `EventSource`.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -9,13 +9,13 @@ use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 
 use crate::{
     harness::{Dev, temporary_directory},
-    web::Web,
+    http_client::HttpClient,
 };
 
-/// A browser takes its time to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// A browser starts slowly on a busy machine.
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Follows a run, lets the browser reconnect by itself once the stream has ended, and reports what it saw.
+/// Follows a run, lets the browser reconnect by itself after the stream has ended, and reports the events it saw.
 const PAGE: &str = r#"<!doctype html><title>a run</title><script>
 const source = new EventSource("ADDRESS");
 const seen = [];
@@ -29,7 +29,7 @@ source.onerror = () => {
 };
 </script>"#;
 
-fn browser(page: &str, profile: &Path) -> Child {
+fn start_browser(page: &str, profile: &Path) -> Child {
     let program = find_program("chromium").expect("chromium is installed by `cargo xtask test`");
     let start = Child::start(&program, None, |command| {
         command
@@ -57,8 +57,8 @@ fn browser(page: &str, profile: &Path) -> Child {
 }
 
 #[tokio::test]
-async fn a_browser_follows_a_run() {
-    // The page comes from another origin, as it would in life, and is allowed by name.
+async fn browser_follows_a_run_with_event_source() {
+    // The page comes from another origin, as in production, and that origin is allowed in the configuration.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let origin = format!("http://{}", listener.local_addr().unwrap());
     let directory = temporary_directory();
@@ -66,21 +66,22 @@ async fn a_browser_follows_a_run() {
     std::fs::write(&settings, format!("[server]\ncors_origins = [\"{origin}\"]\n")).unwrap();
     let dev = Dev::start_with(&["--config", settings.to_str().unwrap()]).await;
 
-    let web = Web::new(dev.server.endpoint());
+    let web = HttpClient::new(dev.server.endpoint());
     let run = web.submit("s1", &json!([{ "tool": "noop", "arguments": { "sleep_ms": 1500 } }])).await;
     let address = format!("{}/api/v1/runs/{run}/events", dev.server.endpoint());
     let page = PAGE.replace("ADDRESS", &address);
     let (report, mut reports) = mpsc::channel(1);
-    let told = move |body: String| async move { report.send(body).await.is_ok().to_string() };
-    let site =
-        Router::new().route("/", get(async move || Html(page))).route("/report", axum::routing::post(told));
+    let handle_report = move |body: String| async move { report.send(body).await.is_ok().to_string() };
+    let site = Router::new()
+        .route("/", get(async move || Html(page)))
+        .route("/report", axum::routing::post(handle_report));
     let site = tokio_util::task::TaskTracker::new().spawn(async { axum::serve(listener, site).await });
 
-    let _browser = browser(&origin, &directory.path().join("profile"));
-    let report = timeout(PATIENCE, reports.recv()).await.expect("the page reports").unwrap();
+    let _browser = start_browser(&origin, &directory.path().join("profile"));
+    let report = timeout(BROWSER_TIMEOUT, reports.recv()).await.expect("the page reports").unwrap();
     site.abort();
     let report: Value = serde_json::from_str(&report).unwrap();
-    // Every event once, in order, though the browser asked again after the end; then it was told to stop.
+    // Every event once and in order although the browser reconnected after the end; the second response stops it.
     let expected = json!([
         ["run.queued", "2", 2],
         ["run.started", "3", 3],

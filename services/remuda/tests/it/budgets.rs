@@ -1,4 +1,4 @@
-//! How much may be spent: from the flag to the run that waits and goes on.
+//! Budgets: from the flag to the run that parks and resumes.
 
 use std::{fs, path::PathBuf};
 
@@ -10,14 +10,14 @@ use tempfile::TempDir;
 use crate::{
     api::{noop, submission},
     bad_input::{invalid, refused},
-    harness::{Dev, Done, PATIENCE, temporary_directory},
+    harness::{CommandOutput, Dev, TIMEOUT, temporary_directory},
 };
 
 const SCENARIO: &str = r#"
 otherwise: { say: "You said: {{user}}", usage: { input: 1000, output: 100 } }
 "#;
 
-/// A dollar for a million tokens in, ten for a million out.
+/// One dollar per million input tokens, ten per million output tokens.
 const MODELS: &str = "
 priced:
   provider: scripted
@@ -28,14 +28,14 @@ free:
   name: ../scenario.yaml
 ";
 
-struct Stage {
+struct Fixture {
     dev: Dev,
     root: PathBuf,
-    // After all that uses it.
+    // Dropped after the server that uses it.
     _directory: TempDir,
 }
 
-impl Stage {
+impl Fixture {
     async fn new() -> Self {
         let directory = temporary_directory();
         let root = directory.path().join("work");
@@ -51,25 +51,25 @@ impl Stage {
         Self { dev: Dev::start().await, root, _directory: directory }
     }
 
-    async fn say(&self, more: &[&str]) -> Done {
+    async fn send_message(&self, more: &[&str]) -> CommandOutput {
         let dir = self.root.to_str().unwrap();
         self.dev.cli.run(&[&["run", "hello", "--dir", dir], more].concat()).await
     }
 
-    async fn parked(&self, run: &str) {
+    async fn wait_until_parked(&self, run: &str) {
         let parked = || async { self.dev.cli.one(&["runs", "show", run]).await["park_reason"] == "budget" };
-        wait_for("the run to wait for its budget", PATIENCE, parked).await;
+        wait_for("the run to wait for its budget", TIMEOUT, parked).await;
     }
 }
 
 #[tokio::test]
-async fn a_run_without_room_waits_and_goes_on_when_the_budget_is_raised() {
-    let stage = Stage::new().await;
-    let started = stage.say(&["--model", "priced", "--budget-tokens", "100", "--detach"]).await;
+async fn run_over_budget_parks_and_resumes_when_the_budget_is_raised() {
+    let fixture = Fixture::new().await;
+    let started = fixture.send_message(&["--model", "priced", "--budget-tokens", "100", "--detach"]).await;
     assert_eq!(started.code, 0, "{}", started.stderr);
     let run = started.stdout.trim();
-    stage.parked(run).await;
-    let explained = stage.dev.cli.one(&["explain", run]).await;
+    fixture.wait_until_parked(run).await;
+    let explained = fixture.dev.cli.one(&["explain", run]).await;
     let wait = &explained["waits"][0];
     assert_eq!((&wait["kind"], &wait["id"]), (&"budget".into(), &run.into()), "{explained}");
     assert_eq!(wait["budget"]["limit"]["tokens"], 100);
@@ -77,53 +77,53 @@ async fn a_run_without_room_waits_and_goes_on_when_the_budget_is_raised() {
     let hint = explained["hint"].as_str().unwrap();
     assert!(needed > 4096 && hint.ends_with(&format!(" --tokens {needed}")), "{explained}");
     assert!(explained["hint"].as_str().unwrap().starts_with("remuda budget set run_"), "{explained}");
-    let words = stage.dev.cli.run(&["explain", run]).await.stdout;
+    let words = fixture.dev.cli.run(&["explain", run]).await.stdout;
     assert!(words.contains("0 of 100 tokens") && words.contains("remuda budget set"), "{words}");
 
-    let raised = stage.dev.cli.one(&["budget", "set", run, "--tokens", "1M"]).await;
+    let raised = fixture.dev.cli.one(&["budget", "set", run, "--tokens", "1M"]).await;
     assert_eq!(raised["resumed_run_ids"][0], run, "{raised}");
-    assert_eq!(stage.dev.cli.run(&["runs", "wait", run]).await.code, 0);
-    let shown = stage.dev.cli.one(&["budget", "show", run]).await;
+    assert_eq!(fixture.dev.cli.run(&["runs", "wait", run]).await.code, 0);
+    let shown = fixture.dev.cli.one(&["budget", "show", run]).await;
     assert_eq!(shown["budget"]["limit"]["tokens"], 1_000_000, "{shown}");
     assert_eq!(shown["budget"]["spent"]["tokens"], 1100, "{shown}");
     assert_eq!(shown["budget"]["reserved"]["tokens"], 0, "{shown}");
-    // 1000 at a dollar and 100 at ten dollars for a million.
+    // 1000 tokens at one dollar and 100 at ten dollars per million.
     assert_eq!(shown["tree_spent"]["cost_micros"], 2000, "{shown}");
-    let words = stage.dev.cli.run(&["runs", "show", run]).await.stdout;
+    let words = fixture.dev.cli.run(&["runs", "show", run]).await.stdout;
     assert!(words.contains("$0.002") && words.contains("1.1k of 1.0M tokens"), "{words}");
-    let list = stage.dev.cli.run(&["runs", "list"]).await.stdout;
+    let list = fixture.dev.cli.run(&["runs", "list"]).await.stdout;
     assert!(list.contains("COST") && list.contains("$0.002"), "{list}");
 }
 
 #[tokio::test]
-async fn a_session_has_a_budget_too_and_money_needs_a_price() {
-    let stage = Stage::new().await;
-    let unpriced = stage.say(&["--model", "free", "--budget-cost", "1", "--json"]).await;
+async fn session_budget_applies_and_a_cost_budget_needs_a_price() {
+    let fixture = Fixture::new().await;
+    let unpriced = fixture.send_message(&["--model", "free", "--budget-cost", "1", "--json"]).await;
     assert_eq!(unpriced.code, 1, "{}", unpriced.stderr);
     assert_eq!(unpriced.documents().last().unwrap()["failure"]["code"], "model_unpriced");
 
     let create = ["sessions", "create", "s1", "--budget-cost", "0.000001"];
-    let session = stage.dev.cli.one(&create).await;
+    let session = fixture.dev.cli.one(&create).await;
     assert_eq!(session["budget"]["limit"]["micros"], 1, "{session}");
     assert_eq!(
-        stage.dev.cli.run(&["run", "--tool", "noop", "--session", "s1"]).await.code,
+        fixture.dev.cli.run(&["run", "--tool", "noop", "--session", "s1"]).await.code,
         0,
         "tools cost nothing"
     );
-    let shown = stage.dev.cli.run(&["budget", "show", "s1"]).await.stdout;
+    let shown = fixture.dev.cli.run(&["budget", "show", "s1"]).await.stdout;
     assert!(shown.contains("$0.00 of $0.000001") && shown.contains("nothing yet"), "{shown}");
-    let more = stage.dev.cli.one(&["budget", "set", "s1", "--tokens", "5k"]).await;
+    let more = fixture.dev.cli.one(&["budget", "set", "s1", "--tokens", "5k"]).await;
     assert_eq!(
         more["budget"]["limit"],
         serde_json::json!({ "tokens": 5000, "micros": 1 }),
         "the other one stays"
     );
-    let none = stage.dev.cli.one(&["budget", "set", "s1", "--tokens", "none"]).await;
+    let none = fixture.dev.cli.one(&["budget", "set", "s1", "--tokens", "none"]).await;
     assert_eq!(none["budget"]["limit"], serde_json::json!({ "micros": 1 }));
 }
 
 #[tokio::test]
-async fn a_tree_shows_the_sessions_below() {
+async fn sessions_tree_shows_child_sessions() {
     let dev = Dev::start().await;
     for (name, parent) in [("root", ""), ("left", "root"), ("right", "root"), ("leaf", "left")] {
         dev.cli
@@ -150,7 +150,7 @@ async fn a_tree_shows_the_sessions_below() {
 }
 
 #[tokio::test]
-async fn bad_budgets_are_refused_by_name() {
+async fn invalid_budgets_are_refused_with_the_field() {
     let dev = Dev::start().await;
     let client = dev.client();
     let limit = |tokens: Option<u64>, micros: Option<u64>| Some(v1::Limit { tokens, micros });
@@ -191,6 +191,6 @@ async fn bad_budgets_are_refused_by_name() {
         let done = dev.cli.run(&[&["run", "--tool", "noop"], flags].concat()).await;
         assert_eq!(done.code, 2, "{flags:?}: {}", done.stderr);
     }
-    assert_eq!(dev.cli.run(&["budget", "set", "s1"]).await.code, 2, "a limit has to be said");
+    assert_eq!(dev.cli.run(&["budget", "set", "s1"]).await.code, 2, "a limit is required");
     assert_eq!(dev.cli.run(&["budget", "show", "nothing"]).await.code, 4);
 }

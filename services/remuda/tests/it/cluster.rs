@@ -1,4 +1,4 @@
-//! The split mode: a control plane, workers and a stream service as processes on PostgreSQL and NATS.
+//! Split mode: a control plane, workers and a stream service as separate processes on PostgreSQL and NATS.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use remuda_testkit::{NatsServer, TestDatabase};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Cli, Done, Server, temporary_directory, variables};
+use crate::harness::{Cli, CommandOutput, Server, temporary_directory, variables};
 
-/// A database, a nats-server and the settings that name them.
+/// A database, a nats-server, and the settings that point to them.
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) nats: NatsServer,
     pub(crate) database: TestDatabase,
-    // Tools may still write into it until the processes are gone.
+    // Dropped last: tools may write into it until the processes are gone.
     _workspaces: TempDir,
 }
 
@@ -28,7 +28,7 @@ impl Services {
             ("REMUDA_STORE__URL", &database.url()),
             ("REMUDA_NATS__SERVERS", &nats.url()),
             ("REMUDA_WORKSPACES__ROOT", workspaces.path().to_str().unwrap()),
-            // A dead worker is noticed soon, and so is whatever nobody woke.
+            // Short, so that dead workers are detected and missed wake-ups are repaired within seconds.
             ("REMUDA_WORKER__LEASE", "3s"),
             ("REMUDA_WORKER__HEARTBEAT", "500ms"),
             ("REMUDA_RECONCILER__INTERVAL", "500ms"),
@@ -38,8 +38,8 @@ impl Services {
     }
 
     /// Runs `remuda` with these settings.
-    pub(crate) async fn run(&self, arguments: &[&str]) -> Done {
-        Done::run(arguments, &self.variables).await
+    pub(crate) async fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::run(arguments, &self.variables).await
     }
 
     pub(crate) async fn migrate(&self) {
@@ -47,7 +47,7 @@ impl Services {
         assert_eq!(done.code, 0, "{}", done.stderr);
     }
 
-    /// Makes a key; gives its id and its secret.
+    /// Creates a key and returns its id and its secret.
     pub(crate) async fn create_key(&self, tenant: &str, scopes: &[&str]) -> (String, String) {
         let mut arguments = vec!["keys", "create", "--tenant", tenant, "--json"];
         scopes.iter().for_each(|scope| arguments.extend(["--scope", scope]));
@@ -75,13 +75,13 @@ impl Services {
     }
 }
 
-/// Everything that production has, on one machine. Processes are dropped before the services they use.
+/// A whole split deployment on one machine. Processes are dropped before the services they use.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) workers: Vec<Server>,
     pub(crate) control_plane: Server,
     pub(crate) stream: Server,
-    /// As the tenant `acme`, with every scope.
+    /// Uses a key of the tenant `acme` with the scopes `write` and `admin`.
     pub(crate) cli: Cli,
     pub(crate) services: Services,
 }
@@ -91,7 +91,7 @@ impl Cluster {
         Self::start_with(nats, workers, &[]).await
     }
 
-    /// The same with more settings for all processes.
+    /// Like [`Cluster::start`], with more settings for all processes.
     pub(crate) async fn start_with(nats: &Path, workers: usize, more: &[(&str, &str)]) -> Self {
         let mut services = Services::start(nats);
         services.variables.extend(variables(more));

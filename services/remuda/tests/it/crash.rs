@@ -1,4 +1,4 @@
-//! `remuda dev` dies, or is asked to go, in the middle of its work.
+//! `remuda dev` is killed or terminated while it executes runs.
 
 use std::{
     fs,
@@ -10,8 +10,8 @@ use remuda_domain::RunState;
 use remuda_testkit::wait_for;
 
 use crate::{
-    api::{bash, finished, history, judge, noop, state, submit},
-    harness::{Dev, PATIENCE, is_alive, pids, wait_until_gone},
+    api::{bash, check_run_order, history, noop, state, submit, wait_for_end},
+    harness::{Dev, TIMEOUT, is_alive, pids, wait_until_gone},
 };
 
 fn lines(path: &str) -> Vec<String> {
@@ -20,7 +20,7 @@ fn lines(path: &str) -> Vec<String> {
 
 async fn wait_for_line(path: &str, line: &str) {
     let there = || std::future::ready(lines(path).iter().any(|found| found == line));
-    wait_for(&format!("{line} in the log of the tools"), PATIENCE, there).await;
+    wait_for(&format!("{line} in the log of the tools"), TIMEOUT, there).await;
 }
 
 #[tokio::test]
@@ -45,58 +45,58 @@ async fn sigkill_in_the_middle_of_ten_queued_runs_loses_and_repeats_nothing() {
     let client = dev.client();
 
     for run in runs.iter().chain(&sleepers) {
-        assert_eq!(state(&finished(&client, run).await), RunState::Completed);
+        assert_eq!(state(&wait_for_end(&client, run).await), RunState::Completed);
     }
-    // Run 3 was cut short: its first call is not repeated, its second is reported as interrupted or, if it had not
-    // started yet, executed now. Everything else happened once and in order.
+    // Run 3 was interrupted: its first call is not repeated; its second is reported as interrupted or, if it had not
+    // started yet, executed now. All other calls executed once and in order.
     let found = lines(&log);
     let mut expected: Vec<String> =
         (0..10).flat_map(|index| [format!("{index}a"), format!("{index}b")]).collect();
     if !found.contains(&"3b".to_owned()) {
         expected.retain(|line| line != "3b");
-        let cut = finished(&client, &runs[3]).await;
+        let cut = wait_for_end(&client, &runs[3]).await;
         assert!(cut.outcomes.iter().any(|outcome| outcome.status == "interrupted"), "{cut:?}");
         assert_eq!(cut.attempt, 2);
     }
     assert_eq!(found, expected);
 
-    let told = judge(&history(&client, "s1").await);
-    let order: Vec<&str> = told.iter().map(|told| told.run.as_str()).collect();
+    let observed = check_run_order(&history(&client, "s1").await);
+    let order: Vec<&str> = observed.iter().map(|run| run.run.as_str()).collect();
     assert_eq!(order, runs);
-    assert!(told.iter().enumerate().all(|(place, told)| told.starts == 1 || place == 3), "{told:?}");
+    assert!(observed.iter().enumerate().all(|(index, run)| run.starts == 1 || index == 3), "{observed:?}");
     for index in 0..4 {
-        // A read-only call is simply repeated.
-        assert_eq!(judge(&history(&client, &format!("sleeper-{index}")).await).len(), 1);
+        // A read-only call may be repeated.
+        assert_eq!(check_run_order(&history(&client, &format!("sleeper-{index}")).await).len(), 1);
     }
     wait_until_gone(&pids(&processes)).await;
 }
 
 #[tokio::test]
-async fn the_tools_of_a_killed_process_die_with_it() {
+async fn tools_of_a_killed_server_die_with_it() {
     let mut dev = Dev::start().await;
     let processes = dev.path("pids");
     let script =
         format!("trap '' TERM; echo $$ >> {processes}; sleep 300 & echo $! >> {processes}; wait; sleep 300");
     let run = submit(&dev.client(), "s1", vec![bash(&script), bash("echo after")]).await;
-    wait_for("the tool", PATIENCE, || std::future::ready(pids(&processes).len() == 2)).await;
+    wait_for("the tool", TIMEOUT, || std::future::ready(pids(&processes).len() == 2)).await;
     dev.server.process.kill();
     wait_until_gone(&pids(&processes)).await;
 
     let dev = dev.crash_and_restart().await;
-    let ended = finished(&dev.client(), &run).await;
+    let ended = wait_for_end(&dev.client(), &run).await;
     assert_eq!(ended.outcomes[0].status, "interrupted");
     assert_eq!(ended.outcomes[0].failure.as_ref().unwrap().code, "interrupted");
     assert_eq!(ended.outcomes[1].status, "completed", "an interrupted call does not stop the run");
 }
 
 #[tokio::test]
-async fn a_follower_survives_the_restart_of_its_server() {
-    // The port has to stay the same, so the second life asks for the first one's.
+async fn follower_reconnects_after_a_server_restart() {
+    // The follower reconnects to the same port, so the restarted server must listen on it.
     let dev = Dev::start().await;
     let endpoint = dev.server.endpoint().to_owned();
     let run = submit(&dev.client(), "s1", vec![noop(700), noop(700)]).await;
     let mut watch = dev.cli.start(&["watch", &run, "--json"]);
-    wait_for("the first events", PATIENCE, || std::future::ready(watch.documents().len() >= 2)).await;
+    wait_for("the first events", TIMEOUT, || std::future::ready(watch.documents().len() >= 2)).await;
 
     let Dev { mut server, directory, .. } = dev;
     server.process.kill();
@@ -121,23 +121,23 @@ async fn sigterm_hands_over_at_the_next_step_and_exits_with_success() {
     wait_for_line(&log, "start").await;
     dev.server.process.signal(Signal::SIGTERM);
     assert_eq!(dev.server.process.exit_code().await, 0);
-    assert_eq!(lines(&log), ["start", "first"], "the step was finished, the next one not begun");
+    assert_eq!(lines(&log), ["start", "first"], "the step must finish and the next one must not start");
 
     let dev = dev.crash_and_restart().await;
-    let ended = finished(&dev.client(), &run).await;
+    let ended = wait_for_end(&dev.client(), &run).await;
     assert_eq!(state(&ended), RunState::Completed);
     assert_eq!(lines(&log), ["start", "first", "second"]);
-    judge(&history(&dev.client(), "s1").await);
+    check_run_order(&history(&dev.client(), "s1").await);
 }
 
 #[tokio::test]
-async fn a_second_signal_exits_at_once_and_leaves_nothing() {
+async fn second_signal_exits_at_once_and_leaves_no_process() {
     let mut dev = Dev::start().await;
     let processes = dev.path("pids");
     let run = submit(&dev.client(), "s1", vec![bash(&format!("echo $$ > {processes}; sleep 300"))]).await;
-    wait_for("the tool", PATIENCE, || std::future::ready(pids(&processes).len() == 1)).await;
+    wait_for("the tool", TIMEOUT, || std::future::ready(pids(&processes).len() == 1)).await;
     dev.server.process.signal(Signal::SIGINT);
-    dev.server.process.says("a second signal exits at once").await;
+    dev.server.process.wait_for_stderr("a second signal exits immediately").await;
     assert!(is_alive(pids(&processes)[0]), "the first signal waits for the step");
     let started = Instant::now();
     dev.server.process.signal(Signal::SIGTERM);
@@ -146,5 +146,5 @@ async fn a_second_signal_exits_at_once_and_leaves_nothing() {
     wait_until_gone(&pids(&processes)).await;
 
     let dev = dev.crash_and_restart().await;
-    assert_eq!(finished(&dev.client(), &run).await.outcomes[0].status, "interrupted");
+    assert_eq!(wait_for_end(&dev.client(), &run).await.outcomes[0].status, "interrupted");
 }

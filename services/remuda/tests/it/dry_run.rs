@@ -1,4 +1,4 @@
-//! `remuda run --dry-run`: what would happen, and that nothing does.
+//! `remuda run --dry-run`: reports what a run would do and executes nothing.
 
 use std::{
     collections::BTreeSet,
@@ -10,7 +10,7 @@ use remuda_proto::v1;
 use remuda_testkit::{free_port, wait_for};
 use serde_json::Value;
 
-use crate::harness::{Dev, Done, PATIENCE, temporary_directory, variables};
+use crate::harness::{CommandOutput, Dev, TIMEOUT, temporary_directory, variables};
 
 const SCENARIO: &str = "otherwise: { say: \"You said: {{user}}\" }\n";
 
@@ -39,22 +39,26 @@ fn workspace(directory: &Path) -> PathBuf {
     root
 }
 
-/// Where nobody listens.
-fn nowhere() -> Vec<(String, String)> {
+/// The variables of a client whose endpoint refuses connections.
+fn unreachable_endpoint() -> Vec<(String, String)> {
     variables(&[("REMUDA_ENDPOINT", &format!("http://127.0.0.1:{}", free_port().unwrap()))])
 }
 
-fn texts(value: &Value) -> BTreeSet<&str> {
+fn strings(value: &Value) -> BTreeSet<&str> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
 
 #[tokio::test]
-async fn it_says_what_would_happen_without_a_server() {
+async fn dry_run_reports_the_plan_without_a_server() {
     let directory = temporary_directory();
     let root = workspace(directory.path());
     let dir = root.to_str().unwrap();
     let run = async |more: &[&str]| {
-        Done::run(&[&["run", "hi", "--dry-run", "--dir", dir], more].concat(), &nowhere()).await
+        CommandOutput::run(
+            &[&["run", "hi", "--dry-run", "--dir", dir], more].concat(),
+            &unreachable_endpoint(),
+        )
+        .await
     };
     let done = run(&["--json", "--ask", "bash:make *", "--deny", "webfetch", "--mode", "plan"]).await;
     assert_eq!(done.code, 0, "{}{}", done.stdout, done.stderr);
@@ -62,16 +66,16 @@ async fn it_says_what_would_happen_without_a_server() {
     assert_eq!(document["would_run"], true);
     assert_eq!(
         (&document["agent"]["name"], &document["agent"]["why"]),
-        (&"helper".into(), &"it is the default agent here".into())
+        (&"helper".into(), &"the default agent of the workspace".into())
     );
     assert_eq!(
         (&document["model"]["reference"], &document["model"]["answers"]),
         (&"workspace/rehearsed".into(), &true.into())
     );
     assert_eq!(document["execution"]["backend"], "local");
-    assert!(texts(&document["tools"]["offered"]).contains("Bash"));
-    assert!(texts(&document["tools"]["hidden"]).contains("WebFetch"), "{document}");
-    assert_eq!(texts(&document["skills"]), ["knots"].into());
+    assert!(strings(&document["tools"]["offered"]).contains("Bash"));
+    assert!(strings(&document["tools"]["hidden"]).contains("WebFetch"), "{document}");
+    assert_eq!(strings(&document["skills"]), ["knots"].into());
     assert_eq!(
         (&document["permissions"]["mode"], &document["permissions"]["mode_of"]),
         (&"plan".into(), &"the session".into())
@@ -83,7 +87,7 @@ async fn it_says_what_would_happen_without_a_server() {
         (&"session".into(), &"webfetch".into(), &"deny".into())
     );
     assert_eq!(
-        (texts(&document["switches_to"]), texts(&document["delegates_to"])),
+        (strings(&document["switches_to"]), strings(&document["delegates_to"])),
         (["plan"].into(), ["explore"].into())
     );
     let problems = document["problems"].to_string();
@@ -96,8 +100,8 @@ async fn it_says_what_would_happen_without_a_server() {
     assert!(document["budget"]["first_question"]["tokens"].as_u64().unwrap() > 4096, "{document}");
 
     let words = run(&["--ask", "bash:make *"]).await;
-    let told = [
-        "helper: it is the default agent",
+    let expected = [
+        "helper: the default agent of the workspace",
         "it answers",
         "executes     local",
         "hidden",
@@ -106,18 +110,18 @@ async fn it_says_what_would_happen_without_a_server() {
         "switches to  plan",
         "delegates to explore",
         "about",
-        "of the window",
+        "of the context window",
         "no limit",
-        "mend:",
-        "✓ it would run; nothing was executed",
+        "fix:",
+        "✓ the run would work; nothing was executed",
     ];
-    for text in told.iter().filter(|text| **text != "hidden") {
+    for text in expected.iter().filter(|text| **text != "hidden") {
         assert!(words.stdout.contains(text), "{text:?} is missing in\n{}", words.stdout);
     }
 }
 
 #[tokio::test]
-async fn what_keeps_a_run_from_working_is_told_with_how_to_mend_it() {
+async fn dry_run_reports_blocking_problems_with_a_fix() {
     let directory = temporary_directory();
     let root = workspace(directory.path());
     let dir = root.to_str().unwrap();
@@ -128,9 +132,11 @@ async fn what_keeps_a_run_from_working_is_told_with_how_to_mend_it() {
     );
     fs::write(root.join(".openharness/models/more.yaml"), models).unwrap();
     let run = async |more: &[&str]| {
-        let done =
-            Done::run(&[&["run", "hi", "--dry-run", "--json", "--dir", dir], more].concat(), &nowhere())
-                .await;
+        let done = CommandOutput::run(
+            &[&["run", "hi", "--dry-run", "--json", "--dir", dir], more].concat(),
+            &unreachable_endpoint(),
+        )
+        .await;
         let document = done.documents().remove(0);
         assert!(!done.stdout.contains("sk-hidden") && !done.stderr.contains("sk-hidden"));
         let problems = document["problems"].as_array().unwrap().clone();
@@ -145,7 +151,7 @@ async fn what_keeps_a_run_from_working_is_told_with_how_to_mend_it() {
         (&["--model", "tiny"], "window of 16"),
         (&["--budget-cost", "1"], "no price"),
         (&["--budget-tokens", "10"], "more than the budget has"),
-        (&["--backend", "local", "--image", "busybox:1"], "nowhere to execute"),
+        (&["--backend", "local", "--image", "busybox:1"], "tools cannot execute"),
     ] {
         let (code, blocks) = run(flags).await;
         assert_eq!(code, 1, "{flags:?}: {blocks:?}");
@@ -155,23 +161,24 @@ async fn what_keeps_a_run_from_working_is_told_with_how_to_mend_it() {
     assert_eq!((code, blocks.len()), (0, 0));
 
     for flags in [&["--tool", "noop"][..], &["--detach"], &["--follow"]] {
-        let done = Done::run(&[&["run", "--dry-run"], flags].concat(), &nowhere()).await;
+        let done =
+            CommandOutput::run(&[&["run", "--dry-run"], flags].concat(), &unreachable_endpoint()).await;
         assert_eq!(done.code, 2, "{flags:?}");
     }
-    let done = Done::run(&["run", "hi", "--no-model-test"], &nowhere()).await;
+    let done = CommandOutput::run(&["run", "hi", "--no-model-test"], &unreachable_endpoint()).await;
     assert_eq!(done.code, 2, "only with --dry-run");
 }
 
 #[tokio::test]
-async fn it_foretells_the_tools_of_the_real_run_and_does_nothing_itself() {
+async fn dry_run_predicts_tools_and_cost_of_the_real_run_and_changes_nothing() {
     let directory = temporary_directory();
     let root = workspace(directory.path());
     let dir = root.to_str().unwrap();
     let dev = Dev::start().await;
     let flags = ["--deny", "webfetch", "--session", "s1"];
     let dry = dev.cli.one(&[&["run", "hi", "--dir", dir, "--dry-run"], &flags[..]].concat()).await;
-    assert!(dev.cli.json(&["sessions", "list"]).await.is_empty(), "no session was made");
-    assert_eq!(dev.cli.json(&["workspace", "list"]).await.len(), 1, "nor was the directory registered");
+    assert!(dev.cli.json(&["sessions", "list"]).await.is_empty(), "a session was created");
+    assert_eq!(dev.cli.json(&["workspace", "list"]).await.len(), 1, "the directory was registered");
 
     let real = dev.cli.one(&[&["run", "hi", "--dir", dir], &flags[..]].concat()).await;
     assert_eq!(real["state"], "completed", "{real}");
@@ -180,9 +187,9 @@ async fn it_foretells_the_tools_of_the_real_run_and_does_nothing_itself() {
     let text = dev.client().get_content(v1::GetContentRequest { hash }).await.unwrap().text;
     let offered: Vec<Value> = serde_json::from_str(&text).unwrap();
     let offered: BTreeSet<&str> = offered.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    assert_eq!(texts(&dry["tools"]["offered"]), offered);
+    assert_eq!(strings(&dry["tools"]["offered"]), offered);
 
-    // What it says of the cost is what a run wants to have held.
+    // The predicted cost is the amount that a run reserves.
     let tokens = dry["budget"]["first_question"]["tokens"].as_u64().unwrap();
     for (budget, state) in [(tokens, "completed"), (tokens - 1, "parked")] {
         let budget = budget.to_string();
@@ -193,11 +200,11 @@ async fn it_foretells_the_tools_of_the_real_run_and_does_nothing_itself() {
             let run = dev.cli.one(&["runs", "show", &id]).await;
             ["completed", "parked", "failed"].contains(&run["state"].as_str().unwrap()).then_some(run)
         };
-        let run = wait_for("the run to come so far", PATIENCE, settled).await;
+        let run = wait_for("the run to complete, fail or park", TIMEOUT, settled).await;
         assert_eq!(run["state"], state, "{budget}: {run}");
     }
 
-    // A session that exists is looked at as it is.
+    // An existing session is checked with its own settings.
     dev.cli.one(&["sessions", "set", "s1", "--mode", "plan"]).await;
     let again = dev.cli.one(&["run", "hi", "--dry-run", "--session", "s1"]).await;
     assert_eq!(
@@ -205,7 +212,7 @@ async fn it_foretells_the_tools_of_the_real_run_and_does_nothing_itself() {
         (&"plan".into(), &dir.into()),
         "{again}"
     );
-    assert!(texts(&again["tools"]["hidden"]).contains("WebFetch"), "{again}");
+    assert!(strings(&again["tools"]["hidden"]).contains("WebFetch"), "{again}");
 
     dev.cli.one(&["workspace", "add", "far", "/does/not/exist/here"]).await;
     let far = dev.cli.run(&["run", "hi", "--dry-run", "--workspace", "far", "--json"]).await;

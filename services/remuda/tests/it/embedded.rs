@@ -1,11 +1,11 @@
-//! The client commands against `remuda dev`.
+//! Client commands against `remuda dev`.
 
 use std::time::Duration;
 
 use remuda_testkit::{free_port, wait_for};
 use serde_json::Value;
 
-use crate::harness::{Cli, Dev, PATIENCE};
+use crate::harness::{Cli, Dev, TIMEOUT};
 
 #[tokio::test]
 async fn run_with_follow_shows_the_run_live() {
@@ -13,13 +13,13 @@ async fn run_with_follow_shows_the_run_live() {
     let gate = dev.path("gate");
     let command = format!("command=echo hi; while [ ! -e {gate} ]; do sleep 0.02; done; echo bye");
     let arguments = ["run", "--tool", "Bash", "--arg", &command, "--session", "s1", "--follow"];
-    let mut human = dev.cli.start(&arguments);
-    // The tool waits for the gate, so what is seen now is seen live.
-    human.says("started").await;
+    let mut follower = dev.cli.start(&arguments);
+    // The tool waits for the gate file, so this output is live.
+    follower.wait_for_stderr("started").await;
     std::fs::write(&gate, "").unwrap();
-    assert_eq!(human.exit_code().await, 0);
-    assert_eq!(human.stdout(), "hi\nbye\n", "only the tool's output goes to stdout");
-    assert!(human.stderr().contains("completed"), "{}", human.stderr());
+    assert_eq!(follower.exit_code().await, 0);
+    assert_eq!(follower.stdout(), "hi\nbye\n", "only the tool's output goes to stdout");
+    assert!(follower.stderr().contains("completed"), "{}", follower.stderr());
 
     let json: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
     let lines = dev.cli.run(&json).await.documents();
@@ -31,12 +31,12 @@ async fn run_with_follow_shows_the_run_live() {
 }
 
 #[tokio::test]
-async fn exit_codes_say_what_happened() {
+async fn exit_codes_reflect_the_outcome() {
     let dev = Dev::start().await;
     let (cli, fail) = (&dev.cli, ["run", "--tool", "noop", "--arg", "fail=on purpose"]);
     let slow = ["run", "--tool", "noop", "--arg", "sleep_ms:=60000"];
     assert_eq!(cli.run(&["run", "--tool", "noop"]).await.code, 0);
-    // A command that fails is a result of Bash, not a failure.
+    // A non-zero exit code is a result of Bash, not a failed call.
     assert_eq!(cli.run(&["run", "--tool", "Bash", "--arg", "command=exit 3"]).await.code, 0);
     let failed = cli.run(&fail).await;
     assert_eq!(failed.code, 1);
@@ -70,11 +70,11 @@ async fn exit_codes_say_what_happened() {
         assert_eq!(cli.run(arguments).await.code, 2, "{arguments:?}");
     }
 
-    let nobody = Cli::new(&format!("http://127.0.0.1:{}", free_port().unwrap()));
-    let unreachable = nobody.run(&["run", "--tool", "noop"]).await;
+    let offline = Cli::new(&format!("http://127.0.0.1:{}", free_port().unwrap()));
+    let unreachable = offline.run(&["run", "--tool", "noop"]).await;
     assert_eq!(unreachable.code, 3);
     assert!(unreachable.stderr.contains("is `remuda dev` running?"), "{}", unreachable.stderr);
-    assert_eq!(nobody.run(&["watch", "s1", "--json"]).await.error().0, "unavailable");
+    assert_eq!(offline.run(&["watch", "s1", "--json"]).await.error().0, "unavailable");
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn sessions_and_runs_can_be_listed_shown_and_changed() {
     );
     assert_eq!(cli.json(&["sessions", "list", "--status", "closed"]).await.len(), 1);
     assert!(cli.json(&["sessions", "list", "--status", "open"]).await.is_empty());
-    // The same for people, without a terminal: no colour, no control characters.
+    // The human-readable output without a terminal has no colour and no control characters.
     for arguments in
         [&["sessions", "list"][..], &["sessions", "messages", "s1"], &["runs", "list"], &["runs", "show", id]]
     {
@@ -135,7 +135,7 @@ async fn sessions_and_runs_can_be_listed_shown_and_changed() {
 }
 
 #[tokio::test]
-async fn what_waits_is_shown_and_explained() {
+async fn waiting_runs_are_listed_and_explained() {
     let dev = Dev::start_with(&["--slots", "1"]).await;
     let cli = &dev.cli;
     let slow = ["--tool", "noop", "--arg", "sleep_ms:=60000", "--detach"];
@@ -145,15 +145,15 @@ async fn what_waits_is_shown_and_explained() {
     };
     let first = submit("s1").await;
     let reason = async |run: &str| cli.one(&["explain", run]).await["reason"].as_str().unwrap().to_owned();
-    wait_for("the first run to execute", PATIENCE, || async { reason(&first).await == "executing" }).await;
+    wait_for("the first run to execute", TIMEOUT, || async { reason(&first).await == "executing" }).await;
     let (second, third, other) = (submit("s1").await, submit("s1").await, submit("s2").await);
 
     let explained = cli.one(&["explain", &third]).await;
     assert_eq!(explained["reason"], "behind_other_runs");
     assert_eq!(explained["position"], 2);
-    // The free slots of a worker are known as of its last heartbeat.
+    // The free slots of a worker are those of its last heartbeat.
     let waiting = || async { cli.one(&["explain", &other]).await["hint"] == "add workers or slots, or wait" };
-    wait_for("the explanation of a full fleet", PATIENCE, waiting).await;
+    wait_for("the explanation of a full fleet", TIMEOUT, waiting).await;
 
     let queue: Vec<Value> = cli.json(&["sessions", "queue", "s1"]).await;
     let ids: Vec<&str> = queue.iter().filter_map(|run| run["id"].as_str()).collect();
@@ -165,28 +165,32 @@ async fn what_waits_is_shown_and_explained() {
     assert_eq!(workers.len(), 1);
     assert_eq!((&workers[0]["state"], &workers[0]["slots"]), (&"active".into(), &1.into()));
     assert_eq!(workers[0]["id"], dev.server.worker_id().await.as_str());
-    let stats = cli.one(&["queue", "stats"]).await;
-    assert_eq!((&stats["pool"], &stats["queued_runs"]), (&"default".into(), &3.into()));
-    assert_eq!((&stats["running_sessions"], &stats["runnable_sessions"]), (&1.into(), &1.into()));
+    let counted = || async {
+        let stats = cli.one(&["queue", "stats"]).await;
+        (stats["queued_runs"] == 3 && stats["running_sessions"] == 1 && stats["runnable_sessions"] == 1)
+            .then_some(stats)
+    };
+    let stats = wait_for("three queued runs, one running and one runnable session", TIMEOUT, counted).await;
+    assert_eq!(stats["pool"], "default", "{stats}");
 
     cli.json(&["sessions", "close", "s1", "--cancel-runs"]).await;
     for run in [&first, &second, &third] {
         assert_eq!(cli.run(&["runs", "wait", run]).await.code, 6);
     }
     assert_eq!(reason(&first).await, "finished");
-    wait_for("the other session to get the slot", PATIENCE, || async { reason(&other).await == "executing" })
+    wait_for("the other session to get the slot", TIMEOUT, || async { reason(&other).await == "executing" })
         .await;
-    // A drained worker finishes what it executes and takes nothing new.
+    // A drained worker finishes its current runs and claims no others.
     let worker = workers[0]["id"].as_str().unwrap();
     assert_eq!(cli.one(&["workers", "drain", worker]).await["id"], worker);
     let late = submit("s3").await;
-    // Nothing happens, so there is nothing to wait for.
+    // The run must stay queued, so there is no condition to wait for.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(cli.one(&["runs", "show", &late]).await["state"], "queued");
 }
 
 #[tokio::test]
-async fn watch_replays_and_follows_without_a_hole() {
+async fn watch_replays_and_follows_without_gaps() {
     let dev = Dev::start().await;
     let cli = &dev.cli;
     cli.json(&["run", "--session", "s1", "--tool", "noop"]).await;
@@ -196,7 +200,7 @@ async fn watch_replays_and_follows_without_a_hole() {
     let cursors = |process: &crate::harness::Process| -> Vec<i64> {
         process.documents().iter().filter_map(|event| event["cursor"].as_i64()).collect()
     };
-    wait_for("all events", PATIENCE, || {
+    wait_for("all events", TIMEOUT, || {
         std::future::ready(cursors(&watch).len() == 11 && cursors(&late).len() == 7)
     })
     .await;

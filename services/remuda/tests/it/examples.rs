@@ -1,4 +1,4 @@
-//! The examples of the Rust client do what they say.
+//! The examples of the Rust client work.
 
 use remuda_domain::RunState;
 
@@ -9,7 +9,7 @@ use crate::harness::Dev;
 mod submit_and_follow;
 
 #[tokio::test]
-async fn a_run_is_submitted_and_followed() {
+async fn client_example_submits_and_follows_a_run() {
     let dev = Dev::start().await;
     let ended = submit_and_follow::submit_and_follow(dev.server.endpoint()).await.unwrap();
     assert_eq!(ended, Some(RunState::Completed));

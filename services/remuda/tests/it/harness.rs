@@ -1,7 +1,8 @@
-//! The real binary as child processes.
+//! The `remuda` binary as child processes.
 //!
-//! Every process writes into files of its own, is killed when its handle is dropped (its guard then kills the tools) and
-//! by the kernel when the test process dies. What it said is shown when a test fails, and a panic in it fails the test.
+//! Every process writes into its own files. It is killed when its handle is dropped (its guard then kills the tools), and
+//! by the kernel when the test process dies. When a test fails, the end of its stderr is printed. A panic in a process
+//! fails the test.
 
 use std::{
     fs::{self, File},
@@ -18,7 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Generous: the machine may be busy with other tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Variables = Vec<(String, String)>;
 
@@ -40,7 +41,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `remuda` with these arguments and no settings of the test's own environment.
+    /// Starts `remuda` with these arguments and variables, without the environment of the test.
     pub(crate) fn start(arguments: &[&str], variables: &[(String, String)]) -> Self {
         let files = temporary_directory();
         let output = |name: &str| File::create(files.path().join(name)).unwrap();
@@ -88,18 +89,18 @@ impl Process {
         self.child.ended().is_some()
     }
 
-    /// Waits for the end and gives the exit code; -1 after a signal.
+    /// Waits for the end and returns the exit code; -1 after a signal.
     pub(crate) async fn exit_code(&mut self) -> i32 {
         let what = format!("the end of `remuda {}`", self.name);
         let child = &mut self.child;
-        let status = wait_for(&what, PATIENCE, || std::future::ready(child.ended())).await;
+        let status = wait_for(&what, TIMEOUT, || std::future::ready(child.ended())).await;
         status.code().unwrap_or(-1)
     }
 
     /// Waits for the line that a server prints once it serves.
     async fn ready(&mut self) -> Value {
         let what = format!("`remuda {}` to be ready", self.name);
-        wait_for(&what, PATIENCE, || {
+        wait_for(&what, TIMEOUT, || {
             let ready = self.documents().into_iter().find(|line| line.get("ready").is_some());
             assert!(ready.is_some() || self.child.ended().is_none(), "`remuda {}` did not start", self.name);
             std::future::ready(ready)
@@ -107,10 +108,10 @@ impl Process {
         .await
     }
 
-    /// Waits until stderr has this text.
-    pub(crate) async fn says(&self, text: &str) {
-        let what = format!("`remuda {}` to say {text:?}", self.name);
-        wait_for(&what, PATIENCE, || std::future::ready(self.stderr().contains(text))).await;
+    /// Waits until stderr contains this text.
+    pub(crate) async fn wait_for_stderr(&self, text: &str) {
+        let what = format!("{text:?} in the stderr of `remuda {}`", self.name);
+        wait_for(&what, TIMEOUT, || std::future::ready(self.stderr().contains(text))).await;
     }
 }
 
@@ -120,7 +121,7 @@ impl Drop for Process {
         let stderr = self.stderr();
         if thread::panicking() {
             let tail: Vec<&str> = stderr.lines().rev().take(60).collect();
-            println!("--- the last words of `remuda {}` ---", self.name);
+            println!("--- end of the stderr of `remuda {}` ---", self.name);
             tail.iter().rev().for_each(|line| println!("{line}"));
             return;
         }
@@ -138,7 +139,7 @@ fn documents(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A server that serves.
+/// A server process that has reported to be ready.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) process: Process,
@@ -157,14 +158,14 @@ impl Server {
         self.ready["endpoint"].as_str().expect("a server that listens")
     }
 
-    /// Where its metrics are, if they are anywhere.
+    /// The URL of its metrics, if it serves them.
     pub(crate) fn metrics(&self) -> Option<&str> {
         self.ready["metrics"].as_str()
     }
 
-    /// The id of the worker in this process: its log says it.
+    /// The id of the worker in this process, read from its log.
     pub(crate) async fn worker_id(&self) -> String {
-        wait_for("the worker to register", PATIENCE, || {
+        wait_for("the worker to register", TIMEOUT, || {
             let id =
                 self.process.stderr().split('"').find(|word| word.starts_with("wrk_")).map(str::to_owned);
             std::future::ready(id)
@@ -178,7 +179,7 @@ impl Server {
 pub(crate) struct Dev {
     pub(crate) server: Server,
     pub(crate) cli: Cli,
-    // After the server, which uses it.
+    // Dropped after the server that uses it.
     pub(crate) directory: TempDir,
 }
 
@@ -191,7 +192,7 @@ impl Dev {
         Self::start_in(temporary_directory(), more).await
     }
 
-    /// Starts on a directory that an earlier life may have used.
+    /// Starts on a directory that an earlier process may have used.
     pub(crate) async fn start_in(directory: TempDir, more: &[&str]) -> Self {
         let data = directory.path().join("data");
         let mut arguments = vec!["dev", "--data-dir", data.to_str().unwrap()];
@@ -204,7 +205,7 @@ impl Dev {
         Self { server, cli, directory }
     }
 
-    /// Ends this life with SIGKILL and begins the next.
+    /// Kills the server with SIGKILL and starts it again on the same data.
     pub(crate) async fn crash_and_restart(mut self) -> Self {
         self.server.process.kill();
         let Self { server, directory, .. } = self;
@@ -239,8 +240,8 @@ impl Cli {
         cli
     }
 
-    /// The same within a trace.
-    pub(crate) fn traced(&self, traceparent: &str) -> Self {
+    /// The same client with a `TRACEPARENT`.
+    pub(crate) fn with_traceparent(&self, traceparent: &str) -> Self {
         let mut cli = self.clone();
         cli.variables.push(("TRACEPARENT".to_owned(), traceparent.to_owned()));
         cli
@@ -251,11 +252,11 @@ impl Cli {
         Process::start(arguments, &self.variables)
     }
 
-    pub(crate) async fn run(&self, arguments: &[&str]) -> Done {
-        Done::of(self.start(arguments)).await
+    pub(crate) async fn run(&self, arguments: &[&str]) -> CommandOutput {
+        CommandOutput::collect(self.start(arguments)).await
     }
 
-    /// Runs a command that must succeed with `--json`, and gives its documents.
+    /// Runs a command with `--json`, which must succeed, and returns its documents.
     pub(crate) async fn json(&self, arguments: &[&str]) -> Vec<Value> {
         let arguments: Vec<&str> = arguments.iter().copied().chain(["--json"]).collect();
         let done = self.run(&arguments).await;
@@ -263,7 +264,7 @@ impl Cli {
         documents(&done.stdout)
     }
 
-    /// The same for a command that prints one document.
+    /// Like [`Cli::json`], for a command that prints exactly one document.
     pub(crate) async fn one(&self, arguments: &[&str]) -> Value {
         let mut documents = self.json(arguments).await;
         assert_eq!(documents.len(), 1, "{arguments:?} printed {documents:?}");
@@ -289,23 +290,23 @@ impl Cli {
     }
 }
 
-/// What a command left.
+/// The exit code and the output of a command that has ended.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Done {
-    pub(crate) async fn of(mut process: Process) -> Self {
+impl CommandOutput {
+    pub(crate) async fn collect(mut process: Process) -> Self {
         let code = process.exit_code().await;
         Self { code, stdout: process.stdout(), stderr: process.stderr() }
     }
 
     /// Runs `remuda` without a server.
     pub(crate) async fn run(arguments: &[&str], variables: &[(String, String)]) -> Self {
-        Self::of(Process::start(arguments, variables)).await
+        Self::collect(Process::start(arguments, variables)).await
     }
 
     pub(crate) fn documents(&self) -> Vec<Value> {
@@ -321,21 +322,21 @@ impl Done {
     }
 }
 
-/// Whether a process exists and is more than the memory of one.
+/// Whether a process exists and is no zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     let state = status.rsplit(") ").next().and_then(|rest| rest.chars().next());
     !matches!(state, Some('Z' | 'X') | None)
 }
 
-/// Reads numbers from a file that tools append to.
+/// Reads the process ids that tools append to a file.
 pub(crate) fn pids(path: &str) -> Vec<u32> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(|line| line.trim().parse().ok()).collect()
 }
 
-/// Waits until none of these processes is left.
+/// Waits until none of these processes is alive.
 pub(crate) async fn wait_until_gone(pids: &[u32]) {
     let what = format!("processes {pids:?} to be gone");
-    wait_for(&what, PATIENCE, || std::future::ready(!pids.iter().any(|pid| is_alive(*pid)))).await;
+    wait_for(&what, TIMEOUT, || std::future::ready(!pids.iter().any(|pid| is_alive(*pid)))).await;
 }

@@ -1,12 +1,13 @@
-//! The HTTP API as its users call it.
+//! The HTTP API as clients use it.
 
+use remuda_testkit::wait_for;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
-    harness::Dev,
-    web::{Web, answer, json as with_body},
+    harness::{Dev, TIMEOUT},
+    http_client::{HttpClient, send, with_json},
 };
 
 fn noop() -> Value {
@@ -14,9 +15,9 @@ fn noop() -> Value {
 }
 
 #[tokio::test]
-async fn a_session_and_its_runs() {
+async fn sessions_and_runs_are_managed_over_http() {
     let dev = Dev::start().await;
-    let web = Web::new(dev.server.endpoint());
+    let web = HttpClient::new(dev.server.endpoint());
     let made = web.post("/sessions", &json!({ "name": "s1", "title": "first" })).await;
     assert_eq!(made.status, StatusCode::CREATED);
     let id = made.text("id");
@@ -36,27 +37,32 @@ async fn a_session_and_its_runs() {
     let over = web.post(&format!("/runs/{run}/cancel"), &json!({})).await;
     assert_eq!((over.status, &over.body["state"]), (StatusCode::OK, &json!("completed")));
 
-    // What waits behind a run that executes is seen in the queue, and is cancelled without a body too.
+    // A run that waits behind another is in the queue. Cancel needs no request body.
     let long = web.submit("s1", &json!([{ "tool": "noop", "arguments": { "sleep_ms": 60_000 } }])).await;
     let behind = web.submit("s1", &noop()).await;
     let queue = web.get("/sessions/s1/queue").await;
     let ids: Vec<&Value> = queue.body["items"].as_array().unwrap().iter().map(|run| &run["id"]).collect();
     assert_eq!(ids, [&json!(long), &json!(behind)]);
-    let busy = answer(web.request(Method::DELETE, "/sessions/s1")).await;
+    let busy = send(web.request(Method::DELETE, "/sessions/s1")).await;
     assert_eq!((busy.status, busy.error().0), (StatusCode::CONFLICT, "session_busy"));
-    let cancelled = answer(web.request(Method::POST, "/sessions/s1/cancel")).await;
+    // Before a worker has claimed the run, a cancel would end it at once.
+    wait_for("the run to execute", TIMEOUT, || async {
+        web.get(&format!("/runs/{long}")).await.body["state"] == "running"
+    })
+    .await;
+    let cancelled = send(web.request(Method::POST, "/sessions/s1/cancel")).await;
     assert_eq!(cancelled.status, StatusCode::ACCEPTED);
     assert_eq!(cancelled.body["ended_run_ids"], json!([behind]));
     assert_eq!(cancelled.body["requested_run_ids"], json!([long]));
 
-    // The same over gRPC.
+    // gRPC shows the same run.
     assert_eq!(dev.cli.one(&["runs", "show", &run]).await["state"], "completed");
 }
 
 #[tokio::test]
-async fn what_was_too_long_is_a_file() {
+async fn truncated_output_is_available_as_an_artifact() {
     let dev = Dev::start().await;
-    let web = Web::new(dev.server.endpoint());
+    let web = HttpClient::new(dev.server.endpoint());
     let run =
         web.submit("s1", &json!([{ "tool": "Bash", "arguments": { "command": "seq 1 400000" } }])).await;
     web.get(&format!("/runs/{run}/wait")).await;
@@ -72,9 +78,9 @@ async fn what_was_too_long_is_a_file() {
 }
 
 #[tokio::test]
-async fn pages_have_an_end_and_no_hole() {
+async fn pagination_returns_every_item_once_and_ends() {
     let dev = Dev::start().await;
-    let web = Web::new(dev.server.endpoint());
+    let web = HttpClient::new(dev.server.endpoint());
     let mut made = Vec::new();
     for number in 0..7 {
         made.push(web.post("/sessions", &json!({ "name": format!("s{number}") })).await.text("id"));
@@ -106,13 +112,13 @@ async fn pages_have_an_end_and_no_hole() {
 }
 
 #[tokio::test]
-async fn repeats_are_safe_and_edits_see_each_other() {
+async fn idempotency_keys_deduplicate_and_etags_detect_concurrent_edits() {
     let dev = Dev::start().await;
-    let web = Web::new(dev.server.endpoint());
+    let web = HttpClient::new(dev.server.endpoint());
     let submit = |key: &'static str, sleep: u64| {
         let body = json!({ "create_session": true, "tools": { "calls": [{ "tool": "noop", "arguments": { "sleep_ms": sleep } }] } });
         let request = web.request(Method::POST, "/sessions/s1/runs").header("idempotency-key", key);
-        answer(with_body(request, &body))
+        send(with_json(request, &body))
     };
     let (first, second, other) = (submit("k", 0).await, submit("k", 0).await, submit("k", 1).await);
     assert_eq!(first.body["deduplicated"], false);
@@ -122,10 +128,10 @@ async fn repeats_are_safe_and_edits_see_each_other() {
 
     let edit = |tag: &str, title: &str| {
         let request = web.request(Method::PATCH, "/sessions/s1").header("if-match", tag);
-        answer(with_body(request, &json!({ "title": title })))
+        send(with_json(request, &json!({ "title": title })))
     };
     let seen = web.get("/sessions/s1").await.headers["etag"].to_str().unwrap().to_owned();
-    // Work does not change the tag; an edit does.
+    // Runs do not change the ETag; an edit does.
     web.submit("s1", &noop()).await;
     let mine = edit(&seen, "mine").await;
     assert_eq!((mine.status, mine.text("title")), (StatusCode::OK, "mine".to_owned()));
@@ -135,9 +141,9 @@ async fn repeats_are_safe_and_edits_see_each_other() {
 }
 
 #[tokio::test]
-async fn bad_input_is_named() {
+async fn invalid_http_requests_name_the_field() {
     let dev = Dev::start().await;
-    let web = Web::new(dev.server.endpoint());
+    let web = HttpClient::new(dev.server.endpoint());
     for (path, body, code, field) in [
         ("/sessions", json!({ "nam": "x" }), "invalid_argument", "nam"),
         ("/sessions", json!({ "name": 5 }), "invalid_argument", "name"),
@@ -188,31 +194,31 @@ async fn bad_input_is_named() {
         let refused = web.get(path).await;
         assert_eq!((refused.status.as_u16(), refused.error().0), (status, code), "{path}");
     }
-    let method = answer(web.request(Method::PUT, "/sessions")).await;
+    let method = send(web.request(Method::PUT, "/sessions")).await;
     assert_eq!((method.status, method.error().0), (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"));
     assert_eq!(method.headers["allow"], "GET,HEAD,POST");
     let form = web.request(Method::POST, "/sessions").header("content-type", "text/plain").body("{}");
-    let form = answer(form).await;
+    let form = send(form).await;
     assert_eq!(
         (form.status, form.error()),
         (StatusCode::UNSUPPORTED_MEDIA_TYPE, ("unsupported_media_type", "content-type"))
     );
     let large = web.request(Method::POST, "/sessions").header("content-type", "application/json");
-    let large = answer(large.body(vec![b' '; remuda_domain::limits::MAX_MESSAGE_BYTES + 1])).await;
+    let large = send(large.body(vec![b' '; remuda_domain::limits::MAX_MESSAGE_BYTES + 1])).await;
     assert_eq!((large.status, large.error()), (StatusCode::PAYLOAD_TOO_LARGE, ("too_large", "body")));
 }
 
 #[tokio::test]
-async fn the_server_describes_itself() {
+async fn openapi_docs_and_health_are_served() {
     let dev = Dev::start().await;
-    let web = Web::new(dev.server.endpoint());
+    let web = HttpClient::new(dev.server.endpoint());
     let api = web.get("//openapi.json").await.body;
     assert_eq!(api["openapi"], "3.1.0");
     let paths = api["paths"].as_object().unwrap();
     for path in ["/api/v1/sessions/{session}/messages", "/api/v1/runs/{run_id}/events", "/readyz"] {
         assert!(paths.contains_key(path), "{path} is not described");
     }
-    // Every reference leads somewhere.
+    // Every schema reference resolves.
     let text = api.to_string();
     for reference in text.split("#/components/schemas/").skip(1) {
         let name = reference.split('"').next().unwrap();
@@ -222,7 +228,7 @@ async fn the_server_describes_itself() {
     let page = docs.body.as_str().unwrap();
     assert!(
         page.contains("/openapi.json") && !page.contains("https://"),
-        "the page needs nothing from elsewhere"
+        "the page must load nothing from other hosts"
     );
     assert_eq!(web.get("//readyz").await.body["status"], "ready");
     assert_eq!(web.get("//healthz").await.body, json!({ "status": "ok" }));
@@ -230,30 +236,30 @@ async fn the_server_describes_itself() {
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_call_only_where_they_may() {
+async fn cors_allows_only_configured_origins() {
     let origin = "https://app.example.com";
     let directory = crate::harness::temporary_directory();
     let file = directory.path().join("remuda.toml");
     std::fs::write(&file, format!("[server]\ncors_origins = [\"{origin}\"]\n")).unwrap();
     let dev = Dev::start_with(&["--config", file.to_str().unwrap()]).await;
-    let web = Web::new(dev.server.endpoint());
+    let web = HttpClient::new(dev.server.endpoint());
     for (asked, allowed) in [(origin, true), ("https://evil.example.com", false)] {
         let preflight = web
             .request(Method::OPTIONS, "/sessions")
             .header("origin", asked)
             .header("access-control-request-method", "POST");
-        let preflight = answer(preflight).await;
+        let preflight = send(preflight).await;
         assert_eq!(preflight.headers.contains_key("access-control-allow-origin"), allowed, "{asked}");
     }
 }
 
 #[tokio::test]
-async fn keys_say_who_calls_and_what_for() {
+async fn api_keys_limit_tenant_and_scope_over_http() {
     let cluster = Cluster::start(&remuda_testkit::nats_binaries()[0], 1).await;
-    let web = Web::new(cluster.control_plane.endpoint());
-    let nobody = web.get("/sessions").await;
-    assert_eq!((nobody.status, nobody.error().0), (StatusCode::UNAUTHORIZED, "unauthenticated"));
-    assert_eq!(nobody.headers["www-authenticate"], "Bearer");
+    let web = HttpClient::new(cluster.control_plane.endpoint());
+    let anonymous = web.get("/sessions").await;
+    assert_eq!((anonymous.status, anonymous.error().0), (StatusCode::UNAUTHORIZED, "unauthenticated"));
+    assert_eq!(anonymous.headers["www-authenticate"], "Bearer");
     let (_, reads) = cluster.services.create_key("acme", &["read"]).await;
     let (_, writes) = cluster.services.create_key("acme", &["write"]).await;
     let (_, rival) = cluster.services.create_key("rival", &["write", "admin"]).await;

@@ -1,4 +1,4 @@
-//! What commands print is seen while they run, in every view, once.
+//! Command output is streamed while the command runs, exactly once, in every view.
 
 use std::fs;
 
@@ -8,20 +8,20 @@ use remuda_proto::v1::{self, event::Body, stream_service_client::StreamServiceCl
 use remuda_testkit::wait_for;
 use serde_json::Value;
 
-use crate::harness::{Dev, PATIENCE, Process};
+use crate::harness::{Dev, Process, TIMEOUT};
 
-/// Waits at a gate between what it prints first and last.
-fn gated(gate: &str) -> String {
+/// A command that waits for the gate file between its first and its last output.
+fn gated_command(gate: &str) -> String {
     format!("command=echo first; echo oops >&2; until test -e '{gate}'; do sleep 0.02; done; printf last")
 }
 
-async fn shows(process: &Process, what: &str, seen: impl Fn() -> bool) {
-    wait_for(what, PATIENCE, || std::future::ready(seen())).await;
+async fn wait_for_output(process: &Process, what: &str, seen: impl Fn() -> bool) {
+    wait_for(what, TIMEOUT, || std::future::ready(seen())).await;
     assert!(!process.stdout().contains("last"), "{}", process.stdout());
 }
 
-/// The texts of a stream, checked to be without a hole.
-pub(crate) fn printed(documents: &[Value], stream: &str) -> String {
+/// Joins the output chunks of one stream, and checks that there is no gap.
+pub(crate) fn tool_output(documents: &[Value], stream: &str) -> String {
     let mut text = String::new();
     for line in documents.iter().filter(|line| line["type"] == "tool.output" && line["stream"] == stream) {
         assert_eq!(line["offset"], text.len(), "{line}");
@@ -31,22 +31,24 @@ pub(crate) fn printed(documents: &[Value], stream: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_followed_shows_what_its_command_prints() {
+async fn followed_run_shows_command_output_live_and_once() {
     let dev = Dev::start().await;
     let gate = dev.path("gate");
-    let command = gated(&gate);
+    let command = gated_command(&gate);
     let arguments = ["run", "--session", "s1", "--tool", "Bash", "--arg", command.as_str(), "--follow"];
-    let mut person = dev.cli.start(&arguments);
-    shows(&person, "the first line", || person.stdout() == "first\n" && person.stderr().contains("oops\n"))
-        .await;
+    let mut follower = dev.cli.start(&arguments);
+    wait_for_output(&follower, "the first line", || {
+        follower.stdout() == "first\n" && follower.stderr().contains("oops\n")
+    })
+    .await;
     let mut watcher = dev.cli.start(&["watch", "s1", "--deltas"]);
-    wait_for("the watcher", PATIENCE, || std::future::ready(watcher.stdout().contains("Bash"))).await;
+    wait_for("the watcher", TIMEOUT, || std::future::ready(watcher.stdout().contains("Bash"))).await;
     fs::write(&gate, "").unwrap();
-    assert_eq!(person.exit_code().await, 0, "{}", person.stderr());
-    assert_eq!(person.stdout(), "first\nlast\n", "nothing comes twice");
-    assert_eq!(person.stderr().matches("oops").count(), 1, "{}", person.stderr());
-    // Whoever comes late is shown with the result what was missed.
-    wait_for("the result", PATIENCE, || std::future::ready(watcher.stdout().contains("last"))).await;
+    assert_eq!(follower.exit_code().await, 0, "{}", follower.stderr());
+    assert_eq!(follower.stdout(), "first\nlast\n", "output was repeated or lost");
+    assert_eq!(follower.stderr().matches("oops").count(), 1, "{}", follower.stderr());
+    // A late follower gets the output that it missed with the result.
+    wait_for("the result", TIMEOUT, || std::future::ready(watcher.stdout().contains("last"))).await;
     watcher.kill();
     for text in ["first", "oops", "last"] {
         assert_eq!(
@@ -59,18 +61,18 @@ async fn a_run_that_is_followed_shows_what_its_command_prints() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_gets_it_as_lines_of_json() {
+async fn json_follow_streams_command_output_without_gaps() {
     let dev = Dev::start().await;
     let gate = dev.path("gate");
-    let command = gated(&gate);
+    let command = gated_command(&gate);
     let mut live = dev.cli.start(&["run", "--tool", "Bash", "--arg", &command, "--follow", "--json"]);
-    let heard = || live.documents();
-    shows(&live, "the first line", || printed(&heard(), "stdout") == "first\n").await;
+    let documents = || live.documents();
+    wait_for_output(&live, "the first line", || tool_output(&documents(), "stdout") == "first\n").await;
     fs::write(&gate, "").unwrap();
     assert_eq!(live.exit_code().await, 0, "{}", live.stderr());
     let lines = live.documents();
     assert_eq!(
-        (printed(&lines, "stdout"), printed(&lines, "stderr")),
+        (tool_output(&lines, "stdout"), tool_output(&lines, "stderr")),
         ("first\nlast".into(), "oops\n".into())
     );
     let run = lines.last().unwrap();
@@ -80,7 +82,7 @@ async fn a_program_gets_it_as_lines_of_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn typed_events_have_a_body_and_no_json() {
+async fn typed_subscription_returns_bodies_instead_of_json() {
     let dev = Dev::start().await;
     dev.cli.one(&["run", "--session", "s1", "--tool", "Bash", "--arg", "command=echo hi"]).await;
     let endpoint = dev.server.endpoint().to_owned();

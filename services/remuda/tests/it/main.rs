@@ -1,4 +1,4 @@
-//! The real binary, end to end: one process, many processes, and what happens when they die.
+//! End-to-end tests of the `remuda` binary: embedded, split into processes, and with processes that die.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "helpers of tests")]
 
@@ -20,27 +20,27 @@ mod embedded;
 mod examples;
 mod gc;
 mod harness;
-mod hostile;
 mod http;
-mod http_hostile;
+mod http_client;
 mod live_output;
 mod logging;
+mod malformed_grpc;
+mod malformed_http;
 mod messages;
 mod metrics;
 mod order;
 mod pty;
-mod receiver;
+mod raw_grpc;
 mod recovery;
 mod reflection;
 mod sandboxes;
-mod scraped;
+mod scrape;
 mod split;
 mod sse;
 mod start;
+mod submit_and_wait;
 mod team;
 mod top;
 mod traces;
-mod waiting;
-mod web;
+mod webhook_receiver;
 mod webhooks;
-mod wire;

@@ -1,4 +1,4 @@
-//! Messages to agents, and workspaces, as far as no worker is needed for them.
+//! Messages to agents, and workspaces: the parts that need no worker.
 
 use futures::StreamExt as _;
 use remuda_client::{Client, Target};
@@ -13,19 +13,19 @@ use crate::{
     harness::{Cli, Dev},
 };
 
-fn saying(text: &str) -> v1::MessageInput {
+fn text_message(text: &str) -> v1::MessageInput {
     v1::MessageInput { text: text.to_owned(), ..Default::default() }
 }
 
-fn showing(image: v1::Image) -> v1::MessageInput {
-    v1::MessageInput { images: vec![png(vec![1]), image], ..saying("look") }
+fn image_message(image: v1::Image) -> v1::MessageInput {
+    v1::MessageInput { images: vec![png(vec![1]), image], ..text_message("look") }
 }
 
 fn png(data: Vec<u8>) -> v1::Image {
     v1::Image { media_type: "image/png".to_owned(), data, url: String::new() }
 }
 
-fn linked(url: &str) -> v1::Image {
+fn image_url(url: &str) -> v1::Image {
     v1::Image { url: url.to_owned(), ..Default::default() }
 }
 
@@ -38,45 +38,45 @@ fn submission(message: v1::MessageInput) -> v1::SubmitRunRequest {
     }
 }
 
-/// Messages and sessions that must be refused, and leave nothing behind.
-async fn refusals(client: &Client) {
+/// Invalid messages are refused and create no session.
+async fn check_refusals(client: &Client) {
     let large = (Code::TooLarge, "message");
     let second = |name: &str| format!("message.images[1]{name}");
     let (image, kind, url) = (second(""), second(".media_type"), second(".url"));
-    let of_kind = |media_type: &str| v1::Image { media_type: media_type.to_owned(), ..png(vec![1]) };
-    let agent = |name: &str| v1::MessageInput { agent: name.to_owned(), ..saying("hello") };
+    let of_type = |media_type: &str| v1::Image { media_type: media_type.to_owned(), ..png(vec![1]) };
+    let agent = |name: &str| v1::MessageInput { agent: name.to_owned(), ..text_message("hello") };
     let table = [
-        ("nothing", saying(""), invalid("message")),
-        ("blanks", saying(" \n\t"), invalid("message.text")),
-        ("NUL", saying("a\0b"), invalid("message.text")),
-        ("5 MiB of text", saying(&"x".repeat(5 << 20)), large),
-        ("text that grows in JSON", saying(&"\u{1}".repeat(1 << 20)), large),
-        ("a large image", showing(png(vec![0; 4 << 20])), large),
-        ("65 parts", v1::MessageInput { images: vec![png(vec![1]); 64], ..saying("look") }, large),
-        ("an image without anything", showing(v1::Image::default()), invalid(&image)),
+        ("nothing", text_message(""), invalid("message")),
+        ("blanks", text_message(" \n\t"), invalid("message.text")),
+        ("NUL", text_message("a\0b"), invalid("message.text")),
+        ("5 MiB of text", text_message(&"x".repeat(5 << 20)), large),
+        ("text that grows in JSON", text_message(&"\u{1}".repeat(1 << 20)), large),
+        ("a large image", image_message(png(vec![0; 4 << 20])), large),
+        ("65 parts", v1::MessageInput { images: vec![png(vec![1]); 64], ..text_message("look") }, large),
+        ("an image without anything", image_message(v1::Image::default()), invalid(&image)),
         (
             "an image that is two",
-            showing(v1::Image { url: "https://host/a".to_owned(), ..png(vec![1]) }),
+            image_message(v1::Image { url: "https://host/a".to_owned(), ..png(vec![1]) }),
             invalid(&image),
         ),
-        ("a picture of a kind nobody knows", showing(of_kind("image/svg+xml")), invalid(&kind)),
-        ("a picture of no kind", showing(of_kind("")), invalid(&kind)),
-        ("an open address", showing(linked("http://host/a.png")), invalid(&url)),
-        ("a file", showing(linked("file:///etc/passwd")), invalid(&url)),
-        ("a broken address", showing(linked("https://host/\r\nevil")), invalid(&url)),
-        ("a long address", showing(linked(&format!("https://{}", "h".repeat(5000)))), invalid(&url)),
+        ("an image of an unknown type", image_message(of_type("image/svg+xml")), invalid(&kind)),
+        ("an image without a type", image_message(of_type("")), invalid(&kind)),
+        ("an open address", image_message(image_url("http://host/a.png")), invalid(&url)),
+        ("a file", image_message(image_url("file:///etc/passwd")), invalid(&url)),
+        ("a broken address", image_message(image_url("https://host/\r\nevil")), invalid(&url)),
+        ("a long address", image_message(image_url(&format!("https://{}", "h".repeat(5000)))), invalid(&url)),
         ("a hostile agent", agent("\u{1b}[2J"), invalid("message.agent")),
         ("a long agent", agent(&"a".repeat(129)), invalid("message.agent")),
         (
             "an id",
-            v1::MessageInput { id: MessageId::new().to_string(), ..saying("hello") },
+            v1::MessageInput { id: MessageId::new().to_string(), ..text_message("hello") },
             invalid("message.id"),
         ),
     ];
     for (what, message, expected) in table {
         refused(what, client.submit(submission(message)).await, expected);
     }
-    let base = || submission(saying("hello"));
+    let base = || submission(text_message("hello"));
     let unknown = (Code::WorkspaceNotFound, "workspace");
     let nowhere = v1::SubmitRunRequest { workspace: "nope".to_owned(), ..base() };
     refused("an unknown workspace", client.submit(nowhere).await, unknown);
@@ -102,7 +102,7 @@ fn workspace(name: &str, root: &str) -> v1::CreateWorkspaceRequest {
     v1::CreateWorkspaceRequest { name: name.to_owned(), root: root.to_owned() }
 }
 
-async fn workspaces(client: &Client) {
+async fn check_workspaces(client: &Client) {
     for name in ["", " docs", "a\0b", "a\u{202e}b", &"w".repeat(129)] {
         refused("a name", client.create_workspace(workspace(name, "/srv/docs")).await, invalid("name"));
     }
@@ -149,17 +149,17 @@ async fn workspaces(client: &Client) {
 #[tokio::test]
 async fn bad_messages_and_workspaces_are_refused_on_sqlite() {
     let dev = Dev::start().await;
-    refusals(&dev.client()).await;
-    workspaces(&dev.client()).await;
+    check_refusals(&dev.client()).await;
+    check_workspaces(&dev.client()).await;
 }
 
 #[tokio::test]
 async fn bad_messages_and_workspaces_are_refused_on_postgresql() {
     let cluster = Cluster::start(&nats_binaries()[0], 0).await;
-    refusals(&cluster.client()).await;
-    workspaces(&cluster.client()).await;
+    check_refusals(&cluster.client()).await;
+    check_workspaces(&cluster.client()).await;
 
-    // Naming a directory of the workers is for operators, and a workspace is its tenant's.
+    // Registering a workspace needs the admin scope, and a workspace belongs to one tenant.
     let with_scopes = async |tenant: &str, scopes: &[&str]| {
         let (_, secret) = cluster.services.create_key(tenant, scopes).await;
         Cli::new(cluster.control_plane.endpoint()).with_key(&secret).client()
@@ -171,7 +171,7 @@ async fn bad_messages_and_workspaces_are_refused_on_postgresql() {
     let rival = with_scopes("rival", &["write", "admin"]).await;
     let docs = v1::GetWorkspaceRequest { name: "docs".to_owned() };
     refused("a foreign workspace", rival.get_workspace(docs).await, (Code::WorkspaceNotFound, "name"));
-    let there = v1::SubmitRunRequest { workspace: "docs".to_owned(), ..submission(saying("hello")) };
+    let there = v1::SubmitRunRequest { workspace: "docs".to_owned(), ..submission(text_message("hello")) };
     refused("a foreign workspace", rival.submit(there).await, (Code::WorkspaceNotFound, "workspace"));
 }
 
@@ -190,14 +190,14 @@ async fn queue(client: &Client, session: &str) -> (Vec<v1::Run>, usize) {
 }
 
 #[tokio::test]
-async fn a_message_waits_in_line_as_it_was_sent() {
+async fn queued_message_is_stored_unchanged_and_deduplicated() {
     let cluster = Cluster::start(&nats_binaries()[0], 0).await;
     let client = cluster.client();
     client.create_workspace(workspace("docs", "/srv/docs")).await.unwrap();
     let message = v1::MessageInput {
-        images: vec![png(b"\x89PNG\0\xff".to_vec()), linked("https://host/a.png")],
+        images: vec![png(b"\x89PNG\0\xff".to_vec()), image_url("https://host/a.png")],
         agent: "plan".to_owned(),
-        ..saying("look\n\"here\" \u{1f40e}")
+        ..text_message("look\n\"here\" \u{1f40e}")
     };
     let request = v1::SubmitRunRequest {
         idempotency_key: "once".to_owned(),
@@ -211,23 +211,26 @@ async fn a_message_waits_in_line_as_it_was_sent() {
     assert!(stored.id.starts_with("msg_"), "{stored:?}");
     assert_eq!(*stored, v1::MessageInput { id: stored.id.clone(), ..message });
     assert!(run.answer.is_empty());
-    let (line, _) = queue(&client, "talk").await;
-    assert_eq!(line, std::slice::from_ref(&run));
-    let talk = session(&client, "talk").await;
-    assert_eq!((talk.agent.as_str(), talk.model.as_str(), talk.pending_runs), ("", "platform/small", 1));
+    let (queued, _) = queue(&client, "talk").await;
+    assert_eq!(queued, std::slice::from_ref(&run));
+    let session = session(&client, "talk").await;
+    assert_eq!(
+        (session.agent.as_str(), session.model.as_str(), session.pending_runs),
+        ("", "platform/small", 1)
+    );
     let history: Vec<v1::Event> =
         client.follow(Target::Run(run.id.clone()), 0).take(1).map(Result::unwrap).collect().await;
     assert_eq!(history[0].r#type, "run.queued");
     assert!(history[0].data.contains(r#""kind":"message""#), "{}", history[0].data);
 
-    // The same request again is the same run, though the server would have given the message another id.
+    // A repeated request returns the same run, although the server would have generated another message id.
     let again = client.submit(request.clone()).await.unwrap();
     assert!(again.deduplicated);
     assert_eq!(again.run, Some(run.clone()));
-    let other = v1::SubmitRunRequest { input: Some(Input::Message(saying("else"))), ..request.clone() };
+    let other = v1::SubmitRunRequest { input: Some(Input::Message(text_message("else"))), ..request.clone() };
     refused("another message", client.submit(other).await, (Code::IdempotencyConflict, "idempotency_key"));
 
-    // A session that exists must be the one that was meant.
+    // The settings of a request must match an existing session.
     let fresh = |change: fn(&mut v1::SubmitRunRequest)| {
         let mut request = v1::SubmitRunRequest { idempotency_key: String::new(), ..request.clone() };
         change(&mut request);
@@ -258,17 +261,17 @@ async fn a_message_waits_in_line_as_it_was_sent() {
 }
 
 #[tokio::test]
-async fn a_line_of_large_messages_comes_in_pages_that_fit() {
+async fn large_queued_messages_are_split_into_pages() {
     let cluster = Cluster::start(&nats_binaries()[0], 0).await;
     let client = cluster.client();
     for number in 0..7 {
         let image = png(vec![number; 3 << 20]);
-        let message = v1::MessageInput { images: vec![image], ..saying("look") };
+        let message = v1::MessageInput { images: vec![image], ..text_message("look") };
         client.submit(submission(message)).await.unwrap();
     }
-    let (line, pages) = queue(&client, "talk").await;
-    assert_eq!(line.iter().map(|run| run.seq).collect::<Vec<_>>(), (1..=7).collect::<Vec<_>>());
-    assert!(pages > 1, "21 MiB in one answer");
+    let (queued, pages) = queue(&client, "talk").await;
+    assert_eq!(queued.iter().map(|run| run.seq).collect::<Vec<_>>(), (1..=7).collect::<Vec<_>>());
+    assert!(pages > 1, "21 MiB in one response");
     let mut listed = Vec::new();
     let mut request = v1::ListRunsRequest { session: "talk".to_owned(), ..Default::default() };
     loop {

@@ -1,4 +1,4 @@
-//! Metrics of real processes: none is declared and never told, none has labels that grow, and Prometheus takes them.
+//! Metrics of real processes: every declared metric is exported with its labels, and Prometheus accepts them.
 
 use std::{
     collections::BTreeSet,
@@ -16,12 +16,12 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::{
-    api::{bash, finished, history, noop, submit},
+    api::{bash, history, noop, submit, wait_for_end},
     cluster::{Cluster, Services},
-    harness::{Cli, Dev, PATIENCE, Server, temporary_directory},
-    receiver::{Receiver, Reply},
-    scraped::Scraped,
-    web::Web,
+    harness::{Cli, Dev, Server, TIMEOUT, temporary_directory},
+    http_client::HttpClient,
+    scrape::Scrape,
+    webhook_receiver::{Reply, WebhookReceiver},
 };
 
 const LISTEN: &str = "telemetry.metrics_listen=127.0.0.1:0";
@@ -59,16 +59,16 @@ fn metrics(server: &Server) -> String {
     server.metrics().unwrap().to_owned()
 }
 
-/// Does a little of everything that is measured.
-async fn load(cli: &Cli, work: &str) {
+/// Triggers everything that is measured at least once.
+async fn generate_load(cli: &Cli, work: &str) {
     let client = cli.client();
     let followed = client.follow(Target::Session("busy".to_owned()), 0);
-    finished(&client, &submit(&client, "busy", vec![noop(0), bash("true")]).await).await;
-    // Someone listens while things happen.
+    wait_for_end(&client, &submit(&client, "busy", vec![noop(0), bash("true")]).await).await;
+    // A follower is subscribed from here on.
     let mut followed = Box::pin(followed);
     followed.next().await.unwrap().unwrap();
-    let said = cli.run(&["run", "hello", "--dir", work, "--session", "talk"]).await;
-    assert_eq!(said.code, 0, "{}", said.stderr);
+    let message = cli.run(&["run", "hello", "--dir", work, "--session", "talk"]).await;
+    assert_eq!(message.code, 0, "{}", message.stderr);
     let run = submit(&client, "busy", vec![bash("sleep 600")]).await;
     loop {
         let event = followed.next().await.unwrap().unwrap();
@@ -78,12 +78,12 @@ async fn load(cli: &Cli, work: &str) {
     }
     let stopped = cli.run(&["cancel", &run]).await;
     assert_eq!(stopped.code, 0, "{}", stopped.stderr);
-    finished(&client, &run).await;
-    assert_eq!(Web::new(cli.endpoint()).get("/sessions/busy").await.text("name"), "busy");
+    wait_for_end(&client, &run).await;
+    assert_eq!(HttpClient::new(cli.endpoint()).get("/sessions/busy").await.text("name"), "busy");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_metric_is_told_under_load_with_the_labels_it_declares() {
+async fn every_metric_is_exported_under_load_with_its_declared_labels() {
     // A run whose server was killed gives background tasks something to do.
     let mut first = Dev::start().await;
     let client = first.client();
@@ -92,14 +92,14 @@ async fn every_metric_is_told_under_load_with_the_labels_it_declares() {
         let explained = first.cli.one(&["runs", "show", &run]).await;
         explained["state"] == "running"
     };
-    wait_for("the run to start", PATIENCE, started).await;
+    wait_for("the run to start", TIMEOUT, started).await;
     first.server.process.kill();
     let Dev { server, directory, .. } = first;
     drop(server);
 
-    let receiver = Receiver::start(Reply::Status("200 OK")).await;
-    let allowed = format!("webhooks.allowed={}", receiver.place());
-    // Nobody is there: what becomes of spans is measured all the same.
+    let receiver = WebhookReceiver::start(Reply::Status("200 OK")).await;
+    let allowed = format!("webhooks.allowed={}", receiver.address());
+    // The collector is unreachable: dropped spans are measured as well.
     let collector = format!("telemetry.otlp_endpoint=http://127.0.0.1:{}", free_port().unwrap());
     let more = ["reconciler.interval=200ms", "models.retry_delay=10ms", LISTEN, &allowed, &collector];
     let flags: Vec<&str> = more.iter().flat_map(|setting| ["--set", setting]).collect();
@@ -107,27 +107,38 @@ async fn every_metric_is_told_under_load_with_the_labels_it_declares() {
     dev.cli.run(&["sessions", "create", "busy"]).await;
     dev.cli.one(&["webhooks", "create", &receiver.url(), "--session", "busy"]).await;
     let files = temporary_directory();
-    load(&dev.cli, &workspace(files.path())).await;
-    receiver.got(1).await;
+    generate_load(&dev.cli, &workspace(files.path())).await;
+    receiver.wait_for_deliveries(1).await;
 
     let url = metrics(&dev.server);
     let wanted: BTreeSet<String> = registry::ALL.iter().map(registry::Metric::prometheus_name).collect();
     let missing = || async {
-        let scraped = Scraped::from(&url).await;
+        let scraped = Scrape::fetch(&url).await;
         let names = scraped.names();
         wanted.iter().filter(|name| !names.contains(name.as_str())).cloned().collect::<Vec<_>>()
     };
-    let told = || async { missing().await.is_empty() };
-    if tokio::time::timeout(PATIENCE, wait_for("all metrics", PATIENCE * 2, told)).await.is_err() {
-        panic!("never told: {:?}", missing().await);
+    let all_present = || async { missing().await.is_empty() };
+    if tokio::time::timeout(TIMEOUT, wait_for("all metrics", TIMEOUT * 2, all_present)).await.is_err() {
+        panic!("never exported: {:?}", missing().await);
     }
 
-    let scraped = Scraped::from(&url).await;
+    // These are counted after the commit or the response that the client has already seen.
+    let http = [("protocol", "http"), ("method", "GET /api/v1/sessions/{session}"), ("code", "ok")];
+    let counted = || async {
+        let scraped = Scrape::fetch(&url).await;
+        let counts = [
+            scraped.sum("remuda_runs_ended_total", &[("kind", "message"), ("state", "completed")]),
+            scraped.sum("remuda_cancel_receipt_seconds_count", &[("receipt", "stopped")]),
+            scraped.sum("remuda_request_duration_seconds_count", &http),
+        ];
+        counts.iter().all(|count| *count >= 1.0).then_some(scraped)
+    };
+    let scraped = wait_for("the counts of the finished calls", TIMEOUT, counted).await;
     for metric in registry::ALL {
         let declared: BTreeSet<&str> = metric.labels.iter().copied().collect();
         let name = metric.prometheus_name();
         let found = scraped.labels(&name);
-        // Off, there is no such label.
+        // The tenant label is off.
         let expected: BTreeSet<&str> = declared.into_iter().filter(|label| *label != "tenant").collect();
         assert_eq!(found, expected, "{name}");
     }
@@ -144,12 +155,11 @@ async fn every_metric_is_told_under_load_with_the_labels_it_declares() {
     assert_eq!(of("remuda_cancel_receipt_seconds_count", &[("receipt", "stopped")]), 1.0);
     assert_eq!(of("remuda_worker_slots", &[("pool", "default")]), 16.0);
     assert_eq!(of("remuda_webhook_deliveries_total", &[("result", "failed")]), 0.0);
-    let method = [("protocol", "http"), ("method", "GET /api/v1/sessions/{session}"), ("code", "ok")];
-    assert_eq!(of("remuda_request_duration_seconds_count", &method), 1.0);
+    assert_eq!(of("remuda_request_duration_seconds_count", &http), 1.0);
     check_with_promtool(&scraped.text);
 }
 
-/// `promtool` finds nothing to complain about.
+/// Checks that `promtool` reports no problem.
 fn check_with_promtool(text: &str) {
     let promtool = find_program("promtool").expect("promtool is not installed: run `cargo xtask test`");
     let mut child = Command::new(promtool)
@@ -161,15 +171,15 @@ fn check_with_promtool(text: &str) {
         .unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let checked = child.wait_with_output().unwrap();
-    let said = [checked.stdout, checked.stderr].concat();
-    assert!(checked.status.success(), "{}\n{text}", String::from_utf8_lossy(&said));
+    let output = [checked.stdout, checked.stderr].concat();
+    assert!(checked.status.success(), "{}\n{text}", String::from_utf8_lossy(&output));
 }
 
 /// A Prometheus that scrapes these addresses every second.
 struct Prometheus {
-    web: Web,
+    web: HttpClient,
     _child: Child,
-    // After the server, which uses it.
+    // Dropped after the server that uses it.
     _directory: tempfile::TempDir,
 }
 
@@ -198,14 +208,18 @@ impl Prometheus {
                 .stdout(Stdio::null())
                 .stderr(log);
         });
-        Self { web: Web::new(&format!("http://{address}")), _child: child.unwrap(), _directory: directory }
+        Self {
+            web: HttpClient::new(&format!("http://{address}")),
+            _child: child.unwrap(),
+            _directory: directory,
+        }
     }
 
-    /// The values that a query has, if there are any yet.
+    /// The current values of a query; empty while there are none.
     async fn query(&self, query: &str) -> Vec<f64> {
         let query: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let request = self.web.request(Method::GET, &format!("/query?query={query}"));
-        // It takes a moment to start.
+        // Prometheus may still be starting.
         let Ok(answer) = request.send().await else { return Vec::new() };
         let answer: Value =
             serde_json::from_str(&answer.text().await.unwrap_or_default()).unwrap_or_default();
@@ -213,9 +227,9 @@ impl Prometheus {
         results.iter().filter_map(|it| it["value"][1].as_str()?.parse().ok()).collect()
     }
 
-    async fn until(&self, query: &str, is_so: impl Fn(&[f64]) -> bool) {
-        let asked = || async { is_so(&self.query(query).await) };
-        wait_for(query, PATIENCE, asked).await;
+    async fn wait_until(&self, query: &str, condition: impl Fn(&[f64]) -> bool) {
+        let asked = || async { condition(&self.query(query).await) };
+        wait_for(query, TIMEOUT, asked).await;
     }
 }
 
@@ -228,45 +242,47 @@ async fn prometheus_scrapes_every_process_of_a_cluster() {
     let prometheus = Prometheus::start(&urls.each_ref().map(String::as_str));
     let client = cluster.client();
     for number in 0..20 {
-        finished(&client, &submit(&client, &format!("s{}", number % 5), vec![noop(0)]).await).await;
+        wait_for_end(&client, &submit(&client, &format!("s{}", number % 5), vec![noop(0)]).await).await;
     }
     history(&client, "s0").await;
-    prometheus.until("sum(up{job=\"remuda\"})", |values| values == [4.0]).await;
+    prometheus.wait_until("sum(up{job=\"remuda\"})", |values| values == [4.0]).await;
     for (query, expected) in [
         ("sum(remuda_runs_submitted_total{kind=\"tools\",pool=\"default\"})", 20.0),
         ("sum(remuda_runs_ended_total{state=\"completed\"})", 20.0),
         ("sum(remuda_worker_slots)", 32.0),
         ("count(remuda_worker_busy)", 2.0),
-        // One process tells what is true of all.
+        // Only the leader exports installation-wide metrics.
         ("count(remuda_sessions_runnable{pool=\"default\"})", 1.0),
         ("max(remuda_runs_queued)", 0.0),
     ] {
-        prometheus.until(query, |values| values == [expected]).await;
+        prometheus.wait_until(query, |values| values == [expected]).await;
     }
-    prometheus.until("sum(remuda_stream_events_total)", |values| values.first() > Some(&0.0)).await;
-    // With their submits, or by tokens where there was no room at that moment.
-    prometheus.until("sum(remuda_claims_total{result=\"granted\"})", |it| it.first() >= Some(&20.0)).await;
+    prometheus.wait_until("sum(remuda_stream_events_total)", |values| values.first() > Some(&0.0)).await;
+    // Granted with the submit, or through a token if no slot was free.
+    prometheus
+        .wait_until("sum(remuda_claims_total{result=\"granted\"})", |it| it.first() >= Some(&20.0))
+        .await;
     for url in &urls {
-        check_with_promtool(&Scraped::from(url).await.text);
+        check_with_promtool(&Scrape::fetch(url).await.text);
     }
 }
 
-/// What is told of the whole installation is told by whoever leads, and by nobody else.
+/// Only the current leader exports metrics of the whole installation.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_former_leader_tells_nothing_of_the_installation() {
+async fn former_leader_exports_no_installation_wide_metrics() {
     let mut services = Services::start(&nats_binaries().remove(0));
     services.variables.push(("REMUDA_TELEMETRY__METRICS_LISTEN".to_owned(), "127.0.0.1:0".to_owned()));
     services.migrate().await;
     let mut first = services.control_plane(&[]).await;
-    let tells = async |url: &str| Scraped::from(url).await.names().contains("remuda_runs_parked");
+    let exposes_metric = async |url: &str| Scrape::fetch(url).await.names().contains("remuda_runs_parked");
     let (leader, name) = (metrics(&first), "remuda_runs_parked");
-    wait_for("the leader to tell", PATIENCE, || tells(&leader)).await;
+    wait_for("the leader to export the metric", TIMEOUT, || exposes_metric(&leader)).await;
     let second = services.control_plane(&[]).await;
     let next = metrics(&second);
-    assert!(!Scraped::from(&next).await.names().contains(name));
-    // It stops for longer than it leads, and is told nothing of that.
+    assert!(!Scrape::fetch(&next).await.names().contains(name));
+    // The leader is stopped for longer than its lease, without noticing it.
     first.process.signal(nix::sys::signal::Signal::SIGSTOP);
-    wait_for("the next leader to tell", PATIENCE, || tells(&next)).await;
+    wait_for("the next leader to export the metric", TIMEOUT, || exposes_metric(&next)).await;
     first.process.signal(nix::sys::signal::Signal::SIGCONT);
-    assert!(!Scraped::from(&leader).await.names().contains(name));
+    assert!(!Scrape::fetch(&leader).await.names().contains(name));
 }

@@ -1,4 +1,4 @@
-//! The promise of the whole: runs of a session execute one after another, in the order in which they were submitted.
+//! Runs of a session execute one after another, in submission order, under concurrent load.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -12,13 +12,13 @@ use remuda_proto::v1;
 use remuda_testkit::{nats_binaries, wait_for};
 
 use crate::{
-    api::{history, judge, noop, submission},
+    api::{check_run_order, history, noop, submission},
     cluster::Cluster,
 };
 
 const SESSIONS: usize = 1000;
 const RUNS: usize = 10;
-/// Connections, and callers that share them.
+/// gRPC connections, shared by the callers.
 const CONNECTIONS: usize = 8;
 const CALLERS: usize = 64;
 const LIMIT: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ async fn a_thousand_sessions_execute_ten_runs_each_in_order_on_three_workers() {
     let clients: Vec<_> = (0..CONNECTIONS).map(|_| cluster.client()).collect();
     let started = Instant::now();
     let next = AtomicUsize::new(0);
-    // Nobody makes the sessions first: whoever comes first with a name does.
+    // Sessions are not created in advance: the first submit with a name creates its session.
     let caller = async |caller: usize| {
         let client = &clients[caller % CONNECTIONS];
         while let Some(session) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -56,19 +56,19 @@ async fn a_thousand_sessions_execute_ten_runs_each_in_order_on_three_workers() {
     wait_for("all runs to end", LIMIT, idle).await;
     println!("finished after {:?}", started.elapsed());
 
-    let judged: usize = stream::iter(0..SESSIONS)
+    let checked: usize = stream::iter(0..SESSIONS)
         .map(|session| async move {
-            let told = judge(&history(client, &name(session)).await);
-            assert_eq!(told.len(), RUNS, "runs of {}", name(session));
+            let observed = check_run_order(&history(client, &name(session)).await);
+            assert_eq!(observed.len(), RUNS, "runs of {}", name(session));
             assert!(
-                told.iter().all(|told| told.state == RunState::Completed && told.starts == 1),
-                "{told:?}"
+                observed.iter().all(|run| run.state == RunState::Completed && run.starts == 1),
+                "{observed:?}"
             );
-            told.len()
+            observed.len()
         })
         .buffer_unordered(16)
         .fold(0, |sum, runs| std::future::ready(sum + runs))
         .await;
-    assert_eq!(judged, SESSIONS * RUNS);
-    println!("judged after {:?}", started.elapsed());
+    assert_eq!(checked, SESSIONS * RUNS);
+    println!("checked after {:?}", started.elapsed());
 }

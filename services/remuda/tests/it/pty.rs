@@ -1,4 +1,4 @@
-//! A program on a terminal of its own, and what its screen shows.
+//! Runs `remuda` on a pseudo-terminal and reads its screen.
 
 use std::{
     fs::File,
@@ -19,21 +19,21 @@ use nix::{
 };
 use remuda_testkit::{Child, wait_for};
 
-use crate::harness::PATIENCE;
+use crate::harness::TIMEOUT;
 
 pub(crate) const ROWS: u16 = 24;
 pub(crate) const COLUMNS: u16 = 80;
 
-/// A program that believes to be used by a person.
-pub(crate) struct OnTerminal {
+/// A `remuda` process on a pseudo-terminal.
+pub(crate) struct TerminalProcess {
     child: Child,
     keyboard: File,
-    /// The program's end, to see how the terminal is set.
+    /// The process's end, used to read the terminal settings.
     slave: OwnedFd,
     screen: Arc<Mutex<Screen>>,
 }
 
-impl OnTerminal {
+impl TerminalProcess {
     pub(crate) fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let size = Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
@@ -48,11 +48,11 @@ impl OnTerminal {
         let keyboard = File::from(pty.master);
         let mut output = keyboard.try_clone().unwrap();
         let screen = Arc::new(Mutex::new(Screen::default()));
-        let seen = Arc::clone(&screen);
+        let shared = Arc::clone(&screen);
         thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(read @ 1..) = output.read(&mut bytes) {
-                seen.lock().unwrap().take(&bytes[..read]);
+                shared.lock().unwrap().feed(&bytes[..read]);
             }
         });
         Self { child: child.unwrap(), keyboard, slave: pty.slave, screen }
@@ -70,19 +70,19 @@ impl OnTerminal {
         self.screen.lock().unwrap().text()
     }
 
-    /// All that was ever written.
+    /// Everything the process has written.
     pub(crate) fn raw(&self) -> String {
         self.screen.lock().unwrap().raw.clone()
     }
 
-    /// Waits until the screen is as wanted.
-    pub(crate) async fn shows(&self, what: &str, wanted: impl Fn(&str) -> bool) {
-        let shown = wait_for(what, PATIENCE, || std::future::ready(wanted(&self.text())));
+    /// Waits until the text of the screen fulfils the condition.
+    pub(crate) async fn wait_for_screen(&self, what: &str, wanted: impl Fn(&str) -> bool) {
+        let shown = wait_for(what, TIMEOUT, || std::future::ready(wanted(&self.text())));
         tokio::pin!(shown);
         tokio::select! {
             () = &mut shown => {}
-            () = tokio::time::sleep(PATIENCE / 2) => {
-                println!("--- the screen, half of the patience gone ---\n{}", self.text());
+            () = tokio::time::sleep(TIMEOUT / 2) => {
+                println!("--- the screen after half of the timeout ---\n{}", self.text());
                 shown.await;
             }
         }
@@ -91,24 +91,24 @@ impl OnTerminal {
     pub(crate) async fn exit_code(&mut self) -> i32 {
         let child = &mut self.child;
         let ended =
-            wait_for("the program on a terminal to end", PATIENCE, || std::future::ready(child.ended()));
+            wait_for("the program on a terminal to end", TIMEOUT, || std::future::ready(child.ended()));
         ended.await.code().unwrap_or(-1)
     }
 
-    /// Waits until the terminal is given back: what a program wrote last may be read only after it has ended.
-    pub(crate) async fn gives_back(&self) {
-        wait_for("the terminal back", PATIENCE, || std::future::ready(self.is_given_back())).await;
+    /// Waits until the terminal is restored: the last output of a process may be read only after its end.
+    pub(crate) async fn wait_until_restored(&self) {
+        wait_for("the terminal to be restored", TIMEOUT, || std::future::ready(self.is_restored())).await;
     }
 
-    /// Whether the terminal is as a shell wants it: lines are edited and echoed, the first screen is shown, and the cursor is seen.
-    pub(crate) fn is_given_back(&self) -> bool {
+    /// Whether the terminal is back in the state a shell expects: line editing and echo on, main screen, visible cursor.
+    pub(crate) fn is_restored(&self) -> bool {
         let flags = tcgetattr(&self.slave).unwrap().local_flags;
         let screen = self.screen.lock().unwrap();
         flags.contains(LocalFlags::ECHO | LocalFlags::ICANON) && !screen.alternate && !screen.hidden_cursor
     }
 }
 
-/// As much of a terminal as the view uses: places, texts, clearing, the second screen and the cursor.
+/// A minimal terminal emulator: cursor positions, text, clearing, the alternate screen and cursor visibility.
 #[derive(Default)]
 struct Screen {
     cells: Vec<Vec<char>>,
@@ -116,7 +116,7 @@ struct Screen {
     column: usize,
     alternate: bool,
     hidden_cursor: bool,
-    /// What came of a sequence or of a character that is not whole yet.
+    /// The bytes of an incomplete escape sequence or character.
     rest: Vec<u8>,
     raw: String,
 }
@@ -127,14 +127,14 @@ impl Screen {
         self.cells.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    fn take(&mut self, bytes: &[u8]) {
+    fn feed(&mut self, bytes: &[u8]) {
         self.rest.extend(bytes);
         let whole = match std::str::from_utf8(&self.rest) {
             Ok(text) => text.len(),
             Err(error) => error.valid_up_to(),
         };
         let text = String::from_utf8(self.rest[..whole].to_vec()).unwrap();
-        // A sequence that has begun waits for its end.
+        // An incomplete sequence stays in the buffer.
         let cut = match text.rfind('\u{1b}') {
             Some(at) if !text[at + 1..].contains(|c: char| c.is_ascii_alphabetic()) => at,
             _ => text.len(),
@@ -152,7 +152,7 @@ impl Screen {
                             break;
                         }
                     }
-                    self.obey(&sequence);
+                    self.apply_sequence(&sequence);
                 }
                 '\n' => self.row += 1,
                 '\r' => self.column = 0,
@@ -173,7 +173,7 @@ impl Screen {
         self.column += 1;
     }
 
-    fn obey(&mut self, sequence: &str) {
+    fn apply_sequence(&mut self, sequence: &str) {
         let mut numbers = sequence
             .trim_start_matches('[')
             .trim_end_matches(|c: char| c.is_ascii_alphabetic())

@@ -1,4 +1,4 @@
-//! What becomes of runs whose workers die or drain, and what operators see of it.
+//! Runs whose workers die or drain, and what operators see of it.
 
 use nix::sys::signal::Signal;
 use remuda_domain::RunState;
@@ -6,13 +6,13 @@ use remuda_testkit::{nats_binaries, wait_for};
 use serde_json::Value;
 
 use crate::{
-    api::{bash, finished, history, judge, noop, session, state, submit},
+    api::{bash, check_run_order, history, noop, session, state, submit, wait_for_end},
     cluster::{Cluster, Services},
-    harness::{Cli, Dev, PATIENCE, temporary_directory},
-    scraped::Scraped,
+    harness::{Cli, Dev, TIMEOUT, temporary_directory},
+    scrape::Scrape,
 };
 
-/// A tool that kills the worker that executes it: the first process above it that is one.
+/// A tool that kills the worker that executes it: its nearest ancestor that is a worker process.
 const ASSASSIN: &str = r#"
 worker=$PPID
 until tr '\0' ' ' < /proc/$worker/cmdline | grep -q 'remuda worker'; do
@@ -24,10 +24,10 @@ sleep 300
 "#;
 
 #[tokio::test]
-async fn a_run_that_kills_its_workers_ends_and_its_session_goes_on() {
+async fn run_that_kills_its_workers_fails_and_its_session_continues() {
     let services = Services::start(&nats_binaries()[0]);
     services.migrate().await;
-    // Whoever takes the session back decides, so everyone has to know the limit.
+    // The process that reclaims the session applies the limit, so all processes need the same value.
     let limit = [("REMUDA_LIMITS__MAX_LOST_ATTEMPTS", "2")];
     let control_plane = services.control_plane(&limit).await;
     let (_, secret) = services.create_key("acme", &["write", "admin"]).await;
@@ -40,14 +40,14 @@ async fn a_run_that_kills_its_workers_ends_and_its_session_goes_on() {
     let poison = submit(&client, "s1", vec![bash(ASSASSIN); 6]).await;
     let next = submit(&client, "s1", vec![noop(0)]).await;
 
-    let ended = finished(&client, &poison).await;
+    let ended = wait_for_end(&client, &poison).await;
     let failure = ended.failure.clone().unwrap();
     assert_eq!((state(&ended), failure.code.as_str()), (RunState::Failed, "attempts_exhausted"), "{ended:?}");
     assert_eq!((ended.attempt, ended.lost_attempts), (2, 2));
-    assert_eq!(state(&finished(&client, &next).await), RunState::Completed);
+    assert_eq!(state(&wait_for_end(&client, &next).await), RunState::Completed);
 
     let events = history(&client, "s1").await;
-    judge(&events);
+    check_run_order(&events);
     let lost: Vec<Value> = events
         .iter()
         .filter(|event| event.r#type == "run.attempt_lost")
@@ -65,53 +65,60 @@ async fn a_run_that_kills_its_workers_ends_and_its_session_goes_on() {
 }
 
 #[tokio::test]
-async fn a_run_whose_worker_was_lost_says_so_while_it_waits() {
+async fn waiting_run_of_a_lost_worker_is_explained_as_such() {
     let mut cluster = Cluster::start(&nats_binaries()[0], 1).await;
     let (cli, client) = (cluster.cli.clone(), cluster.client());
     let directory = temporary_directory();
     let started = directory.path().join("started");
     let calls = vec![bash(&format!("touch {}; sleep 300", started.display())), noop(0)];
     let run = submit(&client, "s1", calls).await;
-    wait_for("the tool", PATIENCE, || std::future::ready(started.is_file())).await;
+    wait_for("the tool", TIMEOUT, || std::future::ready(started.is_file())).await;
     cluster.workers[0].process.kill();
     let lost = || async {
         let explained = cli.one(&["explain", &run]).await;
         explained["message"].as_str().unwrap().contains("was lost").then_some(explained)
     };
-    let explained = wait_for("the explanation of a lost worker", PATIENCE, lost).await;
+    let explained = wait_for("the explanation of a lost worker", TIMEOUT, lost).await;
     assert!(["owner_lost", "no_worker"].contains(&explained["reason"].as_str().unwrap()), "{explained}");
-    let shows_it = || async { cli.one(&["runs", "show", &run]).await["lost_attempts"] == 1 };
-    wait_for("the session to be taken back", PATIENCE, shows_it).await;
-    let taken = cli.json(&["tasks"]).await.into_iter().find(|task| task["name"] == "take_back").unwrap();
-    assert_eq!(taken["last_notable"]["counts"]["sessions"], 1, "{taken}");
+    let attempt_lost = || async { cli.one(&["runs", "show", &run]).await["lost_attempts"] == 1 };
+    wait_for("the session to be reclaimed", TIMEOUT, attempt_lost).await;
+    // The task records its round only after the commit that the run shows.
+    let reclaimed = || async {
+        let task = cli.json(&["tasks"]).await.into_iter().find(|task| task["name"] == "take_back")?;
+        task["last_notable"]["counts"]["sessions"].as_u64()
+    };
+    assert_eq!(wait_for("the round that reclaimed the session", TIMEOUT, reclaimed).await, 1);
 
     cluster.workers.push(cluster.services.worker().await);
-    let ended = finished(&client, &run).await;
+    let ended = wait_for_end(&client, &run).await;
     assert_eq!((state(&ended), ended.attempt, ended.lost_attempts), (RunState::Completed, 2, 1));
     assert_eq!(ended.outcomes[0].status, "interrupted");
 }
 
 #[tokio::test]
-async fn a_hand_over_is_no_lost_attempt() {
+async fn handed_over_run_does_not_count_a_lost_attempt() {
     let mut cluster = Cluster::start(&nats_binaries()[0], 1).await;
     let client = cluster.client();
     let calls: Vec<_> = (0..6).map(|_| bash("sleep 0.3")).collect();
     let run = submit(&client, "s1", calls).await;
-    wait_for("the run to start", PATIENCE, || async { !session(&client, "s1").await.worker_id.is_empty() })
+    wait_for("the run to start", TIMEOUT, || async { !session(&client, "s1").await.worker_id.is_empty() })
         .await;
     let first = session(&client, "s1").await.worker_id;
     cluster.workers[0].process.signal(Signal::SIGTERM);
     assert_eq!(cluster.workers[0].process.exit_code().await, 0);
-    let explained = cluster.cli.one(&["explain", &run]).await;
-    assert_eq!(explained["reason"], "no_worker", "{explained}");
+    let no_worker = || async {
+        let explained = cluster.cli.one(&["explain", &run]).await;
+        (explained["reason"] == "no_worker").then_some(explained)
+    };
+    let explained = wait_for("the explanation that no worker is left", TIMEOUT, no_worker).await;
     assert!(explained["message"].as_str().unwrap().contains("handed the run over"), "{explained}");
 
     cluster.workers.push(cluster.services.worker().await);
-    let ended = finished(&client, &run).await;
+    let ended = wait_for_end(&client, &run).await;
     assert_eq!((state(&ended), ended.attempt, ended.lost_attempts), (RunState::Completed, 2, 0));
     assert!(ended.outcomes.iter().all(|outcome| outcome.status == "completed"), "{ended:?}");
     let events = history(&client, "s1").await;
-    judge(&events);
+    check_run_order(&events);
     let handed: Vec<_> = events.iter().filter(|event| event.r#type == "run.handed_over").collect();
     assert_eq!(handed.len(), 1);
     assert!(handed[0].data.contains(&first), "{}", handed[0].data);
@@ -119,17 +126,17 @@ async fn a_hand_over_is_no_lost_attempt() {
 }
 
 #[tokio::test]
-async fn background_tasks_show_what_they_did() {
+async fn background_tasks_report_their_rounds() {
     let dev = Dev::start().await;
     let gate = dev.path("gate");
     submit(&dev.client(), "s1", vec![bash(&format!("touch {gate}; sleep 300"))]).await;
-    wait_for("the tool", PATIENCE, || std::future::ready(std::path::Path::new(&gate).is_file())).await;
+    wait_for("the tool", TIMEOUT, || std::future::ready(std::path::Path::new(&gate).is_file())).await;
     let dev = dev.crash_and_restart().await;
     let all = || async {
         let tasks = dev.cli.json(&["tasks"]).await;
         (tasks.len() == 12).then_some(tasks)
     };
-    let tasks = wait_for("every task to have run", PATIENCE, all).await;
+    let tasks = wait_for("every task to have run", TIMEOUT, all).await;
     let names: Vec<&str> = tasks.iter().filter_map(|task| task["name"].as_str()).collect();
     assert_eq!(
         names,
@@ -153,8 +160,8 @@ async fn background_tasks_show_what_they_did() {
         assert_eq!(task["failures"], 0, "{task}");
         assert!(task["last"]["started_at"].is_string() && task["last"].get("error").is_none(), "{task}");
     }
-    // Taken back by the task, or woken by the other and then by the worker that claims it: whichever is first.
-    let mended = || async {
+    // Either `take_back` reclaims the session, or `wake_sessions` wakes it and a worker claims it: whichever runs first.
+    let found = || async {
         let tasks = dev.cli.json(&["tasks"]).await;
         let count = |task: &str, item: &str| {
             let task = tasks.iter().find(|it| it["name"] == task)?;
@@ -162,26 +169,25 @@ async fn background_tasks_show_what_they_did() {
         };
         count("take_back", "sessions").or(count("wake_sessions", "woken"))
     };
-    assert_eq!(wait_for("the dead worker's session to be found", PATIENCE, mended).await, 1);
+    assert_eq!(wait_for("the dead worker's session to be found", TIMEOUT, found).await, 1);
     let shown = dev.cli.run(&["tasks"]).await.stdout;
     assert!(shown.contains("sessions 1") || shown.contains("woken 1"), "{shown}");
 }
 
 #[tokio::test]
-async fn metrics_can_be_scraped_where_asked_for() {
+async fn metrics_are_served_on_the_configured_address() {
     let dev = Dev::start_with(&["--set", "telemetry.metrics_listen=127.0.0.1:0"]).await;
     let url = dev.server.metrics().unwrap().to_owned();
     let rounds = r#"remuda_task_rounds_total{result="ok",task="wake_sessions"}"#;
-    let scraped = wait_for("the first rounds", PATIENCE, || async {
-        Some(Scraped::from(&url).await.text).filter(|scraped| scraped.contains(rounds))
-    })
-    .await;
+    // Each task exports its metrics with its own first round.
     for name in [
+        rounds,
         "remuda_task_last_success_timestamp_seconds{",
         "remuda_sessions_taken_back_total ",
         "remuda_orphaned_tokens_healed_total ",
     ] {
-        assert!(scraped.contains(name), "{name} in {scraped}");
+        let scraped = || async { Scrape::fetch(&url).await.text.contains(name) };
+        wait_for(&format!("{name} in a scrape"), TIMEOUT, scraped).await;
     }
     let without = Dev::start().await;
     assert_eq!(without.server.metrics(), None);

@@ -1,4 +1,4 @@
-//! A client that knows nothing of Remuda but its address.
+//! A generic gRPC client that learns the API through server reflection.
 
 use std::collections::HashSet;
 
@@ -15,19 +15,19 @@ use tonic_reflection::pb::v1::{
     server_reflection_request::MessageRequest as Ask, server_reflection_response::MessageResponse as Answer,
 };
 
-use crate::{harness::Dev, wire::Wire};
+use crate::{harness::Dev, raw_grpc::RawGrpc};
 
-/// Asks the reflection service one thing.
-async fn ask(wire: &Wire, question: Ask) -> Answer {
+/// Sends one request to the reflection service.
+async fn query(grpc: &RawGrpc, question: Ask) -> Answer {
     let request = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
-    let mut client = ServerReflectionClient::new(wire.channel.clone());
+    let mut client = ServerReflectionClient::new(grpc.channel.clone());
     let mut answers = client.server_reflection_info(stream::iter([request])).await.unwrap().into_inner();
     answers.next().await.unwrap().unwrap().message_response.unwrap()
 }
 
-/// Learns the API from the server: its services, then the files that define them and what those import.
-async fn learn(wire: &Wire) -> DescriptorPool {
-    let Answer::ListServicesResponse(services) = ask(wire, Ask::ListServices(String::new())).await else {
+/// Loads the descriptors of the server: its services, the files that define them, and their imports.
+async fn load_descriptors(grpc: &RawGrpc) -> DescriptorPool {
+    let Answer::ListServicesResponse(services) = query(grpc, Ask::ListServices(String::new())).await else {
         panic!("no list of services")
     };
     let mut files: Vec<FileDescriptorProto> = Vec::new();
@@ -35,7 +35,7 @@ async fn learn(wire: &Wire) -> DescriptorPool {
         services.service.into_iter().map(|service| Ask::FileContainingSymbol(service.name)).collect();
     let mut known: HashSet<String> = HashSet::new();
     while let Some(question) = questions.pop() {
-        let Answer::FileDescriptorResponse(answer) = ask(wire, question.clone()).await else {
+        let Answer::FileDescriptorResponse(answer) = query(grpc, question.clone()).await else {
             panic!("no answer to {question:?}")
         };
         for bytes in answer.file_descriptor_proto {
@@ -68,21 +68,21 @@ fn message<const N: usize>(descriptor: MessageDescriptor, fields: [(&str, Value)
     message
 }
 
-/// Reads a text, through the messages on the way to it.
+/// Reads a string field through nested messages.
 fn text(message: &DynamicMessage, path: &[&str]) -> String {
-    let (last, way) = path.split_last().unwrap();
+    let (last, parents) = path.split_last().unwrap();
     let mut message = message.clone();
-    for field in way {
+    for field in parents {
         message = message.get_field_by_name(field).unwrap().as_message().unwrap().clone();
     }
     message.get_field_by_name(last).unwrap().as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
-async fn a_generic_client_submits_a_run_and_follows_it() {
+async fn reflection_client_submits_and_follows_a_run() {
     let dev = Dev::start().await;
-    let wire = Wire::connect(dev.server.endpoint()).await;
-    let pool = learn(&wire).await;
+    let grpc = RawGrpc::connect(dev.server.endpoint()).await;
+    let pool = load_descriptors(&grpc).await;
 
     let submit = method(&pool, "remuda.v1.RunService", "SubmitRun");
     let tools_field = submit.input().get_field_by_name("tools").unwrap();
@@ -105,14 +105,14 @@ async fn a_generic_client_submits_a_run_and_follows_it() {
         ],
     );
     let bytes = Bytes::from(request.encode_to_vec());
-    let answer = wire.unary(&path(&submit), Request::new(bytes)).await.unwrap().into_inner();
+    let answer = grpc.unary(&path(&submit), Request::new(bytes)).await.unwrap().into_inner();
     let answer = DynamicMessage::decode(submit.output(), answer).unwrap();
     let run = text(&answer, &["run", "id"]);
 
     let subscribe = method(&pool, "remuda.v1.StreamService", "Subscribe");
     assert!(subscribe.is_server_streaming());
     let request = message(subscribe.input(), [("run_id", Value::String(run))]);
-    let mut events = wire.stream(&path(&subscribe), request.encode_to_vec().into()).await.unwrap();
+    let mut events = grpc.stream(&path(&subscribe), request.encode_to_vec().into()).await.unwrap();
     let mut types = Vec::new();
     let mut output = String::new();
     while let Some(bytes) = events.message().await.unwrap() {
@@ -128,10 +128,10 @@ async fn a_generic_client_submits_a_run_and_follows_it() {
 }
 
 #[tokio::test]
-async fn the_health_service_answers() {
+async fn grpc_health_service_answers() {
     let dev = Dev::start().await;
-    let wire = Wire::connect(dev.server.endpoint()).await;
-    let mut health = HealthClient::new(wire.channel.clone());
+    let grpc = RawGrpc::connect(dev.server.endpoint()).await;
+    let mut health = HealthClient::new(grpc.channel.clone());
     let answer = health.check(HealthCheckRequest::default()).await.unwrap().into_inner();
     assert_eq!(answer.status().as_str_name(), "SERVING");
     let unknown = HealthCheckRequest { service: "nobody".to_owned() };

@@ -1,4 +1,4 @@
-//! Sessions that execute in containers, nowhere, or where their tenant may.
+//! Execution backends: containers, no execution at all, and what a tenant's policy allows.
 
 use std::{collections::HashSet, fs, process::Command, time::Duration};
 
@@ -7,19 +7,19 @@ use remuda_testkit::{BusyboxImage, wait_for};
 use serde_json::Value;
 
 use crate::{
-    harness::{Cli, Dev, Done, PATIENCE},
-    live_output::printed,
+    harness::{Cli, CommandOutput, Dev, TIMEOUT},
+    live_output::tool_output,
 };
 
-/// Within which nothing of a killed worker may be left.
+/// How long containers of a killed worker may survive.
 const GONE_WITHIN: Duration = Duration::from_secs(30);
 
-struct Engine {
+struct DockerFixture {
     host: String,
     image: BusyboxImage,
 }
 
-impl Engine {
+impl DockerFixture {
     fn new(test: &str) -> Self {
         let host = std::env::var("DOCKER_HOST").expect("DOCKER_HOST is not set: run `cargo xtask test`");
         let image = BusyboxImage::import(&host, &format!("{test}-{}", std::process::id())).unwrap();
@@ -35,7 +35,7 @@ impl Engine {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The containers that were made from this test's image.
+    /// The containers created from this test's image.
     fn containers(&self) -> HashSet<String> {
         let filter = format!("ancestor={}", self.image.name);
         self.docker(&["ps", "--all", "--quiet", "--filter", &filter]).lines().map(str::to_owned).collect()
@@ -44,15 +44,15 @@ impl Engine {
     async fn dev(&self, more: &[&str]) -> Dev {
         let host = format!("docker.host={}", self.host);
         let dev = Dev::start_with(&[&["--set", host.as_str()], more].concat()).await;
-        // The user of containers is not the one of this test: let it reach the workspace.
+        // The containers run as another user, who must be able to reach the workspace.
         let path = dev.directory.path();
         fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         dev
     }
 }
 
-/// Runs one command of a session in a container.
-async fn boxed(cli: &Cli, engine: &Engine, session: &str, command: &str) -> Value {
+/// Runs one command of a session in a container and returns the run.
+async fn run_in_container(cli: &Cli, engine: &DockerFixture, session: &str, command: &str) -> Value {
     let command = format!("command={command}");
     let arguments = ["run", "--backend", "docker", "--image", engine.image(), "--session", session];
     cli.one(&[&arguments[..], &["--tool", "Bash", "--arg", &command]].concat()).await
@@ -63,76 +63,86 @@ fn output(run: &Value) -> &Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_executes_in_a_container_of_its_own() {
-    let engine = Engine::new("own");
+async fn session_executes_in_its_own_container() {
+    let engine = DockerFixture::new("own");
     let dev = engine.dev(&[]).await;
     let cli = &dev.cli;
-    let first =
-        boxed(cli, &engine, "s1", "id -u; cat /proc/1/comm; echo from inside > f; touch /x || echo no").await;
+    let first = run_in_container(
+        cli,
+        &engine,
+        "s1",
+        "id -u; cat /proc/1/comm; echo from inside > f; touch /x || echo no",
+    )
+    .await;
     assert_eq!(first["state"], "completed", "{first}");
-    let said = output(&first)["stdout"].as_str().unwrap();
-    assert!(said.contains("remuda-supervis") && said.ends_with("no\n") && !said.starts_with("0\n"), "{said}");
-    let place = &first["outcomes"][0]["place"];
-    assert_eq!((&place["backend"], &place["image"]), (&Value::from("docker"), &Value::from(engine.image())));
-    assert!(place["digest"].as_str().unwrap().contains("sha256:"), "{place}");
+    let stdout = output(&first)["stdout"].as_str().unwrap();
+    assert!(
+        stdout.contains("remuda-supervis") && stdout.ends_with("no\n") && !stdout.starts_with("0\n"),
+        "{stdout}"
+    );
+    let site = &first["outcomes"][0]["place"];
+    assert_eq!((&site["backend"], &site["image"]), (&Value::from("docker"), &Value::from(engine.image())));
+    assert!(site["digest"].as_str().unwrap().contains("sha256:"), "{site}");
 
-    // The file tools see the same files, and by the same names.
+    // The file tools see the same files under the same paths.
     let read =
         cli.one(&["run", "--session", "s1", "--tool", "Read", "--arg", "file_path=/workspace/f"]).await;
     assert!(output(&read)["content"].as_str().unwrap().contains("from inside"), "{read}");
-    let again = boxed(cli, &engine, "s1", "cat f").await;
-    assert_eq!(again["outcomes"][0]["place"]["sandbox_id"], place["sandbox_id"]);
+    let again = run_in_container(cli, &engine, "s1", "cat f").await;
+    assert_eq!(again["outcomes"][0]["place"]["sandbox_id"], site["sandbox_id"]);
     assert_eq!(engine.containers().len(), 1);
     let listed = cli.one(&["sandboxes", "list"]).await;
-    assert_eq!((&listed["id"], &listed["state"]), (&place["sandbox_id"], &Value::from("active")));
+    assert_eq!((&listed["id"], &listed["state"]), (&site["sandbox_id"], &Value::from("active")));
     assert_eq!(listed["worker_alive"], true);
 
-    // Each run says once where it is executed, with its first result at the latest.
+    // Each run reports its sandbox once, at the latest before its first result.
     let events = follow(cli, first["id"].as_str().unwrap()).await;
     let ready: Vec<&Value> = events.iter().filter(|event| event["type"] == "sandbox.ready").collect();
-    assert_eq!((ready.len(), &ready[0]["data"]), (1, place), "{events:?}");
+    assert_eq!((ready.len(), &ready[0]["data"]), (1, site), "{events:?}");
     let position = |name: &str| events.iter().position(|event| event["type"] == name).unwrap();
     assert!(position("tool.started") < position("sandbox.ready"));
     assert!(position("sandbox.ready") < position("tool.completed"));
 
-    // The choice is part of the session.
+    // The backend is fixed for the session.
     let elsewhere =
         cli.run(&["run", "--session", "s1", "--backend", "local", "--tool", "noop", "--json"]).await;
     assert_eq!((elsewhere.code, elsewhere.error().0.as_str()), (8, "already_exists"));
     drop(dev);
-    wait_for("the container to go with its worker", GONE_WITHIN, async || engine.containers().is_empty())
-        .await;
+    wait_for("the container to be removed with its worker", GONE_WITHIN, async || {
+        engine.containers().is_empty()
+    })
+    .await;
 }
 
-/// What a command prints in a container is seen while it runs, and so is where it runs.
+/// The sandbox and the output of a command in a container are reported while the command runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_container_is_watched_live() {
-    let engine = Engine::new("live");
+async fn container_output_is_streamed_live() {
+    let engine = DockerFixture::new("live");
     let dev = engine.dev(&[]).await;
     let command = "command=echo first; until test -e go; do sleep 0.05; done; printf last";
     let arguments = ["run", "--backend", "docker", "--image", engine.image(), "--session", "s1"];
     let bash = ["--tool", "Bash", "--arg", command, "--follow", "--json"];
     let mut live = dev.cli.start(&[&arguments[..], &bash].concat());
-    wait_for("the place and the first words", PATIENCE, || {
+    wait_for("the sandbox and the first output", TIMEOUT, || {
         let lines = live.documents();
-        let is_placed = lines.iter().any(|line| line["type"] == "sandbox.ready");
-        std::future::ready(is_placed && printed(&lines, "stdout") == "first\n")
+        let is_ready = lines.iter().any(|line| line["type"] == "sandbox.ready");
+        std::future::ready(is_ready && tool_output(&lines, "stdout") == "first\n")
     })
     .await;
     assert!(!live.stdout().contains("tool.completed"));
     fs::write(dev.directory.path().join("data/workspaces/default/go"), "").unwrap();
     assert_eq!(live.exit_code().await, 0, "{}", live.stderr());
-    assert_eq!(printed(&live.documents(), "stdout"), "first\nlast");
+    assert_eq!(tool_output(&live.documents(), "stdout"), "first\nlast");
 }
 
-/// All events of a run that has ended.
+/// Returns all events of a run that has ended.
 async fn follow(cli: &Cli, run: &str) -> Vec<Value> {
     cli.json(&["watch", run]).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_is_refused_before_the_first_call() {
-    let engine = Engine::new("refused");
+async fn impossible_execution_settings_are_refused_before_the_first_call() {
+    let engine = DockerFixture::new("refused");
     let dev = engine.dev(&[]).await;
     let cli = &dev.cli;
     let missing = cli
@@ -161,7 +171,7 @@ async fn what_cannot_be_is_refused_before_the_first_call() {
         (&["--backend", "docker", "--image", "a", "--network", "host"], "backend_not_allowed", "network"),
     ] {
         let refused = cli.run(&[&["sessions", "create", "--json"][..], flags].concat()).await;
-        // A flag's value that looks like a flag never leaves the command line.
+        // The command line itself refuses a value that looks like a flag.
         if !flags.contains(&"--privileged") {
             let (found, message) = refused.error();
             assert_eq!(found, code, "{flags:?}: {message}");
@@ -172,7 +182,7 @@ async fn what_cannot_be_is_refused_before_the_first_call() {
 }
 
 #[tokio::test]
-async fn a_session_that_only_talks_has_no_tools() {
+async fn session_without_backend_has_no_tools() {
     let dev = Dev::start().await;
     for tool in [&["--tool", "Bash", "--arg", "command=id"][..], &["--tool", "noop"]] {
         let arguments = [&["run", "--backend", "none", "--session", "chat", "--json"][..], tool].concat();
@@ -184,7 +194,7 @@ async fn a_session_that_only_talks_has_no_tools() {
 }
 
 #[tokio::test]
-async fn a_tenants_rules_hold_when_a_session_is_made_and_when_it_executes() {
+async fn tenant_policy_applies_to_session_creation_and_execution() {
     let rules = tempfile::NamedTempFile::new().unwrap();
     let allow = |text: &str| fs::write(rules.path(), text).unwrap();
     allow("[tenants.default]\nbackends = ['local', 'docker']\nimages = ['team/*']\n");
@@ -197,7 +207,7 @@ async fn a_tenants_rules_hold_when_a_session_is_made_and_when_it_executes() {
     let bash = ["run", "--session", "s1", "--tool", "Bash", "--arg", "command=echo hi", "--json"];
     assert_eq!(dev.cli.run(&bash).await.code, 0);
 
-    // Tightened, also for what exists.
+    // A tightened policy applies to existing sessions too.
     allow("[tenants.default]\nbackends = ['none']\n");
     let Dev { server, directory, .. } = dev;
     drop(server);
@@ -206,12 +216,12 @@ async fn a_tenants_rules_hold_when_a_session_is_made_and_when_it_executes() {
     assert_eq!(ended.documents()[0]["failure"]["code"], "tools_disabled", "{}", ended.stdout);
 }
 
-/// The promise in numbers: ten busy containers, SIGKILL, none left, and a stranger's untouched.
+/// After SIGKILL, none of ten busy containers is left, and a foreign container is untouched.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_worker_leaves_no_container() {
-    let engine = Engine::new("killed");
-    let stranger = engine.docker(&["run", "--detach", "--network", "none", engine.image(), "sleep", "600"]);
-    let stranger = Stranger(&engine, stranger.trim().chars().take(12).collect());
+async fn killed_worker_leaves_no_container() {
+    let engine = DockerFixture::new("killed");
+    let foreign = engine.docker(&["run", "--detach", "--network", "none", engine.image(), "sleep", "600"]);
+    let foreign = ForeignContainer(&engine, foreign.trim().chars().take(12).collect());
     let mut dev = engine.dev(&[]).await;
     for number in 0..10 {
         let session = format!("s{number}");
@@ -222,8 +232,8 @@ async fn a_killed_worker_leaves_no_container() {
         assert_eq!(dev.cli.run(&[&arguments[..], &busy].concat()).await.code, 0);
     }
     let workspace = dev.directory.path().join("data/workspaces/default");
-    // Each in its own: one that is only half made when its worker dies is left to the next worker.
-    wait_for("ten busy containers", PATIENCE, async || {
+    // All must run: a container that is being created when its worker dies is left for the next worker to reap.
+    wait_for("ten busy containers", TIMEOUT, async || {
         let busy = fs::read_dir(&workspace).map(|entries| {
             entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("busy-")).count()
         });
@@ -231,17 +241,17 @@ async fn a_killed_worker_leaves_no_container() {
     })
     .await;
     dev.server.process.kill();
-    let only_the_stranger = async || engine.containers() == HashSet::from([stranger.1.clone()]);
-    wait_for("all containers of the worker to go", GONE_WITHIN, only_the_stranger).await;
-    assert_eq!(engine.docker(&["inspect", "--format", "{{.State.Running}}", &stranger.1]).trim(), "true");
+    let only_foreign = async || engine.containers() == HashSet::from([foreign.1.clone()]);
+    wait_for("all containers of the worker to be removed", GONE_WITHIN, only_foreign).await;
+    assert_eq!(engine.docker(&["inspect", "--format", "{{.State.Running}}", &foreign.1]).trim(), "true");
 }
 
-/// The second line: what did not end by itself is found by its labels, and only by those.
+/// The fallback: containers that did not end by themselves are found by their labels, and only by these.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_lost_worker_left_is_reaped() {
-    let engine = Engine::new("reaped");
+async fn resources_of_a_lost_worker_are_reaped_by_label() {
+    let engine = DockerFixture::new("reaped");
     let mut dev = engine.dev(&[]).await;
-    boxed(&dev.cli, &engine, "s1", "true").await;
+    run_in_container(&dev.cli, &engine, "s1", "true").await;
     let own = engine.containers().into_iter().next().unwrap();
     let label = "{{index .Config.Labels \"dev.remuda.installation\"}}";
     let installation = engine.docker(&["inspect", "--format", label, &own]).trim().to_owned();
@@ -253,17 +263,17 @@ async fn what_a_lost_worker_left_is_reaped() {
         ];
         let labels: Vec<&str> = labels.iter().flat_map(|label| ["--label", label]).collect();
         let id = engine.docker(&[&["create"], &labels[..], &[engine.image(), "true"]].concat());
-        Stranger(&engine, id.trim().chars().take(12).collect())
+        ForeignContainer(&engine, id.trim().chars().take(12).collect())
     };
-    // Never started: nothing in it could have ended by itself.
+    // Never started, so it cannot end by itself.
     let (left, foreign) = (made(&installation), made("somebody-else"));
-    wait_for("the container of a lost worker to go", GONE_WITHIN, async || {
+    wait_for("the container of a lost worker to be removed", GONE_WITHIN, async || {
         !engine.containers().contains(&left.1)
     })
     .await;
     assert_eq!(engine.containers(), HashSet::from([own, foreign.1.clone()]));
 
-    // By hand, once there is no worker at all: what is left is the volume with the supervisor.
+    // `sandboxes reap` without any worker: what is left is the volume with the supervisor.
     dev.server.process.kill();
     let volumes = || {
         engine.docker(&[
@@ -278,9 +288,9 @@ async fn what_a_lost_worker_left_is_reaped() {
     let data = format!("data_dir={}", dev.directory.path().join("data").display());
     let host = format!("docker.host={}", engine.host);
     let reap = ["sandboxes", "reap", "--json", "--set", &data, "--set", &host];
-    // The dead worker's lease has to end first.
-    wait_for("the volume to be reaped", PATIENCE, async || {
-        let reaped = Done::run(&reap, &[]).await;
+    // The lease of the dead worker must expire first.
+    wait_for("the volume to be reaped", TIMEOUT, async || {
+        let reaped = CommandOutput::run(&reap, &[]).await;
         assert_eq!(reaped.code, 0, "{}", reaped.stderr);
         volumes().is_empty()
     })
@@ -288,9 +298,10 @@ async fn what_a_lost_worker_left_is_reaped() {
     assert_eq!(engine.containers(), HashSet::from([foreign.1.clone()]));
 }
 
-struct Stranger<'a>(&'a Engine, String);
+/// A container that Remuda does not own, removed when this is dropped.
+struct ForeignContainer<'a>(&'a DockerFixture, String);
 
-impl Drop for Stranger<'_> {
+impl Drop for ForeignContainer<'_> {
     fn drop(&mut self) {
         self.0.docker(&["rm", "--force", &self.1]);
     }

@@ -1,4 +1,4 @@
-//! What stands in the way of a start: settings, ports, directories, and services that are not up yet.
+//! Startup: invalid settings, ports in use, unusable directories, and services that are not up yet.
 
 use std::{fs, time::Duration};
 
@@ -8,11 +8,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     cluster::Services,
-    harness::{Cli, Dev, Done, PATIENCE, Process, Server, temporary_directory, variables},
+    harness::{Cli, CommandOutput, Dev, Process, Server, TIMEOUT, temporary_directory, variables},
 };
 
 #[tokio::test]
-async fn unknown_settings_are_named_wherever_they_come_from() {
+async fn unknown_settings_are_named_from_file_environment_and_flags() {
     let directory = temporary_directory();
     let file = directory.path().join("remuda.toml");
     fs::write(&file, "[worker]\nslotz = 3\n").unwrap();
@@ -29,63 +29,64 @@ async fn unknown_settings_are_named_wherever_they_come_from() {
     for (arguments, environment, named) in cases {
         for command in ["dev", "worker"] {
             let all = [&[command, "--json"], arguments].concat();
-            let refused = Done::run(&all, &variables(environment)).await;
+            let refused = CommandOutput::run(&all, &variables(environment)).await;
             assert_eq!((refused.code, refused.error().0.as_str()), (2, "invalid_argument"), "{all:?}");
             assert!(refused.stderr.contains(named), "{all:?} {environment:?}: {}", refused.stderr);
         }
     }
-    let missing = Done::run(&["dev", "--config", "/nonexistent.toml", "--json"], &[]).await;
+    let missing = CommandOutput::run(&["dev", "--config", "/nonexistent.toml", "--json"], &[]).await;
     assert_eq!(missing.error().0, "invalid_argument");
-    let unset = Done::run(&["worker", "--json"], &[]).await;
+    let unset = CommandOutput::run(&["worker", "--json"], &[]).await;
     assert_eq!(unset.error(), ("invalid_argument".to_owned(), "store.url".to_owned()));
-    let sqlite = Done::run(&["worker", "--json"], &variables(&[("REMUDA_STORE__URL", "sqlite:x.db")])).await;
+    let sqlite =
+        CommandOutput::run(&["worker", "--json"], &variables(&[("REMUDA_STORE__URL", "sqlite:x.db")])).await;
     assert_eq!(sqlite.error().1, "store.url", "{}", sqlite.stderr);
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_the_first_thing_one_hears_of() {
+async fn port_in_use_is_reported_before_anything_is_created() {
     let dev = Dev::start().await;
     let address = dev.server.endpoint().strip_prefix("http://").unwrap();
     let data = temporary_directory();
     let arguments = ["dev", "--listen", address, "--data-dir", data.path().to_str().unwrap(), "--json"];
-    let refused = Done::run(&arguments, &[]).await;
+    let refused = CommandOutput::run(&arguments, &[]).await;
     assert_eq!((refused.code, refused.error()), (3, ("unavailable".to_owned(), "listen".to_owned())));
     assert!(refused.stderr.contains("choose another address"), "{}", refused.stderr);
-    assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0, "nothing was made before the port was had");
+    assert_eq!(fs::read_dir(data.path()).unwrap().count(), 0, "files were created before the port was bound");
 }
 
 #[tokio::test]
-async fn a_data_directory_serves_one_process_and_must_be_usable() {
+async fn data_directory_is_exclusive_and_must_be_usable() {
     let dev = Dev::start().await;
     let serve = async |directory: &str| {
-        Done::run(&["dev", "--listen", "127.0.0.1:0", "--data-dir", directory, "--json"], &[]).await
+        CommandOutput::run(&["dev", "--listen", "127.0.0.1:0", "--data-dir", directory, "--json"], &[]).await
     };
     let used = serve(&dev.path("data")).await;
     assert_eq!((used.code, used.error()), (3, ("unavailable".to_owned(), "data_dir".to_owned())));
     assert!(used.stderr.contains("in use by another remuda"), "{}", used.stderr);
-    // Beneath a file nobody can make a directory, not even root.
+    // Below a file not even root can create a directory.
     let file = dev.path("file");
     fs::write(&file, "").unwrap();
     let unusable = serve(&format!("{file}/data")).await;
     assert_eq!((unusable.code, unusable.error().1.as_str()), (2, "data_dir"), "{}", unusable.stderr);
-    assert_eq!(dev.cli.run(&["run", "--tool", "noop"]).await.code, 0, "the first one is unharmed");
+    assert_eq!(dev.cli.run(&["run", "--tool", "noop"]).await.code, 0, "the first server must keep working");
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused() {
+async fn non_database_file_is_refused_and_left_unchanged() {
     let data = temporary_directory();
     fs::write(data.path().join("remuda.db"), "this is no database, it is a text file of some length")
         .unwrap();
     let directory = data.path().to_str().unwrap();
     let arguments = ["dev", "--listen", "127.0.0.1:0", "--data-dir", directory, "--json"];
-    let refused = Done::run(&arguments, &[]).await;
+    let refused = CommandOutput::run(&arguments, &[]).await;
     assert_eq!((refused.code, refused.error().1.as_str()), (2, "store.url"), "{}", refused.stderr);
-    assert!(!refused.stderr.contains("waiting for"), "waiting does not help: {}", refused.stderr);
+    assert!(!refused.stderr.contains("waiting for"), "it waited for a usable database: {}", refused.stderr);
     let kept = fs::read(data.path().join("remuda.db")).unwrap();
     assert!(kept.starts_with(b"this is no database"), "the file was changed");
 }
 
-/// Passes connections on, once it is started: a server that comes up late, on a port known before.
+/// Forwards a port to an address: simulates a server that starts late on a known port.
 async fn forward(port: u16, to: String, tasks: TaskTracker) {
     let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
     let connections = tasks.clone();
@@ -94,15 +95,15 @@ async fn forward(port: u16, to: String, tasks: TaskTracker) {
             let to = to.clone();
             connections.spawn(async move {
                 let mut far = TcpStream::connect(to).await.unwrap();
-                // Either side may hang up as it likes.
+                // Either side may close the connection.
                 tokio::io::copy_bidirectional(&mut near, &mut far).await.ok();
             });
         }
     });
 }
 
-/// The address in a URL, and the URL with another port.
-fn moved(url: &str, port: u16) -> (String, String) {
+/// Returns the address in a URL, and the URL with a password and another port.
+fn with_port(url: &str, port: u16) -> (String, String) {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (authority, path) = rest.split_once('/').unwrap();
     let (user, address) = authority.split_once('@').unwrap();
@@ -110,49 +111,49 @@ fn moved(url: &str, port: u16) -> (String, String) {
 }
 
 #[tokio::test]
-async fn servers_wait_for_postgresql_and_say_so() {
+async fn servers_wait_for_postgresql_and_log_it() {
     let services = Services::start(&nats_binaries()[0]);
     services.migrate().await;
     let port = free_port().unwrap();
-    let (address, url) = moved(&services.database.url(), port);
+    let (address, url) = with_port(&services.database.url(), port);
     let all = [services.variables.clone(), variables(&[("REMUDA_STORE__URL", &url)])].concat();
     let arguments = ["control-plane", "--listen", "127.0.0.1:0", "--json"];
     let waiting = Process::start(&arguments, &all);
-    waiting.says("waiting for PostgreSQL").await;
+    waiting.wait_for_stderr("waiting for PostgreSQL").await;
     forward(port, address, TaskTracker::new()).await;
     let ready = || std::future::ready(!waiting.documents().is_empty());
-    wait_for("the control plane to start after all", PATIENCE, ready).await;
+    wait_for("the control plane to be ready", TIMEOUT, ready).await;
     assert!(!waiting.stderr().contains("hunter2"), "a password in the log:\n{}", waiting.stderr());
 
-    // Nobody waits for ever.
-    let (_, url) = moved(&services.database.url(), free_port().unwrap());
+    // The wait is limited by `connect_timeout`.
+    let (_, url) = with_port(&services.database.url(), free_port().unwrap());
     let impatient = variables(&[("REMUDA_STORE__URL", &url), ("REMUDA_STORE__CONNECT_TIMEOUT", "1s")]);
-    let gave_up = Done::run(&arguments, &[services.variables.clone(), impatient].concat()).await;
+    let gave_up = CommandOutput::run(&arguments, &[services.variables.clone(), impatient].concat()).await;
     assert_eq!((gave_up.code, gave_up.error().0.as_str()), (3, "unavailable"), "{}", gave_up.stderr);
     assert!(!gave_up.stderr.contains("hunter2"), "a password in the log:\n{}", gave_up.stderr);
 }
 
 #[tokio::test]
-async fn servers_wait_for_nats_and_say_so() {
+async fn servers_wait_for_nats_and_log_it() {
     let mut services = Services::start(&nats_binaries()[0]);
     services.migrate().await;
     services.nats.kill().unwrap();
     let worker = Process::start(&["worker", "--json"], &services.variables);
     let arguments = ["control-plane", "--listen", "127.0.0.1:0", "--json"];
     let control_plane = Process::start(&arguments, &services.variables);
-    worker.says("waiting for NATS").await;
-    control_plane.says("waiting for NATS").await;
+    worker.wait_for_stderr("waiting for NATS").await;
+    control_plane.wait_for_stderr("waiting for NATS").await;
     services.nats.restart().unwrap();
     let ready =
         || std::future::ready(!worker.documents().is_empty() && !control_plane.documents().is_empty());
-    wait_for("both to start after all", PATIENCE, ready).await;
+    wait_for("both servers to be ready", TIMEOUT, ready).await;
 
     services.nats.kill().unwrap();
     let impatient = variables(&[
         ("REMUDA_NATS__CONNECT_TIMEOUT", "1s"),
         ("REMUDA_NATS__SERVERS", &services.nats.url().replace("nats://", "nats://remuda:hunter2@")),
     ]);
-    let gave_up = Done::run(&arguments, &[services.variables.clone(), impatient].concat()).await;
+    let gave_up = CommandOutput::run(&arguments, &[services.variables.clone(), impatient].concat()).await;
     assert_eq!((gave_up.code, gave_up.error().0.as_str()), (3, "unavailable"), "{}", gave_up.stderr);
     assert!(!gave_up.stderr.contains("hunter2"), "a password in the log:\n{}", gave_up.stderr);
 }
@@ -161,17 +162,17 @@ async fn servers_wait_for_nats_and_say_so() {
 async fn waiting_for_a_service_can_be_interrupted() {
     let url = format!("postgres://nobody@127.0.0.1:{}/x", free_port().unwrap());
     let mut waiting = Process::start(&["worker", "--json"], &variables(&[("REMUDA_STORE__URL", &url)]));
-    waiting.says("waiting for PostgreSQL").await;
+    waiting.wait_for_stderr("waiting for PostgreSQL").await;
     let started = std::time::Instant::now();
     waiting.signal(nix::sys::signal::Signal::SIGTERM);
-    waiting.says("stopping").await;
+    waiting.wait_for_stderr("stopping").await;
     waiting.signal(nix::sys::signal::Signal::SIGTERM);
     waiting.exit_code().await;
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn keys_can_be_demanded_on_loopback_too() {
+async fn require_keys_applies_on_loopback() {
     let data = temporary_directory();
     let directory = data.path().to_str().unwrap();
     let arguments = ["dev", "--listen", "127.0.0.1:0", "--data-dir", directory, "--require-keys"];
@@ -179,7 +180,7 @@ async fn keys_can_be_demanded_on_loopback_too() {
     let cli = Cli::new(server.endpoint());
     assert_eq!(cli.run(&["run", "--tool", "noop"]).await.code, 5);
     let settings = variables(&[("REMUDA_DATA_DIR", directory)]);
-    let created = Done::run(&["keys", "create", "--json"], &settings).await;
+    let created = CommandOutput::run(&["keys", "create", "--json"], &settings).await;
     assert_eq!(created.code, 0, "{}", created.stderr);
     let secret = created.documents()[0]["secret"].as_str().unwrap().to_owned();
     assert_eq!(cli.with_key(&secret).run(&["run", "--tool", "noop"]).await.code, 0);

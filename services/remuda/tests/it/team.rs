@@ -1,4 +1,4 @@
-//! Planner, builder and reviewer (`examples/team`): one hands over to the other, who has its work reviewed.
+//! Planner, builder and reviewer (`examples/team`): agent switches and delegation to sub-agents.
 
 use std::{
     fs,
@@ -11,14 +11,14 @@ use remuda_testkit::{nats_binaries, wait_for};
 
 use crate::{
     agents::{copy_tree, transcript},
-    api::{finished, history, state},
+    api::{history, state, wait_for_end},
     cluster::Cluster,
-    harness::{Cli, Dev, PATIENCE, pids, temporary_directory, wait_until_gone},
+    harness::{Cli, Dev, TIMEOUT, pids, temporary_directory, wait_until_gone},
 };
 
 const REQUEST: &str = "count.sh should be able to count lines, with -l.";
 
-fn copy_of_the_example(directory: &Path) -> PathBuf {
+fn copy_team_example(directory: &Path) -> PathBuf {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/team");
     let copy = directory.join("team");
     copy_tree(&example, &copy);
@@ -26,8 +26,8 @@ fn copy_of_the_example(directory: &Path) -> PathBuf {
     copy
 }
 
-/// Has the team work, as a user would, and checks what it did.
-async fn build(cli: &Cli, team: &Path) -> Vec<String> {
+/// Runs the team on the request, checks the resulting program, and returns the transcript.
+async fn run_team(cli: &Cli, team: &Path) -> Vec<String> {
     let done = cli.run(&["run", REQUEST, "--session", "team", "--dir", team.to_str().unwrap()]).await;
     assert_eq!(done.code, 0, "{}\n{}", done.stdout, done.stderr);
     assert!(done.stdout.contains("the comment the reviewer missed is there"), "{}", done.stdout);
@@ -35,17 +35,17 @@ async fn build(cli: &Cli, team: &Path) -> Vec<String> {
     assert!(program.contains("or with -l how many lines"), "{program}");
     let tested = std::process::Command::new("sh").arg("test.sh").current_dir(team).output().unwrap();
     assert!(String::from_utf8_lossy(&tested.stdout).contains("0 failed"), "{tested:?}");
-    let told = transcript(cli, "team").await;
-    // Ids of sessions differ from run to run.
-    told.into_iter().map(|line| line.split("task_id").next().unwrap_or_default().to_owned()).collect()
+    let transcript = transcript(cli, "team").await;
+    // Session ids differ from run to run.
+    transcript.into_iter().map(|line| line.split("task_id").next().unwrap_or_default().to_owned()).collect()
 }
 
-/// Who spoke, and what happened between agents.
-async fn check_the_story(cli: &Cli) {
+/// Checks the order of the events between the agents.
+async fn check_events(cli: &Cli) {
     let client = cli.client();
     let events = history(&client, "team").await;
     let names: Vec<&str> = events.iter().map(|event| event.r#type.as_str()).collect();
-    let place = |name: &str| {
+    let position = |name: &str| {
         names.iter().position(|it| *it == name).unwrap_or_else(|| panic!("there is no {name} in {names:?}"))
     };
     let order = [
@@ -56,31 +56,31 @@ async fn check_the_story(cli: &Cli) {
         "subagent.ended",
         "run.completed",
     ];
-    assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "{names:?}");
+    assert!(order.windows(2).all(|pair| position(pair[0]) < position(pair[1])), "{names:?}");
     let run = cli.json(&["runs", "list", "--session", "team"]).await.remove(0);
     assert_eq!(run["state"], "completed", "{run}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_team_builds_what_was_asked_for_on_one_slot_and_on_a_cluster() {
+async fn team_example_works_on_one_slot_and_on_a_cluster() {
     let (first, second) = (temporary_directory(), temporary_directory());
     let dev = Dev::start_with(&["--set", "worker.slots=1"]).await;
-    let embedded = build(&dev.cli, &copy_of_the_example(first.path())).await;
-    check_the_story(&dev.cli).await;
+    let embedded = run_team(&dev.cli, &copy_team_example(first.path())).await;
+    check_events(&dev.cli).await;
 
     let mut cluster = Cluster::start(&nats_binaries().remove(0), 0).await;
     cluster.workers.push(cluster.services.serve(&["worker"], &[("REMUDA_WORKER__SLOTS", "1")]).await);
-    let split = build(&cluster.cli, &copy_of_the_example(second.path())).await;
-    check_the_story(&cluster.cli).await;
+    let split = run_team(&cluster.cli, &copy_team_example(second.path())).await;
+    check_events(&cluster.cli).await;
     assert_eq!(split, embedded);
 }
 
-/// One worker process with one slot, on PostgreSQL and NATS: whoever waits for others holds nothing.
+/// One worker with one slot on PostgreSQL and NATS suffices: a run that waits for children holds no slot.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_worker_with_one_slot_completes_a_tree_of_depth_3_and_width_10() {
-    let place = temporary_directory();
+    let temp = temporary_directory();
     let last = "otherwise: { say: grown }\n";
-    let root = team(place.path(), 10, "policy: { max_concurrent_subagents: 10 }\n", last);
+    let root = delegation_workspace(temp.path(), 10, "policy: { max_concurrent_subagents: 10 }\n", last);
     let mut cluster = Cluster::start(&nats_binaries().remove(0), 0).await;
     cluster.workers.push(cluster.services.serve(&["worker"], &[("REMUDA_WORKER__SLOTS", "1")]).await);
     let done = cluster.cli.run(&["run", "grow", "--session", "tree", "--dir", root.to_str().unwrap()]).await;
@@ -91,8 +91,8 @@ async fn one_worker_with_one_slot_completes_a_tree_of_depth_3_and_width_10() {
     assert!(runs.iter().all(|run| run["state"] == "completed"), "{runs:?}");
 }
 
-/// A workspace in which a lead delegates to diggers, and these to helpers, who play `last`.
-fn team(directory: &Path, width: usize, policy: &str, last: &str) -> PathBuf {
+/// A workspace in which a lead delegates to diggers and these to helpers, whose model plays the scenario `last`.
+fn delegation_workspace(directory: &Path, width: usize, policy: &str, last: &str) -> PathBuf {
     let root = directory.join("team");
     let write = |path: &str, text: &str| {
         let path = root.join(path);
@@ -126,33 +126,33 @@ fn team(directory: &Path, width: usize, policy: &str, last: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelling_the_root_leaves_no_run_alive_and_no_process_behind() {
+async fn cancelling_the_root_run_ends_the_tree_and_its_processes() {
     let dev = Dev::start().await;
-    cancel_a_tree(&dev.cli).await;
-    // The same with two workers, who share the runs of the tree as it comes.
+    cancel_tree(&dev.cli).await;
+    // The same with two workers that share the runs of the tree.
     let cluster = Cluster::start(&nats_binaries().remove(0), 2).await;
-    cancel_a_tree(&cluster.cli).await;
+    cancel_tree(&cluster.cli).await;
 }
 
-async fn cancel_a_tree(cli: &Cli) {
-    let place = temporary_directory();
+async fn cancel_tree(cli: &Cli) {
+    let temp = temporary_directory();
     let last = "turns:\n  - { when: { turn: 1 }, call: [{ tool: Bash, arguments: { command: \"sleep 600 & echo $! >> pids; wait\" } }] }\n";
-    let root = team(place.path(), 2, "", last);
+    let root = delegation_workspace(temp.path(), 2, "", last);
     let submitted =
         cli.run(&["run", "dig", "--session", "dig", "--dir", root.to_str().unwrap(), "--detach"]).await;
     let run = submitted.stdout.trim().to_owned();
     let file = root.join("pids").to_str().unwrap().to_owned();
-    // Both diggers delegate twice: four commands.
-    wait_for("the commands", PATIENCE, || std::future::ready(pids(&file).len() == 4)).await;
+    // Each of the two diggers delegates twice: four commands.
+    wait_for("the commands", TIMEOUT, || std::future::ready(pids(&file).len() == 4)).await;
     let cancelled = cli.run(&["cancel", &run]).await;
     assert_eq!(cancelled.code, 0, "{}", cancelled.stderr);
     let client = cli.client();
-    assert_eq!(state(&finished(&client, &run).await), RunState::Cancelled);
+    assert_eq!(state(&wait_for_end(&client, &run).await), RunState::Cancelled);
     wait_until_gone(&pids(&file)).await;
     let runs = cli.json(&["runs", "list"]).await;
     assert_eq!(runs.len(), 7, "{runs:?}");
     for below in &runs {
         let id = below["id"].as_str().unwrap();
-        assert_eq!(state(&finished(&client, id).await), RunState::Cancelled, "{below}");
+        assert_eq!(state(&wait_for_end(&client, id).await), RunState::Cancelled, "{below}");
     }
 }

@@ -1,4 +1,4 @@
-//! Every run is one connected trace, over all processes and also when workers die. A real collector receives it.
+//! Every run is one connected trace across all processes, also when workers die. A real OTLP collector receives it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -23,7 +23,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::{
     cluster::Cluster,
-    harness::{Cli, Dev, PATIENCE, temporary_directory},
+    harness::{Cli, Dev, TIMEOUT, temporary_directory},
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -34,12 +34,12 @@ fn traceparent() -> String {
 }
 
 #[derive(Clone, Debug)]
-struct Received {
+struct ReceivedSpan {
     service: String,
     span: Span,
 }
 
-impl Received {
+impl ReceivedSpan {
     fn id(&self) -> String {
         hex(&self.span.span_id)
     }
@@ -71,12 +71,12 @@ fn attribute(attributes: &[KeyValue], name: &str) -> Option<String> {
     }
 }
 
-/// A collector that remembers.
+/// An OTLP trace service that stores every span.
 #[derive(Clone, Debug, Default)]
-struct Memory(Arc<Mutex<Vec<Received>>>);
+struct SpanStore(Arc<Mutex<Vec<ReceivedSpan>>>);
 
 #[tonic::async_trait]
-impl TraceService for Memory {
+impl TraceService for SpanStore {
     async fn export(
         &self,
         request: tonic::Request<ExportTraceServiceRequest>,
@@ -85,7 +85,7 @@ impl TraceService for Memory {
             let of = resource.resource.unwrap_or_default().attributes;
             let service = attribute(&of, "service.name").unwrap_or_default();
             let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-            let received = spans.map(|span| Received { service: service.clone(), span });
+            let received = spans.map(|span| ReceivedSpan { service: service.clone(), span });
             self.0.lock().unwrap().extend(received);
         }
         Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
@@ -93,34 +93,35 @@ impl TraceService for Memory {
 }
 
 struct Collector {
-    memory: Memory,
+    store: SpanStore,
     endpoint: String,
     _server: AbortOnDropHandle<Result<(), tonic::transport::Error>>,
 }
 
 impl Collector {
     async fn start() -> Self {
-        let memory = Memory::default();
+        let store = SpanStore::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let service = TraceServiceServer::new(memory.clone()).max_decoding_message_size(64 << 20);
+        let service = TraceServiceServer::new(store.clone()).max_decoding_message_size(64 << 20);
         let server = tonic::transport::Server::builder()
             .add_service(service)
             .serve_with_incoming(TcpListenerStream::new(listener));
         let server = AbortOnDropHandle::new(TaskTracker::new().spawn(server));
-        Self { memory, endpoint, _server: server }
+        Self { store, endpoint, _server: server }
     }
 
-    fn received(&self) -> Vec<Received> {
-        self.memory.0.lock().unwrap().clone()
+    fn received(&self) -> Vec<ReceivedSpan> {
+        self.store.0.lock().unwrap().clone()
     }
 
-    /// The spans of the client's trace, each once: a span that may be lost with its worker is told again.
+    /// The spans of the client's trace, deduplicated: a span that may be lost with its worker is exported again.
     fn trace(&self) -> Trace {
-        let mut spans: BTreeMap<String, Received> = BTreeMap::new();
+        let mut spans: BTreeMap<String, ReceivedSpan> = BTreeMap::new();
         for received in self.received().into_iter().filter(|it| hex(&it.span.trace_id) == TRACE) {
             if let Some(first) = spans.get(&received.id()) {
-                let same = |it: &Received| (it.parent(), it.span.name.clone(), it.span.start_time_unix_nano);
+                let same =
+                    |it: &ReceivedSpan| (it.parent(), it.span.name.clone(), it.span.start_time_unix_nano);
                 assert_eq!(same(first), same(&received), "two spans with one id");
             }
             spans.insert(received.id(), received);
@@ -128,47 +129,71 @@ impl Collector {
         Trace { spans }
     }
 
-    /// Waits until whatever was to come has come: every process sends its spans at times of its own.
-    async fn whole_trace(&self) -> Trace {
-        wait_for("a whole trace", PATIENCE, || async {
+    /// Waits until the trace is complete and connected: every process exports its spans at its own times.
+    async fn wait_for_trace(&self) -> Trace {
+        wait_for("a complete trace", TIMEOUT, || async {
             let trace = self.trace();
             let ended = trace.named("run message");
             let delivered = trace.named("deliver events");
-            let told = ended.first().is_some_and(|run| delivered.iter().any(|it| it.parent() == run.id()));
-            (ended.len() >= 2 && told && trace.is_connected()).then_some(trace)
+            let run_delivered =
+                ended.first().is_some_and(|run| delivered.iter().any(|it| it.parent() == run.id()));
+            let complete = EXPECTED_SPANS.iter().all(|(name, count)| trace.named(name).len() >= *count);
+            let complete = complete && trace.starting_with("chat ").len() >= MODEL_CALLS;
+            (ended.len() >= 2 && run_delivered && complete && trace.is_connected()).then_some(trace)
         })
         .await
     }
 }
 
+/// Spans that every trace of this workspace has, and the least number of each. Processes export at different times, so a
+/// connected trace may still lack some.
+const EXPECTED_SPANS: [(&str, usize); 10] = [
+    ("remuda.v1.RunService/SubmitRun", 1),
+    ("commit run", 1),
+    ("wait in queue", 1),
+    ("publish token", 1),
+    ("receive token", 1),
+    ("claim", 1),
+    ("commit", 1),
+    ("execute_tool Bash", 2),
+    ("execute_tool SubAgent", 1),
+    ("wait for children", 1),
+];
+/// Four model calls of the lead and one of the helper.
+const MODEL_CALLS: usize = 5;
+
 struct Trace {
-    spans: BTreeMap<String, Received>,
+    spans: BTreeMap<String, ReceivedSpan>,
 }
 
 impl Trace {
-    fn named(&self, name: &str) -> Vec<&Received> {
-        let mut found: Vec<&Received> = self.spans.values().filter(|it| it.span.name == name).collect();
+    fn named(&self, name: &str) -> Vec<&ReceivedSpan> {
+        let mut found: Vec<&ReceivedSpan> = self.spans.values().filter(|it| it.span.name == name).collect();
         found.sort_by_key(|it| it.span.start_time_unix_nano);
         found
     }
 
-    /// The only one of its name.
-    fn one(&self, name: &str) -> &Received {
+    fn starting_with(&self, beginning: &str) -> Vec<&ReceivedSpan> {
+        self.spans.values().filter(|it| it.span.name.starts_with(beginning)).collect()
+    }
+
+    /// The only span of this name.
+    fn one(&self, name: &str) -> &ReceivedSpan {
         let found = self.named(name);
         assert_eq!(found.len(), 1, "{name} in {:#?}", self.outline());
         found[0]
     }
 
-    fn parent_of(&self, of: &Received) -> Option<&Received> {
+    fn parent_of(&self, of: &ReceivedSpan) -> Option<&ReceivedSpan> {
         self.spans.get(&of.parent())
     }
 
-    /// Every span hangs, over its parents, on what the client does.
+    /// Whether every span is a descendant of the client's span.
     fn is_connected(&self) -> bool {
         self.spans.values().all(|span| self.reaches_the_client(span))
     }
 
-    fn reaches_the_client(&self, span: &Received) -> bool {
+    fn reaches_the_client(&self, span: &ReceivedSpan) -> bool {
         let (mut at, mut seen) = (span, HashSet::new());
         loop {
             if at.parent() == CLIENT_SPAN {
@@ -182,13 +207,14 @@ impl Trace {
     }
 
     fn outline(&self) -> Vec<String> {
-        let name = |it: Option<&Received>| it.map_or("?", |it| it.span.name.as_str()).to_owned();
-        let line = |it: &Received| format!("{}: {} < {}", it.service, it.span.name, name(self.parent_of(it)));
+        let name = |it: Option<&ReceivedSpan>| it.map_or("?", |it| it.span.name.as_str()).to_owned();
+        let line =
+            |it: &ReceivedSpan| format!("{}: {} < {}", it.service, it.span.name, name(self.parent_of(it)));
         self.spans.values().map(line).collect()
     }
 }
 
-/// A lead that works, has a helper work for it, and finishes; `second` is its second command.
+/// A workspace whose lead runs two commands, delegates to a helper, and finishes; `second` is the second command.
 fn workspace(directory: &Path, second: &str) -> PathBuf {
     let root = directory.join("team");
     let write = |path: &str, text: &str| {
@@ -217,29 +243,29 @@ fn workspace(directory: &Path, second: &str) -> PathBuf {
     root
 }
 
-/// With a key, which has to be remembered: such a run is not granted with its submit, and a token wakes its worker.
-async fn ask(cli: &Cli, root: &Path) -> String {
+/// Submits with an idempotency key: such a run is not granted with its submit, so a token wakes its worker.
+async fn submit(cli: &Cli, root: &Path) -> String {
     let directory = root.to_str().unwrap();
     let arguments =
         ["run", "go", "--session", "team", "--dir", directory, "--detach", "--idempotency-key", "go"];
-    let submitted = cli.traced(&traceparent()).run(&arguments).await;
+    let submitted = cli.with_traceparent(&traceparent()).run(&arguments).await;
     assert_eq!(submitted.code, 0, "{}", submitted.stderr);
     submitted.stdout.trim().to_owned()
 }
 
-/// Something is delivered only to those who are there: the reader's place is taken before it gets the first events. Until then a
-/// command may wait for the file `watched`.
-async fn complete(cli: &Cli, run: &str, root: &Path) {
+/// Watches the run to its completion. Creates the file `watched` once the reader is subscribed: only then are later events
+/// delivered live, so a command may wait for the file.
+async fn watch_to_completion(cli: &Cli, run: &str, root: &Path) {
     let mut watch = cli.start(&["watch", run, "--json"]);
-    wait_for("a reader", PATIENCE, || std::future::ready(!watch.documents().is_empty())).await;
+    wait_for("a reader", TIMEOUT, || std::future::ready(!watch.documents().is_empty())).await;
     fs::write(root.join("watched"), "").unwrap();
     assert_eq!(watch.exit_code().await, 0, "{}", watch.stderr());
     let done = cli.one(&["runs", "show", run]).await;
     assert_eq!(done["state"], "completed", "{done}");
 }
 
-/// What holds for every trace of this workspace, whatever happened to its workers.
-fn check(trace: &Trace, root: &Path) {
+/// Checks that hold for every trace of this workspace, whether or not a worker died.
+fn check_trace(trace: &Trace, root: &Path) {
     let submit = trace.one("remuda.v1.RunService/SubmitRun");
     assert_eq!((submit.parent().as_str(), submit.span.kind), (CLIENT_SPAN, SpanKind::Server as i32));
     let runs = trace.named("run message");
@@ -255,7 +281,7 @@ fn check(trace: &Trace, root: &Path) {
     let delegation = trace.one("execute_tool SubAgent");
     assert_eq!(child.parent(), delegation.id());
     assert_eq!(delegation.attribute("remuda.child.run_id"), child.attribute("remuda.run.id"));
-    // It lasts for as long as the child does.
+    // The delegation lasts as long as the child.
     assert!(delegation.span.start_time_unix_nano <= child.span.start_time_unix_nano);
     assert!(delegation.span.end_time_unix_nano >= child.span.end_time_unix_nano);
 
@@ -264,16 +290,15 @@ fn check(trace: &Trace, root: &Path) {
         assert_eq!(above.span.name, "run message");
         assert_eq!(attempt.span.kind, SpanKind::Consumer as i32);
     }
-    let questions: Vec<&Received> =
-        trace.spans.values().filter(|it| it.span.name.starts_with("chat ")).collect();
-    assert_eq!(questions.len(), 5, "{:#?}", trace.outline());
-    for question in questions {
-        assert_eq!(trace.parent_of(question).unwrap().span.name, "attempt");
-        assert_eq!(question.span.kind, SpanKind::Client as i32);
-        assert_eq!(question.attribute("gen_ai.operation.name").as_deref(), Some("chat"));
-        assert_eq!(question.attribute("gen_ai.provider.name").as_deref(), Some("scripted"));
+    let model_calls = trace.starting_with("chat ");
+    assert_eq!(model_calls.len(), MODEL_CALLS, "{:#?}", trace.outline());
+    for call in model_calls {
+        assert_eq!(trace.parent_of(call).unwrap().span.name, "attempt");
+        assert_eq!(call.span.kind, SpanKind::Client as i32);
+        assert_eq!(call.attribute("gen_ai.operation.name").as_deref(), Some("chat"));
+        assert_eq!(call.attribute("gen_ai.provider.name").as_deref(), Some("scripted"));
         for name in ["gen_ai.request.model", "gen_ai.usage.input_tokens", "gen_ai.response.finish_reasons"] {
-            assert!(question.attribute(name).is_some(), "{name} of {question:?}");
+            assert!(call.attribute(name).is_some(), "{name} of {call:?}");
         }
     }
     assert!(
@@ -282,9 +307,9 @@ fn check(trace: &Trace, root: &Path) {
     let first = trace.named("execute_tool Bash")[0];
     assert_eq!(first.attribute("process.exit.code").as_deref(), Some("0"));
     assert_eq!(first.attribute("remuda.sandbox.backend"), None);
-    // The command knew where it stood.
-    let told = fs::read_to_string(root.join("traceparent")).unwrap();
-    assert_eq!(told.trim(), format!("00-{TRACE}-{}-01", first.id()));
+    // The command got the trace context of its own span.
+    let written = fs::read_to_string(root.join("traceparent")).unwrap();
+    assert_eq!(written.trim(), format!("00-{TRACE}-{}-01", first.id()));
 
     let published = trace.named("publish token");
     assert!(published.iter().any(|it| it.parent() == parent.id()), "{:#?}", trace.outline());
@@ -301,26 +326,26 @@ fn check(trace: &Trace, root: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_of_two_agents_is_one_trace_over_all_processes() {
-    let place = temporary_directory();
+async fn delegated_run_is_one_trace_across_processes() {
+    let temp = temporary_directory();
     let collector = Collector::start().await;
     let otlp = [("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())];
     let cluster = Cluster::start_with(&nats_binaries().remove(0), 2, &otlp).await;
-    let root = workspace(place.path(), "until [ -e watched ]; do sleep 0.02; done");
-    let run = ask(&cluster.cli, &root).await;
-    complete(&cluster.cli, &run, &root).await;
-    let trace = collector.whole_trace().await;
-    check(&trace, &root);
+    let root = workspace(temp.path(), "until [ -e watched ]; do sleep 0.02; done");
+    let run = submit(&cluster.cli, &root).await;
+    watch_to_completion(&cluster.cli, &run, &root).await;
+    let trace = collector.wait_for_trace().await;
+    check_trace(&trace, &root);
     let services: HashSet<&str> = trace.spans.values().map(|it| it.service.as_str()).collect();
     assert_eq!(services, HashSet::from(["remuda-control-plane", "remuda-worker", "remuda-stream"]));
     assert!(trace.spans.values().all(|it| !it.has_failed()), "{:#?}", trace.outline());
-    // From its submission on it waits, until somebody works on it.
+    // The wait lasts from the submission to the first attempt.
     let parent = trace.named("run message")[0];
     let first = |name: &str| trace.named(name).into_iter().find(|it| it.parent() == parent.id()).unwrap();
     let (wait, attempt) = (first("wait in queue"), first("attempt"));
     assert_eq!(wait.span.start_time_unix_nano, parent.span.start_time_unix_nano);
     assert_eq!(wait.span.end_time_unix_nano, attempt.span.start_time_unix_nano);
-    // Nothing of the run is in a trace of its own.
+    // No part of the run started a separate trace.
     let mut by_trace: HashMap<String, Vec<String>> = HashMap::new();
     for received in collector.received() {
         by_trace.entry(hex(&received.span.trace_id)).or_default().push(received.span.name);
@@ -330,52 +355,55 @@ async fn a_run_of_two_agents_is_one_trace_over_all_processes() {
     assert_eq!(strays.count(), 0, "{by_trace:?}");
 }
 
-/// Where a worker has offered room, no token is needed.
+/// If a worker has offered a slot, the submit grants the run and publishes no token.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grant_with_a_submit_is_in_the_trace() {
+async fn grant_sent_with_a_submit_is_traced() {
     let collector = Collector::start().await;
     let otlp = [("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())];
     let cluster = Cluster::start_with(&nats_binaries().remove(0), 1, &otlp).await;
-    let cli = cluster.cli.traced(&traceparent());
-    // The first ones may come before the offer does, and those of a session that is in hand are its owner's.
+    let cli = cluster.cli.with_traceparent(&traceparent());
+    // The first runs may come before the slot offer, and runs of an active session go to its owner.
     let granted = || async {
         let ran = cli.run(&["run", "--tool", "noop"]).await;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         collector.received().into_iter().find(|it| it.span.name == "send grant")
     };
-    let sent = wait_for("a grant", PATIENCE, granted).await;
+    let sent = wait_for("a grant", TIMEOUT, granted).await;
     let run = || {
         let all = collector.received();
         let above = all.into_iter().find(|it| it.id() == sent.parent());
         std::future::ready(above)
     };
-    let run = wait_for("its run", PATIENCE, run).await;
+    let run = wait_for("its run", TIMEOUT, run).await;
     assert_eq!((run.span.name.as_str(), sent.span.kind), ("run tools", SpanKind::Producer as i32));
     assert_eq!(sent.service, "remuda-control-plane");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_stays_whole_when_a_worker_is_killed() {
-    let place = temporary_directory();
+async fn trace_stays_connected_when_a_worker_is_killed() {
+    let temp = temporary_directory();
     let collector = Collector::start().await;
     let otlp = [("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())];
     let mut cluster = Cluster::start_with(&nats_binaries().remove(0), 1, &otlp).await;
-    let root = workspace(place.path(), "touch begun; sleep 600");
-    let run = ask(&cluster.cli, &root).await;
+    let root = workspace(temp.path(), "touch begun; sleep 600");
+    let run = submit(&cluster.cli, &root).await;
     let begun = root.join("begun");
-    wait_for("the command", PATIENCE, || std::future::ready(begun.try_exists().unwrap())).await;
+    wait_for("the command", TIMEOUT, || std::future::ready(begun.try_exists().unwrap())).await;
     cluster.workers[0].process.kill();
     cluster.workers.push(cluster.services.worker().await);
-    complete(&cluster.cli, &run, &root).await;
-    let trace = collector.whole_trace().await;
-    check(&trace, &root);
+    watch_to_completion(&cluster.cli, &run, &root).await;
+    let trace = collector.wait_for_trace().await;
+    check_trace(&trace, &root);
 
-    let lost: Vec<&Received> = trace.named("attempt").into_iter().filter(|it| it.has_failed()).collect();
+    let lost: Vec<&ReceivedSpan> = trace.named("attempt").into_iter().filter(|it| it.has_failed()).collect();
     assert_eq!(lost.len(), 1, "{:#?}", trace.outline());
     assert_eq!(lost[0].attribute("remuda.run.outcome").as_deref(), Some("lost"));
-    assert_eq!(lost[0].service, "remuda-control-plane", "told by whoever took the session back");
-    // Who went on points at what was lost.
-    let links = |it: &&&Received| it.span.links.iter().any(|link| link.span_id == lost[0].span.span_id);
+    assert_eq!(
+        lost[0].service, "remuda-control-plane",
+        "the process that reclaimed the session must export it"
+    );
+    // The next attempt links to the lost one.
+    let links = |it: &&&ReceivedSpan| it.span.links.iter().any(|link| link.span_id == lost[0].span.span_id);
     assert!(trace.named("attempt").iter().any(|it| links(&it)), "{:#?}", trace.outline());
     let interrupted = trace.named("execute_tool Bash")[1];
     assert_eq!(interrupted.attribute("remuda.call.status").as_deref(), Some("interrupted"));
@@ -383,12 +411,12 @@ async fn a_trace_stays_whole_when_a_worker_is_killed() {
 }
 
 #[tokio::test]
-async fn a_waterfall_needs_no_collector() {
-    let place = temporary_directory();
+async fn trace_command_needs_no_collector() {
+    let temp = temporary_directory();
     let dev = Dev::start().await;
-    let root = workspace(place.path(), "exit 3");
-    let run = ask(&dev.cli, &root).await;
-    complete(&dev.cli, &run, &root).await;
+    let root = workspace(temp.path(), "exit 3");
+    let run = submit(&dev.cli, &root).await;
+    watch_to_completion(&dev.cli, &run, &root).await;
 
     let trace = dev.cli.one(&["trace", &run]).await;
     assert_eq!((trace["trace_id"].as_str(), trace["sampled"].as_bool()), (Some(TRACE), Some(true)));

@@ -1,47 +1,47 @@
-//! Which types of events a reader wants.
+//! Filter for event types.
 
 use remuda_domain::{Error, error::Result};
 
 const MAX_TYPES: usize = 64;
 
-/// Everything when empty.
+/// Matches everything if empty.
 #[derive(Debug)]
-pub(super) struct Filter(Vec<Wanted>);
+pub(super) struct Filter(Vec<TypePattern>);
 
 #[derive(Debug)]
-enum Wanted {
-    Exactly(String),
-    /// With its dot: `run.`
-    Below(String),
+enum TypePattern {
+    Exact(String),
+    /// With the final dot: `run.`
+    Family(String),
 }
 
 impl Filter {
     pub(super) fn parse(types: &str) -> Result<Self> {
         let names = types.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let wanted = names.map(read).collect::<Result<Vec<_>>>()?;
+        let wanted = names.map(parse_pattern).collect::<Result<Vec<_>>>()?;
         if wanted.len() > MAX_TYPES {
             return Err(Error::invalid("types", format!("expected at most {MAX_TYPES} types")));
         }
         Ok(Self(wanted))
     }
 
-    pub(super) fn lets_pass(&self, name: &str) -> bool {
-        let fits = |wanted: &Wanted| match wanted {
-            Wanted::Exactly(exactly) => exactly == name,
-            Wanted::Below(family) => name.starts_with(family.as_str()),
+    pub(super) fn matches(&self, name: &str) -> bool {
+        let fits = |wanted: &TypePattern| match wanted {
+            TypePattern::Exact(exactly) => exactly == name,
+            TypePattern::Family(family) => name.starts_with(family.as_str()),
         };
         self.0.is_empty() || self.0.iter().any(fits)
     }
 }
 
-/// Types that this version does not know may be named: a later one may send them.
-fn read(name: &str) -> Result<Wanted> {
+/// Types unknown to this version are accepted: a later one may send them.
+fn parse_pattern(name: &str) -> Result<TypePattern> {
     let plain = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || b"._".contains(&byte))
     };
     match name.strip_suffix(".*") {
-        Some(family) if plain(family) => Ok(Wanted::Below(format!("{family}."))),
-        None if plain(name) => Ok(Wanted::Exactly(name.to_owned())),
+        Some(family) if plain(family) => Ok(TypePattern::Family(format!("{family}."))),
+        None if plain(name) => Ok(TypePattern::Exact(name.to_owned())),
         _ => Err(Error::invalid("types", "expected types such as run.completed, or run.* for a family")),
     }
 }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_and_families() {
+    fn filter_matches_types_and_families() {
         let filter = Filter::parse("run.*, message.completed").unwrap();
         for (name, passes) in [
             ("run.queued", true),
@@ -60,9 +60,9 @@ mod tests {
             ("runs.queued", false),
             ("run", false),
         ] {
-            assert_eq!(filter.lets_pass(name), passes, "{name}");
+            assert_eq!(filter.matches(name), passes, "{name}");
         }
-        assert!(Filter::parse("").unwrap().lets_pass("anything"));
+        assert!(Filter::parse("").unwrap().matches("anything"));
         assert!(Filter::parse("from.the.future").is_ok());
         for bad in ["*", ".*", "run.**", "Run.queued", "run queued", "a\nb"] {
             assert_eq!(Filter::parse(bad).unwrap_err().field(), Some("types"), "{bad}");

@@ -14,17 +14,17 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 
 use super::filter::Filter;
-use crate::reader::{Reader, Said};
+use crate::reader::{Batch, Reader};
 
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// What has happened after a cursor.
+/// Events after a cursor.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct EventPage {
     items: Vec<Event>,
     /// `cursor` of the next request.
     next_cursor: Cursor,
-    /// Of a run: it is over, and nothing more will come.
+    /// For a run: it has ended, and no more events follow.
     ended: bool,
 }
 
@@ -34,7 +34,7 @@ impl IntoResponse for EventPage {
     }
 }
 
-/// The next events that the reader wants; none when there were none in time.
+/// The next events that match the filter; none if there were none in time.
 pub(super) async fn page(
     reader: &mut Reader,
     filter: &Filter,
@@ -44,23 +44,23 @@ pub(super) async fn page(
     let until = Instant::now() + wait;
     let mut page = EventPage { items: Vec::new(), next_cursor: after, ended: false };
     while page.items.is_empty() && !page.ended {
-        // Something that is there is given also to those who do not want to wait.
-        let said = match reader.at_hand().await {
+        // Events that are available are returned even without a wait.
+        let batch = match reader.next_available().await {
             None if !reader.is_over() => match timeout_at(until, reader.next()).await {
-                Ok(said) => said,
+                Ok(batch) => batch,
                 Err(_) => break,
             },
-            said => said,
+            batch => batch,
         };
-        match said {
+        match batch {
             None => page.ended = true,
             Some(Err(error)) => return Err(error),
-            Some(Ok(Said::Deltas(_))) => {}
-            Some(Ok(Said::Events(events))) => {
+            Some(Ok(Batch::Deltas(_))) => {}
+            Some(Ok(Batch::Events(events))) => {
                 if let Some(last) = events.last() {
                     page.next_cursor = last.cursor;
                 }
-                let wanted = events.iter().filter(|event| filter.lets_pass(event.body.name()));
+                let wanted = events.iter().filter(|event| filter.matches(event.body.name()));
                 page.items.extend(wanted.map(|event| Event::from(v1::Event::from((***event).clone()))));
             }
         }

@@ -17,37 +17,36 @@ use remuda_proto::v1;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
-use super::{filter::Filter, place::Place};
+use super::{filter::Filter, position::EventPosition};
 use crate::{
-    reader::{Reader, Said},
-    service::again,
-    shared::{SharedDelta, SharedEvent},
+    reader::{Batch, Reader},
+    service::request_span,
+    shared_event::{SharedDelta, SharedEvent},
 };
 
-/// Proxies end connections that are silent for a minute, some after thirty seconds.
+/// Proxies close connections that are silent for a minute, some after thirty seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long clients should wait before they reconnect: each another time, so that they do not come all at once.
+/// How long clients should wait before they reconnect. Randomized, so that they do not all come back at once.
 const RETRY_MS: std::ops::Range<u32> = 500..3000;
 
-/// The stream as a response. Headers keep proxies from holding events back.
-/// `first` is what was read already.
+/// The stream as a response. Headers keep proxies from buffering events. `first` is a batch that was read already.
 pub(super) fn response(
     reader: Reader,
-    first: Option<Result<Said>>,
-    (filter, place): (Filter, Option<Place>),
+    first: Option<Result<Batch>>,
+    (filter, position): (Filter, Option<EventPosition>),
     RequestId(request): RequestId,
 ) -> Response {
-    let telling = Telling {
+    let sse_stream = SseStream {
         reader,
         first,
         filter,
-        place,
+        position,
         request,
-        passed: None,
-        stage: Stage::Opening,
-        quiet_until: Instant::now() + KEEP_ALIVE,
+        skipped: None,
+        phase: Phase::Opening,
+        keep_alive_at: Instant::now() + KEEP_ALIVE,
     };
-    let mut response = Body::from_stream(events(telling)).into_response();
+    let mut response = Body::from_stream(events(sse_stream)).into_response();
     let headers = response.headers_mut();
     for (name, value) in [
         (CONTENT_TYPE, "text/event-stream; charset=utf-8"),
@@ -59,86 +58,87 @@ pub(super) fn response(
     response
 }
 
-struct Telling {
+struct SseStream {
     reader: Reader,
-    first: Option<Result<Said>>,
+    first: Option<Result<Batch>>,
     filter: Filter,
-    /// Where the reader stands in the session and in those below, if these are told of too.
-    place: Option<Place>,
+    /// Position in the session and its descendants, if these are included.
+    position: Option<EventPosition>,
     request: String,
-    /// The cursor of an event that was not wanted: told now and then, so that a reader who reconnects need not pass it again.
-    passed: Option<Cursor>,
-    stage: Stage,
-    /// Something is said by then. What is read and not wanted does not count.
-    quiet_until: Instant,
+    /// Cursor of the last event that was filtered out. It is sent with the next keep-alive, so that a client that
+    /// reconnects need not skip it again.
+    skipped: Option<Cursor>,
+    phase: Phase,
+    /// When to send a keep-alive. Events that are filtered out do not postpone it.
+    keep_alive_at: Instant,
 }
 
-enum Stage {
+enum Phase {
     Opening,
     Open,
     Closed,
 }
 
-fn events(telling: Telling) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    stream::unfold(telling, |mut telling| async move {
-        let bytes = telling.next().await?;
-        Some((Ok(bytes), telling))
+fn events(sse_stream: SseStream) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    stream::unfold(sse_stream, |mut sse_stream| async move {
+        let bytes = sse_stream.next().await?;
+        Some((Ok(bytes), sse_stream))
     })
 }
 
-impl Telling {
-    /// What to send next; `None` at the end.
+impl SseStream {
+    /// The next bytes to send; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
-        match self.stage {
-            Stage::Opening => {
-                self.stage = Stage::Open;
+        match self.phase {
+            Phase::Opening => {
+                self.phase = Phase::Open;
                 return Some(opening());
             }
-            Stage::Closed => return None,
-            Stage::Open => {}
+            Phase::Closed => return None,
+            Phase::Open => {}
         }
         loop {
-            let said = match self.first.take() {
+            let batch = match self.first.take() {
                 Some(first) => Some(first),
-                None => match timeout_at(self.quiet_until, self.reader.next()).await {
-                    Ok(said) => said,
-                    Err(_) => return Some(self.still_here()),
+                None => match timeout_at(self.keep_alive_at, self.reader.next()).await {
+                    Ok(batch) => batch,
+                    Err(_) => return Some(self.keep_alive()),
                 },
             };
-            let text = match said {
+            let text = match batch {
                 None => self.end(),
-                Some(Err(error)) => self.failed(&error),
-                Some(Ok(Said::Events(events))) => self.tell(&events),
-                Some(Ok(Said::Deltas(deltas))) => pieces(&self.filter, &deltas),
+                Some(Err(error)) => self.write_error(&error),
+                Some(Ok(Batch::Events(events))) => self.write_events(&events),
+                Some(Ok(Batch::Deltas(deltas))) => write_deltas(&self.filter, &deltas),
             };
             if !text.is_empty() {
-                self.quiet_until = Instant::now() + KEEP_ALIVE;
+                self.keep_alive_at = Instant::now() + KEEP_ALIVE;
                 return Some(text.into());
             }
         }
     }
 
-    fn tell(&mut self, events: &[SharedEvent]) -> Vec<u8> {
+    fn write_events(&mut self, events: &[SharedEvent]) -> Vec<u8> {
         let mut text = Vec::new();
         for event in events {
-            if let Some(place) = &mut self.place
-                && let Err(error) = place.pass(self.reader.session(), event.session, event.cursor)
+            if let Some(position) = &mut self.position
+                && let Err(error) = position.advance(self.reader.session(), event.session, event.cursor)
             {
-                text.extend(self.failed(&error));
+                text.extend(self.write_error(&error));
                 return text;
             }
-            if !self.filter.lets_pass(event.body.name()) {
-                self.passed = Some(event.cursor);
+            if !self.filter.matches(event.body.name()) {
+                self.skipped = Some(event.cursor);
                 continue;
             }
-            self.passed = None;
+            self.skipped = None;
             let event = event.json(event_text);
-            match &self.place {
+            match &self.position {
                 None => text.extend_from_slice(&event),
-                Some(place) => {
-                    // The line with the id is the first.
+                Some(position) => {
+                    // The first line is the id.
                     let rest = event.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-                    text.extend_from_slice(format!("id: {place}\n").as_bytes());
+                    text.extend_from_slice(format!("id: {position}\n").as_bytes());
                     text.extend_from_slice(&event[rest..]);
                 }
             }
@@ -146,13 +146,13 @@ impl Telling {
         text
     }
 
-    fn still_here(&mut self) -> Bytes {
-        self.quiet_until = Instant::now() + KEEP_ALIVE;
-        match self.passed.take() {
-            // Without data it is no event, only a place to go on from.
-            Some(cursor) => match &self.place {
+    fn keep_alive(&mut self) -> Bytes {
+        self.keep_alive_at = Instant::now() + KEEP_ALIVE;
+        match self.skipped.take() {
+            // Without data it is not an event, only a position to resume from.
+            Some(cursor) => match &self.position {
                 None => format!("id: {cursor}\n\n").into(),
-                Some(place) => format!("id: {place}\n\n").into(),
+                Some(position) => format!("id: {position}\n\n").into(),
             },
             None => Bytes::from_static(b": still here\n\n"),
         }
@@ -163,51 +163,51 @@ impl Telling {
         struct End {
             reason: &'static str,
         }
-        self.stage = Stage::Closed;
-        written(None, "end", &End { reason: "run_ended" }).into()
+        self.phase = Phase::Closed;
+        sse_event(None, "end", &End { reason: "run_ended" }).into()
     }
 
-    /// Says why there is no more. Whoever reads from a server that stops finds another by connecting again.
-    fn failed(&mut self, error: &Error) -> Vec<u8> {
-        self.stage = Stage::Closed;
+    /// Sends the reason why the stream ends. A client of a stopping server reconnects to another one.
+    fn write_error(&mut self, error: &Error) -> Vec<u8> {
+        self.phase = Phase::Closed;
         let body = error_body(error, &self.request);
         if error.code() == Code::Unavailable {
             let retry = rand::rng().random_range(RETRY_MS);
-            return format!("retry: {retry}\n{}", written(None, "goodbye", &body)).into();
+            return format!("retry: {retry}\n{}", sse_event(None, "goodbye", &body)).into();
         }
-        again(Some(&self.request)).in_scope(|| remuda_grpc::log(error));
-        written(None, "error", &body).into()
+        request_span(Some(&self.request)).in_scope(|| remuda_grpc::log(error));
+        sse_event(None, "error", &body).into()
     }
 }
 
-/// Said at once, so that proxies and clients know that the stream is open.
+/// Sent immediately, so that proxies and clients know that the stream is open.
 fn opening() -> Bytes {
     format!(": remuda\nretry: {}\n\n", rand::rng().random_range(RETRY_MS)).into()
 }
 
-fn pieces(filter: &Filter, deltas: &[SharedDelta]) -> Vec<u8> {
-    let wanted = deltas.iter().filter(|delta| filter.lets_pass(delta.name()));
+fn write_deltas(filter: &Filter, deltas: &[SharedDelta]) -> Vec<u8> {
+    let wanted = deltas.iter().filter(|delta| filter.matches(delta.name()));
     wanted.flat_map(|delta| delta.json(delta_text)).collect()
 }
 
 fn event_text(event: &remuda_domain::Event) -> Bytes {
-    written(Some(event.cursor), event.body.name(), &Event::from(v1::Event::from(event.clone()))).into()
+    sse_event(Some(event.cursor), event.body.name(), &Event::from(v1::Event::from(event.clone()))).into()
 }
 
-/// Named like an event, with what clients see of it beside its type.
+/// Formatted like an event, with its data next to the type.
 fn delta_text(delta: &remuda_domain::event::Delta) -> Bytes {
     #[derive(Serialize)]
-    struct Piece {
+    struct DeltaData {
         r#type: &'static str,
         #[serde(flatten)]
         data: serde_json::Value,
     }
-    written(None, delta.name(), &Piece { r#type: delta.name(), data: delta.data() }).into()
+    sse_event(None, delta.name(), &DeltaData { r#type: delta.name(), data: delta.data() }).into()
 }
 
-/// One event. JSON as it is written here has no line breaks.
-fn written(id: Option<Cursor>, name: &str, data: &impl Serialize) -> String {
-    // What is written has string keys only, which cannot fail.
+/// Formats one event. JSON written here has no line breaks.
+fn sse_event(id: Option<Cursor>, name: &str, data: &impl Serialize) -> String {
+    // Maps have string keys only, so serialization cannot fail.
     let data = serde_json::to_string(data).unwrap_or_default();
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("{id}event: {name}\ndata: {data}\n\n")

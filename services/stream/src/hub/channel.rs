@@ -1,4 +1,4 @@
-//! One session in a hub, as its readers see it.
+//! The channel of one session: what its readers and its upstream task share.
 
 use std::{
     collections::HashMap,
@@ -15,19 +15,19 @@ use serde::Serialize;
 use tokio::{sync::Notify, time::timeout};
 
 use super::{
-    replay::WeakRead,
+    partial_messages::{DeltaOutcome, PartialMessages},
+    replay::WeakSharedRead,
     ring::Ring,
-    speech::{Heard, Speech},
 };
-use crate::shared::{Shared, SharedDelta, SharedEvent};
+use crate::shared_event::{Shared, SharedDelta, SharedEvent};
 
-/// How long a reader waits for a session to be found.
-const OPENING: Duration = Duration::from_secs(10);
+/// How long a reader waits for the session to be looked up.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whose session.
+/// Identifies a session.
 pub(super) type Key = (TenantId, SessionId);
 
-/// What readers are told at once.
+/// What readers receive in one piece.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
     /// Contiguous.
@@ -35,43 +35,43 @@ pub(crate) enum Item {
     Deltas(Arc<[SharedDelta]>),
 }
 
-/// Shared by the task that listens to a session and its readers.
+/// Shared by a session's upstream task and its readers.
 pub(super) struct Channel {
     pub(super) key: Key,
     pub(super) state: Mutex<State>,
-    /// Readers are woken when something was pushed, and when the standing changes.
-    news: Notify,
-    /// The task is woken: there is something to look at below.
-    pub(super) stirred: Notify,
-    /// What the store said last of the session. Taken by the task.
-    pub(super) said: Mutex<Option<Said>>,
+    /// Wakes readers when an item was pushed or the status changed.
+    changed: Notify,
+    /// Wakes the upstream task to check the fields below.
+    pub(super) task_wake: Notify,
+    /// The last lookup in the store. Taken by the task.
+    pub(super) lookup_result: Mutex<Option<LookupResult>>,
     pub(super) wants_deltas: AtomicBool,
     /// Changed under the hub's lock.
     pub(super) users: AtomicUsize,
-    /// Reads that are under way, by where they begin.
-    pub(super) reads: Mutex<HashMap<Cursor, WeakRead>>,
+    /// Reads under way, by start cursor.
+    pub(super) reads: Mutex<HashMap<Cursor, WeakSharedRead>>,
 }
 
-/// What the store says of a session.
+/// Result of looking a session up in the store.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Said {
+pub(super) enum LookupResult {
     End(StreamEnd),
-    /// There is no such session.
+    /// The session does not exist.
     Gone,
 }
 
 pub(super) struct State {
-    standing: Standing,
+    status: ChannelStatus,
     /// The last cursor that was pushed, or that the store had when the channel was opened.
     pub(super) cursor: Cursor,
-    /// Pieces are listened to, or that was tried.
-    hears_deltas: bool,
+    /// The subscription to deltas is open, or was tried.
+    deltas_subscribed: bool,
     ring: Ring<Item>,
-    pub(super) speech: Speech,
+    pub(super) partial_messages: PartialMessages,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ChannelStatus {
     Opening,
     Live,
     NoSession,
@@ -79,12 +79,12 @@ pub(super) enum Standing {
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while the lock is held leaves nothing half done: every section is a few collection operations.
+    // A panic while the lock is held leaves no partial update: every critical section is a few collection operations.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
-    /// Pushes what comes next of some events, and says whether there was any for readers.
+    /// Pushes the contiguous new part of some events. Returns whether readers got any.
     fn push_events(&mut self, events: impl IntoIterator<Item = SharedEvent>) -> bool {
         let (mut next, mut size) = (Vec::new(), 0);
         for event in events {
@@ -95,7 +95,7 @@ impl State {
                 break;
             }
             self.cursor = event.cursor;
-            self.speech.note(&event);
+            self.partial_messages.apply_event(&event);
             if self.ring.has_readers() {
                 size += json_size(&**event);
                 next.push(event);
@@ -108,22 +108,22 @@ impl State {
         is_news
     }
 
-    /// Pushes what is new of some pieces. Says whether there was any, and whether some are missing.
+    /// Pushes the new part of some deltas. Returns whether there was any, and whether some are missing.
     fn push_deltas(&mut self, deltas: Vec<Delta>) -> (bool, bool) {
-        let (mut news, mut size, mut missing) = (Vec::new(), 0, false);
+        let (mut changed, mut size, mut missing) = (Vec::new(), 0, false);
         for delta in deltas {
-            match self.speech.hear(delta) {
-                Heard::News(delta) => {
+            match self.partial_messages.apply(delta) {
+                DeltaOutcome::New(delta) => {
                     size += size_of::<Delta>() + delta.text.len();
-                    news.push(Arc::new(Shared::new(delta)));
+                    changed.push(Arc::new(Shared::new(delta)));
                 }
-                Heard::Nothing => {}
-                Heard::Gap => missing = true,
+                DeltaOutcome::Ignored => {}
+                DeltaOutcome::Missing => missing = true,
             }
         }
-        let is_news = !news.is_empty();
+        let is_news = !changed.is_empty();
         if is_news {
-            self.ring.push(Item::Deltas(news.into()), size);
+            self.ring.push(Item::Deltas(changed.into()), size);
         }
         (is_news, missing)
     }
@@ -134,149 +134,151 @@ impl Channel {
         Self {
             key,
             state: Mutex::new(State {
-                standing: Standing::Opening,
+                status: ChannelStatus::Opening,
                 cursor: 0,
-                hears_deltas: false,
+                deltas_subscribed: false,
                 ring: Ring::new(),
-                speech: Speech::default(),
+                partial_messages: PartialMessages::default(),
             }),
-            news: Notify::new(),
-            stirred: Notify::new(),
-            said: Mutex::default(),
+            changed: Notify::new(),
+            task_wake: Notify::new(),
+            lookup_result: Mutex::default(),
             wants_deltas: AtomicBool::new(false),
             users: AtomicUsize::new(0),
             reads: Mutex::default(),
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
-        lock(&self.state).standing
+    pub(super) fn status(&self) -> ChannelStatus {
+        lock(&self.state).status
     }
 
-    pub(super) fn stand(&self, standing: Standing) {
-        lock(&self.state).standing = standing;
-        self.news.notify_waiters();
+    pub(super) fn set_status(&self, status: ChannelStatus) {
+        lock(&self.state).status = status;
+        self.changed.notify_waiters();
     }
 
-    /// Begins after this cursor.
+    /// Starts after this cursor.
     pub(super) fn go_live(&self, cursor: Cursor) {
         lock(&self.state).cursor = cursor;
-        self.stand(Standing::Live);
+        self.set_status(ChannelStatus::Live);
     }
 
-    pub(super) fn hear_deltas(&self) {
-        lock(&self.state).hears_deltas = true;
-        self.news.notify_waiters();
+    pub(super) fn set_deltas_subscribed(&self) {
+        lock(&self.state).deltas_subscribed = true;
+        self.changed.notify_waiters();
     }
 
     pub(super) fn cursor(&self) -> Cursor {
         lock(&self.state).cursor
     }
 
-    /// Tells what comes next of some events, up to where something is missing.
+    /// Pushes the new part of some events, up to the first gap.
     pub(super) fn push_events(&self, events: impl IntoIterator<Item = SharedEvent>) {
         if lock(&self.state).push_events(events) {
-            self.news.notify_waiters();
+            self.changed.notify_waiters();
         }
     }
 
-    /// Goes on after a cursor whose events are no longer kept.
+    /// Continues after a cursor up to which events have been trimmed.
     pub(super) fn skip_to(&self, cursor: Cursor) {
         let mut state = lock(&self.state);
         state.cursor = state.cursor.max(cursor);
     }
 
-    /// Tells what is new of some pieces. True if some are missing.
+    /// Pushes the new part of some deltas. Returns whether some are missing.
     pub(super) fn push_deltas(&self, deltas: Vec<Delta>) -> bool {
         let (is_news, missing) = lock(&self.state).push_deltas(deltas);
         if is_news {
-            self.news.notify_waiters();
+            self.changed.notify_waiters();
         }
         missing
     }
 
-    /// Tells the task what the store says.
-    pub(super) fn tell(&self, said: Said) {
-        *lock(&self.said) = Some(said);
-        self.stirred.notify_one();
+    /// Passes a lookup result to the task.
+    pub(super) fn deliver_lookup(&self, lookup_result: LookupResult) {
+        *lock(&self.lookup_result) = Some(lookup_result);
+        self.task_wake.notify_one();
     }
 
-    /// Takes a place among the readers, once there is something to read.
-    pub(super) async fn sit(self: &Arc<Self>, deltas: bool) -> Result<Seat> {
-        let seated = timeout(OPENING, self.seated(deltas)).await;
-        seated
-            .unwrap_or_else(|_| Err(Error::unavailable("the session's events cannot be read at the moment")))
+    /// Attaches a reader, once the channel is live.
+    pub(super) async fn attach(self: &Arc<Self>, deltas: bool) -> Result<ChannelReader> {
+        let seated = timeout(OPEN_TIMEOUT, self.attach_when_live(deltas)).await;
+        seated.unwrap_or_else(|_| Err(Error::unavailable("cannot read the session's events at the moment")))
     }
 
-    async fn seated(self: &Arc<Self>, deltas: bool) -> Result<Seat> {
+    async fn attach_when_live(self: &Arc<Self>, deltas: bool) -> Result<ChannelReader> {
         loop {
-            let news = self.news.notified();
-            tokio::pin!(news);
-            // Registers before the look, so that nothing in between is missed.
-            news.as_mut().enable();
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Register before the check, so that no change in between is missed.
+            changed.as_mut().enable();
             {
                 let mut state = lock(&self.state);
-                match state.standing {
-                    Standing::Live if state.hears_deltas || !deltas => {
-                        let so_far = if deltas { state.speech.so_far() } else { Arc::default() };
-                        let (place, base) = (state.ring.join(), state.cursor);
-                        return Ok(Seat { channel: Arc::clone(self), place, base, so_far });
+                match state.status {
+                    ChannelStatus::Live if state.deltas_subscribed || !deltas => {
+                        let partial_text =
+                            if deltas { state.partial_messages.snapshot() } else { Arc::default() };
+                        let (position, base) = (state.ring.join(), state.cursor);
+                        return Ok(ChannelReader { channel: Arc::clone(self), position, base, partial_text });
                     }
-                    Standing::Live | Standing::Opening => {}
-                    over => return Err(end_of(over)),
+                    ChannelStatus::Live | ChannelStatus::Opening => {}
+                    status => return Err(status_error(status)),
                 }
             }
-            news.await;
+            changed.await;
         }
     }
 }
 
-fn end_of(standing: Standing) -> Error {
-    match standing {
-        Standing::NoSession => Error::new(Code::SessionNotFound, "there is no such session").at("session"),
-        _ => Error::unavailable("the server shuts down; reconnect with your last cursor"),
+fn status_error(status: ChannelStatus) -> Error {
+    match status {
+        ChannelStatus::NoSession => {
+            Error::new(Code::SessionNotFound, "there is no such session").at("session")
+        }
+        _ => Error::unavailable("the server is shutting down; reconnect with your last cursor"),
     }
 }
 
-/// A reader's place in a channel.
-pub(crate) struct Seat {
+/// A reader's position in the ring of a channel.
+pub(crate) struct ChannelReader {
     channel: Arc<Channel>,
-    place: usize,
-    /// What comes begins after this cursor.
+    position: usize,
+    /// Items start after this cursor.
     pub(crate) base: Cursor,
-    /// What was being said when the place was taken.
-    pub(crate) so_far: Arc<[SharedDelta]>,
+    /// The text of messages under way when the reader attached.
+    pub(crate) partial_text: Arc<[SharedDelta]>,
 }
 
-impl Seat {
-    /// What happened since the last call, as soon as something has; nothing if the reader was too slow and missed something.
+impl ChannelReader {
+    /// Items since the last call. Waits until there are some. `None` if the reader was too slow and missed some.
     /// Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<Item>>> {
         loop {
-            let news = self.channel.news.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
+            let changed = self.channel.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
             {
                 let mut state = lock(&self.channel.state);
-                match state.ring.take(&mut self.place) {
+                match state.ring.take(&mut self.position) {
                     None => return Ok(None),
                     Some(items) if !items.is_empty() => return Ok(Some(items)),
-                    Some(_) if state.standing != Standing::Live => return Err(end_of(state.standing)),
+                    Some(_) if state.status != ChannelStatus::Live => return Err(status_error(state.status)),
                     Some(_) => {}
                 }
             }
-            news.await;
+            changed.await;
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ChannelReader {
     fn drop(&mut self) {
-        lock(&self.channel.state).ring.leave(self.place);
+        lock(&self.channel.state).ring.leave(self.position);
     }
 }
 
-/// About how much room something takes: the length of its text.
+/// Approximate size of a value: the length of its JSON.
 fn json_size(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
@@ -290,33 +292,33 @@ fn json_size(value: &impl Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    // What has no text has no reader either.
+    // Values that cannot be serialized are not sent either.
     serde_json::to_writer(&mut count, value).ok();
     count.0
 }
 
-/// Who uses a channel; it is closed a little after the last one has gone.
+/// Keeps a channel in use. The channel is closed a little after its last membership is dropped.
 pub(crate) struct Membership {
     pub(super) channel: Arc<Channel>,
     pub(super) deltas: bool,
 }
 
 impl Membership {
-    /// Takes a place among the readers.
-    pub(crate) async fn sit(&self) -> Result<Seat> {
-        self.channel.sit(self.deltas).await
+    /// Attaches a reader.
+    pub(crate) async fn attach(&self) -> Result<ChannelReader> {
+        self.channel.attach(self.deltas).await
     }
 
-    /// Says how far the session's events go, should that be news.
+    /// Reports the end of the session's stream, in case it is newer than what the channel has.
     pub(crate) fn hint(&self, end: StreamEnd) {
-        self.channel.tell(Said::End(end));
+        self.channel.deliver_lookup(LookupResult::End(end));
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
         if self.channel.users.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.channel.stirred.notify_one();
+            self.channel.task_wake.notify_one();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading history from the store, not too much of it at once.
+//! Reads of history from the store, with limited concurrency and shared between readers.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use super::{
     Inner,
     channel::{Channel, lock},
 };
-use crate::shared::{Shared, SharedEvent};
+use crate::shared_event::{Shared, SharedEvent};
 
-/// What was read.
+/// Events read from the store.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) events: Vec<SharedEvent>,
-    /// Cursor of the newest event of the session.
+    /// Cursor of the session's newest event.
     pub(crate) last_cursor: Cursor,
 }
 
-/// A read that all who want the same wait for. Kept between calls, so that one that is cut short goes on where it was.
-pub(crate) type Read = SharedFuture<BoxFuture<'static, Result<Arc<History>, Arc<Error>>>>;
-pub(super) type WeakRead = WeakShared<BoxFuture<'static, Result<Arc<History>, Arc<Error>>>>;
+/// A single-flight read. Callers keep it between calls, so that a cancelled call can continue to wait for it.
+pub(crate) type SharedRead = SharedFuture<BoxFuture<'static, Result<Arc<History>, Arc<Error>>>>;
+pub(super) type WeakSharedRead = WeakShared<BoxFuture<'static, Result<Arc<History>, Arc<Error>>>>;
 
-/// Reads on after a cursor, when it is one's `turn`. Who wants the same while it is being read gets the same.
+/// Reads the events after a cursor once `limiter` permits. Concurrent calls for the same cursor share one read.
 pub(super) fn read(
     hub: &Arc<Inner>,
     channel: &Channel,
     after: Cursor,
-    turn: fn(&Inner) -> &Semaphore,
-) -> Read {
+    limiter: fn(&Inner) -> &Semaphore,
+) -> SharedRead {
     let mut reads = lock(&channel.reads);
     if let Some(read) = reads.get(&after).and_then(WeakShared::upgrade) {
         return read;
@@ -43,20 +43,21 @@ pub(super) fn read(
     let (hub, (tenant, session)) = (Arc::clone(hub), channel.key);
     let tasks = hub.tasks.clone();
     let work = async move {
-        // Never closed.
-        let _turn = turn(&hub).acquire().await.map_err(|_| Error::internal("the hub is closed"))?;
+        // The semaphore is never closed.
+        let _turn =
+            limiter(&hub).acquire().await.map_err(|_| Error::internal("the read limiter is closed"))?;
         let slice = hub.store.read_events(tenant, session, after, hub.options.replay_batch).await?;
         let EventSlice { events, last_cursor } = slice;
         let events = events.into_iter().map(|event| Arc::new(Shared::new(event))).collect();
         Ok(History { events, last_cursor })
     };
-    // In a task of its own: a reader that is not asked for more must not keep the turn of others.
+    // In its own task: a reader that is not polled must not block the permit for others.
     let task = tasks.spawn(work);
     let finished = async move {
         match task.await {
             Ok(Ok(history)) => Ok(Arc::new(history)),
             Ok(Err(error)) => Err(Arc::new(error)),
-            Err(error) => Err(Arc::new(Error::internal("a read was cut short").with_source(error))),
+            Err(error) => Err(Arc::new(Error::internal("a read of history was aborted").with_source(error))),
         }
     };
     let read = finished.boxed().shared();

@@ -1,4 +1,4 @@
-//! The task that listens to one session for all its readers.
+//! The task that follows one session for all its readers.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -11,18 +11,18 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     Inner,
-    channel::{Channel, Said, Standing, lock},
+    channel::{Channel, ChannelStatus, LookupResult, lock},
     replay,
 };
-use crate::shared::Shared;
+use crate::shared_event::Shared;
 
-/// A source that ended, or could not be opened, is opened again this long after the last try, at the earliest.
-const REOPEN_PACE: Duration = Duration::from_secs(1);
-/// It is asked for what is missing of a message no more often than this.
-const ASK_PACE: Duration = Duration::from_secs(1);
+/// Minimum time between attempts to open a source.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between requests to resend missing text.
+const RESEND_INTERVAL: Duration = Duration::from_secs(1);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(2);
-/// Later than anything that is waited for.
+const MAX_RETRY: Duration = Duration::from_secs(2);
+/// Later than any other deadline.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) struct Upstream {
@@ -34,23 +34,23 @@ pub(super) struct Upstream {
     exists: bool,
     next_events: Instant,
     next_deltas: Instant,
-    /// The newest cursor that was heard of.
-    heard: Cursor,
-    /// What is missing could not be read, and is tried again then.
+    /// The newest cursor known to exist.
+    newest_known: Cursor,
+    /// When to retry a failed read of missed events, and the current backoff.
     retry: Option<(Instant, Duration)>,
-    /// Nobody reads any more, and it ends then.
+    /// There are no readers, and the task ends then.
     linger: Option<Instant>,
-    /// The owner is to be asked what is being said, once it is known who that is.
-    asks: bool,
-    next_ask: Instant,
+    /// A resend is to be requested from the owner, once the owner is known.
+    resend_pending: bool,
+    next_resend_request: Instant,
 }
 
-/// What the task has to do next.
-enum Turn {
-    Look,
+/// What woke the task.
+enum Wakeup {
+    Check,
     Events(Option<Vec<Event>>),
     Deltas(Option<Vec<Delta>>),
-    Over,
+    Shutdown,
 }
 
 impl Upstream {
@@ -64,44 +64,44 @@ impl Upstream {
             exists: false,
             next_events: now,
             next_deltas: now,
-            heard: 0,
+            newest_known: 0,
             retry: None,
             linger: None,
-            asks: false,
-            next_ask: now,
+            resend_pending: false,
+            next_resend_request: now,
         }
     }
 
-    /// Listens until a little after the last reader has gone, or the session has.
+    /// Runs until a little after the last reader has gone, or until the session is deleted.
     pub(super) async fn run(mut self) {
-        self.hub.look_soon(self.channel.key);
+        self.hub.request_lookup(self.channel.key);
         loop {
-            match self.turn().await {
-                Turn::Over => return self.end(Standing::Closed),
-                Turn::Look => {}
-                Turn::Events(Some(events)) => self.hear_events(events),
-                Turn::Events(None) => self.events = None,
-                Turn::Deltas(Some(deltas)) => self.hear_deltas(deltas),
-                Turn::Deltas(None) => self.deltas = None,
+            match self.wait().await {
+                Wakeup::Shutdown => return self.end(ChannelStatus::Closed),
+                Wakeup::Check => {}
+                Wakeup::Events(Some(events)) => self.on_events(events),
+                Wakeup::Events(None) => self.events = None,
+                Wakeup::Deltas(Some(deltas)) => self.on_deltas(deltas),
+                Wakeup::Deltas(None) => self.deltas = None,
             }
-            let said = lock(&self.channel.said).take();
-            match said {
-                Some(Said::Gone) => return self.end(Standing::NoSession),
-                Some(Said::End(end)) => self.learn(end.last_cursor, end.owner),
+            let lookup_result = lock(&self.channel.lookup_result).take();
+            match lookup_result {
+                Some(LookupResult::Gone) => return self.end(ChannelStatus::NoSession),
+                Some(LookupResult::End(end)) => self.on_lookup(end.last_cursor, end.owner),
                 None => {}
             }
-            self.listen().await;
-            if !self.fill().await {
-                return self.end(Standing::NoSession);
+            self.open_sources().await;
+            if !self.fill_gap().await {
+                return self.end(ChannelStatus::NoSession);
             }
-            if self.is_left() {
+            if self.close_if_unused() {
                 return;
             }
         }
     }
 
-    /// Waits for something to do. What the store says and events go before pieces, which may be many.
-    async fn turn(&mut self) -> Turn {
+    /// Waits for something to do. Lookup results and events take precedence over deltas, which may be many.
+    async fn wait(&mut self) -> Wakeup {
         let next_time = self.next_time();
         let Self { hub, channel, events, deltas, .. } = self;
         let events = async {
@@ -118,12 +118,12 @@ impl Upstream {
         };
         tokio::select! {
             biased;
-            () = hub.over.cancelled() => Turn::Over,
-            () = channel.stirred.notified() => Turn::Look,
-            events = events => Turn::Events(events),
-            deltas = deltas => Turn::Deltas(deltas),
-            () = sleep_until(next_time) => Turn::Look,
-            () = hub.stop.cancelled(), if channel.users.load(Ordering::Acquire) == 0 => Turn::Look,
+            () = hub.shutdown.cancelled() => Wakeup::Shutdown,
+            () = channel.task_wake.notified() => Wakeup::Check,
+            events = events => Wakeup::Events(events),
+            deltas = deltas => Wakeup::Deltas(deltas),
+            () = sleep_until(next_time) => Wakeup::Check,
+            () = hub.stop.cancelled(), if channel.users.load(Ordering::Acquire) == 0 => Wakeup::Check,
         }
     }
 
@@ -140,116 +140,120 @@ impl Upstream {
         times.into_iter().flatten().min().unwrap_or_else(|| Instant::now() + NEVER)
     }
 
-    fn hear_events(&mut self, events: Vec<Event>) {
-        self.hub.meters.heard(&events);
+    fn on_events(&mut self, events: Vec<Event>) {
+        self.hub.meters.received_live(&events);
         let origin = self.events.as_ref().and_then(|source| source.origin());
         if let Some(delivery) = origin.and_then(|origin| remuda_trace::delivery(origin, &events)) {
             remuda_telemetry::spans::emit(delivery);
         }
-        self.heard = events.iter().map(|event| event.cursor).fold(self.heard, Cursor::max);
-        if self.channel.standing() == Standing::Live {
-            // What is missing before them is read next.
+        self.newest_known = events.iter().map(|event| event.cursor).fold(self.newest_known, Cursor::max);
+        if self.channel.status() == ChannelStatus::Live {
+            // Events missing before these are read next.
             self.channel.push_events(events.into_iter().map(|event| Arc::new(Shared::new(event))));
         }
     }
 
-    fn hear_deltas(&mut self, deltas: Vec<Delta>) {
+    fn on_deltas(&mut self, deltas: Vec<Delta>) {
         if self.channel.push_deltas(deltas) {
-            self.ask_to_tell_again();
+            self.request_resend();
         }
     }
 
-    /// Takes what the store says.
-    fn learn(&mut self, last: Cursor, owner: Option<WorkerId>) {
-        self.heard = self.heard.max(last);
+    /// Applies a lookup result.
+    fn on_lookup(&mut self, last: Cursor, owner: Option<WorkerId>) {
+        self.newest_known = self.newest_known.max(last);
         if !self.exists {
-            // Now that there is something to listen to: what comes before is seen by the next look.
+            // Subscribe now; the next lookup covers what happened before the subscription.
             self.exists = true;
             return;
         }
-        if self.channel.standing() == Standing::Opening {
+        if self.channel.status() == ChannelStatus::Opening {
             self.channel.go_live(last);
         }
-        if std::mem::take(&mut self.asks)
+        if std::mem::take(&mut self.resend_pending)
             && let Some(owner) = owner
         {
-            lock(&self.channel.state).speech.note_asked();
+            lock(&self.channel.state).partial_messages.resend_requested();
             let (transport, session) = (Arc::clone(&self.hub.transport), self.channel.key.1);
             self.hub.tasks.spawn(async move {
-                if let Err(error) = transport.send_signal(owner, &Signal::TellAgain { session }).await {
-                    tracing::debug!(%session, error = error.chain(), "what is being said stays unknown");
+                if let Err(error) = transport.send_signal(owner, &Signal::ResendDeltas { session }).await {
+                    tracing::debug!(%session, error = error.chain(), "cannot request a resend of deltas");
                 }
             });
         }
     }
 
-    /// Opens the sources that are missing. Listening comes before looking: what happens in between is seen by one of them.
-    async fn listen(&mut self) {
+    /// Opens missing sources. The subscription precedes the lookup, so one of them sees every event.
+    async fn open_sources(&mut self) {
         let (now, (tenant, session)) = (Instant::now(), self.channel.key);
         if !self.exists {
             return;
         }
         if self.events.is_none() && self.next_events <= now {
-            self.next_events = now + REOPEN_PACE;
+            self.next_events = now + REOPEN_INTERVAL;
             match self.hub.transport.subscribe_events(tenant, session).await {
                 Ok(source) => self.events = Some(source),
-                // Until it can be, the store is looked at.
-                Err(error) => tracing::debug!(%session, error = error.chain(), "no live events for now"),
+                // Until it succeeds, periodic lookups find new events.
+                Err(error) => {
+                    tracing::debug!(%session, error = error.chain(), "cannot subscribe to events; retrying")
+                }
             }
-            self.hub.look_soon(self.channel.key);
+            self.hub.request_lookup(self.channel.key);
         }
         let wants_deltas = self.channel.wants_deltas.load(Ordering::Acquire);
         if wants_deltas && self.deltas.is_none() && self.next_deltas <= now {
-            self.next_deltas = now + REOPEN_PACE;
+            self.next_deltas = now + REOPEN_INTERVAL;
             match self.hub.transport.subscribe_deltas(tenant, session).await {
                 Ok(source) => {
                     self.deltas = Some(source);
-                    self.ask_to_tell_again();
+                    self.request_resend();
                 }
-                Err(error) => tracing::debug!(%session, error = error.chain(), "no deltas for now"),
+                Err(error) => {
+                    tracing::debug!(%session, error = error.chain(), "cannot subscribe to deltas; retrying")
+                }
             }
-            self.channel.hear_deltas();
+            self.channel.set_deltas_subscribed();
         }
     }
 
-    /// Something may be missing of what is being said: whoever executes the run knows it.
-    fn ask_to_tell_again(&mut self) {
+    /// Text of a message under way may be missing: the worker that executes the run has it.
+    fn request_resend(&mut self) {
         let now = Instant::now();
-        if !self.asks && self.next_ask <= now {
-            self.asks = true;
-            self.next_ask = now + ASK_PACE;
-            self.hub.look_soon(self.channel.key);
+        if !self.resend_pending && self.next_resend_request <= now {
+            self.resend_pending = true;
+            self.next_resend_request = now + RESEND_INTERVAL;
+            self.hub.request_lookup(self.channel.key);
         }
     }
 
-    /// Reads what was missed, once for all readers. False if the session is gone.
-    async fn fill(&mut self) -> bool {
+    /// Reads missed events, once for all readers. `false` if the session is deleted.
+    async fn fill_gap(&mut self) -> bool {
         if self.retry.is_some_and(|(at, _)| at > Instant::now()) {
             return true;
         }
-        while self.channel.standing() == Standing::Live {
+        while self.channel.status() == ChannelStatus::Live {
             let cursor = self.channel.cursor();
-            if self.heard <= cursor {
+            if self.newest_known <= cursor {
                 self.retry = None;
                 break;
             }
-            match replay::read(&self.hub, &self.channel, cursor, |hub| &hub.fills).await {
+            match replay::read(&self.hub, &self.channel, cursor, |hub| &hub.gap_reads).await {
                 Ok(history) => {
                     let first = history.events.first();
-                    // What is no longer kept has to be passed over.
+                    // Trimmed events are skipped.
                     self.channel.skip_to(first.map_or(history.last_cursor, |first| first.cursor - 1));
                     self.channel.push_events(history.events.iter().cloned());
                     if self.channel.cursor() == cursor {
-                        // Someone else had begun to read before it happened.
-                        self.try_again_later();
+                        // The shared read started before the event was written.
+                        self.schedule_retry();
                         break;
                     }
                 }
                 Err(error) if error.code() == Code::SessionNotFound => return false,
                 Err(error) => {
                     let session = self.channel.key.1;
-                    tracing::warn!(%session, error = error.chain(), "events cannot be read at the moment");
-                    self.try_again_later();
+                    tracing::warn!(%session, error = error.chain(), "cannot read missed events; retrying");
+                    self.schedule_retry();
                     break;
                 }
             }
@@ -257,13 +261,13 @@ impl Upstream {
         true
     }
 
-    fn try_again_later(&mut self) {
-        let pause = self.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
+    fn schedule_retry(&mut self) {
+        let pause = self.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(MAX_RETRY));
         self.retry = Some((Instant::now() + pause, pause));
     }
 
-    /// Whether nobody has read for a while; then it is over.
-    fn is_left(&mut self) -> bool {
+    /// Closes the channel if it has had no readers for a while. Returns whether it did.
+    fn close_if_unused(&mut self) -> bool {
         if self.channel.users.load(Ordering::Acquire) > 0 {
             self.linger = None;
             return false;
@@ -273,8 +277,8 @@ impl Upstream {
         (until <= now || self.hub.stop.is_cancelled()) && self.hub.close_unused(&self.channel)
     }
 
-    fn end(&self, standing: Standing) {
+    fn end(&self, status: ChannelStatus) {
         self.hub.close(&self.channel);
-        self.channel.stand(standing);
+        self.channel.set_status(status);
     }
 }

@@ -1,4 +1,4 @@
-//! Readers of trees.
+//! Readers of trees of sessions.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,38 +9,38 @@ use remuda_domain::{
     step::{CallLinks, Child, Step, StepWork},
     tool::ToolCall,
 };
-use remuda_store::{Commit, Then};
+use remuda_store::{Commit, RunTransition};
 use remuda_transport::Transport as _;
 use tokio::time::timeout;
 
 use super::{
-    Reader, Said, Wish,
-    lab::{Lab, NEVER, PATIENCE, Place, next, pieces},
+    Batch, ReadRequest, Reader,
+    fixture::{Fixture, NEVER, TEST_TIMEOUT, TestSession, next, next_deltas},
 };
 
 type Cursors = HashMap<SessionId, Cursor>;
 type Seen = Vec<(SessionId, Cursor, &'static str)>;
 
-/// Of a run, or of the session, with everything below.
-fn tree(lab: &Lab, run: Option<RunId>) -> Wish {
-    Wish { tree: Some(Cursors::new()), ..lab.wish(run, false) }
+/// A request for a run, or for the session, including descendants.
+fn tree(fixture: &Fixture, run: Option<RunId>) -> ReadRequest {
+    ReadRequest { tree: Some(Cursors::new()), ..fixture.request(run, false) }
 }
 
-fn seen(said: Said) -> Seen {
-    let Said::Events(events) = said else { panic!("{said:?}") };
+fn seen(batch: Batch) -> Seen {
+    let Batch::Events(events) = batch else { panic!("{batch:?}") };
     events.iter().map(|event| (event.session, event.cursor, event.body.name())).collect()
 }
 
 /// Everything up to the end of the stream.
 async fn read_all(reader: &mut Reader) -> Seen {
     let mut all = Seen::new();
-    while let Some(said) = timeout(PATIENCE, reader.next()).await.unwrap() {
-        all.extend(seen(said.unwrap()));
+    while let Some(batch) = timeout(TEST_TIMEOUT, reader.next()).await.unwrap() {
+        all.extend(seen(batch.unwrap()));
     }
     all
 }
 
-/// Everything up to, and with, some number of events.
+/// Exactly this number of events.
 async fn read(reader: &mut Reader, count: usize) -> Seen {
     let mut all = Seen::new();
     while all.len() < count {
@@ -50,79 +50,86 @@ async fn read(reader: &mut Reader, count: usize) -> Seen {
     all
 }
 
-fn ended(place: &Place) -> EventBody {
+fn ended(test_session: &TestSession) -> EventBody {
     EventBody::SubagentEnded {
         call: ToolCallId::new(),
-        session: place.session,
-        run: place.run(),
+        session: test_session.session,
+        run: test_session.run(),
         agent: "helper".to_owned(),
         state: RunState::Completed,
     }
 }
 
-/// What a run and its session say, when a run is the session's first.
-fn story<'a>(place: &Place, said: impl IntoIterator<Item = &'a &'static str>) -> Seen {
-    let said = said.into_iter().zip(2..);
-    said.map(|(name, cursor)| (place.session, cursor, *name)).collect()
+/// The expected events of a session's first run, from cursor 2.
+fn expected_events<'a>(
+    test_session: &TestSession,
+    batch: impl IntoIterator<Item = &'a &'static str>,
+) -> Seen {
+    let batch = batch.into_iter().zip(2..);
+    batch.map(|(name, cursor)| (test_session.session, cursor, *name)).collect()
 }
 
 #[tokio::test]
-async fn history_is_told_where_it_belongs() {
-    let lab = Lab::new().await;
-    let helper = lab.below(&lab.root).await;
-    let deep = lab.below(&helper).await;
-    lab.write(&lab.root, helper.started()).await;
-    lab.write(&helper, deep.started()).await;
-    lab.write(&deep, EventBody::RunStopped).await;
-    lab.end_silently(&deep).await;
-    lab.write(&helper, ended(&deep)).await;
-    lab.end_silently(&helper).await;
-    lab.write(&lab.root, ended(&helper)).await;
-    lab.end_silently(&lab.root).await;
+async fn history_of_descendants_is_sent_where_it_happened() {
+    let fixture = Fixture::new().await;
+    let child = fixture.child_session(&fixture.root).await;
+    let grandchild = fixture.child_session(&child).await;
+    fixture.write(&fixture.root, child.started()).await;
+    fixture.write(&child, grandchild.started()).await;
+    fixture.write(&grandchild, EventBody::RunStopped).await;
+    fixture.end_silently(&grandchild).await;
+    fixture.write(&child, ended(&grandchild)).await;
+    fixture.end_silently(&child).await;
+    fixture.write(&fixture.root, ended(&child)).await;
+    fixture.end_silently(&fixture.root).await;
 
-    let mut reader = lab.reader(tree(&lab, Some(lab.root.run())), NEVER).await;
-    let root = story(&lab.root, &["run.queued", "subagent.started", "subagent.ended", "run.completed"]);
-    let above = story(&helper, &["run.queued", "subagent.started", "subagent.ended", "run.completed"]);
-    let below = story(&deep, &["run.queued", "run.stopped", "run.completed"]);
+    let mut reader = fixture.reader(tree(&fixture, Some(fixture.root.run())), NEVER).await;
+    let root = expected_events(
+        &fixture.root,
+        &["run.queued", "subagent.started", "subagent.ended", "run.completed"],
+    );
+    let above =
+        expected_events(&child, &["run.queued", "subagent.started", "subagent.ended", "run.completed"]);
+    let below = expected_events(&grandchild, &["run.queued", "run.stopped", "run.completed"]);
     let expected = [&root[..2], &above[..2], &below, &above[2..], &root[2..]].concat();
     assert_eq!(read_all(&mut reader).await, expected);
 
-    // Who has seen all of it gets nothing more, and an end.
+    // A reader that has seen everything gets nothing but the end.
     let after = root.last().unwrap().1;
-    let cursors = Cursors::from([(helper.session, 5), (deep.session, 4)]);
-    let wish = Wish { after, tree: Some(cursors), ..tree(&lab, Some(lab.root.run())) };
-    assert_eq!(read_all(&mut lab.reader(wish, NEVER).await).await, []);
-    // Who did not ask for what is below does not get it.
-    let wish = lab.wish(Some(lab.root.run()), false);
-    assert_eq!(read_all(&mut lab.reader(wish, NEVER).await).await, root);
+    let cursors = Cursors::from([(child.session, 5), (grandchild.session, 4)]);
+    let request = ReadRequest { after, tree: Some(cursors), ..tree(&fixture, Some(fixture.root.run())) };
+    assert_eq!(read_all(&mut fixture.reader(request, NEVER).await).await, []);
+    // A reader that did not request descendants does not get them.
+    let request = fixture.request(Some(fixture.root.run()), false);
+    assert_eq!(read_all(&mut fixture.reader(request, NEVER).await).await, root);
 }
 
 #[tokio::test]
-async fn what_happens_below_comes_live_and_before_the_end() {
-    let lab = Lab::new().await;
-    let (one, two) = (lab.below(&lab.root).await, lab.below(&lab.root).await);
-    let mut reader = lab.reader(tree(&lab, Some(lab.root.run())), NEVER).await;
-    assert_eq!(read(&mut reader, 1).await, story(&lab.root, &["run.queued"]));
-    lab.tell(&lab.root, one.started()).await;
-    lab.tell(&lab.root, two.started()).await;
+async fn events_of_children_come_live_and_before_the_end() {
+    let fixture = Fixture::new().await;
+    let (one, two) = (fixture.child_session(&fixture.root).await, fixture.child_session(&fixture.root).await);
+    let mut reader = fixture.reader(tree(&fixture, Some(fixture.root.run())), NEVER).await;
+    assert_eq!(read(&mut reader, 1).await, expected_events(&fixture.root, &["run.queued"]));
+    fixture.write_and_publish(&fixture.root, one.started()).await;
+    fixture.write_and_publish(&fixture.root, two.started()).await;
     let begun = read(&mut reader, 4).await;
     assert_eq!(begun[1], (one.session, 2, "run.queued"));
     assert_eq!(begun[3], (two.session, 2, "run.queued"));
-    lab.tell(&two, EventBody::RunStopped).await;
+    fixture.write_and_publish(&two, EventBody::RunStopped).await;
     assert_eq!(read(&mut reader, 1).await, [(two.session, 3, "run.stopped")]);
-    lab.tell(&one, EventBody::RunStopped).await;
+    fixture.write_and_publish(&one, EventBody::RunStopped).await;
     assert_eq!(read(&mut reader, 1).await, [(one.session, 3, "run.stopped")]);
-    lab.end(&one).await;
+    fixture.end(&one).await;
     assert_eq!(read(&mut reader, 1).await, [(one.session, 4, "run.completed")]);
-    // Nobody is told of the end of the other one, and yet it comes before the end of the whole.
-    lab.end_silently(&two).await;
-    lab.end(&lab.root).await;
+    // The end of the other child is not published, and yet it comes before the end of the stream.
+    fixture.end_silently(&two).await;
+    fixture.end(&fixture.root).await;
     let rest = read_all(&mut reader).await;
-    assert_eq!(rest, [(two.session, 4, "run.completed"), (lab.root.session, 5, "run.completed")]);
+    assert_eq!(rest, [(two.session, 4, "run.completed"), (fixture.root.session, 5, "run.completed")]);
 }
 
-/// Commits the step whose call a child does.
-async fn delegate(lab: &Lab, parent: &Place, child: &Place) {
+/// Commits the step whose call the child executes.
+async fn delegate(fixture: &Fixture, parent: &TestSession, child: &TestSession) {
     let (tool, arguments) = ("SubAgent".to_owned(), serde_json::json!({}));
     let call = ToolCall { id: ToolCallId::new(), tool, arguments, parallel: false, timeout: None };
     let child =
@@ -139,52 +146,52 @@ async fn delegate(lab: &Lab, parent: &Place, child: &Place) {
         finished_at: None,
         epoch: Epoch::default(),
     };
-    let commit = Commit::new(parent.grant.fence, parent.run(), Then::Continue);
-    lab.commit(Commit { steps: vec![step], ..commit }).await;
+    let commit = Commit::new(parent.grant.fence, parent.run(), RunTransition::Continue);
+    fixture.commit(Commit { steps: vec![step], ..commit }).await;
 }
 
 #[tokio::test]
-async fn a_reader_comes_back_to_where_it_was_in_every_session() {
-    let lab = Lab::new().await;
-    let helper = lab.below(&lab.root).await;
-    let deep = lab.below(&helper).await;
-    lab.write(&lab.root, helper.started()).await;
-    delegate(&lab, &lab.root, &helper).await;
-    lab.write(&helper, deep.started()).await;
-    delegate(&lab, &helper, &deep).await;
-    lab.write(&deep, EventBody::RunStopped).await;
+async fn reader_resumes_at_its_cursor_in_every_session() {
+    let fixture = Fixture::new().await;
+    let child = fixture.child_session(&fixture.root).await;
+    let grandchild = fixture.child_session(&child).await;
+    fixture.write(&fixture.root, child.started()).await;
+    delegate(&fixture, &fixture.root, &child).await;
+    fixture.write(&child, grandchild.started()).await;
+    delegate(&fixture, &child, &grandchild).await;
+    fixture.write(&grandchild, EventBody::RunStopped).await;
 
-    // It has seen that the helper began and what that said so far, but nothing of the one below.
-    let cursors = Cursors::from([(helper.session, 3)]);
-    let wish = Wish { after: 3, tree: Some(cursors), ..tree(&lab, Some(lab.root.run())) };
-    let mut reader = lab.reader(wish, NEVER).await;
-    assert_eq!(read(&mut reader, 2).await, story(&deep, &["run.queued", "run.stopped"]));
-    lab.end(&deep).await;
-    lab.end(&helper).await;
+    // It has seen the start of the child and its events so far, but nothing of the grandchild.
+    let cursors = Cursors::from([(child.session, 3)]);
+    let request = ReadRequest { after: 3, tree: Some(cursors), ..tree(&fixture, Some(fixture.root.run())) };
+    let mut reader = fixture.reader(request, NEVER).await;
+    assert_eq!(read(&mut reader, 2).await, expected_events(&grandchild, &["run.queued", "run.stopped"]));
+    fixture.end(&grandchild).await;
+    fixture.end(&child).await;
     let mut ends = read(&mut reader, 2).await;
-    ends.sort_by_key(|(session, ..)| *session != deep.session);
-    assert_eq!(ends, [(deep.session, 4, "run.completed"), (helper.session, 4, "run.completed")]);
-    lab.end(&lab.root).await;
-    assert_eq!(read_all(&mut reader).await, [(lab.root.session, 4, "run.completed")]);
+    ends.sort_by_key(|(session, ..)| *session != grandchild.session);
+    assert_eq!(ends, [(grandchild.session, 4, "run.completed"), (child.session, 4, "run.completed")]);
+    fixture.end(&fixture.root).await;
+    assert_eq!(read_all(&mut reader).await, [(fixture.root.session, 4, "run.completed")]);
 }
 
 #[tokio::test]
-async fn a_session_that_helps_again_is_told_of_without_hole_or_repeat() {
-    let lab = Lab::new().await;
-    let first = lab.below(&lab.root).await;
-    let mut reader = lab.reader(tree(&lab, Some(lab.root.run())), NEVER).await;
+async fn child_session_used_again_is_followed_without_gap_or_repeat() {
+    let fixture = Fixture::new().await;
+    let first = fixture.child_session(&fixture.root).await;
+    let mut reader = fixture.reader(tree(&fixture, Some(fixture.root.run())), NEVER).await;
     read(&mut reader, 1).await;
-    lab.tell(&lab.root, first.started()).await;
+    fixture.write_and_publish(&fixture.root, first.started()).await;
     read(&mut reader, 2).await;
-    lab.end_silently(&first).await;
-    // Someone else uses the session in between.
-    let other = lab.again(&first).await;
-    lab.write(&other, EventBody::RunStopped).await;
-    lab.end(&other).await;
-    let second = lab.again(&first).await;
-    lab.tell(&second, EventBody::RunStopped).await;
-    lab.tell(&lab.root, second.started()).await;
-    lab.end(&second).await;
+    fixture.end_silently(&first).await;
+    // Another caller uses the session in between.
+    let other = fixture.next_run(&first).await;
+    fixture.write(&other, EventBody::RunStopped).await;
+    fixture.end(&other).await;
+    let second = fixture.next_run(&first).await;
+    fixture.write_and_publish(&second, EventBody::RunStopped).await;
+    fixture.write_and_publish(&fixture.root, second.started()).await;
+    fixture.end(&second).await;
     let session = first.session;
     let expected = [
         (session, 3, "run.completed"),
@@ -195,98 +202,105 @@ async fn a_session_that_helps_again_is_told_of_without_hole_or_repeat() {
     let mut below = read(&mut reader, 5).await;
     below.retain(|(of, ..)| *of == session);
     assert_eq!(below, expected);
-    lab.end(&lab.root).await;
-    assert_eq!(read_all(&mut reader).await, [(lab.root.session, 5, "run.completed")]);
+    fixture.end(&fixture.root).await;
+    assert_eq!(read_all(&mut reader).await, [(fixture.root.session, 5, "run.completed")]);
 }
 
 #[tokio::test]
-async fn pieces_come_from_below_too() {
-    let lab = Lab::new().await;
-    let helper = lab.below(&lab.root).await;
-    let wish = Wish { deltas: true, ..tree(&lab, Some(lab.root.run())) };
-    let mut reader = lab.reader(wish, NEVER).await;
+async fn deltas_of_children_arrive_too() {
+    let fixture = Fixture::new().await;
+    let child = fixture.child_session(&fixture.root).await;
+    let request = ReadRequest { deltas: true, ..tree(&fixture, Some(fixture.root.run())) };
+    let mut reader = fixture.reader(request, NEVER).await;
     read(&mut reader, 1).await;
-    lab.tell(&lab.root, helper.started()).await;
+    fixture.write_and_publish(&fixture.root, child.started()).await;
     read(&mut reader, 2).await;
-    let piece = |run| Delta { run, ..lab.delta(MessageId::new(), 0) };
-    let (wanted, other) = (piece(helper.run()), piece(RunId::new()));
-    // Nobody listens before the helper's events were read, and then only to the helper's run.
+    let text_delta = |run| Delta { run, ..fixture.delta(MessageId::new(), 0) };
+    let (wanted, other) = (text_delta(child.run()), text_delta(RunId::new()));
+    // The subscription opens after the child's events were read, and covers only the child's run.
     assert!(timeout(Duration::from_millis(50), reader.next()).await.is_err());
-    lab.transport.publish_deltas(lab.tenant, helper.session, &[other, wanted.clone()]).await;
-    assert_eq!(pieces(&mut reader).await, [wanted]);
+    fixture.transport.publish_deltas(fixture.tenant, child.session, &[other, wanted.clone()]).await;
+    assert_eq!(next_deltas(&mut reader).await, [wanted]);
 }
 
 #[tokio::test]
-async fn nothing_is_told_of_other_tenants_and_other_runs() {
-    let lab = Lab::new().await;
-    let (foreign, helper) = (lab.foreign().await, lab.below(&lab.root).await);
-    let mut reader = lab.reader(tree(&lab, Some(lab.root.run())), NEVER).await;
-    lab.write(&lab.root, foreign.started()).await;
-    lab.write(&lab.root, helper.started()).await;
-    lab.end_silently(&helper).await;
-    let other = lab.again(&helper).await;
-    lab.write(&other, EventBody::RunStopped).await;
-    lab.end_silently(&lab.root).await;
+async fn events_of_other_tenants_and_other_runs_are_not_sent() {
+    let fixture = Fixture::new().await;
+    let (foreign, child) = (fixture.other_tenant_session().await, fixture.child_session(&fixture.root).await);
+    let mut reader = fixture.reader(tree(&fixture, Some(fixture.root.run())), NEVER).await;
+    fixture.write(&fixture.root, foreign.started()).await;
+    fixture.write(&fixture.root, child.started()).await;
+    fixture.end_silently(&child).await;
+    let other = fixture.next_run(&child).await;
+    fixture.write(&other, EventBody::RunStopped).await;
+    fixture.end_silently(&fixture.root).await;
     let all = read_all(&mut reader).await;
     assert!(all.iter().all(|(session, ..)| *session != foreign.session), "{all:?}");
-    let below: Seen = all.into_iter().filter(|(session, ..)| *session == helper.session).collect();
-    assert_eq!(below, story(&helper, &["run.queued", "run.completed"]));
+    let below: Seen = all.into_iter().filter(|(session, ..)| *session == child.session).collect();
+    assert_eq!(below, expected_events(&child, &["run.queued", "run.completed"]));
 }
 
 #[tokio::test]
-async fn more_than_can_be_followed_at_once_are_told_of_later() {
-    let lab = Lab::new().await;
+async fn children_beyond_the_limit_are_followed_later() {
+    let fixture = Fixture::new().await;
     let mut helpers = Vec::new();
     for _ in 0..70 {
-        let helper = lab.below(&lab.root).await;
-        lab.write(&lab.root, helper.started()).await;
-        helpers.push(helper);
+        let child = fixture.child_session(&fixture.root).await;
+        fixture.write(&fixture.root, child.started()).await;
+        helpers.push(child);
     }
-    let mut reader = lab.reader(tree(&lab, Some(lab.root.run())), NEVER).await;
-    // All of them work: the last six have to wait.
+    let mut reader = fixture.reader(tree(&fixture, Some(fixture.root.run())), NEVER).await;
+    // All of them run: the last six have to wait.
     let begun = read(&mut reader, 1 + 70 + 64).await;
     assert_eq!(begun.iter().filter(|(_, _, name)| *name == "run.queued").count(), 1 + 64);
-    for helper in &helpers {
-        lab.end(helper).await;
+    for child in &helpers {
+        fixture.end(child).await;
     }
-    lab.end(&lab.root).await;
+    fixture.end(&fixture.root).await;
     let rest = read_all(&mut reader).await;
     assert_eq!(rest.iter().filter(|(_, _, name)| *name == "run.queued").count(), 6);
     assert_eq!(rest.iter().filter(|(_, _, name)| *name == "run.completed").count(), 71);
-    assert_eq!(rest.last().unwrap().0, lab.root.session);
+    assert_eq!(rest.last().unwrap().0, fixture.root.session);
 }
 
 #[tokio::test]
-async fn a_session_tells_of_all_sessions_below() {
-    let lab = Lab::new().await;
-    let silent = lab.below(&lab.root).await;
-    let deep = lab.below(&silent).await;
-    let mut reader = lab.reader(tree(&lab, None), NEVER).await;
-    let story = |place: &Place| [(place.session, 1, "session.created"), (place.session, 2, "run.queued")];
-    // No event tells of them: they are found in the store, once the session itself was read.
+async fn stream_of_a_session_includes_all_descendants() {
+    let fixture = Fixture::new().await;
+    let silent = fixture.child_session(&fixture.root).await;
+    let grandchild = fixture.child_session(&silent).await;
+    let mut reader = fixture.reader(tree(&fixture, None), NEVER).await;
+    let first_events = |test_session: &TestSession| {
+        [(test_session.session, 1, "session.created"), (test_session.session, 2, "run.queued")]
+    };
+    // No event announces them: they are found in the store, once the session itself was read.
     let mut all = read(&mut reader, 6).await;
-    assert_eq!(all[..2], story(&lab.root));
-    all.sort_by_key(|(session, cursor, _)| (*session == deep.session, *session == silent.session, *cursor));
-    assert_eq!(all[2..4], story(&silent));
-    assert_eq!(all[4..], story(&deep));
-    lab.end(&deep).await;
-    assert_eq!(read(&mut reader, 1).await, [(deep.session, 3, "run.completed")]);
-    // The end of a run is no end of the stream.
-    lab.end(&lab.root).await;
-    assert_eq!(read(&mut reader, 1).await, [(lab.root.session, 3, "run.completed")]);
-    lab.end(&silent).await;
+    assert_eq!(all[..2], first_events(&fixture.root));
+    all.sort_by_key(|(session, cursor, _)| {
+        (*session == grandchild.session, *session == silent.session, *cursor)
+    });
+    assert_eq!(all[2..4], first_events(&silent));
+    assert_eq!(all[4..], first_events(&grandchild));
+    fixture.end(&grandchild).await;
+    assert_eq!(read(&mut reader, 1).await, [(grandchild.session, 3, "run.completed")]);
+    // The end of a run does not end the stream.
+    fixture.end(&fixture.root).await;
+    assert_eq!(read(&mut reader, 1).await, [(fixture.root.session, 3, "run.completed")]);
+    fixture.end(&silent).await;
     assert_eq!(read(&mut reader, 1).await, [(silent.session, 3, "run.completed")]);
 }
 
 #[tokio::test]
-async fn a_cursor_from_the_future_is_refused_below_too() {
-    let lab = Lab::new().await;
-    let helper = lab.below(&lab.root).await;
-    let wish = Wish { tree: Some(Cursors::from([(helper.session, 99)])), ..tree(&lab, Some(lab.root.run())) };
-    let mut reader = lab.reader(wish, NEVER).await;
-    lab.write(&lab.root, helper.started()).await;
+async fn future_cursor_of_a_child_session_is_rejected() {
+    let fixture = Fixture::new().await;
+    let child = fixture.child_session(&fixture.root).await;
+    let request = ReadRequest {
+        tree: Some(Cursors::from([(child.session, 99)])),
+        ..tree(&fixture, Some(fixture.root.run()))
+    };
+    let mut reader = fixture.reader(request, NEVER).await;
+    fixture.write(&fixture.root, child.started()).await;
     read(&mut reader, 2).await;
-    let error = timeout(PATIENCE, reader.next()).await.unwrap().unwrap().unwrap_err();
+    let error = timeout(TEST_TIMEOUT, reader.next()).await.unwrap().unwrap().unwrap_err();
     assert_eq!(error.field(), Some("tree_cursors"));
     assert!(reader.next().await.is_none());
 }

@@ -1,5 +1,5 @@
 use remuda_domain::{
-    MessageId, PlaneId, Pool, RunId, RunInput, Timestamp, ToolCallId, WorkspaceId,
+    ControlPlaneId, MessageId, Pool, RunId, RunInput, Timestamp, ToolCallId, WorkspaceId,
     execution::Policies,
     message::{Part, Role},
     run::{IfBusy, MessageInput, ParkReason, ToolsInput},
@@ -10,19 +10,21 @@ use remuda_domain::{
 use remuda_engine::{AgentRuntime, AgentSettings, Ending, Engine, Entry, Placement};
 use remuda_models::{ModelOptions, Models};
 use remuda_sandbox::Backends;
-use remuda_store::{ChildSession, NewChild, NewMessage, NewRun, NewSession, Options, Parking, Seats as _};
+use remuda_store::{
+    ChildSession, NewChild, NewMessage, NewRun, NewSession, Options, ParkRequest, SlotProvider as _,
+};
 use remuda_tools::{Registry, ToolOptions};
 use remuda_transport::{Memory, Transport as _};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{WorkerOptions, traced};
+use crate::{WorkerOptions, attempt_trace};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What one life of a worker has, without a loop that takes tokens.
-struct Lab {
+/// What one incarnation of a worker has, without the token intake.
+struct Fixture {
     server: SessionServer,
     transport: Arc<Memory>,
     tenant: TenantId,
@@ -54,11 +56,15 @@ fn child() -> NewChild {
     }
 }
 
-fn waiting_for(child: RunId) -> Then {
-    Then::Park(Parking { children: vec![child], needed: 1, ..Parking::on(ParkReason::Children) })
+fn waiting_for(child: RunId) -> RunTransition {
+    RunTransition::Park(ParkRequest {
+        children: vec![child],
+        needed: 1,
+        ..ParkRequest::on(ParkReason::Children)
+    })
 }
 
-impl Lab {
+impl Fixture {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::new(format!("sqlite:{}", directory.path().join("remuda.db").display()));
@@ -78,7 +84,7 @@ impl Lab {
             agents: Arc::new(AgentRuntime::new(loader, models, AgentSettings::default())),
         };
         let id = WorkerId::new();
-        let (host, version) = ("lab".to_owned(), "0".to_owned());
+        let (host, version) = ("test".to_owned(), "0".to_owned());
         let options = WorkerOptions {
             host: host.clone(),
             version: version.clone(),
@@ -87,14 +93,14 @@ impl Lab {
             lease: MINUTE,
             heartbeat: MINUTE,
             drain_deadline: MINUTE,
-            turn: 1,
+            max_consecutive_runs: 1,
         };
         let registration = Registration { id, host, version, pool: Pool::default(), slots: 4 };
         store.register_worker(&registration, MINUTE).await.unwrap();
         let server = SessionServer {
             worker: Arc::new(Worker::new(options, engine, None)),
             id,
-            held: Held::default(),
+            active_sessions: ActiveSessions::default(),
             drain: CancellationToken::new(),
             interrupt: CancellationToken::new(),
             abandon: CancellationToken::new(),
@@ -108,7 +114,7 @@ impl Lab {
     }
 
     /// A run that this worker executes, in a session of its own.
-    async fn begun(&self) -> Grant {
+    async fn start_run(&self) -> Grant {
         let session = self.session().await;
         self.submit(session, input()).await;
         self.claim(session).await
@@ -137,7 +143,12 @@ impl Lab {
         self.submit_for(session, input, None).await
     }
 
-    async fn submit_for(&self, session: SessionId, input: RunInput, awaited_by: Option<PlaneId>) -> RunId {
+    async fn submit_for(
+        &self,
+        session: SessionId,
+        input: RunInput,
+        awaited_by: Option<ControlPlaneId>,
+    ) -> RunId {
         let run = NewRun {
             id: RunId::new(),
             tenant: self.tenant,
@@ -165,39 +176,40 @@ impl Lab {
     }
 }
 
-/// Somebody asked for it to stop while it was about to hand over, or to wait: it ends instead, and nobody waits for a reconciler.
+/// A run that is about to hand over or park while a cancel request is pending ends instead. Its relatives are settled
+/// without the reconciler.
 #[tokio::test]
-async fn a_run_that_ends_by_being_given_back_tells_its_relatives() {
+async fn cancelled_run_settles_its_relatives_when_it_hands_over_or_parks() {
     for parks in [false, true] {
-        let lab = Lab::new().await;
-        let parent = lab.begun().await;
-        let made = child();
-        let (session, run) = (made.session, made.run);
+        let fixture = Fixture::new().await;
+        let parent = fixture.start_run().await;
+        let new_child = child();
+        let (session, run) = (new_child.session, new_child.run);
         let park = Commit::new(parent.fence, parent.run.id, waiting_for(run));
-        lab.store().commit(Commit { children: vec![made], ..park }).await.unwrap();
-        let grant = lab.claim(session).await;
-        lab.store().request_cancel(lab.tenant, run, "enough").await.unwrap();
-        assert_eq!(lab.state(parent.run.id).await, RunState::Parked);
-        // It has not heard of it yet, and makes another one.
+        fixture.store().commit(Commit { children: vec![new_child], ..park }).await.unwrap();
+        let grant = fixture.claim(session).await;
+        fixture.store().request_cancel(fixture.tenant, run, "enough").await.unwrap();
+        assert_eq!(fixture.state(parent.run.id).await, RunState::Parked);
+        // The child has not received the request yet, and creates a child of its own.
         let late = child();
         let below = late.run;
         let entry = Entry { children: vec![late], ..Entry::default() };
-        let then = if parks { waiting_for(below) } else { Then::HandOver };
+        let then = if parks { waiting_for(below) } else { RunTransition::HandOver };
         let hand_over = HandOver { entry, events: Vec::new() };
-        lab.server.give_back(&grant, hand_over, then, None).await.unwrap();
-        assert_eq!(lab.state(run).await, RunState::Cancelled);
-        assert_eq!(lab.state(below).await, RunState::Cancelled, "parks: {parks}");
-        assert_eq!(lab.state(parent.run.id).await, RunState::Queued, "parks: {parks}");
-        let woken = lab.transport.token_counts(&Pool::default()).await.unwrap().waiting;
+        fixture.server.commit_hand_over(&grant, hand_over, then, None).await.unwrap();
+        assert_eq!(fixture.state(run).await, RunState::Cancelled);
+        assert_eq!(fixture.state(below).await, RunState::Cancelled, "parks: {parks}");
+        assert_eq!(fixture.state(parent.run.id).await, RunState::Queued, "parks: {parks}");
+        let woken = fixture.transport.token_counts(&Pool::default()).await.unwrap().waiting;
         assert_eq!(woken, 2, "one for the late child, one for the parent");
     }
 }
 
-/// An end that cannot be stored as it is would be tried for ever, by one worker after the other.
+/// An end that cannot be stored would otherwise be retried forever, by one worker after another.
 #[tokio::test]
-async fn a_run_whose_end_is_refused_ends_all_the_same() {
-    let lab = Lab::new().await;
-    let grant = lab.begun().await;
+async fn run_fails_if_the_store_rejects_its_end() {
+    let fixture = Fixture::new().await;
+    let grant = fixture.start_run().await;
     let (id, parts) = (MessageId::new(), vec![Part::text("done")]);
     let message = NewMessage { id, role: Role::Assistant, agent: None, parts };
     let entry = Entry { messages: vec![message.clone(), message], ..Entry::default() };
@@ -210,43 +222,44 @@ async fn a_run_whose_end_is_refused_ends_all_the_same() {
         agent: None,
     };
     let run = grant.run.id;
-    let saved = lab.server.save(vec![Done::new(grant, None, ending, false)], 0).await;
-    let committed = saved.outcome.unwrap();
-    assert!(committed.released, "the session goes on with its next run, of which there is none");
-    let run = lab.store().get_run(lab.tenant, run).await.unwrap();
+    let result = fixture.server.commit_ends(vec![EndedRun::new(grant, None, ending, false)], 0).await;
+    let committed = result.outcome.unwrap();
+    assert!(committed.released, "the session has no other run");
+    let run = fixture.store().get_run(fixture.tenant, run).await.unwrap();
     assert_eq!((run.state, run.failure.unwrap().code.as_str()), (RunState::Failed, "internal"));
 }
 
-/// The claim has set the time of the start by then.
+/// The claim sets `started_at`, so that is not the start of the wait.
 #[tokio::test]
-async fn a_first_attempt_has_waited_since_the_submission() {
-    let lab = Lab::new().await;
-    let grant = lab.begun().await;
-    assert_eq!(traced::waited(&grant), (None, grant.run.created_at));
+async fn first_attempt_waits_since_the_submit_and_later_ones_since_the_start() {
+    let fixture = Fixture::new().await;
+    let grant = fixture.start_run().await;
+    assert_eq!(attempt_trace::waited(&grant), (None, grant.run.created_at));
     let hand_over = HandOver { entry: Entry::default(), events: Vec::new() };
-    lab.server.give_back(&grant, hand_over, Then::HandOver, None).await.unwrap();
-    let again = lab.claim(grant.fence.session).await;
-    assert_eq!(traced::waited(&again), (None, grant.run.started_at.unwrap()));
+    fixture.server.commit_hand_over(&grant, hand_over, RunTransition::HandOver, None).await.unwrap();
+    let again = fixture.claim(grant.fence.session).await;
+    assert_eq!(attempt_trace::waited(&again), (None, grant.run.started_at.unwrap()));
 }
 
-/// Whoever waits is told of the end of the run by name, whether that was granted first or came behind another.
+/// Control planes are notified of awaited ends, whether the run was granted first or followed another one.
 #[tokio::test]
-async fn who_waits_for_a_run_is_told_of_its_end() {
-    let lab = Lab::new().await;
-    let (session, plane) = (lab.session().await, PlaneId::new());
-    let mut ends = lab.transport.subscribe_ends(plane).await.unwrap();
+async fn awaited_runs_are_reported_to_the_waiting_control_plane() {
+    let fixture = Fixture::new().await;
+    let (session, plane) = (fixture.session().await, ControlPlaneId::new());
+    let mut ends = fixture.transport.subscribe_end_notices(plane).await.unwrap();
     let mut awaited = Vec::new();
     for waits in [true, false, true] {
-        let run = lab.submit_for(session, noop(false), waits.then_some(plane)).await;
+        let run = fixture.submit_for(session, noop(false), waits.then_some(plane)).await;
         awaited.extend(waits.then_some(run));
     }
-    let (grant, hold) = (lab.claim(session).await, lab.server.held.take(session).unwrap());
-    lab.server.serve_granted(hold, grant).await;
+    let (grant, session_guard) =
+        (fixture.claim(session).await, fixture.server.active_sessions.acquire(session).unwrap());
+    fixture.server.serve_granted(session_guard, grant).await;
     for run in awaited {
-        let [words] = ends.next().await.unwrap().try_into().unwrap();
-        // There is no place to execute anything here, and why a run failed is asked of the store.
-        assert_eq!(words, LastWords { run, completed: None });
-        assert_eq!(lab.state(run).await, RunState::Failed);
+        let [notice] = ends.next().await.unwrap().try_into().unwrap();
+        // No sandbox backend is configured, so the runs fail; the reason of a failure is read from the store.
+        assert_eq!(notice, RunEndNotice { run, completed: None });
+        assert_eq!(fixture.state(run).await, RunState::Failed);
     }
 }
 
@@ -261,161 +274,167 @@ fn noop(record: bool) -> RunInput {
     RunInput::Tools(ToolsInput { calls: vec![call], continue_on_error: false, record })
 }
 
-/// Runs are executed while those before them are being saved, one at a time, in their order, each once.
+/// Runs execute while their predecessors are being committed: one at a time, in order, each once.
 #[tokio::test]
-async fn a_long_line_is_worked_off_in_order() {
-    let lab = Lab::new().await;
-    let session = lab.session().await;
-    let mut line = Vec::new();
+async fn long_queue_is_executed_in_order_and_each_run_once() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    let mut runs = Vec::new();
     for number in 0..150 {
-        // Some are more than steps and events.
-        line.push(lab.submit(session, noop(number % 17 == 5)).await);
+        // Some ends hold more than steps and events.
+        runs.push(fixture.submit(session, noop(number % 17 == 5)).await);
     }
-    let stopped = [line[40], line[41], line[149]];
+    let stopped = [runs[40], runs[41], runs[149]];
     for run in stopped {
-        lab.store().request_cancel(lab.tenant, run, "not needed").await.unwrap();
+        fixture.store().request_cancel(fixture.tenant, run, "not needed").await.unwrap();
     }
-    let grant = lab.claim(session).await;
-    let hold = lab.server.held.take(session).unwrap();
+    let grant = fixture.claim(session).await;
+    let session_guard = fixture.server.active_sessions.acquire(session).unwrap();
     let arrival = Arrival { origin: None, received: now() };
-    let left = Turn::new(&lab.server, &hold, &grant).run(grant, Some(arrival)).await;
-    assert_eq!(left, Left::Idle);
-    let mut over: Option<Timestamp> = None;
-    for run in line {
-        let run = lab.store().get_run(lab.tenant, run).await.unwrap();
+    let outcome = RunPipeline::new(&fixture.server, &session_guard, &grant).run(grant, Some(arrival)).await;
+    assert_eq!(outcome, SessionOutcome::Idle);
+    let mut previous_end: Option<Timestamp> = None;
+    for run in runs {
+        let run = fixture.store().get_run(fixture.tenant, run).await.unwrap();
         if stopped.contains(&run.id) {
             assert_eq!(run.state, RunState::Cancelled);
             continue;
         }
-        // There is no place to execute anything here, which is as good an end as any.
+        // No sandbox backend is configured, so the runs fail. Any end will do.
         assert_eq!((run.state, run.attempt, run.outcomes.len()), (RunState::Failed, 1, 1));
-        assert!(run.started_at >= over, "{} began before the one before it was over", run.seq);
+        assert!(run.started_at >= previous_end, "{} started before its predecessor ended", run.seq);
         assert!(run.finished_at >= run.started_at);
-        over = run.finished_at;
+        previous_end = run.finished_at;
     }
-    let seen = lab.store().get_session(lab.tenant, &SessionRef::Id(session)).await.unwrap();
+    let seen = fixture.store().get_session(fixture.tenant, &SessionRef::Id(session)).await.unwrap();
     assert_eq!((seen.owner, seen.current, seen.pending), (None, None, 0));
-    let events = lab.store().read_events(lab.tenant, session, 0, 1000).await.unwrap();
+    let events = fixture.store().read_events(fixture.tenant, session, 0, 1000).await.unwrap();
     let ends = events.events.iter().filter(|event| event.body.terminal_state().is_some()).count();
     assert_eq!(ends, 150);
 }
 
-impl Lab {
-    /// A session with two runs, the first of which is granted and in hand.
-    async fn handed(&self) -> (Hold, Grant, RunId) {
+impl Fixture {
+    /// A session with two runs, the first of which is granted. The session is active.
+    async fn granted_session(&self) -> (SessionGuard, Grant, RunId) {
         let session = self.session().await;
         self.submit(session, noop(false)).await;
         let second = self.submit(session, noop(false)).await;
-        (self.server.held.take(session).unwrap(), self.claim(session).await, second)
+        (self.server.active_sessions.acquire(session).unwrap(), self.claim(session).await, second)
     }
 
-    async fn woken(&self) -> u64 {
+    async fn waiting_tokens(&self) -> u64 {
         self.transport.token_counts(&Pool::default()).await.unwrap().waiting
     }
 }
 
-/// There is no token, so nothing is left to be done for one.
+/// There is no token, so there is none to finish.
 #[tokio::test]
-async fn what_the_store_grants_is_worked_off() {
-    let lab = Lab::new().await;
-    let (hold, grant, second) = lab.handed().await;
+async fn directly_granted_session_runs_all_its_runs_without_a_token() {
+    let fixture = Fixture::new().await;
+    let (session_guard, grant, second) = fixture.granted_session().await;
     let (first, session) = (grant.run.id, grant.fence.session);
-    lab.server.serve_granted(hold, grant).await;
-    assert!(lab.state(first).await.is_terminal() && lab.state(second).await.is_terminal());
-    let seen = lab.store().get_session(lab.tenant, &SessionRef::Id(session)).await.unwrap();
-    assert_eq!((seen.owner, seen.pending, lab.woken().await), (None, 0, 0));
-    assert!(lab.server.held.take(session).is_some());
+    fixture.server.serve_granted(session_guard, grant).await;
+    assert!(fixture.state(first).await.is_terminal() && fixture.state(second).await.is_terminal());
+    let seen = fixture.store().get_session(fixture.tenant, &SessionRef::Id(session)).await.unwrap();
+    assert_eq!((seen.owner, seen.pending, fixture.waiting_tokens().await), (None, 0, 0));
+    assert!(fixture.server.active_sessions.acquire(session).is_some());
 }
 
-/// Its turn is over and others want the slot: whoever goes on has to be woken, as no token is left to do so.
+/// All slots are busy after the first run. A token has to be published for the rest, as the session has none.
 #[tokio::test]
-async fn what_is_left_of_a_session_without_a_token_is_woken() {
-    let lab = Lab::new().await;
-    let (hold, grant, second) = lab.handed().await;
+async fn released_session_with_runs_left_gets_a_token() {
+    let fixture = Fixture::new().await;
+    let (session_guard, grant, second) = fixture.granted_session().await;
     let first = grant.run.id;
-    let crowd: Vec<_> = (0..4).map(|_| lab.server.worker.meters.busy()).collect();
-    lab.server.serve_granted(hold, grant).await;
-    drop(crowd);
-    assert!(lab.state(first).await.is_terminal());
-    assert_eq!((lab.state(second).await, lab.woken().await), (RunState::Queued, 1));
+    let busy: Vec<_> = (0..4).map(|_| fixture.server.worker.meters.busy()).collect();
+    fixture.server.serve_granted(session_guard, grant).await;
+    drop(busy);
+    assert!(fixture.state(first).await.is_terminal());
+    assert_eq!((fixture.state(second).await, fixture.waiting_tokens().await), (RunState::Queued, 1));
 }
 
-/// A token that comes meanwhile finds the session in hand, and a session in hand is granted to nobody.
+/// A reserved session cannot be acquired by a token, and an active session cannot be reserved twice.
 #[tokio::test]
-async fn room_is_given_once_per_session_and_slot() {
-    let lab = Lab::new().await;
+async fn slot_reservation_is_exclusive_per_session_and_slot() {
+    let fixture = Fixture::new().await;
     let (tasks, stop) = (tokio_util::task::TaskTracker::new(), CancellationToken::new());
-    let Lab { server, transport: _, tenant: _, workspace: _, _directory } = lab;
+    let Fixture { server, transport: _, tenant: _, workspace: _, _directory } = fixture;
     let server = Arc::new(server);
-    let room = crate::seats::Room::new(Arc::clone(&server), tasks.clone(), stop.clone());
-    let (pool, slots) = (Pool::default(), Arc::clone(room.slots()));
+    let slot_pool = crate::slot_pool::SlotPool::new(Arc::clone(&server), tasks.clone(), stop.clone());
+    let (pool, slots) = (Pool::default(), Arc::clone(slot_pool.slots()));
     slots.forget_permits(3);
     let (one, other) = (SessionId::new(), SessionId::new());
-    let seat = room.seat(&pool, one).unwrap();
-    assert!(room.seat(&pool, other).is_none(), "there is one slot");
-    assert!(server.held.take(one).is_none());
-    drop(seat);
-    let hold = server.held.take(one).unwrap();
-    let next = room.seat(&pool, one).unwrap();
+    let reservation = slot_pool.reserve_slot(&pool, one).unwrap();
+    assert!(slot_pool.reserve_slot(&pool, other).is_none(), "there is one slot");
+    assert!(server.active_sessions.acquire(one).is_none());
+    drop(reservation);
+    let session_guard = server.active_sessions.acquire(one).unwrap();
+    let next = slot_pool.reserve_slot(&pool, one).unwrap();
     slots.add_permits(1);
-    assert!(room.seat(&pool, one).is_none(), "it is in hand, and somebody waits for it");
-    assert_eq!(slots.available_permits(), 1, "what came to nothing is given back");
-    drop(hold);
-    assert!(server.held.take(one).is_none(), "it was handed on");
+    assert!(slot_pool.reserve_slot(&pool, one).is_none(), "the session is active and has a waiter");
+    assert_eq!(slots.available_permits(), 1, "the slot is free again");
+    drop(session_guard);
+    assert!(server.active_sessions.acquire(one).is_none(), "the reservation holds it now");
     drop(next);
-    let seat = room.seat(&pool, one).unwrap();
+    let reservation = slot_pool.reserve_slot(&pool, one).unwrap();
     tasks.close();
-    assert!(!tasks.is_empty(), "an end waits for it");
-    drop(seat);
+    assert!(!tasks.is_empty(), "shutdown waits for the reservation");
+    drop(reservation);
     stop.cancel();
-    assert!(room.seat(&pool, one).is_none(), "nothing more is taken");
+    assert!(slot_pool.reserve_slot(&pool, one).is_none(), "the pool has stopped");
 }
 
-/// What was granted elsewhere and sent here is given back if there is no slot for it, and whoever has one is woken.
+/// A grant that another process sent is released if there is no free slot, and a token is published for another
+/// worker.
 #[tokio::test]
-async fn what_finds_no_room_is_given_back() {
-    let lab = Lab::new().await;
-    let session = lab.session().await;
-    let run = lab.submit(session, noop(false)).await;
-    let grant = lab.claim(session).await;
+async fn grant_without_a_free_slot_is_released_and_gets_a_token() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    let run = fixture.submit(session, noop(false)).await;
+    let grant = fixture.claim(session).await;
     let (tasks, stop) = (tokio_util::task::TaskTracker::new(), CancellationToken::new());
-    let Lab { server, transport, tenant, workspace, _directory } = lab;
+    let Fixture { server, transport, tenant, workspace, _directory } = fixture;
     let server = Arc::new(server);
-    let room = crate::seats::Room::new(Arc::clone(&server), tasks.clone(), stop.clone());
-    room.slots().forget_permits(4);
-    assert_eq!(room.free(), 0);
-    room.receive(Box::new(grant));
+    let slot_pool = crate::slot_pool::SlotPool::new(Arc::clone(&server), tasks.clone(), stop.clone());
+    slot_pool.slots().forget_permits(4);
+    assert_eq!(slot_pool.free_slots(), 0);
+    slot_pool.accept_grant(Box::new(grant));
     tasks.close();
     tasks.wait().await;
-    drop(room);
-    let lab = Lab { server: Arc::into_inner(server).unwrap(), transport, tenant, workspace, _directory };
-    let seen = lab.store().get_session(lab.tenant, &SessionRef::Id(session)).await.unwrap();
-    assert_eq!((seen.owner, lab.state(run).await, lab.woken().await), (None, RunState::Queued, 1));
+    drop(slot_pool);
+    let fixture =
+        Fixture { server: Arc::into_inner(server).unwrap(), transport, tenant, workspace, _directory };
+    let seen = fixture.store().get_session(fixture.tenant, &SessionRef::Id(session)).await.unwrap();
+    assert_eq!(
+        (seen.owner, fixture.state(run).await, fixture.waiting_tokens().await),
+        (None, RunState::Queued, 1)
+    );
 }
 
-/// The grant was lost on its way: whoever is told that a session is its own claims it, unless it has it in hand.
+/// The grant was lost. The worker that is told so claims the session, unless it is active already.
 #[tokio::test]
-async fn who_is_told_what_is_its_own_claims_it_once() {
-    let lab = Lab::new().await;
-    let session = lab.session().await;
-    let run = lab.submit(session, noop(false)).await;
-    let lost = lab.claim(session).await;
+async fn lost_grant_is_reclaimed_once() {
+    let fixture = Fixture::new().await;
+    let session = fixture.session().await;
+    let run = fixture.submit(session, noop(false)).await;
+    let lost = fixture.claim(session).await;
     let (tasks, stop) = (tokio_util::task::TaskTracker::new(), CancellationToken::new());
-    let Lab { server, transport, tenant, workspace, _directory } = lab;
+    let Fixture { server, transport, tenant, workspace, _directory } = fixture;
     let server = Arc::new(server);
-    let room = crate::seats::Room::new(Arc::clone(&server), tasks.clone(), stop.clone());
-    let hold = server.held.take(session).unwrap();
-    room.claim_own(tenant, session);
-    assert!(tasks.is_empty(), "it is in hand");
-    drop(hold);
-    room.claim_own(tenant, session);
-    room.claim_own(tenant, session);
+    let slot_pool = crate::slot_pool::SlotPool::new(Arc::clone(&server), tasks.clone(), stop.clone());
+    let session_guard = server.active_sessions.acquire(session).unwrap();
+    slot_pool.reclaim_session(tenant, session);
+    assert!(tasks.is_empty(), "the session is active");
+    drop(session_guard);
+    slot_pool.reclaim_session(tenant, session);
+    slot_pool.reclaim_session(tenant, session);
     tasks.close();
     tasks.wait().await;
-    assert_eq!(room.free(), 4);
-    drop(room);
-    let lab = Lab { server: Arc::into_inner(server).unwrap(), transport, tenant, workspace, _directory };
-    assert!(lab.state(run).await.is_terminal());
-    let seen = lab.store().get_session(lab.tenant, &SessionRef::Id(session)).await.unwrap();
+    assert_eq!(slot_pool.free_slots(), 4);
+    drop(slot_pool);
+    let fixture =
+        Fixture { server: Arc::into_inner(server).unwrap(), transport, tenant, workspace, _directory };
+    assert!(fixture.state(run).await.is_terminal());
+    let seen = fixture.store().get_session(fixture.tenant, &SessionRef::Id(session)).await.unwrap();
     assert_eq!((seen.owner, seen.epoch), (None, lost.fence.epoch + 1));
 }

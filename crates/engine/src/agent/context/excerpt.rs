@@ -1,18 +1,18 @@
-//! Texts within bounds: the beginning, the end, and how much is between.
+//! Bounded excerpts of texts: the beginning, the end, and how much was left out.
 
 use super::tokens::weight;
 
-/// Room for saying how much is missing, in quarters of a token.
-const NOTE: u64 = 48;
+/// Space for the note about the omission, in quarters of a token.
+const NOTE_QUARTERS: u64 = 48;
 
 /// At most `limit` characters of a text, two thirds of them from its beginning.
 pub(super) fn excerpt(text: &str, limit: usize) -> String {
     bounded(text, limit as u64, 0, |_| 1)
 }
 
-/// At most `tokens` of a text, as estimated, two thirds of them from its beginning.
-pub(super) fn within(text: &str, tokens: u64) -> String {
-    bounded(text, tokens.saturating_mul(4), NOTE, weight)
+/// At most `tokens` estimated tokens of a text, two thirds of them from its beginning.
+pub(super) fn within_tokens(text: &str, tokens: u64) -> String {
+    bounded(text, tokens.saturating_mul(4), NOTE_QUARTERS, weight)
 }
 
 fn bounded(text: &str, limit: u64, note: u64, weight: impl Fn(char) -> u64) -> String {
@@ -40,7 +40,7 @@ mod unit {
     use crate::agent::context::tokens;
 
     #[test]
-    fn both_ends_are_kept() {
+    fn excerpt_keeps_both_ends() {
         for (text, limit, expected) in [
             ("abc", 3, "abc"),
             ("abcdefghij", 6, "abcd\n[… 4 characters left out …]\nij"),
@@ -52,14 +52,14 @@ mod unit {
     }
 
     #[test]
-    fn tokens_are_a_bound() {
+    fn excerpt_stays_within_the_token_limit() {
         for text in ["word ".repeat(1000), "日本".repeat(1000), "мир ".repeat(1000)] {
             for limit in [12, 50, 500] {
-                let kept = within(&text, limit);
+                let kept = within_tokens(&text, limit);
                 assert!(tokens::text(&kept) <= limit, "{limit}: {}", tokens::text(&kept));
                 assert!(kept.contains("left out"));
             }
-            assert_eq!(within(&text, 9999), text);
+            assert_eq!(within_tokens(&text, 9999), text);
         }
     }
 }

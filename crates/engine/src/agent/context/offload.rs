@@ -1,7 +1,7 @@
-//! Results that are too long to be shown whole.
+//! Offloads tool results that are too long into files.
 //!
-//! Bash has bounds of its own. What any other tool answers is bounded here: its whole text goes into a file, and the model is shown
-//! both ends of it and told where the rest is.
+//! Bash has its own limits. The result of any other tool is limited here: its full text goes into a file, and the
+//! model sees both ends of it and the file's path.
 
 use remuda_domain::tool::ToolOutcome;
 use serde_json::json;
@@ -10,41 +10,41 @@ use crate::agent::{render, skill};
 
 const MAX_BYTES: usize = 50 * 1024;
 const MAX_LINES: usize = 2000;
-/// For saying what is missing, in bytes and lines.
+/// Reserved for the note about the omission, in bytes and lines.
 const NOTE_BYTES: usize = 1024;
 const NOTE_LINES: usize = 16;
-/// What this tool shows is in a file already, and it shows any part of it.
-const READS_FILES: &str = "Read";
+/// This tool's results are in a file already, and it can read any part of it.
+const READ_TOOL: &str = "Read";
 
 /// A result that is too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Overlong {
-    /// The whole text, as models would see it.
+pub(crate) struct OversizedResult {
+    /// The full text, as models would see it.
     pub(crate) text: String,
-    /// Whether it has to be kept: not if it is in a file anyway.
-    pub(crate) keep: bool,
+    /// Whether the text has to be stored: not if it is in a file anyway.
+    pub(crate) needs_artifact: bool,
 }
 
-/// The text of a result that is too long to be shown.
-pub(crate) fn too_long(outcome: &ToolOutcome) -> Option<Overlong> {
+/// Finds a result that is too long.
+pub(crate) fn oversized(outcome: &ToolOutcome) -> Option<OversizedResult> {
     if outcome.tool == skill::NAME {
         return None;
     }
     let text = render::result_text(outcome);
-    let keep = outcome.tool != READS_FILES;
-    let is_long = text.len() > MAX_BYTES || (keep && text.lines().count() > MAX_LINES);
-    is_long.then_some(Overlong { text, keep })
+    let needs_artifact = outcome.tool != READ_TOOL;
+    let is_long = text.len() > MAX_BYTES || (needs_artifact && text.lines().count() > MAX_LINES);
+    is_long.then_some(OversizedResult { text, needs_artifact })
 }
 
-impl Overlong {
-    /// What stays of the result. `artifact` is the path of the file that holds the whole text, if there is one.
+impl OversizedResult {
+    /// The shortened result. `artifact` is the path of the file with the full text, if there is one.
     pub(crate) fn shorten(&self, outcome: ToolOutcome, artifact: Option<&str>) -> ToolOutcome {
         let mut output =
             json!({ "truncated": true, "bytes": self.text.len(), "text": self.preview(artifact) });
         if let Some(path) = artifact {
             output["artifacts"] = json!({ "output": path });
         }
-        // The reason is part of the text, and a long one may be why it is so long.
+        // The failure's message is part of the text, and may be what makes it too long.
         let failure = outcome.failure.map(|mut failure| {
             failure.message = super::excerpt::excerpt(&failure.message, NOTE_BYTES / 4);
             failure
@@ -59,14 +59,14 @@ impl Overlong {
         let omitted = self.text.len() - head.len() - tail.len();
         let rest = match artifact {
             Some(path) => format!("all of it is in {path}: see the rest with Read or Grep"),
-            None if self.keep => "the rest was not kept: ask for less at once".to_owned(),
+            None if self.needs_artifact => "the rest was not kept: ask for less at once".to_owned(),
             None => "see the rest with offset and limit".to_owned(),
         };
         format!("{head}\n[… {omitted} bytes left out; {rest} …]\n{tail}")
     }
 }
 
-/// Whole lines from the beginning; a part of one if it is too long by itself.
+/// Whole lines from the beginning, or a part of a line that is too long by itself.
 fn head(text: &str, bytes: usize, lines: usize) -> &str {
     let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {
@@ -78,7 +78,7 @@ fn head(text: &str, bytes: usize, lines: usize) -> &str {
     if end == text.len() { text } else { text[..end].rfind('\n').map_or(&text[..end], |at| &text[..at]) }
 }
 
-/// Whole lines from the end; a part of one if it is too long by itself.
+/// Whole lines from the end, or a part of a line that is too long by itself.
 fn tail(text: &str, bytes: usize, lines: usize) -> &str {
     let mut start = text.len().saturating_sub(bytes);
     while !text.is_char_boundary(start) {
@@ -118,7 +118,7 @@ mod unit {
     }
 
     #[test]
-    fn only_long_results_are_too_long() {
+    fn only_long_results_are_oversized() {
         let image = json!({ "kind": "image", "media_type": "image/png", "data": "A".repeat(99_999) });
         for (tool, output, expected) in [
             ("Grep", json!("x".repeat(50 * 1024)), None),
@@ -131,39 +131,39 @@ mod unit {
             ("Read", image, None),
             ("Skill", json!("x".repeat(99_999)), None),
         ] {
-            let found = too_long(&outcome(tool, output.clone())).map(|overlong| overlong.keep);
+            let found = oversized(&outcome(tool, output.clone())).map(|oversized| oversized.needs_artifact);
             assert_eq!(found, expected, "{tool} {}", output.to_string().len());
         }
     }
 
     #[test]
-    fn both_ends_are_shown_by_whole_lines() {
+    fn preview_shows_whole_lines_of_both_ends() {
         let whole = numbered(10_000, 9);
         let long = outcome("Grep", json!(whole));
-        let overlong = too_long(&long).unwrap();
-        assert_eq!(overlong.text, whole);
-        let short = overlong.shorten(long, Some("state/1/output"));
-        assert_eq!(too_long(&short), None, "what was shortened is short");
+        let found = oversized(&long).unwrap();
+        assert_eq!(found.text, whole);
+        let short = found.shorten(long, Some("state/1/output"));
+        assert_eq!(oversized(&short), None, "a shortened result is not oversized");
         assert_eq!(short.output["artifacts"]["output"], "state/1/output");
         let text = short.output["text"].as_str().unwrap();
         let (head, tail) = text.split_once("\n[… ").unwrap();
         let (note, tail) = tail.split_once("…]\n").unwrap();
         assert!(head.starts_with("000000000\n") && tail.ends_with("000009999\n"));
-        assert!(text.lines().all(|line| line.len() == 9 || line.starts_with("[…")), "no line is torn");
+        assert!(text.lines().all(|line| line.len() == 9 || line.starts_with("[…")), "no line is cut");
         assert!(note.contains("all of it is in state/1/output"));
         assert!((1.5..2.5).contains(&(head.len() as f64 / tail.len() as f64)));
     }
 
     #[test]
-    fn a_text_without_lines_is_torn_between_letters() {
+    fn text_without_line_breaks_is_cut_at_characters() {
         let whole = "ä".repeat(99_999);
         let long = outcome("Other", json!(whole));
-        let short = too_long(&long).unwrap().shorten(long, None);
-        assert_eq!(too_long(&short), None);
+        let short = oversized(&long).unwrap().shorten(long, None);
+        assert_eq!(oversized(&short), None);
         let text = short.output["text"].as_str().unwrap();
         assert!(text.contains("ask for less") && text.len() > 40_000);
         let long = outcome("Read", json!(whole));
-        let short = too_long(&long).unwrap().shorten(long, None);
+        let short = oversized(&long).unwrap().shorten(long, None);
         assert!(short.output["text"].as_str().unwrap().contains("offset and limit"));
     }
 }

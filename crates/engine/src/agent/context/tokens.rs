@@ -1,7 +1,7 @@
-//! How many tokens something has, without the model's own tokenizer.
+//! Estimates token counts without the model's tokenizer.
 //!
-//! Tokenizers differ, and most are not public. An estimate that is wrong by a constant factor is good enough, because what the
-//! provider counted for the last question mends the next one ([`correct`]).
+//! Tokenizers differ, and most are not public. An estimate that is wrong by a constant factor is good enough, because
+//! the usage that the provider reports calibrates the next estimate ([`correct`]).
 
 use std::fmt::{self, Write as _};
 
@@ -9,18 +9,18 @@ use remuda_domain::model::{ModelRef, Usage};
 use remuda_models::{ChatMessage, Content, ToolSpec};
 use serde_json::Value;
 
-use crate::agent::{request, transcript::Outgoing};
+use crate::agent::{model_request, transcript::Outgoing};
 
-/// A picture. Providers scale them down; what is left has between 800 and 3000 tokens.
+/// An image. Providers scale images down to between 800 and 3000 tokens.
 pub(in crate::agent) const IMAGE: u64 = 2048;
-/// What surrounds a message, a call, a result or a tool.
-const AROUND: u64 = 8;
-/// Of questions smaller than this, what the provider adds on its own is too large a part to learn from.
-const LEAST_TO_LEARN_FROM: u64 = 1000;
+/// Overhead of a message, a call, a result or a tool.
+const OVERHEAD: u64 = 8;
+/// Requests smaller than this are no basis for calibration: the provider's fixed overhead weighs too much.
+const MIN_CALIBRATION_TOKENS: u64 = 1000;
 
-/// Of a text. Four characters of English or code have about one token. Of other alphabets it is two, and each of the signs of
-/// Chinese, Japanese and Korean, or a picture character, is one by itself: a factor for the whole text would be far off for these,
-/// and too much for an English text with some dashes in it.
+/// Tokens of a text. Four characters of English or code are about one token. In other alphabets it is two characters,
+/// and each Chinese, Japanese or Korean character or emoji is a token by itself. One factor for the whole text would
+/// be far off for these, and too high for an English text with a few dashes.
 pub(in crate::agent) fn text(text: &str) -> u64 {
     quarters(text).div_ceil(4)
 }
@@ -29,7 +29,7 @@ fn quarters(text: &str) -> u64 {
     if text.is_ascii() { text.len() as u64 } else { text.chars().map(weight).sum() }
 }
 
-/// Of a character, in quarters of a token.
+/// Weight of a character, in quarters of a token.
 pub(super) const fn weight(character: char) -> u64 {
     match character {
         '\0'..='\u{7f}' => 1,
@@ -39,79 +39,83 @@ pub(super) const fn weight(character: char) -> u64 {
 }
 
 pub(in crate::agent) fn json(value: &Value) -> u64 {
-    let mut counted = Counted(0);
-    // Nothing here fails.
-    write!(counted, "{value}").ok();
-    counted.0.div_ceil(4)
+    let mut counter = TokenCounter(0);
+    // Writing to the counter cannot fail.
+    write!(counter, "{value}").ok();
+    counter.0.div_ceil(4)
 }
 
-/// Quarters of tokens of what is written to it, which is kept nowhere.
-struct Counted(u64);
+/// Counts quarters of tokens of the text that is written to it.
+struct TokenCounter(u64);
 
-impl fmt::Write for Counted {
+impl fmt::Write for TokenCounter {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0 += quarters(text);
         Ok(())
     }
 }
 
-/// Of a message as it is sent.
+/// Tokens of a message as it is sent.
 pub(in crate::agent) fn message(message: &ChatMessage) -> u64 {
     let contents = message.content.iter().map(|content| match content {
-        Content::Text(said) => text(said),
+        Content::Text(content_text) => text(content_text),
         Content::Image(_) => IMAGE,
         Content::Reasoning(reasoning) => {
             let hidden = [&reasoning.signature, &reasoning.redacted];
             let hidden = hidden.into_iter().flatten().map(|sealed| text(sealed));
             text(&reasoning.text) + hidden.sum::<u64>()
         }
-        Content::ToolUse { id, name, arguments } => text(id) + text(name) + json(arguments) + AROUND,
-        Content::ToolResult { id, text: result, .. } => text(id) + text(result) + AROUND,
+        Content::ToolUse { id, name, arguments } => text(id) + text(name) + json(arguments) + OVERHEAD,
+        Content::ToolResult { id, text: result, .. } => text(id) + text(result) + OVERHEAD,
     });
-    if message.content.is_empty() { 0 } else { contents.sum::<u64>() + AROUND }
+    if message.content.is_empty() { 0 } else { contents.sum::<u64>() + OVERHEAD }
 }
 
-/// Of each message that is to be sent.
-pub(super) fn each(outgoing: &[Outgoing], model: &ModelRef) -> Vec<u64> {
+/// Tokens of each message to send.
+pub(super) fn per_message(outgoing: &[Outgoing], model: &ModelRef) -> Vec<u64> {
     let model = model.to_string();
     let newest = outgoing.iter().rposition(Outgoing::is_from_user).unwrap_or(0);
-    let each = outgoing.iter().enumerate();
-    each.map(|(index, it)| message(&request::one(it, (index > newest).then_some(&model)))).collect()
+    let per_message = outgoing.iter().enumerate();
+    per_message
+        .map(|(index, it)| message(&model_request::chat_message(it, (index > newest).then_some(&model))))
+        .collect()
 }
 
-/// Of what goes with every question.
+/// Tokens of the system prompt and tool definitions, which every request carries.
 pub(in crate::agent) fn fixed(system: &str, tools: &[ToolSpec]) -> u64 {
     let tools =
-        tools.iter().map(|tool| text(&tool.name) + text(&tool.description) + json(&tool.schema) + AROUND);
+        tools.iter().map(|tool| text(&tool.name) + text(&tool.description) + json(&tool.schema) + OVERHEAD);
     text(system) + tools.sum::<u64>()
 }
 
-/// The last question to the same model: what was estimated, and what its provider counted.
+/// Estimated and reported tokens of the last call of the same model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::agent) struct Lesson {
+pub(in crate::agent) struct TokenCalibration {
     estimated: u64,
-    counted: u64,
+    reported: u64,
 }
 
-impl Lesson {
-    /// Nothing if there is nothing to learn: some providers do not count, and small questions say little.
+impl TokenCalibration {
+    /// `None` if the call is no basis: some providers report no usage, and small requests say little.
     pub(in crate::agent) fn of(estimated: u64, usage: &Usage) -> Option<Self> {
-        let counted = usage.input_tokens;
-        (estimated >= LEAST_TO_LEARN_FROM && counted > 0).then_some(Self { estimated, counted })
+        let reported = usage.input_tokens;
+        (estimated >= MIN_CALIBRATION_TOKENS && reported > 0).then_some(Self { estimated, reported })
     }
 }
 
-/// How many real tokens an estimated one is.
-pub(super) fn ratio(last: Option<Lesson>) -> f64 {
-    last.map_or(1.0, |last| (last.counted as f64 / last.estimated as f64).clamp(0.5, 3.0))
+/// Model tokens per estimated token.
+pub(super) fn ratio(calibration: Option<TokenCalibration>) -> f64 {
+    calibration.map_or(1.0, |calibration| {
+        (calibration.reported as f64 / calibration.estimated as f64).clamp(0.5, 3.0)
+    })
 }
 
-/// An estimate in the light of the last one.
-pub(in crate::agent) fn correct(estimate: u64, last: Option<Lesson>) -> u64 {
-    scale(estimate, ratio(last))
+/// The calibrated estimate.
+pub(in crate::agent) fn correct(estimate: u64, calibration: Option<TokenCalibration>) -> u64 {
+    scale(estimate, ratio(calibration))
 }
 
-/// Rounded up; what is too large for a number is the largest.
+/// Rounds up, and saturates.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "such casts stay within bounds")]
 pub(super) fn scale(tokens: u64, factor: f64) -> u64 {
     (tokens as f64 * factor).ceil() as u64
@@ -127,10 +131,10 @@ mod unit {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::context::tests::talk;
+    use crate::agent::context::tests::conversation;
 
     #[test]
-    fn texts_are_estimated_by_their_letters() {
+    fn text_estimate_depends_on_the_script() {
         for (sample, expected) in [
             ("", 0),
             ("a", 1),
@@ -147,61 +151,62 @@ mod unit {
     }
 
     #[test]
-    fn json_is_estimated_as_its_text_is() {
+    fn json_estimate_equals_that_of_its_text() {
         let value = json!({ "path": "/tmp/ä", "lines": [1, 2.5, null, true], "text": "日本\n\"quoted\"" });
         assert_eq!(super::json(&value), text(&value.to_string()));
     }
 
     #[test]
-    fn everything_that_is_sent_counts() {
+    fn every_kind_of_content_counts() {
         let of = |content| message(&ChatMessage { role: ChatRole::User, content });
-        assert_eq!(of(vec![]), 0, "what has nothing in it is not sent");
+        assert_eq!(of(vec![]), 0, "an empty message is not sent");
         let image = Image::Url { url: "https://example.com/a.png".into() };
-        assert_eq!(of(vec![Content::Image(image)]), IMAGE + AROUND);
+        assert_eq!(of(vec![Content::Image(image)]), IMAGE + OVERHEAD);
         let sealed = Reasoning { redacted: Some("x".repeat(400)), ..Reasoning::default() };
-        assert_eq!(of(vec![Content::Reasoning(sealed)]), 100 + AROUND);
+        assert_eq!(of(vec![Content::Reasoning(sealed)]), 100 + OVERHEAD);
         let arguments = json!({ "command": "x".repeat(400) });
         let id = "x".repeat(36);
         let usage = Content::ToolUse { id: id.clone(), name: "Bash".into(), arguments };
-        assert_eq!(of(vec![usage]), 9 + 1 + 104 + 2 * AROUND);
+        assert_eq!(of(vec![usage]), 9 + 1 + 104 + 2 * OVERHEAD);
         let result = Content::ToolResult { id, text: "x".repeat(400), is_error: false };
-        assert_eq!(of(vec![result]), 9 + 100 + 2 * AROUND);
+        assert_eq!(of(vec![result]), 9 + 100 + 2 * OVERHEAD);
         let spec = ToolSpec { name: "Read".into(), description: "x".repeat(40), schema: json!({}) };
-        assert_eq!(fixed("12345678", &[spec]), 2 + 1 + 10 + 1 + AROUND);
+        assert_eq!(fixed("12345678", &[spec]), 2 + 1 + 10 + 1 + OVERHEAD);
     }
 
     #[test]
-    fn results_count_as_they_are_shown_and_old_thoughts_do_not() {
+    fn results_count_as_rendered_and_old_reasoning_does_not_count() {
         let thought = |model: &str| {
             let reasoning = Reasoning { text: "x".repeat(4000), model: model.into(), ..Reasoning::default() };
             Part::Reasoning { reasoning }
         };
-        let mut talk = talk();
-        talk.user("one").assistant(vec![thought("platform/m"), Part::text("old")]);
-        talk.user("two").assistant(vec![thought("platform/m"), Part::text("new")]);
-        talk.assistant(vec![thought("platform/other"), Part::text("foreign")]);
-        talk.call("Bash", json!({}), CallStatus::Completed, json!({ "stdout": "x".repeat(4000) }));
-        let each = each(&talk.outgoing(), &talk.model());
-        assert!(each[1] < 20 && each[3] > 1000 && each[4] < 20, "{each:?}");
-        assert!((1000..1040).contains(&each[6]), "{each:?}");
+        let mut conversation = conversation();
+        conversation.user("one").assistant(vec![thought("platform/m"), Part::text("old")]);
+        conversation.user("two").assistant(vec![thought("platform/m"), Part::text("new")]);
+        conversation.assistant(vec![thought("platform/other"), Part::text("foreign")]);
+        conversation.call("Bash", json!({}), CallStatus::Completed, json!({ "stdout": "x".repeat(4000) }));
+        let per_message = per_message(&conversation.outgoing(), &conversation.model());
+        assert!(per_message[1] < 20 && per_message[3] > 1000 && per_message[4] < 20, "{per_message:?}");
+        assert!((1000..1040).contains(&per_message[6]), "{per_message:?}");
     }
 
     #[test]
-    fn what_the_provider_counted_mends_the_next_estimate() {
-        let lesson =
-            |estimated, input_tokens| Lesson::of(estimated, &Usage { input_tokens, ..Usage::default() });
-        for (estimate, last, expected) in [
+    fn reported_usage_calibrates_the_next_estimate() {
+        let calibration = |estimated, input_tokens| {
+            TokenCalibration::of(estimated, &Usage { input_tokens, ..Usage::default() })
+        };
+        for (estimate, calibration, expected) in [
             (1000, None, 1000),
-            (1000, lesson(2000, 3000), 1500),
-            (1000, lesson(2000, 1500), 750),
-            (1000, lesson(2000, 1), 500),
-            (1000, lesson(2000, 90_000), 3000),
-            (1000, lesson(2000, 0), 1000),
-            (1000, lesson(0, 500), 1000),
-            (1000, lesson(100, 500), 1000),
-            (u64::MAX, lesson(2000, 6000), u64::MAX),
+            (1000, calibration(2000, 3000), 1500),
+            (1000, calibration(2000, 1500), 750),
+            (1000, calibration(2000, 1), 500),
+            (1000, calibration(2000, 90_000), 3000),
+            (1000, calibration(2000, 0), 1000),
+            (1000, calibration(0, 500), 1000),
+            (1000, calibration(100, 500), 1000),
+            (u64::MAX, calibration(2000, 6000), u64::MAX),
         ] {
-            assert_eq!(correct(estimate, last), expected, "{estimate} {last:?}");
+            assert_eq!(correct(estimate, calibration), expected, "{estimate} {calibration:?}");
         }
     }
 }

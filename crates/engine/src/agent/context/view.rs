@@ -1,25 +1,26 @@
-//! What models see of a transcript.
+//! The part of a transcript that models see.
 
 use remuda_domain::message::{Part, Role};
 
-use crate::agent::transcript::Said;
+use crate::agent::transcript::TranscriptMessage;
 
-/// The newest summary, and what was said after the message it goes through. Without a summary, everything. A summary stands at the
-/// end of what was said when it was made; here it stands where it belongs.
-pub(in crate::agent) fn view(mut said: Vec<Said>) -> Vec<Said> {
-    let Some(newest) = said.iter().rposition(Said::is_summary) else { return said };
-    let through = said[newest].parts.iter().find_map(|part| match part {
+/// The newest summary, followed by the messages after the last one that it covers. Everything, if there is no
+/// summary. A summary is stored at the end of the transcript of its time; the view moves it to the front.
+pub(in crate::agent) fn view(mut transcript: Vec<TranscriptMessage>) -> Vec<TranscriptMessage> {
+    let Some(newest) = transcript.iter().rposition(TranscriptMessage::is_summary) else { return transcript };
+    let through = transcript[newest].parts.iter().find_map(|part| match part {
         Part::Summary { through, .. } => Some(*through),
         _ => None,
     });
-    // What it goes through is gone if this was done before.
-    let last = said[..newest].iter().position(|message| Some(message.id) == through).unwrap_or(newest);
-    let mut rest = said.split_off(last + 1);
-    let summary = if last == newest { said.pop() } else { Some(rest.remove(newest - last - 1)) };
-    // Older summaries are part of the newest.
+    // The covered messages are gone if the view was applied before.
+    let last = transcript[..newest].iter().position(|message| Some(message.id) == through).unwrap_or(newest);
+    let mut rest = transcript.split_off(last + 1);
+    let summary = if last == newest { transcript.pop() } else { Some(rest.remove(newest - last - 1)) };
+    // The newest summary includes older ones.
     rest.retain(|message| !message.is_summary());
-    // Providers refuse results without their calls.
-    let orphans = rest.iter().take_while(|it| it.role == Role::Tool && it.uses().next().is_none()).count();
+    // Providers reject results without their calls.
+    let orphans =
+        rest.iter().take_while(|it| it.role == Role::Tool && it.tool_calls().next().is_none()).count();
     summary.into_iter().chain(rest.into_iter().skip(orphans)).collect()
 }
 
@@ -29,59 +30,59 @@ mod unit {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::context::tests::{Talk, talk};
+    use crate::agent::context::tests::{Conversation, conversation};
 
-    fn ids(said: &[Said]) -> Vec<MessageId> {
-        said.iter().map(|message| message.id).collect()
+    fn ids(transcript: &[TranscriptMessage]) -> Vec<MessageId> {
+        transcript.iter().map(|message| message.id).collect()
     }
 
-    fn long_talk() -> Talk {
-        let mut talk = talk();
-        talk.user("one").assistant(vec![Part::text("first")]);
-        talk.call("Read", json!({}), CallStatus::Completed, json!("text")).user("two");
-        talk
-    }
-
-    #[test]
-    fn without_a_summary_everything_is_seen() {
-        let talk = long_talk();
-        assert_eq!(view(talk.said.clone()), talk.said);
+    fn long_conversation() -> Conversation {
+        let mut conversation = conversation();
+        conversation.user("one").assistant(vec![Part::text("first")]);
+        conversation.call("Read", json!({}), CallStatus::Completed, json!("text")).user("two");
+        conversation
     }
 
     #[test]
-    fn a_summary_comes_first_and_older_ones_are_gone() {
-        let mut talk = long_talk();
-        let through = talk.said[1].id;
-        talk.summary("so far", through);
-        talk.user("three");
-        let all = ids(&talk.said);
+    fn view_without_a_summary_is_the_whole_transcript() {
+        let conversation = long_conversation();
+        assert_eq!(view(conversation.transcript.clone()), conversation.transcript);
+    }
+
+    #[test]
+    fn newest_summary_comes_first_and_replaces_older_ones() {
+        let mut conversation = long_conversation();
+        let through = conversation.transcript[1].id;
+        conversation.summary("so far", through);
+        conversation.user("three");
+        let all = ids(&conversation.transcript);
         // user, assistant | call, result, user, SUMMARY, user
-        let seen = view(talk.said.clone());
+        let seen = view(conversation.transcript.clone());
         assert_eq!(ids(&seen), [all[5], all[2], all[3], all[4], all[6]]);
-        assert_eq!(view(seen.clone()), seen, "seen once more, it is the same");
-        // A second one, whether the first was already put in its place or not.
-        let through = talk.said[3].id;
-        talk.summary("farther", through);
+        assert_eq!(view(seen.clone()), seen, "idempotent");
+        // A second summary, with or without the view of the first one applied.
+        let through = conversation.transcript[3].id;
+        conversation.summary("farther", through);
         let expected = [all[4], all[6]];
-        assert_eq!(ids(&view(talk.said.clone()))[1..], expected);
-        let again = seen.into_iter().chain(talk.said.last().cloned()).collect();
+        assert_eq!(ids(&view(conversation.transcript.clone()))[1..], expected);
+        let again = seen.into_iter().chain(conversation.transcript.last().cloned()).collect();
         assert_eq!(ids(&view(again))[1..], expected);
     }
 
     #[test]
-    fn a_summary_of_something_unknown_stands_for_all_before_it() {
-        let mut talk = long_talk();
-        talk.summary("so far", MessageId::new());
-        talk.user("three");
-        assert_eq!(ids(&view(talk.said.clone())), ids(&talk.said[5..]));
+    fn summary_through_an_unknown_message_covers_everything_before_it() {
+        let mut conversation = long_conversation();
+        conversation.summary("so far", MessageId::new());
+        conversation.user("three");
+        assert_eq!(ids(&view(conversation.transcript.clone())), ids(&conversation.transcript[5..]));
     }
 
     #[test]
-    fn results_without_their_calls_are_not_seen() {
-        let mut talk = long_talk();
-        let call = talk.said[2].id;
-        talk.summary("so far", call);
-        let seen = view(talk.said.clone());
-        assert_eq!(ids(&seen), [talk.said[5].id, talk.said[4].id]);
+    fn results_without_their_calls_are_left_out() {
+        let mut conversation = long_conversation();
+        let call = conversation.transcript[2].id;
+        conversation.summary("so far", call);
+        let seen = view(conversation.transcript.clone());
+        assert_eq!(ids(&seen), [conversation.transcript[5].id, conversation.transcript[4].id]);
     }
 }

@@ -1,10 +1,10 @@
-//! Scenarios that cannot be played.
+//! Invalid scenarios.
 
 use remuda_domain::error::Code;
 use remuda_models::check_scenario;
 
-use super::{Stage, definition};
-use crate::bench::{ask, options, request, user};
+use super::{ScenarioFile, definition};
+use crate::fixtures::{call_model, options, request, user};
 
 #[tokio::test]
 async fn errors_name_the_file_the_line_and_what_was_expected() {
@@ -40,31 +40,35 @@ async fn errors_name_the_file_the_line_and_what_was_expected() {
         ("{}\n", 1, "expected turns"),
     ];
     for (scenario, line, words) in table {
-        let stage = Stage::new(scenario);
-        let error = check_scenario(&stage.file()).await.unwrap_err();
+        let scenario_file = ScenarioFile::new(scenario);
+        let error = check_scenario(&scenario_file.file()).await.unwrap_err();
         assert_eq!((error.code(), error.field()), (Code::InvalidArgument, Some("name")));
-        let place = format!("{}:{line}: ", stage.file().display());
+        let place = format!("{}:{line}: ", scenario_file.file().display());
         assert!(
             error.message().starts_with(&place) && error.message().contains(words),
             "{scenario}\n{error}"
         );
-        let (result, _) = stage.ask(&request(vec![user("Hi")])).await;
+        let (result, _) = scenario_file.call_model(&request(vec![user("Hi")])).await;
         assert_eq!(result.unwrap_err().message(), error.message());
     }
 }
 
 #[tokio::test]
-async fn files_that_are_none() {
-    let stage = Stage::new(&"#".repeat(2 * 1024 * 1024));
-    let directory = stage.directory.path().to_owned();
+async fn unreadable_scenario_files_are_rejected() {
+    let scenario_file = ScenarioFile::new(&"#".repeat(2 * 1024 * 1024));
+    let directory = scenario_file.directory.path().to_owned();
     for (file, words) in [
         (directory.join("missing.yaml"), "No such file"),
         (directory.clone(), "expected a file"),
-        (stage.file(), "1 MiB"),
+        (scenario_file.file(), "1 MiB"),
         ("demo.yaml".into(), "absolute"),
     ] {
-        let (result, _) =
-            ask(&remuda_models::Models::new(options()), &definition(&file), &request(vec![user("Hi")])).await;
+        let (result, _) = call_model(
+            &remuda_models::Models::new(options()),
+            &definition(&file),
+            &request(vec![user("Hi")]),
+        )
+        .await;
         let error = result.unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(error.message().contains(words), "{error}");
@@ -72,20 +76,21 @@ async fn files_that_are_none() {
 }
 
 #[tokio::test]
-async fn nothing_left_to_say() {
-    let stage = Stage::new("turns:\n  - say: a\n");
-    let (result, _) = stage.ask(&request(vec![user("Hi"), super::assistant("a"), super::result("x")])).await;
+async fn scenario_without_a_matching_turn_refuses_the_call() {
+    let scenario_file = ScenarioFile::new("turns:\n  - say: a\n");
+    let (result, _) =
+        scenario_file.call_model(&request(vec![user("Hi"), super::assistant("a"), super::result("x")])).await;
     let error = result.unwrap_err();
     assert_eq!(error.code(), Code::ModelRequestRefused);
     assert!(error.message().ends_with("has no turn for answer 2 to this message"), "{error}");
 }
 
 #[tokio::test]
-async fn a_log_is_not_written_through_a_link() {
-    let stage = Stage::new("log: calls\nturns:\n  - say: a\n");
-    let target = stage.directory.path().join("target");
+async fn log_is_not_written_through_a_symlink() {
+    let scenario_file = ScenarioFile::new("log: calls\nturns:\n  - say: a\n");
+    let target = scenario_file.directory.path().join("target");
     std::fs::write(&target, "").unwrap();
-    std::os::unix::fs::symlink(&target, stage.directory.path().join("calls")).unwrap();
-    assert!(stage.ask(&request(vec![user("Hi")])).await.0.is_err());
+    std::os::unix::fs::symlink(&target, scenario_file.directory.path().join("calls")).unwrap();
+    assert!(scenario_file.call_model(&request(vec![user("Hi")])).await.0.is_err());
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "");
 }

@@ -1,4 +1,4 @@
-//! Which turn is played, and how.
+//! Selection and playback of turns.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use remuda_domain::{
 use remuda_models::{ChatMessage, ChatRole, Content, Delta, Models, Request, ToolChoice, ToolSpec};
 use serde_json::{Value, json};
 
-use super::{Stage, assistant, definition, result};
-use crate::bench::{ask, options, request, user};
+use super::{ScenarioFile, assistant, definition, result};
+use crate::fixtures::{call_model, options, request, user};
 
 const REPAIR: &str = r#"
 log: calls.jsonl
@@ -27,8 +27,8 @@ otherwise: { say: "I have nothing more to say." }
 "#;
 
 #[tokio::test]
-async fn turns_in_order_with_others_in_between() {
-    let stage = Stage::new(REPAIR);
+async fn conditional_turns_are_played_between_the_ordered_ones() {
+    let scenario_file = ScenarioFile::new(REPAIR);
     let mut messages = vec![user("Repair it")];
     let steps = [
         ("I will read the file.", "fine"),
@@ -38,22 +38,22 @@ async fn turns_in_order_with_others_in_between() {
         ("I have nothing more to say.", "2 passed"),
         ("I have nothing more to say.", ""),
     ];
-    for (said, then) in steps {
-        // Asked twice, each time by somebody who knows nothing of the past.
+    for (message, then) in steps {
+        // Called twice with new clients: there is no state between calls.
         for _ in 0..2 {
-            assert_eq!(stage.text(&messages).await, said);
+            assert_eq!(scenario_file.text(&messages).await, message);
         }
-        messages.extend([assistant(said), result(then)]);
+        messages.extend([assistant(message), result(then)]);
     }
-    let log = stage.log("calls.jsonl");
+    let log = scenario_file.log("calls.jsonl");
     assert_eq!(log.len(), 12);
     assert_eq!(log[2], json!({"turn": 2, "messages": 3, "attempt": 1}));
 }
 
 #[tokio::test]
-async fn an_answer_has_all_its_parts() {
-    let stage = Stage::new(REPAIR);
-    let (response, told) = stage.ask(&request(vec![user("Repair it")])).await;
+async fn response_has_reasoning_text_calls_and_usage() {
+    let scenario_file = ScenarioFile::new(REPAIR);
+    let (response, received) = scenario_file.call_model(&request(vec![user("Repair it")])).await;
     let response = response.unwrap();
     assert_eq!(response.reasoning[0].text, "Where else to begin?");
     assert_eq!(response.reasoning[0].model, "workspace/demo");
@@ -63,13 +63,14 @@ async fn an_answer_has_all_its_parts() {
     assert!(
         response.usage.input_tokens > 0 && response.usage.output_tokens > response.usage.reasoning_tokens
     );
-    assert_eq!(told.text(), "I will read the file.");
-    let deltas = told.deltas();
+    assert_eq!(received.text(), "I will read the file.");
+    let deltas = received.deltas();
     assert_eq!(deltas[0], Delta::Reasoning("Where ".to_owned()), "word by word");
     assert_eq!(deltas[4], Delta::Text("I ".to_owned()));
     assert_eq!(deltas.last(), Some(&Delta::ToolRequested { name: "Read".to_owned() }));
 
-    let (response, _) = stage.ask(&request(vec![user("Repair it"), assistant("…"), result("fine")])).await;
+    let (response, _) =
+        scenario_file.call_model(&request(vec![user("Repair it"), assistant("…"), result("fine")])).await;
     let response = response.unwrap();
     let usage = Usage {
         input_tokens: 10,
@@ -82,13 +83,13 @@ async fn an_answer_has_all_its_parts() {
 }
 
 #[tokio::test]
-async fn the_same_request_gives_the_same_answer() {
-    let stage = Stage::new(REPAIR);
+async fn same_request_gives_the_same_response() {
+    let scenario_file = ScenarioFile::new(REPAIR);
     let request = request(vec![user("Repair it"), assistant("…"), result("1 failed")]);
-    let first = stage.ask(&request).await;
+    let first = scenario_file.call_model(&request).await;
     let models = Models::new(options());
     for _ in 0..3 {
-        let again = ask(&models, &definition(&stage.file()), &request).await;
+        let again = call_model(&models, &definition(&scenario_file.file()), &request).await;
         assert_eq!(
             (again.0.unwrap(), again.1.deltas()),
             (first.0.as_ref().unwrap().clone(), first.1.deltas())
@@ -97,8 +98,8 @@ async fn the_same_request_gives_the_same_answer() {
 }
 
 #[tokio::test]
-async fn conversations_begin_anew_with_each_message_of_the_user() {
-    let stage = Stage::new(
+async fn turns_start_again_with_each_user_message() {
+    let scenario_file = ScenarioFile::new(
         r#"
 conversations:
   - on: { user_contains: weather }
@@ -113,7 +114,7 @@ otherwise: { say: Enough. }
 "#,
     );
     let mut messages = vec![user("Hi")];
-    for (said, then) in [
+    for (message, then) in [
         ("Hello.", user("The weather?")),
         ("It rains.", result("x")),
         ("It still rains.", result("x")),
@@ -121,23 +122,23 @@ otherwise: { say: Enough. }
         ("The third.", result("x")),
         ("Enough.", user("Bye")),
     ] {
-        assert_eq!(stage.text(&messages).await, said);
-        messages.extend([assistant(said), then]);
+        assert_eq!(scenario_file.text(&messages).await, message);
+        messages.extend([assistant(message), then]);
     }
-    assert_eq!(stage.text(&messages).await, "Hello.");
+    assert_eq!(scenario_file.text(&messages).await, "Hello.");
     let planning = Request { system: "You plan.".to_owned(), ..request(vec![user("Hi")]) };
-    assert_eq!(stage.ask(&planning).await.0.unwrap().text, "A plan.");
-    // Two messages at once are one question.
-    assert_eq!(stage.text(&[user("Hi"), user("The weather?")]).await, "It rains.");
+    assert_eq!(scenario_file.call_model(&planning).await.0.unwrap().text, "A plan.");
+    // Two consecutive user messages count as one.
+    assert_eq!(scenario_file.text(&[user("Hi"), user("The weather?")]).await, "It rains.");
     assert_eq!(
-        stage.text(&[user("The weather?"), assistant("It rains."), result("x"), user("Oh")]).await,
+        scenario_file.text(&[user("The weather?"), assistant("It rains."), result("x"), user("Oh")]).await,
         "Hello."
     );
 }
 
 #[tokio::test]
-async fn text_beside_results_goes_on_with_the_question() {
-    let stage = Stage::new(
+async fn text_beside_results_continues_the_exchange() {
+    let scenario_file = ScenarioFile::new(
         "turns:\n  - when: { user_contains: stop }\n    say: I stop.\n  - say: First of {{question}}\n  - say: \"Second of {{question}}, now {{user}}\"\n",
     );
     let beside = |text: &str| {
@@ -147,14 +148,14 @@ async fn text_beside_results_goes_on_with_the_question() {
     };
     let start = [user("counting"), assistant("First of counting")];
     let with = |message: ChatMessage| [start.as_slice(), &[message]].concat();
-    assert_eq!(stage.text(&with(result("x"))).await, "Second of counting, now counting");
-    assert_eq!(stage.text(&with(beside("hurry"))).await, "Second of counting, now hurry");
-    assert_eq!(stage.text(&with(beside("please stop"))).await, "I stop.");
+    assert_eq!(scenario_file.text(&with(result("x"))).await, "Second of counting, now counting");
+    assert_eq!(scenario_file.text(&with(beside("hurry"))).await, "Second of counting, now hurry");
+    assert_eq!(scenario_file.text(&with(beside("please stop"))).await, "I stop.");
 }
 
 #[tokio::test]
-async fn every_condition() {
-    let stage = Stage::new(
+async fn every_condition_selects_its_turn() {
+    let scenario_file = ScenarioFile::new(
         r#"
 turns:
   - { when: { tool_failed: true }, say: failed }
@@ -171,35 +172,38 @@ otherwise: { say: none }
         content: vec![Content::ToolResult { id: "c".to_owned(), text: String::new(), is_error: true }],
     };
     let base = request(vec![user("Hi")]);
-    assert_eq!(stage.text(&[user("Hi")]).await, "none");
-    assert_eq!(stage.text(&[user("Hi"), assistant("a"), failed.clone()]).await, "failed");
-    assert_eq!(stage.text(&[user("Hi"), assistant("a"), failed, assistant("b"), result("x")]).await, "third");
-    let ask = async |request: Request| stage.ask(&request).await.0.unwrap().text;
-    assert_eq!(ask(Request { system: "You plan".to_owned(), ..base.clone() }).await, "planning");
-    assert_eq!(ask(Request { tool_choice: ToolChoice::None, ..base.clone() }).await, "concluding");
-    assert_eq!(ask(Request { tools: [].into(), ..base.clone() }).await, "concluding");
+    assert_eq!(scenario_file.text(&[user("Hi")]).await, "none");
+    assert_eq!(scenario_file.text(&[user("Hi"), assistant("a"), failed.clone()]).await, "failed");
+    assert_eq!(
+        scenario_file.text(&[user("Hi"), assistant("a"), failed, assistant("b"), result("x")]).await,
+        "third"
+    );
+    let call_model = async |request: Request| scenario_file.call_model(&request).await.0.unwrap().text;
+    assert_eq!(call_model(Request { system: "You plan".to_owned(), ..base.clone() }).await, "planning");
+    assert_eq!(call_model(Request { tool_choice: ToolChoice::None, ..base.clone() }).await, "concluding");
+    assert_eq!(call_model(Request { tools: [].into(), ..base.clone() }).await, "concluding");
     let mut grep = base.clone();
     grep.tools = [ToolSpec { name: "Grep".to_owned(), ..grep.tools[0].clone() }].into();
-    assert_eq!(ask(grep).await, "grep");
-    assert_eq!(stage.text(&[user("both"), assistant("a"), result("too")]).await, "both");
-    assert_eq!(stage.text(&[user("both"), assistant("a"), result("one")]).await, "none");
+    assert_eq!(call_model(grep).await, "grep");
+    assert_eq!(scenario_file.text(&[user("both"), assistant("a"), result("too")]).await, "both");
+    assert_eq!(scenario_file.text(&[user("both"), assistant("a"), result("one")]).await, "none");
 }
 
 #[tokio::test]
-async fn turns_are_repeated_as_often_as_they_say() {
-    let stage = Stage::new(
+async fn turns_are_repeated_up_to_their_limit() {
+    let scenario_file = ScenarioFile::new(
         "turns:\n  - { when: { tool_result_contains: x }, repeat: 1, say: once }\n  - { say: twice, repeat: 2 }\n  - { say: last, repeat: 1000 }\n",
     );
     let mut messages = vec![user("Hi")];
-    for said in ["twice", "once", "twice", "last", "last", "last"] {
-        assert_eq!(stage.text(&messages).await, said);
-        messages.extend([assistant(said), result("x")]);
+    for message in ["twice", "once", "twice", "last", "last", "last"] {
+        assert_eq!(scenario_file.text(&messages).await, message);
+        messages.extend([assistant(message), result("x")]);
     }
 }
 
 #[tokio::test]
-async fn placeholders_are_put_in_once() {
-    let stage = Stage::new(
+async fn placeholders_are_expanded_once() {
+    let scenario_file = ScenarioFile::new(
         r#"
 turns:
   - say: "{{user}} {{{turn}}} ${{ secrets.X }} {{"
@@ -207,8 +211,9 @@ turns:
     repeat: 2
 "#,
     );
-    let (text, calls) =
-        stage.answer(&[user("{{turn}}"), assistant("a"), result("first"), result("é {{user}}")]).await;
+    let (text, calls) = scenario_file
+        .response_to(&[user("{{turn}}"), assistant("a"), result("first"), result("é {{user}}")])
+        .await;
     assert_eq!(text, "{{turn}} {2} ${{ secrets.X }} {{");
     assert_eq!(
         Value::from(calls[0].arguments.clone().unwrap()),
@@ -216,30 +221,30 @@ turns:
     );
     assert_eq!(calls[1].arguments, Err("{{turn".to_owned()));
     let long = "x".repeat(600_000);
-    let stage = Stage::new("turns:\n  - say: \"{{user}}{{user}}\"\n");
-    let (result, _) = stage.ask(&request(vec![user(&long)])).await;
+    let scenario_file = ScenarioFile::new("turns:\n  - say: \"{{user}}{{user}}\"\n");
+    let (result, _) = scenario_file.call_model(&request(vec![user(&long)])).await;
     assert_eq!(result.unwrap_err().code(), Code::ModelAnswerInvalid);
 }
 
 #[tokio::test]
-async fn faults_come_and_go() {
-    let stage = Stage::new(
+async fn failure_ends_after_the_given_attempts() {
+    let scenario_file = ScenarioFile::new(
         "log: calls\nturns:\n  - fail: { status: 503, times: 2, after_words: 2 }\n    say: It rains all day.\n",
     );
-    let (response, told) = stage.ask(&request(vec![user("Hi")])).await;
+    let (response, received) = scenario_file.call_model(&request(vec![user("Hi")])).await;
     let response = response.unwrap();
     assert_eq!((response.text.as_str(), response.attempts), ("It rains all day.", 3));
-    assert_eq!((told.restarts(), told.text().as_str()), (2, "It rains all day."));
+    assert_eq!((received.restarts(), received.text().as_str()), (2, "It rains all day."));
     assert_eq!(
-        told.deltas()[..3],
+        received.deltas()[..3],
         [Delta::Text("It ".to_owned()), Delta::Text("rains ".to_owned()), Delta::Restarted]
     );
-    let attempts: Vec<_> = stage.log("calls").iter().map(|line| line["attempt"].clone()).collect();
+    let attempts: Vec<_> = scenario_file.log("calls").iter().map(|line| line["attempt"].clone()).collect();
     assert_eq!(attempts, [1, 2, 3]);
 }
 
 #[tokio::test]
-async fn faults_are_judged_like_those_of_servers() {
+async fn failures_are_classified_like_server_errors() {
     let table = [
         ("{ status: 503, message: overloaded }", Code::ModelUnavailable, 3),
         ("{}", Code::ModelUnavailable, 3),
@@ -251,9 +256,9 @@ async fn faults_are_judged_like_those_of_servers() {
         ("{ status: 400, message: prompt is too long }", Code::ContextTooLong, 1),
     ];
     for (fail, code, attempts) in table {
-        let stage = Stage::new(&format!("log: calls\nturns:\n  - fail: {fail}\n"));
-        let error = stage.ask(&request(vec![user("Hi")])).await.0.unwrap_err();
-        assert_eq!((error.code(), stage.log("calls").len()), (code, attempts), "{fail}");
+        let scenario_file = ScenarioFile::new(&format!("log: calls\nturns:\n  - fail: {fail}\n"));
+        let error = scenario_file.call_model(&request(vec![user("Hi")])).await.0.unwrap_err();
+        assert_eq!((error.code(), scenario_file.log("calls").len()), (code, attempts), "{fail}");
         if fail.contains("5m") {
             assert_eq!(error.retry_delay(), Some(Duration::from_secs(300)));
         }
@@ -261,20 +266,21 @@ async fn faults_are_judged_like_those_of_servers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scenarios_take_their_time() {
-    let stage =
-        Stage::new("pace: 100ms\nturns:\n  - { delay: 30s, think: a b, say: c d e, finish: length }\n");
+async fn pace_and_delay_are_respected() {
+    let scenario_file = ScenarioFile::new(
+        "pace: 100ms\nturns:\n  - { delay: 30s, think: a b, say: c d e, finish: length }\n",
+    );
     let start = tokio::time::Instant::now();
-    let response = stage.ask(&request(vec![user("Hi")])).await.0.unwrap();
+    let response = scenario_file.call_model(&request(vec![user("Hi")])).await.0.unwrap();
     assert_eq!(response.finish, FinishReason::Length);
     assert!(start.elapsed() >= Duration::from_millis(30_500), "{:?}", start.elapsed());
 }
 
 #[tokio::test]
-async fn changes_are_seen_at_once() {
-    let stage = Stage::new("turns:\n  - say: before\n");
-    let (models, model) = (Models::new(options()), definition(&stage.file()));
-    assert_eq!(ask(&models, &model, &request(vec![user("Hi")])).await.0.unwrap().text, "before");
-    std::fs::write(stage.file(), "turns:\n  - say: after\n").unwrap();
-    assert_eq!(ask(&models, &model, &request(vec![user("Hi")])).await.0.unwrap().text, "after");
+async fn scenario_edits_take_effect_immediately() {
+    let scenario_file = ScenarioFile::new("turns:\n  - say: before\n");
+    let (models, model) = (Models::new(options()), definition(&scenario_file.file()));
+    assert_eq!(call_model(&models, &model, &request(vec![user("Hi")])).await.0.unwrap().text, "before");
+    std::fs::write(scenario_file.file(), "turns:\n  - say: after\n").unwrap();
+    assert_eq!(call_model(&models, &model, &request(vec![user("Hi")])).await.0.unwrap().text, "after");
 }

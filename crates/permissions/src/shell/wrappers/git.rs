@@ -1,9 +1,9 @@
-//! What git runs beside itself.
+//! Commands that git runs.
 
-use super::{CHANGES_OTHERS, Inside, Part, UNSURE, joined, options_with_values};
+use super::{CHANGES_OTHERS, NestedCommand, NestedCommands, UNSURE, join_words, options_with_values};
 use crate::shell::Word;
 
-/// Options of sub-commands whose value is a command: letters, and long names, which may be shortened.
+/// Options of sub-commands whose value is a command: letters, and long names, which may be abbreviated.
 const RUNS: &[(&[&str], &str, &[&str])] = &[
     (&["rebase"], "x", &["exec"]),
     (&["clone"], "u", &["upload-pack"]),
@@ -30,7 +30,7 @@ const RUNS: &[(&[&str], &str, &[&str])] = &[
     ),
 ];
 
-/// Settings that name no program.
+/// Prefixes of settings that name no program.
 const HARMLESS: [&str; 18] = [
     "user.",
     "color.",
@@ -57,39 +57,39 @@ fn is_harmless(setting: &Word) -> bool {
     HARMLESS.iter().any(|begin| key.starts_with(begin))
 }
 
-pub(super) fn inside(words: &[Word]) -> Inside {
+pub(super) fn nested_commands(words: &[Word]) -> NestedCommands {
     let at = git_subcommand(words);
-    let mut inside = Inside {
+    let mut nested = NestedCommands {
         unknown: (!is_sure(words.get(1..at).unwrap_or_default())).then_some(UNSURE),
-        ..Inside::default()
+        ..NestedCommands::default()
     };
     let rest = &words[at..];
     let name = |index: usize| rest.get(index).map_or("", |word| word.text.as_str());
-    let script = |text: String| Part::Script { text, posix: true };
+    let script = |text: String| NestedCommand::Script { text, posix: true };
     match (name(0), name(1)) {
         ("submodule", "foreach") => {
             let begin = rest[2..].iter().position(|word| !word.text.starts_with('-')).unwrap_or_default();
-            inside.parts.push(script(joined(rest.get(2 + begin..).unwrap_or_default())));
+            nested.commands.push(script(join_words(rest.get(2 + begin..).unwrap_or_default())));
         }
-        ("bisect", "run") => inside.parts.push(Part::Words(rest[2..].to_vec())),
-        ("config", _) if configures(&rest[1..]) => inside.unknown = Some(CHANGES_OTHERS),
+        ("bisect", "run") => nested.commands.push(NestedCommand::Words(rest[2..].to_vec())),
+        ("config", _) if configures(&rest[1..]) => nested.unknown = Some(CHANGES_OTHERS),
         ("clone" | "init", _) => {
             let settings = options_with_values(&rest[1..], "c", &["config"]);
             let hooks = options_with_values(&rest[1..], "", &["template"]);
             if !hooks.is_empty() || !settings.iter().all(is_harmless) {
-                inside.unknown = Some(CHANGES_OTHERS);
+                nested.unknown = Some(CHANGES_OTHERS);
             }
         }
         _ => {}
     }
     for (_, letters, long) in RUNS.iter().filter(|(names, ..)| names.contains(&name(0))) {
         let values = options_with_values(&rest[1..], letters, long);
-        inside.parts.extend(values.into_iter().map(|value| script(value.text)));
+        nested.commands.extend(values.into_iter().map(|value| script(value.text)));
     }
-    inside
+    nested
 }
 
-/// Whether the options for git itself are all known, so that the sub-command is where it seems to be.
+/// Whether all options before the sub-command are known, so that its position is certain.
 fn is_sure(options: &[Word]) -> bool {
     const FLAGS: [&str; 16] = [
         "-p",
@@ -134,7 +134,7 @@ fn configures(words: &[Word]) -> bool {
     !only_reads && operands.len() > 1 && !operands[..operands.len() - 1].iter().all(|word| is_harmless(word))
 }
 
-/// What is set for git itself, and may name programs that it runs.
+/// The settings on the command line that may name programs.
 pub(in crate::shell) fn git_settings(words: &[Word]) -> Vec<Word> {
     let pairs = words[..git_subcommand(words)].windows(2);
     let set = pairs.filter(|pair| {
@@ -147,7 +147,7 @@ pub(in crate::shell) fn git_settings(words: &[Word]) -> Vec<Word> {
 const TAKES_NEXT: [&str; 7] =
     ["-C", "-c", "--git-dir", "--work-tree", "--namespace", "--attr-source", "--config-env"];
 
-/// Where the sub-command stands, behind options for git itself.
+/// The index of the sub-command, after git's own options.
 pub(in crate::shell) fn git_subcommand(words: &[Word]) -> usize {
     let mut at = 1;
     while let Some(word) = words.get(at).filter(|word| word.text.starts_with('-')) {

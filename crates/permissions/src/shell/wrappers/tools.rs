@@ -1,15 +1,17 @@
-//! Tools of developers that run what they are given.
+//! Developer tools that run other commands.
 
-use super::{ELSEWHERE, Inside, Part, UNSURE, anything, filled, joined};
+use super::{
+    ELSEWHERE, NestedCommand, NestedCommands, UNSURE, fill_placeholders, join_words, unknown_arguments,
+};
 use crate::{
     shell::{
         Word,
-        options::{self, PLAIN, Spec},
+        options::{self, OptionSpec, PLAIN},
     },
     wildcard::ANY,
 };
 
-const CONTAINER: Spec = Spec {
+const CONTAINER: OptionSpec = OptionSpec {
     values: "euwvph",
     flags: "ditq",
     long_values: &[
@@ -19,7 +21,7 @@ const CONTAINER: Spec = Spec {
     operands: 1,
     ..PLAIN
 };
-const UV: Spec = Spec {
+const UV: OptionSpec = OptionSpec {
     values: "p",
     flags: "qv",
     long_values: &["with", "python", "extra", "group", "package", "directory", "project", "env-file"],
@@ -36,25 +38,25 @@ const UV: Spec = Spec {
     ],
     ..PLAIN
 };
-const NPM: Spec =
-    Spec { flags: "y", long_values: &["package"], long_flags: &["yes", "no", "silent"], ..PLAIN };
+const NPM: OptionSpec =
+    OptionSpec { flags: "y", long_values: &["package"], long_flags: &["yes", "no", "silent"], ..PLAIN };
 
 /// Programs with a sub-command that runs another command.
-const SUBCOMMANDS: &[(&[&str], &[&str], Spec)] = &[
+const SUBCOMMANDS: &[(&[&str], &[&str], OptionSpec)] = &[
     (&["npm"], &["exec", "x"], NPM),
     (&["pnpm", "yarn"], &["exec", "dlx"], NPM),
     (&["bun"], &["x"], NPM),
     (&["uv"], &["run"], UV),
     (&["poetry", "pipenv", "hatch", "pdm", "rye"], &["run"], PLAIN),
     (&["bundle"], &["exec"], PLAIN),
-    (&["conda", "mamba"], &["run"], Spec { values: "np", ..PLAIN }),
+    (&["conda", "mamba"], &["run"], OptionSpec { values: "np", ..PLAIN }),
     (&["mise", "rtx", "asdf"], &["exec", "x"], PLAIN),
-    (&["direnv"], &["exec"], Spec { operands: 1, ..PLAIN }),
+    (&["direnv"], &["exec"], OptionSpec { operands: 1, ..PLAIN }),
     (&["docker", "podman", "nerdctl"], &["exec", "run"], CONTAINER),
     (&["perf"], &["stat", "record", "trace"], PLAIN),
 ];
 
-/// What they run cannot be told without knowing all their options.
+/// Finding their commands would need all their options.
 const OPAQUE: [&str; 9] = [
     "run-parts",
     "start-stop-daemon",
@@ -67,7 +69,7 @@ const OPAQUE: [&str; 9] = [
     "sem",
 ];
 
-pub(super) fn inside(program: &str, words: &[Word]) -> Option<Inside> {
+pub(super) fn nested_commands(program: &str, words: &[Word]) -> Option<NestedCommands> {
     let first = words.get(1).map_or("", |word| word.text.as_str());
     Some(match program {
         "hyperfine" => hyperfine(words),
@@ -101,11 +103,11 @@ pub(super) fn inside(program: &str, words: &[Word]) -> Option<Inside> {
     })
 }
 
-fn elsewhere(unknown: bool) -> Inside {
-    Inside { parts: Vec::new(), unknown: unknown.then_some(ELSEWHERE) }
+fn elsewhere(unknown: bool) -> NestedCommands {
+    NestedCommands { commands: Vec::new(), unknown: unknown.then_some(ELSEWHERE) }
 }
 
-fn subcommand(words: &[Word], subcommands: &[&str], spec: &Spec) -> Option<Inside> {
+fn subcommand(words: &[Word], subcommands: &[&str], spec: &OptionSpec) -> Option<NestedCommands> {
     let is_one = |word: &Word| subcommands.contains(&word.text.as_str());
     let at = if words.get(1).is_some_and(|word| word.text == "compose" || word.text == "container") {
         2
@@ -114,53 +116,58 @@ fn subcommand(words: &[Word], subcommands: &[&str], spec: &Spec) -> Option<Insid
     };
     let name = words.get(at)?;
     if is_one(name) {
-        let options = options::skip(spec, words, at + 1);
+        let options = options::parse(spec, words, at + 1);
         let rest = words[options.rest..].to_vec();
-        return Some(Inside { parts: vec![Part::Words(rest)], unknown: options.unsure.then_some(UNSURE) });
+        return Some(NestedCommands {
+            commands: vec![NestedCommand::Words(rest)],
+            unknown: options.unsure.then_some(UNSURE),
+        });
     }
-    // It may stand behind options.
+    // The sub-command may come after options.
     let hidden = name.text.starts_with(['-', ANY]);
-    let place = words.iter().position(is_one).filter(|_| hidden)?;
-    Some(opaque(words, place + 1))
+    let position = words.iter().position(is_one).filter(|_| hidden)?;
+    Some(opaque(words, position + 1))
 }
 
-/// The command is somewhere behind the options.
-fn opaque(words: &[Word], from: usize) -> Inside {
+/// The command is somewhere after the options.
+fn opaque(words: &[Word], from: usize) -> NestedCommands {
     let rest = words.get(from..).unwrap_or_default();
     let begin = rest.iter().position(|word| !word.text.starts_with('-')).unwrap_or(rest.len());
-    Inside { parts: vec![Part::Words(rest[begin..].to_vec())], unknown: Some(UNSURE) }
+    NestedCommands { commands: vec![NestedCommand::Words(rest[begin..].to_vec())], unknown: Some(UNSURE) }
 }
 
-/// Each of its words is a script.
-fn hyperfine(words: &[Word]) -> Inside {
+/// Each argument is a script.
+fn hyperfine(words: &[Word]) -> NestedCommands {
     let value = |word: &Word| match word.text.split_once('=') {
         Some((name, value)) if name.starts_with('-') => Some(value.to_owned()),
         _ => Some(word.text.clone()).filter(|text| !text.starts_with('-')),
     };
-    let script = |text| Part::Script { text, posix: true };
-    Inside { parts: words[1..].iter().filter_map(value).map(script).collect(), unknown: None }
+    let script = |text| NestedCommand::Script { text, posix: true };
+    NestedCommands { commands: words[1..].iter().filter_map(value).map(script).collect(), unknown: None }
 }
 
-fn fd(words: &[Word]) -> Inside {
+fn fd(words: &[Word]) -> NestedCommands {
     let runs = |word: &Word| {
         let text = word.text.as_str();
         let short = text.starts_with('-') && !text.starts_with("--") && text.contains(['x', 'X']);
         short || text.starts_with("--exec")
     };
-    let Some(at) = words.iter().position(runs) else { return Inside::default() };
+    let Some(at) = words.iter().position(runs) else { return NestedCommands::default() };
     let sure = matches!(words[at].text.as_str(), "-x" | "-X" | "--exec" | "--exec-batch");
     let inner = words[at + 1..].iter().take_while(|word| word.text != ";").cloned().collect::<Vec<_>>();
-    let mut inner = filled(&inner, &["{}", "{/}", "{//}", "{.}", "{/.}"]);
-    inner.push(anything());
-    Inside { parts: vec![Part::Words(inner)], unknown: (!sure).then_some(UNSURE) }
+    let mut inner = fill_placeholders(&inner, &["{}", "{/}", "{//}", "{.}", "{/.}"]);
+    inner.push(unknown_arguments());
+    NestedCommands { commands: vec![NestedCommand::Words(inner)], unknown: (!sure).then_some(UNSURE) }
 }
 
-/// The command is behind `--`.
-fn kubectl(words: &[Word]) -> Inside {
+/// The command is after `--`.
+fn kubectl(words: &[Word]) -> NestedCommands {
     match words.iter().position(|word| word.text == "--") {
-        Some(at) => Inside { parts: vec![Part::Words(words[at + 1..].to_vec())], unknown: None },
-        None => Inside {
-            parts: vec![Part::Script { text: joined(&words[1..]), posix: true }],
+        Some(at) => {
+            NestedCommands { commands: vec![NestedCommand::Words(words[at + 1..].to_vec())], unknown: None }
+        }
+        None => NestedCommands {
+            commands: vec![NestedCommand::Script { text: join_words(&words[1..]), posix: true }],
             unknown: Some(UNSURE),
         },
     }

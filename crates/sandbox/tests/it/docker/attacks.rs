@@ -1,20 +1,23 @@
-//! Commands that want to do harm.
+//! Hostile commands.
 
 use std::time::Duration;
 
 use remuda_domain::execution::ResourceLimits;
 use remuda_sandbox::{Backend, Command, ExecStatus, Sandbox};
 
-use super::lab::{Lab, run, shell};
-use crate::bench::LONG;
+use super::docker_fixture::{DockerFixture, run, shell};
+use crate::fixture::LONG;
 
-async fn limited(lab: &Lab, adjust: impl FnOnce(&mut ResourceLimits)) -> std::sync::Arc<dyn Sandbox> {
-    let mut request = lab.request();
+async fn limited(
+    fixture: &DockerFixture,
+    adjust: impl FnOnce(&mut ResourceLimits),
+) -> std::sync::Arc<dyn Sandbox> {
+    let mut request = fixture.request();
     adjust(&mut request.policy.limits);
-    lab.backend.acquire(&request).await.unwrap()
+    fixture.backend.acquire(&request).await.unwrap()
 }
 
-/// How many processes are in the container besides our own two and the command that counts.
+/// Number of processes in the container, without the supervisors and the counting command.
 async fn others(sandbox: &dyn Sandbox) -> usize {
     let count = shell(sandbox, "ls -d /proc/[0-9]* | wc -l").await.stdout.text;
     // init, supervisor, shell, ls, wc
@@ -22,14 +25,14 @@ async fn others(sandbox: &dyn Sandbox) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_bomb_fills_its_own_container_and_ends_with_its_call() {
-    let lab = Lab::new().await;
-    let sandbox = limited(&lab, |limits| limits.processes = Some(40)).await;
+async fn fork_bomb_is_limited_to_its_container_and_call() {
+    let fixture = DockerFixture::new().await;
+    let sandbox = limited(&fixture, |limits| limits.processes = Some(40)).await;
     let bomb = "b() { b | b & }; b; sleep 1000";
     let escaping = "while :; do setsid sleep 1000 & done";
     for (script, left_behind) in [(bomb, 0), (escaping, 50)] {
         let result = run(&*sandbox, Command::shell(script, Duration::from_secs(2))).await.unwrap();
-        // A shell that cannot start a process may give up by itself.
+        // A shell that cannot fork may exit by itself.
         assert!(matches!(result.status, ExecStatus::TimedOut | ExecStatus::Exited(2)), "{:?}", result.status);
         assert!(result.usage.left_behind >= left_behind, "{:?}", result.usage);
         assert_eq!(others(&*sandbox).await, 0);
@@ -37,21 +40,21 @@ async fn a_fork_bomb_fills_its_own_container_and_ends_with_its_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_memory_bomb_is_told_from_other_ends() {
-    let lab = Lab::new().await;
-    let sandbox = limited(&lab, |limits| limits.memory_bytes = Some(32 << 20)).await;
+async fn memory_bomb_is_reported_as_out_of_memory() {
+    let fixture = DockerFixture::new().await;
+    let sandbox = limited(&fixture, |limits| limits.memory_bytes = Some(32 << 20)).await;
     let command = Command::argv(["tail", "/dev/zero"].map(str::to_owned).to_vec(), LONG);
     assert_eq!(run(&*sandbox, command).await.unwrap().status, ExecStatus::OutOfMemory);
     assert_eq!(shell(&*sandbox, "exec tail /dev/zero").await.status, ExecStatus::OutOfMemory);
-    // Others are not blamed for it.
+    // Later commands are not reported as out of memory.
     assert_eq!(shell(&*sandbox, "kill -9 $$").await.status, ExecStatus::Signalled(9));
     assert_eq!(shell(&*sandbox, "echo well").await.stdout.text, "well\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn disks_fill_up_to_their_size() {
-    let lab = Lab::new().await;
-    let sandbox = limited(&lab, |limits| {
+async fn tmpfs_and_file_sizes_are_limited() {
+    let fixture = DockerFixture::new().await;
+    let sandbox = limited(&fixture, |limits| {
         limits.scratch_bytes = 4 << 20;
         limits.file_bytes = Some(2 << 20);
     })
@@ -62,25 +65,25 @@ async fn disks_fill_up_to_their_size() {
     assert!((3 << 20..=4 << 20).contains(&kept), "{kept}");
     let result = shell(&*sandbox, "dd if=/dev/zero of=big bs=65536 count=64; stat -c %s big").await;
     assert!(result.stdout.text.ends_with("2097152\n"), "{} {}", result.stdout.text, result.stderr.text);
-    for place in ["/run", "/dev/shm"] {
+    for directory in ["/run", "/dev/shm"] {
         let script = format!(
-            "i=0; while [ $i -lt 100 ] && head -c 1000000 /dev/zero > {place}/$i; do i=$((i+1)); done; echo $i; rm {place}/*"
+            "i=0; while [ $i -lt 100 ] && head -c 1000000 /dev/zero > {directory}/$i; do i=$((i+1)); done; echo $i; rm {directory}/*"
         );
         let filled: u32 = shell(&*sandbox, &script).await.stdout.text.trim().parse().unwrap();
-        assert!(filled < 100, "{place} took {filled} MB");
+        assert!(filled < 100, "{directory} took {filled} MB");
     }
     assert_eq!(shell(&*sandbox, "echo well > /tmp/x && cat /tmp/x").await.stdout.text, "well\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_kills_everything_harms_only_its_own_container() {
-    let lab = Lab::new().await;
-    let sandbox = lab.sandbox().await;
+async fn kill_all_affects_only_the_own_container() {
+    let fixture = DockerFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     let cancel = tokio_util::sync::CancellationToken::new();
     let victim =
         sandbox.exec(Command::shell("echo > there; sleep 1000", LONG), &remuda_sandbox::NoOutput, &cancel);
     let killer = async {
-        crate::bench::wait_for(|| lab.workspace().join("there").is_file()).await;
+        crate::fixture::wait_for(|| fixture.workspace().join("there").is_file()).await;
         run(&*sandbox, Command::shell("kill -9 -1", LONG)).await
     };
     let (victim, killer) = tokio::join!(victim, killer);
@@ -92,23 +95,24 @@ async fn a_command_that_kills_everything_harms_only_its_own_container() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_supervisor_that_was_stopped_does_not_hold_the_call() {
-    let lab = Lab::new().await;
-    let request = lab.request();
-    let sandbox = lab.backend.acquire(&request).await.unwrap();
+async fn stopped_supervisor_does_not_block_the_call() {
+    let fixture = DockerFixture::new().await;
+    let request = fixture.request();
+    let sandbox = fixture.backend.acquire(&request).await.unwrap();
     let script = "kill -STOP $PPID; sleep 1000";
     let result = run(&*sandbox, Command::shell(script, Duration::from_millis(300))).await.unwrap();
     assert_eq!(result.status, ExecStatus::TimedOut);
-    // What cannot be killed singly is killed with its container; the next acquisition makes another.
+    // A command that cannot be killed alone is killed with its container; the next acquisition creates
+    // another.
     drop(sandbox);
-    let sandbox = lab.backend.acquire(&request).await.unwrap();
+    let sandbox = fixture.backend.acquire(&request).await.unwrap();
     assert_eq!(others(&*sandbox).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_left_its_group_or_session_outlives_the_call() {
-    let lab = Lab::new().await;
-    let sandbox = lab.sandbox().await;
+async fn detached_processes_do_not_outlive_the_call() {
+    let fixture = DockerFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     let script = "(setsid sh -c 'setsid sleep 1000 & setsid sleep 1000' &) ; setsid sleep 1000 & echo done";
     let result = shell(&*sandbox, script).await;
     assert_eq!(result.stdout.text, "done\n");
@@ -116,13 +120,13 @@ async fn nothing_that_left_its_group_or_session_outlives_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn input_that_nobody_reads_does_not_block_others() {
-    let lab = Lab::new().await;
-    let sandbox = lab.sandbox().await;
+async fn unread_input_does_not_block_other_commands() {
+    let fixture = DockerFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     let mut command = Command::shell("echo > there; sleep 1000", Duration::from_secs(3));
     command.stdin = Some(vec![b'x'; 1 << 20]);
     let other = async {
-        crate::bench::wait_for(|| lab.workspace().join("there").is_file()).await;
+        crate::fixture::wait_for(|| fixture.workspace().join("there").is_file()).await;
         shell(&*sandbox, "echo well").await.stdout.text
     };
     let (result, other) = tokio::join!(run(&*sandbox, command), other);

@@ -1,4 +1,4 @@
-//! An engine of one test's own, to be stopped and started again.
+//! A private engine of one test, which can be stopped and restarted.
 
 use std::{fs::File, path::PathBuf, process::Stdio, time::Duration};
 
@@ -10,7 +10,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(40);
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Daemon {
-    // Dropped in this order: the engine ends before its directory goes.
+    // Dropped in this order: the engine stops before its directory is removed.
     child: Option<Child>,
     directory: TempDir,
 }
@@ -19,7 +19,7 @@ impl Daemon {
     pub(crate) fn start() -> Self {
         let directory = tempfile::Builder::new().prefix("remuda-docker-").tempdir().unwrap();
         let mut daemon = Self { child: None, directory };
-        daemon.start_again();
+        daemon.restart();
         daemon
     }
 
@@ -27,7 +27,7 @@ impl Daemon {
         format!("unix://{}", self.socket().display())
     }
 
-    pub(crate) fn start_again(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let dockerd = find_program("dockerd")
             .expect("dockerd is missing: install docker.io, as `cargo xtask test` does");
         let (path, host, socket) = (self.directory.path(), self.host(), self.socket());
@@ -45,7 +45,7 @@ impl Daemon {
         assert!(wait_until(START_TIMEOUT, answers).is_some(), "dockerd did not start: {}", log());
     }
 
-    /// In order, so that it unmounts what it mounted.
+    /// Stops it gracefully, so that it unmounts its file systems.
     pub(crate) fn stop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let stopped = child.signal(Signal::SIGTERM).and_then(|()| child.wait_timeout(STOP_TIMEOUT));

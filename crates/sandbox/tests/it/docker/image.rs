@@ -1,4 +1,4 @@
-//! Images that need no registry: busybox in a directory, imported.
+//! Test images without a registry: busybox in a directory, imported.
 
 use std::{
     collections::BTreeSet,
@@ -11,21 +11,21 @@ use std::{
 use bollard::{Docker, body_full, query_parameters::CreateImageOptions};
 use futures::StreamExt;
 
-use super::lab::block_on;
+use super::docker_fixture::block_on;
 
-/// An image that goes when the last test that uses it does.
+/// An image that is removed with its last user.
 pub(crate) struct TestImage {
     pub(crate) name: String,
     docker: Docker,
 }
 
-/// The image that most tests use, made once for all tests that run at the same time.
+/// The image of most tests, created once for concurrent tests.
 pub(crate) async fn shared_busybox(docker: &Docker) -> Arc<TestImage> {
     static SHARED: Mutex<Weak<TestImage>> = Mutex::new(Weak::new());
     if let Some(image) = SHARED.lock().unwrap().upgrade() {
         return image;
     }
-    // Another test may be as far as this one: then there are two for a while.
+    // A concurrent test may create another one; then there are two for a while.
     let image = Arc::new(busybox(docker).await);
     *SHARED.lock().unwrap() = Arc::downgrade(&image);
     image
@@ -51,7 +51,7 @@ fn busybox_root(root: &Path) {
 }
 
 impl TestImage {
-    /// Makes an image of a directory. `changes` are lines of a Dockerfile.
+    /// Imports a directory as an image. `changes` are Dockerfile instructions.
     pub(crate) async fn import(docker: &Docker, root: &Path, changes: &[&str]) -> Self {
         let unique = uuid_like();
         let name = format!("remuda-test-{unique}:1");

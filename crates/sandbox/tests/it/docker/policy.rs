@@ -1,15 +1,15 @@
-//! What a container is, seen from inside and in the engine's words.
+//! Privileges of containers, seen from inside and through the engine.
 
 use remuda_domain::Code;
 use remuda_sandbox::{Backend, Command, ExecStatus, FeatureState, docker::ContainerUser};
 
-use super::lab::{Lab, eventually, run, shell};
-use crate::bench::{LONG, code};
+use super::docker_fixture::{DockerFixture, eventually, run, shell};
+use crate::fixture::{LONG, code};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_have_no_privileges() {
-    let lab = Lab::new().await;
-    let sandbox = lab.sandbox().await;
+    let fixture = DockerFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     let status = shell(&*sandbox, "cat /proc/self/status").await.stdout.text;
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(&format!("{name}:")));
@@ -39,11 +39,11 @@ async fn commands_have_no_privileges() {
     }
 }
 
-/// A command is the same user as our own processes in there, and must not get at what they say.
+/// Commands run as the same user as the supervisors, and must not access their streams.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_supervisor_cannot_be_reached() {
-    let lab = Lab::new().await;
-    let sandbox = lab.sandbox().await;
+async fn supervisor_is_inaccessible_to_commands() {
+    let fixture = DockerFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     let script = "for p in 1 $PPID; do
         ls /proc/$p/fd && echo reached fd of $p
         echo nonsense > /proc/$p/fd/1 && echo wrote to $p
@@ -56,9 +56,9 @@ async fn the_supervisor_cannot_be_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_sides_use_the_same_files() {
-    let lab = Lab::new().await;
-    let sandbox = lab.sandbox().await;
+async fn host_and_container_share_the_workspace() {
+    let fixture = DockerFixture::new().await;
+    let sandbox = fixture.sandbox().await;
     assert_eq!(
         shell(&*sandbox, "pwd; echo from inside > in; mkdir d; id -u > d/uid").await.stdout.text,
         "/workspace\n"
@@ -78,14 +78,17 @@ async fn both_sides_use_the_same_files() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_contents_are_recorded_and_the_image_must_be_there() {
-    let lab = Lab::new().await;
-    let request = lab.request();
-    lab.backend.check(&request).await.unwrap();
-    let place = lab.backend.acquire(&request).await.unwrap().place().unwrap();
-    let id = lab.docker.inspect_image(&lab.image.name).await.unwrap().id.unwrap();
-    assert_eq!((place.image.as_str(), place.digest.as_str()), (lab.image.name.as_str(), id.as_str()));
-    let container = lab.docker.inspect_container(&lab.only_container().await, None).await.unwrap();
+async fn image_digest_is_recorded_and_missing_images_are_rejected() {
+    let fixture = DockerFixture::new().await;
+    let request = fixture.request();
+    fixture.backend.check(&request).await.unwrap();
+    let execution_site = fixture.backend.acquire(&request).await.unwrap().execution_site().unwrap();
+    let id = fixture.docker.inspect_image(&fixture.image.name).await.unwrap().id.unwrap();
+    assert_eq!(
+        (execution_site.image.as_str(), execution_site.digest.as_str()),
+        (fixture.image.name.as_str(), id.as_str())
+    );
+    let container = fixture.docker.inspect_container(&fixture.only_container().await, None).await.unwrap();
     assert_eq!(container.config.unwrap().labels.unwrap()["dev.remuda.digest"], id);
 
     for (image, expected) in [
@@ -94,33 +97,35 @@ async fn the_contents_are_recorded_and_the_image_must_be_there() {
         (Some("a/../../containers"), Code::InvalidArgument),
         (None, Code::InvalidArgument),
     ] {
-        let mut request = lab.request();
+        let mut request = fixture.request();
         request.policy.image = image.map(str::to_owned);
-        for error in
-            [lab.backend.check(&request).await.unwrap_err(), lab.backend.acquire(&request).await.unwrap_err()]
-        {
+        for error in [
+            fixture.backend.check(&request).await.unwrap_err(),
+            fixture.backend.acquire(&request).await.unwrap_err(),
+        ] {
             assert_eq!((error.code(), error.field()), (expected, Some("image")), "{image:?}");
         }
     }
-    let mut request = lab.request();
+    let mut request = fixture.request();
     request.policy.network = "remuda-no-such-network".into();
-    for error in
-        [lab.backend.check(&request).await.unwrap_err(), lab.backend.acquire(&request).await.unwrap_err()]
-    {
+    for error in [
+        fixture.backend.check(&request).await.unwrap_err(),
+        fixture.backend.acquire(&request).await.unwrap_err(),
+    ] {
         assert_eq!((error.code(), error.field()), (Code::NotConfigured, Some("network")), "{error}");
     }
-    // What could not be started is not left either.
-    eventually("only the first container", || async { lab.containers().await.len() == 1 }).await;
+    // Containers that failed to start are removed, too.
+    eventually("only the first container", || async { fixture.containers().await.len() == 1 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_without_a_shell_runs_programs_only() {
-    let mut lab = Lab::new().await;
+async fn image_without_a_shell_runs_programs_only() {
+    let mut fixture = DockerFixture::new().await;
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("bin")).unwrap();
     std::fs::copy("/usr/bin/busybox", root.path().join("bin/busybox")).unwrap();
-    let request = lab.request_for(root.path(), &["ENV PATH=/bin"]).await;
-    let sandbox = lab.backend.acquire(&request).await.unwrap();
+    let request = fixture.request_for(root.path(), &["ENV PATH=/bin"]).await;
+    let sandbox = fixture.backend.acquire(&request).await.unwrap();
     let argv = ["busybox", "echo", "hi"].map(str::to_owned).to_vec();
     let result = run(&*sandbox, Command::argv(argv, LONG)).await.unwrap();
     assert_eq!((result.status, result.stdout.text.as_str()), (ExecStatus::Exited(0), "hi\n"));
@@ -131,25 +136,25 @@ async fn an_image_without_a_shell_runs_programs_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_image_that_would_be_unsafe_or_unfit_is_refused() {
-    let mut lab = Lab::new().await;
+async fn image_with_a_volume_is_rejected() {
+    let mut fixture = DockerFixture::new().await;
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("file"), "x").unwrap();
-    let request = lab.request_for(root.path(), &["VOLUME /data"]).await;
-    let error = lab.backend.acquire(&request).await.unwrap_err();
+    let request = fixture.request_for(root.path(), &["VOLUME /data"]).await;
+    let error = fixture.backend.acquire(&request).await.unwrap_err();
     assert_eq!((error.code(), error.field()), (Code::ImageUnusable, Some("image")));
-    assert!(lab.containers().await.is_empty());
+    assert!(fixture.containers().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_backend_says_what_it_enforces() {
-    let lab = Lab::new().await;
-    let features = lab.backend.describe().await;
+async fn describe_reports_enforced_features() {
+    let fixture = DockerFixture::new().await;
+    let features = fixture.backend.describe().await;
     let state = |name: &str| features.iter().find(|feature| feature.name == name).unwrap().state;
     for name in ["engine", "runtime", "seccomp", "memory limit", "process limit", "no privileges"] {
         assert_eq!(state(name), FeatureState::Enforced, "{features:?}");
     }
-    assert!(!lab.backend.engine().await.unwrap().is_empty());
+    assert!(!fixture.backend.engine_id().await.unwrap().is_empty());
     let nowhere =
         remuda_sandbox::DockerOptions::new("unix:///nonexistent", "x", remuda_domain::WorkerId::new());
     let features = remuda_sandbox::DockerBackend::new(nowhere).describe().await;

@@ -1,4 +1,4 @@
-//! System calls that no tool needs and that lead out, or did in the past.
+//! Seccomp filters against system calls that no tool needs and that allow an escape, or did in the past.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use seccompiler::{
 };
 
 const FORBIDDEN: [libc::c_long; 35] = [
-    // Other processes.
+    // Access to other processes.
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_pidfd_getfd,
     libc::SYS_perf_event_open,
-    // Another view of the machine.
+    // Mounts and namespaces.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -30,7 +30,7 @@ const FORBIDDEN: [libc::c_long; 35] = [
     libc::SYS_unshare,
     libc::SYS_setns,
     libc::SYS_open_by_handle_at,
-    // The kernel itself.
+    // Kernel administration.
     libc::SYS_bpf,
     libc::SYS_userfaultfd,
     libc::SYS_kexec_load,
@@ -44,7 +44,7 @@ const FORBIDDEN: [libc::c_long; 35] = [
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
-    // Does what is forbidden here without a call of its own.
+    // Performs forbidden operations without issuing their system calls.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
@@ -60,7 +60,7 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// The same call by another number, for programs of the x32 kind.
+/// Bit that x32 programs set in call numbers; the same calls must be blocked with it.
 #[cfg(target_arch = "x86_64")]
 const ALIASES: [libc::c_long; 2] = [0, 0x4000_0000];
 #[cfg(not(target_arch = "x86_64"))]
@@ -68,7 +68,7 @@ const ALIASES: [libc::c_long; 1] = [0];
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Filters to be applied one after the other.
+/// The filters, to be applied one after the other.
 pub(super) fn filters(network: bool) -> Result<Vec<BpfProgram>, BackendError> {
     let mut forbidden: Vec<(libc::c_long, Vec<SeccompRule>)> =
         FORBIDDEN.into_iter().map(|call| (call, Vec::new())).collect();
@@ -82,7 +82,7 @@ pub(super) fn filters(network: bool) -> Result<Vec<BpfProgram>, BackendError> {
         let unix = u64::from(libc::AF_UNIX.unsigned_abs());
         forbidden.push((libc::SYS_socket, vec![rule(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix)?]));
     }
-    // Its flags are out of a filter's sight. Told that it does not exist, everybody takes the older call.
+    // A filter cannot see the flags of clone3. If it fails with ENOSYS, callers fall back to clone.
     let unknown = vec![(libc::SYS_clone3, Vec::new())];
     [(forbidden, libc::EPERM), (unknown, libc::ENOSYS)]
         .into_iter()
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_are_valid() {
+    fn filters_compile_with_and_without_network() {
         for network in [false, true] {
             assert_eq!(filters(network).unwrap().len(), 2);
         }

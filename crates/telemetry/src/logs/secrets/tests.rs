@@ -13,7 +13,7 @@ fn masked(values: Option<&AhoCorasick>, text: &str) -> String {
 }
 
 #[test]
-fn what_looks_like_a_secret_is_one() {
+fn text_that_looks_like_a_secret_is_masked() {
     let key = "0123456789abcdef".repeat(4);
     for (text, shown) in [
         (format!("key rmd_{key} is unknown"), "key rmd_*** is unknown".to_owned()),
@@ -43,7 +43,7 @@ fn what_looks_like_a_secret_is_one() {
 }
 
 #[test]
-fn what_only_resembles_a_secret_is_left_alone() {
+fn text_that_only_resembles_a_secret_is_not_masked() {
     for text in [
         "expected `Bearer` and an API key",
         "a task-0123456789 and sk-1",
@@ -58,15 +58,15 @@ fn what_only_resembles_a_secret_is_left_alone() {
 }
 
 #[test]
-fn short_values_are_no_secrets_and_the_oldest_are_forgotten() {
-    let mut known = Known::default();
+fn short_values_are_ignored_and_the_oldest_are_evicted() {
+    let mut known = KnownSecrets::default();
     known.add("none");
     known.add("staying-secret");
-    for number in 0..=MAX_KNOWN {
-        known.add_for_now(&format!("secret-number-{number:05}"));
-        known.add_for_now(&format!("secret-number-{number:05}"));
+    for number in 0..=MAX_TEMPORARY {
+        known.add_temporary(&format!("secret-number-{number:05}"));
+        known.add_temporary(&format!("secret-number-{number:05}"));
     }
-    assert_eq!(known.passing.len(), MAX_KNOWN);
+    assert_eq!(known.temporary.len(), MAX_TEMPORARY);
     let values = known.values();
     let values = values.as_deref();
     assert_eq!(masked(values, "secret-number-00001"), MASK);
@@ -75,33 +75,33 @@ fn short_values_are_no_secrets_and_the_oldest_are_forgotten() {
 }
 
 #[test]
-fn what_is_to_stay_is_not_forgotten_though_it_was_only_passing() {
-    let mut known = Known::default();
-    known.add_for_now("staying-secret");
+fn temporary_secret_that_becomes_permanent_is_not_evicted() {
+    let mut known = KnownSecrets::default();
+    known.add_temporary("staying-secret");
     known.add("staying-secret");
-    known.add_for_now("staying-secret");
-    for number in 0..=MAX_KNOWN {
-        known.add_for_now(&format!("secret-number-{number:05}"));
+    known.add_temporary("staying-secret");
+    for number in 0..=MAX_TEMPORARY {
+        known.add_temporary(&format!("secret-number-{number:05}"));
     }
     assert_eq!(masked(known.values().as_deref(), "a staying-secret"), "a ***");
 }
 
-/// Every question to a model tells of its secrets.
+/// Every model call registers its secrets.
 #[test]
-fn what_is_known_is_not_learned_again() {
+fn registering_known_secrets_does_not_rebuild_the_matcher() {
     let secrets = Secrets::default();
-    secrets.hide_for_now(&["the-key", "a-header"]);
+    secrets.mask_secrets_temporarily(&["the-key", "a-header"]);
     let values = secrets.values().unwrap();
     assert_eq!(masked(Some(&values), "the-key a-header"), "*** ***");
-    secrets.hide_for_now(&["a-header", "none", "the-key"]);
+    secrets.mask_secrets_temporarily(&["a-header", "none", "the-key"]);
     assert!(Arc::ptr_eq(&values, &secrets.values().unwrap()));
-    secrets.hide_for_now(&["a-header", "another-key"]);
+    secrets.mask_secrets_temporarily(&["a-header", "another-key"]);
     assert_eq!(masked(secrets.values().as_deref(), "the-key another-key"), "*** ***");
 }
 
 #[test]
-fn secrets_that_share_a_part_are_hidden_whole() {
-    let mut known = Known::default();
+fn overlapping_secrets_are_masked_completely() {
+    let mut known = KnownSecrets::default();
     known.add("abcdefgh");
     known.add("efghijkl");
     known.add("cdefgh");
@@ -109,37 +109,37 @@ fn secrets_that_share_a_part_are_hidden_whole() {
 }
 
 #[test]
-fn a_long_secret_is_hidden_to_its_end() {
+fn long_secret_is_masked_completely() {
     let long: String = (0..3000).map(|number| format!("é{number}")).collect();
-    let mut known = Known::default();
+    let mut known = KnownSecrets::default();
     known.add(&long);
     assert_eq!(masked(known.values().as_deref(), &format!("a {long} b")), "a *** b");
-    assert!(parts(&long).into_iter().flat_map(forms).all(|form| form.len() <= MAX_SECRET));
+    assert!(chunks(&long).into_iter().flat_map(encodings).all(|form| form.len() <= MAX_SECRET));
 }
 
 proptest! {
     #[test]
-    fn a_known_secret_is_never_seen(
+    fn registered_secret_is_masked_in_every_encoding(
         secret in "\\PC{6,60}",
         before in "\\PC{0,40}",
         after in "\\PC{0,40}",
     ) {
         prop_assume!(secret.len() >= MIN_SECRET && !before.contains(&secret) && !after.contains(&secret));
-        let mut known = Known::default();
+        let mut known = KnownSecrets::default();
         known.add(&secret);
         let values = known.values();
         let plain = format!("{before}{secret}{after}");
         let texts = [plain.clone(), format!("{plain:?}"), format!("{:?}", Some(format!("{plain:?}")))];
         for text in texts {
             let shown = masked(values.as_deref(), &text);
-            for form in forms(&secret) {
+            for form in encodings(&secret) {
                 prop_assert!(!shown.contains(&form), "{form:?} in {shown:?}");
             }
         }
     }
 
     #[test]
-    fn whatever_is_said_can_be_masked(text in "(?s).{0,300}") {
+    fn ranges_are_disjoint_and_at_character_boundaries(text in "(?s).{0,300}") {
         let found = find_with(None, &text);
         for range in &found {
             prop_assert!(text.is_char_boundary(range.start) && text.is_char_boundary(range.end));

@@ -1,17 +1,17 @@
-//! What an edit did, as a unified diff.
+//! Unified diff of an edit.
 //!
-//! The edit is known, so nothing has to be compared: the lines that it touched are shown before and after.
+//! The replacements are known, so no comparison is needed: the affected lines are shown before and after.
 
 use std::{fmt::Write as _, ops::Range};
 
 use memchr::{memchr, memchr_iter, memrchr};
 
 const CONTEXT_LINES: usize = 3;
-/// What is shown of one diff, and of one line.
+/// Limits of a diff and of a line in it.
 const MAX_BYTES: usize = 8 * 1024;
 const MAX_LINE_CHARS: usize = 500;
 
-/// Lines that changed: bytes of the old text, and which of the replacements are in them.
+/// Changed lines: their byte range in the old text, and the indexes of the replacements in them.
 struct Block {
     lines: Range<usize>,
     replacements: Range<usize>,
@@ -19,17 +19,17 @@ struct Block {
 
 /// The diff of replacing `length` bytes at each of `starts` by `new`.
 pub(super) fn unified(old: &[u8], starts: &[usize], length: usize, new: &[u8]) -> String {
-    let edit = Edit { old, starts, length, new };
+    let replacements = Replacements { old, starts, length, new };
     let mut diff = Diff::default();
     let (mut line, mut counted_to, mut moved) = (1, 0, 0_i64);
-    for hunk in edit.hunks() {
+    for hunk in replacements.hunks() {
         if diff.is_full {
             break;
         }
         let (Some(first), Some(last)) = (hunk.first(), hunk.last()) else { continue };
-        let from = back(old, first.lines.start, CONTEXT_LINES);
-        let to = forward(old, last.lines.end, CONTEXT_LINES);
-        line += count(&old[counted_to..from]);
+        let from = lines_back(old, first.lines.start, CONTEXT_LINES);
+        let to = lines_forward(old, last.lines.end, CONTEXT_LINES);
+        line += count_lines(&old[counted_to..from]);
         counted_to = from;
 
         let mut body = Diff { text: String::new(), is_full: false, room: diff.room };
@@ -37,7 +37,7 @@ pub(super) fn unified(old: &[u8], starts: &[usize], length: usize, new: &[u8]) -
         for block in &hunk {
             let context = body.add(' ', &old[shown_to..block.lines.start]);
             let removed = body.add('-', &old[block.lines.clone()]);
-            let added = body.add('+', &edit.text_of(block));
+            let added = body.add('+', &replacements.text_of(block));
             before += context + removed;
             after += context + added;
             shown_to = block.lines.end;
@@ -59,15 +59,15 @@ pub(super) fn unified(old: &[u8], starts: &[usize], length: usize, new: &[u8]) -
     diff.text
 }
 
-struct Edit<'a> {
+struct Replacements<'a> {
     old: &'a [u8],
     starts: &'a [usize],
     length: usize,
     new: &'a [u8],
 }
 
-impl Edit<'_> {
-    /// Blocks that are near enough to be shown together.
+impl Replacements<'_> {
+    /// Groups blocks that are close enough to share a hunk.
     fn hunks(&self) -> Vec<Vec<Block>> {
         let mut hunks: Vec<Vec<Block>> = Vec::new();
         for (index, start) in self.starts.iter().enumerate() {
@@ -80,7 +80,7 @@ impl Edit<'_> {
                     last.replacements.end = index + 1;
                     continue;
                 }
-                if count(&self.old[last.lines.end..lines.start]) <= 2 * CONTEXT_LINES {
+                if count_lines(&self.old[last.lines.end..lines.start]) <= 2 * CONTEXT_LINES {
                     hunk.push(Block { lines, replacements: index..index + 1 });
                     continue;
                 }
@@ -95,11 +95,11 @@ impl Edit<'_> {
         let end = start + self.length;
         let from = memrchr(b'\n', &self.old[..start]).map_or(0, |newline| newline + 1);
         let ends_lines = |text: &[u8]| text.is_empty() || text.ends_with(b"\n");
-        // Whole lines for whole lines: the one after them is as it was.
+        // Whole lines replaced by whole lines: the next line is unchanged.
         if from == start && ends_lines(&self.old[start..end]) && ends_lines(self.new) {
             return from..end;
         }
-        from..forward(self.old, end, 1)
+        from..lines_forward(self.old, end, 1)
     }
 
     fn text_of(&self, block: &Block) -> Vec<u8> {
@@ -127,7 +127,7 @@ impl Default for Diff {
 }
 
 impl Diff {
-    /// Adds lines as long as there is room, and says how many there were.
+    /// Adds lines while there is room. Returns the number of all lines.
     fn add(&mut self, sign: char, lines: &[u8]) -> usize {
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             if self.is_full {
@@ -151,25 +151,25 @@ impl Diff {
             self.text.push_str(&shown);
             self.text.push_str(end);
         }
-        count(lines)
+        count_lines(lines)
     }
 }
 
-/// How many lines there are, one without an end included.
-fn count(text: &[u8]) -> usize {
+/// Number of lines, including one without a terminator.
+fn count_lines(text: &[u8]) -> usize {
     memchr_iter(b'\n', text).count() + usize::from(!text.is_empty() && !text.ends_with(b"\n"))
 }
 
-/// Where `lines` lines before `at`, which is the start of one, begin.
-fn back(text: &[u8], at: usize, lines: usize) -> usize {
+/// Start of the line that is `lines` lines before the one starting at `at`.
+fn lines_back(text: &[u8], at: usize, lines: usize) -> usize {
     (0..lines).fold(at, |at, _| match at.checked_sub(1) {
         Some(newline) => memrchr(b'\n', &text[..newline]).map_or(0, |newline| newline + 1),
         None => 0,
     })
 }
 
-/// Where `lines` lines from `at` on end.
-fn forward(text: &[u8], at: usize, lines: usize) -> usize {
+/// End of the `lines` lines that start at `at`.
+fn lines_forward(text: &[u8], at: usize, lines: usize) -> usize {
     (0..lines).fold(at, |at, _| memchr(b'\n', &text[at..]).map_or(text.len(), |newline| at + newline + 1))
 }
 
@@ -187,7 +187,7 @@ mod tests {
     const TEN: &str = "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n";
 
     #[test]
-    fn shows_the_lines_before_and_after() {
+    fn diff_shows_changed_lines_with_context() {
         assert_eq!(diff(TEN, "5", "five"), "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n");
         assert_eq!(diff(TEN, "5\n", ""), "@@ -2,7 +2,6 @@\n 2\n 3\n 4\n-5\n 6\n 7\n 8\n");
         assert_eq!(diff("a\nb\n", "a\n", "a"), "@@ -1,2 +1,1 @@\n-a\n-b\n+ab\n");
@@ -199,12 +199,12 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_all_added() {
+    fn new_file_shows_only_added_lines() {
         assert_eq!(unified(b"", &[0], 0, b"a\nb\n"), "@@ -0,0 +1,2 @@\n+a\n+b\n");
     }
 
     #[test]
-    fn near_changes_share_a_hunk_and_far_ones_do_not() {
+    fn only_close_changes_share_a_hunk() {
         assert_eq!(diff("x x\n", "x", "y"), "@@ -1,1 +1,1 @@\n-x x\n+y y\n");
         let text = format!("x\n{TEN}x\n{}x\n", &TEN[..4]);
         assert_eq!(
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn is_bounded() {
+    fn diff_size_is_bounded() {
         let many = diff(&"x\n\n\n\n\n\n\n\n".repeat(10_000), "x", "y");
         assert!(
             many.len() < 3 * MAX_BYTES && many.ends_with("[… the rest is left out …]\n"),

@@ -1,29 +1,29 @@
-//! What a file is, by how it begins.
+//! Detects the kind of a file by its first bytes.
 
-/// Where to look for signs of a binary file.
+/// Range that is checked for NUL bytes.
 const SNIFF_BYTES: usize = 8 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ContentKind {
     Text,
-    /// By its media type.
+    /// With its media type.
     Image(&'static str),
-    /// In words.
+    /// With a description.
     Binary(&'static str),
 }
 
-impl Kind {
+impl ContentKind {
     pub(super) fn of(bytes: &[u8]) -> Self {
-        const KNOWN: [(&[u8], Kind); 9] = [
-            (b"\x89PNG\r\n\x1a\n", Kind::Image("image/png")),
-            (b"\xff\xd8\xff", Kind::Image("image/jpeg")),
-            (b"GIF8", Kind::Image("image/gif")),
-            (b"%PDF-", Kind::Binary("a PDF document")),
-            (b"PK\x03\x04", Kind::Binary("a ZIP archive")),
-            (b"\x1f\x8b", Kind::Binary("a gzip archive")),
-            (b"\x7fELF", Kind::Binary("an ELF binary")),
-            (b"\xff\xfe", Kind::Binary("a UTF-16 file")),
-            (b"\xfe\xff", Kind::Binary("a UTF-16 file")),
+        const KNOWN: [(&[u8], ContentKind); 9] = [
+            (b"\x89PNG\r\n\x1a\n", ContentKind::Image("image/png")),
+            (b"\xff\xd8\xff", ContentKind::Image("image/jpeg")),
+            (b"GIF8", ContentKind::Image("image/gif")),
+            (b"%PDF-", ContentKind::Binary("a PDF document")),
+            (b"PK\x03\x04", ContentKind::Binary("a ZIP archive")),
+            (b"\x1f\x8b", ContentKind::Binary("a gzip archive")),
+            (b"\x7fELF", ContentKind::Binary("an ELF binary")),
+            (b"\xff\xfe", ContentKind::Binary("a UTF-16 file")),
+            (b"\xfe\xff", ContentKind::Binary("a UTF-16 file")),
         ];
         if let Some((_, kind)) = KNOWN.iter().find(|(magic, _)| bytes.starts_with(magic)) {
             return *kind;
@@ -41,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_the_first_bytes() {
-        assert_eq!(Kind::of(b""), Kind::Text);
-        assert_eq!(Kind::of(b"GIF89a"), Kind::Image("image/gif"));
-        assert_eq!(Kind::of(b"RIFF\0\0\0\0WEBPVP8 "), Kind::Image("image/webp"));
-        assert_eq!(Kind::of(b"RIFF\0\0\0\0WAVE"), Kind::Binary("a binary file"));
-        assert_eq!(Kind::of(b"\xff\xfeh\0i\0"), Kind::Binary("a UTF-16 file"));
-        assert_eq!(Kind::of(b"caf\xe9"), Kind::Text);
-        assert_eq!(Kind::of(&[vec![b'x'; 9000], vec![0]].concat()), Kind::Text);
+    fn kind_is_detected_by_the_first_bytes() {
+        assert_eq!(ContentKind::of(b""), ContentKind::Text);
+        assert_eq!(ContentKind::of(b"GIF89a"), ContentKind::Image("image/gif"));
+        assert_eq!(ContentKind::of(b"RIFF\0\0\0\0WEBPVP8 "), ContentKind::Image("image/webp"));
+        assert_eq!(ContentKind::of(b"RIFF\0\0\0\0WAVE"), ContentKind::Binary("a binary file"));
+        assert_eq!(ContentKind::of(b"\xff\xfeh\0i\0"), ContentKind::Binary("a UTF-16 file"));
+        assert_eq!(ContentKind::of(b"caf\xe9"), ContentKind::Text);
+        assert_eq!(ContentKind::of(&[vec![b'x'; 9000], vec![0]].concat()), ContentKind::Text);
     }
 }

@@ -1,4 +1,4 @@
-//! Some lines of a file that comes in chunks.
+//! A window of lines of a file that is read in chunks.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::arguments::field;
 
 pub(super) const DEFAULT_LINES: u64 = 2000;
-/// What one call shows, however long the lines are.
+/// The most bytes of one result, however long the lines are.
 const MAX_SHOWN_BYTES: usize = 256 * 1024;
 const MAX_LINE_CHARS: usize = 2000;
-/// What is kept of a line until it ends: enough for as many characters.
+/// Buffered bytes of the current line: enough for `MAX_LINE_CHARS`.
 const MAX_KEPT_BYTES: usize = MAX_LINE_CHARS * 4;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -20,19 +20,19 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(super) struct Window {
     first: u64,
     limit: u64,
-    /// Lines that ended so far.
+    /// Number of completed lines.
     lines: u64,
     shown: String,
     count: u64,
-    /// Something that follows is not shown.
+    /// A later line was omitted.
     truncated: bool,
     is_crlf: bool,
     line: Line,
-    /// Nothing was seen yet.
+    /// No bytes were read yet.
     at_start: bool,
 }
 
-/// The line that has not ended yet.
+/// The current, incomplete line.
 #[derive(Debug, Default)]
 struct Line {
     kept: Vec<u8>,
@@ -55,7 +55,7 @@ impl Window {
         }
     }
 
-    /// Whether nothing that follows can be shown.
+    /// Whether no later line can be shown.
     pub(super) fn is_over(&self) -> bool {
         self.truncated
     }
@@ -73,7 +73,7 @@ impl Window {
         self.line.add(rest);
     }
 
-    /// What is to be answered, at the end of the file or before it.
+    /// Builds the tool result. `at_end`: the file was read completely.
     pub(super) fn finish(mut self, at_end: bool) -> Result<Value> {
         if at_end && self.line.bytes > 0 {
             self.end_line();
@@ -83,7 +83,7 @@ impl Window {
             let message = format!("expected at most {total}, the number of lines");
             return Err(Error::invalid(field("offset"), message));
         }
-        // NUL may follow after what was sniffed, and cannot be stored.
+        // NUL may occur after the sniffed range, and cannot be stored.
         let content =
             if self.shown.contains('\0') { self.shown.replace('\0', "\u{fffd}") } else { self.shown };
         let mut answer = json!({
@@ -105,7 +105,7 @@ impl Window {
         if self.lines < self.first {
             return;
         }
-        // Once one line is left out, so are all after it.
+        // After one omitted line, all later lines are omitted.
         if self.truncated || self.count == self.limit || self.shown.len() >= MAX_SHOWN_BYTES {
             self.truncated = true;
             return;
@@ -150,7 +150,7 @@ impl Line {
 mod tests {
     use super::*;
 
-    /// The answer is the same wherever the chunks are cut.
+    /// Asserts that the result does not depend on the chunk size.
     fn show(text: &[u8], first: u64, limit: u64) -> Value {
         let answers: Vec<Value> = [1, 2, 3, 7, text.len().max(1)]
             .map(|size| {
@@ -159,7 +159,7 @@ mod tests {
                 window.finish(true).unwrap()
             })
             .into();
-        // A byte order mark is only looked for in the first chunk, which is never that small.
+        // A byte order mark is searched only in the first chunk, which is never that small in practice.
         if !text.starts_with(BYTE_ORDER_MARK) {
             assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_numbered_from_any_chunks() {
+    fn lines_are_numbered_independent_of_chunks() {
         assert_eq!(show(b"", 1, 9)["content"], "");
         assert_eq!(show(b"a\nb", 1, 9)["content"], "     1\ta\n     2\tb\n");
         assert_eq!(show("é\n日本\n".as_bytes(), 2, 9)["content"], "     2\t日本\n");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_truncated_only_if_more_follows() {
+    fn window_is_truncated_only_if_more_lines_follow() {
         let answer = show(b"a\nb\nc\n", 2, 1);
         assert_eq!(
             (&answer["lines"], &answer["total_lines"], &answer["truncated"]),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_goes_on_is_not_counted() {
+    fn partially_read_file_has_no_line_count() {
         let mut window = Window::new(1, 1);
         window.push(b"a\nb\nc");
         assert!(window.is_over());

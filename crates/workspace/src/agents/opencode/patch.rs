@@ -1,4 +1,4 @@
-//! What one OpenCode file says of an agent.
+//! The settings of one agent in one OpenCode file, all of them optional.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ use remuda_domain::{
 
 use crate::{
     agents::{openharness, permission},
-    files::is_inside,
-    source::Source,
-    text::{Fields, Text},
+    definition_dir::Source,
+    files::is_descendant_path,
+    parse::{Fields, LocatedText},
 };
 
-/// Without `steps`, an agent of OpenCode goes on until it is done.
+/// OpenCode has no step limit by default.
 const UNLIMITED_STEPS: u32 = 1000;
 
 #[derive(Clone, Default)]
 pub(super) struct Patch {
     description: Option<String>,
     mode: Option<AgentMode>,
-    pub model: Option<Text>,
+    pub model: Option<LocatedText>,
     pub prompt: Option<String>,
     parameters: ModelParameters,
     steps: Option<u32>,
@@ -35,9 +35,9 @@ pub(super) struct Patch {
 }
 
 impl Patch {
-    pub(super) fn take(source: Source<'_>, fields: &Fields<'_>) -> Self {
-        let mut rules = permission::take_tools(fields);
-        rules.extend(permission::take(fields));
+    pub(super) fn parse(source: Source<'_>, fields: &Fields<'_>) -> Self {
+        let mut rules = permission::parse_tools(fields);
+        rules.extend(permission::parse(fields));
         let _ = fields.get("name");
         let patch = Self {
             description: fields.text("description").map(|text| text.text.trim().to_owned()),
@@ -57,15 +57,15 @@ impl Patch {
         };
         for key in ["variant", "options"] {
             if let Some(node) = fields.get(key) {
-                fields.place.warn(node.at, format!("{key}: options of providers are not used"));
+                fields.reporter.warn(node.at, format!("{key}: provider options are ignored"));
             }
         }
         fields.finish();
         patch
     }
 
-    /// This with another one over it.
-    pub(super) fn under(self, over: Self) -> Self {
+    /// Merges two patches; `over` wins.
+    pub(super) fn overlaid_with(self, over: Self) -> Self {
         let mut rules = self.rules;
         rules.extend(over.rules);
         Self {
@@ -82,7 +82,7 @@ impl Patch {
         }
     }
 
-    /// The agent that this makes of the one that would be there otherwise. `general` are the rules for all agents.
+    /// Applies the patch to `base`, or to a default agent. `general` are the rules for all agents.
     pub(super) fn apply(
         self,
         name: &str,
@@ -124,27 +124,27 @@ impl Patch {
     }
 }
 
-/// `steps`, or `maxSteps` as it was called before.
+/// `steps`, or its older name `maxSteps`.
 fn steps(fields: &Fields<'_>) -> Option<u32> {
     let steps = fields.integer("steps", 1, AgentPolicy::MAX_MAX_STEPS);
     let steps = steps.or(fields.integer("maxSteps", 1, AgentPolicy::MAX_MAX_STEPS))?;
     Some(steps.max(AgentPolicy::MIN_MAX_STEPS))
 }
 
-/// A text, or `{file:…}` relative to the configuration.
-fn prompt(source: Source<'_>, fields: &Fields<'_>, text: &Text) -> Option<String> {
+/// The prompt: text, which may contain one `{file:…}` relative to the configuration.
+fn prompt(source: Source<'_>, fields: &Fields<'_>, text: &LocatedText) -> Option<String> {
     let Some((before, rest)) = text.text.split_once("{file:") else { return Some(text.text.clone()) };
     let fail = |message: &str| {
-        fields.place.error(text.at, format!("prompt: {message}"));
+        fields.reporter.error(text.at, format!("prompt: {message}"));
         None
     };
     let Some((path, after)) = rest.split_once('}') else { return fail("expected } after {file:") };
-    if !is_inside(path) {
-        return fail("the file it names is not within the workspace");
+    if !is_descendant_path(path) {
+        return fail("the file is not inside the workspace");
     }
     match source.files.read(Path::new(path)) {
         Ok(Some(contents)) => Some(format!("{before}{}{after}", contents.trim()).trim().to_owned()),
-        Ok(None) => fail("the file it names does not exist"),
-        Err(fault) => fail(&format!("the file it names {}", fault.message)),
+        Ok(None) => fail("the file does not exist"),
+        Err(fault) => fail(&format!("the file {}", fault.message)),
     }
 }

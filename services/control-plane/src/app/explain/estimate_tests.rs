@@ -1,8 +1,8 @@
 use remuda_domain::{RunId, WorkerId, run::Parked};
-use remuda_store::Front;
+use remuda_store::FirstUnfinishedRun;
 
 use super::{
-    super::tests::{alive, at, situation},
+    super::tests::{alive, at, diagnostics},
     *,
 };
 
@@ -10,44 +10,49 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Twenty runs, the fourteenth of which in order took `median`, and the slowest two twice as long.
+/// Twenty durations: eighteen of `median`, and two of twice as long.
 fn pace(median: u64) -> Vec<Duration> {
     let mut pace = vec![seconds(median); 18];
     pace.extend([seconds(2 * median); 2]);
     pace
 }
 
-fn message(situation: &Situation) -> String {
-    estimate(situation, &[]).unwrap().message()
+fn message(diagnostics: &RunDiagnostics) -> String {
+    estimate(diagnostics, &[]).unwrap().message()
 }
 
-/// One with so many ahead, the first of which has worked for so long.
-fn behind(ahead: i64, worked: u64) -> Situation {
-    let mut behind = situation(RunState::Queued, alive(WorkerId::new()));
+/// A run with `ahead` runs before it, the first of which has worked for `worked` seconds.
+fn behind(ahead: i64, worked: u64) -> RunDiagnostics {
+    let mut behind = diagnostics(RunState::Queued, alive(WorkerId::new()));
     behind.ahead = ahead;
-    behind.outlook.session_pace = pace(13);
-    let front = Front { run: RunId::new(), state: RunState::Running, parked: None, worked: seconds(worked) };
-    behind.outlook.front = Some(front);
+    behind.estimate_inputs.session_pace = pace(13);
+    let front = FirstUnfinishedRun {
+        run: RunId::new(),
+        state: RunState::Running,
+        parked: None,
+        worked: seconds(worked),
+    };
+    behind.estimate_inputs.front = Some(front);
     behind
 }
 
 #[test]
-fn a_line_moves_at_the_pace_of_its_session() {
+fn queued_run_is_estimated_from_the_durations_of_its_session() {
     let cases = [
         (behind(3, 0), "about 40 s: 3 runs are ahead, the last 20 of this session took 13 s each (median)"),
         (behind(1, 10), "about 3 s: 1 run is ahead, the last 20 of this session took 13 s each (median)"),
-        // The first one is slower than most.
+        // The first run is slower than most.
         (behind(2, 20), "about 20 s: 2 runs are ahead, the last 20 of this session took 13 s each (median)"),
         (
             behind(200, 0),
             "about 45 min: 200 runs are ahead, the last 20 of this session took 13 s each (median)",
         ),
     ];
-    for (situation, expected) in cases {
-        assert_eq!(message(&situation), expected);
+    for (diagnostics, expected) in cases {
+        assert_eq!(message(&diagnostics), expected);
     }
     let stuck = behind(2, 400);
-    let front = stuck.outlook.front.unwrap().run;
+    let front = stuck.estimate_inputs.front.unwrap().run;
     let expected = format!(
         "unknown: {front} ahead has worked for 7 min, and the last 20 of this session took 13 s each (median)"
     );
@@ -55,46 +60,49 @@ fn a_line_moves_at_the_pace_of_its_session() {
 }
 
 #[test]
-fn behind_one_that_waits_nothing_can_be_said() {
+fn start_behind_a_parked_run_is_unknown() {
     let mut behind = behind(1, 0);
-    let mut seen = Vec::new();
+    let mut bases = Vec::new();
     for reason in ParkReason::ALL {
         let parked = Some(Parked { reason, at: at(0) });
-        behind.outlook.front =
-            behind.outlook.front.map(|front| Front { state: RunState::Parked, parked, ..front });
+        behind.estimate_inputs.front = behind.estimate_inputs.front.map(|front| FirstUnfinishedRun {
+            state: RunState::Parked,
+            parked,
+            ..front
+        });
         let guess = estimate(&behind, &[]).unwrap();
         assert_eq!((guess.of, guess.about), ("start", None));
-        seen.push(guess.basis);
+        bases.push(guess.basis);
     }
-    assert!(seen[0].ends_with("is ahead and waits for a person"), "{seen:?}");
-    seen.sort();
-    seen.dedup();
-    assert_eq!(seen.len(), ParkReason::ALL.len());
+    assert!(bases[0].ends_with("is ahead and waits for a person"), "{bases:?}");
+    bases.sort();
+    bases.dedup();
+    assert_eq!(bases.len(), ParkReason::ALL.len());
 }
 
 #[test]
-fn too_little_to_go_by_is_said() {
+fn too_few_ended_runs_give_no_estimate() {
     let mut behind = behind(1, 0);
-    behind.outlook.session_pace = pace(13)[..2].to_vec();
+    behind.estimate_inputs.session_pace = pace(13)[..2].to_vec();
     assert!(message(&behind).starts_with("unknown: too few runs"), "{}", message(&behind));
-    behind.outlook.pool_pace = pace(60);
+    behind.estimate_inputs.pool_pace = pace(60);
     assert_eq!(
         message(&behind),
         "about 60 s: 1 run is ahead, the last 20 of yours in this pool took 60 s each (median)"
     );
 }
 
-/// One that could start, with so many sessions of a run each before it and so many of eight slots free.
-fn waiting(ahead: i64, free_slots: u32) -> Situation {
-    let mut waiting = situation(RunState::Queued, Owner::Nobody);
-    (waiting.workers, waiting.free_slots, waiting.outlook.slots) = (2, free_slots, 8);
-    waiting.outlook.place = Some(Place { ahead, runs_ahead: ahead, at_least: false });
-    waiting.outlook.pool_pace = pace(20);
+/// A run that could start, with `ahead` sessions of one run each before it and `free_slots` of eight slots free.
+fn waiting(ahead: i64, free_slots: u32) -> RunDiagnostics {
+    let mut waiting = diagnostics(RunState::Queued, Owner::Nobody);
+    (waiting.workers, waiting.free_slots, waiting.estimate_inputs.slots) = (2, free_slots, 8);
+    waiting.estimate_inputs.place = Some(QueuePosition { ahead, runs_ahead: ahead, at_least: false });
+    waiting.estimate_inputs.pool_pace = pace(20);
     waiting
 }
 
 #[test]
-fn a_place_in_the_pool_is_worth_its_share_of_the_slots() {
+fn start_is_estimated_from_position_slots_and_durations() {
     let yours = "the last 20 of yours in this pool took 20 s each (median)";
     let cases = [
         (waiting(0, 3), "any moment: 3 slots are free".to_owned()),
@@ -105,45 +113,50 @@ fn a_place_in_the_pool_is_worth_its_share_of_the_slots() {
         ),
         (waiting(1, 1), format!("about 3 s: about 1 session with 1 run before it for 8 slots, {yours}")),
     ];
-    for (situation, expected) in cases {
-        assert_eq!(message(&situation), expected);
+    for (diagnostics, expected) in cases {
+        assert_eq!(message(&diagnostics), expected);
     }
-    // Each of those ahead keeps its slot for a while.
+    // The sessions ahead keep their slots for several runs.
     let mut long = waiting(15, 0);
-    long.outlook.place = Some(Place { ahead: 15, runs_ahead: 159, at_least: false });
+    long.estimate_inputs.place = Some(QueuePosition { ahead: 15, runs_ahead: 159, at_least: false });
     let expected = format!("about 6.5 min: about 15 sessions with 159 runs before it for 8 slots, {yours}");
     assert_eq!(message(&long), expected);
-    // Those that run now take longer than those before them.
+    // The current runs take longer than the earlier ones.
     let mut late = waiting(15, 0);
-    late.outlook.now = at(81);
+    late.estimate_inputs.now = at(81);
     assert_eq!(message(&late), format!("unknown: it has waited for 81 s, though {yours}"));
-    late.outlook.now = at(79);
+    late.estimate_inputs.now = at(79);
     assert_eq!(
         message(&late),
         format!("about 40 s: about 15 sessions with 15 runs before it for 8 slots, {yours}")
     );
     let mut quick = waiting(0, 0);
-    quick.outlook.pool_pace = vec![Duration::from_millis(35); 9];
+    quick.estimate_inputs.pool_pace = vec![Duration::from_millis(35); 9];
     assert!(message(&quick).starts_with("about 1 s: "), "{}", message(&quick));
     let mut many = waiting(10_000, 0);
-    many.outlook.place = Some(Place { ahead: 10_000, runs_ahead: 10_000, at_least: true });
+    many.estimate_inputs.place = Some(QueuePosition { ahead: 10_000, runs_ahead: 10_000, at_least: true });
     assert_eq!(message(&many), "unknown: at least 10000 sessions of the pool come before it");
     let mut new = waiting(0, 0);
-    new.outlook.pool_pace.clear();
+    new.estimate_inputs.pool_pace.clear();
     assert!(message(&new).starts_with("unknown: all 8 slots are busy, too few"), "{}", message(&new));
 }
 
 #[test]
-fn without_a_worker_nothing_can_be_said() {
+fn start_without_a_worker_is_unknown() {
     let mut lonely = waiting(0, 0);
     lonely.workers = 0;
     assert_eq!(message(&lonely), "unknown: no worker of the pool default is alive");
-    lonely.outlook.draining = 1;
+    lonely.estimate_inputs.draining = 1;
     assert_eq!(message(&lonely), "unknown: the pool's 1 worker is being drained");
-    // The same for those behind it.
+    // The same for the runs behind it.
     lonely.ahead = 2;
-    let front = Front { run: RunId::new(), state: RunState::Queued, parked: None, worked: Duration::ZERO };
-    lonely.outlook.front = Some(front);
+    let front = FirstUnfinishedRun {
+        run: RunId::new(),
+        state: RunState::Queued,
+        parked: None,
+        worked: Duration::ZERO,
+    };
+    lonely.estimate_inputs.front = Some(front);
     assert_eq!(message(&lonely), "unknown: the pool's 1 worker is being drained");
     (lonely.workers, lonely.free_slots) = (1, 1);
     let expected = "about 40 s: 2 runs are ahead, the last 20 of yours in this pool took 20 s each (median)";
@@ -151,7 +164,7 @@ fn without_a_worker_nothing_can_be_said() {
 }
 
 #[test]
-fn a_run_that_has_begun_goes_on() {
+fn started_run_gets_an_estimate_of_its_resume() {
     let mut lost = waiting(0, 1);
     lost.run.attempt = 1;
     assert_eq!(estimate(&lost, &[]).unwrap().of, "resume");
@@ -161,11 +174,11 @@ fn a_run_that_has_begun_goes_on() {
 }
 
 #[test]
-fn the_end_of_a_run_is_guessed_from_others() {
-    let mut executing = situation(RunState::Running, alive(WorkerId::new()));
+fn end_is_estimated_from_earlier_runs() {
+    let mut executing = diagnostics(RunState::Running, alive(WorkerId::new()));
     executing.run.timeout = seconds(3600);
     executing.run.started_at = Some(at(100));
-    executing.outlook.session_pace = pace(13);
+    executing.estimate_inputs.session_pace = pace(13);
     let guesses = [
         (103, "about 10 s: it has worked for 3 s, the last 20 of this session took 13 s each (median)"),
         (
@@ -175,11 +188,11 @@ fn the_end_of_a_run_is_guessed_from_others() {
         (140, "unknown: it has worked for 40 s, and the last 20 of this session took 13 s each (median)"),
     ];
     for (now, expected) in guesses {
-        executing.outlook.now = at(now);
+        executing.estimate_inputs.now = at(now);
         let guess = estimate(&executing, &[]).unwrap();
         assert_eq!((guess.of, guess.message().as_str(), guess.at_latest), ("end", expected, Some(at(3700))));
     }
-    executing.outlook.session_pace.clear();
+    executing.estimate_inputs.session_pace.clear();
     assert!(message(&executing).starts_with("unknown: too few"));
     let cancel = remuda_domain::run::CancelRequest {
         at: at(1),
@@ -192,8 +205,8 @@ fn the_end_of_a_run_is_guessed_from_others() {
 }
 
 #[test]
-fn what_others_decide_is_not_guessed() {
-    let mut parked = situation(RunState::Parked, Owner::Nobody);
+fn resume_of_a_parked_run_is_unknown() {
+    let mut parked = diagnostics(RunState::Parked, Owner::Nobody);
     let wait = |kind, expires_at| Wait { kind, expires_at, ..Wait::default() };
     let mut guess = |reason, waits: &[Wait]| {
         parked.run.parked = Some(Parked { reason, at: at(0) });
@@ -215,8 +228,8 @@ fn what_others_decide_is_not_guessed() {
 }
 
 #[test]
-fn what_is_over_has_no_estimate() {
+fn ended_run_has_no_estimate() {
     for state in RunState::ALL.into_iter().filter(|state| state.is_terminal()) {
-        assert_eq!(estimate(&situation(state, Owner::Nobody), &[]), None);
+        assert_eq!(estimate(&diagnostics(state, Owner::Nobody), &[]), None);
     }
 }

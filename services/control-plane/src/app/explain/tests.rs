@@ -7,7 +7,7 @@ use remuda_domain::{
     step::CallLinks,
     tool::ToolCall,
 };
-use remuda_store::{Front, HeartbeatAge, Outlook, Place};
+use remuda_store::{EstimateInputs, FirstUnfinishedRun, HeartbeatAge, QueuePosition};
 
 use super::*;
 
@@ -15,7 +15,7 @@ pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_timestamp(second, 0).unwrap()
 }
 
-pub(super) fn situation(state: RunState, owner: Owner) -> Situation {
+pub(super) fn diagnostics(state: RunState, owner: Owner) -> RunDiagnostics {
     let (tenant, session) = (TenantId::new(), SessionId::new());
     let run = Run {
         id: RunId::new(),
@@ -56,7 +56,7 @@ pub(super) fn situation(state: RunState, owner: Owner) -> Situation {
         last_cursor: 1,
         last_commit: None,
     };
-    Situation {
+    RunDiagnostics {
         run,
         head,
         ahead: 0,
@@ -64,16 +64,16 @@ pub(super) fn situation(state: RunState, owner: Owner) -> Situation {
         workers: 1,
         free_slots: 1,
         needed: None,
-        outlook: Outlook::default(),
+        estimate_inputs: EstimateInputs::default(),
     }
 }
 
-fn explain(situation: &Situation) -> Explanation {
-    super::explain(situation, Vec::new(), None)
+fn explain(diagnostics: &RunDiagnostics) -> Explanation {
+    super::explain(diagnostics, Vec::new(), None)
 }
 
-fn reason(situation: &Situation) -> &'static str {
-    explain(situation).reason
+fn reason(diagnostics: &RunDiagnostics) -> &'static str {
+    explain(diagnostics).reason
 }
 
 pub(super) fn alive(worker: WorkerId) -> Owner {
@@ -81,27 +81,27 @@ pub(super) fn alive(worker: WorkerId) -> Owner {
 }
 
 #[test]
-fn every_situation_has_its_reason() {
+fn each_state_has_its_reason() {
     let worker = WorkerId::new();
-    assert_eq!(reason(&situation(RunState::Completed, Owner::Nobody)), "finished");
-    assert_eq!(reason(&situation(RunState::Running, alive(worker))), "executing");
-    assert_eq!(reason(&situation(RunState::Running, Owner::Expired { worker })), "owner_lost");
-    assert_eq!(reason(&situation(RunState::Queued, Owner::Nobody)), "waiting_for_worker");
-    let mut behind = situation(RunState::Queued, alive(worker));
+    assert_eq!(reason(&diagnostics(RunState::Completed, Owner::Nobody)), "finished");
+    assert_eq!(reason(&diagnostics(RunState::Running, alive(worker))), "executing");
+    assert_eq!(reason(&diagnostics(RunState::Running, Owner::Expired { worker })), "owner_lost");
+    assert_eq!(reason(&diagnostics(RunState::Queued, Owner::Nobody)), "waiting_for_worker");
+    let mut behind = diagnostics(RunState::Queued, alive(worker));
     behind.ahead = 3;
     behind.blocked_by = Some(RunId::new());
     let answer = explain(&behind);
     assert_eq!((answer.reason, answer.position), ("behind_other_runs", 3));
     assert_eq!(answer.waits_for, behind.blocked_by.unwrap().to_string());
-    let mut lonely = situation(RunState::Queued, Owner::Nobody);
+    let mut lonely = diagnostics(RunState::Queued, Owner::Nobody);
     lonely.workers = 0;
     assert_eq!(reason(&lonely), "no_worker");
     assert!(explain(&lonely).hint.contains("remuda worker"));
 }
 
 #[test]
-fn a_run_that_lost_its_worker_says_so_while_it_waits() {
-    let mut waiting = situation(RunState::Queued, Owner::Nobody);
+fn waiting_run_mentions_its_lost_attempts() {
+    let mut waiting = diagnostics(RunState::Queued, Owner::Nobody);
     waiting.run.attempt = 1;
     assert_eq!(reason(&waiting), "handed_over");
     waiting.run.attempt = 3;
@@ -113,21 +113,21 @@ fn a_run_that_lost_its_worker_says_so_while_it_waits() {
     assert_eq!(reason(&waiting), "attempt_lost");
     waiting.workers = 0;
     let answer = explain(&waiting);
-    assert_eq!(answer.reason, "no_worker", "what can be done about it comes first");
+    assert_eq!(answer.reason, "no_worker", "the reason that can be acted on comes first");
     assert!(answer.message.contains("were lost"), "{}", answer.message);
 }
 
 #[test]
-fn a_parked_run_says_what_it_waits_for() {
+fn parked_run_states_what_it_waits_for() {
     let mut messages = Vec::new();
     for reason in ParkReason::ALL {
-        let mut parked = situation(RunState::Parked, Owner::Nobody);
+        let mut parked = diagnostics(RunState::Parked, Owner::Nobody);
         parked.run.parked = Some(Parked { reason, at: at(1) });
         let wait = Wait { kind: "child", id: "x".to_owned(), ..Wait::default() };
         let answer = super::explain(&parked, vec![wait], None);
         assert_eq!((answer.reason, answer.since), ("parked", Some(at(1))));
         messages.push(answer.message);
-        // What it waited for has come, and nobody has told it yet.
+        // What it waited for has come, and it is not resumed yet.
         let expected = if reason == ParkReason::External { "parked" } else { "resuming" };
         assert_eq!(self::reason(&parked), expected);
     }
@@ -137,8 +137,8 @@ fn a_parked_run_says_what_it_waits_for() {
 }
 
 #[test]
-fn what_a_person_can_do_about_a_parked_run_comes_first() {
-    let mut parked = situation(RunState::Parked, Owner::Nobody);
+fn wait_that_a_person_can_end_comes_first() {
+    let mut parked = diagnostics(RunState::Parked, Owner::Nobody);
     parked.run.parked = Some(Parked { reason: ParkReason::Children, at: at(1) });
     let wait =
         |kind, id: &str| Wait { kind, id: id.to_owned(), hint: format!("type {id}"), ..Wait::default() };
@@ -151,12 +151,12 @@ fn what_a_person_can_do_about_a_parked_run_comes_first() {
 }
 
 #[test]
-fn receipts_come_one_after_the_other() {
+fn receipts_follow_the_stages_of_a_cancellation() {
     let worker = WorkerId::new();
-    let mut cancelling = situation(RunState::Running, alive(worker));
+    let mut cancelling = diagnostics(RunState::Running, alive(worker));
     assert!(explain(&cancelling).receipts.is_empty());
-    let names = |situation: &Situation| -> Vec<&str> {
-        explain(situation).receipts.iter().map(|receipt| receipt.name).collect()
+    let names = |diagnostics: &RunDiagnostics| -> Vec<&str> {
+        explain(diagnostics).receipts.iter().map(|receipt| receipt.name).collect()
     };
     let mut cancel = CancelRequest { at: at(1), reason: String::new(), delivered_at: None, stopped_at: None };
     cancelling.run.cancel = Some(cancel.clone());
@@ -174,10 +174,10 @@ fn receipts_come_one_after_the_other() {
 }
 
 #[test]
-fn what_a_run_is_at_is_said() {
+fn running_run_names_its_step_and_a_silent_worker() {
     let worker = WorkerId::new();
-    let mut executing = situation(RunState::Running, alive(worker));
-    executing.outlook.now = at(60);
+    let mut executing = diagnostics(RunState::Running, alive(worker));
+    executing.estimate_inputs.now = at(60);
     let call = ToolCall {
         id: ToolCallId::new(),
         tool: "Bash".into(),
@@ -187,18 +187,18 @@ fn what_a_run_is_at_is_said() {
     };
     let work = StepWork::ToolCall { call, outcome: None, links: CallLinks::default() };
     let step = Step { id: StepId::new(), index: 2, work, started_at: at(48), finished_at: None, epoch: 1 };
-    executing.outlook.step = Some(step);
+    executing.estimate_inputs.step = Some(step);
     let answer = explain(&executing);
     assert_eq!(answer.message, format!("worker {worker} executes the run: step 3, Bash, for 12 s"));
     assert_eq!(answer.step.map(|step| (step.index, step.name)), Some((2, "Bash".to_owned())));
     let second = Duration::from_secs(1);
     let mut beat = HeartbeatAge { age: second, lease: second * 15, draining: true };
-    executing.outlook.heartbeat = Some(beat);
+    executing.estimate_inputs.heartbeat = Some(beat);
     let answer = explain(&executing);
     assert_eq!(answer.reason, "executing");
     assert!(answer.message.ends_with("drained and hands the run over after its step"), "{}", answer.message);
     beat.age = second * 7;
-    executing.outlook.heartbeat = Some(beat);
+    executing.estimate_inputs.heartbeat = Some(beat);
     let answer = explain(&executing);
     assert_eq!(answer.reason, "worker_silent");
     assert!(
@@ -209,55 +209,56 @@ fn what_a_run_is_at_is_said() {
 }
 
 #[test]
-fn a_run_that_nobody_takes_says_whose_turn_it_is() {
+fn waiting_run_names_its_position_and_a_lost_wake_up() {
     let worker = WorkerId::new();
-    let next = situation(RunState::Queued, alive(worker));
+    let next = diagnostics(RunState::Queued, alive(worker));
     assert_eq!((reason(&next), explain(&next).place), ("starting", None));
-    assert_eq!(reason(&situation(RunState::Queued, Owner::Expired { worker })), "owner_lost");
-    let mut free = situation(RunState::Queued, Owner::Nobody);
-    free.outlook = Outlook {
+    assert_eq!(reason(&diagnostics(RunState::Queued, Owner::Expired { worker })), "owner_lost");
+    let mut free = diagnostics(RunState::Queued, Owner::Nobody);
+    free.estimate_inputs = EstimateInputs {
         now: at(5),
         slots: 8,
-        place: Some(Place { ahead: 0, runs_ahead: 0, at_least: false }),
+        place: Some(QueuePosition { ahead: 0, runs_ahead: 0, at_least: false }),
         slot_free_since: Some(at(0)),
-        ..Outlook::default()
+        ..EstimateInputs::default()
     };
     let answer = explain(&free);
     assert_eq!((answer.reason, answer.since), ("waiting_for_worker", Some(at(0))));
     assert_eq!(answer.place.map(|place| (place.place.ahead, place.slots, place.free_slots)), Some((0, 8, 1)));
-    free.outlook.now = at(30);
+    free.estimate_inputs.now = at(30);
     let answer = super::explain(&free, Vec::new(), Some(at(26)));
     assert_eq!(answer.reason, "wake_up_due");
     assert!(
-        answer.message.contains("for 30 s") && answer.message.contains("last looked 4 s ago"),
+        answer.message.contains("for 30 s") && answer.message.contains("last scanned for them 4 s ago"),
         "{}",
         answer.message
     );
-    // It is free only since the one before it ended.
-    free.outlook.previous_end = Some(at(25));
+    // It could be taken only since the run before it ended.
+    free.estimate_inputs.previous_end = Some(at(25));
     assert_eq!(reason(&free), "waiting_for_worker");
-    free.outlook.previous_end = None;
-    // The slot has just become free: the run waited for it, not for a wake-up.
-    free.outlook.slot_free_since = Some(at(25));
+    free.estimate_inputs.previous_end = None;
+    // The slot has just become free: the run waited for it, and its wake-up is not lost.
+    free.estimate_inputs.slot_free_since = Some(at(25));
     assert_eq!(reason(&free), "waiting_for_worker");
-    free.outlook.slot_free_since = Some(at(0));
-    free.outlook.place = Some(Place { ahead: 3, runs_ahead: 3, at_least: false });
+    free.estimate_inputs.slot_free_since = Some(at(0));
+    free.estimate_inputs.place = Some(QueuePosition { ahead: 3, runs_ahead: 3, at_least: false });
     assert_eq!(reason(&free), "waiting_for_worker", "others come first");
     free.workers = 0;
-    free.outlook.draining = 2;
+    free.estimate_inputs.draining = 2;
     let answer = explain(&free);
     assert_eq!(answer.reason, "workers_draining");
     assert!(answer.message.contains("2 workers are being drained"), "{}", answer.message);
 }
 
 #[test]
-fn a_run_behind_others_says_what_the_first_of_them_does() {
-    let mut behind = situation(RunState::Queued, Owner::Nobody);
+fn run_behind_others_names_the_first_of_them() {
+    let mut behind = diagnostics(RunState::Queued, Owner::Nobody);
     (behind.ahead, behind.blocked_by) = (2, Some(RunId::new()));
     let parked = Some(Parked { reason: ParkReason::Approval, at: at(0) });
-    let front = Front { run: RunId::new(), state: RunState::Parked, parked, worked: Duration::ZERO };
-    behind.outlook.front = Some(front);
-    behind.outlook.place = Some(Place { ahead: 7, runs_ahead: 7, at_least: false });
+    let front =
+        FirstUnfinishedRun { run: RunId::new(), state: RunState::Parked, parked, worked: Duration::ZERO };
+    behind.estimate_inputs.front = Some(front);
+    behind.estimate_inputs.place = Some(QueuePosition { ahead: 7, runs_ahead: 7, at_least: false });
     let answer = explain(&behind);
     assert_eq!(answer.reason, "behind_other_runs");
     assert!(answer.message.ends_with(&format!("{}, is parked (approval)", front.run)), "{}", answer.message);

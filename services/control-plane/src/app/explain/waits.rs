@@ -1,4 +1,4 @@
-//! What a parked run waits for, one by one.
+//! Lists what a parked run waits for: approvals, child runs and budgets.
 
 use remuda_domain::{
     Run, RunId, RunState, SessionId, TenantId, Timestamp,
@@ -11,13 +11,13 @@ use remuda_domain::{
     session::SessionRef,
     step::{Child, Step},
 };
-use remuda_store::{ApprovalFilter, ChildReport, Situation};
+use remuda_store::{ApprovalFilter, ChildReport, RunDiagnostics};
 
 use crate::app::App;
 
-/// An answer shows no more than this.
+/// An explanation lists no more waits than this.
 const MAX_WAITS: usize = 50;
-/// How far budgets are looked for upwards: more than any tree is deep.
+/// How many ancestors are searched for budgets: more than any tree is deep.
 const MAX_LEVELS: usize = 32;
 
 /// One thing that a parked run waits for.
@@ -27,7 +27,7 @@ pub struct Wait {
     pub kind: &'static str,
     pub id: String,
     pub message: String,
-    /// What to type.
+    /// The command to type.
     pub hint: String,
     pub session: Option<SessionId>,
     pub agent: String,
@@ -36,14 +36,14 @@ pub struct Wait {
     pub since: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
     pub budget: Option<Budget>,
-    /// What the next question may take of the budget.
+    /// What the next model call may take of the budget.
     pub needed: Amount,
 }
 
 impl App {
-    /// Empty unless the run is parked.
-    pub(super) async fn waits(&self, situation: &Situation) -> Result<Vec<Wait>> {
-        let run = &situation.run;
+    /// The waits of a run. Empty unless it is parked.
+    pub(super) async fn waits(&self, diagnostics: &RunDiagnostics) -> Result<Vec<Wait>> {
+        let run = &diagnostics.run;
         let mut waits = match run.parked.map(|parked| parked.reason) {
             // A run can wait for both at once.
             Some(ParkReason::Approval | ParkReason::Children) => {
@@ -51,7 +51,9 @@ impl App {
                 waits.extend(self.child_waits(run).await?);
                 waits
             }
-            Some(ParkReason::Budget) => self.budget_waits(run, situation.needed.unwrap_or_default()).await?,
+            Some(ParkReason::Budget) => {
+                self.budget_waits(run, diagnostics.needed.unwrap_or_default()).await?
+            }
             Some(ParkReason::External) | None => Vec::new(),
         };
         waits.truncate(MAX_WAITS);
@@ -66,7 +68,7 @@ impl App {
         };
         let page = PageRequest { size: PageRequest::DEFAULT_SIZE, token: None };
         let found = self.store.list_approvals(tenant, &filter, &page).await?.items;
-        // Oldest first: that is the order in which they were asked.
+        // Oldest first: the order of the requests.
         Ok(found.iter().rev().map(approval_wait).collect())
     }
 
@@ -77,7 +79,7 @@ impl App {
             return Ok(Vec::new());
         }
         let ids: Vec<RunId> = children.iter().map(|child| child.run).collect();
-        let reports = self.store.look_at_children(run.tenant, &ids).await?;
+        let reports = self.store.child_reports(run.tenant, &ids).await?;
         let mut waits = Vec::new();
         for child in children {
             let report = reports.iter().find(|report| report.run == child.run);
@@ -87,15 +89,15 @@ impl App {
             }
             waits.push(child_wait(child, report));
             if report.state == RunState::Parked {
-                // What a person can do about it should not take a second question.
+                // Shows what a person can decide without another explanation.
                 waits.extend(self.approval_waits(run.tenant, child.run).await?);
             }
         }
         Ok(waits)
     }
 
-    /// Of the budgets that cover the run (its own and those of all runs above it, that of its session and those of all sessions above
-    /// it) those without room, the nearest first.
+    /// The exhausted budgets among those that cover the run, the nearest first: those of the run and the runs above it,
+    /// and those of its session and the sessions above it.
     async fn budget_waits(&self, run: &Run, needed: Amount) -> Result<Vec<Wait>> {
         let mut waits = Vec::new();
         let (mut id, mut budget, mut above) = (run.id, run.budget, run.parent);
@@ -113,7 +115,7 @@ impl App {
             waits.extend(found.budget.map(wait));
             next = found.parent;
         }
-        // One that was raised a moment ago has room, and its runs are about to go on.
+        // A budget that has just been raised has room, and its runs are about to resume.
         if waits.iter().any(|wait| wait.budget.is_some_and(|budget| !budget.has_room(needed))) {
             waits.retain(|wait| wait.budget.is_some_and(|budget| !budget.has_room(needed)));
         }
@@ -159,30 +161,34 @@ fn budget_wait(of: &str, id: &str, budget: Budget, needed: Amount) -> Wait {
     let Budget { limit, spent, reserved } = budget;
     let mut parts = Vec::new();
     let mut flags = String::new();
-    // At least what fits, and twice as much as before, so that the next question does not wait again.
+    // At least what the call needs, and twice the old limit, so that the next call does not wait again.
     let enough = |limit: u64, Amount { tokens, micros }: Amount, is_money: bool| {
         limit.saturating_mul(2).max(if is_money { micros } else { tokens })
     };
     let all = spent + reserved + needed;
-    let held = |held: Option<String>| held.map(|held| format!(", {held} are held")).unwrap_or_default();
+    let reserved_text =
+        |amount: Option<String>| amount.map(|it| format!(", {it} are reserved")).unwrap_or_default();
     if let Some(tokens) = limit.tokens {
-        let more = held((reserved.tokens > 0).then(|| reserved.tokens.to_string()));
+        let more = reserved_text((reserved.tokens > 0).then(|| reserved.tokens.to_string()));
         parts.push(format!(
-            "{} of {tokens} tokens are spent{more}, it may take {}",
+            "{} of {tokens} tokens are spent{more}, the call may take {}",
             spent.tokens, needed.tokens
         ));
         flags.push_str(&format!(" --tokens {}", enough(tokens, all, false)));
     }
     if let Some(micros) = limit.micros {
-        let more = held((reserved.micros > 0).then(|| dollars(reserved.micros)));
+        let more = reserved_text((reserved.micros > 0).then(|| dollars(reserved.micros)));
         let (has, may) = (dollars(micros), dollars(needed.micros));
-        parts.push(format!("{} of {has} are spent{more}, it may take {may}", dollars(spent.micros)));
+        parts.push(format!("{} of {has} are spent{more}, the call may take {may}", dollars(spent.micros)));
         let money = dollars(enough(micros, all, true));
         flags.push_str(&format!(" --cost {}", money.trim_start_matches('$')));
     }
     Wait {
         kind: "budget",
-        message: format!("the next question does not fit into the budget of the {of}: {}", parts.join("; ")),
+        message: format!(
+            "the next model call does not fit into the budget of the {of}: {}",
+            parts.join("; ")
+        ),
         hint: format!("remuda budget set {id}{flags}"),
         id: id.to_owned(),
         budget: Some(budget),

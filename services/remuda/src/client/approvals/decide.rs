@@ -1,4 +1,4 @@
-//! Deciding about a call that was looked at.
+//! `remuda approvals approve` and `deny`.
 
 use std::{
     fs::File,
@@ -15,23 +15,23 @@ use crate::{
     output::{Output, one_line},
 };
 
-/// What fits on a command line and still tells two calls apart.
-const SHORTEST_HASH: usize = 8;
+/// Shortest prefix of a hash that is accepted.
+const MIN_HASH_CHARS: usize = 8;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApproveArgs {
     #[arg(value_name = "APPROVAL_ID")]
     approval: String,
-    /// Tell the model something with the result of the call.
+    /// Message for the model, added to the result of the call.
     #[arg(long, short, default_value = "", hide_default_value = true)]
     message: String,
-    /// Make the call with these arguments instead of its own: a JSON object, @FILE, or @- for stdin.
+    /// Replace the arguments of the call: a JSON object, @FILE, or @- for stdin.
     #[arg(long, value_name = "JSON|@FILE", conflicts_with = "always")]
     input: Option<String>,
-    /// Do not ask about the like in this session again. `show` says which rules the session gets.
+    /// Also allow similar calls of this session from now on. `remuda approvals show` lists the rules that are added.
     #[arg(long)]
     always: bool,
-    /// Only if the call has this hash (or one that begins so): what you looked at earlier, for instance with `show`.
+    /// Approve only if the hash of the call begins with this, as shown by `remuda approvals show`.
     #[arg(long, value_name = "HASH", default_value = "", hide_default_value = true)]
     hash: String,
 }
@@ -40,16 +40,16 @@ pub(crate) struct ApproveArgs {
 pub(crate) struct DenyArgs {
     #[arg(value_name = "APPROVAL_ID")]
     approval: String,
-    /// Why, and what to do instead: the model reads it.
+    /// Reason for the model, and what it should do instead.
     #[arg(long, short, default_value = "", hide_default_value = true)]
     message: String,
-    /// Only if the call has this hash (or one that begins so).
+    /// Deny only if the hash of the call begins with this.
     #[arg(long, value_name = "HASH", default_value = "", hide_default_value = true)]
     hash: String,
 }
 
 pub(super) async fn approve(args: ApproveArgs, client: &Client, output: Output) -> Result<Exit> {
-    // What can be wrong here is found before anything is decided.
+    // Validate everything before the decision.
     let arguments = match &args.input {
         Some(input) => {
             let text = read_input(input)?;
@@ -79,7 +79,7 @@ pub(super) async fn deny(args: DenyArgs, client: &Client, output: Output) -> Res
     decide(request, &args.hash, client, output).await
 }
 
-/// Decides about the call as it is shown here, and about no other.
+/// Decides exactly the call that is shown here.
 async fn decide(
     mut request: v1::DecideApprovalRequest,
     hash: &str,
@@ -87,11 +87,11 @@ async fn decide(
     output: Output,
 ) -> Result<Exit> {
     limits::check_text("message", &request.message, limits::MAX_REASON_CHARS)?;
-    let seen = get(request.approval_id.clone(), client).await?;
-    check_hash(hash, &seen.call_hash)?;
-    request.call_hash = seen.call_hash.clone();
+    let current = get(request.approval_id.clone(), client).await?;
+    check_hash(hash, &current.call_hash)?;
+    request.call_hash = current.call_hash.clone();
     if !output.json {
-        show::call(&seen, output);
+        show::call(&current, output);
     }
     let decided = client.decide_approval(request).await?.approval;
     let decided = decided.ok_or_else(|| Error::internal("the server sent no approval"))?;
@@ -101,29 +101,29 @@ async fn decide(
     }
     let sink = output.out;
     sink.line("");
-    sink.line(&format!("{}: the run goes on", render::paint_state(sink, &decided.state)));
+    sink.line(&format!("{}: the run continues", render::paint_state(sink, &decided.state)));
     output.note(&format!("  watch:  remuda watch {}", one_line(&decided.run_id)));
     Ok(Exit::Ok)
 }
 
-fn check_hash(said: &str, found: &str) -> Result<()> {
-    if said.is_empty() {
+fn check_hash(expected: &str, found: &str) -> Result<()> {
+    if expected.is_empty() {
         return Ok(());
     }
-    if said.len() < SHORTEST_HASH {
+    if expected.len() < MIN_HASH_CHARS {
         return Err(Error::invalid(
             "hash",
-            format!("expected at least {SHORTEST_HASH} characters of the hash"),
+            format!("expected at least {MIN_HASH_CHARS} characters of the hash"),
         ));
     }
-    if found.starts_with(&said.to_lowercase()) {
+    if found.starts_with(&expected.to_lowercase()) {
         return Ok(());
     }
-    let message = "this is not the call that was looked at: show the approval again";
+    let message = "the call has another hash: show the approval again";
     Err(Error::new(Code::ApprovalChanged, message).at("hash"))
 }
 
-/// A JSON text, or the contents of a file.
+/// The JSON text itself, or the content of a file.
 fn read_input(input: &str) -> Result<String> {
     let Some(name) = input.strip_prefix('@') else { return Ok(input.to_owned()) };
     let failed = |error: io::Error| Error::invalid("input", format!("cannot read {name}: {error}"));
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_call_that_was_seen_is_decided() {
+    fn hash_must_match_the_current_call() {
         let found = "0123456789abcdef";
         assert!(check_hash("", found).is_ok());
         assert!(check_hash("01234567", found).is_ok() && check_hash("0123456789ABCDEF", found).is_ok());
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn input_comes_from_where_it_is() {
+    fn input_is_read_from_the_argument_or_a_file() {
         assert_eq!(read_input("{}").unwrap(), "{}");
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("input.json");

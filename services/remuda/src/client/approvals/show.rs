@@ -1,12 +1,12 @@
-//! One call, exactly as it would be made.
+//! `remuda approvals show`: shows the exact call.
 
 use remuda_proto::{convert, v1};
 use serde_json::Value;
 
 use super::expiry;
 use crate::{
-    client::{json, permissions::rule_words, render},
-    output::{Output, Style, ago, exactly, one_line, sanitize},
+    client::{json, permissions::rule_text, render},
+    output::{Output, Style, ago, json_text, one_line, sanitize},
 };
 
 pub(super) fn show(approval: &v1::Approval, output: Output) {
@@ -18,12 +18,12 @@ pub(super) fn show(approval: &v1::Approval, output: Output) {
             sink.line(&format!("  {} {}", sink.paint(Style::Dim, &format!("{name:10}")), one_line(value)));
         }
     };
-    let asked = approval.created_at.as_ref().and_then(convert::from_timestamp);
+    let requested = approval.created_at.as_ref().and_then(convert::from_timestamp);
     field("agent", &approval.agent);
     field("why", &approval.why);
-    field("asks about", &asked_about(approval));
+    field("permission", &permission_and_patterns(approval));
     field("may decide", &deciders(approval));
-    field("asked", &asked.map(|at| ago(at, chrono::Utc::now())).unwrap_or_default());
+    field("requested", &requested.map(|at| ago(at, chrono::Utc::now())).unwrap_or_default());
     field("expires", &expires(approval));
     field("run", &approval.run_id);
     field("session", &approval.session_id);
@@ -31,39 +31,39 @@ pub(super) fn show(approval: &v1::Approval, output: Output) {
     call(approval, output);
     if let Some(decision) = &approval.decision {
         sink.line("");
-        decided(decision, &approval.state, output);
+        print_decision(decision, &approval.state, output);
     }
     if approval.state != "pending" {
         return;
     }
     sink.line("");
     for rule in &approval.always {
-        field("--always", &format!("adds to the session: {}", rule_words(rule)));
+        field("--always", &format!("adds to the session: {}", rule_text(rule)));
     }
     output.note(&format!(
         "  approve:   remuda approvals approve {id}\n  deny:      remuda approvals deny {id} --message '…'"
     ));
 }
 
-/// The tool and its arguments. A command is a text; everything else is shown as the JSON it is.
+/// Prints the tool and its arguments: a Bash command as text, anything else as JSON.
 pub(super) fn call(approval: &v1::Approval, output: Output) {
     let sink = output.out;
     let call = approval.call.clone().unwrap_or_default();
     let arguments = json::embedded(&call.arguments);
     sink.line("");
     sink.line(&sink.paint(Style::Bold, &one_line(&call.tool)));
-    arguments_lines(&call.tool, &arguments).iter().for_each(|line| sink.line(&format!("  {line}")));
-    if hides_something(&arguments) {
-        let warning = "there are characters in it that a terminal does not show; exactly it is";
+    argument_lines(&call.tool, &arguments).iter().for_each(|line| sink.line(&format!("  {line}")));
+    if has_hidden_characters(&arguments) {
+        let warning = "the arguments contain characters that a terminal does not show; they are exactly";
         sink.line(&format!("  {} {}", sink.paint(Style::Warn, "!"), sink.paint(Style::Warn, warning)));
-        sink.line(&format!("  {}", exactly(&arguments)));
+        sink.line(&format!("  {}", json_text(&arguments)));
     }
 }
 
-fn arguments_lines(tool: &str, arguments: &Value) -> Vec<String> {
+fn argument_lines(tool: &str, arguments: &Value) -> Vec<String> {
     let command = arguments["command"].as_str().filter(|_| tool == "Bash");
     let text = match command {
-        // Whatever else there is (a time limit, a description) must not go unseen.
+        // Further arguments (a time limit, a description) must be visible too.
         Some(command) if arguments.as_object().is_some_and(|all| all.len() == 1) => command.to_owned(),
         Some(command) => {
             let mut others = arguments.clone();
@@ -77,19 +77,19 @@ fn arguments_lines(tool: &str, arguments: &Value) -> Vec<String> {
     sanitize(&text).lines().map(str::to_owned).collect()
 }
 
-/// Whether something would be lost on the way to a screen.
-fn hides_something(arguments: &Value) -> bool {
+/// Whether a terminal would not show all characters.
+fn has_hidden_characters(arguments: &Value) -> bool {
     match arguments {
         Value::String(text) => sanitize(text) != *text,
-        Value::Array(items) => items.iter().any(hides_something),
+        Value::Array(items) => items.iter().any(has_hidden_characters),
         Value::Object(fields) => {
-            fields.iter().any(|(name, value)| sanitize(name) != *name || hides_something(value))
+            fields.iter().any(|(name, value)| sanitize(name) != *name || has_hidden_characters(value))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
-fn asked_about(approval: &v1::Approval) -> String {
+fn permission_and_patterns(approval: &v1::Approval) -> String {
     match approval.patterns.as_slice() {
         [] => approval.permission.clone(),
         patterns => format!("{}: {}", approval.permission, patterns.join(" | ")),
@@ -109,25 +109,25 @@ fn expires(approval: &v1::Approval) -> String {
     match at {
         Some(at) if left.is_empty() => at.to_rfc3339(),
         Some(at) => {
-            format!("{left} ({}); that nobody decides is no refusal", at.format("%Y-%m-%d %H:%M UTC"))
+            format!("{left} ({}); an expired approval is not a denial", at.format("%Y-%m-%d %H:%M UTC"))
         }
         None => left,
     }
 }
 
-fn decided(decision: &v1::Decision, state: &str, output: Output) {
+fn print_decision(decision: &v1::Decision, state: &str, output: Output) {
     let sink = output.out;
     let at = decision.at.as_ref().and_then(convert::from_timestamp);
     let at = at.map(|at| format!(", {}", ago(at, chrono::Utc::now()))).unwrap_or_default();
     sink.line(&format!("{} by {}{at}", render::paint_state(sink, state), one_line(&decision.by)));
     if decision.always {
-        sink.line("  the session no longer asks about the like");
+        sink.line("  similar calls of the session are allowed from now on");
     }
     if !decision.message.is_empty() {
-        sink.line(&format!("  told the model: {}", one_line(&decision.message)));
+        sink.line(&format!("  message for the model: {}", one_line(&decision.message)));
     }
     if !decision.arguments.is_empty() {
-        sink.line(&format!("  with other arguments: {}", exactly(&json::embedded(&decision.arguments))));
+        sink.line(&format!("  with other arguments: {}", json_text(&json::embedded(&decision.arguments))));
     }
 }
 
@@ -138,20 +138,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_texts_and_nothing_goes_unseen() {
-        assert_eq!(arguments_lines("Bash", &json!({ "command": "a\nb" })), ["a", "b"]);
-        let more = arguments_lines("Bash", &json!({ "command": "a", "timeout": 9 }));
+    fn bash_commands_are_text_with_all_other_arguments() {
+        assert_eq!(argument_lines("Bash", &json!({ "command": "a\nb" })), ["a", "b"]);
+        let more = argument_lines("Bash", &json!({ "command": "a", "timeout": 9 }));
         assert_eq!(more, ["a", "", "with {\"timeout\":9}"]);
-        let other = arguments_lines("Write", &json!({ "file_path": "a", "content": "x\ny" }));
+        let other = argument_lines("Write", &json!({ "file_path": "a", "content": "x\ny" }));
         assert_eq!(other, ["{", "  \"content\": \"x\\ny\",", "  \"file_path\": \"a\"", "}"]);
     }
 
     #[test]
-    fn what_a_terminal_would_hide_is_noticed() {
-        assert!(!hides_something(&json!({ "command": "echo 'hi'\n\tthere" })));
+    fn hidden_characters_are_detected() {
+        assert!(!has_hidden_characters(&json!({ "command": "echo 'hi'\n\tthere" })));
         for text in ["rm\u{1b}[8m -rf /", "a\rb", "\u{202e}x", "x\u{0}"] {
-            assert!(hides_something(&json!({ "a": [{ "b": text }] })), "{text:?}");
+            assert!(has_hidden_characters(&json!({ "a": [{ "b": text }] })), "{text:?}");
         }
-        assert!(hides_something(&json!({ "a\u{1b}": 1 })));
+        assert!(has_hidden_characters(&json!({ "a\u{1b}": 1 })));
     }
 }

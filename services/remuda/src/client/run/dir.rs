@@ -1,4 +1,4 @@
-//! A directory as a workspace, without having registered it before.
+//! Registers a directory as a workspace on first use.
 
 use std::path::Path;
 
@@ -8,31 +8,31 @@ use remuda_proto::v1;
 
 const MAX_CHARS: usize = 64;
 
-/// The name of the workspace that this directory is. It is registered if it is not yet.
+/// The name of the workspace for this directory, which is registered if necessary.
 pub(super) async fn workspace(directory: &Path, client: &Client) -> Result<String> {
-    let found = directory.canonicalize().and_then(|path| {
+    let canonical = directory.canonicalize().and_then(|path| {
         let is_directory = path.metadata()?.is_dir();
-        if is_directory { Ok(path) } else { Err(std::io::Error::other("it is no directory")) }
+        if is_directory { Ok(path) } else { Err(std::io::Error::other("not a directory")) }
     });
-    let path = found.map_err(|error| {
+    let path = canonical.map_err(|error| {
         Error::invalid("dir", format!("cannot use {}: {error}", directory.display())).with_source(error)
     })?;
     let root = path.to_str().ok_or_else(|| Error::invalid("dir", "expected a path in UTF-8"))?;
-    let name = name(root);
-    // Registering needs more rights than looking, so it comes second.
+    let name = workspace_name(root);
+    // Registering needs the scope admin, so first check whether the workspace exists.
     if let Some(workspace) = find(&name, client).await? {
-        return same(workspace, root);
+        return check_root(workspace, root);
     }
     let request = v1::CreateWorkspaceRequest { name: name.clone(), root: root.to_owned() };
     match client.create_workspace(request).await {
         Ok(_) => Ok(name),
         Err(error) if error.code() == Code::AlreadyExists => match find(&name, client).await? {
-            Some(workspace) => same(workspace, root),
+            Some(workspace) => check_root(workspace, root),
             None => Err(error),
         },
         Err(error) if error.code() == Code::PermissionDenied => {
             let message = format!(
-                "the directory is not registered, which takes a key with the scope admin: remuda workspace add {name} {root}"
+                "the directory is not registered; that needs a key with the scope admin: remuda workspace add {name} {root}"
             );
             Err(Error::new(Code::PermissionDenied, message).at("dir"))
         }
@@ -42,13 +42,13 @@ pub(super) async fn workspace(directory: &Path, client: &Client) -> Result<Strin
 
 async fn find(name: &str, client: &Client) -> Result<Option<v1::Workspace>> {
     match client.get_workspace(v1::GetWorkspaceRequest { name: name.to_owned() }).await {
-        Ok(answer) => Ok(answer.workspace),
+        Ok(response) => Ok(response.workspace),
         Err(error) if error.code() == Code::WorkspaceNotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn same(workspace: v1::Workspace, root: &str) -> Result<String> {
+fn check_root(workspace: v1::Workspace, root: &str) -> Result<String> {
     if workspace.root == root {
         return Ok(workspace.name);
     }
@@ -56,8 +56,8 @@ fn same(workspace: v1::Workspace, root: &str) -> Result<String> {
     Err(Error::new(Code::AlreadyExists, message).at("dir"))
 }
 
-/// `project-1a2b3c4d`: readable, and different for each path.
-fn name(root: &str) -> String {
+/// A readable name that is unique for each path, such as `project-1a2b3c4d`.
+fn workspace_name(root: &str) -> String {
     let last = root.rsplit('/').next().unwrap_or_default();
     let plain = |c: char| if c.is_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '-' };
     let mut base: String = last.chars().map(plain).take(MAX_CHARS).collect();
@@ -75,13 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_has_a_name() {
+    fn every_path_has_a_valid_and_distinct_name() {
         let long = format!("/srv/{}", "é".repeat(300));
         for root in ["/srv/project", "/", "/srv/ses_x", "/srv/a b\u{202e}\n", &long, "/日本"] {
-            let name = name(root);
+            let name = workspace_name(root);
             check_name("name", &name).unwrap_or_else(|error| panic!("{name}: {error}"));
         }
-        assert!(name("/srv/project").starts_with("project-"));
-        assert_ne!(name("/srv/project"), name("/home/project"));
+        assert!(workspace_name("/srv/project").starts_with("project-"));
+        assert_ne!(workspace_name("/srv/project"), workspace_name("/home/project"));
     }
 }

@@ -1,4 +1,4 @@
-//! What is said to an agent: a text from the command line or from stdin, and pictures.
+//! Reads the message to an agent: text from the command line or stdin, and images.
 
 use std::{
     fs::File,
@@ -9,11 +9,11 @@ use std::{
 use remuda_domain::{Code, Error, error::Result, limits};
 use remuda_proto::v1;
 
-/// The text to say. Reads stdin for `-`, or if there is neither a text nor a picture and someone pipes something in.
+/// The text of the message. Reads stdin for `-`, or if there is neither text nor image and stdin is a pipe.
 pub(super) fn text(given: Option<String>, has_images: bool) -> Result<String> {
     match given {
         Some(text) if text == "-" => read_text(&mut io::stdin().lock()),
-        Some(text) => said(text),
+        Some(text) => non_empty(text),
         None if has_images => Ok(String::new()),
         None if io::stdin().is_terminal() => Err(missing()),
         None => read_text(&mut io::stdin().lock()),
@@ -21,20 +21,20 @@ pub(super) fn text(given: Option<String>, has_images: bool) -> Result<String> {
 }
 
 fn missing() -> Error {
-    Error::invalid("text", "expected something to say, as in `remuda run \"fix the tests\"`, or --tool")
+    Error::invalid("text", "expected a message, as in `remuda run \"fix the tests\"`, or --tool")
 }
 
-fn said(text: String) -> Result<String> {
+fn non_empty(text: String) -> Result<String> {
     if text.trim().is_empty() { Err(missing()) } else { Ok(text) }
 }
 
 fn read_text(from: &mut dyn Read) -> Result<String> {
     let bytes = read(from, "text", "stdin")?;
     let text = String::from_utf8(bytes).map_err(|_| Error::invalid("text", "expected UTF-8 on stdin"))?;
-    said(text.trim_end_matches(['\r', '\n']).to_owned())
+    non_empty(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Not more than a message may have.
+/// Reads at most the size limit of a message.
 fn read(from: &mut dyn Read, field: &str, name: &str) -> Result<Vec<u8>> {
     let limit = limits::MAX_INPUT_BYTES;
     let mut bytes = Vec::new();
@@ -48,7 +48,7 @@ fn read(from: &mut dyn Read, field: &str, name: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads pictures. What they are is told by their contents, not by their names.
+/// Reads images. Their types come from the content, not from the file names.
 pub(super) fn images(files: &[PathBuf]) -> Result<Vec<v1::Image>> {
     files.iter().map(|file| image(file)).collect()
 }
@@ -59,7 +59,7 @@ fn image(file: &Path) -> Result<v1::Image> {
     let mut opened = File::open(file).map_err(failed)?;
     let data = read(&mut opened, "attach", &name)?;
     let media_type = media_type(&data).ok_or_else(|| {
-        Error::invalid("attach", format!("{name} is no picture: expected png, jpeg, gif or webp"))
+        Error::invalid("attach", format!("{name} is not an image: expected png, jpeg, gif or webp"))
     })?;
     Ok(v1::Image { media_type: media_type.to_owned(), data, url: String::new() })
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_comes_from_where_it_is() {
+    fn text_is_read_from_the_argument_or_stdin() {
         assert_eq!(text(Some("hi".into()), false).unwrap(), "hi");
         assert_eq!(text(None, true).unwrap(), "");
         assert_eq!(text(Some(" ".into()), false).unwrap_err().field(), Some("text"));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_known_by_their_contents() {
+    fn image_type_is_detected_from_the_content() {
         assert_eq!(media_type(b"\x89PNG\r\n\x1a\n...."), Some("image/png"));
         assert_eq!(media_type(b"\xff\xd8\xff\xe0"), Some("image/jpeg"));
         assert_eq!(media_type(b"GIF89a"), Some("image/gif"));

@@ -1,4 +1,4 @@
-//! From arguments to a submitted run.
+//! Submits a run from the command line arguments.
 
 use remuda_client::Client;
 use remuda_domain::{Error, error::Result, limits};
@@ -6,9 +6,9 @@ use remuda_proto::v1::{self, submit_run_request::Input};
 
 use super::{RunArgs, dir, prompt};
 
-/// Submits the run, in a session of its own if none is named.
+/// Submits the run, in a new session if none is named.
 pub(super) async fn submit(mut args: RunArgs, client: &Client) -> Result<v1::SubmitRunResponse> {
-    // Everything that can be wrong here is found before a session is made for it.
+    // Validate everything before a session is created.
     let timeout = match args.timeout {
         Some(timeout) => {
             limits::check_timeout("timeout", timeout)?;
@@ -54,7 +54,7 @@ pub(super) async fn submit(mut args: RunArgs, client: &Client) -> Result<v1::Sub
     client.submit(request).await
 }
 
-/// What is to be done. Everything that can be wrong with it is found here.
+/// Reads and validates the input of the run.
 pub(super) fn input(args: &mut RunArgs) -> Result<Input> {
     if let Some(calls) = std::mem::take(&mut args.calls).load()? {
         let (continue_on_error, record) = (args.continue_on_error, args.record);

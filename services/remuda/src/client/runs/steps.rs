@@ -1,4 +1,4 @@
-//! `remuda runs steps`: what a run did, durably.
+//! `remuda runs steps`: lists the stored steps of a run.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use remuda_domain::error::Result;
 use remuda_proto::v1;
 
 use crate::{
-    client::{exit::Exit, json, render, talk::headline},
+    client::{conversation::headline, exit::Exit, json, render},
     output::{Output, Style, Table, count, elapsed, one_line},
 };
 
@@ -19,12 +19,12 @@ pub(super) async fn steps(run_id: String, client: &Client, output: Output) -> Re
     }
     let mut table = Table::new(output.out, &["#", "STEP", "KIND", "WHAT", "STATUS", "TOOK", "DETAIL"]);
     for step in &steps {
-        let Row { what, status, took, detail } = row(step);
+        let Row { action, status, took, detail } = row(step);
         table.row([
             (step.index.to_string(), None),
             (step.id.clone(), Some(Style::Dim)),
             (step.kind.clone(), None),
-            (what, Some(Style::Bold)),
+            (action, Some(Style::Bold)),
             (status.clone(), render::state_style(&status)),
             (took.map(elapsed).unwrap_or_default(), None),
             (detail, None),
@@ -34,19 +34,19 @@ pub(super) async fn steps(run_id: String, client: &Client, output: Output) -> Re
     Ok(Exit::Ok)
 }
 
-/// The same without a table, for where there is little room.
+/// The steps without a table, for narrow views.
 pub(crate) fn step_lines(steps: &[v1::Step]) -> Vec<String> {
     let line = |step: &v1::Step| {
-        let Row { what, status, took, detail } = row(step);
+        let Row { action, status, took, detail } = row(step);
         let took = took.map(elapsed).unwrap_or_default();
-        one_line(&format!("{:>3}  {what}  {status}  {took}  {detail}", step.index + 1))
+        one_line(&format!("{:>3}  {action}  {status}  {took}  {detail}", step.index + 1))
     };
     steps.iter().map(line).collect()
 }
 
 #[derive(Debug, Default, PartialEq)]
 struct Row {
-    what: String,
+    action: String,
     status: String,
     took: Option<Duration>,
     detail: String,
@@ -60,41 +60,41 @@ fn row(step: &v1::Step) -> Row {
     let took = step.outcome.as_ref().and_then(|outcome| u64::try_from(outcome.duration_ms).ok());
     let call = step.call.as_ref();
     Row {
-        what: call.map(|call| call.tool.clone()).unwrap_or_default(),
+        action: call.map(|call| call.tool.clone()).unwrap_or_default(),
         status: status.to_owned(),
         took: took.map(Duration::from_millis),
         detail: call.map(|call| headline(&call.tool, &json::embedded(&call.arguments))).unwrap_or_default(),
     }
 }
 
-/// What a model was asked and did: tokens, why it stopped, what it wants to be called, what went wrong.
+/// The row of a model call: tokens, finish reason, attempts, called tools and failure.
 fn model_call(call: &v1::ModelCall) -> Row {
     let finished = !call.status.is_empty();
-    let mut words = Vec::new();
+    let mut details = Vec::new();
     if let Some(usage) = call.usage.as_ref().filter(|_| finished) {
-        words.push(format!("{} in, {} out", count(usage.input_tokens), count(usage.output_tokens)));
+        details.push(format!("{} in, {} out", count(usage.input_tokens), count(usage.output_tokens)));
     }
     if !call.finish.is_empty() {
-        words.push(call.finish.replace('_', " "));
+        details.push(call.finish.replace('_', " "));
     }
     if call.attempts > 1 {
-        words.push(format!("{} attempts", call.attempts));
+        details.push(format!("{} attempts", call.attempts));
     }
     let parts = json::embedded(&call.parts);
-    let wanted = parts.as_array().into_iter().flatten().filter(|part| part["type"] == "tool_use");
-    let wanted: Vec<&str> = wanted.filter_map(|part| part["call"]["tool"].as_str()).collect();
-    if !wanted.is_empty() {
-        words.push(format!("calls {}", wanted.join(", ")));
+    let called = parts.as_array().into_iter().flatten().filter(|part| part["type"] == "tool_use");
+    let called: Vec<&str> = called.filter_map(|part| part["call"]["tool"].as_str()).collect();
+    if !called.is_empty() {
+        details.push(format!("calls {}", called.join(", ")));
     }
     if let Some(failure) = &call.failure {
-        words.push(format!("{}: {}", failure.code, failure.message));
+        details.push(format!("{}: {}", failure.code, failure.message));
     }
     let took = u64::try_from(call.duration_ms).ok().filter(|_| finished);
     Row {
-        what: format!("{} asks {}", call.agent, call.model),
+        action: format!("{} calls {}", call.agent, call.model),
         status: if finished { call.status.clone() } else { "running".to_owned() },
         took: took.map(Duration::from_millis),
-        detail: words.join(" · "),
+        detail: details.join(" · "),
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_call_says_what_it_took() {
+    fn model_call_row_shows_tokens_attempts_and_tools() {
         let parts: Value =
             json!([{ "type": "text", "text": "x" }, { "type": "tool_use", "call": { "tool": "Bash" } }]);
         let call = v1::ModelCall {
@@ -121,13 +121,13 @@ mod tests {
         };
         let step = v1::Step { kind: "model_call".into(), model_call: Some(call), ..Default::default() };
         let expected = Row {
-            what: "build asks platform/m".into(),
+            action: "build calls platform/m".into(),
             status: "completed".into(),
             took: Some(Duration::from_millis(1200)),
             detail: "1.5k in, 20 out · tool calls · 2 attempts · calls Bash".into(),
         };
         assert_eq!(row(&step), expected);
-        let asked = v1::Step { model_call: Some(v1::ModelCall::default()), ..Default::default() };
-        assert_eq!((row(&asked).status.as_str(), row(&asked).detail.as_str()), ("running", ""));
+        let unfinished = v1::Step { model_call: Some(v1::ModelCall::default()), ..Default::default() };
+        assert_eq!((row(&unfinished).status.as_str(), row(&unfinished).detail.as_str()), ("running", ""));
     }
 }

@@ -1,4 +1,4 @@
-//! `remuda sessions show`: one session and its transcript.
+//! `remuda sessions show`: shows one session and its messages.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use remuda_proto::v1;
 use super::header;
 use crate::{
     client::{
+        conversation::{Length, Transcript},
         exit::Exit,
         json,
-        talk::{Length, Transcript},
     },
     output::Output,
 };
@@ -20,10 +20,10 @@ use crate::{
 pub(crate) struct ShowArgs {
     #[arg(value_name = "SESSION")]
     session: String,
-    /// Only the last messages.
+    /// Show only the last COUNT messages.
     #[arg(long, short = 'n', value_name = "COUNT")]
     tail: Option<usize>,
-    /// Show results of tools, and thoughts, in full.
+    /// Show tool results and reasoning in full.
     #[arg(long)]
     full: bool,
 }
@@ -75,10 +75,10 @@ pub(super) async fn show(args: ShowArgs, client: &Client, output: Output) -> Res
     Ok(Exit::Ok)
 }
 
-/// The workspace of that id, if it can be found: names say more than ids.
+/// The workspace with that id, if it can be found.
 async fn workspace(id: &str, client: &Client) -> Option<v1::Workspace> {
     let mut page_token = String::new();
-    // Who has more than this many looks at ids.
+    // With more workspaces than this, the id is shown instead of the name.
     for _ in 0..10 {
         let request = v1::ListWorkspacesRequest { page_size: 0, page_token };
         let page = client.list_workspaces(request).await.ok()?;

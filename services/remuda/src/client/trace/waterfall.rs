@@ -1,4 +1,4 @@
-//! A trace as lines: a name with its place in the tree, a bar on a common scale, what it took, and what else is known.
+//! Draws a trace as a waterfall: span name in the tree, bar on a common time scale, duration and details.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,27 +7,27 @@ use remuda_proto::{convert, v1};
 
 use crate::output::{count, elapsed, one_line};
 
-/// Names are cut to this.
+/// Names are cut to this width.
 const NAME_WIDTH: usize = 40;
-const TOOK_WIDTH: usize = 9;
-/// What bars have at least and at most.
+const DURATION_WIDTH: usize = 9;
+/// Minimum and maximum width of bars.
 const BAR_WIDTH: (usize, usize) = (16, 60);
-/// What is left for details on a wide screen.
+/// Width reserved for details on a wide screen.
 const DETAIL_WIDTH: usize = 36;
 
-/// One line, in parts that are coloured differently.
+/// One line, split into the parts that have different colours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) bar: String,
-    pub(super) took: String,
+    pub(super) duration: String,
     pub(super) detail: String,
     pub(super) failed: bool,
 }
 
-struct Drawing<'a> {
+struct Waterfall<'a> {
     spans: &'a [v1::TraceSpan],
-    below: HashMap<&'a str, Vec<usize>>,
+    children: HashMap<&'a str, Vec<usize>>,
     from: Timestamp,
     now: Timestamp,
     scale: Duration,
@@ -35,35 +35,35 @@ struct Drawing<'a> {
     lines: Vec<Line>,
 }
 
-/// Draws a trace for a screen of so many columns.
+/// Draws a trace for a screen with this many columns.
 pub(super) fn draw(trace: &v1::GetRunTraceResponse, columns: usize) -> Vec<Line> {
     let spans = &trace.spans;
-    let known: HashMap<&str, usize> =
+    let by_id: HashMap<&str, usize> =
         spans.iter().enumerate().map(|(index, span)| (span.span_id.as_str(), index)).collect();
-    let (mut roots, mut below): (Vec<usize>, HashMap<&str, Vec<usize>>) = Default::default();
+    let (mut roots, mut children): (Vec<usize>, HashMap<&str, Vec<usize>>) = Default::default();
     for (index, span) in spans.iter().enumerate() {
-        match known.get(span.parent_span_id.as_str()) {
-            Some(parent) if *parent != index => below.entry(&span.parent_span_id).or_default().push(index),
+        match by_id.get(span.parent_span_id.as_str()) {
+            Some(parent) if *parent != index => children.entry(&span.parent_span_id).or_default().push(index),
             _ => roots.push(index),
         }
     }
     let now = trace.now.as_ref().and_then(convert::from_timestamp).unwrap_or_default();
     let from = spans.iter().filter_map(start).min().unwrap_or(now);
     let until = spans.iter().map(|span| end(span, now)).max().unwrap_or(now);
-    let room = columns.saturating_sub(NAME_WIDTH + TOOK_WIDTH + DETAIL_WIDTH + 4);
-    let mut drawing = Drawing {
+    let available = columns.saturating_sub(NAME_WIDTH + DURATION_WIDTH + DETAIL_WIDTH + 4);
+    let mut waterfall = Waterfall {
         spans,
-        below,
+        children,
         from,
         now,
         scale: (until - from).to_std().unwrap_or_default().max(Duration::from_micros(1)),
-        width: room.clamp(BAR_WIDTH.0, BAR_WIDTH.1),
+        width: available.clamp(BAR_WIDTH.0, BAR_WIDTH.1),
         lines: Vec::with_capacity(spans.len()),
     };
     for root in roots {
-        drawing.branch(root, "", "");
+        waterfall.add_span(root, "", "");
     }
-    drawing.lines
+    waterfall.lines
 }
 
 fn start(span: &v1::TraceSpan) -> Option<Timestamp> {
@@ -74,30 +74,34 @@ fn end(span: &v1::TraceSpan, now: Timestamp) -> Timestamp {
     span.ended_at.as_ref().and_then(convert::from_timestamp).unwrap_or(now)
 }
 
-impl Drawing<'_> {
-    /// A span, and what is below it. `own` stands before its name, `rest` before the names below it.
-    fn branch(&mut self, index: usize, own: &str, rest: &str) {
+impl Waterfall<'_> {
+    /// Adds a span and its children. `prefix` precedes its name, `child_prefix` the names of its children.
+    fn add_span(&mut self, index: usize, prefix: &str, child_prefix: &str) {
         let span = &self.spans[index];
         let (start, end) = (start(span).unwrap_or(self.from), end(span, self.now));
-        let took = (end - start).to_std().unwrap_or_default();
+        let duration = (end - start).to_std().unwrap_or_default();
         let open = span.ended_at.is_none();
         self.lines.push(Line {
-            name: fitted(&format!("{own}{}", one_line(&title(span))), NAME_WIDTH),
-            bar: self.bar((start - self.from).to_std().unwrap_or_default(), took, open),
-            took: format!("{:>TOOK_WIDTH$}", elapsed(took)),
+            name: fit_width(&format!("{prefix}{}", one_line(&title(span))), NAME_WIDTH),
+            bar: self.bar((start - self.from).to_std().unwrap_or_default(), duration, open),
+            duration: format!("{:>DURATION_WIDTH$}", elapsed(duration)),
             detail: one_line(&detail(span)),
             failed: !span.failure.is_empty(),
         });
-        let below = self.below.remove(span.span_id.as_str()).unwrap_or_default();
-        let last = below.len();
-        for (place, index) in below.into_iter().enumerate() {
-            let (branch, go_on) = if place + 1 == last { ("└ ", "  ") } else { ("├ ", "│ ") };
-            self.branch(index, &format!("{rest}{branch}"), &format!("{rest}{go_on}"));
+        let children = self.children.remove(span.span_id.as_str()).unwrap_or_default();
+        let last = children.len();
+        for (position, index) in children.into_iter().enumerate() {
+            let (branch, continuation) = if position + 1 == last { ("└ ", "  ") } else { ("├ ", "│ ") };
+            self.add_span(
+                index,
+                &format!("{child_prefix}{branch}"),
+                &format!("{child_prefix}{continuation}"),
+            );
         }
     }
 
-    /// A bar in eighths of a column would look finer, but not everywhere.
-    fn bar(&self, offset: Duration, took: Duration, open: bool) -> String {
+    /// Whole columns only: not all terminals show blocks of eighths.
+    fn bar(&self, offset: Duration, duration: Duration, open: bool) -> String {
         let columns = |time: Duration| {
             let share = time.as_secs_f64() / self.scale.as_secs_f64();
             #[expect(
@@ -109,10 +113,10 @@ impl Drawing<'_> {
             columns.min(self.width)
         };
         let before = columns(offset).min(self.width - 1);
-        let length = columns(took).clamp(1, self.width - before);
+        let length = columns(duration).clamp(1, self.width - before);
         let mut bar = " ".repeat(before);
-        // What takes no time to speak of is a point.
-        bar += &if columns(took) == 0 { "▏".to_owned() } else { "█".repeat(length) };
+        // A very short span is a thin mark.
+        bar += &if columns(duration) == 0 { "▏".to_owned() } else { "█".repeat(length) };
         if open {
             bar.pop();
             bar.push('▶');
@@ -122,8 +126,8 @@ impl Drawing<'_> {
     }
 }
 
-/// Exactly so wide.
-fn fitted(text: &str, width: usize) -> String {
+/// Pads or cuts the text to exactly this width.
+fn fit_width(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
         return format!("{text}{}", " ".repeat(width - length));
@@ -142,7 +146,7 @@ fn title(span: &v1::TraceSpan) -> String {
     }
 }
 
-/// What is worth a look: why it failed, else tokens and money, exit codes, who did it.
+/// The failure, or else tokens, cost, exit code, sandbox, worker and run.
 fn detail(span: &v1::TraceSpan) -> String {
     if !span.failure.is_empty() {
         return format!("✗ {}", span.failure);

@@ -1,4 +1,4 @@
-//! One webhook.
+//! Prints a webhook.
 
 use remuda_proto::{convert, v1};
 
@@ -19,7 +19,7 @@ pub(super) fn webhook(webhook: &v1::Webhook, output: Output) {
     }
 }
 
-/// The only time that a secret is shown.
+/// Prints a webhook with its secret, which no other command shows.
 pub(super) fn with_secret(webhook: &v1::Webhook, secret: &str, output: Output) {
     if output.json {
         let mut document = json::webhook(webhook);
@@ -29,7 +29,7 @@ pub(super) fn with_secret(webhook: &v1::Webhook, secret: &str, output: Output) {
     fields(webhook, output);
     let sink = output.out;
     sink.line(&format!("  {} {}", sink.paint(Style::Dim, "secret    "), one_line(secret)));
-    output.note("keep the secret: it is not shown again, and receivers check signatures with it");
+    output.note("save the secret: it is not shown again, and receivers need it to check signatures");
 }
 
 fn fields(webhook: &v1::Webhook, output: Output) {
@@ -64,23 +64,25 @@ fn fields(webhook: &v1::Webhook, output: Output) {
         field("dead", &format!("{} letters{dropped}", webhook.dead_letters));
     }
     match webhook.state.as_str() {
-        "disabled" => output.note("  go on:     remuda webhooks enable ID"),
+        "disabled" => output.note("  enable:    remuda webhooks enable ID"),
         _ if webhook.dead_letters > 0 => output.note("  redeliver: remuda webhooks redeliver ID --all"),
         _ => {}
     }
 }
 
-pub(super) fn test(answer: &v1::TestWebhookResponse, output: Output) -> Exit {
-    let exit = if answer.accepted { Exit::Ok } else { Exit::RunFailed };
+pub(super) fn test(response: &v1::TestWebhookResponse, output: Output) -> Exit {
+    let exit = if response.accepted { Exit::Ok } else { Exit::RunFailed };
     if output.json {
-        output.json_line(&json::webhook_test(answer));
+        output.json_line(&json::webhook_test(response));
         return exit;
     }
-    let took = answer.duration.and_then(|duration| std::time::Duration::try_from(duration).ok());
+    let took = response.duration.and_then(|duration| std::time::Duration::try_from(duration).ok());
     let took = format!("after {} ms", took.unwrap_or_default().as_millis());
     let sink = output.out;
-    match &answer.failure {
-        None => sink.line(&format!("{} {} {took}", sink.paint(Style::Good, "accepted with"), answer.status)),
+    match &response.failure {
+        None => {
+            sink.line(&format!("{} {} {took}", sink.paint(Style::Good, "accepted with"), response.status))
+        }
         Some(failure) => {
             let failed = sink.paint(Style::Bad, "not accepted:");
             sink.line(&format!("{failed} {} {took}", one_line(&failure.message)));

@@ -1,4 +1,4 @@
-//! `remuda workspace show --agent`: all there is to know about one agent.
+//! `remuda workspace show --agent`: shows all properties of an agent.
 
 use std::{path::Path, process::ExitCode};
 
@@ -6,7 +6,7 @@ use remuda_config::Config;
 use remuda_domain::{
     agent::AgentDefinition, error::Result, model::ModelDefinition, permission::SessionPermissions,
 };
-use remuda_workspace::{Audience, Definitions};
+use remuda_workspace::{Definitions, PromptContext};
 use serde_json::json;
 
 use super::{load, model_of, origin, tools};
@@ -46,11 +46,11 @@ pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: 
         }
         Err(error) => field("model", format!("none: {}", error.message())),
     }
-    let own = agent.model.as_ref().map(|model| model.parameters).unwrap_or(agent.parameters);
+    let parameters = agent.model.as_ref().map(|model| model.parameters).unwrap_or(agent.parameters);
     let number = |name: &str, value: Option<String>| field(name, value.unwrap_or_default());
-    number("temperature", own.temperature.map(|value| value.to_string()));
-    number("top_p", own.top_p.map(|value| value.to_string()));
-    number("max_tokens", own.max_tokens.map(|value| value.to_string()));
+    number("temperature", parameters.temperature.map(|value| value.to_string()));
+    number("top_p", parameters.top_p.map(|value| value.to_string()));
+    number("max_tokens", parameters.max_tokens.map(|value| value.to_string()));
     field("tools", tools(agent));
     field("skills", agent.tools.skills.as_ref().map_or("all".to_owned(), |names| names.join(" ")));
     field("switches to", agent.switch.join(" "));
@@ -61,18 +61,19 @@ pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: 
     number("tool time", policy.tool_timeout.map(elapsed));
     field(
         "parallel",
-        if policy.parallel_tool_calls { "calls of one answer run together" } else { "no" }.to_owned(),
+        if policy.parallel_tool_calls { "tool calls of one response run in parallel" } else { "no" }
+            .to_owned(),
     );
-    field("mode", format!("{}, as {} says", rules.mode.as_str(), rules.mode_of));
+    field("mode", format!("{}, set by {}", rules.mode.as_str(), rules.mode_of));
     let mut layer = "";
-    for (of, words) in rules.in_words() {
-        // A layer is named once.
-        let name = if of == layer { String::new() } else { format!("{of}:") };
-        layer = of;
-        field("rules", format!("{name:10} {words}"));
+    for (source, text) in rules.to_text() {
+        // Name each layer only once.
+        let name = if source == layer { String::new() } else { format!("{source}:") };
+        layer = source;
+        field("rules", format!("{name:10} {text}"));
     }
     for contradiction in rules.contradictions() {
-        field("mind", contradiction);
+        field("warning", contradiction);
     }
     field("reminder", agent.system_reminder.clone().unwrap_or_default());
     let parts: Vec<String> = segments.iter().map(|(name, bytes)| format!("{name} {bytes}")).collect();
@@ -82,15 +83,19 @@ pub(crate) async fn show_agent(dir: &Path, name: &str, config: &Config, output: 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The parts of the system prompt and their sizes.
+/// The segments of the system prompt with their sizes in bytes.
 fn segments(
     definitions: &Definitions,
     agent: &AgentDefinition,
     model: Option<&ModelDefinition>,
 ) -> Vec<(&'static str, usize)> {
     let Some(model) = model else { return Vec::new() };
-    let audience =
-        Audience { agent, model, reads_skills: !definitions.skills.is_empty(), today: chrono::Utc::now() };
+    let audience = PromptContext {
+        agent,
+        model,
+        reads_skills: !definitions.skills.is_empty(),
+        today: chrono::Utc::now(),
+    };
     let segments = definitions.prompt_segments(&audience);
     segments.iter().map(|(segment, text)| (segment.as_str(), text.len())).collect()
 }

@@ -5,14 +5,14 @@ use std::fs;
 use remuda_testkit::free_port;
 
 use super::workspace;
-use crate::harness::{Done, temporary_directory, variables};
+use crate::harness::{CommandOutput, temporary_directory, variables};
 
 #[tokio::test]
-async fn a_workspace_is_made_checked_and_shown_without_a_server() {
+async fn workspace_init_check_and_show_need_no_server() {
     let directory = temporary_directory();
     let path = directory.path().join("new");
     let dir = path.to_str().unwrap();
-    let run = async |arguments: &[&str]| Done::run(arguments, &[]).await;
+    let run = async |arguments: &[&str]| CommandOutput::run(arguments, &[]).await;
     let made = run(&["workspace", "init", dir]).await;
     assert!(made.code == 0 && made.stdout.contains("+ AGENTS.md"), "{}{}", made.stdout, made.stderr);
     let again = run(&["workspace", "init", dir, "--json"]).await.documents().remove(0);
@@ -59,7 +59,7 @@ async fn a_workspace_is_made_checked_and_shown_without_a_server() {
 }
 
 #[tokio::test]
-async fn models_are_listed_and_asked_without_a_server_and_without_showing_a_key() {
+async fn models_list_and_test_need_no_server_and_hide_keys() {
     let directory = temporary_directory();
     let root = workspace(directory.path());
     let dir = root.to_str().unwrap();
@@ -69,7 +69,7 @@ async fn models_are_listed_and_asked_without_a_server_and_without_showing_a_key(
     );
     fs::write(root.join(".openharness/models/away.yaml"), away).unwrap();
     let secrets = variables(&[("AWAY_KEY", "sk-hidden")]);
-    let run = async |arguments: &[&str]| Done::run(arguments, &secrets).await;
+    let run = async |arguments: &[&str]| CommandOutput::run(arguments, &secrets).await;
     let listed = run(&["models", "list", "--dir", dir]).await;
     for text in ["workspace/rehearsed", "scripted", "workspace/away", "openai-compatible", "yes"] {
         assert!(listed.stdout.contains(text), "{text} is missing in\n{}", listed.stdout);

@@ -9,7 +9,8 @@ use remuda_domain::{
     worker::Registration,
 };
 use remuda_store::{
-    BudgetOf, ChildSession, Claim, Commit, Grant, NewChild, NewRun, NewSession, Options, Parking, Store, Then,
+    BudgetTarget, ChildSession, Claim, Commit, Grant, NewChild, NewRun, NewSession, Options, ParkRequest,
+    RunTransition, Store,
 };
 use remuda_transport::Memory;
 use tempfile::TempDir;
@@ -19,7 +20,7 @@ use super::*;
 use crate::app::AppOptions;
 
 #[test]
-fn a_budget_says_what_is_left_and_what_to_type() {
+fn budget_wait_states_the_amounts_and_the_command() {
     let budget = Budget {
         limit: Limit { tokens: Some(1000), micros: Some(2_500_000) },
         spent: Amount { tokens: 900, micros: 10 },
@@ -29,8 +30,8 @@ fn a_budget_says_what_is_left_and_what_to_type() {
     let wait = budget_wait("run", "run_1", budget, needed);
     assert_eq!(
         wait.message,
-        "the next question does not fit into the budget of the run: 900 of 1000 tokens are spent, 50 are held, it may take \
-         5000; $0.00001 of $2.50 are spent, it may take $0.00004"
+        "the next model call does not fit into the budget of the run: 900 of 1000 tokens are spent, 50 are reserved, the \
+         call may take 5000; $0.00001 of $2.50 are spent, the call may take $0.00004"
     );
     assert_eq!(wait.hint, "remuda budget set run_1 --tokens 5950 --cost 5.00");
 }
@@ -47,17 +48,17 @@ fn input() -> RunInput {
 }
 
 /// A store, and an application on it.
-struct Lab {
+struct Fixture {
     store: Arc<dyn Store>,
     app: App,
     tenant: TenantId,
     workspace: WorkspaceId,
     worker: WorkerId,
-    // After the store: fields are dropped in this order.
+    // After the store: fields are dropped in declaration order.
     _directory: TempDir,
 }
 
-impl Lab {
+impl Fixture {
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::new(format!("sqlite:{}", directory.path().join("remuda.db").display()));
@@ -129,7 +130,7 @@ impl Lab {
         }
     }
 
-    /// A child that a worker has begun.
+    /// A child run that the worker has claimed.
     async fn child(&self, parent: &Grant) -> Grant {
         let session = SessionId::new();
         let new_session = ChildSession {
@@ -147,12 +148,12 @@ impl Lab {
             timeout: MINUTE,
             traceparent: None,
         };
-        let commit = Commit::new(parent.fence, parent.run.id, Then::Continue);
+        let commit = Commit::new(parent.fence, parent.run.id, RunTransition::Continue);
         self.store.commit(Commit { children: vec![child], ..commit }).await.unwrap();
         self.claim(session).await
     }
 
-    /// What stands in the way of a run that waits for money.
+    /// The ids in the waits of a run.
     async fn waits_of(&self, run: RunId) -> Vec<String> {
         let scopes = vec![Scope::Read];
         let caller = Principal { tenant: self.tenant, subject: "anna".to_owned(), scopes };
@@ -161,24 +162,24 @@ impl Lab {
 }
 
 #[tokio::test]
-async fn every_budget_that_is_in_the_way_is_named() {
-    let lab = Lab::new().await;
-    let top = lab.session(None, tokens(10)).await;
-    let middle = lab.session(Some(top), tokens(1000)).await;
-    let root = lab.submit(middle, tokens(10)).await;
-    let below = lab.child(&root).await;
-    let lowest = lab.child(&below).await;
-    let of = BudgetOf::Run(below.run.id);
-    lab.store.set_budget(lab.tenant, of, tokens(1000)).await.unwrap();
+async fn every_exhausted_budget_is_listed() {
+    let fixture = Fixture::new().await;
+    let top = fixture.session(None, tokens(10)).await;
+    let middle = fixture.session(Some(top), tokens(1000)).await;
+    let root = fixture.submit(middle, tokens(10)).await;
+    let below = fixture.child(&root).await;
+    let lowest = fixture.child(&below).await;
+    let of = BudgetTarget::Run(below.run.id);
+    fixture.store.set_budget(fixture.tenant, of, tokens(1000)).await.unwrap();
     let amount = Some(Amount { tokens: 20, micros: 0 });
-    let parking = Parking { amount, ..Parking::on(ParkReason::Budget) };
+    let parking = ParkRequest { amount, ..ParkRequest::on(ParkReason::Budget) };
     let run = lowest.run.id;
-    lab.store.commit(Commit::new(lowest.fence, run, Then::Park(parking))).await.unwrap();
-    // The nearest ones have room, and those above them cover the run all the same.
+    fixture.store.commit(Commit::new(lowest.fence, run, RunTransition::Park(parking))).await.unwrap();
+    // The nearest budgets have room; those above them cover the run, too.
     let (root, top) = (root.run.id, top);
-    assert_eq!(lab.waits_of(run).await, [root.to_string(), top.to_string()]);
-    lab.store.set_budget(lab.tenant, BudgetOf::Run(root), tokens(1000)).await.unwrap();
-    assert_eq!(lab.waits_of(run).await, [top.to_string()]);
-    lab.store.set_budget(lab.tenant, of, tokens(5)).await.unwrap();
-    assert_eq!(lab.waits_of(run).await, [below.run.id.to_string(), top.to_string()]);
+    assert_eq!(fixture.waits_of(run).await, [root.to_string(), top.to_string()]);
+    fixture.store.set_budget(fixture.tenant, BudgetTarget::Run(root), tokens(1000)).await.unwrap();
+    assert_eq!(fixture.waits_of(run).await, [top.to_string()]);
+    fixture.store.set_budget(fixture.tenant, of, tokens(5)).await.unwrap();
+    assert_eq!(fixture.waits_of(run).await, [below.run.id.to_string(), top.to_string()]);
 }

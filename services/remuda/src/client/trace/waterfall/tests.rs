@@ -22,7 +22,7 @@ fn trace(spans: Vec<v1::TraceSpan>) -> v1::GetRunTraceResponse {
 }
 
 #[test]
-fn the_tree_is_drawn_on_one_scale() {
+fn spans_are_drawn_as_a_tree_on_a_common_scale() {
     let mut tool = span("3", "2", "execute_tool Bash", 500, Some(1000));
     tool.attributes.insert("process.exit.code".to_owned(), "1".to_owned());
     let spans = vec![
@@ -44,11 +44,11 @@ fn the_tree_is_drawn_on_one_scale() {
             format!("{}{}", " ".repeat(8), "█".repeat(8))
         ]
     );
-    assert_eq!((lines[3].took.trim(), lines[3].detail.as_str()), ("500 ms", "exit 1"));
+    assert_eq!((lines[3].duration.trim(), lines[3].detail.as_str()), ("500 ms", "exit 1"));
 }
 
 #[test]
-fn what_goes_on_ends_in_an_arrow_and_failures_are_told() {
+fn open_spans_end_in_an_arrow_and_failures_are_shown() {
     let mut lost = span("2", "1", "attempt", 0, Some(200));
     lost.failure = "the worker was lost".to_owned();
     let lines = draw(&trace(vec![span("1", "", "run message", 0, None), lost]), 200);
@@ -57,7 +57,7 @@ fn what_goes_on_ends_in_an_arrow_and_failures_are_told() {
 }
 
 #[test]
-fn odd_traces_do_not_break_it() {
+fn self_parented_and_empty_traces_are_drawn() {
     let itself = span("1", "1", &"é".repeat(100), 5, Some(5));
     let lines = draw(&trace(vec![itself]), 20);
     assert_eq!((lines.len(), lines[0].name.chars().count()), (1, NAME_WIDTH));

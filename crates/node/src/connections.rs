@@ -1,0 +1,175 @@
+//! Connects to the store and the transport of a mode.
+
+use std::{
+    fs::{self, File, TryLockError},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use remuda_config::Config;
+use remuda_domain::{Code, Error, Pool, error::Result, limits};
+use remuda_store::{Backend, Store};
+use remuda_transport::{Memory, Nats, NatsOptions, Transport};
+use tokio::time::Instant;
+
+/// The tenant of clients without an API key, if none is required.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// Timeout of one attempt to connect to NATS.
+const CONNECT_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Which store and transport a process uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// SQLite and an in-process transport: a single process without other services.
+    Embedded,
+    /// PostgreSQL and NATS, shared by many processes.
+    Split,
+}
+
+impl Mode {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Split => "split",
+        }
+    }
+}
+
+/// An open store and transport.
+pub struct Connections {
+    pub store: Arc<dyn Store>,
+    pub transport: Arc<dyn Transport>,
+    /// To close the connection at shutdown.
+    pub(crate) nats: Option<Nats>,
+    /// The lock of the data directory, held while the process runs.
+    _lock: Option<File>,
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections").field("nats", &self.nats).finish_non_exhaustive()
+    }
+}
+
+/// The store options of a configuration.
+pub fn store_options(config: &Config, mode: Mode) -> Result<remuda_store::Options> {
+    let url = match mode {
+        Mode::Embedded => config.embedded_store_url().map_err(|error| bad_config(&error))?,
+        Mode::Split if config.store.url.is_empty() => {
+            let message = "expected postgres://…: the split mode needs a PostgreSQL database";
+            return Err(Error::invalid("store.url", message));
+        }
+        Mode::Split => config.store.url.clone(),
+    };
+    let options = remuda_store::Options {
+        max_connections: config.store.max_connections,
+        connect_timeout: config.store.connect_timeout,
+        idempotency_ttl: config.limits.idempotency_ttl,
+        max_pending: i64::from(config.limits.max_pending_runs_per_session),
+        max_lost_attempts: config.limits.max_lost_attempts,
+        ..remuda_store::Options::new(url.expose())
+    };
+    if mode == Mode::Split && options.backend()? == Backend::Sqlite {
+        let message = "expected postgres://…: SQLite serves one process only, see `remuda dev`";
+        return Err(Error::invalid("store.url", message));
+    }
+    Ok(options)
+}
+
+/// The NATS options of a configuration.
+#[must_use]
+pub fn nats_options(config: &Config) -> NatsOptions {
+    let settings = &config.nats;
+    let credentials = settings.credentials_file.clone();
+    NatsOptions {
+        servers: settings.servers.iter().map(|server| server.expose().to_owned()).collect(),
+        prefix: settings.prefix.clone(),
+        replicas: settings.replicas as usize,
+        credentials_file: (!credentials.as_os_str().is_empty()).then_some(credentials),
+        connect_timeout: settings.connect_timeout.min(CONNECT_ATTEMPT_TIMEOUT),
+        // The token of a dead worker is redelivered no later than its lease expires.
+        ack_wait: config.worker.lease,
+        ..NatsOptions::default()
+    }
+}
+
+fn bad_config(error: &remuda_config::Error) -> Error {
+    Error::new(Code::InvalidArgument, error.to_string())
+}
+
+/// The directory of a tenant's default workspace.
+pub fn workspace_root(config: &Config, tenant: &str) -> Result<PathBuf> {
+    limits::check_name("tenant", tenant)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if !tenant.bytes().all(plain) {
+        return Err(Error::invalid("tenant", "expected letters, digits, - and _"));
+    }
+    let root = &config.workspaces.root;
+    if root.as_os_str().is_empty() {
+        return Err(Error::invalid("workspaces.root", "expected a directory: no home directory is known"));
+    }
+    Ok(root.join(tenant))
+}
+
+impl Connections {
+    pub async fn open(config: &Config, mode: Mode) -> Result<Self> {
+        match mode {
+            Mode::Embedded => Self::embedded(config).await,
+            Mode::Split => Self::split(config).await,
+        }
+    }
+
+    async fn embedded(config: &Config) -> Result<Self> {
+        let lock = lock_directory(config.data_directory().map_err(|error| bad_config(&error))?)?;
+        let options = store_options(config, Mode::Embedded)?;
+        remuda_store::migrate(&options).await?;
+        let store = remuda_store::connect(&options).await?;
+        // The lock proves that no worker of an earlier process is alive, so its sessions can be claimed at once.
+        store.expire_all_leases().await?;
+        Ok(Self { store, transport: Arc::new(Memory::new()), nats: None, _lock: Some(lock) })
+    }
+
+    async fn split(config: &Config) -> Result<Self> {
+        let store = remuda_store::connect(&store_options(config, Mode::Split)?).await?;
+        let nats = connect_with_retry(config).await?;
+        let pool: Pool = config.worker.pool.parse()?;
+        nats.provision(&[pool]).await?;
+        Ok(Self { store, transport: Arc::new(nats.clone()), nats: Some(nats), _lock: None })
+    }
+}
+
+/// Connects with exponential backoff while NATS is unavailable.
+async fn connect_with_retry(config: &Config) -> Result<Nats> {
+    let give_up_at = Instant::now() + config.nats.connect_timeout;
+    let mut pause = Duration::from_millis(100);
+    loop {
+        let error = match Nats::connect(nats_options(config)).await {
+            Err(error) if error.code() == Code::Unavailable && Instant::now() + pause < give_up_at => error,
+            outcome => return outcome,
+        };
+        tracing::warn!(error = error.chain(), retry_in = ?pause, "waiting for NATS");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
+}
+
+/// Creates and locks the data directory.
+fn lock_directory(directory: &Path) -> Result<File> {
+    let failed = |error: std::io::Error| {
+        Error::invalid("data_dir", format!("cannot use {}", directory.display())).with_source(error)
+    };
+    fs::create_dir_all(directory).map_err(failed)?;
+    let file = File::create(directory.join("lock")).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let message =
+                format!("{} is in use by another remuda; choose another --data-dir", directory.display());
+            Err(Error::new(Code::Unavailable, message).at("data_dir"))
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}

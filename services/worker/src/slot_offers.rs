@@ -1,0 +1,137 @@
+//! Offers free slots to control planes in other processes, and receives the grants they send.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use remuda_domain::{ControlPlaneId, Pool, WorkerId, error::Result, worker::SlotOffer};
+use remuda_store::{GrantBatch, MAX_GRANT_AGE};
+use remuda_transport::{GrantSource, GrantTransport, Transport};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::slot_pool::SlotPool;
+
+/// Offers are repeated this often, so that control planes know that they are still valid.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// Free slots change with every run. Offers are at least this far apart.
+const MIN_INTERVAL: Duration = Duration::from_millis(4);
+const RETRY: Duration = Duration::from_secs(1);
+/// A control plane that sent no grants for this long gets no share of the slots.
+const ACTIVE_WINDOW: Duration = Duration::from_secs(10);
+/// How long to wait for batches that were sent before the last offer.
+const FINAL_BATCH_WAIT: Duration = Duration::from_millis(500);
+
+pub(crate) struct SlotOffers {
+    pub(crate) worker: WorkerId,
+    pub(crate) pool: Pool,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) slot_pool: Arc<SlotPool>,
+    pub(crate) stop: CancellationToken,
+    /// Zero of the clock behind the stamps of offers.
+    pub(crate) epoch: Instant,
+}
+
+/// Grants received from control planes.
+struct ReceivedGrants {
+    /// Number of grants received per control plane, and the time of the last one.
+    planes: HashMap<ControlPlaneId, (u64, Instant)>,
+    /// Control planes have not been told about all of them yet.
+    unreported: bool,
+}
+
+impl SlotOffers {
+    /// Runs until `stop`. Returns at once if the transport carries no grants.
+    pub(crate) async fn run(self) {
+        let Some(grant_transport) = self.transport.grant_transport() else { return };
+        while !self.stop.is_cancelled() {
+            if let Err(error) = self.serve(grant_transport).await {
+                tracing::debug!(error = error.chain(), retry_in = ?RETRY, "cannot offer slots; retrying");
+                self.stop.run_until_cancelled(sleep(RETRY)).await;
+            }
+        }
+    }
+
+    async fn serve(&self, grant_transport: &dyn GrantTransport) -> Result<()> {
+        // Subscribe before the first offer: the response to it must be received.
+        let mut batches = grant_transport.subscribe_grants(self.worker).await?;
+        let mut received = ReceivedGrants { planes: HashMap::new(), unreported: true };
+        let mut offered = (0, Instant::now());
+        loop {
+            let offer = self.offer(&mut received);
+            let changed = std::mem::take(&mut received.unreported) || offer.slots != offered.0;
+            if changed || offered.1.elapsed() >= REPEAT_INTERVAL {
+                offered = (offer.slots, Instant::now());
+                grant_transport.offer(&offer).await?;
+            }
+            if self.stop.is_cancelled() {
+                self.receive_last(&mut *batches, &mut received).await;
+                return Ok(());
+            }
+            let next_offer = async {
+                sleep(MIN_INTERVAL).await;
+                drop(timeout(REPEAT_INTERVAL, self.slot_pool.changed()).await);
+            };
+            tokio::pin!(next_offer);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = self.stop.cancelled() => break,
+                    batch = batches.next() => match batch {
+                        Some(batch) => self.accept_batch(&batch, &mut received),
+                        None => return Ok(()),
+                    },
+                    () = &mut next_offer => break,
+                }
+            }
+        }
+    }
+
+    fn stamp(&self, now: Instant) -> u64 {
+        u64::try_from(now.duration_since(self.epoch).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn offer(&self, received: &mut ReceivedGrants) -> SlotOffer {
+        let now = Instant::now();
+        received.planes.retain(|_, (_, at)| now.duration_since(*at) < 6 * ACTIVE_WINDOW);
+        let active =
+            received.planes.values().filter(|(_, at)| now.duration_since(*at) < ACTIVE_WINDOW).count();
+        let share = self.slot_pool.free_slots() / active.max(1);
+        SlotOffer {
+            worker: self.worker,
+            pool: self.pool.clone(),
+            slots: u32::try_from(share).unwrap_or(u32::MAX),
+            stamp: self.stamp(now),
+            received: received.planes.iter().map(|(plane, (count, _))| (*plane, *count)).collect(),
+        }
+    }
+
+    fn accept_batch(&self, batch: &[u8], received: &mut ReceivedGrants) {
+        let batch: GrantBatch = match serde_json::from_slice(batch) {
+            Ok(batch) => batch,
+            Err(error) => {
+                tracing::warn!(%error, "cannot decode a grant batch; the reconciler will redeliver its grants");
+                return;
+            }
+        };
+        let now = Instant::now();
+        received.planes.insert(batch.from, (batch.sent, now));
+        received.unreported = true;
+        // A stamp from the future was not issued by this incarnation.
+        let age = self.stamp(now).checked_sub(batch.stamp).map(Duration::from_micros);
+        let fresh = age.is_some_and(|age| age < MAX_GRANT_AGE);
+        for grant in batch.grants {
+            match fresh {
+                true => self.slot_pool.accept_grant(Box::new(grant)),
+                // The reconciler may have redelivered it meanwhile, and its run may be done.
+                false => self.slot_pool.reclaim_session(grant.fence.tenant, grant.fence.session),
+            }
+        }
+    }
+
+    /// Receives late batches after the last offer. Their grants are given back.
+    async fn receive_last(&self, batches: &mut dyn GrantSource, received: &mut ReceivedGrants) {
+        let until = Instant::now() + FINAL_BATCH_WAIT;
+        while let Ok(Some(batch)) = tokio::time::timeout_at(until, batches.next()).await {
+            self.accept_batch(&batch, received);
+        }
+    }
+}
