@@ -1,4 +1,4 @@
-//! `cargo xtask bench-check`.
+//! The task `cargo xtask bench-check`.
 
 use std::{
     os::unix::process::CommandExt,
@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::interrupt::Interrupt;
 
-/// Measures Remuda beside the limits of this machine, in the release profile, and fails where a ratio is too small.
+/// Compares Remuda with the upper bounds of this machine, in the profile `dist`, and fails if a ratio is too low.
 pub(crate) fn run(interrupt: &Interrupt) -> Result<ExitCode> {
     let mut child = remuda_testkit::cargo()
-        .args(["run", "--release", "--package", "loadtest", "--", "ratios"])
+        .args(["run", "--profile", "dist", "--package", "loadtest", "--", "ratios"])
         .stdin(Stdio::null())
         .process_group(0)
         .spawn()

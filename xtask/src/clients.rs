@@ -1,4 +1,4 @@
-//! The tests of clients in other languages.
+//! Runs the tests of clients in other languages.
 
 use std::{
     env,
@@ -12,14 +12,14 @@ use remuda_testkit::{find_program, packages};
 
 use crate::interrupt::Interrupt;
 
-/// Tests clients against the server beside this program.
+/// Tests the clients against the server beside this program.
 pub(crate) fn run(interrupt: &Interrupt) -> Result<ExitCode> {
-    let server = env::current_exe().context("where am I?")?.with_file_name("remuda");
+    let server = env::current_exe().context("cannot find the path of this program")?.with_file_name("remuda");
     ensure!(server.is_file(), "expected {}: run `cargo build` first", server.display());
     Ok(if python(&server, interrupt)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the checks of the Python client against this server, and says whether all is well.
+/// Runs the checks of the Python client against this server, and returns whether they passed.
 pub(crate) fn python(server: &Path, interrupt: &Interrupt) -> Result<bool> {
     let python = packages::require("python3", &["python3"], || find_program("python3"))?;
     let has_venv = || {

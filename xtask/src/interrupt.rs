@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM as a flag, so that `main` returns and everything that was started is stopped by its `Drop`.
+//! Turns SIGINT, SIGTERM and SIGHUP into a flag, so that `main` returns and `Drop` stops everything that was started.
 
 use std::{
     process::Child,
@@ -16,7 +16,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-/// The signals that arrived, and whom they concern.
+/// The received signals, and the child that they are forwarded to.
 #[derive(Clone)]
 pub(crate) struct Interrupt {
     shared: Arc<(Mutex<State>, Condvar)>,
@@ -25,12 +25,12 @@ pub(crate) struct Interrupt {
 #[derive(Default)]
 struct State {
     count: usize,
-    /// The process group of the child that runs now.
+    /// The process group of the running child.
     group: Option<Pid>,
 }
 
 impl Interrupt {
-    /// Takes over the signals of this process. By handlers, not by blocking them: children inherit what is blocked.
+    /// Installs handlers for the signals. They are not blocked, because children would inherit the mask.
     pub(crate) fn install() -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().build().context("cannot start a runtime")?;
         let guard = runtime.enter();
@@ -44,9 +44,9 @@ impl Interrupt {
         let listen = async move {
             loop {
                 tokio::select! {
-                    _ = interrupts.recv() => handle.arrived(Signal::SIGINT),
-                    _ = terminations.recv() => handle.arrived(Signal::SIGTERM),
-                    _ = hangups.recv() => handle.arrived(Signal::SIGHUP),
+                    _ = interrupts.recv() => handle.on_signal(Signal::SIGINT),
+                    _ = terminations.recv() => handle.on_signal(Signal::SIGTERM),
+                    _ = hangups.recv() => handle.on_signal(Signal::SIGHUP),
                 }
             }
         };
@@ -54,14 +54,14 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    fn arrived(&self, signal: Signal) {
+    fn on_signal(&self, signal: Signal) {
         let mut state = self.lock();
         state.count += 1;
         if let Some(group) = state.group {
-            // The second one means it.
+            // A second signal kills the child.
             let signal = if state.count == 1 { signal } else { Signal::SIGKILL };
             if let Err(error) = killpg(group, signal) {
-                eprintln!("cannot pass on {signal}: {error}");
+                eprintln!("cannot forward {signal}: {error}");
             }
         }
         self.shared.1.notify_all();
@@ -71,12 +71,12 @@ impl Interrupt {
         self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails once a signal has arrived; ask between steps.
+    /// Fails after a signal was received; call it between steps.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.happened() { bail!("interrupted") } else { Ok(()) }
+        if self.is_interrupted() { bail!("interrupted") } else { Ok(()) }
     }
 
-    pub(crate) fn happened(&self) -> bool {
+    pub(crate) fn is_interrupted(&self) -> bool {
         self.lock().count > 0
     }
 
@@ -88,8 +88,8 @@ impl Interrupt {
         }
     }
 
-    /// Passes signals on to a child that leads its own process group, until the guard is dropped.
-    pub(crate) fn forward(&self, child: &Child) -> Result<Forward> {
+    /// Forwards signals to a child that leads its own process group, until the guard is dropped.
+    pub(crate) fn forward(&self, child: &Child) -> Result<ForwardGuard> {
         let group = Pid::from_raw(i32::try_from(child.id()).context("process id out of range")?);
         let mut state = self.lock();
         state.group = Some(group);
@@ -97,14 +97,14 @@ impl Interrupt {
             killpg(group, Signal::SIGTERM).context("cannot stop the child")?;
         }
         drop(state);
-        Ok(Forward(self.clone()))
+        Ok(ForwardGuard(self.clone()))
     }
 }
 
-/// While it lives, signals go to the child too.
-pub(crate) struct Forward(Interrupt);
+/// Forwards signals to a child until it is dropped.
+pub(crate) struct ForwardGuard(Interrupt);
 
-impl Drop for Forward {
+impl Drop for ForwardGuard {
     fn drop(&mut self) {
         self.0.lock().group = None;
     }

@@ -1,17 +1,18 @@
-//! Development tasks: `cargo xtask help`.
+//! Development tasks; `cargo xtask help` lists them.
 //!
-//! `test` runs the whole test suite against real services, which it finds, installs where it may, starts, and stops again
-//! whatever happens.
+//! `test` runs the whole test suite against real services. It finds them, installs missing ones if it is root, starts them,
+//! and stops them in any case.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool")]
 
 mod bench_check;
 mod clients;
 mod interrupt;
-mod newer_nats;
+mod lint;
 mod report;
 mod services;
 mod test;
+mod wheel;
 
 use std::{env, process::ExitCode};
 
@@ -25,15 +26,18 @@ Development tasks of Remuda.
 cargo xtask test [--filter NAME] [-- ARGS]
     Start PostgreSQL, find nats-server, a Docker engine and a browser, run the tests of the workspace, then those of the
     Python client.
-    --filter NAME   only tests of the workspace whose name contains NAME
+    --filter NAME   run only tests of the workspace whose name contains NAME
     ARGS            more arguments for `cargo test`, such as -p remuda-transport
 
 cargo xtask clients
     Run the tests of the Python client against the server that was built last.
 
 cargo xtask bench-check
-    Measure Remuda beside what this machine can do at most, and fail if it has become slower. Takes some minutes, and an
-    otherwise quiet machine.
+    Compare Remuda with the upper bounds of this machine, and fail if it has become slower. Takes some minutes and needs an
+    otherwise idle machine.
+
+cargo xtask lint
+    Check dependencies (unused, duplicate versions, licences), links in Markdown and spelling. Needs no services.
 
 cargo xtask services
     Start the same services, print the environment that tests need, and wait for Ctrl-C.
@@ -41,7 +45,7 @@ cargo xtask services
 cargo xtask help
     Print this text.
 
-What is missing is installed with apt-get when run as root. A second version of nats-server is kept in
+Missing programs are installed with apt-get if run as root. A second version of nats-server is cached in
 ${XDG_CACHE_HOME:-$HOME/.cache}/remuda/tools.
 ";
 
@@ -63,6 +67,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         "test" => test::run(&test::Options::parse(rest)?, &Interrupt::install()?),
         "clients" if rest.is_empty() => clients::run(&Interrupt::install()?),
         "bench-check" if rest.is_empty() => bench_check::run(&Interrupt::install()?),
+        "lint" if rest.is_empty() => lint::run(),
         "services" if rest.is_empty() => services::serve(&Interrupt::install()?),
         "help" | "--help" | "-h" => {
             print!("{HELP}");

@@ -1,10 +1,10 @@
-//! Reading what `cargo test` prints.
+//! Parses the output of `cargo test`.
 
 use std::path::Path;
 
-/// What became of one test binary.
+/// The results of one test binary.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Binary {
+pub(crate) struct BinaryResult {
     pub(crate) name: String,
     pub(crate) passed: u64,
     pub(crate) failed: u64,
@@ -14,11 +14,11 @@ pub(crate) struct Binary {
     finished: bool,
 }
 
-/// Collects results line by line.
+/// Collects results from the output, line by line.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    pub(crate) binaries: Vec<Binary>,
-    /// The package whose tests run now: cargo runs its unit tests first, and names it there only.
+    pub(crate) binaries: Vec<BinaryResult>,
+    /// The current package. Cargo names it only for the unit tests, which it runs first.
     package: String,
 }
 
@@ -27,7 +27,7 @@ impl Report {
         let line = line.trim();
         if let Some(name) = self.binary_name(line) {
             self.close();
-            self.binaries.push(Binary { name, ..Binary::default() });
+            self.binaries.push(BinaryResult { name, ..BinaryResult::default() });
             return;
         }
         let Some(binary) = self.binaries.last_mut() else { return };
@@ -45,7 +45,7 @@ impl Report {
         }
     }
 
-    /// A binary that ended without a result crashed: that is a failure too.
+    /// Ends the current binary. A binary without a result line has crashed, which counts as a failure.
     pub(crate) fn close(&mut self) {
         if let Some(binary) = self.binaries.last_mut().filter(|binary| !binary.finished) {
             binary.finished = true;
@@ -125,7 +125,7 @@ test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     }
 
     #[test]
-    fn a_binary_that_crashes_has_failed() {
+    fn crashed_binary_counts_as_failed() {
         let report = read(
             "     Running tests/it/main.rs (/t/debug/deps/it-0eea1b60e2046276)
 test a ... ok

