@@ -1,4 +1,4 @@
-"""Works in twenty sessions at once, and follows all of them.
+"""Uses twenty sessions in parallel and follows all of them.
 
     python fan_out.py
 
@@ -14,7 +14,7 @@ SESSIONS = 20
 
 
 async def work(client: AsyncClient, number: int) -> str:
-    """Submits two runs into one session and follows its events until both are over."""
+    """Submits two runs to one session and follows its events until both have ended."""
     session = f"fan-out-{number}-{time.time_ns()}"
     waiting = set()
     for word in ("first", "second"):

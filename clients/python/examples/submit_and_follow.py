@@ -1,9 +1,9 @@
-"""Gives an agent work and shows what it does, as it does it.
+"""Sends a message to an agent and shows its work live.
 
     python submit_and_follow.py DIRECTORY MESSAGE
 
-DIRECTORY declares the agents (AGENTS.md, .openharness/) and must be on the machine of the workers. For agents that
-need no key, use a copy of examples/team of the repository:
+DIRECTORY defines the agents (AGENTS.md, .openharness/) and must exist on the machine of the workers. For agents that
+need no API key, use a copy of examples/team of the repository:
 
     cp -r examples/team /tmp/team
     python clients/python/examples/submit_and_follow.py /tmp/team "count.sh should be able to count lines, with -l."
@@ -19,7 +19,7 @@ from remuda import Client, ConflictError, Event, LiveText
 def main(directory: str, message: str) -> int:
     root = Path(directory).resolve()
     with Client() as client:
-        # The second time it is there already.
+        # It exists already at the second start.
         with suppress(ConflictError):
             client.create_workspace(root.name, str(root))
         submitted = client.send(root.name, message, create_session=True, workspace=root.name)
@@ -47,7 +47,7 @@ def show(event: Event) -> None:
         print(f"{event.data['from']} hands over to {event.data['to']}")
     elif event.type == "approval.requested":
         print(f"\nwaits for a person: remuda approvals approve {event.data['approval']}")
-    # There are more types, and newer servers have others: skip what you do not need.
+    # There are more types, and newer servers may add others: ignore the types you do not need.
 
 
 if __name__ == "__main__":

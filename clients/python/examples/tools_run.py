@@ -1,9 +1,9 @@
-"""Has tools called, without any agent.
+"""Calls tools without an agent.
 
     python tools_run.py
 
-A list of calls is one run. Neighbouring parallel calls run together. A command that exits with another code than 0 is
-a result; a tool that cannot do its work fails the run.
+A list of calls is one run. Adjacent parallel calls run at the same time. A command that exits with a code other than 0
+is a result; a tool that cannot do its work fails the run.
 """
 
 import time

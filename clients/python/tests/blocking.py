@@ -1,4 +1,4 @@
-"""Lets one test speak to both clients: the asyncio client behind the methods of the blocking one."""
+"""Wraps the asyncio client in the methods of the blocking client, so that one test covers both."""
 
 from __future__ import annotations
 

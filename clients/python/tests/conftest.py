@@ -15,7 +15,7 @@ ClientFactory = Callable[..., Client]
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the person who runs the tests has set must not change them."""
+    """Removes environment variables that would change the tests."""
     for name in ("REMUDA_ENDPOINT", "REMUDA_STREAM_ENDPOINT", "REMUDA_API_KEY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -30,7 +30,7 @@ def fake() -> Iterator[FakeServer]:
 
 @pytest.fixture(params=[Client, BlockingClient], ids=["sync", "async"])
 def make_client(request: pytest.FixtureRequest) -> Iterator[ClientFactory]:
-    """Makes clients of both kinds, with the same methods, and closes them."""
+    """Creates clients of both kinds and closes them."""
     made: list[Client] = []
 
     def make(*args: Any, **kwargs: Any) -> Client:
@@ -45,6 +45,6 @@ def make_client(request: pytest.FixtureRequest) -> Iterator[ClientFactory]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A real server, for all tests that change nothing about it."""
+    """A real server, shared by tests that do not restart it."""
     with start_server(tmp_path_factory.mktemp("remuda")) as running:
         yield running

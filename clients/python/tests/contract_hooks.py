@@ -1,4 +1,4 @@
-"""Loaded by schemathesis: what it must know that no description says."""
+"""Hooks for schemathesis, with knowledge that the OpenAPI description does not contain."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NOWHERE = "http://127.0.0.1:9/"
 
 @schemathesis.hook
 def map_path_parameters(context: Any, path_parameters: Optional[dict[str, Any]]) -> Optional[dict[str, Any]]:
-    """Invented ids lead to little more than 404: every other time something that exists is asked for."""
+    """Generated ids mostly give 404, so half of the requests use an existing id."""
     if not path_parameters or context.operation.definition.raw.get("operationId") in FATAL:
         return path_parameters
     chosen = dict(path_parameters)
     for name, value in path_parameters.items():
         existing = EXISTING.get(name)
-        # By what was generated, so that a seed gives the same requests again.
+        # Chosen by the generated value, so that a seed gives the same requests.
         chance = crc32(repr(value).encode("utf-8", "replace"))
         if existing and chance % 2 == 0:
             chosen[name] = existing[chance // 2 % len(existing)]
@@ -34,10 +34,10 @@ def map_path_parameters(context: Any, path_parameters: Optional[dict[str, Any]])
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
-    """Streams do not end by themselves: they are asked as long polls, which have the same parameters."""
+    """Streams never end, so they are requested as long polls, which have the same parameters."""
     if case.operation.path.endswith("/events"):
         case.query = {**(case.query or {}), "wait": "200ms"}
-    # Nor should every wait take its time.
+    # Shorten waits.
     if case.operation.path.endswith("/wait"):
         case.query = {**(case.query or {}), "timeout": "200ms"}
     if case.operation.path.endswith("/webhooks") and isinstance(case.body, dict) and "//" in str(case.body.get("url")):

@@ -28,8 +28,8 @@ def event(cursor: int, kind: str = "tool.started", **more: Any) -> dict[str, Any
     return {**document, "at": AT, **more}
 
 
-def told(document: dict[str, Any]) -> bytes:
-    """An event as a stream tells it."""
+def sse_event(document: dict[str, Any]) -> bytes:
+    """An event in the format of a stream."""
     name = document["type"]
     head = f"id: {document['cursor']}\n" if "cursor" in document else ""
     return f"{head}event: {name}\ndata: {json.dumps(document)}\n\n".encode()

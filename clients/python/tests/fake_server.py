@@ -1,4 +1,4 @@
-"""A local server that speaks the wire format and answers as a test says."""
+"""A local HTTP server with scripted responses."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Reply:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream of events. ``cut`` breaks the connection at its end, as a dying server does."""
+    """An event stream. ``cut`` resets the connection at its end, as a killed server does."""
 
     chunks: Iterable[bytes]
     cut: bool = False
 
 
 class Hangup:
-    """No answer at all: the connection is reset once the request was read."""
+    """No response: the connection is reset after the request was read."""
 
 
 Answer = Union[Reply, Stream, Hangup]
@@ -54,7 +54,7 @@ def refusal(status: int, code: str, message: str = "no", **details: object) -> R
 
 
 class FakeServer:
-    """Answers each path with what was put there: once for each ``then``, and for ever with the last one."""
+    """Returns the scripted replies of each path in order, then the last one forever."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -143,7 +143,7 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
 
         def reset(self) -> None:
             self.close_connection = True
-            # Closing without lingering sends a reset, as the kernel does for a killed process with unread data.
+            # Closing with a zero linger time sends a reset, as the kernel does for a killed process with unread data.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.shutdown(socket.SHUT_WR)
 

@@ -1,4 +1,4 @@
-"""Starts the server binary that REMUDA_BIN names."""
+"""Starts the server binary given by REMUDA_BIN."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEAM = Path(__file__).resolve().parents[3] / "examples" / "team"
 
 
 def binary() -> str:
-    """The binary to test. Without one there is nothing to test end to end."""
+    """The binary to test. End-to-end tests are skipped without one."""
     path = os.environ.get("REMUDA_BIN")
     if not path:
         pytest.skip("REMUDA_BIN names no server binary")
@@ -30,7 +30,7 @@ def binary() -> str:
 
 
 class Server:
-    """A server of its own data directory, that can be killed and started again."""
+    """A server with its own data directory, which can be killed and restarted."""
 
     def __init__(self, directory: Path, settings: Optional[Mapping[str, str]] = None) -> None:
         self.directory = directory
@@ -57,7 +57,7 @@ class Server:
         return False
 
     def command(self, *arguments: str) -> str:
-        """What a command of the same binary prints, with the same settings."""
+        """Runs a command of the same binary with the same settings and returns its output."""
         done = subprocess.run(
             [binary(), *arguments],
             env=self._environment,
@@ -70,7 +70,7 @@ class Server:
         return done.stdout.strip()
 
     def kill(self) -> None:
-        """Kills it in the middle of whatever it does."""
+        """Kills the server with SIGKILL."""
         self.stop(signal.SIGKILL)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -97,7 +97,7 @@ def start_server(directory: Path, settings: Optional[Mapping[str, str]] = None) 
 
 
 def team_workspace(directory: Path) -> Path:
-    """A directory whose agents have a rehearsed model: they need no key and always do the same."""
+    """A workspace whose agents use a scripted model: they need no API key and are deterministic."""
     shutil.copytree(TEAM, directory / "team")
     return directory / "team"
 

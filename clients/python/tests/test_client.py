@@ -1,4 +1,4 @@
-"""Requests and answers, and what is tried again. Everything here holds for both clients."""
+"""Requests, responses and retries of both clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RUN = "/api/v1/runs/run_1"
 UNAVAILABLE = refusal(503, "unavailable")
 
 
-def test_a_message_is_sent_with_a_key_of_its_own(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_message_is_sent_with_a_generated_idempotency_key(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("POST", MESSAGES, Reply(documents.submitted(message_id="msg_1"), 202))
     client = make_client(fake.url, "rmd_secret")
     answer = client.send("s1", "hi", create_session=True, timeout=timedelta(minutes=2), budget=Limit(tokens=9))
@@ -51,7 +51,7 @@ def test_a_message_is_sent_with_a_key_of_its_own(fake: FakeServer, make_client: 
     assert second.headers["idempotency-key"] == "mine"
 
 
-def test_tools_are_called(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_tool_calls_are_submitted(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("POST", RUNS, Reply(documents.submitted(), 202))
     make_client(fake.url).call_tools("s1", [ToolCall("Bash", {"command": "ls"}, parallel=True), {"tool": "noop"}])
     (request,) = fake.of("POST", RUNS)
@@ -59,9 +59,7 @@ def test_tools_are_called(fake: FakeServer, make_client: ClientFactory) -> None:
     assert request.body == {"tools": {"calls": calls, "continue_on_error": False, "record": False}}
 
 
-def test_a_lost_answer_to_a_submit_is_asked_for_again_with_the_same_key(
-    fake: FakeServer, make_client: ClientFactory
-) -> None:
+def test_submit_is_retried_with_the_same_idempotency_key(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("GET", RUN, Reply(documents.run()))
     fake.on("POST", MESSAGES, Hangup(), UNAVAILABLE, Reply(documents.submitted(deduplicated=True), 202))
     client = make_client(fake.url)
@@ -71,7 +69,7 @@ def test_a_lost_answer_to_a_submit_is_asked_for_again_with_the_same_key(
     assert (len(fake.of("POST", MESSAGES)), len(keys)) == (3, 1)
 
 
-def test_what_may_have_been_done_is_not_done_again(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_request_that_is_not_idempotent_is_not_retried(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("GET", RUN, Reply(documents.run()))
     fake.on("POST", "/api/v1/sessions", Hangup(), UNAVAILABLE, Reply(documents.session(), 201))
     client = make_client(fake.url)
@@ -85,13 +83,13 @@ def test_what_may_have_been_done_is_not_done_again(fake: FakeServer, make_client
     assert len(fake.of("POST", "/api/v1/sessions")) == 3
 
 
-def test_a_refusal_that_says_when_to_come_again_is_obeyed(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_retry_after_is_respected(fake: FakeServer, make_client: ClientFactory) -> None:
     soon = refusal(429, "overloaded", retry_after_ms=1)
     fake.on("POST", "/api/v1/sessions", soon, soon, Reply(documents.session(), 201))
     assert make_client(fake.url).create_session("s1").id == "ses_1"
 
 
-def test_a_refusal_for_longer_than_we_would_wait_is_told_at_once(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_retry_after_beyond_the_limit_raises_immediately(fake: FakeServer, make_client: ClientFactory) -> None:
     headers = {"retry-after": "120"}
     fake.on("GET", RUN, Reply({"error": {"code": "unavailable", "message": "later", "request_id": "r"}}, 503, headers))
     with pytest.raises(ServerError) as caught:
@@ -99,21 +97,21 @@ def test_a_refusal_for_longer_than_we_would_wait_is_told_at_once(fake: FakeServe
     assert (caught.value.retry_after, len(fake.of("GET", RUN))) == (120, 1)
 
 
-def test_a_full_queue_is_not_knocked_at(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_full_queue_is_not_retried(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("POST", MESSAGES, refusal(429, "queue_full"))
     with pytest.raises(OverloadedError, match="queue_full"):
         make_client(fake.url).send("s1", "hi")
     assert len(fake.of("POST", MESSAGES)) == 1
 
 
-def test_gives_up_after_a_while(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_retries_end_after_give_up_after(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("GET", RUN, UNAVAILABLE)
     with pytest.raises(ServerError, match="unavailable"):
         make_client(fake.url, give_up_after=0.2).get_run("run_1")
     assert 2 <= len(fake.of("GET", RUN)) <= 8
 
 
-def test_a_server_that_never_answered_is_a_wrong_address(make_client: ClientFactory) -> None:
+def test_unreachable_server_fails_immediately(make_client: ClientFactory) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         client = make_client(f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -134,7 +132,9 @@ def test_a_server_that_never_answered_is_a_wrong_address(make_client: ClientFact
         (500, ServerError),
     ],
 )
-def test_errors_have_codes(fake: FakeServer, make_client: ClientFactory, status: int, kind: type[Exception]) -> None:
+def test_error_responses_raise_exceptions_with_codes(
+    fake: FakeServer, make_client: ClientFactory, status: int, kind: type[Exception]
+) -> None:
     fake.on("GET", RUN, refusal(status, "some_code", "no good", field="tools.calls[1].tool"))
     with pytest.raises(kind) as caught:
         make_client(fake.url).get_run("run_1")
@@ -149,7 +149,7 @@ def test_errors_have_codes(fake: FakeServer, make_client: ClientFactory, status:
 
 
 @pytest.mark.parametrize("body", [None, "text", {"error": "text"}, []])
-def test_errors_of_somebody_in_between(fake: FakeServer, make_client: ClientFactory, body: object) -> None:
+def test_error_responses_of_proxies_have_http_codes(fake: FakeServer, make_client: ClientFactory, body: object) -> None:
     fake.on("GET", RUN, Reply(body, 418))
     with pytest.raises(Exception, match=r"\[http_418\] the server answered with status 418"):
         make_client(fake.url).get_run("run_1")
@@ -159,20 +159,22 @@ def test_errors_of_somebody_in_between(fake: FakeServer, make_client: ClientFact
     ("body", "message"),
     [
         ({}, "run.id is missing"),
-        ({**documents.run(), "seq": "1"}, "run.seq in the server's answer: expected int, found str"),
-        ({**documents.run(), "seq": True}, "run.seq in the server's answer: expected int, found bool"),
-        ({**documents.run(), "created_at": "now"}, "run.created_at in the server's answer: expected an RFC 3339 time"),
+        ({**documents.run(), "seq": "1"}, "run.seq in the server's response: expected int, found str"),
+        ({**documents.run(), "seq": True}, "run.seq in the server's response: expected int, found bool"),
+        ({**documents.run(), "created_at": "now"}, "run.created_at in the server's response: expected an RFC 3339"),
         ({**documents.run(), "outcomes": [{"id": "a"}]}, r"run.outcomes\[0\].tool is missing"),
-        ([], "run in the server's answer: expected dict, found list"),
+        ([], "run in the server's response: expected dict, found list"),
     ],
 )
-def test_answers_that_make_no_sense(fake: FakeServer, make_client: ClientFactory, body: object, message: str) -> None:
+def test_invalid_responses_raise_protocol_errors(
+    fake: FakeServer, make_client: ClientFactory, body: object, message: str
+) -> None:
     fake.on("GET", RUN, Reply(body))
     with pytest.raises(ProtocolError, match=message):
         make_client(fake.url).get_run("run_1")
 
 
-def test_answers_of_the_future_are_read(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_unknown_fields_of_newer_servers_are_kept(fake: FakeServer, make_client: ClientFactory) -> None:
     outcome = {"id": "tool_1", "tool": "Bash", "status": "completed", "output": {"exit_code": 0}, "duration_ms": 3}
     document = documents.run("hibernating", outcomes=[outcome], later="x", spent={"model_calls": 1, "input_tokens": 5})
     fake.on("GET", RUN, Reply(document))
@@ -184,7 +186,7 @@ def test_answers_of_the_future_are_read(fake: FakeServer, make_client: ClientFac
     assert (run.spent.model_calls, run.spent.input_tokens, run.spent.cost_micros) == (1, 5, 0)
 
 
-def test_names_are_one_segment_of_the_path(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_names_are_quoted_as_one_path_segment(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("GET", "/api/v1/sessions/a%2F..%2F%3Fb%20%C3%A4", Reply(documents.session()))
     client = make_client(fake.url)
     assert client.get_session("a/../?b ä").id == "ses_1"
@@ -193,7 +195,7 @@ def test_names_are_one_segment_of_the_path(fake: FakeServer, make_client: Client
             client.get_session(name)
 
 
-def test_sessions_are_changed_only_as_they_were_seen(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_update_with_a_stale_etag_fails(fake: FakeServer, make_client: ClientFactory) -> None:
     where = "/api/v1/sessions/ses_1"
     fake.on("GET", where, Reply(documents.session(), headers={"etag": '"7"'}))
     fake.on("PATCH", where, Reply(documents.session(title="t")), refusal(412, "precondition_failed"))
@@ -209,7 +211,7 @@ def test_sessions_are_changed_only_as_they_were_seen(fake: FakeServer, make_clie
     assert request.body == {"title": "t", "permissions": {"mode": "plan", "rules": [rule], "approvers": []}}
 
 
-def test_pages_follow_each_other(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_each_iterates_over_all_pages(fake: FakeServer, make_client: ClientFactory) -> None:
     def page(request: Request) -> Reply:
         number = int(request.query.get("page_token", "0"))
         more = {} if number == 2 else {"next_page_token": str(number + 1)}
@@ -223,7 +225,7 @@ def test_pages_follow_each_other(fake: FakeServer, make_client: ClientFactory) -
     assert fake.of("GET", "/api/v1/sessions")[-1].query == {"status": "open", "page_size": "1", "page_token": "2"}
 
 
-def test_run_sends_waits_and_answers(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_run_submits_waits_and_returns_the_answer(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("POST", MESSAGES, Reply(documents.submitted(), 202))
     done = {"run": documents.run("completed", answer="hello"), "finished": True}
     fake.on("GET", f"{RUN}/wait", UNAVAILABLE, Hangup(), Reply(done))
@@ -231,7 +233,7 @@ def test_run_sends_waits_and_answers(fake: FakeServer, make_client: ClientFactor
     assert fake.of("GET", f"{RUN}/wait")[0].query == {"timeout": "30000ms"}
 
 
-def test_a_run_that_fails_is_an_error_unless_you_look_yourself(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_failed_run_raises_unless_check_is_false(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("POST", RUNS, Reply(documents.submitted(), 202))
     failed = documents.run("failed", failure={"code": "tool_failed", "message": "Read failed"})
     fake.on("GET", f"{RUN}/wait", Reply({"run": failed, "finished": True}))
@@ -242,22 +244,22 @@ def test_a_run_that_fails_is_an_error_unless_you_look_yourself(fake: FakeServer,
     assert client.run_tools("s1", [{"tool": "Read"}], check=False).failure == caught.value.run.failure
 
 
-def test_waiting_ends_when_you_say(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_wait_ends_after_max_wait(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("GET", f"{RUN}/wait", Reply({"run": documents.run("parked"), "finished": False}))
     with pytest.raises(WaitTimeoutError, match="run_1 is still parked") as caught:
         make_client(fake.url).wait("run_1", max_wait=0.2)
     assert isinstance(caught.value, TimeoutError)
-    # A server that does not wait is not asked in a tight loop.
+    # The client backs off if the server does not support long polls.
     assert len(fake.of("GET", f"{RUN}/wait")) <= 8
 
 
-def test_waiting_for_what_does_not_exist(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_wait_for_an_unknown_run_raises_not_found(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("GET", f"{RUN}/wait", refusal(404, "run_not_found"))
     with pytest.raises(NotFoundError, match="run_not_found"):
         make_client(fake.url).wait("run_1")
 
 
-def test_decisions_are_about_what_was_seen(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_decision_contains_the_hash_of_the_call(fake: FakeServer, make_client: ClientFactory) -> None:
     about = {"session_id": "ses_1", "run_id": "run_1", "permission": "bash", "patterns": ["rm *"], "always": []}
     pending = {"id": "apr_1", "state": "pending", "call_hash": "abc", "approvers": [], **about}
     fake.on("GET", "/api/v1/approvals", Reply({"items": [pending]}))
@@ -272,19 +274,19 @@ def test_decisions_are_about_what_was_seen(fake: FakeServer, make_client: Client
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:7777", "ftp://x", "http://", "http://h/?q"])
-def test_addresses_are_checked(make_client: ClientFactory, endpoint: str) -> None:
+def test_invalid_endpoints_are_rejected(make_client: ClientFactory, endpoint: str) -> None:
     with pytest.raises(ValueError, match="endpoint: expected a URL such as"):
         make_client(endpoint)
 
 
-def test_the_key_is_not_told(make_client: ClientFactory) -> None:
+def test_api_key_is_not_in_repr_or_errors(make_client: ClientFactory) -> None:
     with pytest.raises(ValueError, match="api_key: expected visible ASCII") as caught:
         make_client("http://127.0.0.1:1", "secret\nvalue")
     assert "secret" not in str(caught.value)
     assert "rmd_secret" not in repr(make_client("http://127.0.0.1:1", "rmd_secret"))
 
 
-def test_the_environment_names_the_server(
+def test_endpoint_and_key_come_from_the_environment(
     fake: FakeServer, make_client: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.on("GET", RUN, Reply(documents.run()))
@@ -297,6 +299,6 @@ def test_the_environment_names_the_server(
     assert "authorization" not in fake.of("GET", RUN)[1].headers
 
 
-def test_unknown_options_are_mistakes(make_client: ClientFactory) -> None:
+def test_unknown_options_raise_type_errors(make_client: ClientFactory) -> None:
     with pytest.raises(TypeError, match="if_bussy"):
         make_client("http://127.0.0.1:1").send("s1", "hi", if_bussy="reject")  # type: ignore[call-arg]

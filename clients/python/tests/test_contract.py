@@ -1,4 +1,4 @@
-"""The server keeps to its own description: schemathesis tries whatever the OpenAPI allows, and what it does not.
+"""The server conforms to its OpenAPI description: schemathesis sends valid and invalid requests.
 
 Nothing may be a server error, and no answer may have a status, a content type or a form that is not described.
 """
@@ -25,9 +25,9 @@ REQUEST = "count.sh should be able to count lines, with -l."
 
 
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="schemathesis needs Python 3.10")
-def test_the_server_keeps_to_its_description(tmp_path: Path) -> None:
+def test_server_conforms_to_its_openapi_description(tmp_path: Path) -> None:
     with start_server(tmp_path, {"REMUDA_WEBHOOKS__ALLOWED": "127.0.0.1:9"}) as server:
-        existing = make_something_of_everything(server, tmp_path)
+        existing = create_example_objects(server, tmp_path)
         description = strict_description(server, tmp_path)
         command = [
             *(sys.executable, "-m", "schemathesis.cli", "run", str(description), "--url", server.url),
@@ -50,8 +50,8 @@ def test_the_server_keeps_to_its_description(tmp_path: Path) -> None:
         assert httpx.get(f"{server.url}/readyz").status_code == 200
 
 
-def make_something_of_everything(server: Server, directory: Path) -> dict[str, list[str]]:
-    """Sessions, runs in several states, steps, messages and approvals: values of path parameters that exist."""
+def create_example_objects(server: Server, directory: Path) -> dict[str, list[str]]:
+    """Creates sessions, runs in several states and approvals. Returns values of path parameters that exist."""
     with Client(server.url) as client:
         client.create_workspace("team", str(team_workspace(directory)))
         client.create_session("finished", workspace="team")
@@ -75,7 +75,7 @@ def make_something_of_everything(server: Server, directory: Path) -> dict[str, l
 
 
 def strict_description(server: Server, directory: Path) -> Path:
-    """The description without answers by ``default``, which would let every status pass."""
+    """The description without ``default`` responses, which would accept every status."""
     description = httpx.get(f"{server.url}/openapi.json").raise_for_status().json()
     for operations in description["paths"].values():
         for operation in operations.values():

@@ -45,18 +45,18 @@ def bash(command: str) -> ToolCall:
 
 @pytest.fixture
 def name() -> str:
-    """A session name that no other test has."""
+    """A unique session name."""
     return f"test-{next(_numbers)}-{time.time_ns()}"
 
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
-    """A server that a test may kill."""
+    """A server that the test may kill."""
     with start_server(tmp_path) as running:
         yield running
 
 
-def test_a_run_from_its_beginning_to_its_end(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_run_is_submitted_followed_and_read(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     submitted = client.call_tools(name, [bash("echo hi"), NOOP], create_session=True)
     assert (submitted.status, submitted.deduplicated) == ("queued", False)
@@ -79,7 +79,7 @@ def test_a_run_from_its_beginning_to_its_end(server: Server, make_client: Client
     assert client.get_session(name).last_cursor == cursors[-1]
 
 
-def test_the_same_key_gives_the_same_run(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_same_idempotency_key_returns_the_same_run(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     first = client.call_tools(name, [NOOP], create_session=True, idempotency_key=name)
     again = client.call_tools(name, [NOOP], create_session=True, idempotency_key=name)
@@ -88,8 +88,8 @@ def test_the_same_key_gives_the_same_run(server: Server, make_client: ClientFact
         client.call_tools(name, [NOOP, NOOP], create_session=True, idempotency_key=name)
 
 
-def test_streams_resume_as_documented(server: Server, name: str) -> None:
-    """What any client without this package relies on: Last-Event-ID, ids, and an explicit end."""
+def test_streams_resume_with_last_event_id(server: Server, name: str) -> None:
+    """What clients without this package rely on: Last-Event-ID, ids, and an explicit end."""
     with Client(server.url) as client:
         run = client.run_tools(name, [NOOP], create_session=True)
         everything = list(client.follow(run))
@@ -110,7 +110,7 @@ def test_streams_resume_as_documented(server: Server, name: str) -> None:
         assert [message.event for message in messages[:-1]] == [event.type for event in expected]
 
 
-def test_long_polls_say_what_streams_say(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_long_polls_and_streams_return_the_same_events(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     client.run_tools(name, [NOOP], create_session=True)
     last = client.get_session(name).last_cursor
@@ -132,7 +132,7 @@ def test_long_polls_say_what_streams_say(server: Server, make_client: ClientFact
     assert time.monotonic() - started >= 0.25
 
 
-def test_only_what_was_asked_for(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_types_filter_events(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     run = client.run_tools(name, [NOOP], create_session=True)
     assert [event.type for event in client.follow(run, types=["tool.*", "run.completed"])][-1] == "run.completed"
@@ -140,7 +140,7 @@ def test_only_what_was_asked_for(server: Server, make_client: ClientFactory, nam
     assert list(client.follow(run, after=client.get_session(name).last_cursor)) == []
 
 
-def test_a_cursor_from_the_future_is_a_mistake(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_cursor_beyond_the_last_event_is_rejected(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     client.create_session(name)
     with pytest.raises(InvalidRequestError, match="cursor_out_of_range") as caught:
@@ -148,7 +148,7 @@ def test_a_cursor_from_the_future_is_a_mistake(server: Server, make_client: Clie
     assert caught.value.request_id
 
 
-def test_a_reader_that_reconnects_after_every_event(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_reconnect_after_every_event_loses_nothing(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     client.create_session(name)
     with Client(server.url) as other:
@@ -166,8 +166,8 @@ def test_a_reader_that_reconnects_after_every_event(server: Server, make_client:
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-def test_a_restart_in_the_middle_is_not_noticed(own_server: Server, make_client: ClientFactory, how: str) -> None:
-    """Killed or stopped with runs waiting: readers go on, every event comes once, every run ends."""
+def test_server_restart_loses_no_event_and_no_run(own_server: Server, make_client: ClientFactory, how: str) -> None:
+    """After a kill or a stop with queued runs, readers continue, every event is received once, every run ends."""
     client = make_client(own_server.url)
     client.create_session("s")
     runs = [client.call_tools("s", [bash("sleep 0.2")]) for _ in range(6)]
@@ -197,7 +197,7 @@ def test_a_restart_in_the_middle_is_not_noticed(own_server: Server, make_client:
     assert client.wait(last).finished
 
 
-def test_waiting_outlives_a_restart(own_server: Server, make_client: ClientFactory) -> None:
+def test_wait_continues_across_a_restart(own_server: Server, make_client: ClientFactory) -> None:
     client = make_client(own_server.url)
     submitted = client.call_tools("s", [bash("sleep 1"), NOOP], create_session=True)
     with Client(own_server.url) as other:
@@ -214,7 +214,7 @@ def test_waiting_outlives_a_restart(own_server: Server, make_client: ClientFacto
     assert run.finished
 
 
-def test_cancelling(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_cancel_ends_a_run_and_the_next_one_starts(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     running = client.call_tools(name, [bash("sleep 60")], create_session=True)
     queued = client.call_tools(name, [NOOP])
@@ -232,7 +232,7 @@ def test_cancelling(server: Server, make_client: ClientFactory, name: str) -> No
     assert client.cancel(queued).state == "completed"
 
 
-def test_failures_have_codes(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_failed_runs_have_failure_codes(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     with pytest.raises(RunNotCompletedError) as caught:
         client.run_tools(name, [ToolCall("Read", {"file_path": "nope"})], create_session=True)
@@ -244,7 +244,7 @@ def test_failures_have_codes(server: Server, make_client: ClientFactory, name: s
     assert missing.value.request_id
 
 
-def test_sessions_are_edited_with_care(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_session_update_checks_the_etag(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     created = client.create_session(name, title="one")
     with pytest.raises(ConflictError, match="already_exists"):
@@ -255,7 +255,7 @@ def test_sessions_are_edited_with_care(server: Server, make_client: ClientFactor
     assert changed.title == "two"
     with pytest.raises(PreconditionFailedError):
         client.update_session(seen, title="three", if_match=seen.etag)
-    # Work does not change what can be edited.
+    # Runs do not change the etag.
     client.run_tools(name, [NOOP])
     assert client.update_session(changed, title="four", if_match=changed.etag).title == "four"
     assert client.close_session(name).status == "closed"
@@ -263,7 +263,7 @@ def test_sessions_are_edited_with_care(server: Server, make_client: ClientFactor
         client.call_tools(name, [NOOP])
 
 
-def test_a_deleted_session_is_gone_for_its_readers_too(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_deleting_a_session_ends_its_streams(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     session = client.create_session(name)
     client.call_tools(name, [bash("sleep 60")])
@@ -278,7 +278,7 @@ def test_a_deleted_session_is_gone_for_its_readers_too(server: Server, make_clie
         client.get_session(name)
 
 
-def test_lists_go_on(server: Server, make_client: ClientFactory, name: str) -> None:
+def test_lists_are_paged(server: Server, make_client: ClientFactory, name: str) -> None:
     client = make_client(server.url)
     parent = client.create_session(name)
     children = [client.create_session(f"{name}-{number}", parent=parent).id for number in range(5)]
@@ -289,7 +289,9 @@ def test_lists_go_on(server: Server, make_client: ClientFactory, name: str) -> N
     assert children[0] in {session.id for session in client.each(client.list_sessions(status="open", page_size=50))}
 
 
-def test_an_agent_asks_before_it_acts(server: Server, make_client: ClientFactory, name: str, tmp_path: Path) -> None:
+def test_call_that_needs_approval_waits_for_the_decision(
+    server: Server, make_client: ClientFactory, name: str, tmp_path: Path
+) -> None:
     client = make_client(server.url)
     client.create_workspace(name, str(team_workspace(tmp_path)))
     asking = Permissions(rules=[PermissionRule("bash", "ask", "sh *")])
@@ -316,7 +318,7 @@ def test_an_agent_asks_before_it_acts(server: Server, make_client: ClientFactory
     assert "count.sh" in client.get_content(models[0].system_hash)
 
 
-def test_what_is_said_comes_in_pieces(server: Server, make_client: ClientFactory, name: str, tmp_path: Path) -> None:
+def test_message_deltas_are_streamed(server: Server, make_client: ClientFactory, name: str, tmp_path: Path) -> None:
     client = make_client(server.url)
     client.create_workspace(name, str(team_workspace(tmp_path)))
     client.create_session(name, workspace=name)
@@ -337,7 +339,7 @@ def test_what_is_said_comes_in_pieces(server: Server, make_client: ClientFactory
         assert text == whole[message]
 
 
-def test_what_a_command_prints_comes_while_it_runs(
+def test_command_output_is_streamed_while_it_runs(
     server: Server, make_client: ClientFactory, name: str, tmp_path: Path
 ) -> None:
     client = make_client(server.url)
@@ -352,13 +354,13 @@ def test_what_a_command_prints_comes_while_it_runs(
             if piece is not None and piece.kind == "stdout":
                 printed += piece.text
                 if printed == "one\n":
-                    # It goes on only once we have seen what it said before.
+                    # The command continues only after its first output was received.
                     gate.touch()
     assert printed in {"one\n", "one\ntwo\n"}
     assert client.get_run(submitted).outcomes[0].output["stdout"] == "one\ntwo\n"
 
 
-def test_the_fleet(server: Server, make_client: ClientFactory) -> None:
+def test_workers_pools_and_server_info_are_listed(server: Server, make_client: ClientFactory) -> None:
     client = make_client(server.url)
     info = client.server_info()
     assert info.mode == "embedded"
@@ -367,7 +369,7 @@ def test_the_fleet(server: Server, make_client: ClientFactory) -> None:
     assert [pool.pool for pool in client.list_pools()] == ["default"]
 
 
-def test_keys_say_who_may_do_what(tmp_path: Path, make_client: ClientFactory) -> None:
+def test_keys_limit_scopes_and_tenants(tmp_path: Path, make_client: ClientFactory) -> None:
     with start_server(tmp_path, {"REMUDA_SERVER__REQUIRE_KEYS": "always"}) as server:
         with pytest.raises(UnauthenticatedError) as caught:
             make_client(server.url).list_sessions()
@@ -377,7 +379,7 @@ def test_keys_say_who_may_do_what(tmp_path: Path, make_client: ClientFactory) ->
         globex = make_client(server.url, server.command("keys", "create", "--tenant", "globex"))
         run = acme.run_tools("s", [NOOP], create_session=True)
         assert [event.terminal_state for event in acme.follow(run)][-1] == "completed"
-        # What belongs to others does not exist.
+        # Objects of other tenants do not exist.
         for call in (globex.get_run, globex.explain, lambda run: next(globex.follow(run))):
             with pytest.raises(NotFoundError, match="run_not_found"):
                 call(run.id)
@@ -387,13 +389,13 @@ def test_keys_say_who_may_do_what(tmp_path: Path, make_client: ClientFactory) ->
             acme.list_workers()
 
 
-def test_a_revoked_key_ends_its_streams(tmp_path: Path, make_client: ClientFactory) -> None:
+def test_revoked_key_ends_its_streams(tmp_path: Path, make_client: ClientFactory) -> None:
     with start_server(tmp_path, {"REMUDA_SERVER__REQUIRE_KEYS": "always"}) as server:
         secret = server.command("keys", "create", "--tenant", "acme")
         key = json.loads(server.command("keys", "list", "--tenant", "acme", "--json"))
         client = make_client(server.url, secret, give_up_after=5)
         client.create_session("s")
-        # A stream that goes on would go on for ever.
+        # Without the revocation the stream would never end.
         too_long = threading.Timer(30, server.kill)
         too_long.start()
         with client.follow("s") as events:
@@ -404,7 +406,7 @@ def test_a_revoked_key_ends_its_streams(tmp_path: Path, make_client: ClientFacto
         too_long.cancel()
 
 
-def test_webhooks_from_their_making_to_their_end(tmp_path: Path, make_client: ClientFactory) -> None:
+def test_webhook_is_created_delivered_rotated_and_deleted(tmp_path: Path, make_client: ClientFactory) -> None:
     receiver = FakeServer().on("POST", "/hook", Reply(status=204))
     with contextlib.ExitStack() as stack:
         stack.enter_context(receiver.running())
@@ -418,14 +420,14 @@ def test_webhooks_from_their_making_to_their_end(tmp_path: Path, make_client: Cl
         assert client.try_webhook(hook).accepted
 
         run = client.run_tools("s", [NOOP])
-        told = [event.raw for event in client.follow(run, types=["run.*"])]
+        published = [event.raw for event in client.follow(run, types=["run.*"])]
 
         def received() -> list[dict[str, object]]:
-            # Each is signed, and may come more than once.
+            # Every delivery is signed, and may be repeated.
             events = [webhooks.verify(one.headers, one.raw, str(hook.secret)) for one in receiver.requests]
             return [event for number, event in enumerate(events) if "cursor" in event and event not in events[:number]]
 
-        wait_for(lambda: [event for event in received() if event.get("run_id")] == told, "the run's events", 20)
+        wait_for(lambda: [event for event in received() if event.get("run_id")] == published, "the run's events", 20)
         changed = client.rotate_webhook_secret(hook)
         assert changed.secret not in {None, hook.secret}
         assert [one.id for one in client.list_webhooks("s")] == [hook.id]

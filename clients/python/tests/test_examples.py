@@ -1,4 +1,4 @@
-"""The examples and the code in README.md, as users run them."""
+"""Runs the examples and the code of README.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def example(name: str) -> str:
     return str(HERE / "examples" / name)
 
 
-def test_submit_and_follow(server: Server, tmp_path: Path) -> None:
+def test_submit_and_follow_example(server: Server, tmp_path: Path) -> None:
     team = team_workspace(tmp_path)
     request = "count.sh should be able to count lines, with -l."
     output = python(server, example("submit_and_follow.py"), str(team), request)
@@ -40,25 +40,25 @@ def test_submit_and_follow(server: Server, tmp_path: Path) -> None:
     assert "what=-l" in (team / "count.sh").read_text()
 
 
-def test_fan_out(server: Server) -> None:
+def test_fan_out_example(server: Server) -> None:
     lines = python(server, example("fan_out.py")).splitlines()
     assert len(lines) == 21
     assert all("completed, completed" in line for line in lines[:20])
 
 
-def test_tools_run(server: Server) -> None:
+def test_tools_run_example(server: Server) -> None:
     lines = python(server, example("tools_run.py")).splitlines()
     assert [line.split(":")[0] for line in lines] == ["Write", "Read", "Bash", "Bash", "failed"]
     assert lines[-1].startswith("failed: tool_failed")
 
 
-def test_the_readme_has_examples() -> None:
+def test_readme_has_examples() -> None:
     assert len(SNIPPETS) >= 5
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
-def test_the_readme_does_what_it_says(server: Server, tmp_path: Path, number: int) -> None:
-    """Code in the README stands alone. A comment after a print says what is printed."""
+def test_readme_examples_print_what_they_claim(server: Server, tmp_path: Path, number: int) -> None:
+    """Each code block runs on its own. A comment after a print is the expected output."""
     snippet = SNIPPETS[number].replace("/tmp/team", str(team_workspace(tmp_path)))
     snippet = snippet.replace("http://127.0.0.1:7777", server.url)
     script = tmp_path / "snippet.py"

@@ -1,4 +1,4 @@
-"""Following: every durable event once and in order, whatever happens to connections. Holds for both clients."""
+"""Event streams of both clients: every durable event once and in order, also across lost connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import documents
 import pytest
 from conftest import ClientFactory
-from documents import control, event, told
+from documents import control, event, sse_event
 from fake_server import FakeServer, Hangup, Reply, Request, Stream, refusal
 
 from remuda import ConnectionFailedError, InvalidRequestError, NotFoundError, ProtocolError, UnauthenticatedError
@@ -26,10 +26,10 @@ def cursors(stream: Any) -> list[int]:
     return [one.cursor for one in stream]
 
 
-def test_a_run_is_followed_to_its_end(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_stream_of_a_run_ends_with_the_run(fake: FakeServer, make_client: ClientFactory) -> None:
     data = {"call": "tool_1", "tool": "Bash"}
-    first = told(event(1, "run.queued")) + b": keep-alive\n\n" + told(event(2, "tool.started", data=data))
-    fake.on("GET", RUN, Stream([first, told(event(3, "run.completed")), END]))
+    first = sse_event(event(1, "run.queued")) + b": keep-alive\n\n" + sse_event(event(2, "tool.started", data=data))
+    fake.on("GET", RUN, Stream([first, sse_event(event(3, "run.completed")), END]))
     stream = make_client(fake.url).follow("run_1")
     events = list(stream)
     assert [one.type for one in events] == ["run.queued", "tool.started", "run.completed"]
@@ -41,29 +41,29 @@ def test_a_run_is_followed_to_its_end(fake: FakeServer, make_client: ClientFacto
     assert list(stream) == []
 
 
-def test_what_to_follow_can_be_said_in_many_ways(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_target_may_be_an_id_a_name_or_an_object(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("POST", "/api/v1/sessions/s1/messages", Reply(documents.submitted(), 202))
     fake.on("GET", "/api/v1/runs/run_1", Reply(documents.run()))
     fake.on("GET", "/api/v1/sessions/s1", Reply(documents.session()))
     for path in (RUN, "/api/v1/sessions/ses_1/events"):
-        fake.on("GET", path, Stream([told(event(1, "run.completed")), END]))
+        fake.on("GET", path, Stream([sse_event(event(1, "run.completed")), END]))
     client = make_client(fake.url)
     for target in (client.send("s1", "hi"), client.get_run("run_1"), client.get_session("s1"), "run_1", "ses_1"):
         assert cursors(client.follow(target)) == [1]
 
 
-def test_a_broken_stream_goes_on_where_it_was(fake: FakeServer, make_client: ClientFactory) -> None:
-    torn = told(event(3))
+def test_lost_connection_resumes_after_the_last_event(fake: FakeServer, make_client: ClientFactory) -> None:
+    torn = sse_event(event(3))
     fake.on(
         "GET",
         SESSION,
-        Stream([RETRY_AT_ONCE, told(event(1)), told(event(2)), torn[: len(torn) // 2]], cut=True),
+        Stream([RETRY_AT_ONCE, sse_event(event(1)), sse_event(event(2)), torn[: len(torn) // 2]], cut=True),
         Hangup(),
         refusal(503, "unavailable", retry_after_ms=1),
         Reply("a proxy", 502),
-        # A server may tell again what was told before.
-        Stream([RETRY_AT_ONCE, told(event(2)), told(event(3)), told(event(4))]),
-        Stream([told(event(5)), END]),
+        # A server may repeat events.
+        Stream([RETRY_AT_ONCE, sse_event(event(2)), sse_event(event(3)), sse_event(event(4))]),
+        Stream([sse_event(event(5)), END]),
     )
     stream = make_client(fake.url).follow("s1")
     assert cursors(stream) == [1, 2, 3, 4, 5]
@@ -71,14 +71,17 @@ def test_a_broken_stream_goes_on_where_it_was(fake: FakeServer, make_client: Cli
     assert [request.query["cursor"] for request in fake.of("GET", SESSION)] == ["0", "2", "2", "2", "2", "4"]
 
 
-def test_a_reader_that_has_everything_is_told_so(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_status_204_ends_the_stream(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("GET", RUN, Reply(status=204))
     assert cursors(make_client(fake.url).follow("run_1", after=3)) == []
 
 
-def test_places_without_events_are_kept(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_cursor_of_filtered_events_is_kept(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on(
-        "GET", SESSION, Stream([RETRY_AT_ONCE, told(event(2)), b"id: 90\n\n"], cut=True), Stream([told(event(95)), END])
+        "GET",
+        SESSION,
+        Stream([RETRY_AT_ONCE, sse_event(event(2)), b"id: 90\n\n"], cut=True),
+        Stream([sse_event(event(95)), END]),
     )
     stream = make_client(fake.url).follow("s1", types=["tool.started"])
     assert next(stream).cursor == stream.cursor == 2
@@ -86,18 +89,18 @@ def test_places_without_events_are_kept(fake: FakeServer, make_client: ClientFac
     assert fake.of("GET", SESSION)[1].query["cursor"] == "90"
 
 
-def test_a_server_that_goes_down_says_so(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_goodbye_reconnects(fake: FakeServer, make_client: ClientFactory) -> None:
     goodbye = b"retry: 20\n" + control("goodbye", {"reason": "shutting_down"})
-    fake.on("GET", SESSION, Stream([told(event(1)), goodbye]), Stream([told(event(2)), END]))
+    fake.on("GET", SESSION, Stream([sse_event(event(1)), goodbye]), Stream([sse_event(event(2)), END]))
     assert cursors(make_client(fake.url).follow("s1")) == [1, 2]
 
 
-def test_reconnecting_at_every_place_loses_and_repeats_nothing(fake: FakeServer, make_client: ClientFactory) -> None:
-    """A server that breaks off anywhere, also within an event, and sometimes begins earlier than it was asked to."""
+def test_reconnects_at_every_byte_lose_and_repeat_nothing(fake: FakeServer, make_client: ClientFactory) -> None:
+    """The server closes connections anywhere, also within an event, and sometimes repeats earlier events."""
     chance = random.Random(20261117)
     last = 200
     whole = {
-        cursor: told(
+        cursor: sse_event(
             event(cursor, "run.completed" if cursor == last else "tool.started", data={"ä": "x" * (cursor % 50)})
         )
         for cursor in range(1, last + 1)
@@ -119,17 +122,17 @@ def test_reconnecting_at_every_place_loses_and_repeats_nothing(fake: FakeServer,
     assert len(fake.of("GET", RUN)) > 10
 
 
-def test_a_reader_that_begins_late(fake: FakeServer, make_client: ClientFactory) -> None:
-    fake.on("GET", SESSION, Stream([told(event(8)), END]))
+def test_stream_starts_after_the_given_cursor(fake: FakeServer, make_client: ClientFactory) -> None:
+    fake.on("GET", SESSION, Stream([sse_event(event(8)), END]))
     stream = make_client(fake.url).follow("s1", after=7, types=["run.*", "message.completed"], deltas=True)
     assert cursors(stream) == [8]
     assert fake.of("GET", SESSION)[0].query == {"cursor": "7", "types": "run.*,message.completed", "deltas": "true"}
 
 
-def test_pieces_come_between_and_move_no_cursor(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_deltas_do_not_change_the_cursor(fake: FakeServer, make_client: ClientFactory) -> None:
     piece = {"run_id": "run_1", "message_id": "msg_1", "kind": "text", "offset": 0, "text": "hel"}
     delta = control("message.delta", {"type": "message.delta", **piece})
-    fake.on("GET", RUN, Stream([told(event(1)), delta], cut=True), Stream([told(event(2, "run.failed"))]))
+    fake.on("GET", RUN, Stream([sse_event(event(1)), delta], cut=True), Stream([sse_event(event(2, "run.failed"))]))
     first, second, third = make_client(fake.url).follow("run_1", deltas=True)
     assert (first.durable, second.durable, third.durable) == (True, False, True)
     assert (second.type, second.run_id, second.data["offset"], second.data["text"]) == (
@@ -141,8 +144,8 @@ def test_pieces_come_between_and_move_no_cursor(fake: FakeServer, make_client: C
     assert fake.of("GET", RUN)[1].query["cursor"] == "1"
 
 
-def test_events_of_the_future_are_handed_out(fake: FakeServer, make_client: ClientFactory) -> None:
-    fake.on("GET", SESSION, Stream([told(event(1, "moon.landed", data=[1], extra=2)), b"data: {}\n\n", END]))
+def test_unknown_event_types_are_returned(fake: FakeServer, make_client: ClientFactory) -> None:
+    fake.on("GET", SESSION, Stream([sse_event(event(1, "moon.landed", data=[1], extra=2)), b"data: {}\n\n", END]))
     landed, nameless = make_client(fake.url).follow("s1")
     assert (landed.type, landed.data, landed.raw["data"], landed.raw["extra"]) == ("moon.landed", {}, [1], 2)
     assert nameless.type == "message"
@@ -157,11 +160,11 @@ def test_events_of_the_future_are_handed_out(fake: FakeServer, make_client: Clie
         ("code_of_the_future", InvalidRequestError),
     ],
 )
-def test_an_error_in_the_middle_ends_it(
+def test_permanent_error_within_a_stream_raises(
     fake: FakeServer, make_client: ClientFactory, code: str, kind: type[Exception]
 ) -> None:
     body = {"error": {"code": code, "message": "the key was revoked", "request_id": "req_9"}}
-    fake.on("GET", SESSION, Stream([told(event(1)), control("error", body)]))
+    fake.on("GET", SESSION, Stream([sse_event(event(1)), control("error", body)]))
     stream = make_client(fake.url).follow("s1")
     assert next(stream).cursor == 1
     with pytest.raises(kind, match="the key was revoked") as caught:
@@ -170,9 +173,9 @@ def test_an_error_in_the_middle_ends_it(
     assert list(stream) == []
 
 
-def test_an_error_in_the_middle_that_passes_is_outlived(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_transient_error_within_a_stream_reconnects(fake: FakeServer, make_client: ClientFactory) -> None:
     body = {"error": {"code": "unavailable", "message": "come again", "details": {"retry_after_ms": 1}}}
-    fake.on("GET", SESSION, Stream([told(event(1)), control("error", body)]), Stream([told(event(2)), END]))
+    fake.on("GET", SESSION, Stream([sse_event(event(1)), control("error", body)]), Stream([sse_event(event(2)), END]))
     assert cursors(make_client(fake.url).follow("s1")) == [1, 2]
 
 
@@ -181,12 +184,12 @@ def test_an_error_in_the_middle_that_passes_is_outlived(fake: FakeServer, make_c
     [
         (refusal(404, "session_not_found"), NotFoundError, "session_not_found"),
         (refusal(416, "cursor_out_of_range"), InvalidRequestError, "cursor_out_of_range"),
-        (Reply({"items": []}), ProtocolError, "expected a stream of events, found application/json"),
+        (Reply({"items": []}), ProtocolError, "expected an event stream, found application/json"),
         (Stream([b"data: no json\n\n"]), ProtocolError, "is not JSON"),
         (Stream([b"data: []\n\n"]), ProtocolError, "is not a JSON object"),
     ],
 )
-def test_what_will_not_get_better_is_told_at_once(
+def test_permanent_errors_raise_immediately(
     fake: FakeServer, make_client: ClientFactory, answer: Any, kind: type[Exception], message: str
 ) -> None:
     fake.on("GET", SESSION, answer)
@@ -195,32 +198,32 @@ def test_what_will_not_get_better_is_told_at_once(
     assert len(fake.of("GET", SESSION)) == 1
 
 
-def test_gives_up_without_progress(fake: FakeServer, make_client: ClientFactory) -> None:
-    fake.on("GET", SESSION, Stream([told(event(1))], cut=True), Stream([RETRY_AT_ONCE]))
+def test_retries_end_without_progress(fake: FakeServer, make_client: ClientFactory) -> None:
+    fake.on("GET", SESSION, Stream([sse_event(event(1))], cut=True), Stream([RETRY_AT_ONCE]))
     stream = make_client(fake.url, give_up_after=0.3).follow("s1")
     assert next(stream).cursor == 1
     with pytest.raises(ConnectionFailedError, match="ended the stream"):
         next(stream)
 
 
-def test_a_silent_connection_is_taken_up_anew(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_silent_connection_reconnects_after_idle_timeout(fake: FakeServer, make_client: ClientFactory) -> None:
     release = threading.Event()
 
     def silence() -> Iterator[bytes]:
-        yield told(event(1))
+        yield sse_event(event(1))
         release.wait(10)
 
-    fake.on("GET", SESSION, Stream(silence()), Stream([told(event(2)), END]))
+    fake.on("GET", SESSION, Stream(silence()), Stream([sse_event(event(2)), END]))
     try:
         assert cursors(make_client(fake.url, idle_timeout=0.2).follow("s1")) == [1, 2]
     finally:
         release.set()
 
 
-def test_stopping_early_frees_the_connection(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_leaving_a_stream_early_closes_its_connection(fake: FakeServer, make_client: ClientFactory) -> None:
     def endless() -> Iterator[bytes]:
         for cursor in itertools.count(1):
-            yield told(event(cursor))
+            yield sse_event(event(cursor))
 
     fake.on("GET", SESSION, lambda _: Stream(endless()))
     client = make_client(fake.url, max_connections=1, request_timeout=5)
@@ -230,9 +233,9 @@ def test_stopping_early_frees_the_connection(fake: FakeServer, make_client: Clie
         assert list(stream) == []
 
 
-def test_streams_of_another_address(make_client: ClientFactory) -> None:
+def test_stream_endpoint_of_the_server_is_used(make_client: ClientFactory) -> None:
     control_plane, streams = FakeServer(), FakeServer()
-    streams.on("GET", SESSION, Stream([told(event(1)), END]))
+    streams.on("GET", SESSION, Stream([sse_event(event(1)), END]))
     with streams.running(), control_plane.running():
         info = {"version": "0", "mode": "split", "stream_endpoint": streams.url, "keys_required": True, "tools": []}
         control_plane.on("GET", "/api/v1", refusal(503, "unavailable", retry_after_ms=1), Reply(info))
@@ -243,13 +246,13 @@ def test_streams_of_another_address(make_client: ClientFactory) -> None:
         assert cursors(make_client("http://127.0.0.1:1", stream_endpoint=streams.url).follow("s1")) == [1]
 
 
-def test_long_polls(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_long_poll_returns_events_and_the_next_cursor(fake: FakeServer, make_client: ClientFactory) -> None:
     fake.on("GET", SESSION, Reply({"items": [event(4), event(5)], "next_cursor": 5, "ended": True}))
     page = make_client(fake.url).poll_events("s1", after=3, types=["tool.*"], max_wait=0.5)
     assert ([one.cursor for one in page], page.next_cursor, page.ended) == ([4, 5], 5, True)
     assert fake.of("GET", SESSION)[0].query == {"cursor": "3", "types": "tool.*", "wait": "500ms"}
 
 
-def test_types_are_a_list(fake: FakeServer, make_client: ClientFactory) -> None:
+def test_types_must_be_a_list(fake: FakeServer, make_client: ClientFactory) -> None:
     with pytest.raises(TypeError, match="types: expected a list"):
         make_client(fake.url).follow("s1", types="run.queued")

@@ -1,4 +1,4 @@
-"""The parts that need no server."""
+"""Unit tests without a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def public(kind: type) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("blocking", "asynchronous"), [(Client, AsyncClient), (EventStream, AsyncEventStream)])
-def test_both_clients_are_alike(blocking: type, asynchronous: type) -> None:
+def test_both_clients_have_the_same_methods(blocking: type, asynchronous: type) -> None:
     assert list(public(blocking)) == list(public(asynchronous))
     for name, member in public(blocking).items():
         if not callable(member):
@@ -40,7 +40,7 @@ def test_both_clients_are_alike(blocking: type, asynchronous: type) -> None:
             assert member.__doc__ == other.__doc__, name
 
 
-def test_everything_named_is_there() -> None:
+def test_all_exports_exist_and_are_sorted() -> None:
     assert all(hasattr(remuda, name) for name in remuda.__all__)
     assert list(remuda.__all__) == sorted(remuda.__all__)
 
@@ -53,40 +53,40 @@ def test_everything_named_is_there() -> None:
         ("2026-11-17t03:02:03.123456789+02:00", datetime(2026, 11, 17, 1, 2, 3, 123456, tzinfo=timezone.utc)),
     ],
 )
-def test_times(text: str, expected: datetime) -> None:
+def test_rfc_3339_times_are_parsed(text: str, expected: datetime) -> None:
     assert decode_time(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "now", "2026-11-17", "2026-11-17T01:02:03", "2026-13-17T01:02:03Z"])
-def test_no_times(text: str) -> None:
+def test_invalid_times_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_time(text)
 
 
-def test_durations() -> None:
+def test_durations_are_converted_to_milliseconds() -> None:
     assert [millis(value) for value in (None, 2, 0.25, timedelta(hours=1))] == [None, 2000, 250, 3600000]
     for value in (-1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="expected a duration"):
             millis(value)
 
 
-def test_what_is_sent_has_no_empty_fields() -> None:
+def test_absent_fields_are_not_sent() -> None:
     assert encode(ToolCall("Bash", {"a": None})) == {"tool": "Bash", "arguments": {"a": None}, "parallel": False}
 
 
-def test_the_text_of_a_message() -> None:
+def test_message_text_joins_text_parts() -> None:
     parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}, "?"]
     message = decode(Message, {"id": "msg_1", "session_id": "ses_1", "role": "assistant", "parts": parts})
     assert message.text == "ab"
 
 
-def test_answers_are_compared_by_what_they_say() -> None:
+def test_raw_is_ignored_in_comparisons() -> None:
     document = {"id": "ses_1", "workspace_id": "ws_1", "pool": "default"}
     assert decode(Session, document) == decode(Session, {**document, "unknown": 1})
     assert "raw" not in repr(decode(Session, document))
 
 
-def test_errors_travel_between_processes() -> None:
+def test_errors_can_be_pickled() -> None:
     run = Run("run_1", "ses_1", 1, "parked")
     api = from_answer(404, {"error": {"code": "c", "message": "m", "details": {"field": "f"}, "request_id": "r"}})
     for error in (api, WaitTimeoutError(run), RunNotCompletedError(run), ConnectionFailedError("gone", sent=False)):
@@ -115,7 +115,7 @@ class Clock:
         return self.now
 
 
-def test_retrying_slows_down_and_gives_up() -> None:
+def test_retry_delays_grow_until_the_limit() -> None:
     clock = Clock()
     retry = Retry(10, clock=clock)
     delays: list[float] = []
@@ -135,7 +135,7 @@ def test_retrying_slows_down_and_gives_up() -> None:
     assert retry.delay_after(unavailable()) <= 0.05
 
 
-def test_retrying_waits_as_long_as_it_is_asked_to() -> None:
+def test_retry_waits_for_retry_after() -> None:
     retry = Retry(10, clock=Clock())
     assert retry.delay_after(unavailable(after=5)) == 5
     assert retry.delay_after(unavailable(), at_least=3) == 3
@@ -158,7 +158,7 @@ def test_retrying_waits_as_long_as_it_is_asked_to() -> None:
         (ProtocolError("?"), True, False),
     ],
 )
-def test_only_what_may_pass_and_is_safe_is_tried_again(
+def test_only_transient_errors_of_safe_requests_are_retried(
     error: remuda.RemudaError, repeatable: bool, expected: bool
 ) -> None:
     retry = Retry(10)
@@ -169,7 +169,7 @@ def test_only_what_may_pass_and_is_safe_is_tried_again(
             retry.delay_after(error, repeatable=repeatable)
 
 
-def test_a_key_for_an_encrypted_connection_stays_on_one() -> None:
+def test_api_key_is_not_sent_to_an_unencrypted_stream_endpoint() -> None:
     def core(endpoint: str, key: str) -> Core:
         return Core(
             endpoint,

@@ -35,12 +35,12 @@ def parse(*chunks: bytes) -> list[Message]:
         (b"", []),
     ],
 )
-def test_parses_as_the_standard_says(text: bytes, expected: list[Message]) -> None:
+def test_parses_according_to_the_standard(text: bytes, expected: list[Message]) -> None:
     assert parse(text) == expected
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-def test_every_line_end_in_every_tear(end: bytes) -> None:
+def test_line_ends_may_be_split_anywhere(end: bytes) -> None:
     text = end.join([b"event: a", b"data: 1", b"data: 2", b"id: 9", b"", b"data: 3", b"", b""])
     expected = [Message("a", "1\n2", "9"), Message("message", "3")]
     assert parse(text) == expected
@@ -50,35 +50,35 @@ def test_every_line_end_in_every_tear(end: bytes) -> None:
     assert parse(*(bytes([byte]) for byte in text), b"") == expected
 
 
-def test_a_torn_line_end_is_no_blank_line() -> None:
+def test_split_crlf_is_not_a_blank_line() -> None:
     assert parse(b"data: 1\r", b"\ndata: 2\r", b"\n\r", b"\n") == [Message("message", "1\n2")]
     assert parse(b"data: 1\r", b"", b"\ndata: 2\r\n\r\n") == [Message("message", "1\n2")]
 
 
-def test_a_message_comes_with_its_last_byte() -> None:
+def test_message_is_returned_with_its_last_byte() -> None:
     parser = Parser()
     assert list(parser.feed(b"data: 1\r\n")) == []
-    # The line feed of this line end may never come: nobody waits for it.
+    # Do not wait for the line feed after a carriage return, which may never come.
     assert list(parser.feed(b"\r")) == [Message("message", "1")]
 
 
-def test_random_tears_change_nothing() -> None:
+def test_random_chunks_give_the_same_messages() -> None:
     chance = random.Random(6)
     for _ in range(300):
         text = b"".join(
             chance.choices([b"data: x", b"id: 1", b"event: e", b": c", b"\n", b"\r", b"\r\n", b"\xc3\xa4"], k=30)
         )
-        assert parse(*tears(text, chance)) == parse(text)
+        assert parse(*random_chunks(text, chance)) == parse(text)
 
 
-def tears(text: bytes, chance: random.Random) -> Iterable[bytes]:
+def random_chunks(text: bytes, chance: random.Random) -> Iterable[bytes]:
     while text:
         place = chance.randint(1, 7)
         yield text[:place]
         text = text[place:]
 
 
-def test_remembers_where_to_resume_and_when() -> None:
+def test_last_event_id_and_retry_are_kept() -> None:
     parser = Parser()
     assert list(parser.feed(b"retry: 1500\nid: 4\ndata: x\n\ndata: y\n\n")) == [
         Message("message", "x", "4"),
@@ -89,7 +89,7 @@ def test_remembers_where_to_resume_and_when() -> None:
     assert (parser.last_event_id, parser.retry_ms) == ("5", 1500)
 
 
-def test_lines_and_events_are_bounded() -> None:
+def test_too_long_lines_and_events_are_rejected() -> None:
     with pytest.raises(ProtocolError, match="a line of more than 10 bytes"):
         list(Parser(max_line=10).feed(b"data: 0123456789\n"))
     parser = Parser(max_line=10)

@@ -1,7 +1,7 @@
-"""Client of Remuda, a distributed run executor for fleets of AI agents.
+"""Client of Remuda, a distributed run executor for AI agents.
 
-``Client`` is for ordinary programs, ``AsyncClient`` for asyncio; both have the same methods. ``webhooks.verify``
-checks messages that a server sends to you.
+``Client`` is blocking, ``AsyncClient`` is for asyncio; both have the same methods. ``webhooks.verify`` checks webhook
+deliveries.
 """
 
 from . import webhooks

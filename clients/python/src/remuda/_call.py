@@ -1,4 +1,4 @@
-"""One request to the server and what its answer becomes, without any input or output."""
+"""A request to the server and how to read its response, without I/O."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PREFIX = "/api/v1"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A successful answer."""
+class Response:
+    """A successful response."""
 
     body: Any
     headers: Mapping[str, str]
@@ -34,31 +34,31 @@ class Answer:
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """What to send, and how to read what comes back."""
+    """A request and how to read its response."""
 
     method: str
     path: str
-    read: Callable[[Answer], T]
+    read: Callable[[Response], T]
     params: Mapping[str, str] = field(default_factory=dict)
     body: Optional[Mapping[str, Any]] = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Whether sending it twice does no more than sending it once.
+    #: Whether the request is idempotent, so that it may be retried.
     repeatable: bool = False
-    #: Seconds that the server may take on purpose, beyond the usual time for a request.
-    patience: float = 0.0
+    #: Seconds that the server may wait on purpose, in addition to the usual request timeout.
+    extra_timeout: float = 0.0
 
 
-def as_type(kind: type[T]) -> Callable[[Answer], T]:
-    """Reads the whole body as a ``kind``."""
-    return lambda answer: decode(kind, answer.body)
+def as_type(kind: type[T]) -> Callable[[Response], T]:
+    """Decodes the whole body as a ``kind``."""
+    return lambda response: decode(kind, response.body)
 
 
-def nothing(_: Answer) -> None:
-    """For answers without a body."""
+def nothing(_: Response) -> None:
+    """Reads a response without a body."""
 
 
 def path(*parts: str) -> str:
-    """A path below the API's prefix; every part is one segment, whatever is in it."""
+    """A path below the API's prefix. Every part is quoted as one segment."""
     for part in parts:
         if part in {"", ".", ".."}:
             raise ValueError(f"expected an id or a name, found {part!r}")
@@ -66,7 +66,7 @@ def path(*parts: str) -> str:
 
 
 def given(**fields: object) -> dict[str, Any]:
-    """Only what was given: absent fields are left out."""
+    """The fields that are not ``None``."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -81,16 +81,16 @@ def query(**fields: object) -> dict[str, str]:
 
 
 def joined(field: str, names: Optional[Iterable[str]]) -> Optional[str]:
-    """A list of names as the server takes it in a query."""
+    """A list of names for the query string."""
     if names is None:
         return None
     if isinstance(names, str):
-        raise TypeError(f"{field}: expected a list of names, found a text")
+        raise TypeError(f"{field}: expected a list of names, found a string")
     return ",".join(names) or None
 
 
 def seconds(value: Duration) -> float:
-    """A duration as a number."""
+    """A duration in seconds."""
     number = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"expected a duration, found {value!r}")
@@ -98,17 +98,17 @@ def seconds(value: Duration) -> float:
 
 
 def millis(value: Optional[Duration]) -> Optional[int]:
-    """A duration as the server takes it in a body."""
+    """A duration for a request body, in milliseconds."""
     return None if value is None else round(seconds(value) * 1000)
 
 
 def duration_text(value: Duration) -> str:
-    """A duration as the server takes it in a query."""
+    """A duration for the query string."""
     return f"{millis(value)}ms"
 
 
 def read_error(response: httpx.Response) -> ApiError:
-    """The error in an answer whose body was read."""
+    """The exception for an error response whose body was read."""
     try:
         body = response.json()
     except ValueError:
@@ -116,19 +116,19 @@ def read_error(response: httpx.Response) -> ApiError:
     return from_answer(response.status_code, body, retry_after(response.headers))
 
 
-def read_answer(response: httpx.Response) -> Answer:
-    """The answer in a response whose body was read; raises what it says went wrong."""
+def read_response(response: httpx.Response) -> Response:
+    """Reads a response whose body was read. Raises the error that it contains."""
     if not response.is_success:
         raise read_error(response)
     if not response.content:
-        return Answer(None, response.headers)
+        return Response(None, response.headers)
     if response.headers.get("content-type", "").startswith("text/plain"):
-        return Answer(response.text, response.headers)
+        return Response(response.text, response.headers)
     try:
         body = json.loads(response.content)
     except ValueError as error:
-        raise ProtocolError(f"{response.request.url.path}: the answer is not JSON") from error
-    return Answer(body, response.headers)
+        raise ProtocolError(f"{response.request.url.path}: the response is not JSON") from error
+    return Response(body, response.headers)
 
 
 def retry_after(headers: Mapping[str, str]) -> Optional[float]:
@@ -144,7 +144,7 @@ def retry_after(headers: Mapping[str, str]) -> Optional[float]:
 
 
 def connection_failed(endpoint: str, error: httpx.TransportError) -> ConnectionFailedError:
-    """What a failed connection is for callers."""
+    """The exception for a failed connection."""
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
         return ConnectionFailedError(f"cannot reach the server at {endpoint}", sent=False)
     if isinstance(error, httpx.PoolTimeout):

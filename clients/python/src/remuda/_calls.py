@@ -1,4 +1,4 @@
-"""Every request of the API, built here once for both clients. ``Client`` says what each does."""
+"""Builds the requests of the API for both clients. ``Client`` documents each of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Optional, TypeVar, Union, cast
 
 from ._call import (
     PREFIX,
-    Answer,
     Call,
     Duration,
+    Response,
     as_type,
     duration_text,
     given,
@@ -68,15 +68,15 @@ def _get(where: str, kind: type[T], **params: object) -> Call[T]:
     return Call("GET", where, as_type(kind), params=query(**params), repeatable=True)
 
 
-def _items(kind: type[T], answer: Answer) -> list[T]:
-    items = answer.body.get("items") if isinstance(answer.body, dict) else None
+def _items(kind: type[T], response: Response) -> list[T]:
+    items = response.body.get("items") if isinstance(response.body, dict) else None
     if not isinstance(items, list):
-        raise ProtocolError("items is missing in the server's answer")
+        raise ProtocolError("items is missing in the server's response")
     return [decode(kind, item, f"items[{index}]") for index, item in enumerate(items)]
 
 
 def _list(where: str, kind: type[T], **params: object) -> Call[list[T]]:
-    return Call("GET", where, lambda answer: _items(kind, answer), params=query(**params), repeatable=True)
+    return Call("GET", where, lambda response: _items(kind, response), params=query(**params), repeatable=True)
 
 
 def _page(where: str, kind: type[T], **params: object) -> Call[Page[T]]:
@@ -84,9 +84,9 @@ def _page(where: str, kind: type[T], **params: object) -> Call[Page[T]]:
 
 
 def _page_call(where: str, kind: type[T], params: Mapping[str, str]) -> Call[Page[T]]:
-    def read(answer: Answer) -> Page[T]:
-        items = _items(kind, answer)
-        token = answer.body.get("next_page_token")
+    def read(response: Response) -> Page[T]:
+        items = _items(kind, response)
+        token = response.body.get("next_page_token")
         if not isinstance(token, str):
             return Page(items)
         return Page(items, token, _page_call(where, kind, {**params, "page_token": token}))
@@ -94,9 +94,9 @@ def _page_call(where: str, kind: type[T], params: Mapping[str, str]) -> Call[Pag
     return Call("GET", where, read, params=params, repeatable=True)
 
 
-def _session(answer: Answer) -> Session:
-    session = decode(Session, answer.body)
-    return dataclasses.replace(session, etag=answer.headers.get("etag"))
+def _session(response: Response) -> Session:
+    session = decode(Session, response.body)
+    return dataclasses.replace(session, etag=response.headers.get("etag"))
 
 
 # Sessions.
@@ -149,13 +149,13 @@ def update_session(
 ) -> Call[Session]:
     body = given(title=title, agent=agent, model=model, permissions=encode(permissions))
     headers = {} if if_match is None else {"if-match": if_match}
-    # With a condition, a repeated change whose first answer was lost would look like somebody else's.
+    # Not repeated with a condition: if the first response was lost, the repeated request would fail with a conflict.
     where = path("sessions", session_of(session))
     return Call("PATCH", where, _session, body=body, headers=headers, repeatable=if_match is None)
 
 
 def delete_session(session: SessionRef, cancel_runs: bool) -> Call[None]:
-    # Not repeated: the second answer would say that there is no such session.
+    # Not repeated: a second request would fail with session_not_found.
     return Call("DELETE", path("sessions", session_of(session)), nothing, params=query(cancel_runs=cancel_runs or None))
 
 
@@ -222,7 +222,7 @@ def _submit(
         execution=encode(execution),
         permissions=encode(permissions),
     )
-    # A key of our own makes a lost answer harmless: asked again, the server tells of the run it has.
+    # A generated key makes the submit idempotent: the repeated request returns the existing run.
     headers = {"idempotency-key": idempotency_key or f"py-{uuid.uuid4()}"}
     return Call("POST", where, as_type(Submitted), body=body, headers=headers, repeatable=True)
 
@@ -258,14 +258,14 @@ def list_steps(run: RunRef) -> Call[list[Step]]:
 
 
 def wait_run(run: RunRef, max_wait: float) -> Call[Run]:
-    def read(answer: Answer) -> Run:
-        body = answer.body
+    def read(response: Response) -> Run:
+        body = response.body
         return decode(Run, body.get("run") if isinstance(body, dict) else body)
 
     where = path("runs", run_of(run), "wait")
     params = {"timeout": duration_text(max_wait)}
-    # Its caller repeats it: only the caller knows how long to go on.
-    return Call("GET", where, read, params=params, patience=max_wait)
+    # The caller repeats it, because only the caller knows the deadline.
+    return Call("GET", where, read, params=params, extra_timeout=max_wait)
 
 
 def explain_run(run: RunRef) -> Call[Explanation]:
@@ -286,17 +286,17 @@ def set_budget(target: Target, limit: LimitLike) -> Call[BudgetSet]:
 
 
 def poll_events(target: Target, after: int, types: Optional[Iterable[str]], max_wait: Duration) -> Call[EventPage]:
-    def read(answer: Answer) -> EventPage:
-        events = [read_event(item) for item in _items(dict, answer)]
-        next_cursor = answer.body.get("next_cursor")
+    def read(response: Response) -> EventPage:
+        events = [read_event(item) for item in _items(dict, response)]
+        next_cursor = response.body.get("next_cursor")
         if not isinstance(next_cursor, int):
-            raise ProtocolError("next_cursor is missing in the server's answer")
-        return EventPage(next_cursor, events, answer.body.get("ended") is True, answer.body)
+            raise ProtocolError("next_cursor is missing in the server's response")
+        return EventPage(next_cursor, events, response.body.get("ended") is True, response.body)
 
     patience = seconds(max_wait)
     params = query(cursor=after, types=joined("types", types), wait=duration_text(patience))
     where = f"{target_path(target)[0]}/events"
-    return Call("GET", where, read, params=params, repeatable=True, patience=patience)
+    return Call("GET", where, read, params=params, repeatable=True, extra_timeout=patience)
 
 
 # Approvals.
@@ -387,14 +387,14 @@ def list_dead_letters(
 
 
 def redeliver(webhook: Union[str, Webhook], letter: Union[str, DeadLetter, None]) -> Call[int]:
-    def read(answer: Answer) -> int:
-        return decode(int, answer.body.get("count") if isinstance(answer.body, dict) else None, "count")
+    def read(response: Response) -> int:
+        return decode(int, response.body.get("count") if isinstance(response.body, dict) else None, "count")
 
     delivery_id = letter.id if isinstance(letter, DeadLetter) else letter
     return Call("POST", _webhook_path(webhook, "redeliver"), read, body=given(delivery_id=delivery_id), repeatable=True)
 
 
-# Workspaces and the fleet.
+# Workspaces, workers and pools.
 
 
 def create_workspace(name: str, root: str) -> Call[Workspace]:
@@ -410,7 +410,7 @@ def list_workspaces(page_size: Optional[int], page_token: Optional[str]) -> Call
 
 
 def get_content(content_hash: str) -> Call[str]:
-    return Call("GET", path("contents", content_hash), lambda answer: decode(str, answer.body), repeatable=True)
+    return Call("GET", path("contents", content_hash), lambda response: decode(str, response.body), repeatable=True)
 
 
 def drain_worker(worker: Union[str, Worker]) -> Call[Worker]:

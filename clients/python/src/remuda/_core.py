@@ -1,4 +1,4 @@
-"""What both clients are made of: options, headers, and the decision to try again."""
+"""The common part of both clients: options, headers and retry decisions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ._version import VERSION
 from .errors import ConnectionFailedError, ProtocolError, RemudaError
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:7777"
-#: One request for the end of a run. Shorter than what proxies allow a silent request.
-ONE_WAIT = 30.0
-#: A server that answers "not yet" faster than this does not really wait.
-SHORT_WAIT = 0.5
+#: Seconds of one long poll for the end of a run. Shorter than the idle timeout of common proxies.
+LONG_POLL_SECONDS = 30.0
+#: A server that reports an unfinished run faster than this does not support long polls at the moment.
+MIN_POLL_SECONDS = 0.5
 
 
 class Core:
-    """The part of a client that does no input and output."""
+    """The part of a client without I/O."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class Core:
         give_up_after: Duration,
         max_connections: int,
     ) -> None:
-        # An empty variable in the environment means that it is not set.
+        # An empty environment variable counts as not set.
         self.endpoint = _address("endpoint", endpoint or os.environ.get("REMUDA_ENDPOINT") or DEFAULT_ENDPOINT)
         stream_endpoint = stream_endpoint or os.environ.get("REMUDA_STREAM_ENDPOINT") or None
-        #: Where streams are served; asked of the server when it is not known.
+        #: The address of the stream service; requested from the server if ``None``.
         self.stream_endpoint = stream_endpoint and _address("stream_endpoint", stream_endpoint)
         key = os.environ.get("REMUDA_API_KEY") if api_key is None else api_key
         self._key = _checked_key(key) if key else None
@@ -48,12 +48,12 @@ class Core:
         self._idle_timeout = seconds(idle_timeout)
         self.give_up_after = seconds(give_up_after)
         self.limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=min(20, max_connections))
-        # Whether a server has answered at all. One that has not is a wrong address, not a restart.
+        # Whether a server has answered before. If not, the address is probably wrong, so retries are useless.
         self._reached = False
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every request carries."""
+        """The headers of every request."""
         headers = {"accept": "application/json", "user-agent": f"remuda-python/{VERSION}"}
         if self._key:
             headers["authorization"] = f"Bearer {self._key}"
@@ -67,18 +67,18 @@ class Core:
             "params": call.params,
             "json": call.body,
             "headers": call.headers,
-            "timeout": self._timeout(read=self._request_timeout + call.patience),
+            "timeout": self._timeout(read=self._request_timeout + call.extra_timeout),
         }
 
     def stream_arguments(self, endpoint: str, where: str, params: Mapping[str, str]) -> dict[str, Any]:
-        """The arguments of httpx for a stream of events."""
+        """The arguments of httpx for an event stream."""
         return {
             "method": "GET",
             "url": endpoint + where,
             "params": params,
-            # Compressed streams tend to be held back by whoever compresses them.
+            # Proxies tend to buffer compressed streams.
             "headers": {"accept": "text/event-stream", "accept-encoding": "identity", "cache-control": "no-store"},
-            # Servers send comments while nothing happens: silence means that nobody is there.
+            # Servers send keepalive comments, so a silent connection is dead.
             "timeout": self._timeout(read=self._idle_timeout),
         }
 
@@ -88,41 +88,41 @@ class Core:
         )
 
     def retry(self) -> Retry:
-        """A new count of tries."""
+        """A new retry state."""
         return Retry(self.give_up_after)
 
     def answered(self) -> None:
-        """A server has answered."""
+        """Records that a server has answered."""
         self._reached = True
 
-    def worth_waiting(self, error: RemudaError) -> None:
-        """Raises the error if it does not look like a server that comes back."""
+    def raise_if_never_reached(self, error: RemudaError) -> None:
+        """Raises the error if no server has ever answered, since a retry would not help."""
         if isinstance(error, ConnectionFailedError) and not self._reached:
             raise error
 
     def allowed_stream_endpoint(self, named: Optional[str]) -> str:
-        """Where to read streams, given what the server says of itself."""
+        """The address for streams, given the stream endpoint that the server announces."""
         if not named:
             return self.endpoint
         address = _address("stream_endpoint", named)
-        # The key was meant for an encrypted connection: the answer of a server must not bring it onto an open one.
+        # A server must not redirect the key from an encrypted to an unencrypted connection.
         if self._key and self.endpoint.startswith("https:") and not address.startswith("https:"):
             raise ProtocolError("the server names an unencrypted stream endpoint; set stream_endpoint to allow it")
         return address
 
 
-def not_waiting() -> ConnectionFailedError:
-    """A server on its way down answers a long wait at once: slow down instead of asking in a tight loop."""
-    return ConnectionFailedError("the server does not wait for the run")
+def long_poll_ignored() -> ConnectionFailedError:
+    """The error for a server that answers a long poll immediately, as during shutdown. It makes the client back off."""
+    return ConnectionFailedError("the server did not wait for the end of the run")
 
 
 def check_stream(response: httpx.Response) -> None:
-    """Raises when the answer is neither a stream of events nor 204, which says that there are none to come."""
+    """Raises if the response is neither an event stream nor 204, which means that no more events will follow."""
     if not response.is_success:
         raise read_error(response)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if response.status_code != 204 and kind != "text/event-stream":
-        raise ProtocolError(f"{response.request.url.path}: expected a stream of events, found {kind or 'nothing'}")
+        raise ProtocolError(f"{response.request.url.path}: expected an event stream, found {kind or 'nothing'}")
 
 
 def _address(field: str, text: str) -> str:
@@ -133,7 +133,7 @@ def _address(field: str, text: str) -> str:
 
 
 def _checked_key(key: str) -> str:
-    # The value is not in the message: it is a secret, even if a broken one.
+    # Do not put the secret into the message.
     if not (key.isascii() and key.isprintable() and " " not in key):
         raise ValueError("api_key: expected visible ASCII characters")
     return key

@@ -1,7 +1,7 @@
-"""From JSON to the types of this package.
+"""Converts between JSON and the types of this package.
 
-Lenient where servers grow (unknown fields are kept in ``raw``), strict where a program would stumble later: a field
-that must be there, or has another type, is reported with its place.
+Unknown fields are ignored and stay available in ``raw``. A missing required field or a wrong type is reported with its
+path.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]
 
 
 def decode(kind: type[T], value: object, place: str = "") -> T:
-    """The document ``value`` as a ``kind``."""
+    """Decodes the document ``value`` as a ``kind``."""
     decoder: _Decoder = _decoder(cast(Any, kind))
     decoded: T = decoder(place or kind.__name__.lower(), value)
     return decoded
 
 
 def decode_time(text: str) -> datetime:
-    """An RFC 3339 time. Python 3.9 reads neither ``Z`` nor nanoseconds by itself."""
+    """Parses an RFC 3339 time. Python 3.9 itself supports neither ``Z`` nor nanoseconds."""
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError("expected an RFC 3339 time")
@@ -39,7 +39,7 @@ def decode_time(text: str) -> datetime:
 
 
 def encode(value: Any) -> Any:
-    """What is sent for ``value``: types of this package as JSON, without what is absent."""
+    """Encodes ``value`` as JSON, without fields that are ``None``."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return {name: item for name, item in fields.items() if name != "raw" and item is not None}
@@ -92,7 +92,7 @@ def _object_decoder(kind: type[Any]) -> _Decoder:
             if item is not None:
                 given[name] = decode_field(f"{place}.{name}", item)
             elif required:
-                raise ProtocolError(f"{place}.{name} is missing in the server's answer")
+                raise ProtocolError(f"{place}.{name} is missing in the server's response")
         return kind(**given)
 
     return decode_object
@@ -107,7 +107,7 @@ def _expect(kind: Any, place: str, value: Any) -> Any:
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         found = "a JSON object" if isinstance(value, Mapping) else type(value).__name__
-        raise ProtocolError(f"{place} in the server's answer: expected {kind.__name__}, found {found}")
+        raise ProtocolError(f"{place} in the server's response: expected {kind.__name__}, found {found}")
     return value
 
 
@@ -115,4 +115,4 @@ def _converted(convert: Callable[[Any], Any], place: str, value: Any) -> Any:
     try:
         return convert(value)
     except ValueError as error:
-        raise ProtocolError(f"{place} in the server's answer: {error}") from error
+        raise ProtocolError(f"{place} in the server's response: {error}") from error

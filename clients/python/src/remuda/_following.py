@@ -1,7 +1,7 @@
-"""Following events across broken connections, without any input or output.
+"""The state of an event stream across connections, without I/O.
 
-The clients open connections and sleep; what to ask for, what to hand out and when to stop is decided here, once for
-both.
+The clients open connections and sleep. This module decides for both what to request, which events to return and when to
+stop.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .errors import ConnectionFailedError, ProtocolError, RemudaError, from_answ
 from .sse import Message, Parser
 from .types import Event
 
-#: A connection that lasted this long was a good one, even if nothing happened in the session.
+#: A connection that lasted this long counts as progress, even without events.
 GOOD_CONNECTION = 10.0
-#: The longest that a server's ``retry:`` is honoured.
+#: Upper limit for the ``retry:`` delay of a server.
 MAX_RECONNECT_DELAY = 10.0
-#: The statuses behind the codes that may come in the middle of a stream. What is not here does not pass by waiting.
+#: The statuses of error codes that may occur within a stream. Other codes are not retried.
 _STATUS_OF = {
     "unavailable": 503,
     "deadline_exceeded": 504,
@@ -40,7 +40,7 @@ _STATUS_OF = {
 
 
 class Following:
-    """Where a reader stands in a stream of events."""
+    """The position of a reader in an event stream."""
 
     def __init__(
         self,
@@ -62,43 +62,43 @@ class Following:
         self._opened_at: Optional[float] = None
         self._ready: deque[Event] = deque()
         self._over = False
-        #: The cursor of the last event that was handed out.
+        #: The cursor of the last event that was returned.
         self.cursor = after
-        #: Why the server says that nothing more will come.
+        #: The reason that the server gave for the end of the stream.
         self.end_reason: Optional[str] = None
 
     @property
     def params(self) -> dict[str, str]:
-        """The query of the next connection."""
+        """The query string of the next connection."""
         return {**self._params, "cursor": str(self._received)}
 
     @property
     def done(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the stream has ended and all events were returned."""
         return self._over and not self._ready
 
     def opened(self) -> None:
-        """A server has accepted the connection."""
+        """Records that a server has accepted the connection."""
         self._parser = Parser()
         self._opened_at = self._clock()
 
     def nothing_more(self) -> None:
-        """The server says that this reader has everything."""
+        """Records that no more events will follow."""
         self._over = True
 
     def feed(self, chunk: bytes) -> None:
-        """Takes what came over the connection."""
+        """Processes bytes of the connection."""
         for message in self._parser.feed(chunk):
             if self._over:
                 return
-            self._take(message)
-        # Of events that the filter keeps back only the place is told now and then.
-        place = self._parser.last_event_id
-        if place is not None and place.isascii() and place.isdigit():
-            self._received = max(self._received, int(place))
+            self._process(message)
+        # For filtered events the server only sends their cursor from time to time.
+        position = self._parser.last_event_id
+        if position is not None and position.isascii() and position.isdigit():
+            self._received = max(self._received, int(position))
 
     def next_event(self) -> Optional[Event]:
-        """The next event to hand out, if it is here already."""
+        """The next received event, if there is one."""
         if not self._ready:
             return None
         event = self._ready.popleft()
@@ -107,7 +107,7 @@ class Following:
         return event
 
     def delay_after(self, error: RemudaError) -> float:
-        """Seconds until the next connection should be tried. Raises the error when there should be none."""
+        """Seconds until the next connection attempt. Raises the error if there should be none."""
         at_least = 0.0
         if self._opened_at is not None:
             if self._clock() - self._opened_at >= GOOD_CONNECTION:
@@ -116,7 +116,7 @@ class Following:
             at_least = min((self._parser.retry_ms or 0) / 1000, MAX_RECONNECT_DELAY)
         return self._retry.delay_after(error, at_least=at_least)
 
-    def _take(self, message: Message) -> None:
+    def _process(self, message: Message) -> None:
         document = _document(message)
         if message.event == "end":
             self._over = True
@@ -129,24 +129,24 @@ class Following:
         elif message.event == "goodbye":
             raise ConnectionFailedError("the server is going down")
         else:
-            self._take_event(read_event(document, message.event))
+            self._add_event(read_event(document, message.event))
 
-    def _take_event(self, event: Event) -> None:
+    def _add_event(self, event: Event) -> None:
         if event.cursor is not None:
             if event.cursor <= self._received:
                 return
             self._received = event.cursor
             self._retry.progress()
-            # What follows the end of a run is not of the run.
+            # Events after the end of a run do not belong to the run.
             self._over = self._run_id is not None and event.run_id == self._run_id and event.terminal_state is not None
         self._ready.append(event)
 
 
 def read_event(document: dict[str, Any], name: str = "") -> Event:
-    """An event as the server tells it. Pieces have no cursor, and what they say stands beside their type."""
+    """Decodes an event. Deltas have no cursor, and their data may be at the top level of the document."""
     if document.get("cursor") is not None:
         data = document.get("data")
-        # A type of the future may have something else here: whoever knows it finds it in raw.
+        # Unknown types may have other data here, which is available in raw.
         event = decode(Event, {**document, "data": data if isinstance(data, dict) else {}})
         return dataclasses.replace(event, raw=document)
     about = {key: document[key] for key in ("session_id", "run_id") if isinstance(document.get(key), str)}

@@ -1,4 +1,4 @@
-"""Trying again, with bounds. Decides only: who asks does the sleeping, in the way of its own kind."""
+"""Bounded retries with backoff. Only decides; the clients do the sleeping."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .errors import ApiError, ConnectionFailedError, RemudaError
 
 FIRST_DELAY = 0.05
 MAX_DELAY = 2.0
-#: Statuses that say: not now. 429 is not among them, because without a time to come again it means: ask for less.
-_NOT_NOW = frozenset({502, 503, 504})
+#: Statuses of transient failures. 429 is handled apart: without Retry-After it means that the request asks too much.
+_TRANSIENT_STATUSES = frozenset({502, 503, 504})
 
 
 class Retry:
-    """Says how long to wait before the next try, or gives the error back when it will not go away by trying.
+    """Returns the delay before the next attempt, or raises the error if a retry cannot help.
 
-    Delays double from 50 ms to 2 s. Each is drawn from its upper half, so that clients which lost the same server do
-    not come back together. What the server says about when to come again is honoured.
+    Delays double from 50 ms to 2 s. Each is drawn from the upper half of its range, so that clients which lost the same
+    server do not reconnect simultaneously. ``Retry-After`` is respected.
     """
 
     def __init__(self, give_up_after: float, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -29,34 +29,34 @@ class Retry:
         self._stalled_since: Optional[float] = None
 
     def progress(self) -> None:
-        """Something went well: the next failure starts anew."""
+        """Resets the delays after a success."""
         self._delay = FIRST_DELAY
         self._stalled_since = None
 
     def delay_after(self, error: RemudaError, *, repeatable: bool = True, at_least: float = 0.0) -> float:
-        """Seconds to wait before the next try. Raises ``error`` when there should be none."""
-        if not _may_pass(error, repeatable):
+        """Seconds to wait before the next attempt. Raises ``error`` if there should be none."""
+        if not _is_retryable(error, repeatable):
             raise error
         now = self._clock()
         if self._stalled_since is None:
             self._stalled_since = now
         left = self._stalled_since + self._give_up_after - now
-        asked = max(error.retry_after or 0.0, at_least)
-        # To come back earlier than the server asked for would only be refused again.
-        if left <= 0 or asked > left:
+        requested = max(error.retry_after or 0.0, at_least)
+        # An earlier attempt than the server allows would be refused again.
+        if left <= 0 or requested > left:
             raise error
         # Jitter, not a secret.
         delay = self._delay * random.uniform(0.5, 1.0)  # noqa: S311
         self._delay = min(self._delay * 2, MAX_DELAY)
-        return min(max(delay, asked), left)
+        return min(max(delay, requested), left)
 
 
-def _may_pass(error: RemudaError, repeatable: bool) -> bool:
+def _is_retryable(error: RemudaError, repeatable: bool) -> bool:
     if isinstance(error, ConnectionFailedError):
         return repeatable or not error.sent
     if not isinstance(error, ApiError):
         return False
     if error.status == 429:
-        # Refused, so nothing was done: safe to repeat whatever it was.
+        # The request was refused and had no effect, so any request may be repeated.
         return error.retry_after is not None
-    return repeatable and error.status in _NOT_NOW
+    return repeatable and error.status in _TRANSIENT_STATUSES

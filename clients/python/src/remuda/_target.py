@@ -1,4 +1,4 @@
-"""What can be followed or given a budget: a session, or one run of it."""
+"""A session or a run, as the target of an operation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ._call import path
 from ._options import run_of, session_of
 from .types import Run, Session, Submitted
 
-#: A text that begins with ``run_`` names a run, any other a session.
+#: A string that begins with ``run_`` names a run, any other string a session.
 Target = Union[str, Session, Run, Submitted]
 
 
 def target_path(target: Target) -> tuple[str, Optional[str]]:
-    """Its path, and the run's id if it is a run."""
+    """The path of the target, and the run's id if it is a run."""
     if isinstance(target, Session):
         return path("sessions", target.id), None
     if isinstance(target, str) and not target.startswith("run_"):

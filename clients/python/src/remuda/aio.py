@@ -1,4 +1,4 @@
-"""The client for asyncio. ``client`` has the same for blocking programs; a test keeps the two alike."""
+"""The asyncio client. ``client`` has the same methods for blocking programs; a test compares the two."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 import httpx
 
 from . import _calls
-from ._call import Call, Duration, connection_failed, read_answer, seconds
+from ._call import Call, Duration, connection_failed, read_response, seconds
 from ._calls import ImageLike, ToolCallLike
-from ._core import ONE_WAIT, SHORT_WAIT, Core, not_waiting
+from ._core import LONG_POLL_SECONDS, MIN_POLL_SECONDS, Core, long_poll_ignored
 from ._following import Following
 from ._options import ExecutionLike, LimitLike, PermissionsLike, RunRef, SessionRef
 from ._target import Target
@@ -51,13 +51,13 @@ T = TypeVar("T")
 class AsyncClient:
     """A client of one server. Safe to share between the tasks of one event loop.
 
-    Requests that may be repeated are repeated when a server that has answered before does not for a while; after
-    ``give_up_after`` without progress the last error is raised. Submits are among them: each carries an idempotency
-    key.
+    Requests that are safe to repeat are retried while a server that has answered before is unavailable. After
+    ``give_up_after`` seconds without progress the last error is raised. Submits are retried too: each carries an
+    idempotency key.
 
     ``endpoint`` and ``api_key`` default to ``REMUDA_ENDPOINT`` and ``REMUDA_API_KEY``. Times are in seconds:
-    ``request_timeout`` is for one answer, ``idle_timeout`` for the silence after which a stream of events is taken
-    up anew. Every open stream is one of ``max_connections``.
+    ``request_timeout`` limits one request, and an event stream reconnects after ``idle_timeout`` without data. Every
+    open stream uses one of ``max_connections``.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class AsyncClient:
         """Closes all connections."""
         await self._http.aclose()
 
-    # Work.
+    # Submitting work.
 
     async def run(
         self,
@@ -113,10 +113,9 @@ class AsyncClient:
         check: bool = True,
         **options: Unpack[SubmitOptions],
     ) -> Run:
-        """Sends a message to the session's agent, waits for the end of its work and returns the run, with its
-        ``answer``.
+        """Sends a message to the session's agent, waits for the end of the run and returns it, with its ``answer``.
 
-        Raises ``RunNotCompletedError`` when the run ends in another way than completed, unless ``check`` is false.
+        Raises ``RunNotCompletedError`` if the run ends in another state than completed, unless ``check`` is false.
         """
         submitted = await self.send(session, text, images=images, agent=agent, **options)
         return await self._finish(submitted, max_wait, check)
@@ -132,7 +131,7 @@ class AsyncClient:
         check: bool = True,
         **options: Unpack[SubmitOptions],
     ) -> Run:
-        """Has tools called without any agent, waits for the end and returns the run, with its ``outcomes``."""
+        """Calls tools without an agent, waits for the end of the run and returns it, with its ``outcomes``."""
         submitted = await self.call_tools(session, calls, continue_on_error=continue_on_error, record=record, **options)
         return await self._finish(submitted, max_wait, check)
 
@@ -163,59 +162,59 @@ class AsyncClient:
         record: bool = False,
         **options: Unpack[SubmitOptions],
     ) -> Submitted:
-        """Has tools called without any agent. When this returns, the run is committed."""
+        """Calls tools without an agent. When this returns, the run is committed."""
         return await self._send(_calls.call_tools(session, calls, continue_on_error, record, options))
 
     # Runs.
 
     async def get_run(self, run: RunRef) -> Run:
-        """A run as it is now."""
+        """Returns the current state of a run."""
         return await self._send(_calls.get_run(run))
 
     async def wait(self, run: RunRef, *, max_wait: Optional[Duration] = None) -> Run:
-        """Waits for the end of a run and returns it. A server that restarts meanwhile is waited for too.
+        """Waits for the end of a run and returns it. Continues to wait across restarts of the server.
 
-        Raises ``WaitTimeoutError`` when ``max_wait`` is over before; the run goes on.
+        Raises ``WaitTimeoutError`` after ``max_wait``; the run continues.
         """
         deadline = None if max_wait is None else time.monotonic() + seconds(max_wait)
         retry = self._core.retry()
         while True:
             started = time.monotonic()
-            one_wait = ONE_WAIT if deadline is None else min(ONE_WAIT, max(0.0, deadline - started))
+            poll = LONG_POLL_SECONDS if deadline is None else min(LONG_POLL_SECONDS, max(0.0, deadline - started))
             try:
-                state = await self._once(_calls.wait_run(run, one_wait))
+                state = await self._once(_calls.wait_run(run, poll))
                 if state.finished:
                     return state
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
                     raise WaitTimeoutError(state)
-                if now - started < min(SHORT_WAIT, one_wait):
-                    raise not_waiting()
+                if now - started < min(MIN_POLL_SECONDS, poll):
+                    raise long_poll_ignored()
                 retry.progress()
             except WaitTimeoutError:
                 raise
             except RemudaError as error:
-                self._core.worth_waiting(error)
+                self._core.raise_if_never_reached(error)
                 await asyncio.sleep(retry.delay_after(error))
 
     async def explain(self, run: RunRef) -> Explanation:
-        """Why is this run not finished?"""
+        """Explains why a run is not finished."""
         return await self._send(_calls.explain_run(run))
 
     async def cancel(self, run: RunRef, *, reason: Optional[str] = None) -> Run:
-        """Asks for a run to stop. One that executes is killed by its worker: ``wait`` for its end."""
+        """Requests the cancellation of a run. If it executes, its worker kills it: ``wait`` for its end."""
         return await self._send(_calls.cancel_run(run, reason))
 
     async def list_steps(self, run: RunRef) -> list[Step]:
-        """Every question to a model and every call of a tool, in order."""
+        """Lists all model calls and tool calls of a run, in order."""
         return await self._send(_calls.list_steps(run))
 
     async def get_content(self, content_hash: str) -> str:
-        """A text that a step names by its hash."""
+        """Returns a text that a step refers to by its hash."""
         return await self._send(_calls.get_content(content_hash))
 
     async def set_budget(self, target: Target, limit: LimitLike) -> BudgetSet:
-        """Changes how much a run or a session may spend, in all, and lets runs go on that waited for more."""
+        """Sets the budget of a run or a session. The limit covers past spending too. Runs that waited for it resume."""
         return await self._send(_calls.set_budget(target, limit))
 
     # Events.
@@ -230,9 +229,9 @@ class AsyncClient:
     ) -> AsyncEventStream:
         """Follows the events of a run (ends with it) or of a session (never ends), after the cursor ``after``.
 
-        Every durable event comes once and in order, also across broken connections and restarts of servers.
-        ``types`` keeps only some, such as ``["run.*", "message.completed"]``; ``deltas`` adds the pieces of what is
-        being said. A text that begins with ``run_`` names a run, any other a session.
+        Every durable event is returned once and in order, also across lost connections and server restarts.
+        ``types`` selects types, such as ``["run.*", "message.completed"]``; ``deltas`` adds deltas of messages and
+        command output. A string that begins with ``run_`` names a run, any other string a session.
         """
         following = Following(target, after=after, types=types, deltas=deltas, give_up_after=self._core.give_up_after)
         return AsyncEventStream(self._core, self._http, following, self._stream_endpoint)
@@ -240,7 +239,7 @@ class AsyncClient:
     async def poll_events(
         self, target: Target, *, after: int = 0, types: Optional[Iterable[str]] = None, max_wait: Duration = 30.0
     ) -> EventPage:
-        """One long poll, where streams do not get through: the events after a cursor, as soon as there are some."""
+        """Long poll, for networks that block streams: returns the events after a cursor as soon as there are any."""
         return await self._send(_calls.poll_events(target, after, types, max_wait))
 
     # Sessions.
@@ -259,7 +258,7 @@ class AsyncClient:
         permissions: Optional[PermissionsLike] = None,
         budget: Optional[LimitLike] = None,
     ) -> Session:
-        """Creates a session. Or submit with ``create_session=True``, which does so when there is none."""
+        """Creates a session. Alternatively, submit with ``create_session=True``, which creates a missing session."""
         call = _calls.create_session(
             name=name,
             title=title,
@@ -275,13 +274,13 @@ class AsyncClient:
         return await self._send(call)
 
     async def get_session(self, session: SessionRef) -> Session:
-        """A session by id or name."""
+        """Returns a session by id or name."""
         return await self._send(_calls.get_session(session))
 
     async def list_sessions(
         self, *, status: Optional[str] = None, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Session]:
-        """Sessions, newest first."""
+        """Lists sessions, newest first."""
         return await self._send(_calls.list_sessions(status, page_size, page_token))
 
     async def update_session(
@@ -294,36 +293,38 @@ class AsyncClient:
         permissions: Optional[PermissionsLike] = None,
         if_match: Optional[str] = None,
     ) -> Session:
-        """Changes what is given. With ``if_match`` only if nobody changed it since that ``Session.etag``."""
+        """Changes the given fields; with ``if_match`` only if the session still has that ``Session.etag``."""
         call = _calls.update_session(
             session, title=title, agent=agent, model=model, permissions=permissions, if_match=if_match
         )
         return await self._send(call)
 
     async def delete_session(self, session: SessionRef, *, cancel_runs: bool = False) -> None:
-        """Deletes a session and those below it, with all they have. Unfinished runs are in the way, or cancelled."""
+        """Deletes a session and its child sessions with all their data. Fails while runs are unfinished, unless
+        ``cancel_runs`` is true.
+        """
         await self._send(_calls.delete_session(session, cancel_runs))
 
     async def close_session(self, session: SessionRef, *, cancel_runs: bool = False) -> Session:
-        """Lets a session take no more runs. Those it has finish, or are cancelled."""
+        """Closes a session: it accepts no more runs. Unfinished runs still execute, unless ``cancel_runs`` is true."""
         return await self._send(_calls.close_session(session, cancel_runs))
 
     async def cancel_session(
         self, session: SessionRef, *, tree: bool = False, reason: Optional[str] = None
     ) -> CancelledSession:
-        """Asks for every unfinished run to stop, with ``tree`` also in the sessions below. The sessions stay open."""
+        """Cancels all unfinished runs, with ``tree`` also those of child sessions. The sessions stay open."""
         return await self._send(_calls.cancel_session(session, tree, reason))
 
     async def list_children(
         self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Session]:
-        """The sessions directly below one, oldest first."""
+        """Lists the direct child sessions, oldest first."""
         return await self._send(_calls.list_children(session, page_size, page_token))
 
     async def list_messages(
         self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Message]:
-        """The transcript, oldest first."""
+        """Lists the messages of a session, oldest first."""
         return await self._send(_calls.list_messages(session, page_size, page_token))
 
     async def list_runs(
@@ -334,17 +335,17 @@ class AsyncClient:
         page_size: Optional[int] = None,
         page_token: Optional[str] = None,
     ) -> Page[Run]:
-        """The runs of a session, or of all, newest first; with ``states`` only those in one of them."""
+        """Lists the runs of a session, or of all sessions, newest first. ``states`` selects states."""
         return await self._send(_calls.list_runs(session, states, page_size, page_token))
 
     async def list_queue(
         self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Run]:
-        """The unfinished runs of a session in the order in which they will execute."""
+        """Lists the unfinished runs of a session in execution order."""
         return await self._send(_calls.list_queue(session, page_size, page_token))
 
     async def each(self, page: Page[T]) -> AsyncIterator[T]:
-        """Goes through a page and all after it: ``async for run in client.each(await client.list_runs("s1")): …``."""
+        """Iterates over all items from a page on: ``async for run in client.each(await client.list_runs("s1"))``."""
         while True:
             for item in page:
                 yield item
@@ -363,11 +364,11 @@ class AsyncClient:
         page_size: Optional[int] = None,
         page_token: Optional[str] = None,
     ) -> Page[Approval]:
-        """Calls that wait, or waited, for a person, newest first."""
+        """Lists tool calls that need or needed approval, newest first."""
         return await self._send(_calls.list_approvals(state, session, run, page_size, page_token))
 
     async def get_approval(self, approval_id: str) -> Approval:
-        """An approval by id."""
+        """Returns an approval by id."""
         return await self._send(_calls.get_approval(approval_id))
 
     async def decide(
@@ -379,17 +380,19 @@ class AsyncClient:
         arguments: Optional[Mapping[str, Any]] = None,
         always: bool = False,
     ) -> Approval:
-        """Decides, once. Given the ``Approval`` that you have seen, a call that is another one by now is refused."""
+        """Approves or denies a call. A decision is final. If you pass the ``Approval`` itself, the server rejects the
+        decision if the call has changed.
+        """
         return await self._send(_calls.decide(approval, approve, message, arguments, always))
 
     # Webhooks.
 
     async def create_webhook(self, target: Target, url: str, *, types: Sequence[str] = ()) -> Webhook:
-        """Has the events of a session or a run sent to an address. Only this answer has the ``secret``."""
+        """Creates a webhook for the events of a session or a run. Only this response has the ``secret``."""
         return await self._send(_calls.create_webhook(target, url, types))
 
     async def get_webhook(self, webhook: Union[str, Webhook]) -> Webhook:
-        """A webhook as it is now, without its secret."""
+        """Returns a webhook, without its secret."""
         return await self._send(_calls.get_webhook(webhook))
 
     async def list_webhooks(
@@ -399,11 +402,11 @@ class AsyncClient:
         page_size: Optional[int] = None,
         page_token: Optional[str] = None,
     ) -> Page[Webhook]:
-        """The webhooks of a session, or all."""
+        """Lists the webhooks of a session, or all webhooks."""
         return await self._send(_calls.list_webhooks(session, page_size, page_token))
 
     async def enable_webhook(self, webhook: Union[str, Webhook], *, enabled: bool) -> Webhook:
-        """Lets it send, or keeps it from sending."""
+        """Enables or disables a webhook."""
         return await self._send(_calls.enable_webhook(webhook, enabled))
 
     async def delete_webhook(self, webhook: Union[str, Webhook]) -> None:
@@ -411,56 +414,56 @@ class AsyncClient:
         await self._send(_calls.delete_webhook(webhook))
 
     async def rotate_webhook_secret(self, webhook: Union[str, Webhook]) -> Webhook:
-        """Gives it a new ``secret``, which only this answer has. For a while messages are signed with both."""
+        """Creates a new ``secret``, which only this response has. For a while deliveries are signed with both."""
         return await self._send(_calls.rotate_webhook_secret(webhook))
 
     async def try_webhook(self, webhook: Union[str, Webhook]) -> WebhookTest:
-        """Sends one message now and tells how the receiver answered."""
+        """Sends a test delivery and returns the response of the receiver."""
         return await self._send(_calls.try_webhook(webhook))
 
     async def list_dead_letters(
         self, webhook: Union[str, Webhook], *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[DeadLetter]:
-        """Events that the receiver did not accept."""
+        """Lists events that could not be delivered."""
         return await self._send(_calls.list_dead_letters(webhook, page_size, page_token))
 
     async def redeliver(self, webhook: Union[str, Webhook], letter: Union[str, DeadLetter, None] = None) -> int:
-        """Sends one dead letter, or all of them, again. Returns how many."""
+        """Delivers one dead letter, or all of them, again. Returns their number."""
         return await self._send(_calls.redeliver(webhook, letter))
 
-    # Workspaces and the fleet.
+    # Workspaces, workers and pools.
 
     async def create_workspace(self, name: str, root: str) -> Workspace:
-        """Registers a directory that the workers have."""
+        """Registers a directory of the workers as a workspace."""
         return await self._send(_calls.create_workspace(name, root))
 
     async def get_workspace(self, name: str) -> Workspace:
-        """A workspace by name."""
+        """Returns a workspace by name."""
         return await self._send(_calls.get_workspace(name))
 
     async def list_workspaces(
         self, *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Workspace]:
-        """Workspaces by name."""
+        """Lists workspaces, sorted by name."""
         return await self._send(_calls.list_workspaces(page_size, page_token))
 
     async def list_workers(self, *, include_gone: bool = False) -> list[Worker]:
-        """The workers. Needs the scope admin, as do the next two."""
+        """Lists the workers. Needs the scope admin, as do the next two methods."""
         return await self._send(_calls.list_workers(include_gone))
 
     async def drain_worker(self, worker: Union[str, Worker]) -> Worker:
-        """Lets a worker finish what it executes and take nothing new."""
+        """Drains a worker: it claims no more sessions and hands its sessions over."""
         return await self._send(_calls.drain_worker(worker))
 
     async def list_pools(self) -> list[Pool]:
-        """How much waits for the workers of each pool."""
+        """Lists the pools with their queues."""
         return await self._send(_calls.list_pools())
 
     async def server_info(self) -> ServerInfo:
-        """What the server says of itself."""
+        """Returns the version and the mode of the server."""
         return await self._send(_calls.server_info())
 
-    # Sending.
+    # Sending requests.
 
     async def _send(self, call: Call[T]) -> T:
         retry = self._core.retry()
@@ -468,7 +471,7 @@ class AsyncClient:
             try:
                 return await self._once(call)
             except RemudaError as error:
-                self._core.worth_waiting(error)
+                self._core.raise_if_never_reached(error)
                 await asyncio.sleep(retry.delay_after(error, repeatable=call.repeatable))
 
     async def _once(self, call: Call[T]) -> T:
@@ -477,7 +480,7 @@ class AsyncClient:
         except httpx.TransportError as error:
             raise connection_failed(self._core.endpoint, error) from error
         self._core.answered()
-        return call.read(read_answer(response))
+        return call.read(read_response(response))
 
     async def _stream_endpoint(self) -> str:
         if self._core.stream_endpoint is None:

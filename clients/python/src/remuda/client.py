@@ -1,4 +1,4 @@
-"""The client for ordinary, blocking programs. ``aio`` has the same for asyncio; a test keeps the two alike."""
+"""The blocking client. ``aio`` has the same methods for asyncio; a test compares the two."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
 import httpx
 
 from . import _calls
-from ._call import Call, Duration, connection_failed, read_answer, seconds
+from ._call import Call, Duration, connection_failed, read_response, seconds
 from ._calls import ImageLike, ToolCallLike
-from ._core import ONE_WAIT, SHORT_WAIT, Core, not_waiting
+from ._core import LONG_POLL_SECONDS, MIN_POLL_SECONDS, Core, long_poll_ignored
 from ._following import Following
 from ._options import ExecutionLike, LimitLike, PermissionsLike, RunRef, SessionRef
 from ._target import Target
@@ -50,13 +50,13 @@ T = TypeVar("T")
 class Client:
     """A client of one server. Safe to share between threads.
 
-    Requests that may be repeated are repeated when a server that has answered before does not for a while; after
-    ``give_up_after`` without progress the last error is raised. Submits are among them: each carries an idempotency
-    key.
+    Requests that are safe to repeat are retried while a server that has answered before is unavailable. After
+    ``give_up_after`` seconds without progress the last error is raised. Submits are retried too: each carries an
+    idempotency key.
 
     ``endpoint`` and ``api_key`` default to ``REMUDA_ENDPOINT`` and ``REMUDA_API_KEY``. Times are in seconds:
-    ``request_timeout`` is for one answer, ``idle_timeout`` for the silence after which a stream of events is taken
-    up anew. Every open stream is one of ``max_connections``.
+    ``request_timeout`` limits one request, and an event stream reconnects after ``idle_timeout`` without data. Every
+    open stream uses one of ``max_connections``.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Client:
         """Closes all connections."""
         self._http.close()
 
-    # Work.
+    # Submitting work.
 
     def run(
         self,
@@ -112,10 +112,9 @@ class Client:
         check: bool = True,
         **options: Unpack[SubmitOptions],
     ) -> Run:
-        """Sends a message to the session's agent, waits for the end of its work and returns the run, with its
-        ``answer``.
+        """Sends a message to the session's agent, waits for the end of the run and returns it, with its ``answer``.
 
-        Raises ``RunNotCompletedError`` when the run ends in another way than completed, unless ``check`` is false.
+        Raises ``RunNotCompletedError`` if the run ends in another state than completed, unless ``check`` is false.
         """
         submitted = self.send(session, text, images=images, agent=agent, **options)
         return self._finish(submitted, max_wait, check)
@@ -131,7 +130,7 @@ class Client:
         check: bool = True,
         **options: Unpack[SubmitOptions],
     ) -> Run:
-        """Has tools called without any agent, waits for the end and returns the run, with its ``outcomes``."""
+        """Calls tools without an agent, waits for the end of the run and returns it, with its ``outcomes``."""
         submitted = self.call_tools(session, calls, continue_on_error=continue_on_error, record=record, **options)
         return self._finish(submitted, max_wait, check)
 
@@ -162,59 +161,59 @@ class Client:
         record: bool = False,
         **options: Unpack[SubmitOptions],
     ) -> Submitted:
-        """Has tools called without any agent. When this returns, the run is committed."""
+        """Calls tools without an agent. When this returns, the run is committed."""
         return self._send(_calls.call_tools(session, calls, continue_on_error, record, options))
 
     # Runs.
 
     def get_run(self, run: RunRef) -> Run:
-        """A run as it is now."""
+        """Returns the current state of a run."""
         return self._send(_calls.get_run(run))
 
     def wait(self, run: RunRef, *, max_wait: Optional[Duration] = None) -> Run:
-        """Waits for the end of a run and returns it. A server that restarts meanwhile is waited for too.
+        """Waits for the end of a run and returns it. Continues to wait across restarts of the server.
 
-        Raises ``WaitTimeoutError`` when ``max_wait`` is over before; the run goes on.
+        Raises ``WaitTimeoutError`` after ``max_wait``; the run continues.
         """
         deadline = None if max_wait is None else time.monotonic() + seconds(max_wait)
         retry = self._core.retry()
         while True:
             started = time.monotonic()
-            one_wait = ONE_WAIT if deadline is None else min(ONE_WAIT, max(0.0, deadline - started))
+            poll = LONG_POLL_SECONDS if deadline is None else min(LONG_POLL_SECONDS, max(0.0, deadline - started))
             try:
-                state = self._once(_calls.wait_run(run, one_wait))
+                state = self._once(_calls.wait_run(run, poll))
                 if state.finished:
                     return state
                 now = time.monotonic()
                 if deadline is not None and now >= deadline:
                     raise WaitTimeoutError(state)
-                if now - started < min(SHORT_WAIT, one_wait):
-                    raise not_waiting()
+                if now - started < min(MIN_POLL_SECONDS, poll):
+                    raise long_poll_ignored()
                 retry.progress()
             except WaitTimeoutError:
                 raise
             except RemudaError as error:
-                self._core.worth_waiting(error)
+                self._core.raise_if_never_reached(error)
                 time.sleep(retry.delay_after(error))
 
     def explain(self, run: RunRef) -> Explanation:
-        """Why is this run not finished?"""
+        """Explains why a run is not finished."""
         return self._send(_calls.explain_run(run))
 
     def cancel(self, run: RunRef, *, reason: Optional[str] = None) -> Run:
-        """Asks for a run to stop. One that executes is killed by its worker: ``wait`` for its end."""
+        """Requests the cancellation of a run. If it executes, its worker kills it: ``wait`` for its end."""
         return self._send(_calls.cancel_run(run, reason))
 
     def list_steps(self, run: RunRef) -> list[Step]:
-        """Every question to a model and every call of a tool, in order."""
+        """Lists all model calls and tool calls of a run, in order."""
         return self._send(_calls.list_steps(run))
 
     def get_content(self, content_hash: str) -> str:
-        """A text that a step names by its hash."""
+        """Returns a text that a step refers to by its hash."""
         return self._send(_calls.get_content(content_hash))
 
     def set_budget(self, target: Target, limit: LimitLike) -> BudgetSet:
-        """Changes how much a run or a session may spend, in all, and lets runs go on that waited for more."""
+        """Sets the budget of a run or a session. The limit covers past spending too. Runs that waited for it resume."""
         return self._send(_calls.set_budget(target, limit))
 
     # Events.
@@ -229,9 +228,9 @@ class Client:
     ) -> EventStream:
         """Follows the events of a run (ends with it) or of a session (never ends), after the cursor ``after``.
 
-        Every durable event comes once and in order, also across broken connections and restarts of servers.
-        ``types`` keeps only some, such as ``["run.*", "message.completed"]``; ``deltas`` adds the pieces of what is
-        being said. A text that begins with ``run_`` names a run, any other a session.
+        Every durable event is returned once and in order, also across lost connections and server restarts.
+        ``types`` selects types, such as ``["run.*", "message.completed"]``; ``deltas`` adds deltas of messages and
+        command output. A string that begins with ``run_`` names a run, any other string a session.
         """
         following = Following(target, after=after, types=types, deltas=deltas, give_up_after=self._core.give_up_after)
         return EventStream(self._core, self._http, following, self._stream_endpoint)
@@ -239,7 +238,7 @@ class Client:
     def poll_events(
         self, target: Target, *, after: int = 0, types: Optional[Iterable[str]] = None, max_wait: Duration = 30.0
     ) -> EventPage:
-        """One long poll, where streams do not get through: the events after a cursor, as soon as there are some."""
+        """Long poll, for networks that block streams: returns the events after a cursor as soon as there are any."""
         return self._send(_calls.poll_events(target, after, types, max_wait))
 
     # Sessions.
@@ -258,7 +257,7 @@ class Client:
         permissions: Optional[PermissionsLike] = None,
         budget: Optional[LimitLike] = None,
     ) -> Session:
-        """Creates a session. Or submit with ``create_session=True``, which does so when there is none."""
+        """Creates a session. Alternatively, submit with ``create_session=True``, which creates a missing session."""
         call = _calls.create_session(
             name=name,
             title=title,
@@ -274,13 +273,13 @@ class Client:
         return self._send(call)
 
     def get_session(self, session: SessionRef) -> Session:
-        """A session by id or name."""
+        """Returns a session by id or name."""
         return self._send(_calls.get_session(session))
 
     def list_sessions(
         self, *, status: Optional[str] = None, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Session]:
-        """Sessions, newest first."""
+        """Lists sessions, newest first."""
         return self._send(_calls.list_sessions(status, page_size, page_token))
 
     def update_session(
@@ -293,36 +292,38 @@ class Client:
         permissions: Optional[PermissionsLike] = None,
         if_match: Optional[str] = None,
     ) -> Session:
-        """Changes what is given. With ``if_match`` only if nobody changed it since that ``Session.etag``."""
+        """Changes the given fields; with ``if_match`` only if the session still has that ``Session.etag``."""
         call = _calls.update_session(
             session, title=title, agent=agent, model=model, permissions=permissions, if_match=if_match
         )
         return self._send(call)
 
     def delete_session(self, session: SessionRef, *, cancel_runs: bool = False) -> None:
-        """Deletes a session and those below it, with all they have. Unfinished runs are in the way, or cancelled."""
+        """Deletes a session and its child sessions with all their data. Fails while runs are unfinished, unless
+        ``cancel_runs`` is true.
+        """
         self._send(_calls.delete_session(session, cancel_runs))
 
     def close_session(self, session: SessionRef, *, cancel_runs: bool = False) -> Session:
-        """Lets a session take no more runs. Those it has finish, or are cancelled."""
+        """Closes a session: it accepts no more runs. Unfinished runs still execute, unless ``cancel_runs`` is true."""
         return self._send(_calls.close_session(session, cancel_runs))
 
     def cancel_session(
         self, session: SessionRef, *, tree: bool = False, reason: Optional[str] = None
     ) -> CancelledSession:
-        """Asks for every unfinished run to stop, with ``tree`` also in the sessions below. The sessions stay open."""
+        """Cancels all unfinished runs, with ``tree`` also those of child sessions. The sessions stay open."""
         return self._send(_calls.cancel_session(session, tree, reason))
 
     def list_children(
         self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Session]:
-        """The sessions directly below one, oldest first."""
+        """Lists the direct child sessions, oldest first."""
         return self._send(_calls.list_children(session, page_size, page_token))
 
     def list_messages(
         self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Message]:
-        """The transcript, oldest first."""
+        """Lists the messages of a session, oldest first."""
         return self._send(_calls.list_messages(session, page_size, page_token))
 
     def list_runs(
@@ -333,17 +334,17 @@ class Client:
         page_size: Optional[int] = None,
         page_token: Optional[str] = None,
     ) -> Page[Run]:
-        """The runs of a session, or of all, newest first; with ``states`` only those in one of them."""
+        """Lists the runs of a session, or of all sessions, newest first. ``states`` selects states."""
         return self._send(_calls.list_runs(session, states, page_size, page_token))
 
     def list_queue(
         self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[Run]:
-        """The unfinished runs of a session in the order in which they will execute."""
+        """Lists the unfinished runs of a session in execution order."""
         return self._send(_calls.list_queue(session, page_size, page_token))
 
     def each(self, page: Page[T]) -> Iterator[T]:
-        """Goes through a page and all after it: ``for run in client.each(client.list_runs("s1")): …``."""
+        """Iterates over all items from a page on: ``for run in client.each(client.list_runs("s1"))``."""
         while True:
             yield from page
             if page.next_call is None:
@@ -361,11 +362,11 @@ class Client:
         page_size: Optional[int] = None,
         page_token: Optional[str] = None,
     ) -> Page[Approval]:
-        """Calls that wait, or waited, for a person, newest first."""
+        """Lists tool calls that need or needed approval, newest first."""
         return self._send(_calls.list_approvals(state, session, run, page_size, page_token))
 
     def get_approval(self, approval_id: str) -> Approval:
-        """An approval by id."""
+        """Returns an approval by id."""
         return self._send(_calls.get_approval(approval_id))
 
     def decide(
@@ -377,17 +378,19 @@ class Client:
         arguments: Optional[Mapping[str, Any]] = None,
         always: bool = False,
     ) -> Approval:
-        """Decides, once. Given the ``Approval`` that you have seen, a call that is another one by now is refused."""
+        """Approves or denies a call. A decision is final. If you pass the ``Approval`` itself, the server rejects the
+        decision if the call has changed.
+        """
         return self._send(_calls.decide(approval, approve, message, arguments, always))
 
     # Webhooks.
 
     def create_webhook(self, target: Target, url: str, *, types: Sequence[str] = ()) -> Webhook:
-        """Has the events of a session or a run sent to an address. Only this answer has the ``secret``."""
+        """Creates a webhook for the events of a session or a run. Only this response has the ``secret``."""
         return self._send(_calls.create_webhook(target, url, types))
 
     def get_webhook(self, webhook: Union[str, Webhook]) -> Webhook:
-        """A webhook as it is now, without its secret."""
+        """Returns a webhook, without its secret."""
         return self._send(_calls.get_webhook(webhook))
 
     def list_webhooks(
@@ -397,11 +400,11 @@ class Client:
         page_size: Optional[int] = None,
         page_token: Optional[str] = None,
     ) -> Page[Webhook]:
-        """The webhooks of a session, or all."""
+        """Lists the webhooks of a session, or all webhooks."""
         return self._send(_calls.list_webhooks(session, page_size, page_token))
 
     def enable_webhook(self, webhook: Union[str, Webhook], *, enabled: bool) -> Webhook:
-        """Lets it send, or keeps it from sending."""
+        """Enables or disables a webhook."""
         return self._send(_calls.enable_webhook(webhook, enabled))
 
     def delete_webhook(self, webhook: Union[str, Webhook]) -> None:
@@ -409,54 +412,54 @@ class Client:
         self._send(_calls.delete_webhook(webhook))
 
     def rotate_webhook_secret(self, webhook: Union[str, Webhook]) -> Webhook:
-        """Gives it a new ``secret``, which only this answer has. For a while messages are signed with both."""
+        """Creates a new ``secret``, which only this response has. For a while deliveries are signed with both."""
         return self._send(_calls.rotate_webhook_secret(webhook))
 
     def try_webhook(self, webhook: Union[str, Webhook]) -> WebhookTest:
-        """Sends one message now and tells how the receiver answered."""
+        """Sends a test delivery and returns the response of the receiver."""
         return self._send(_calls.try_webhook(webhook))
 
     def list_dead_letters(
         self, webhook: Union[str, Webhook], *, page_size: Optional[int] = None, page_token: Optional[str] = None
     ) -> Page[DeadLetter]:
-        """Events that the receiver did not accept."""
+        """Lists events that could not be delivered."""
         return self._send(_calls.list_dead_letters(webhook, page_size, page_token))
 
     def redeliver(self, webhook: Union[str, Webhook], letter: Union[str, DeadLetter, None] = None) -> int:
-        """Sends one dead letter, or all of them, again. Returns how many."""
+        """Delivers one dead letter, or all of them, again. Returns their number."""
         return self._send(_calls.redeliver(webhook, letter))
 
-    # Workspaces and the fleet.
+    # Workspaces, workers and pools.
 
     def create_workspace(self, name: str, root: str) -> Workspace:
-        """Registers a directory that the workers have."""
+        """Registers a directory of the workers as a workspace."""
         return self._send(_calls.create_workspace(name, root))
 
     def get_workspace(self, name: str) -> Workspace:
-        """A workspace by name."""
+        """Returns a workspace by name."""
         return self._send(_calls.get_workspace(name))
 
     def list_workspaces(self, *, page_size: Optional[int] = None, page_token: Optional[str] = None) -> Page[Workspace]:
-        """Workspaces by name."""
+        """Lists workspaces, sorted by name."""
         return self._send(_calls.list_workspaces(page_size, page_token))
 
     def list_workers(self, *, include_gone: bool = False) -> list[Worker]:
-        """The workers. Needs the scope admin, as do the next two."""
+        """Lists the workers. Needs the scope admin, as do the next two methods."""
         return self._send(_calls.list_workers(include_gone))
 
     def drain_worker(self, worker: Union[str, Worker]) -> Worker:
-        """Lets a worker finish what it executes and take nothing new."""
+        """Drains a worker: it claims no more sessions and hands its sessions over."""
         return self._send(_calls.drain_worker(worker))
 
     def list_pools(self) -> list[Pool]:
-        """How much waits for the workers of each pool."""
+        """Lists the pools with their queues."""
         return self._send(_calls.list_pools())
 
     def server_info(self) -> ServerInfo:
-        """What the server says of itself."""
+        """Returns the version and the mode of the server."""
         return self._send(_calls.server_info())
 
-    # Sending.
+    # Sending requests.
 
     def _send(self, call: Call[T]) -> T:
         retry = self._core.retry()
@@ -464,7 +467,7 @@ class Client:
             try:
                 return self._once(call)
             except RemudaError as error:
-                self._core.worth_waiting(error)
+                self._core.raise_if_never_reached(error)
                 time.sleep(retry.delay_after(error, repeatable=call.repeatable))
 
     def _once(self, call: Call[T]) -> T:
@@ -473,7 +476,7 @@ class Client:
         except httpx.TransportError as error:
             raise connection_failed(self._core.endpoint, error) from error
         self._core.answered()
-        return call.read(read_answer(response))
+        return call.read(read_response(response))
 
     def _stream_endpoint(self) -> str:
         if self._core.stream_endpoint is None:

@@ -1,7 +1,7 @@
-"""What can go wrong, as exceptions.
+"""The exceptions of this package.
 
-Every one has a stable ``code``, the same as in the server's documentation of error codes, so that programs match on
-codes and never on texts.
+Every exception has a stable ``code``, as listed in the server's documentation of error codes. Match on codes, never on
+texts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RemudaError(Exception):
-    """Everything that this package raises about a server or its answers."""
+    """Base class of all errors about a server or its responses."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -22,11 +22,11 @@ class RemudaError(Exception):
         self.message = message
         #: The field of the request that is wrong, such as ``tools.calls[1].tool``.
         self.field: Optional[str] = None
-        #: What to name when you ask the operator about it.
+        #: Identifies the request in questions to the operator.
         self.request_id: Optional[str] = None
-        #: The HTTP status; ``None`` when no server answered.
+        #: The HTTP status; ``None`` if no server answered.
         self.status: Optional[int] = None
-        #: Seconds after which trying again makes sense.
+        #: Seconds to wait before a retry.
         self.retry_after: Optional[float] = None
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class RemudaError(Exception):
         return f"[{self.code}] {place}{self.message}{request}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions travel between processes; the default would call __init__ with the message alone.
+        # Exceptions are pickled between processes; the default would call __init__ with the message alone.
         return (type(self).__new__, (type(self),), {**self.__dict__, "args": self.args})
 
 
@@ -62,11 +62,11 @@ class ApiError(RemudaError):
 
 
 class InvalidRequestError(ApiError):
-    """The request is wrong, and stays wrong: 400, 413, 415, 416 and 422."""
+    """The request is invalid, so a retry does not help: 400, 413, 415, 416 and 422."""
 
 
 class UnauthenticatedError(ApiError):
-    """No valid API key came with the request: 401."""
+    """The request has no valid API key: 401."""
 
 
 class PermissionDeniedError(ApiError):
@@ -74,27 +74,27 @@ class PermissionDeniedError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """It does not exist, or belongs to another tenant: 404 and 410."""
+    """The object does not exist, or belongs to another tenant: 404 and 410."""
 
 
 class ConflictError(ApiError):
-    """The state of things does not allow it: 409."""
+    """The request conflicts with the current state: 409."""
 
 
 class PreconditionFailedError(ApiError):
-    """It was changed since you read it: 412."""
+    """The object has changed since you read it: 412."""
 
 
 class OverloadedError(ApiError):
-    """Too much is asked for at once: 429."""
+    """Too many requests, or a full queue: 429."""
 
 
 class ServerError(ApiError):
-    """The server, or something behind it, does not work at the moment: 5xx."""
+    """The server, or a service behind it, fails at the moment: 5xx."""
 
 
 class ConnectionFailedError(RemudaError):
-    """No server answered, or the connection was lost in the middle."""
+    """No server answered, or the connection was lost."""
 
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__("unavailable", message)
@@ -103,14 +103,14 @@ class ConnectionFailedError(RemudaError):
 
 
 class ProtocolError(RemudaError):
-    """The answer is not one that this version understands. Is this address a Remuda server?"""
+    """This version does not understand the response. Is this address a Remuda server?"""
 
     def __init__(self, message: str) -> None:
         super().__init__("protocol_error", message)
 
 
 class WaitTimeoutError(RemudaError, TimeoutError):
-    """The run was not finished in the time that you wanted to wait. It goes on."""
+    """The run did not finish within ``max_wait``. It continues."""
 
     def __init__(self, run: Run) -> None:
         super().__init__("deadline_exceeded", f"{run.id} is still {run.state}")
@@ -118,7 +118,7 @@ class WaitTimeoutError(RemudaError, TimeoutError):
 
 
 class RunNotCompletedError(RemudaError):
-    """The run ended in another way than completed: ``run.state`` says in which one."""
+    """The run ended in another state than completed: see ``run.state``."""
 
     def __init__(self, run: Run) -> None:
         failure = run.failure
@@ -145,7 +145,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 
 
 def from_answer(status: int, body: object, retry_after: Optional[float] = None) -> ApiError:
-    """The exception for an answer that says ``{"error": {...}}``, or for one of somebody in between that does not."""
+    """The exception for a response with ``{"error": {...}}``, or for an error response of a proxy without it."""
     kind = _BY_STATUS.get(status, ServerError if status >= 500 else ApiError)
     error = body.get("error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping):

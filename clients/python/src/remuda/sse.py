@@ -1,8 +1,8 @@
-"""Server-sent events: a parser that is fed bytes as they come.
+"""An incremental parser for server-sent events.
 
-It follows the parsing rules of the HTML standard: lines end with LF, CR or CRLF, also when a CRLF is torn in two; a
-leading byte order mark is skipped; data over several lines is joined. Beyond the standard, lines and events have a
-largest size, because a broken server must not be able to fill the memory of a reader.
+It follows the parsing rules of the HTML standard: lines end with LF, CR or CRLF, also if a CRLF is split over two
+chunks; a leading byte order mark is skipped; data over several lines is joined. In addition, the sizes of lines and
+events are limited, so that a broken server cannot fill the memory of a reader.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .errors import ProtocolError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
-#: The largest line and the largest data of one event. Servers bound what they send far below this.
+#: Maximum size of a line and of the data of an event. Servers stay far below this.
 MAX_BYTES = 16 * 1024 * 1024
 
 
@@ -26,12 +26,12 @@ class Message:
 
     event: str
     data: str
-    #: Only when this very event had an ``id:``; see ``Parser.last_event_id`` for what to resume from.
+    #: Set only if this event had an ``id:``; see ``Parser.last_event_id`` for the position to resume from.
     id: Optional[str] = None
 
 
 class Parser:
-    """Turns bytes into messages. One parser reads one connection."""
+    """Parses the bytes of one connection into messages."""
 
     def __init__(self, *, max_line: int = MAX_BYTES, max_event: int = MAX_BYTES) -> None:
         self._max_line = max_line
@@ -44,13 +44,13 @@ class Parser:
         self._data: list[str] = []
         self._data_bytes = 0
         self._id: Optional[str] = None
-        #: The id of the last complete block that had one, also if the block had no data.
+        #: The id of the last complete block with an id, even if the block had no data.
         self.last_event_id: Optional[str] = None
-        #: Milliseconds that the server wants readers to wait before they come again.
+        #: Reconnect delay requested by the server, in milliseconds.
         self.retry_ms: Optional[int] = None
 
     def feed(self, chunk: bytes) -> Iterator[Message]:
-        """Takes the next bytes and gives the messages that they complete."""
+        """Adds bytes and yields the messages that they complete."""
         if self._skip_lf and chunk:
             self._skip_lf = False
             if chunk.startswith(b"\n"):
@@ -60,7 +60,7 @@ class Parser:
         self._skip_lf = chunk.endswith(b"\r")
         *lines, rest = _LINE_END.split(chunk)
         for line in lines:
-            message = self._take_line(self._whole(line))
+            message = self._process_line(self._complete_line(line))
             if message is not None:
                 yield message
         self._keep(rest)
@@ -72,7 +72,7 @@ class Parser:
         if piece:
             self._tail.append(piece)
 
-    def _whole(self, end: bytes) -> bytes:
+    def _complete_line(self, end: bytes) -> bytes:
         self._keep(end)
         line = b"".join(self._tail)
         self._tail.clear()
@@ -83,7 +83,7 @@ class Parser:
                 line = line[len(_BOM) :]
         return line
 
-    def _take_line(self, line: bytes) -> Optional[Message]:
+    def _process_line(self, line: bytes) -> Optional[Message]:
         if not line:
             return self._dispatch()
         name, _, value = line.partition(b":")
@@ -101,7 +101,7 @@ class Parser:
                 self._id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit() and len(value) <= 9:
             self.retry_ms = int(value)
-        # Everything else is a comment, which keeps the connection alive, or a field of the future.
+        # Ignore comments, which serve as keepalive, and unknown fields.
         return None
 
     def _dispatch(self) -> Optional[Message]:

@@ -1,4 +1,4 @@
-"""Streams of events that outlive their connections."""
+"""Event streams that reconnect."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ._following import Following
 from .errors import ConnectionFailedError, RemudaError
 from .types import Event
 
-_ENDED = "the server ended the stream of events"
+_ENDED = "the server ended the event stream"
 
 
 class EventStream(Iterator[Event]):
-    """Events in order, each once. Close it when you stop early, best with ``with``."""
+    """Events in order, each once. Close the stream if you stop early, preferably with ``with``."""
 
     _response: Optional[httpx.Response] = None
 
@@ -34,12 +34,12 @@ class EventStream(Iterator[Event]):
 
     @property
     def cursor(self) -> int:
-        """Of the last durable event that you were given: keep it, and go on with ``follow(…, after=cursor)``."""
+        """The cursor of the last durable event returned. Store it to continue with ``follow(…, after=cursor)``."""
         return self._following.cursor
 
     @property
     def end_reason(self) -> Optional[str]:
-        """Why the server says that nothing more will come; ``None`` before the end."""
+        """The reason that the server gave for the end of the stream; ``None`` before the end."""
         return self._following.end_reason
 
     def __iter__(self) -> EventStream:
@@ -58,7 +58,7 @@ class EventStream(Iterator[Event]):
             except RemudaError as error:
                 self._disconnect()
                 try:
-                    self._core.worth_waiting(error)
+                    self._core.raise_if_never_reached(error)
                     delay = self._following.delay_after(error)
                 except RemudaError:
                     self.close()
@@ -101,12 +101,12 @@ class EventStream(Iterator[Event]):
             response.close()
 
     def close(self) -> None:
-        """Ends it, and frees its connection."""
+        """Closes the stream and its connection."""
         self._closed = True
         self._disconnect()
 
     def __del__(self) -> None:
-        # A loop that was left early would hold its connection as long as the client lives.
+        # Without this, a loop that was left early would keep its connection as long as the client lives.
         if self._response is not None:
             self._response.close()
 
@@ -120,7 +120,7 @@ class EventStream(Iterator[Event]):
 
 
 class AsyncEventStream(AsyncIterator[Event]):
-    """Events in order, each once. Close it when you stop early, best with ``async with``."""
+    """Events in order, each once. Close the stream if you stop early, preferably with ``async with``."""
 
     def __init__(
         self, core: Core, http: httpx.AsyncClient, following: Following, endpoint: Callable[[], Awaitable[str]]
@@ -135,12 +135,12 @@ class AsyncEventStream(AsyncIterator[Event]):
 
     @property
     def cursor(self) -> int:
-        """Of the last durable event that you were given: keep it, and go on with ``follow(…, after=cursor)``."""
+        """The cursor of the last durable event returned. Store it to continue with ``follow(…, after=cursor)``."""
         return self._following.cursor
 
     @property
     def end_reason(self) -> Optional[str]:
-        """Why the server says that nothing more will come; ``None`` before the end."""
+        """The reason that the server gave for the end of the stream; ``None`` before the end."""
         return self._following.end_reason
 
     def __aiter__(self) -> AsyncEventStream:
@@ -159,7 +159,7 @@ class AsyncEventStream(AsyncIterator[Event]):
             except RemudaError as error:
                 await self._disconnect()
                 try:
-                    self._core.worth_waiting(error)
+                    self._core.raise_if_never_reached(error)
                     delay = self._following.delay_after(error)
                 except RemudaError:
                     await self.close()
@@ -202,7 +202,7 @@ class AsyncEventStream(AsyncIterator[Event]):
             await response.aclose()
 
     async def close(self) -> None:
-        """Ends it, and frees its connection."""
+        """Closes the stream and its connection."""
         self._closed = True
         await self._disconnect()
 

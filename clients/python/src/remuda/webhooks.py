@@ -1,7 +1,6 @@
-"""Checks that a webhook was sent by your server, as Standard Webhooks (https://www.standardwebhooks.com) has it.
+"""Verifies webhook deliveries, according to Standard Webhooks (https://www.standardwebhooks.com).
 
-The signature covers the id, the time and the exact bytes of the body: give ``verify`` the body as it came, before
-any parsing.
+The signature covers the id, the time and the exact bytes of the body: pass the unparsed body to ``verify``.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional, Union
 
-#: How old, or how far in the future, a message may be, in seconds.
+#: Maximum difference between the time of a message and the local clock, in seconds.
 TOLERANCE = 300.0
 _PREFIX = "whsec_"
 
 
 class WebhookVerificationError(Exception):
-    """Do not trust this message."""
+    """The message is not authentic. Do not process it."""
 
 
 def verify(
@@ -32,11 +31,10 @@ def verify(
     tolerance: float = TOLERANCE,
     now: Optional[float] = None,
 ) -> dict[str, Any]:
-    """Returns the event in ``body`` if one of the signatures fits, and raises ``WebhookVerificationError`` if none
-    does.
+    """Returns the event in ``body`` if one of the signatures matches. Raises ``WebhookVerificationError`` otherwise.
 
-    ``secret`` is what the server showed when the webhook was made (``whsec_…``); give several while you change it. A
-    message may come more than once: the header ``webhook-id`` stays the same.
+    ``secret`` is the secret of the webhook (``whsec_…``); pass both while you rotate it. A message may be delivered
+    more than once: the header ``webhook-id`` stays the same.
     """
     by_name = {name.lower(): value for name, value in headers.items()}
     message_id = _header(by_name, "webhook-id")
@@ -48,10 +46,10 @@ def verify(
     expected = [sign(one, message_id, timestamp, raw) for one in ([secret] if isinstance(secret, str) else secret)]
     if not expected:
         raise ValueError("secret: expected at least one")
-    # Every pair is compared, so that the time it takes tells nothing about which one fitted.
-    fits = [hmac.compare_digest(given.encode(), one.encode()) for given in signatures.split(" ") for one in expected]
-    if not any(fits):
-        raise WebhookVerificationError("no signature fits: another secret, or a changed body")
+    # Compare every pair, so that the duration does not reveal which one matches.
+    matches = [hmac.compare_digest(given.encode(), one.encode()) for given in signatures.split(" ") for one in expected]
+    if not any(matches):
+        raise WebhookVerificationError("no signature matches: wrong secret or changed body")
     try:
         event = json.loads(raw)
     except ValueError as error:
@@ -62,14 +60,14 @@ def verify(
 
 
 def sign(secret: str, message_id: str, timestamp: Union[str, int], body: bytes) -> str:
-    """The signature of a message, as in ``webhook-signature``. For tests of your receiver."""
+    """Computes the signature of a message, as in ``webhook-signature``. Useful for tests of a receiver."""
     text = secret[len(_PREFIX) :] if secret.startswith(_PREFIX) else secret
     try:
         key = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"secret: expected {_PREFIX} and base64") from error
     if not key:
-        # An empty key would accept what anyone can compute.
+        # Anyone could compute signatures with an empty key.
         raise ValueError(f"secret: expected {_PREFIX} and base64")
     content = f"{message_id}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()

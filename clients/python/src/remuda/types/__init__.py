@@ -1,8 +1,8 @@
-"""What the server answers with, and some of what it is sent.
+"""The types of responses, and some types of requests.
 
-All of it is read-only. What is absent is ``None``, or empty for lists. ``raw`` holds the document as it came, with
-fields that a newer server has and this version does not know. States and kinds are plain texts: newer servers may
-know more of them.
+All types are read-only. Absent fields are ``None``, or empty for lists. ``raw`` contains the original document,
+including fields that this version does not know. States and kinds are plain strings, since newer servers may have more
+of them.
 """
 
 from .events import TERMINAL_EVENTS, Event, EventPage

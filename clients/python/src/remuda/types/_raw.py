@@ -1,9 +1,9 @@
-"""The field that every type has for the document it was made from."""
+"""The field ``raw``, which contains the original document."""
 
 from dataclasses import field
 from typing import Any
 
 
 def raw_field() -> Any:
-    """Neither shown nor compared: it says the same again, and what this version does not know."""
+    """Excluded from repr and comparison, because it repeats the other fields."""
     return field(default_factory=dict, repr=False, compare=False)

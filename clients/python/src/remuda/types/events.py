@@ -1,4 +1,4 @@
-"""Events: what happens in a session."""
+"""Events of a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Optional
 from ._raw import raw_field
 from .runs import FINISHED_STATES
 
-#: The events that end a run, and the state that each reports.
+#: The events that end a run, with the final state of each.
 TERMINAL_EVENTS = {f"run.{state}": state for state in FINISHED_STATES}
 
 
@@ -18,41 +18,41 @@ TERMINAL_EVENTS = {f"run.{state}": state for state in FINISHED_STATES}
 class Event:
     """One entry of a session's event stream. Skip types you do not know.
 
-    Events with a ``cursor`` are durable: each comes once and in order. Those without (``message.delta``,
-    ``tool.output``) are pieces of what is being said, told live; the whole follows as a durable event.
+    Events with a ``cursor`` are durable: each is delivered once and in order. Events without one (``message.delta``,
+    ``tool.output``) are live deltas; the complete text follows in a durable event.
     """
 
     type: str
-    #: Within the session: 1, 2, 3 … without a hole.
+    #: Position within the session: 1, 2, 3 … without gaps.
     cursor: Optional[int] = None
     id: Optional[str] = None
     session_id: Optional[str] = None
-    #: Missing for events of the session itself.
+    #: ``None`` for events of the session itself.
     run_id: Optional[str] = None
     at: Optional[datetime] = None
-    #: Belongs to the type.
+    #: Fields that depend on the type.
     data: dict[str, Any] = field(default_factory=dict)
     raw: dict[str, Any] = raw_field()
 
     @property
     def durable(self) -> bool:
-        """Whether it is kept, and can be read again by its cursor."""
+        """Whether the event is stored and can be read again by its cursor."""
         return self.cursor is not None
 
     @property
     def terminal_state(self) -> Optional[str]:
-        """The final state of its run, if this is the event that ends it."""
+        """The final state of the run, if this event ends it."""
         return TERMINAL_EVENTS.get(self.type)
 
 
 @dataclass(frozen=True)
 class EventPage:
-    """The answer to a long poll."""
+    """The response to a long poll."""
 
-    #: Where the next poll goes on.
+    #: The cursor for the next poll.
     next_cursor: int
     items: list[Event] = field(default_factory=list)
-    #: Of a run: it is over, and nothing more will come.
+    #: The run has ended; no more events will follow.
     ended: bool = False
     raw: dict[str, Any] = raw_field()
 

@@ -1,4 +1,4 @@
-"""Servers and workers."""
+"""Servers, workers and pools."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Worker:
 
 @dataclass(frozen=True)
 class Pool:
-    """How much waits for the workers of one pool."""
+    """The queue of one pool."""
 
     pool: str
     #: Sessions with a run that could start now.
     runnable_sessions: int = 0
-    #: Sessions a worker owns now.
+    #: Sessions that a worker owns now.
     running_sessions: int = 0
     queued_runs: int = 0
     workers: int = 0
@@ -45,12 +45,12 @@ class Pool:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server says of itself."""
+    """Version and mode of a server."""
 
     version: str
     #: ``embedded`` or ``split``.
     mode: str
-    #: Where streams are served; missing when that is the same address.
+    #: Address of the stream service; ``None`` if it is the same address.
     stream_endpoint: Optional[str] = None
     keys_required: bool = False
     #: The tools that runs may call.

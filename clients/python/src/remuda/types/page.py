@@ -1,4 +1,4 @@
-"""Lists, a page at a time."""
+"""Pages of lists."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Page(Generic[T]):
-    """One page of a list. ``client.each(page)`` goes through it and all that follow."""
+    """One page of a list. ``client.each(page)`` iterates over it and all following pages."""
 
     items: list[T]
-    #: Missing on the last page.
+    #: ``None`` on the last page.
     next_page_token: Optional[str] = None
     #: The request for the next page.
     next_call: Optional[Call[Page[T]]] = field(default=None, repr=False, compare=False)

@@ -14,37 +14,37 @@ from .runs import ToolCall
 class PermissionRule:
     """One rule: ``allow``, ``ask`` or ``deny``."""
 
-    #: A tool or a kind of them, such as edit or bash; may hold ``*``.
+    #: A tool or a group of tools, such as edit or bash; may contain ``*``.
     permission: str
     action: str
-    #: What of it, such as a path or a command; may hold ``*`` and ``?``.
+    #: Pattern for a path, a command and so on; may contain ``*`` and ``?``.
     pattern: str = "*"
     raw: dict[str, Any] = raw_field()
 
 
 @dataclass(frozen=True)
 class Permissions:
-    """What agents may do in a session."""
+    """The permissions of a session's agents."""
 
-    #: ``default``, ``plan`` (nothing is changed) or ``full_auto`` (what would be asked is allowed).
+    #: ``default``, ``plan`` (read only) or ``full_auto`` (calls that need approval are allowed).
     mode: Optional[str] = None
-    #: In order; the last one that fits decides.
+    #: In order; the last matching rule decides.
     rules: list[PermissionRule] = field(default_factory=list)
-    #: What becomes of calls that should be asked about: ``wait``, ``refuse`` or ``fail``.
+    #: What happens to calls that need approval if nobody is available: ``wait``, ``refuse`` or ``fail``.
     unattended: Optional[str] = None
-    #: Names of the keys that may decide; every key with the scope approve when empty.
+    #: Names of the API keys that may decide; if empty, every key with the scope approve.
     approvers: list[str] = field(default_factory=list)
     raw: dict[str, Any] = raw_field()
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What someone decided about a call."""
+    """The decision about a call."""
 
     by: str
     at: Optional[datetime] = None
     message: Optional[str] = None
-    #: What the call was made with instead of its own arguments.
+    #: Arguments that replace those of the call.
     arguments: Optional[dict[str, Any]] = None
     always: bool = False
     raw: dict[str, Any] = raw_field()
@@ -52,7 +52,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Approval:
-    """A call that is not made before someone has decided about it."""
+    """A tool call that needs approval."""
 
     id: str
     session_id: str
@@ -60,15 +60,15 @@ class Approval:
     #: ``pending``, ``approved``, ``denied``, ``expired`` or ``withdrawn``.
     state: str
     permission: str
-    #: Send it back with the decision, and what you decide about is what you have seen.
+    #: Sent back with the decision, so that it applies only to this call.
     call_hash: str
     call: Optional[ToolCall] = None
-    #: The agent that wants it.
+    #: The agent that made the call.
     agent: Optional[str] = None
     patterns: list[str] = field(default_factory=list)
-    #: Rules that the session gets when someone answers always.
+    #: Rules that an approval with ``always`` adds to the session.
     always: list[PermissionRule] = field(default_factory=list)
-    #: Which rule asks.
+    #: Why the call needs approval.
     why: Optional[str] = None
     approvers: list[str] = field(default_factory=list)
     created_at: Optional[datetime] = None

@@ -1,4 +1,4 @@
-"""What was spent, and how much may be. Money is in millionths of a dollar."""
+"""Spending and budgets. Money is in millionths of a dollar."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ._raw import raw_field
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one or more questions to models."""
+    """Tokens of one or more model calls."""
 
     input_tokens: int = 0
     output_tokens: int = 0
-    #: Of the input, what came from the provider's cache.
+    #: Input tokens read from the provider's cache.
     cached_input_tokens: int = 0
-    #: Of the input, what was written to it.
+    #: Input tokens written to the cache.
     cache_write_tokens: int = 0
-    #: Of the output, what was thought and not said.
+    #: Output tokens of reasoning.
     reasoning_tokens: int = 0
     raw: dict[str, Any] = raw_field()
 
 
 @dataclass(frozen=True)
 class Total(Usage):
-    """What was spent in all."""
+    """Total spending."""
 
     model_calls: int = 0
     cost_micros: int = 0
@@ -33,7 +33,7 @@ class Total(Usage):
 
 @dataclass(frozen=True)
 class Limit:
-    """How much may be spent. What is missing has no limit."""
+    """A limit of spending. A missing field means no limit."""
 
     tokens: Optional[int] = None
     micros: Optional[int] = None
@@ -51,18 +51,18 @@ class Amount:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be spent, and what was."""
+    """A limit and the spending so far."""
 
     limit: Limit = field(default_factory=Limit)
     spent: Amount = field(default_factory=Amount)
-    #: Held for calls that are under way.
+    #: Reserved for running model calls.
     reserved: Amount = field(default_factory=Amount)
     raw: dict[str, Any] = raw_field()
 
 
 @dataclass(frozen=True)
 class BudgetSet:
-    """A changed budget, and the runs that had waited for it and go on."""
+    """The new budget, and the runs that waited for it and resume."""
 
     budget: Budget
     resumed_run_ids: list[str] = field(default_factory=list)

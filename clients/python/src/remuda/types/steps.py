@@ -1,4 +1,4 @@
-"""Steps: the durable units inside a run."""
+"""Steps: the stored units of a run."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from .spending import Usage
 
 @dataclass(frozen=True)
 class ModelCall:
-    """What was sent to a model and what came back."""
+    """A call to a model and its response."""
 
     message_id: Optional[str] = None
     agent: Optional[str] = None
     model: Optional[str] = None
-    #: What the provider calls it.
+    #: The provider's name of the model.
     model_name: Optional[str] = None
     parameters: Any = None
     definitions_hash: Optional[str] = None
     system_hash: Optional[str] = None
     tools_hash: Optional[str] = None
     messages: Any = None
-    #: ``completed``, ``failed``, ``cancelled`` or ``interrupted``; missing while the model is asked.
+    #: ``completed``, ``failed``, ``cancelled`` or ``interrupted``; ``None`` while the call runs.
     status: Optional[str] = None
     parts: Any = None
     finish: Optional[str] = None
     usage: Optional[Usage] = None
     failure: Optional[Failure] = None
     duration_ms: Optional[int] = None
-    #: Millionths of a dollar; missing when the model has no price.
+    #: Millionths of a dollar; ``None`` if the model has no price.
     cost_micros: Optional[int] = None
     purpose: Optional[str] = None
-    #: Requests it took.
+    #: Number of requests, including retries.
     attempts: Optional[int] = None
     raw: dict[str, Any] = raw_field()
 
@@ -48,14 +48,14 @@ class Step:
     index: int
     kind: str
     call: Optional[ToolCall] = None
-    #: Of a tool call; missing while the step runs.
+    #: Outcome of a tool call; ``None`` while the step runs.
     outcome: Optional[ToolOutcome] = None
     model_call: Optional[ModelCall] = None
     approval_id: Optional[str] = None
-    #: The run that does the work of a tool call, and its session.
+    #: The child run of a delegation, and its session.
     child_run_id: Optional[str] = None
     child_session_id: Optional[str] = None
-    #: The arguments that whoever approved the call gave it.
+    #: Replacement arguments from the approval.
     edited_arguments: Optional[dict[str, Any]] = None
     started_at: Optional[datetime] = None
     finished_at: Optional[datetime] = None

@@ -1,4 +1,4 @@
-"""Webhooks: events that a server sends to you."""
+"""Webhooks and dead letters."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from ._raw import raw_field
 
 @dataclass(frozen=True)
 class DeliveryFailure:
-    """Why a message was not accepted."""
+    """Why a delivery failed."""
 
     message: str
-    #: What the receiver answered with, if it did.
+    #: HTTP status of the receiver, if it answered.
     status: Optional[int] = None
     raw: dict[str, Any] = raw_field()
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """Sends the events of a session, or of one run, to an address."""
+    """Sends the events of a session, or of one run, to a URL."""
 
     id: str
     session_id: str
     url: str
     state: str
     run_id: Optional[str] = None
-    #: Everything when empty.
+    #: All types if empty.
     types: list[str] = field(default_factory=list)
-    #: Up to where events were delivered.
+    #: Cursor of the last delivered event.
     cursor: int = 0
-    #: Of the event that is delivered now.
+    #: Attempts for the current event.
     attempts: int = 0
     next_attempt_at: Optional[datetime] = None
-    #: What the last attempt failed of, until one succeeds.
+    #: Failure of the last attempt; ``None`` after a success.
     last_failure: Optional[DeliveryFailure] = None
     delivered_at: Optional[datetime] = None
     dead_letters: int = 0
     dropped_dead_letters: int = 0
-    #: Until then messages are signed with the secret before this one too.
+    #: Until then, deliveries are also signed with the previous secret.
     previous_secret_until: Optional[datetime] = None
     created_at: Optional[datetime] = None
-    #: ``whsec_…`` for ``webhooks.verify``. Told once: when the webhook is made, and when its secret is changed.
+    #: ``whsec_…`` for ``webhooks.verify``. Only in the responses of ``create_webhook`` and ``rotate_webhook_secret``.
     secret: Optional[str] = field(default=None, repr=False)
     raw: dict[str, Any] = raw_field()
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An event that was not accepted, however often it was sent."""
+    """An event that could not be delivered after all attempts."""
 
     id: str
     webhook_id: str
@@ -62,14 +62,14 @@ class DeadLetter:
     event_at: Optional[datetime] = None
     failure: Optional[DeliveryFailure] = None
     died_at: Optional[datetime] = None
-    #: Set when it is to be sent again.
+    #: Set if the event will be delivered again.
     next_attempt_at: Optional[datetime] = None
     raw: dict[str, Any] = raw_field()
 
 
 @dataclass(frozen=True)
 class WebhookTest:
-    """How a receiver answered to a message that was sent to try it."""
+    """The result of a test delivery."""
 
     delivery_id: str
     accepted: bool
