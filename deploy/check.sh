@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Keeps deploy/, helm/ and docs/deployment.md honest: files parse, every variable is a known setting, versions agree.
-# No network. What a missing program would check is skipped with a message.
+# Checks deploy/, helm/ and docs/deployment.md: files parse, every variable is a known setting, versions agree.
+# Needs no network. If a program is missing, its checks are skipped with a message.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,20 +8,20 @@ failures=0
 fail() { echo "deploy/check.sh: $*" >&2; failures=$((failures + 1)); }
 skip() { echo "deploy/check.sh: skipped: $*" >&2; }
 
-# Settings as variables, from the one file that holds them all: [worker] slots becomes REMUDA_WORKER__SLOTS.
+# All settings as environment variables, from the default configuration: [worker] slots becomes REMUDA_WORKER__SLOTS.
 known=$(awk '
     /^\[/ { section = substr($0, 2, index($0, "]") - 2) "__" }
     /^[a-z_]+ *=/ { print "REMUDA_" toupper(section $1) }
 ' crates/config/src/default.toml)
-[ "$(wc -l <<<"$known")" -ge 10 ] || fail "crates/config/src/default.toml: too few settings found"
-# Those of the client.
+[ "$(wc -l <<<"$known")" -ge 10 ] || fail "crates/config/src/default.toml: found fewer than 10 settings"
+# Variables of the client.
 known+=$'\nREMUDA_ENDPOINT\nREMUDA_STREAM_ENDPOINT\nREMUDA_API_KEY\nREMUDA_CONFIG'
 
-# Reads text, tells of every variable in it that is no setting.
+# Reads text from stdin and reports every variable that is not a setting; "$1" names the source.
 check_variables() {
     local name
     while read -r name; do
-        grep -qxF -- "$name" <<<"$known" || fail "$1: $name is no setting"
+        grep -qxF -- "$name" <<<"$known" || fail "$1: $name is not a setting"
     done < <(grep -oE 'REMUDA_[A-Z][A-Z0-9_]*' | sort -u)
 }
 while read -r file; do
@@ -29,14 +29,14 @@ while read -r file; do
 done < <(find deploy helm docs/deployment.md -type f ! -path deploy/check.sh)
 
 if ! python3 -c '' 2>/dev/null; then
-    skip "no python3: JSON and YAML"
+    skip "JSON and YAML checks, python3 not found"
 else
-    python3 -m json.tool helm/remuda/values.schema.json >/dev/null || fail "values.schema.json is not JSON"
-    deploy/observability/dashboards.py --check || fail "dashboards are not what dashboards.py makes"
+    python3 -m json.tool helm/remuda/values.schema.json >/dev/null || fail "helm/remuda/values.schema.json is not valid JSON"
+    deploy/observability/dashboards.py --check || fail "dashboards are out of date"
     if ! python3 -c 'import yaml' 2>/dev/null; then
-        skip "python3 has no yaml module: YAML"
+        skip "YAML checks, python3 has no yaml module"
     else
-        # The templates are no YAML before helm has rendered them.
+        # Helm templates are not YAML until they are rendered.
         find deploy helm \( -name '*.yaml' -o -name '*.yml' \) ! -path '*/templates/*' -print0 | xargs -0 python3 -c '
 import sys, yaml
 try:
@@ -49,20 +49,20 @@ except yaml.YAMLError as error:
     fi
 fi
 
-# What stands in two places agrees.
-of_workspace() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" Cargo.toml | head -n 1; }
-grep -qx "appVersion: \"$(of_workspace version)\"" helm/remuda/Chart.yaml ||
-    fail "helm/remuda/Chart.yaml: appVersion is not the workspace's version $(of_workspace version)"
-grep -q "^FROM rust:$(of_workspace rust-version)-" deploy/Dockerfile ||
-    fail "deploy/Dockerfile: the builder is not Rust $(of_workspace rust-version), the workspace's"
+# Values that are repeated in several files agree.
+workspace_value() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" Cargo.toml | head -n 1; }
+grep -qx "appVersion: \"$(workspace_value version)\"" helm/remuda/Chart.yaml ||
+    fail "helm/remuda/Chart.yaml: appVersion is not the workspace version $(workspace_value version)"
+grep -q "^FROM rust:$(workspace_value rust-version)-" deploy/Dockerfile ||
+    fail "deploy/Dockerfile: the builder is not the workspace's Rust $(workspace_value rust-version)"
 for directory in migrations proto $(sed -n 's/^members = \[\(.*\)\]/\1/p' Cargo.toml | tr -d '",' | tr -s ' ' '\n' | cut -d/ -f1); do
-    grep -qx "!$directory" .dockerignore || fail ".dockerignore keeps $directory out of the image's build"
+    grep -qx "!$directory" .dockerignore || fail ".dockerignore excludes $directory from the build context"
 done
 
-# Renders the chart and checks the outcome; "$@" are values.
+# Renders the chart and checks the result; "$@" are helm options.
 check_chart() {
     local rendered
-    # helm takes the version of the cluster from how it was built, which for some builds is too old.
+    # Without --kube-version, helm uses a default from its build, which is too old in some builds.
     if rendered=$(helm template remuda helm/remuda --kube-version 1.30 --set database.existingSecret=db "$@" 2>&1); then
         check_variables "helm template $*" <<<"$rendered"
     else
@@ -70,7 +70,7 @@ check_chart() {
     fi
 }
 if ! command -v helm >/dev/null; then
-    skip "no helm: rendering the chart"
+    skip "chart rendering, helm not found"
 else
     helm lint helm/remuda --kube-version 1.30 --strict --quiet --set database.existingSecret=db >&2 || fail "helm lint"
     check_chart
@@ -83,4 +83,4 @@ else
 fi
 
 [ "$failures" -eq 0 ] || exit 1
-echo "deploy/check.sh: fine"
+echo "deploy/check.sh: ok"

@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 30 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Short enough for "-worker-" and a pool's name (24) behind it. */}}
+{{/* At most 30 characters, which leaves room for the suffix "-worker-" and a pool name of 24. */}}
 {{- define "remuda.fullname" -}}
 {{- $name := include "remuda.name" . -}}
 {{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
@@ -43,15 +43,15 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* Changes with the settings, so that pods are replaced then, and not with the chart's version. */}}
+{{/* A hash of the settings only: pods are replaced if settings change, not if just the chart version changes. */}}
 {{- define "remuda.checksum" -}}
 {{- (include (print $.Template.BasePath "/configmap.yaml") . | fromYaml).data | toYaml | sha256sum -}}
 {{- end -}}
 
-{{/* What every pod has. Takes root and, but for the migration, component, pool and its values. */}}
+{{/* Fields of every pod. Takes root and, except for the migration, component, pool and the component's values. */}}
 {{- define "remuda.pod" -}}
 automountServiceAccountToken: false
-# Variables about a service called remuda would look like settings.
+# The variables that Kubernetes adds for a service called remuda would look like settings.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
@@ -109,7 +109,7 @@ securityContext:
       key: {{ .Values.database.key }}
 {{- end -}}
 
-{{/* The settings of every service: the ConfigMap, and what comes from Secrets. */}}
+{{/* The environment of every service: settings from the ConfigMap and from Secrets. */}}
 {{- define "remuda.environment" -}}
 envFrom:
   - configMapRef:
@@ -145,8 +145,8 @@ env:
 {{- end }}
 {{- end -}}
 
-{{/* The probes of a gRPC port. Ready means that database and NATS answer; a restart would not mend those, so being alive
-     only means that the port is open. */}}
+{{/* Probes of a gRPC port. Readiness requires that the database and NATS respond. Liveness only requires an open port,
+     because a restart repairs neither of them. */}}
 {{- define "remuda.probes" -}}
 readinessProbe:
   grpc:
@@ -162,11 +162,11 @@ livenessProbe:
 lifecycle:
   preStop:
     exec:
-      # Until no load balancer sends new connections here.
+      # Waits until load balancers send no new connections to this pod.
       command: [sleep, "5"]
 {{- end -}}
 
-{{/* What traces call a component, unless the settings name all of them. Goes on where remuda.environment ends. */}}
+{{/* The service name in traces, unless the settings define one. Continues the env list of remuda.environment. */}}
 {{- define "remuda.serviceName" -}}
 {{- if not (hasKey (default dict .root.Values.settings.telemetry) "service_name") -}}
 - name: REMUDA_TELEMETRY__SERVICE_NAME
@@ -174,7 +174,7 @@ lifecycle:
 {{- end }}
 {{- end -}}
 
-{{/* Where scrapers find the metrics that do not ask for a PodMonitor. */}}
+{{/* Scrape annotations, for a Prometheus that does not use the PodMonitor. */}}
 {{- define "remuda.scrape" -}}
 {{- if and .Values.metrics.enabled (not .Values.metrics.podMonitor.enabled) -}}
 prometheus.io/scrape: "true"
