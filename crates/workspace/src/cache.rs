@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{files::FileStamps, loader::LoadedWorkspace};
+use crate::{definition_files::FileStamps, loader::LoadedWorkspace};
 
 /// Per process. The least recently used entry is evicted.
 const MAX_WORKSPACES: usize = 256;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
+    definition_files::Files,
     environment::{EnvironmentAccess, Owner, VariableSyntax, interpolate},
-    files::Files,
     parse::{Fault, Node, Position, parse_yaml},
     report::{Report, Reporter},
 };

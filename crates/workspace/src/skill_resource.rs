@@ -13,8 +13,8 @@ use nix::{
 use remuda_domain::error::{Code, Error, Result};
 
 use crate::{
+    definition_files::{is_descendant_path, open_beneath},
     definitions::Skill,
-    files::{is_descendant_path, open_beneath},
 };
 
 /// Longer files are truncated.

@@ -5,7 +5,7 @@
 
 mod approvals;
 mod fleet;
-mod pages;
+mod page_size;
 mod runs;
 mod sessions;
 mod webhooks;

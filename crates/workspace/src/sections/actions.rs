@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use super::tools::secrets;
 use crate::{
     definition_dir::Source,
+    definition_files::is_descendant_path,
     definitions::{Action, RetryPolicy},
     environment::VariableSyntax,
-    files::is_descendant_path,
     parse::{Fields, Position, Value, is_name},
     report::Reporter,
 };

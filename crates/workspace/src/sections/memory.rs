@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{
     definition_dir::Source,
-    files::is_descendant_path,
+    definition_files::is_descendant_path,
     memory::{Memory, MemoryFile},
     parse::{Fields, LocatedText, Position},
     report::Reporter,

@@ -10,8 +10,8 @@ use remuda_domain::model::{ModelDefinition, ModelRef, ProviderKind, Registry, Se
 use super::{model_limits, settings::parameters};
 use crate::{
     definition_dir::Source,
+    definition_files::is_descendant_path,
     environment::{Owner, VariableSyntax},
-    files::is_descendant_path,
     parse::{Entry, Fields, LocatedText, Value, authority, is_model_name},
     report::Reporter,
 };

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::{
     definition_dir::Source,
+    definition_files::is_descendant_path,
     environment::VariableSyntax,
-    files::is_descendant_path,
     parse::{Fields, Node, Position, ScalarKind, Value},
     report::Reporter,
     settings::{PromptSettings, Segment},

@@ -7,9 +7,9 @@ use std::{
 
 use crate::{
     definition_dir::Source,
+    definition_files::is_descendant_path,
     definitions::Skill,
     environment::VariableSyntax,
-    files::is_descendant_path,
     parse::{Fields, FrontmatterStyle, LocatedText, Position, is_name, split_frontmatter},
     report::Reporter,
 };

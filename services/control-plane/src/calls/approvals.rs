@@ -1,7 +1,7 @@
 use remuda_domain::{approval::DecisionRequest, error::Result, identity::Principal, page::PageRequest};
 use remuda_proto::v1;
 
-use super::{Calls, pages::fit};
+use super::{Calls, page_size::fit};
 
 impl Calls {
     pub(crate) async fn get_approval(

@@ -9,7 +9,7 @@ use remuda_proto::{
 };
 use remuda_trace::HistorySpan;
 
-use super::{Calls, pages::fit, sessions::permissions};
+use super::{Calls, page_size::fit, sessions::permissions};
 use crate::app::{
     BudgetRef, CurrentStep, Estimate, PoolPosition, Receipt, SessionRequirements, Submission, Wait,
 };

@@ -7,7 +7,7 @@ use remuda_domain::{
 use remuda_proto::{convert, v1};
 use remuda_store::{CancelScope, CancelledRuns, SessionUpdate};
 
-use super::{Calls, pages::fit};
+use super::{Calls, page_size::fit};
 use crate::app::SessionSpec;
 
 fn cancelled(runs: &CancelledRuns) -> v1::CancelSessionResponse {

@@ -13,7 +13,7 @@ use remuda_domain::{
 use crate::{
     agents::{openharness, permission},
     definition_dir::Source,
-    files::is_descendant_path,
+    definition_files::is_descendant_path,
     parse::{Fields, LocatedText},
 };
 

@@ -4,7 +4,7 @@
 //! sessions. The model gets one short test message.
 
 mod inspect;
-mod model_call;
+mod model_call_preview;
 mod print;
 mod report;
 mod target;

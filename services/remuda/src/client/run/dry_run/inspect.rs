@@ -17,7 +17,7 @@ use remuda_proto::{convert, v1::submit_run_request::Input};
 use remuda_workspace::{Definitions, Severity, WorkspaceKind};
 
 use super::{
-    model_call,
+    model_call_preview,
     report::{BudgetReport, Chosen, Execution, Problem, Report, Tools},
     target::RunTarget,
 };
@@ -127,7 +127,7 @@ pub(super) async fn inspect(request: &DryRunRequest, config: &Config, output: Ou
     }
     problems(definitions, config, &mut report).await;
     if report.agent.is_some() {
-        model_call::inspect_model_call(definitions, request, config, output, &mut report).await;
+        model_call_preview::inspect_model_call(definitions, request, config, output, &mut report).await;
     }
     // Blocking problems come first.
     report.problems.sort_by_key(|problem| !problem.blocks);
