@@ -10,8 +10,8 @@ use sqlx::migrate::Migrator;
 
 use crate::{Store, error::db, postgres, sqlite};
 
-static POSTGRES: Migrator = sqlx::migrate!("../../migrations/postgres");
-static SQLITE: Migrator = sqlx::migrate!("../../migrations/sqlite");
+static POSTGRES: Migrator = sqlx_macros::migrate!("../../migrations/postgres");
+static SQLITE: Migrator = sqlx_macros::migrate!("../../migrations/sqlite");
 
 /// How to reach the store.
 #[derive(Clone)]

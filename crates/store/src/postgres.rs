@@ -2,6 +2,8 @@
 
 #[path = "shared/approvals.rs"]
 mod approvals;
+#[path = "shared/background_tasks.rs"]
+mod background_tasks;
 #[path = "shared/budgets.rs"]
 mod budgets;
 #[path = "shared/cancel.rs"]
@@ -67,8 +69,6 @@ mod store;
 mod submit;
 #[path = "shared/successors.rs"]
 mod successors;
-#[path = "shared/tasks.rs"]
-mod tasks;
 #[path = "shared/totals.rs"]
 mod totals;
 #[path = "shared/trees.rs"]

@@ -16,7 +16,7 @@ use remuda_domain::{
     session::{Owner, Workspace},
     worker::{Registration, Worker, WorkerState},
 };
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use self::session::pool;

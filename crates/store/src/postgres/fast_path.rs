@@ -7,7 +7,8 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{CommitId, RunId, Timestamp, WorkerId, error::Result};
-use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

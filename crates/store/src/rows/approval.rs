@@ -1,7 +1,7 @@
 //! Approval rows.
 
 use remuda_domain::{ApprovalId, RunId, SessionId, TenantId, approval::Approval, error::Result};
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use crate::{

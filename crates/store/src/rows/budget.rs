@@ -4,7 +4,7 @@ use remuda_domain::{
     budget::{Amount, Budget, Limit, Total},
     model::Usage,
 };
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 /// Upper bound for stored amounts: far beyond real spending, and small enough that sums fit into the database's

@@ -8,7 +8,7 @@ use remuda_domain::{
     run::{CancelRequest, Failure, ParkReason, Parked},
     step::Step,
 };
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::TotalRow;

@@ -9,7 +9,7 @@ use remuda_domain::{
     permission::SessionPermissions,
     session::{Head, Owner, Session, SessionStatus},
 };
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use crate::{

@@ -7,7 +7,7 @@ use remuda_domain::{
     error::Result,
     webhook::{DeadLetter, DeliveryFailure, EventFilter, Webhook, WebhookSecret},
 };
-use sqlx::FromRow;
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use crate::{

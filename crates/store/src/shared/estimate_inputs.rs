@@ -9,7 +9,8 @@ use remuda_domain::{
     session::Owner,
     step::Step,
 };
-use sqlx::{AssertSqlSafe, FromRow, query_as};
+use sqlx::{AssertSqlSafe, query_as};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

@@ -4,7 +4,8 @@ use std::{collections::HashSet, time::Duration};
 
 use async_trait::async_trait;
 use remuda_domain::{Cursor, Event, SessionId, TenantId, WorkerId, error::Result};
-use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

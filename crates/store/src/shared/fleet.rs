@@ -10,18 +10,18 @@ use remuda_domain::{
     run::ParkReason,
     worker::{Registration, Worker},
 };
-use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{
-    approvals, descendants,
+    approvals, background_tasks, descendants,
     dialect::{
         self, BEFORE_MICROS_3, EXPIRY_LEFT, IN_MICROS_2, LEASE_LEFT, NAMES_CURRENT_RUN, NOW, RUNNABLE_SINCE,
     },
     overview::flush_counters,
     recover, resume,
     store::{Context, SqlStore},
-    tasks,
 };
 use crate::{
     CancelledRuns, Fleet, Heartbeat, HeartbeatResponse, LostGrant, LostGrantPage, PoolDepth, PoolStats,
@@ -440,11 +440,11 @@ impl Fleet for SqlStore {
 
     async fn record_task(&self, round: &TaskRound) -> Result<()> {
         let (context, round) = (self.context.clone(), round.clone());
-        self.run_to_completion(async move { tasks::record(&context, &round).await }).await
+        self.run_to_completion(async move { background_tasks::record(&context, &round).await }).await
     }
 
     async fn list_tasks(&self) -> Result<Vec<TaskStatus>> {
-        tasks::list(&self.context).await
+        background_tasks::list(&self.context).await
     }
 
     async fn ping(&self) -> Result<()> {

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use remuda_domain::{RunId, Timestamp, error::Result};
-use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

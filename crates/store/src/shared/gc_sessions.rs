@@ -1,7 +1,8 @@
 //! Deletes sessions without activity for longer than the retention period.
 
 use remuda_domain::{Event, SessionId, Timestamp, error::Result};
-use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

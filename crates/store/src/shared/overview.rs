@@ -10,7 +10,8 @@ use remuda_domain::{
     run::{ParkReason, Parked},
     session::Owner,
 };
-use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

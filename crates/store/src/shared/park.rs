@@ -14,7 +14,8 @@ use remuda_domain::{
     event::NewEvent,
     run::{self, ParkReason},
 };
-use sqlx::{AssertSqlSafe, FromRow, query, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

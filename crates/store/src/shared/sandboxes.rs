@@ -6,7 +6,8 @@ use remuda_domain::{
     error::Result,
     execution::{BackendKind, Holder, SandboxRecord, SandboxState},
 };
-use sqlx::{FromRow, query, query_as, query_scalar};
+use sqlx::{query, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

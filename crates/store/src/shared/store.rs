@@ -2,6 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use remuda_domain::{
     Appended, Error, Event, Run, SessionId, TenantId, WorkerId, error::Result, event::NewEvent,
 };
@@ -9,6 +10,7 @@ use remuda_telemetry::metrics::{
     self, KeyValue,
     registry::{STORE_CONNECTIONS, label},
 };
+use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
@@ -112,13 +114,18 @@ impl SqlStore {
 
     /// Runs a change to completion even if the caller goes away: a gRPC handler is dropped when its client disconnects,
     /// and a transaction dropped midway would have to be rolled back by the pool.
+    ///
+    /// The task is boxed, so that the compiler generates the code of a task once and not for each kind of change.
     pub(crate) async fn run_to_completion<T, F>(&self, change: F) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let task = self.tracker.spawn(change.in_current_span());
-        task.await.map_err(|error| Error::internal("store task aborted").with_source(error))?
+        let (done, result) = oneshot::channel();
+        let change = async move { drop(done.send(change.await)) };
+        let task: BoxFuture<'static, ()> = Box::pin(change.in_current_span());
+        self.tracker.spawn(task);
+        result.await.map_err(|error| Error::internal("store task aborted").with_source(error))?
     }
 
     /// Flushes the counters in the background, so that a lease renewal does not wait for it.

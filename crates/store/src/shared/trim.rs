@@ -4,7 +4,8 @@ use std::{collections::HashSet, time::Duration};
 
 use chrono::TimeDelta;
 use remuda_domain::{Event, SessionId, Timestamp, error::Result};
-use sqlx::{AssertSqlSafe, FromRow, query_as, query_scalar};
+use sqlx::{AssertSqlSafe, query_as, query_scalar};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::{

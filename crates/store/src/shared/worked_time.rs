@@ -10,7 +10,8 @@ use remuda_domain::{
     error::Result,
     run::{self, ParkReason},
 };
-use sqlx::{AssertSqlSafe, FromRow, query_as};
+use sqlx::{AssertSqlSafe, query_as};
+use sqlx_macros::FromRow;
 use uuid::Uuid;
 
 use super::dialect::{AMONG_1, Connection, id_list};

@@ -8,7 +8,8 @@ use remuda_domain::{
     error::Result,
 };
 use serde::{Deserialize, Serialize};
-use sqlx::{FromRow, query, query_as};
+use sqlx::{query, query_as};
+use sqlx_macros::FromRow;
 
 use super::{dialect, store::Context};
 use crate::error::{db, json, parse};
