@@ -7,6 +7,7 @@
 
 mod bench_check;
 mod clients;
+mod dist;
 mod interrupt;
 mod lint;
 mod report;
@@ -35,6 +36,9 @@ cargo xtask clients
 cargo xtask bench-check
     Compare Remuda with the upper bounds of this machine, and fail if it has become slower. Takes some minutes and needs an
     otherwise idle machine.
+
+cargo xtask dist
+    Build the binary to deploy: profile dist, stripped, with its symbols in a file beside it.
 
 cargo xtask lint
     Check dependencies (unused, duplicate versions, licences), links in Markdown and spelling. Needs no services.
@@ -67,6 +71,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         "test" => test::run(&test::Options::parse(rest)?, &Interrupt::install()?),
         "clients" if rest.is_empty() => clients::run(&Interrupt::install()?),
         "bench-check" if rest.is_empty() => bench_check::run(&Interrupt::install()?),
+        "dist" if rest.is_empty() => dist::run(&Interrupt::install()?),
         "lint" if rest.is_empty() => lint::run(),
         "services" if rest.is_empty() => services::serve(&Interrupt::install()?),
         "help" | "--help" | "-h" => {

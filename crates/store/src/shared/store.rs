@@ -114,16 +114,18 @@ impl SqlStore {
 
     /// Runs a change to completion even if the caller goes away: a gRPC handler is dropped when its client disconnects,
     /// and a transaction dropped midway would have to be rolled back by the pool.
-    ///
-    /// The task is boxed, so that the compiler generates the code of a task once and not for each kind of change.
-    pub(crate) async fn run_to_completion<T, F>(&self, change: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T>> + Send + 'static,
-    {
+    pub(crate) fn run_to_completion<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> impl Future<Output = Result<T>> + Send {
+        self.run_boxed(Box::pin(change))
+    }
+
+    /// Boxed, so that the compiler generates the code of a task once and not for each kind of change.
+    async fn run_boxed<T: Send + 'static>(&self, change: BoxFuture<'static, Result<T>>) -> Result<T> {
         let (done, result) = oneshot::channel();
-        let change = async move { drop(done.send(change.await)) };
-        let task: BoxFuture<'static, ()> = Box::pin(change.in_current_span());
+        let task: BoxFuture<'static, ()> =
+            Box::pin(async move { drop(done.send(change.await)) }.in_current_span());
         self.tracker.spawn(task);
         result.await.map_err(|error| Error::internal("store task aborted").with_source(error))?
     }
