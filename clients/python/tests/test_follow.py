@@ -202,7 +202,7 @@ def test_retries_end_without_progress(fake: FakeServer, make_client: ClientFacto
     fake.on("GET", SESSION, Stream([sse_event(event(1))], cut=True), Stream([RETRY_AT_ONCE]))
     stream = make_client(fake.url, give_up_after=0.3).follow("s1")
     assert next(stream).cursor == 1
-    with pytest.raises(ConnectionFailedError, match="ended the stream"):
+    with pytest.raises(ConnectionFailedError, match="ended the event stream"):
         next(stream)
 
 
