@@ -144,7 +144,7 @@ pub struct ToolExclusion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentPolicy {
-    /// Model calls per run, at least 2. The last one has no tools, and the agent is told to conclude.
+    /// Model calls per run, at least 2. The last one has no tools and instructs the agent to conclude.
     pub max_steps: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_timeout: Option<Duration>,

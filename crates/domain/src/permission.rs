@@ -81,7 +81,7 @@ impl std::str::FromStr for PermissionMode {
     }
 }
 
-/// What to do with a call that needs an approval if nobody is there to decide.
+/// What to do with a call that needs an approval in a run without a person to decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unattended {

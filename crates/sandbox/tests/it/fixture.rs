@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-/// Environment variable that marks the processes of a fixture, wherever they run and whoever owns them.
+/// Environment variable that marks the processes of a fixture, in any container and of any user.
 pub(crate) const MARK: &str = "BENCH_MARK";
 
 pub(crate) struct SandboxFixture {

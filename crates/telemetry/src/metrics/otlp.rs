@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(15);
 pub struct Collector {
     /// Such as `http://127.0.0.1:4317`.
     pub endpoint: String,
-    /// The runtime for its connection: that of the traces, see [`Guard::runtime`](crate::Guard::runtime).
+    /// The runtime for its connection, shared with the traces, see [`Guard::runtime`](crate::Guard::runtime).
     pub runtime: Handle,
 }
 

@@ -152,7 +152,7 @@ fn message_text(message: &Outgoing) -> String {
     pieces.collect::<Vec<_>>().join("\n\n")
 }
 
-/// The parts of the summary message. Nobody wrote it, so its role is [`Role::System`].
+/// The parts of the summary message. No person or model of the session wrote it, so its role is [`Role::System`].
 pub(in crate::agent) fn summary_message(text: &str, cut: &Cut) -> Vec<Part> {
     let summary = Part::Summary { text: within_tokens(text.trim(), cut.summary_limit), through: cut.through };
     let user_message = cut
