@@ -1,24 +1,14 @@
 //! The task `cargo xtask bench-check`.
 
-use std::{
-    os::unix::process::CommandExt,
-    process::{ExitCode, Stdio},
-};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::interrupt::Interrupt;
+use crate::{interrupt::Interrupt, run_cargo::run_cargo};
 
 /// Compares Remuda with the upper bounds of this machine, in the profile `dist`, and fails if a ratio is too low.
 pub(crate) fn run(interrupt: &Interrupt) -> Result<ExitCode> {
-    let mut child = remuda_testkit::cargo()
-        .args(["run", "--profile", "dist", "--package", "loadtest", "--", "ratios"])
-        .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .context("cannot run cargo")?;
-    let forward = interrupt.forward(&child)?;
-    let status = child.wait().context("cannot wait for the load test")?;
-    drop(forward);
+    let arguments = ["run", "--profile", "dist", "--package", "loadtest", "--", "ratios"];
+    let status = run_cargo(&arguments, interrupt)?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,26 +3,18 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{Command, ExitCode},
 };
 
 use anyhow::{Context, Result, ensure};
 
-use crate::interrupt::Interrupt;
+use crate::{interrupt::Interrupt, run_cargo::run_cargo};
 
 /// Builds `remuda` in the profile `dist`, and moves its symbols to a file beside it, which debuggers find by themselves.
 pub(crate) fn run(interrupt: &Interrupt) -> Result<ExitCode> {
-    let mut child = remuda_testkit::cargo()
-        .args(["build", "--profile", "dist", "--locked", "--package", "remuda", "--bin", "remuda"])
-        .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .context("cannot run cargo")?;
-    let forward = interrupt.forward(&child)?;
-    let status = child.wait().context("cannot wait for cargo")?;
-    drop(forward);
+    let arguments = ["build", "--profile", "dist", "--locked", "--package", "remuda", "--bin", "remuda"];
+    let status = run_cargo(&arguments, interrupt)?;
     ensure!(status.success(), "cargo could not build remuda");
     let program = target_directory()?.join("dist/remuda");
     let symbols = program.with_extension("debug");

@@ -11,6 +11,7 @@ mod dist;
 mod interrupt;
 mod lint;
 mod report;
+mod run_cargo;
 mod services;
 mod test;
 mod wheel;
