@@ -8,8 +8,10 @@ use bollard::{
     models::{ContainerSummary, SystemInfo, Volume},
     query_parameters::{
         ListContainersOptions, ListVolumesOptions, RemoveContainerOptions, RemoveVolumeOptions,
+        WaitContainerOptions,
     },
 };
+use futures::StreamExt as _;
 use remuda_domain::error::{Code, Error, Result};
 use tokio::time::timeout;
 
@@ -18,8 +20,7 @@ use crate::path::display_safe;
 /// Timeout of a request. Starting a container on a busy machine takes seconds.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Poll interval for a container whose removal is already in progress.
-const REMOVAL_POLL: Duration = Duration::from_millis(50);
+/// Time for a removal that another request started.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The engine's address, and a cached client while it responds.
@@ -118,19 +119,24 @@ impl Engine {
     }
 
     async fn await_removal(&self, container: &str) -> Result<()> {
-        let gone = async {
-            loop {
-                match self.call(|docker| async move { docker.inspect_container(container, None).await }).await
-                {
-                    Ok(_) => tokio::time::sleep(REMOVAL_POLL).await,
-                    Err(failure) if failure.is_missing() => return Ok(()),
-                    Err(failure) => return Err(failure.into_error("remove a container")),
-                }
+        let options = WaitContainerOptions { condition: "removed".to_owned() };
+        let removed = self.call(|docker| async move {
+            match docker.wait_container(container, Some(options)).next().await {
+                // The container's exit code; only a message says that the removal failed.
+                Some(Err(EngineError::DockerContainerWaitError { error, .. })) => Ok(error),
+                Some(Ok(_)) | None => Ok(String::new()),
+                Some(Err(error)) => Err(error),
             }
-        };
-        timeout(REMOVAL_TIMEOUT, gone).await.unwrap_or_else(|_| {
-            Err(Error::unavailable("the Docker engine does not finish removing a container"))
-        })
+        });
+        match timeout(REMOVAL_TIMEOUT, removed).await {
+            Ok(Ok(message)) if message.is_empty() => Ok(()),
+            Ok(Ok(message)) => {
+                Err(Failure::Refused { status: 500, message }.into_error("remove a container"))
+            }
+            Ok(Err(failure)) if failure.is_missing() => Ok(()),
+            Ok(Err(failure)) => Err(failure.into_error("remove a container")),
+            Err(_) => Err(Error::unavailable("the Docker engine does not finish removing a container")),
+        }
     }
 
     pub(super) async fn remove_volume(&self, volume: &str) -> Result<()> {
