@@ -79,7 +79,11 @@ async fn task_keeps_its_agent() {
     harness.write(".openharness/helper.yaml", "turns:\n  - { when: { turn: 1 }, call: [{ tool: AgentSwitch, arguments: { agent: other } }] }\notherwise: { say: helper again }");
     assert_eq!(continue_task(&harness, task, "").await, (RunState::Completed, vec!["completed".to_owned()]));
     let session = children(&harness, harness.session).await.remove(0);
-    assert_eq!(session.agent.as_deref(), Some("helper"), "whoever had a hand in it");
+    assert_eq!(
+        session.agent.as_deref(),
+        Some("helper"),
+        "an agent switch inside the task does not change it"
+    );
     assert_eq!(continue_task(&harness, task, "").await, (RunState::Completed, vec!["completed".to_owned()]));
     assert_eq!(continue_task(&harness, task, ", subagent_type: other").await.1, ["failed agent_not_allowed"]);
 }

@@ -18,7 +18,7 @@ struct FakeSlotProvider {
     worker: WorkerId,
     slots: Arc<Semaphore>,
     granted: mpsc::UnboundedSender<(Box<Grant>, OwnedSemaphorePermit)>,
-    /// Sessions that the worker has not let go of yet.
+    /// Sessions that the worker has not released yet.
     active_sessions: Mutex<Vec<SessionId>>,
 }
 
