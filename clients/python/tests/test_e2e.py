@@ -286,7 +286,19 @@ def test_lists_are_paged(server: Server, make_client: ClientFactory, name: str) 
     runs = [client.run_tools(name, [NOOP]).id for _ in range(5)]
     assert [run.id for run in client.each(client.list_runs(name, page_size=2))] == runs[::-1]
     assert [run.id for run in client.list_runs(name, states=["queued", "running"])] == []
-    assert children[0] in {session.id for session in client.each(client.list_sessions(status="open", page_size=50))}
+
+
+def test_runs_are_found_by_all_their_labels(server: Server, make_client: ClientFactory, name: str) -> None:
+    client = make_client(server.url)
+    labels = {"team": name, "env": "a, b=c&d"}
+    core = client.call_tools(name, [NOOP], create_session=True, labels=labels)
+    docs = client.call_tools(name, [NOOP], labels={"team": name})
+    assert client.get_run(core).labels == labels
+    assert [run.id for run in client.list_runs(labels={"team": name})] == [docs.run_id, core.run_id]
+    assert [run.id for run in client.list_runs(labels=labels)] == [core.run_id]
+    with pytest.raises(ApiError) as caught:
+        client.call_tools(name, [NOOP], labels={"a b": "c"})
+    assert (caught.value.code, caught.value.field) == ("invalid_argument", "labels")
 
 
 def test_call_that_needs_approval_waits_for_the_decision(

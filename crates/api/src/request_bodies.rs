@@ -1,5 +1,7 @@
 //! Request bodies. Unknown fields are refused.
 
+use std::collections::BTreeMap;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use remuda_domain::{Error, error::Result};
 use remuda_proto::v1;
@@ -81,6 +83,8 @@ pub struct NewMessage {
     pub permissions: Option<Permissions>,
     /// Spending limit of the run and the runs below it.
     pub budget: Option<Limit>,
+    /// Texts to find the run by, which never change: at most 32. Keys have 1 to 63 letters, digits, `-`, `_`, `.` or `/` and begin with a letter or digit; values have at most 256 bytes. Runs below the run inherit them.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A run: either `tools` or `message`.
@@ -101,6 +105,8 @@ pub struct NewRun {
     pub permissions: Option<Permissions>,
     /// Spending limit of the run and the runs below it.
     pub budget: Option<Limit>,
+    /// Texts to find the run by, which never change: at most 32. Keys have 1 to 63 letters, digits, `-`, `_`, `.` or `/` and begin with a letter or digit; values have at most 256 bytes. Runs below the run inherit them.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// The content of a message to an agent.
@@ -287,7 +293,9 @@ impl NewMessage {
             execution: self.execution,
             permissions: self.permissions,
             budget: self.budget,
-            ..NewRun::default()
+            labels: self.labels,
+            tools: None,
+            message: None,
         };
         let input = v1::submit_run_request::Input::Message(message);
         Ok(run.submit(session, idempotency_key, input))
@@ -333,6 +341,7 @@ impl NewRun {
             budget: self.budget.map(Into::into),
             permissions: self.permissions.map(Into::into),
             wait: None,
+            labels: self.labels,
         }
     }
 }

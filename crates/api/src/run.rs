@@ -1,5 +1,7 @@
 //! Runs and tool calls.
 
+use std::collections::BTreeMap;
+
 use remuda_proto::{convert, v1};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -128,6 +130,9 @@ pub struct Run {
     pub cancel: Option<CancelReceipts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
+    /// Set when the run was submitted, or inherited from its parent run.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// An ordered list of tool calls.
@@ -295,6 +300,7 @@ impl From<v1::Run> for Run {
             cancel_reason: text(run.cancel_reason),
             cancel: run.cancel.map(Into::into),
             idempotency_key: text(run.idempotency_key),
+            labels: run.labels,
         }
     }
 }

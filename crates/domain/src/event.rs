@@ -13,6 +13,7 @@ use crate::{
     budget::{Budget, Micros},
     execution::ExecutionSite,
     ids::{ApprovalId, EventId, MessageId, RunId, SessionId, ToolCallId, WorkerId},
+    labels::Labels,
     message::{Part, Role},
     model::{FinishReason, ModelRef, Usage},
     run::{Failure, ParkReason, RunState},
@@ -62,6 +63,8 @@ pub enum EventBody {
         /// Unfinished runs of the session, this one included. 0 in events of versions without this field.
         #[serde(default)]
         pending: i64,
+        #[serde(default, skip_serializing_if = "Labels::is_empty")]
+        labels: Labels,
     },
     #[serde(rename = "run.started")]
     RunStarted { attempt: u32, worker: WorkerId },
@@ -287,7 +290,7 @@ mod tests {
     fn serialised_type_equals_name() {
         let bodies = [
             EventBody::SessionCreated,
-            EventBody::RunQueued { seq: 1, kind: "tools".into(), pending: 1 },
+            EventBody::RunQueued { seq: 1, kind: "tools".into(), pending: 1, labels: Labels::default() },
             EventBody::RunFailed(Failure { code: "tool_failed".into(), message: "x".into() }),
             EventBody::RunAttemptLost { attempts: 2, worker: WorkerId::new() },
             EventBody::RunParked { reason: ParkReason::Approval },

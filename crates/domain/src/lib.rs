@@ -18,6 +18,7 @@ pub mod event;
 pub mod execution;
 pub mod identity;
 pub mod ids;
+pub mod labels;
 pub mod limits;
 pub mod logs;
 pub mod message;
@@ -42,6 +43,7 @@ pub use ids::{
     ApiKeyId, ApprovalId, CommitId, ControlPlaneId, DeliveryId, EventId, MessageId, RunId, SandboxId,
     SessionId, StepId, TenantId, ToolCallId, WebhookId, WorkerId, WorkspaceId,
 };
+pub use labels::Labels;
 pub use pool::Pool;
 pub use run::{Run, RunInput, RunState};
 pub use session::{Epoch, Fence, Head};

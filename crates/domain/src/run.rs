@@ -14,6 +14,7 @@ use crate::{
     budget::{Budget, Total},
     error::{Code, Error},
     ids::{ControlPlaneId, MessageId, RunId, SessionId, TenantId},
+    labels::Labels,
     message::Part,
     tool::{ToolCall, ToolOutcome},
 };
@@ -288,30 +289,30 @@ pub struct Run {
     /// The control plane whose client waits for the end. It gets a [`RunEndNotice`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaited_by: Option<ControlPlaneId>,
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 impl Run {
-    /// A new run in the queue.
+    /// A new run. The store that accepts it sets `seq` and `created_at`.
     #[must_use]
     pub fn queued(
         id: RunId,
         (tenant, session): (TenantId, SessionId),
-        seq: i64,
         input: RunInput,
         timeout: Duration,
-        created_at: Timestamp,
     ) -> Self {
         Self {
             id,
             tenant,
             session,
-            seq,
+            seq: 0,
             state: RunState::Queued,
             input,
             timeout,
             attempt: 0,
             lost_attempts: 0,
-            created_at,
+            created_at: Timestamp::UNIX_EPOCH,
             started_at: None,
             finished_at: None,
             outcomes: Vec::new(),
@@ -326,6 +327,7 @@ impl Run {
             idempotency_key: None,
             traceparent: None,
             awaited_by: None,
+            labels: Labels::default(),
         }
     }
 

@@ -129,7 +129,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         let query = parts.uri.query().unwrap_or_default();
-        let reader = serde_urlencoded::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
+        let reader = serde_html_form::Deserializer::new(form_urlencoded::parse(query.as_bytes()));
         let read = serde_path_to_error::deserialize(reader).map_err(|error| {
             let field = field_of(error.path());
             let field = if field == "body" { "query".to_owned() } else { field };

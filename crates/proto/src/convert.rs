@@ -213,6 +213,7 @@ impl From<Run> for v1::Run {
             spent: (run.spent.model_calls > 0).then(|| run.spent.into()),
             budget: run.budget.map(Into::into),
             tree_spent: None,
+            labels: run.labels.into_iter().collect(),
         }
     }
 }
@@ -254,31 +255,15 @@ mod tests {
     }
 
     fn run(cancel: Option<CancelRequest>, finished_at: Option<Timestamp>) -> v1::Run {
+        let input = RunInput::Tools(ToolsInput { calls: vec![], continue_on_error: false, record: false });
+        let line = (TenantId::new(), SessionId::new());
         let run = Run {
-            id: RunId::new(),
-            tenant: TenantId::new(),
-            session: SessionId::new(),
-            seq: 1,
             state: RunState::Running,
-            input: RunInput::Tools(ToolsInput { calls: vec![], continue_on_error: false, record: false }),
-            timeout: Duration::from_secs(1),
             attempt: 3,
             lost_attempts: 2,
-            created_at: Timestamp::UNIX_EPOCH,
-            started_at: None,
             finished_at,
-            outcomes: vec![],
-            answer: None,
-            failure: None,
             cancel,
-            parked: None,
-            parent: None,
-            spent: remuda_domain::budget::Total::default(),
-            budget: None,
-            paused: Duration::ZERO,
-            idempotency_key: None,
-            traceparent: None,
-            awaited_by: None,
+            ..Run::queued(RunId::new(), line, input, Duration::from_secs(1))
         };
         run.into()
     }

@@ -23,6 +23,8 @@
 #![expect(clippy::duplicate_mod, reason = "the files in `shared/` are compiled once per dialect")]
 
 #[macro_use]
+mod written_row;
+#[macro_use]
 mod rows;
 mod coalesce;
 mod connect;
@@ -34,6 +36,7 @@ mod postgres;
 mod row_writes;
 mod runnable_queue;
 mod shared_cache;
+mod shared_text;
 mod slot_provider_cell;
 mod sqlite;
 mod time;

@@ -45,11 +45,6 @@ impl MetricUpdates {
             since_cancel: run.cancel.as_ref().map(|cancel| since(cancel.at)),
         });
     }
-
-    pub(crate) fn append(&mut self, other: &mut Self) {
-        self.submitted.append(&mut other.submitted);
-        self.ended.append(&mut other.ended);
-    }
 }
 
 /// The instruments of one store.

@@ -1,5 +1,6 @@
 //! The PostgreSQL implementation of the store.
 
+mod apply;
 #[path = "shared/approvals.rs"]
 mod approvals;
 #[path = "shared/background_tasks.rs"]
@@ -29,7 +30,6 @@ mod dialect;
 mod estimate_inputs;
 #[path = "shared/events.rs"]
 mod events;
-mod fast_path;
 #[path = "shared/fleet.rs"]
 mod fleet;
 mod flush;
@@ -49,6 +49,7 @@ mod overview;
 mod ownership;
 #[path = "shared/park.rs"]
 mod park;
+mod peek;
 #[path = "shared/recover.rs"]
 mod recover;
 #[path = "shared/related_rows.rs"]
@@ -79,8 +80,8 @@ mod trim;
 mod webhooks;
 #[path = "shared/worked_time.rs"]
 mod worked_time;
-#[path = "shared/writes.rs"]
-mod writes;
+#[path = "shared/write_set.rs"]
+mod write_set;
 
 pub(crate) use dialect::{lift_time_limits, open};
 pub(crate) use store::{Context, SqlStore};

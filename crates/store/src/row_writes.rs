@@ -1,7 +1,5 @@
 //! Row types for inserts and updates, collected during a transaction.
 
-use std::sync::Arc;
-
 use remuda_domain::{
     RunState,
     budget::{Amount, Limit, Spent},
@@ -9,31 +7,30 @@ use remuda_domain::{
 };
 use uuid::Uuid;
 
-use crate::time::DbTime;
+use crate::{shared_text::SharedText, time::DbTime};
 
-/// The events that one commit appends to a session, stored as one row.
-#[derive(Debug)]
-pub(crate) struct Chunk {
-    pub(crate) session: Uuid,
-    pub(crate) last_cursor: i64,
-    pub(crate) json: Arc<str>,
+written_row! {
+    /// The events that one commit appends to a session, stored as one row.
+    struct Chunk in events {
+        Set session_id: Uuid => uuid,
+        Set last_cursor: i64 => bigint,
+        Set chunk: SharedText => text,
+        /// The session's chunk before it and whether it is in an index. If both are null, a trigger sets them and the
+        /// end of the session's list.
+        Sqlite previous: Option<i64> => bigint,
+        Sqlite landmark: Option<bool> => boolean,
+    }
 }
 
-/// A run to insert.
-#[derive(Debug)]
-pub(crate) struct RunInsert {
-    pub(crate) id: Uuid,
-    pub(crate) tenant: Uuid,
-    pub(crate) session: Uuid,
-    pub(crate) seq: i64,
-    pub(crate) input: String,
-    pub(crate) timeout_ms: i64,
-    pub(crate) created_at: DbTime,
-    pub(crate) idempotency_key: Option<String>,
-    pub(crate) traceparent: Option<String>,
-    pub(crate) parent: Option<Uuid>,
-    pub(crate) budget: Option<Uuid>,
-    pub(crate) awaited_by: Option<Uuid>,
+written_row! {
+    /// A label of a run, for lists of runs by label.
+    struct LabelInsert in run_labels {
+        Guard session_id: Uuid => uuid,
+        Set tenant_id: Uuid => uuid,
+        Set key: String => text,
+        Set value: String => text,
+        Set run_id: Uuid => uuid,
+    }
 }
 
 /// The session of a child run to insert. The other columns are copied from its parent.
@@ -76,23 +73,6 @@ pub(crate) struct BudgetInsert {
 pub(crate) struct SpentWrite {
     pub(crate) run: Uuid,
     pub(crate) spent: Spent,
-}
-
-/// The end of a run.
-#[derive(Debug)]
-pub(crate) struct RunFinish {
-    pub(crate) id: Uuid,
-    pub(crate) state: i16,
-    pub(crate) started_at: Option<DbTime>,
-    pub(crate) finished_at: DbTime,
-    pub(crate) failure: Option<String>,
-    pub(crate) last_steps: Option<String>,
-    /// Attempts that end with the run: zero if no worker executed it.
-    pub(crate) attempts: i32,
-    pub(crate) lost_attempts: i32,
-    pub(crate) stopped_at: Option<DbTime>,
-    /// How long it had been parked when it ended.
-    pub(crate) paused_ms: i64,
 }
 
 /// A run that its owner releases: it is queued again, or parked.

@@ -1,8 +1,52 @@
 //! Row types that both databases return, and their conversion to domain types.
 
+/// Declares a row with its columns, and a macro that lists them for statements. Three drivers read it: by name, or on
+/// the flush thread's connection by position.
+macro_rules! read_row {
+    (
+        $(#[$meta:meta])*
+        struct $name:ident, $list:ident {
+            $(#[$first_meta:meta])* $first_column:literal => $first:ident: $first_type:ty,
+            $($(#[$field_meta:meta])* $column:literal => $field:ident: $type:ty,)*
+        }
+        $(default { $(#[$default_meta:meta])* $default:ident: $default_type:ty })?
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, sqlx_macros::FromRow)]
+        pub(crate) struct $name {
+            $(#[$first_meta])* pub(crate) $first: $first_type,
+            $($(#[$field_meta])* pub(crate) $field: $type,)*
+            $(#[sqlx(default)] $(#[$default_meta])* pub(crate) $default: $default_type,)?
+        }
+
+        impl $name {
+            /// Reads the columns from the given one on, and moves on to the one after them.
+            pub(crate) fn read(row: &rusqlite::Row<'_>, column: &mut usize) -> rusqlite::Result<Self> {
+                let mut next = || {
+                    *column += 1;
+                    *column - 1
+                };
+                Ok(Self {
+                    $first: row.get(next())?,
+                    $($field: row.get(next())?,)*
+                    $($default: <$default_type>::default(),)?
+                })
+            }
+        }
+
+        macro_rules! $list {
+            () => {
+                concat!($first_column $(, ", ", $column)*)
+            };
+        }
+    };
+}
+
 mod approval;
 mod budget;
+#[macro_use]
 mod run;
+#[macro_use]
 mod session;
 mod webhook;
 
@@ -23,8 +67,8 @@ use self::session::pool;
 pub(crate) use self::{
     approval::ApprovalRow,
     budget::{BudgetRow, TotalRow, amount_from_db, amount_to_db, count_to_db},
-    run::{HeadRunRow, RunRow, StepRow},
-    session::{HeadRow, LockedHead, SessionRow, execution, permissions},
+    run::{HeadRunRow, RunFinish, RunInsert, RunRow, StepRow, labels},
+    session::{HeadRow, HeadWrite, LockedHead, SessionRow, SessionSettings, execution, permissions},
     webhook::{ActiveRow, DeadLetterRow, SecretRow, WebhookRow},
 };
 use crate::{
@@ -52,25 +96,6 @@ macro_rules! webhook_columns {
 macro_rules! dead_letter_columns {
     () => {
         "webhook_id, id, event, attempts, failure, failure_status, died_at, next_attempt_at"
-    };
-}
-
-/// The columns of a [`RunRow`], for statements that read `runs r` and `sessions s`.
-macro_rules! run_columns {
-    () => {
-        "r.id, r.tenant_id, r.session_id, r.seq, r.state, r.input, r.timeout_ms, r.attempts, r.lost_attempts, \
-         r.created_at, r.started_at, r.finished_at, r.failure, r.last_steps, r.cancel_at, r.cancel_reason, \
-         r.cancel_delivered_at, r.cancel_stopped_at, r.parked, r.parked_at, r.paused_ms, r.idempotency_key, \
-         r.traceparent, r.awaited_by, r.parent_run, r.budget_id, r.model_calls, r.input_tokens, r.output_tokens, r.cached_tokens, \
-         r.cache_write_tokens, r.reasoning_tokens, r.cost_micros, s.current_run, s.current_started_at"
-    };
-}
-
-/// The columns of a [`HeadRow`], for statements that read `sessions`.
-macro_rules! head_columns {
-    () => {
-        "id, tenant_id, pool, closed, epoch, owner, current_run, current_started_at, pending, last_seq, last_cursor, \
-         last_commit, ties, version"
     };
 }
 

@@ -1,5 +1,6 @@
 //! The SQLite implementation of the store.
 
+mod apply;
 #[path = "shared/approvals.rs"]
 mod approvals;
 #[path = "shared/background_tasks.rs"]
@@ -48,6 +49,7 @@ mod overview;
 mod ownership;
 #[path = "shared/park.rs"]
 mod park;
+mod peek;
 #[path = "shared/recover.rs"]
 mod recover;
 #[path = "shared/related_rows.rs"]
@@ -78,9 +80,9 @@ mod trim;
 mod webhooks;
 #[path = "shared/worked_time.rs"]
 mod worked_time;
+#[path = "shared/write_set.rs"]
+mod write_set;
 mod writer;
-#[path = "shared/writes.rs"]
-mod writes;
 
 pub(crate) use dialect::open;
 pub(crate) use store::{Context, SqlStore};

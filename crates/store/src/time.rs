@@ -1,7 +1,13 @@
 //! One time type for both databases: `timestamptz` on PostgreSQL, microseconds since 1970 on SQLite.
 
 use remuda_domain::Timestamp;
-use sqlx::{Database, Decode, Encode, Postgres, Sqlite, Type, encode::IsNull, error::BoxDynError};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use sqlx::{
+    Database, Decode, Encode, Postgres, Sqlite, Type,
+    encode::IsNull,
+    error::BoxDynError,
+    postgres::{PgHasArrayType, PgTypeInfo},
+};
 
 /// A timestamp column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +34,12 @@ impl<'r> Decode<'r, Postgres> for DbTime {
     }
 }
 
+impl PgHasArrayType for DbTime {
+    fn array_type_info() -> PgTypeInfo {
+        Timestamp::array_type_info()
+    }
+}
+
 impl Type<Sqlite> for DbTime {
     fn type_info() -> <Sqlite as Database>::TypeInfo {
         <i64 as Type<Sqlite>>::type_info()
@@ -51,6 +63,19 @@ impl<'r> Decode<'r, Sqlite> for DbTime {
     fn decode(value: <Sqlite as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
         let micros = <i64 as Decode<'r, Sqlite>>::decode(value)?;
         Timestamp::from_timestamp_micros(micros).map(Self).ok_or_else(|| "time out of range".into())
+    }
+}
+
+impl ToSql for DbTime {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.timestamp_micros().into())
+    }
+}
+
+impl FromSql for DbTime {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let micros = value.as_i64()?;
+        Timestamp::from_timestamp_micros(micros).map(Self).ok_or(FromSqlError::OutOfRange(micros))
     }
 }
 

@@ -20,6 +20,8 @@ from .errors import ApiError, ConnectionFailedError, ProtocolError, from_answer
 T = TypeVar("T")
 #: Seconds, or a ``timedelta``.
 Duration = Union[float, int, timedelta]
+#: A parameter of the query string; the parameter of a list is repeated.
+Texts = Union[str, list[str]]
 
 PREFIX = "/api/v1"
 
@@ -39,7 +41,7 @@ class Call(Generic[T]):
     method: str
     path: str
     read: Callable[[Response], T]
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, Texts] = field(default_factory=dict)
     body: Optional[Mapping[str, Any]] = None
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Whether the request is idempotent, so that it may be retried.
@@ -70,13 +72,16 @@ def given(**fields: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def query(**fields: object) -> dict[str, str]:
-    """The same for the query string."""
-    texts: dict[str, str] = {}
+def query(**fields: object) -> dict[str, Texts]:
+    """The same for the query string. The parameter of a list is repeated."""
+    texts: dict[str, Texts] = {}
     for name, value in fields.items():
         if value is None:
             continue
-        texts[name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
+        if isinstance(value, list):
+            texts[name] = value
+        else:
+            texts[name] = ("true" if value else "false") if isinstance(value, bool) else str(value)
     return texts
 
 

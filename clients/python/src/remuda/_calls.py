@@ -12,6 +12,7 @@ from ._call import (
     Call,
     Duration,
     Response,
+    Texts,
     as_type,
     duration_text,
     given,
@@ -83,7 +84,7 @@ def _page(where: str, kind: type[T], **params: object) -> Call[Page[T]]:
     return _page_call(where, kind, query(**params))
 
 
-def _page_call(where: str, kind: type[T], params: Mapping[str, str]) -> Call[Page[T]]:
+def _page_call(where: str, kind: type[T], params: Mapping[str, Texts]) -> Call[Page[T]]:
     def read(response: Response) -> Page[T]:
         items = _items(kind, response)
         token = response.body.get("next_page_token")
@@ -182,11 +183,13 @@ def list_messages(session: SessionRef, page_size: Optional[int], page_token: Opt
 def list_runs(
     session: Optional[SessionRef],
     states: Optional[Iterable[str]],
+    labels: Optional[Mapping[str, str]],
     page_size: Optional[int],
     page_token: Optional[str],
 ) -> Call[Page[Run]]:
     where = path("runs") if session is None else path("sessions", session_of(session), "runs")
-    return _page(where, Run, states=joined("states", states), page_size=page_size, page_token=page_token)
+    label = [f"{key}={value}" for key, value in labels.items()] if labels else None
+    return _page(where, Run, states=joined("states", states), label=label, page_size=page_size, page_token=page_token)
 
 
 def list_queue(session: SessionRef, page_size: Optional[int], page_token: Optional[str]) -> Call[Page[Run]]:
@@ -206,6 +209,7 @@ def _submit(
     timeout: Optional[Duration] = None,
     idempotency_key: Optional[str] = None,
     budget: Optional[LimitLike] = None,
+    labels: Optional[Mapping[str, str]] = None,
     workspace: Optional[str] = None,
     model: Optional[str] = None,
     execution: Optional[ExecutionLike] = None,
@@ -217,6 +221,7 @@ def _submit(
         if_busy=if_busy,
         timeout_ms=millis(timeout),
         budget=encode(budget),
+        labels=dict(labels) if labels else None,
         workspace=workspace,
         model=model,
         execution=encode(execution),

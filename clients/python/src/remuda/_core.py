@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from ._call import Call, Duration, read_error, seconds
+from ._call import Call, Duration, Texts, read_error, seconds
 from ._retry import Retry
 from ._version import VERSION
 from .errors import ConnectionFailedError, ProtocolError, RemudaError
@@ -70,7 +70,7 @@ class Core:
             "timeout": self._timeout(read=self._request_timeout + call.extra_timeout),
         }
 
-    def stream_arguments(self, endpoint: str, where: str, params: Mapping[str, str]) -> dict[str, Any]:
+    def stream_arguments(self, endpoint: str, where: str, params: Mapping[str, Texts]) -> dict[str, Any]:
         """The arguments of httpx for an event stream."""
         return {
             "method": "GET",

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Optional
 
-from ._call import joined, query
+from ._call import Texts, joined, query
 from ._decode import decode
 from ._retry import Retry
 from ._target import Target, target_path
@@ -68,7 +68,7 @@ class Following:
         self.end_reason: Optional[str] = None
 
     @property
-    def params(self) -> dict[str, str]:
+    def params(self) -> dict[str, Texts]:
         """The query string of the next connection."""
         return {**self._params, "cursor": str(self._received)}
 

@@ -30,6 +30,8 @@ class SubmitOptions(TypedDict, total=False):
     idempotency_key: str
     #: Budget of the run and its child runs.
     budget: LimitLike
+    #: Texts to find the run by, which never change. Child runs inherit them.
+    labels: Mapping[str, str]
     #: These four apply to a session that ``create_session`` creates. An existing session must have the same values.
     workspace: str
     model: str

@@ -332,11 +332,15 @@ class AsyncClient:
         session: Optional[SessionRef] = None,
         *,
         states: Optional[Iterable[str]] = None,
+        labels: Optional[Mapping[str, str]] = None,
         page_size: Optional[int] = None,
         page_token: Optional[str] = None,
     ) -> Page[Run]:
-        """Lists the runs of a session, or of all sessions, newest first. ``states`` selects states."""
-        return await self._send(_calls.list_runs(session, states, page_size, page_token))
+        """Lists the runs of a session, or of all sessions, newest first.
+
+        ``states`` selects states; a run must have all of ``labels``.
+        """
+        return await self._send(_calls.list_runs(session, states, labels, page_size, page_token))
 
     async def list_queue(
         self, session: SessionRef, *, page_size: Optional[int] = None, page_token: Optional[str] = None

@@ -105,7 +105,7 @@ mod tests {
         let calls = vec![call(), call()];
         let input = RunInput::Tools(ToolsInput { calls, continue_on_error: false, record: false });
         let owner = (TenantId::new(), SessionId::new());
-        Run::queued(RunId::new(), owner, 1, input, Duration::from_secs(1), at(0))
+        Run { created_at: at(0), ..Run::queued(RunId::new(), owner, input, Duration::from_secs(1)) }
     }
 
     fn outcome(call: &ToolCall) -> ToolOutcome {

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use remuda_domain::{
-    Code, Error, EventBody, MessageId, RunId, RunInput, RunState, SessionId, ToolCallId,
+    Code, Error, EventBody, MessageId, Run, RunId, RunInput, RunState, SessionId, ToolCallId,
     error::Result,
     message::{Part, Role},
     permission::{PermissionMode, SessionPermissions},
@@ -162,14 +162,13 @@ impl AgentRun<'_> {
         let parts = vec![Part::text(task_text(&own.name, &arguments.prompt))];
         let input = MessageInput { id: MessageId::new(), parts, agent: None };
         let child = Child { session, run: RunId::new(), agent: target.name.clone(), background };
+        let line = (grant.fence.tenant, session);
+        let run = Run::queued(child.run, line, RunInput::Message(input), remaining.max(MIN_TIMEOUT));
+        let traceparent = self.ctx.trace.passed_on(planned.id()).map(|trace| trace.to_string());
         let new = NewChild {
             new_session,
             permissions: resumed.and_then(|task| task.narrowed),
-            session,
-            run: child.run,
-            input: RunInput::Message(input),
-            timeout: remaining.max(MIN_TIMEOUT),
-            traceparent: self.ctx.trace.passed_on(planned.id()).map(|trace| trace.to_string()),
+            run: Run { traceparent, ..run },
         };
         debug_assert!(
             grant.depth < engine.agents.settings.delegation.max_depth,

@@ -10,7 +10,7 @@ use remuda_domain::{
     message::{Message, Part, Role},
     page::PageRequest,
     permission::SessionPermissions,
-    run::{IfBusy, MessageInput},
+    run::MessageInput,
     step::Step,
     tool::CallStatus,
     worker::Registration,
@@ -212,16 +212,8 @@ impl Harness {
 
     pub(crate) async fn submit_input(&self, input: RunInput, timeout: Duration) -> RunId {
         let run = NewRun {
-            id: RunId::new(),
-            tenant: self.tenant,
-            session: self.session,
-            input,
-            timeout,
-            if_busy: IfBusy::Enqueue,
-            idempotency: None,
-            traceparent: None,
-            awaited_by: None,
             budget: self.budget,
+            ..NewRun::from(Run::queued(RunId::new(), (self.tenant, self.session), input, timeout))
         };
         self.store.submit(run).await.unwrap().run.id
     }

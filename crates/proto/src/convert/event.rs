@@ -50,7 +50,9 @@ fn body(body: EventBody) -> Body {
         EventBody::SessionCreated => Body::SessionCreated(v1::SessionCreated {}),
         EventBody::SessionUpdated => Body::SessionUpdated(v1::SessionUpdated {}),
         EventBody::SessionClosed => Body::SessionClosed(v1::SessionClosed {}),
-        EventBody::RunQueued { seq, kind, pending } => Body::RunQueued(v1::RunQueued { seq, kind, pending }),
+        EventBody::RunQueued { seq, kind, pending, labels } => {
+            Body::RunQueued(v1::RunQueued { seq, kind, pending, labels: labels.into_iter().collect() })
+        }
         EventBody::RunStarted { attempt, worker } => {
             Body::RunStarted(v1::RunStarted { attempt, worker: worker.to_string() })
         }

@@ -394,6 +394,12 @@ pub struct Run {
     /// What the run and the runs below it have spent. Set only by GetRun.
     #[prost(message, optional, tag = "24")]
     pub tree_spent: ::core::option::Option<Total>,
+    /// Set when the run was submitted.
+    #[prost(btree_map = "string, string", tag = "25")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(oneof = "run::Input", tags = "5, 19")]
     pub input: ::core::option::Option<run::Input>,
 }
@@ -1295,7 +1301,7 @@ pub struct SessionUpdated {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SessionClosed {}
 /// A run was added to the session's queue.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunQueued {
     /// Position within the session: 1, 2, 3 …
     #[prost(int64, tag = "1")]
@@ -1306,6 +1312,12 @@ pub struct RunQueued {
     /// Unfinished runs of the session, including this one. 0 in events of older versions.
     #[prost(int64, tag = "3")]
     pub pending: i64,
+    /// The labels of the run.
+    #[prost(btree_map = "string, string", tag = "4")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 /// A worker started an attempt of the run, from the beginning or from the last step.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1628,6 +1640,13 @@ pub struct SubmitRunRequest {
     /// soon as the run is accepted. A caller that disconnects while it waits does not affect the run.
     #[prost(message, optional, tag = "13")]
     pub wait: ::core::option::Option<::prost_types::Duration>,
+    /// Texts to find the run by, which never change: at most 32. Keys have 1 to 63 letters, digits, `-`, `_`, `.` or `/`
+    /// and begin with a letter or digit; values have at most 256 bytes. Runs below the run inherit them.
+    #[prost(btree_map = "string, string", tag = "14")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(oneof = "submit_run_request::Input", tags = "5, 8")]
     pub input: ::core::option::Option<submit_run_request::Input>,
 }
@@ -1695,7 +1714,7 @@ pub struct GetRunResponse {
     #[prost(message, optional, tag = "1")]
     pub run: ::core::option::Option<Run>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListRunsRequest {
     /// Only runs of this session (id or name).
     #[prost(string, tag = "1")]
@@ -1707,6 +1726,12 @@ pub struct ListRunsRequest {
     pub page_size: i32,
     #[prost(string, tag = "4")]
     pub page_token: ::prost::alloc::string::String,
+    /// Only runs that have all of these labels.
+    #[prost(btree_map = "string, string", tag = "5")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListRunsResponse {

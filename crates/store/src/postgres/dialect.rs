@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use crate::{
     error::db,
-    row_writes::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
-    rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, StepRow},
+    row_writes::{MessageWrite, StepWrite},
+    rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, StepRow},
     time::DbTime,
 };
 
@@ -23,6 +23,7 @@ pub(crate) type Connection = PgConnection;
 pub(crate) type DbPool = PgPool;
 /// Writers share the pool: row locks order them.
 pub(crate) type Writer = PgPool;
+pub(crate) type WriteTransaction = Transaction<'static, Db>;
 
 /// The database's clock. Leases are compared with it alone, so the workers' clocks do not matter.
 pub(crate) const NOW: &str = "clock_timestamp()";
@@ -124,7 +125,7 @@ pub(crate) async fn lift_time_limits(connection: &mut Connection) -> Result<()> 
     Ok(())
 }
 
-pub(crate) async fn begin(writer: &Writer) -> Result<Transaction<'static, Db>> {
+pub(crate) async fn begin(writer: &Writer) -> Result<WriteTransaction> {
     writer.begin().await.map_err(db)
 }
 
@@ -148,113 +149,18 @@ pub(crate) async fn lock_budgets(connection: &mut Connection, ids: &[Uuid]) -> R
     Ok(())
 }
 
-/// Reads session heads without locks.
-pub(crate) async fn peek_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
-    query_as(concat!(
-        "SELECT ",
-        head_columns!(),
-        ", clock_timestamp() AS now FROM sessions WHERE id = ANY($1)"
-    ))
-    .bind(ids)
-    .fetch_all(connection)
-    .await
-    .map_err(db)
-}
-
 /// Locks sessions in id order, so that transactions cannot deadlock.
 pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Result<Vec<HeadRow>> {
     // Read the clock after the locks are held: otherwise a change could be dated before the one it waited for.
     query_as(concat!(
         "WITH locked AS MATERIALIZED (SELECT ",
         head_columns!(),
-        " FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE) SELECT locked.*, clock_timestamp() AS now FROM locked"
+        " FROM sessions s WHERE s.id = ANY($1) ORDER BY s.id FOR UPDATE) SELECT locked.*, clock_timestamp() AS now FROM locked"
     ))
     .bind(ids)
     .fetch_all(connection)
     .await
     .map_err(db)
-}
-
-/// Writes session heads back: only the columns that runs change.
-pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead]) -> Result<()> {
-    let ids: Vec<Uuid> = heads.iter().map(|it| it.head.session.as_uuid()).collect();
-    let epochs: Vec<i64> = heads.iter().map(|it| it.head.epoch).collect();
-    let owners: Vec<Option<Uuid>> =
-        heads.iter().map(|it| it.head.owner.worker().map(remuda_domain::WorkerId::as_uuid)).collect();
-    let currents: Vec<Option<Uuid>> =
-        heads.iter().map(|it| it.head.current.map(remuda_domain::RunId::as_uuid)).collect();
-    let started: Vec<Option<DbTime>> = heads.iter().map(|it| it.current_started_at.map(DbTime)).collect();
-    let pending: Vec<i64> = heads.iter().map(|it| it.head.pending).collect();
-    let seqs: Vec<i64> = heads.iter().map(|it| it.head.last_seq).collect();
-    let cursors: Vec<i64> = heads.iter().map(|it| it.head.last_cursor).collect();
-    let commits: Vec<Option<Uuid>> =
-        heads.iter().map(|it| it.head.last_commit.map(remuda_domain::CommitId::as_uuid)).collect();
-    query(
-        "UPDATE sessions s SET epoch = n.epoch, owner = n.owner, current_run = n.current_run, \
-         current_started_at = n.started, pending = n.pending, last_seq = n.last_seq, last_cursor = n.last_cursor, \
-         last_commit = n.last_commit, version = s.version + 1 \
-         FROM unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::uuid[], $5::timestamptz[], $6::bigint[], $7::bigint[], \
-         $8::bigint[], $9::uuid[]) \
-         AS n (id, epoch, owner, current_run, started, pending, last_seq, last_cursor, last_commit) WHERE s.id = n.id",
-    )
-    .bind(ids)
-    .bind(epochs)
-    .bind(owners)
-    .bind(currents)
-    .bind(times(&started))
-    .bind(pending)
-    .bind(seqs)
-    .bind(cursors)
-    .bind(commits)
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(())
-}
-
-fn times(times: &[Option<DbTime>]) -> Vec<Option<remuda_domain::Timestamp>> {
-    times.iter().map(|time| time.map(|at| at.0)).collect()
-}
-
-pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert]) -> Result<()> {
-    query(
-        "INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at, idempotency_key, traceparent, \
-         parent_run, budget_id, awaited_by) \
-         SELECT id, tenant_id, session_id, seq, 0, input, timeout_ms, created_at, key, traceparent, parent_run, budget_id, awaited_by \
-         FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::bigint[], $7::timestamptz[], \
-         $8::text[], $9::text[], $10::uuid[], $11::uuid[], $12::uuid[]) \
-         AS n (id, tenant_id, session_id, seq, input, timeout_ms, created_at, key, traceparent, parent_run, budget_id, awaited_by)",
-    )
-    .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.tenant).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.session).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.seq).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.input.as_str()).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.timeout_ms).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.created_at.0).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.idempotency_key.as_deref()).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.traceparent.as_deref()).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.parent).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.budget).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.awaited_by).collect::<Vec<_>>())
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(())
-}
-
-pub(crate) async fn append_chunks(connection: &mut Connection, chunks: &[Chunk]) -> Result<()> {
-    query(
-        "INSERT INTO events (session_id, last_cursor, chunk) \
-         SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[])",
-    )
-    .bind(chunks.iter().map(|chunk| chunk.session).collect::<Vec<_>>())
-    .bind(chunks.iter().map(|chunk| chunk.last_cursor).collect::<Vec<_>>())
-    .bind(chunks.iter().map(|chunk| &*chunk.json).collect::<Vec<_>>())
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(())
 }
 
 /// Finds stored idempotency keys.
@@ -297,7 +203,9 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root, s.execution, s.agent, s.model, s.permissions, s.depth, s.budget_id AS session_budget FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
+        ", ",
+        settings_columns!(),
+        " FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
          JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
          WHERE session_id = wanted.id AND state < 10 ORDER BY seq LIMIT 1) r"
     ))
@@ -312,7 +220,9 @@ pub(crate) async fn next_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root, s.execution, s.agent, s.model, s.permissions, s.depth, s.budget_id AS session_budget FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
+        ", ",
+        settings_columns!(),
+        " FROM unnest($1::uuid[]) AS wanted (id) JOIN sessions s ON s.id = wanted.id \
          JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN LATERAL (SELECT * FROM runs \
          WHERE session_id = wanted.id AND state < 10 AND id IS DISTINCT FROM s.current_run ORDER BY seq LIMIT 1) r"
     ))
@@ -320,34 +230,6 @@ pub(crate) async fn next_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     .fetch_all(connection)
     .await
     .map_err(db)
-}
-
-/// Ends runs. `+ 0` keeps the planner from walking the index of all live runs instead of looking these up.
-pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish]) -> Result<()> {
-    query(
-        "UPDATE runs r SET state = n.state, started_at = coalesce(n.started_at, r.started_at), \
-         finished_at = n.finished_at, failure = n.failure, last_steps = n.last_steps, attempts = r.attempts + n.attempts, \
-         lost_attempts = r.lost_attempts + n.lost, cancel_stopped_at = n.stopped_at, parked = NULL, parked_at = NULL, \
-         paused_ms = r.paused_ms + n.paused \
-         FROM unnest($1::uuid[], $2::smallint[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], \
-         $7::integer[], $8::integer[], $9::timestamptz[], $10::bigint[]) \
-         AS n (id, state, started_at, finished_at, failure, last_steps, attempts, lost, stopped_at, paused) \
-         WHERE r.id = n.id AND r.state + 0 < 10",
-    )
-    .bind(runs.iter().map(|run| run.id).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.state).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.started_at.map(|at| at.0)).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.finished_at.0).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.failure.as_deref()).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.last_steps.as_deref()).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.attempts).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.lost_attempts).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.stopped_at.map(|at| at.0)).collect::<Vec<_>>())
-    .bind(runs.iter().map(|run| run.paused_ms).collect::<Vec<_>>())
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(())
 }
 
 pub(crate) async fn save_steps(connection: &mut Connection, steps: &[StepWrite]) -> Result<()> {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use remuda_domain::{
-    Run, RunState, SessionId,
+    Run, SessionId,
     error::Result,
     session::{ClaimDecision, Owner},
 };
@@ -20,24 +20,25 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::{
-    claim::{SessionSettings, by_session, claim_batch, grant, grant_run},
-    commit::{CommitContext, commit_batch, conclude, plan},
+    apply,
+    claim::{by_session, claim_batch, grant, grant_run},
+    commit::{CommitContext, commit_batch, conclude, is_simple_end, plan},
     dedicated_connection::DedicatedConnection,
     dialect::{self, Connection},
-    fast_path::{self, ClaimableRow},
-    lock::{LockedSessions, locked_from},
+    lock::LockedSessions,
     ownership::{RunnableCheck, check_runnable},
+    peek::{self, ClaimableRow},
     runs::{RunRead, read_runs},
     store::{ClaimRequest, Coalescers, Context},
     submit::{self, IdempotencyKeys, SubmitOutcome, submit_batch},
-    writes::Writes,
+    write_set::WriteSet,
 };
 use crate::{
-    Claim, Commit, Committed, Counts, Grant, NewRun, RunTransition, SlotProvider, SlotReservation, Submitted,
+    Claim, Commit, Committed, Grant, NewRun, SlotProvider, SlotReservation, Submitted,
     coalesce::{Coalescer, flush_all},
-    meters::{FlushMeter, MetricUpdates},
-    row_writes::RunFinish,
-    rows::{HeadRunRow, LockedHead},
+    meters::FlushMeter,
+    rows::{HeadRunRow, HeadWrite, LockedHead, SessionSettings},
+    time::now,
 };
 
 /// Starts one flush task per kind of call, so that kinds do not wait for each other's commits.
@@ -143,14 +144,42 @@ macro_rules! in_rounds {
     };
 }
 
+/// What was decided for one request.
+struct Decided<T> {
+    index: usize,
+    writes: WriteSet,
+    answer: T,
+}
+
+/// Writes what was decided, as far as its sessions are unchanged since they were read, and returns those answers.
+async fn write_decided<T>(
+    context: &Context,
+    connection: &mut Connection,
+    mut decided: Vec<Decided<T>>,
+) -> Result<Vec<(usize, T)>> {
+    decided.retain(|it| it.writes.is_small());
+    if decided.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sets: Vec<&WriteSet> = decided.iter().map(|it| &it.writes).collect();
+    let written = apply::write_unchanged(connection, &sets).await?;
+    decided.retain(|it| it.writes.heads.iter().all(|head| written.contains(&head.id)));
+    Ok(decided
+        .into_iter()
+        .map(|mut it| {
+            it.writes.post_commit().apply(context);
+            (it.index, it.answer)
+        })
+        .collect())
+}
+
 async fn submits(
     context: &Context,
     connection: &mut Connection,
     batch: &[NewRun],
 ) -> Result<Vec<Result<Submitted>>> {
-    let small = |run: &NewRun| run.idempotency.is_none() && run.budget.is_none();
     let mut answers = Answers::none(batch.len());
-    in_rounds!(batch, answers, |run| run.session, small, |indexes| submit_fast_path(
+    in_rounds!(batch, answers, |new| new.run.session, submit::is_simple, |indexes| submit_fast_path(
         context,
         connection,
         batch,
@@ -166,12 +195,8 @@ async fn submits(
     Ok(answers.complete(flush_all(&flush, Arc::new(rest)).await))
 }
 
-/// Accepted runs, and the grants that go with them.
-#[derive(Default)]
-struct Accepted {
-    runs: Vec<(usize, Box<Submitted>)>,
-    slot_grants: HashMap<Uuid, (Box<dyn SlotReservation>, Box<Grant>)>,
-}
+/// A reserved slot and its grant, to be assigned after the commit.
+type SlotGrant = (Box<dyn SlotReservation>, Box<Grant>);
 
 async fn submit_fast_path(
     context: &Context,
@@ -180,91 +205,62 @@ async fn submit_fast_path(
     indexes: &[usize],
     answers: &mut Answers<Submitted>,
 ) -> Result<()> {
-    let sessions: Vec<Uuid> = indexes.iter().map(|index| batch[*index].session.as_uuid()).collect();
-    let (mut locked, settings) = load_for_submit(context, connection, &sessions).await?;
-    let (mut keys, mut writes) = (IdempotencyKeys::default(), Writes::default());
-    let mut accepted = Accepted::default();
-    for index in indexes {
-        match submit::accept(context, &batch[*index], &mut locked, &mut keys, &mut writes)? {
-            SubmitOutcome::Accepted(submitted) => accepted.runs.push((*index, submitted)),
-            SubmitOutcome::Refused(refusal) => answers.0[*index] = Some(Err(refusal)),
-            SubmitOutcome::Replay(_) => {}
-        }
-    }
-    if let Some((provider, settings)) = settings {
-        accepted.reserve_slot(&mut locked, &*provider, settings)?;
-    }
-    let granted = accepted
-        .slot_grants
-        .iter()
-        .map(|(session, (reservation, _))| (*session, reservation.worker()))
-        .collect();
-    let written = match accepted.runs.is_empty() {
-        true => HashSet::new(),
-        false => fast_path::submit(connection, &locked.heads, &writes.runs, &writes.chunks, &granted).await?,
-    };
-    let mut metrics = MetricUpdates::default();
-    let mut counts = Counts::default();
-    for (index, mut submitted) in accepted.runs {
-        let session = submitted.run.session.as_uuid();
-        if written.contains(&session) {
-            metrics.submitted(submitted.run.input.kind(), &submitted.pool, submitted.run.tenant);
-            counts.submitted += 1;
-            if let Some((reservation, grant)) = accepted.slot_grants.remove(&session) {
-                submitted.wake = false;
-                reservation.assign(grant);
+    let sessions: Vec<Uuid> = indexes.iter().map(|index| batch[*index].run.session.as_uuid()).collect();
+    let (mut locked, mut settings) = peek::sessions(connection, &sessions).await?;
+    let provider = context.slot_provider.get();
+    let mut decided = Vec::new();
+    for &index in indexes {
+        let (mut keys, mut writes) = (IdempotencyKeys::default(), WriteSet::default());
+        let submitted = match submit::accept(context, &batch[index], &mut locked, &mut keys, &mut writes)? {
+            SubmitOutcome::Accepted(submitted) => submitted,
+            SubmitOutcome::Refused(refusal) => {
+                answers.0[index] = Some(Err(refusal));
+                continue;
             }
-            answers.0[index] = Some(Ok(*submitted));
-        }
+            SubmitOutcome::Replay(_) => continue,
+        };
+        let session = submitted.run.session.as_uuid();
+        let slot_grant = match (&provider, settings.remove(&session)) {
+            (Some(provider), Some(settings)) => reserve_slot(&submitted, &mut locked, &**provider, settings)?,
+            _ => None,
+        };
+        writes.save_heads(&locked, [session]);
+        let granted_to = slot_grant.as_ref().map(|(reservation, _)| reservation.worker().as_uuid());
+        writes.heads.iter_mut().for_each(|head| head.granted_to = granted_to);
+        decided.push(Decided { index, writes, answer: (submitted, slot_grant) });
     }
-    context.meters.record(metrics);
-    context.counters.add(counts);
+    for (index, (mut submitted, slot_grant)) in write_decided(context, connection, decided).await? {
+        if let Some((reservation, grant)) = slot_grant {
+            submitted.wake = false;
+            reservation.assign(grant);
+        }
+        answers.0[index] = Some(Ok(*submitted));
+    }
     Ok(())
 }
 
-type SettingsBySession = HashMap<Uuid, SessionSettings>;
-
-/// Loads the sessions without locks. With a registered slot provider, also loads the settings that grants need.
-async fn load_for_submit(
-    context: &Context,
-    connection: &mut Connection,
-    sessions: &[Uuid],
-) -> Result<(LockedSessions, Option<(Arc<dyn SlotProvider>, SettingsBySession)>)> {
-    let Some(provider) = context.slot_provider.get() else {
-        return Ok((locked_from(dialect::peek_heads(connection, sessions).await?)?, None));
+/// Grants a run to a worker with a free slot, if the run is the first of an unowned session that no budget covers.
+fn reserve_slot(
+    submitted: &Submitted,
+    locked: &mut LockedSessions,
+    provider: &dyn SlotProvider,
+    settings: SessionSettings,
+) -> Result<Option<SlotGrant>> {
+    let at = locked.at;
+    let Some(locked) = locked.heads.get_mut(&submitted.run.session.as_uuid()) else { return Ok(None) };
+    let is_first = locked.head.is_first(submitted.run.seq) && locked.head.current.is_none();
+    if !submitted.wake || !is_first || settings.session_budget.is_some() {
+        return Ok(None);
+    }
+    let Some(reservation) = provider.reserve_slot(&locked.head.pool, submitted.run.session) else {
+        return Ok(None);
     };
-    let rows = fast_path::load_for_submit(connection, sessions).await?;
-    let (heads, settings): (Vec<_>, Vec<_>) = rows.into_iter().map(fast_path::SubmitRow::split).unzip();
-    let settings =
-        heads.iter().zip(settings).filter_map(|(head, settings)| Some((head.id, settings?))).collect();
-    Ok((locked_from(heads)?, Some((provider, settings))))
-}
-
-impl Accepted {
-    /// Grants each run that is the first of an unowned session to a worker with a free slot.
-    fn reserve_slot(
-        &mut self,
-        locked: &mut LockedSessions,
-        provider: &dyn SlotProvider,
-        mut settings: SettingsBySession,
-    ) -> Result<()> {
-        let at = locked.at;
-        for (_, submitted) in self.runs.iter().filter(|(_, submitted)| submitted.wake) {
-            let session = submitted.run.session.as_uuid();
-            let Some(locked) = locked.heads.get_mut(&session) else { continue };
-            if !locked.head.is_first(submitted.run.seq) || locked.head.current.is_some() {
-                continue;
-            }
-            let Some(settings) = settings.remove(&session) else { continue };
-            let Some(reservation) = provider.reserve_slot(&locked.head.pool, submitted.run.session) else {
-                continue;
-            };
-            if let ClaimDecision::Granted { fence } = locked.head.claim(reservation.worker()) {
-                let grant = grant_run(locked, fence, submitted.run.clone(), settings, at)?;
-                self.slot_grants.insert(session, (reservation, Box::new(grant)));
-            }
+    match locked.head.claim(reservation.worker()) {
+        ClaimDecision::Granted { fence } => {
+            let grant = grant_run(locked, fence, submitted.run.clone(), settings, at)?;
+            Ok(Some((reservation, Box::new(grant))))
         }
-        Ok(())
+        ClaimDecision::Refused { .. } | ClaimDecision::NothingToDo => Ok(None),
     }
 }
 
@@ -278,6 +274,7 @@ async fn claims(
         let worker = first.worker;
         let same_worker = |request: &ClaimRequest| request.worker == worker;
         in_rounds!(batch, answers, |request| request.session, same_worker, |indexes| claim_fast_path(
+            context,
             connection,
             batch,
             indexes,
@@ -295,6 +292,7 @@ async fn claims(
 
 /// Grants unowned sessions with never-attempted runs to a live worker.
 async fn claim_fast_path(
+    context: &Context,
     connection: &mut Connection,
     batch: &[ClaimRequest],
     indexes: &[usize],
@@ -303,40 +301,35 @@ async fn claim_fast_path(
     let requested: HashMap<Uuid, usize> =
         indexes.iter().map(|index| (batch[*index].session.as_uuid(), *index)).collect();
     let worker = batch[indexes[0]].worker;
-    let mut grants = Vec::new();
-    let mut heads = Vec::new();
-    for row in fast_path::claimable(connection, requested.keys().copied(), worker).await? {
-        let Some(index) = requested.get(&row.session()).copied() else { continue };
+    let mut decided = Vec::new();
+    for row in peek::claimable(connection, requested.keys().copied(), worker).await? {
+        let Some(index) = requested.get(&row.head.session_id).copied() else { continue };
         if let Some((head, grant)) = granted(row, &batch[index])? {
-            heads.push(head);
-            grants.push((index, grant));
+            let head = HeadWrite { granted_to: Some(worker.as_uuid()), ..HeadWrite::new(&head) };
+            let writes = WriteSet { heads: vec![head], ..WriteSet::default() };
+            decided.push(Decided { index, writes, answer: Claim::Granted(Box::new(grant)) });
         }
     }
-    if grants.is_empty() {
-        return Ok(());
-    }
-    let written = fast_path::save(connection, &heads).await?;
-    for (index, grant) in grants {
-        if written.contains(&grant.fence.session.as_uuid()) {
-            answers.0[index] = Some(Ok(Claim::Granted(Box::new(grant))));
-        }
+    for (index, claim) in write_decided(context, connection, decided).await? {
+        answers.0[index] = Some(Ok(claim));
     }
     Ok(())
 }
 
 /// The updated session head and the grant, if the claim is simple enough for the fast path.
 fn granted(row: ClaimableRow, request: &ClaimRequest) -> Result<Option<(LockedHead, Grant)>> {
+    let ClaimableRow { head, run, .. } = &row;
     let is_alive = matches!(row.lease(request.worker).owner(), Owner::Alive { .. });
-    let is_free = !row.is_owned() && row.run.run.current_run.is_none();
-    let first = row.run.is_runnable() && row.run.is_untried() && !row.run.is_budgeted();
-    if !(is_alive && is_free && first && row.run.run.tenant_id == request.tenant.as_uuid()) {
+    let is_free = head.owner.is_none() && head.current_run.is_none();
+    let is_first = run.is_runnable() && run.is_untried() && !run.is_budgeted();
+    if !(is_alive && is_free && is_first && head.tenant_id == request.tenant.as_uuid()) {
         return Ok(None);
     }
-    let (at, (head, run)) = (row.now(), row.split());
-    let mut head = head.into_head(Owner::Nobody)?;
+    let at = head.now.map_or_else(now, |now| now.0);
+    let mut head = row.head.into_head(Owner::Nobody)?;
     match head.head.claim(request.worker) {
         ClaimDecision::Granted { fence } => {
-            let grant = grant(&mut head, fence, run, at)?;
+            let grant = grant(&mut head, fence, row.run, at)?;
             Ok(Some((head, grant)))
         }
         ClaimDecision::Refused { .. } | ClaimDecision::NothingToDo => Ok(None),
@@ -374,76 +367,44 @@ async fn commit_fast_path(
     indexes: &[usize],
     answers: &mut Answers<Committed>,
 ) -> Result<()> {
-    let sessions = indexes.iter().map(|index| batch[*index].fence.session.as_uuid());
-    let sessions: Vec<Uuid> = sessions.collect();
-    let mut locked = locked_from(dialect::peek_heads(connection, &sessions).await?)?;
+    let sessions: Vec<Uuid> = indexes.iter().map(|index| batch[*index].fence.session.as_uuid()).collect();
+    let (mut locked, _) = peek::sessions(connection, &sessions).await?;
     let followed = locked.heads.values().filter(|it| it.head.pending > 1).map(|it| it.head.session.as_uuid());
     let followed: Vec<Uuid> = followed.collect();
     let mut successors = match followed.is_empty() {
         true => HashMap::new(),
         false => by_session(dialect::next_runs(connection, &followed).await?),
     };
-    let mut writes = Writes::default();
-    let mut planned = Vec::new();
-    for index in indexes {
-        let commit = &batch[*index];
-        let next = successors.get(&commit.fence.session.as_uuid());
-        let simple = next.is_none_or(|next| next.is_untried() && !next.is_budgeted());
-        if simple && let Some(committed) = end(context, commit, &mut locked, &mut successors, &mut writes)? {
-            planned.push((*index, committed));
+    let mut decided = Vec::new();
+    for &index in indexes {
+        let (commit, mut writes) = (&batch[index], WriteSet::default());
+        let successor = successors.remove(&commit.fence.session.as_uuid());
+        if let Some(answer) = end(context, commit, &mut locked, successor, &mut writes)? {
+            writes.save_heads(&locked, [commit.fence.session.as_uuid()]);
+            decided.push(Decided { index, writes, answer });
         }
     }
-    if planned.is_empty() {
-        return Ok(());
+    for (index, committed) in write_decided(context, connection, decided).await? {
+        answers.0[index] = Some(Ok(committed));
     }
-    // `writes.finished` has the same order as `planned`.
-    let sessions = planned.iter().map(|(index, _)| batch[*index].fence.session.as_uuid());
-    let ended: Vec<(Uuid, &RunFinish)> = sessions.zip(&writes.finished).collect();
-    let written = fast_path::end(connection, &locked.heads, &ended, &writes.chunks).await?;
-    let mut counts = Counts::default();
-    for (index, committed) in planned {
-        if written.contains(&batch[index].fence.session.as_uuid()) {
-            count(&batch[index], &mut counts);
-            answers.0[index] = Some(Ok(committed));
-        }
-    }
-    context.counters.add(counts);
     Ok(())
 }
 
-/// Plans the end of a run if it is simple enough for the fast path. Refusals are left to the regular path.
+/// Decides the end of a run if it is simple enough for the fast path. Refusals are left to the regular path.
 fn end(
     context: &Context,
     commit: &Commit,
     locked: &mut LockedSessions,
-    successors: &mut HashMap<Uuid, HeadRunRow>,
-    writes: &mut Writes,
+    successor: Option<HeadRunRow>,
+    writes: &mut WriteSet,
 ) -> Result<Option<Committed>> {
+    let is_simple = successor.as_ref().is_none_or(|next| next.is_untried() && !next.is_budgeted());
     let head = locked.heads.get(&commit.fence.session.as_uuid());
-    let simple = head.is_some_and(|it| {
-        !it.has_related && it.head.verify(&commit.fence).is_ok() && it.head.last_commit != Some(commit.id)
-    });
-    if !simple {
+    if !is_simple || !head.is_some_and(|head| is_simple_end(commit, head)) {
         return Ok(None);
     }
-    match plan(context, commit, locked, &mut CommitContext::for_small_ends(HashSet::new()), writes)? {
-        Ok(planned) => {
-            let successor = successors.remove(&commit.fence.session.as_uuid());
-            let successor = successor.filter(HeadRunRow::is_runnable);
-            let next = |head: &mut LockedHead, row, at| grant(head, commit.fence, row, at);
-            conclude(planned, commit, locked, successor, next).map(Some)
-        }
-        Err(_) => Ok(None),
-    }
-}
-
-fn count(commit: &Commit, counts: &mut Counts) {
-    let RunTransition::End(finish) = &commit.then else { return };
-    match finish.end.state {
-        RunState::Completed => counts.completed += 1,
-        RunState::Failed => counts.failed += 1,
-        RunState::Cancelled => counts.cancelled += 1,
-        RunState::TimedOut => counts.timed_out += 1,
-        RunState::Queued | RunState::Running | RunState::Parked => {}
-    }
+    let mut loaded = CommitContext::for_small_ends(HashSet::new());
+    let Ok(planned) = plan(context, commit, locked, &mut loaded, writes)? else { return Ok(None) };
+    let successor = successor.filter(HeadRunRow::is_runnable);
+    conclude(planned, commit, locked, successor).map(Some)
 }

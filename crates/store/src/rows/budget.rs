@@ -31,13 +31,13 @@ fn count(number: i64) -> u64 {
 /// The spending of one run, or the sum over many.
 #[derive(Clone, Copy, Debug, FromRow)]
 pub(crate) struct TotalRow {
-    model_calls: Option<i64>,
-    input_tokens: Option<i64>,
-    output_tokens: Option<i64>,
-    cached_tokens: Option<i64>,
-    cache_write_tokens: Option<i64>,
-    reasoning_tokens: Option<i64>,
-    cost_micros: Option<i64>,
+    pub(crate) model_calls: Option<i64>,
+    pub(crate) input_tokens: Option<i64>,
+    pub(crate) output_tokens: Option<i64>,
+    pub(crate) cached_tokens: Option<i64>,
+    pub(crate) cache_write_tokens: Option<i64>,
+    pub(crate) reasoning_tokens: Option<i64>,
+    pub(crate) cost_micros: Option<i64>,
 }
 
 impl TotalRow {

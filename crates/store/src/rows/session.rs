@@ -17,27 +17,41 @@ use crate::{
     time::DbTime,
 };
 
-/// The head of a session, as stored.
-#[derive(Clone, Debug, FromRow)]
-pub(crate) struct HeadRow {
-    pub(crate) id: Uuid,
-    pub(crate) tenant_id: Uuid,
-    pub(crate) pool: String,
-    pub(crate) closed: bool,
-    pub(crate) epoch: i64,
-    pub(crate) owner: Option<Uuid>,
-    pub(crate) current_run: Option<Uuid>,
-    pub(crate) current_started_at: Option<DbTime>,
-    pub(crate) pending: i64,
-    pub(crate) last_seq: i64,
-    pub(crate) last_cursor: i64,
-    pub(crate) last_commit: Option<Uuid>,
-    #[sqlx(rename = "ties")]
-    pub(crate) has_related: bool,
-    pub(crate) version: i64,
-    /// The database's clock when the row was locked.
-    #[sqlx(default)]
-    pub(crate) now: Option<DbTime>,
+read_row! {
+    /// The head of a session, from `sessions s`.
+    struct HeadRow, head_columns {
+        "s.id AS session_id" => session_id: Uuid,
+        "s.tenant_id" => tenant_id: Uuid,
+        "s.pool" => pool: String,
+        "s.closed" => closed: bool,
+        "s.epoch" => epoch: i64,
+        "s.owner" => owner: Option<Uuid>,
+        "s.current_run" => current_run: Option<Uuid>,
+        "s.current_started_at" => current_started_at: Option<DbTime>,
+        "s.pending" => pending: i64,
+        "s.last_seq" => last_seq: i64,
+        "s.last_cursor" => last_cursor: i64,
+        "s.last_commit" => last_commit: Option<Uuid>,
+        "s.ties AS has_related" => has_related: bool,
+        "s.version" => version: i64,
+    }
+    default {
+        /// The database's clock when the row was locked.
+        now: Option<DbTime>
+    }
+}
+
+read_row! {
+    /// The session settings that a worker needs, from `sessions s` and `workspaces w`.
+    struct SessionSettings, settings_columns {
+        "w.root" => root: String,
+        "s.execution" => execution: Option<String>,
+        "s.agent" => agent: Option<String>,
+        "s.model" => model: Option<String>,
+        "s.permissions" => permissions: Option<String>,
+        "s.depth" => depth: i32,
+        "s.budget_id AS session_budget" => session_budget: Option<Uuid>,
+    }
 }
 
 /// A loaded session head with the columns that only the store needs.
@@ -52,13 +66,68 @@ pub(crate) struct LockedHead {
     pub(crate) version: i64,
 }
 
+written_row! {
+    /// The head of a session: the columns that runs change.
+    struct HeadWrite in sessions {
+        Key id: Uuid => uuid,
+        /// The version that was read.
+        Guard version: i64 => bigint,
+        /// The worker that gets the session with this write: its lease must be live.
+        Guard granted_to: Option<Uuid> => uuid,
+        Set epoch: i64 => bigint,
+        Set owner: Option<Uuid> => uuid,
+        Set current_run: Option<Uuid> => uuid,
+        Set current_started_at: Option<DbTime> => timestamptz,
+        Set pending: i64 => bigint,
+        Set last_seq: i64 => bigint,
+        Set last_cursor: i64 => bigint,
+        Set last_commit: Option<Uuid> => uuid,
+        /// The last chunk, if no trigger has set it.
+        Sqlite last_chunk: Option<i64> => bigint,
+    }
+    set "version = t.version + 1"
+}
+
+impl HeadWrite {
+    pub(crate) fn new(locked: &LockedHead) -> Self {
+        let LockedHead { head, current_started_at, version, has_related: _ } = locked;
+        let Head {
+            session,
+            epoch,
+            owner,
+            current,
+            pending,
+            last_seq,
+            last_cursor,
+            last_commit,
+            tenant: _,
+            pool: _,
+            closed: _,
+        } = head;
+        Self {
+            id: session.as_uuid(),
+            version: *version,
+            granted_to: None,
+            epoch: *epoch,
+            owner: owner.worker().map(WorkerId::as_uuid),
+            current_run: current.map(RunId::as_uuid),
+            current_started_at: current_started_at.map(DbTime),
+            pending: *pending,
+            last_seq: *last_seq,
+            last_cursor: *last_cursor,
+            last_commit: last_commit.map(CommitId::as_uuid),
+            last_chunk: None,
+        }
+    }
+}
+
 impl HeadRow {
     /// `owner` says whether the recorded owner is alive. Callers that do not need to know pass [`Owner::Alive`] without
     /// a lease.
     pub(crate) fn into_head(self, owner: Owner) -> Result<LockedHead> {
         let head = Head {
             tenant: TenantId::from_uuid(self.tenant_id),
-            session: SessionId::from_uuid(self.id),
+            session: SessionId::from_uuid(self.session_id),
             pool: pool(&self.pool)?,
             closed: self.closed,
             epoch: self.epoch,

@@ -22,7 +22,7 @@ use super::{
     park::ParkedRun,
     recover, sessions,
     store::{Context, SqlStore},
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
     ApprovalFilter, Approvals, DecidedApproval, Reclaimed, SessionChange,
@@ -100,7 +100,7 @@ async fn resume(
     locked: &mut LockedHead,
     run: RunId,
     at: Timestamp,
-    writes: &mut Writes,
+    writes: &mut WriteSet,
 ) -> Result<Appended> {
     let Some(waiting) = ParkedRun::load(connection, run.as_uuid()).await? else {
         return Ok(Appended::default());
@@ -135,16 +135,15 @@ async fn decide(
         allow_always(&mut tx, session, &approval.request.always).await?;
     }
     let head = locked.heads.get_mut(&session).ok_or_else(not_found)?;
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let decided = close(&mut tx, &approval, at).await?;
     let mut events = writes.append(head, vec![decided])?;
     let resumed = resume(&mut tx, head, approval.run, at, &mut writes).await?;
     let goes_on = !resumed.is_empty();
     events.extend(resumed);
     let change = recover::session_change(head, events);
-    writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, [session]).await?;
-    tx.commit().await.map_err(db)?;
+    writes.save_heads(&locked, [session]);
+    writes.commit(context, tx).await?;
     Ok(DecidedApproval { approval, change: SessionChange { wake: change.wake && goes_on, ..change } })
 }
 
@@ -194,7 +193,7 @@ pub(super) async fn expire(context: &Context, limit: u32) -> Result<Reclaimed> {
     );
     let rows: Vec<ApprovalRow> =
         query_as(AssertSqlSafe(sql)).bind(id_list(&ids)?).fetch_all(&mut *tx).await.map_err(db)?;
-    let (at, mut writes) = (locked.at, Writes::default());
+    let (at, mut writes) = (locked.at, WriteSet::default());
     let mut changed: BTreeMap<Uuid, (Appended, bool)> = BTreeMap::new();
     for row in rows {
         let session = row.session_id;
@@ -209,9 +208,8 @@ pub(super) async fn expire(context: &Context, limit: u32) -> Result<Reclaimed> {
         *goes_on |= !resumed.is_empty();
         events.extend(resumed);
     }
-    writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, changed.keys().copied()).await?;
-    tx.commit().await.map_err(db)?;
+    writes.save_heads(&locked, changed.keys().copied());
+    writes.commit(context, tx).await?;
     for (session, (events, goes_on)) in changed {
         let Some(head) = locked.heads.get(&session) else { continue };
         let change = recover::session_change(head, events);

@@ -21,7 +21,7 @@ use super::{
     store::{Context, SqlStore},
     submit::session_not_found,
     totals::{self, RUNS_BELOW, SESSIONS_BELOW},
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
     BudgetChange, BudgetTarget, Budgets, Reserved, SessionChange,
@@ -75,10 +75,9 @@ async fn reserve(
             .await
             .map_err(db)?;
     }
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     writes.mark_related(head);
-    writes.write(&mut tx).await?;
-    tx.commit().await.map_err(db)?;
+    writes.commit(context, tx).await?;
     Ok(Reserved::Held)
 }
 
@@ -235,13 +234,12 @@ async fn write_limit(
     let budget = budget.ok_or_else(|| Error::internal("budget not found after it was written"))?;
     let at = locked.at;
     let head = locked.heads.get_mut(&subject.session).ok_or_else(session_not_found)?;
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let body = EventBody::BudgetChanged { budget };
     let events = writes.append(head, vec![NewEvent { run: subject.run(), at, body }])?;
     let change = SessionChange { wake: false, ..recover::session_change(head, events) };
-    writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, [subject.session]).await?;
-    tx.commit().await.map_err(db)?;
+    writes.save_heads(&locked, [subject.session]);
+    writes.commit(context, tx).await?;
     Ok((BudgetChange { budget, resumed: Vec::new(), changes: vec![change] }, subject.id))
 }
 

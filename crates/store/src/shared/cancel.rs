@@ -14,18 +14,18 @@ use uuid::Uuid;
 
 use super::{
     descendants,
-    dialect::{self, Connection},
+    dialect::{self, Connection, WriteTransaction},
     lock::{LockedSessions, lock_with_leases},
     park,
     recover::{self, AttemptedRun, OwnershipEnd},
     runs,
     store::Context,
     submit::session_not_found,
-    writes::{self, EndedRun, Writes},
+    write_set::{EndedRun, WriteSet},
 };
 use crate::{
     CancelScope, CancelSignal, Cancelled, CancelledRuns, LostAttempt, SessionChange, error::db,
-    meters::MetricUpdates, row_writes::CancelMark, rows::LockedHead, time::DbTime,
+    row_writes::CancelMark, rows::LockedHead, time::DbTime,
 };
 
 /// Sessions of a tree that one transaction locks.
@@ -38,7 +38,7 @@ pub(super) struct Stopper<'a> {
     pub(super) context: &'a Context,
     pub(super) reason: &'a str,
     pub(super) at: Timestamp,
-    pub(super) writes: &'a mut Writes,
+    pub(super) writes: &'a mut WriteSet,
 }
 
 /// What cancelling did to one run.
@@ -136,7 +136,7 @@ pub(super) async fn cancel_run(
     let head = locked.heads.get_mut(&session).ok_or_else(missing_session)?;
     let has_related = head.has_related;
     let already_finished = found.state.is_terminal();
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let (mut signal, mut change) = (None, unchanged(head));
     if !already_finished {
         let mut stopper = Stopper { context, reason, at, writes: &mut writes };
@@ -148,15 +148,13 @@ pub(super) async fn cancel_run(
         }
     }
     let parents = std::mem::take(&mut writes.parents);
-    let metrics = std::mem::take(&mut writes.metrics);
-    let counts = writes.write(&mut tx).await?;
     if !already_finished {
-        writes::save(&mut tx, &locked.heads, [session]).await?;
+        writes.save_heads(&locked, [session]);
     }
+    let post_commit = writes.write(&mut tx).await?;
     let found = runs::load(&mut tx, tenant, run).await?;
     tx.commit().await.map_err(db)?;
-    context.meters.record(metrics);
-    context.counters.add(counts);
+    post_commit.apply(context);
     let mut descendants = CancelledRuns::default();
     if has_related {
         descendants::cancel_best_effort(context, &[run.as_uuid()], reason, &mut descendants).await;
@@ -204,8 +202,6 @@ pub(super) struct StopEffects {
     with_related: Vec<Uuid>,
     /// Parents of runs that ended.
     pub(super) parents: Vec<RunId>,
-    /// Metrics to record after the commit.
-    pub(super) metrics: MetricUpdates,
 }
 
 async fn sessions_in_scope(
@@ -241,9 +237,7 @@ async fn stop_page(
         more |= i64::try_from(some.len()) == Ok(RUNS_AT_ONCE);
         live.extend(some);
     }
-    let stopped = stop_runs(&mut tx, context, &mut locked, live, reason, effects).await?;
-    tx.commit().await.map_err(db)?;
-    context.meters.record(std::mem::take(&mut effects.metrics));
+    let stopped = stop_runs(tx, context, &mut locked, live, reason, effects).await?;
     // Executing runs are found again each time, so continue only while runs end.
     let ended = !stopped.ended.is_empty();
     merge(all, stopped);
@@ -260,16 +254,16 @@ pub(super) fn merge(all: &mut CancelledRuns, some: CancelledRuns) {
     }
 }
 
-/// Cancels these unfinished runs of locked sessions and writes the result.
+/// Cancels these unfinished runs of locked sessions and commits.
 pub(super) async fn stop_runs(
-    connection: &mut Connection,
+    mut tx: WriteTransaction,
     context: &Context,
     locked: &mut LockedSessions,
     runs: Vec<Run>,
     reason: &str,
     effects: &mut StopEffects,
 ) -> Result<CancelledRuns> {
-    let (mut writes, mut done) = (Writes::default(), CancelledRuns::default());
+    let (mut writes, mut done) = (WriteSet::default(), CancelledRuns::default());
     // A session has one current run, so at most one attempt is lost.
     let mut changed_sessions: BTreeMap<Uuid, (Appended, Option<LostAttempt>)> = BTreeMap::new();
     for run in runs {
@@ -279,7 +273,7 @@ pub(super) async fn stop_runs(
             effects.with_related.push(id.as_uuid());
         }
         let mut stopper = Stopper { context, reason, at: locked.at, writes: &mut writes };
-        let attempted = AttemptedRun::load(connection, run, head.has_related).await?;
+        let attempted = AttemptedRun::load(&mut tx, run, head.has_related).await?;
         let (stopped, appended) = stopper.stop(head, attempted)?;
         let (events, lost) = changed_sessions.entry(session.as_uuid()).or_default();
         events.extend(appended);
@@ -292,15 +286,12 @@ pub(super) async fn stop_runs(
         }
     }
     effects.parents.append(&mut writes.parents);
-    effects.metrics.append(&mut writes.metrics);
-    let counts = writes.write(connection).await?;
-    writes::save(connection, &locked.heads, changed_sessions.keys().copied()).await?;
+    writes.save_heads(locked, changed_sessions.keys().copied());
+    writes.commit(context, tx).await?;
     for (session, (events, lost)) in changed_sessions {
         let head = locked.heads.get(&session).ok_or_else(missing_session)?;
         done.changes.push(SessionChange { lost, ..recover::session_change(head, events) });
     }
-    // The caller commits right after this.
-    context.counters.add(counts);
     Ok(done)
 }
 

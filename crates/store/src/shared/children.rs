@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Appended, Code, Error, EventBody, Head, RunId, Timestamp, error::Result, event::NewEvent, run::IfBusy,
-    session::Owner,
+    Appended, Code, Error, EventBody, Head, Labels, Run, Timestamp, error::Result, event::NewEvent,
+    run::IfBusy, session::Owner,
 };
 use sqlx::{AssertSqlSafe, query, query_as};
 use uuid::Uuid;
@@ -13,23 +13,30 @@ use super::{
     dialect::{AMONG_1, Connection, id_list},
     sessions,
     store::Context,
-    writes::Writes,
+    write_set::WriteSet,
 };
 use crate::{
     Commit, NewChild, SessionChange,
-    error::{db, json},
-    row_writes::{ChildInsert, RunInsert},
-    rows::LockedHead,
+    error::db,
+    row_writes::ChildInsert,
+    rows::{self, LockedHead},
     time::DbTime,
 };
 
 /// The data needed to create child runs, beside the session heads.
 #[derive(Debug, Default)]
 pub(super) struct NewChildren {
-    /// The budgets of parent runs.
-    budgets: HashMap<Uuid, Option<Uuid>>,
+    /// What children inherit from their parent runs.
+    inherited: HashMap<Uuid, Inherited>,
     /// Existing child sessions, with their parents.
     parents: HashMap<Uuid, Option<Uuid>>,
+}
+
+/// What a run inherits from its parent run.
+#[derive(Clone, Debug, Default)]
+struct Inherited {
+    budget: Option<Uuid>,
+    labels: Labels,
 }
 
 impl NewChildren {
@@ -40,25 +47,32 @@ impl NewChildren {
             return Ok(Self::default());
         }
         let runs: Vec<Uuid> = making.iter().map(|commit| commit.run.as_uuid()).collect();
-        let sql = format!("SELECT id, budget_id FROM runs WHERE id {AMONG_1}");
-        let budgets: Vec<(Uuid, Option<Uuid>)> = query_as(AssertSqlSafe(sql))
+        let sql = format!("SELECT id, budget_id, labels FROM runs WHERE id {AMONG_1}");
+        let runs: Vec<(Uuid, Option<Uuid>, Option<String>)> = query_as(AssertSqlSafe(sql))
             .bind(id_list(&runs)?)
             .fetch_all(&mut *connection)
             .await
             .map_err(db)?;
-        let sessions: Vec<Uuid> =
-            making.iter().flat_map(|commit| &commit.children).map(|child| child.session.as_uuid()).collect();
+        let inherited = |(id, budget, labels): (_, _, Option<String>)| {
+            Ok((id, Inherited { budget, labels: rows::labels(labels.as_deref())? }))
+        };
+        let inherited = runs.into_iter().map(inherited).collect::<Result<_>>()?;
+        let sessions: Vec<Uuid> = making
+            .iter()
+            .flat_map(|commit| &commit.children)
+            .map(|child| child.run.session.as_uuid())
+            .collect();
         let sql = format!("SELECT id, parent_id FROM sessions WHERE id {AMONG_1}");
         let parents: Vec<(Uuid, Option<Uuid>)> =
             query_as(AssertSqlSafe(sql)).bind(id_list(&sessions)?).fetch_all(connection).await.map_err(db)?;
-        Ok(Self { budgets: budgets.into_iter().collect(), parents: parents.into_iter().collect() })
+        Ok(Self { inherited, parents: parents.into_iter().collect() })
     }
 
     /// Fails unless every child can be created. The engine has checked before, so this covers only concurrent changes.
     pub(super) fn check(&self, commit: &Commit, heads: &HashMap<Uuid, LockedHead>) -> Result<()> {
         let mut seen = HashSet::new();
         for child in &commit.children {
-            let id = child.session.as_uuid();
+            let id = child.run.session.as_uuid();
             if child.new_session.is_some() {
                 continue;
             }
@@ -84,37 +98,43 @@ impl NewChildren {
         commit: &Commit,
         heads: &mut HashMap<Uuid, LockedHead>,
         at: Timestamp,
-        writes: &mut Writes,
+        writes: &mut WriteSet,
     ) -> Result<Vec<SessionChange>> {
-        let budget = self.budgets.get(&commit.run.as_uuid()).copied().flatten();
+        let Inherited { budget, labels } =
+            self.inherited.get(&commit.run.as_uuid()).cloned().unwrap_or_default();
         let mut changes = Vec::with_capacity(commit.children.len());
         for child in &commit.children {
-            let mut bodies = Vec::with_capacity(2);
+            let mut created = Vec::new();
             if let Some(row) = new_session(commit, child, at)? {
                 let parent = heads.get(&commit.fence.session.as_uuid());
                 let parent =
                     parent.ok_or_else(|| Error::internal("child run without its parent's session"))?;
-                let head = Head::new(parent.head.tenant, child.session, parent.head.pool.clone());
+                let head = Head::new(parent.head.tenant, child.run.session, parent.head.pool.clone());
                 heads.insert(
                     row.id,
                     LockedHead { head, current_started_at: None, has_related: true, version: 0 },
                 );
                 writes.sessions.push(row);
-                bodies.push((None, EventBody::SessionCreated));
+                created.push(NewEvent { run: None, at, body: EventBody::SessionCreated });
             }
             if let Some(permissions) = &child.permissions {
-                writes.permissions.push((child.session.as_uuid(), sessions::permissions_to_db(permissions)?));
+                writes
+                    .permissions
+                    .push((child.run.session.as_uuid(), sessions::permissions_to_db(permissions)?));
             }
-            let locked = heads.get_mut(&child.session.as_uuid());
+            let locked = heads.get_mut(&child.run.session.as_uuid());
             let locked = locked.ok_or_else(|| Error::internal("child run without its session"))?;
             writes.mark_related(locked);
             let seq = locked.head.admit(IfBusy::Enqueue, context.max_pending)?;
-            let kind = child.input.kind().to_owned();
-            bodies.push((Some(child.run), EventBody::RunQueued { seq, kind, pending: locked.head.pending }));
-            writes.metrics.submitted(child.input.kind(), &locked.head.pool, locked.head.tenant);
-            writes.runs.push(run_row(commit, child, budget, seq, at)?);
-            let event = |(run, body): (Option<RunId>, EventBody)| NewEvent { run, at, body };
-            let events = writes.append(locked, bodies.into_iter().map(event).collect())?;
+            let run = Run {
+                tenant: commit.fence.tenant,
+                seq,
+                created_at: at,
+                parent: Some(commit.run),
+                labels: labels.clone(),
+                ..child.run.clone()
+            };
+            let events = writes.queue(&run, budget, locked, created)?;
             changes.push(SessionChange { events, ..wake(&locked.head) });
         }
         Ok(changes)
@@ -123,7 +143,7 @@ impl NewChildren {
 
 /// The child sessions of a repeated commit: the first response, and with it the wake-up, may have been lost.
 pub(super) fn wake_again(commit: &Commit, heads: &HashMap<Uuid, LockedHead>) -> Vec<SessionChange> {
-    let heads = commit.children.iter().filter_map(|child| heads.get(&child.session.as_uuid()));
+    let heads = commit.children.iter().filter_map(|child| heads.get(&child.run.session.as_uuid()));
     heads.map(|it| wake(&it.head)).collect()
 }
 
@@ -142,7 +162,7 @@ fn new_session(commit: &Commit, child: &NewChild, at: Timestamp) -> Result<Optio
     let Some(new) = &child.new_session else { return Ok(None) };
     let permissions = sessions::permissions_to_db(&new.permissions)?;
     Ok(Some(ChildInsert {
-        id: child.session.as_uuid(),
+        id: child.run.session.as_uuid(),
         parent: commit.fence.session.as_uuid(),
         title: new.title.clone(),
         agent: new.agent.clone(),
@@ -150,29 +170,6 @@ fn new_session(commit: &Commit, child: &NewChild, at: Timestamp) -> Result<Optio
         permissions,
         created_at: DbTime(at),
     }))
-}
-
-fn run_row(
-    commit: &Commit,
-    child: &NewChild,
-    budget: Option<Uuid>,
-    seq: i64,
-    at: Timestamp,
-) -> Result<RunInsert> {
-    Ok(RunInsert {
-        id: child.run.as_uuid(),
-        tenant: commit.fence.tenant.as_uuid(),
-        session: child.session.as_uuid(),
-        seq,
-        input: json(&child.input)?,
-        timeout_ms: i64::try_from(child.timeout.as_millis()).unwrap_or(i64::MAX),
-        created_at: DbTime(at),
-        idempotency_key: None,
-        traceparent: child.traceparent.clone(),
-        parent: Some(commit.run.as_uuid()),
-        budget,
-        awaited_by: None,
-    })
 }
 
 /// Inserts a child session. It inherits workspace, pool, execution and budget from its parent.

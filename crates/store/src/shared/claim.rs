@@ -16,12 +16,12 @@ use super::{
     recover::{self, AttemptedRun, OwnershipEnd},
     spending,
     store::{ClaimRequest, Context, PostCommit},
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
     BudgetLimits, Claim, Grant,
     error::{db, parse},
-    rows::{self, HeadRunRow, LockedHead},
+    rows::{self, HeadRunRow, LockedHead, SessionSettings},
 };
 
 /// Grants ownership of many sessions in one transaction.
@@ -54,7 +54,7 @@ pub(super) async fn claim_in_transaction(
         leases,
         runs,
         lost,
-        writes: Writes::default(),
+        writes: WriteSet::default(),
         answered: HashMap::new(),
         repeated_claims: Vec::new(),
     };
@@ -62,15 +62,14 @@ pub(super) async fn claim_in_transaction(
     for request in batch {
         claims.push(batch_state.decide(request)?);
     }
-    let metrics = std::mem::take(&mut batch_state.writes.metrics);
-    let counts = batch_state.writes.write(tx).await?;
-    writes::save(tx, &batch_state.locked.heads, batch_state.answered.into_keys()).await?;
+    batch_state.writes.save_heads(&batch_state.locked, batch_state.answered.into_keys());
+    let post_commit = batch_state.writes.write(tx).await?;
     let granted = claims.iter_mut().flatten().filter_map(grant_mut);
     load_earlier_steps(tx, granted, &batch_state.repeated_claims).await?;
     for grant in claims.iter_mut().flatten().filter_map(grant_mut) {
         load_budgets(tx, grant).await?;
     }
-    Ok((claims, PostCommit { metrics, counts }))
+    Ok((claims, post_commit))
 }
 
 /// Decides the claims of one batch.
@@ -81,7 +80,7 @@ struct ClaimBatch<'a> {
     runs: HashMap<Uuid, HeadRunRow>,
     /// Current runs of sessions whose owner's lease has expired.
     lost: HashMap<Uuid, AttemptedRun>,
-    writes: Writes,
+    writes: WriteSet,
     /// Changed sessions and their new owner: a second claim of the same session in this batch is refused.
     answered: HashMap<Uuid, (WorkerId, Duration)>,
     /// Runs that the claiming worker already had: the response to its first claim was lost.
@@ -146,20 +145,8 @@ pub(super) fn by_session(rows: Vec<HeadRunRow>) -> HashMap<Uuid, HeadRunRow> {
 pub(super) fn grant(locked: &mut LockedHead, fence: Fence, row: HeadRunRow, at: Timestamp) -> Result<Grant> {
     // `load_budgets` fills in the limits.
     let budgeted = row.is_budgeted().then(BudgetLimits::default);
-    let HeadRunRow { run, root, execution, agent, model, permissions, depth, .. } = row;
-    let settings = SessionSettings { root, execution, agent, model, permissions, depth };
-    Ok(Grant { budgeted, ..grant_run(locked, fence, run.into_run()?, settings, at)? })
-}
-
-/// The session settings that a worker needs.
-#[derive(Clone, Debug)]
-pub(super) struct SessionSettings {
-    pub(super) root: String,
-    pub(super) execution: Option<String>,
-    pub(super) agent: Option<String>,
-    pub(super) model: Option<String>,
-    pub(super) permissions: Option<String>,
-    pub(super) depth: i32,
+    let run = row.run.into_run()?;
+    Ok(Grant { budgeted, ..grant_run(locked, fence, run, row.settings, at)? })
 }
 
 /// Makes a run the current one and returns the grant for the owner. A run that started before keeps its start time.

@@ -3,8 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
-    Appended, Code, Error, RunId, RunState, SessionId, Timestamp, error::Result, run::ParkReason,
-    session::Write,
+    Appended, Code, Error, RunId, RunState, SessionId, error::Result, run::ParkReason, session::Write,
 };
 use uuid::Uuid;
 
@@ -20,10 +19,10 @@ use super::{
     spending,
     store::{Context, PostCommit},
     successors,
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
-    BudgetLimits, Commit, Committed, Grant, RunTransition, SessionChange,
+    BudgetLimits, Commit, Committed, RunTransition, SessionChange,
     error::db,
     rows::{HeadRunRow, LockedHead},
 };
@@ -101,7 +100,7 @@ impl CommitContext {
         let mut already_satisfied = HashSet::new();
         for commit in batch {
             let RunTransition::Park(park_request) = &commit.then else { continue };
-            let children = commit.children.iter().map(|child| child.run.as_uuid());
+            let children = commit.children.iter().map(|child| child.run.id.as_uuid());
             let made = children.chain(commit.approvals.iter().map(|it| it.id.as_uuid())).collect();
             if park::is_satisfied(connection, commit.run, park_request, &made).await? {
                 already_satisfied.insert(commit.run);
@@ -160,13 +159,13 @@ pub(super) async fn commit_in_transaction(
 ) -> Result<(Vec<Result<Committed>>, PostCommit)> {
     let mut locked = lock(tx, sessions_of(batch).into_iter()).await?;
     let mut loaded = CommitContext::load(tx, batch, &locked).await?;
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let mut planned = Vec::with_capacity(batch.len());
     for commit in batch {
         planned.push(plan(context, commit, &mut locked, &mut loaded, &mut writes)?);
     }
-    let metrics = std::mem::take(&mut writes.metrics);
-    let counts = writes.write(tx).await?;
+    // Before the successors are read.
+    let post_commit = writes.write(tx).await?;
     let moving = planned
         .iter()
         .flatten()
@@ -188,9 +187,7 @@ pub(super) async fn commit_in_transaction(
                     plan.ended() > 0 && ended_with_live_children.contains(&commit.run.as_uuid());
                 let successor = successors.remove(&commit.fence.session.as_uuid());
                 let successor = successor.filter(HeadRunRow::is_runnable);
-                let committed = conclude(plan, commit, &mut locked, successor, |head, row, at| {
-                    grant(head, commit.fence, row, at)
-                })?;
+                let committed = conclude(plan, commit, &mut locked, successor)?;
                 Ok(Committed { has_children, ..committed })
             }
             Err(error) => Err(error),
@@ -204,7 +201,9 @@ pub(super) async fn commit_in_transaction(
             std::iter::once(commit.fence.session.as_uuid()).chain(children)
         })
         .collect();
-    writes::save(tx, &locked.heads, changed).await?;
+    let mut heads = WriteSet::default();
+    heads.save_heads(&locked, changed);
+    heads.write(tx).await?;
     let next = results.iter_mut().flatten().filter_map(|committed| committed.next.as_deref_mut());
     load_earlier_steps(tx, next, &[]).await?;
     for (result, commit) in results.iter_mut().zip(batch) {
@@ -217,13 +216,13 @@ pub(super) async fn commit_in_transaction(
             committed.budgeted = budgeted(tx, commit).await?;
         }
     }
-    Ok((results, PostCommit { metrics, counts }))
+    Ok((results, post_commit))
 }
 
 /// The sessions of a batch, including those of children, whether they exist or not.
 fn sessions_of(batch: &[Commit]) -> Vec<Uuid> {
     let sessions = batch.iter().flat_map(|commit| {
-        let children = commit.children.iter().map(|child| child.session.as_uuid());
+        let children = commit.children.iter().map(|child| child.run.session.as_uuid());
         std::iter::once(commit.fence.session.as_uuid()).chain(children)
     });
     sessions.collect()
@@ -244,13 +243,21 @@ async fn ended_with_live_children(
     related_rows::with_live_children(connection, &ended).await
 }
 
+/// Whether a commit ends the session's current run for the first time, and needs nothing but the head to be decided.
+pub(super) fn is_simple_end(commit: &Commit, locked: &LockedHead) -> bool {
+    let head = &locked.head;
+    let is_new = head.current == Some(commit.run) && head.last_commit != Some(commit.id);
+    let is_small = commit.is_small_end() && commit.successors.iter().all(Commit::is_small_end);
+    is_small && is_new && !locked.has_related && head.verify(&commit.fence).is_ok()
+}
+
 /// Checks one commit and collects its rows. The outer error is a fault that fails the whole batch.
 pub(super) fn plan(
     context: &Context,
     commit: &Commit,
     locked: &mut LockedSessions,
     loaded: &mut CommitContext,
-    writes: &mut Writes,
+    writes: &mut WriteSet,
 ) -> Result<Result<PlannedCommit>> {
     let (session, at) = (commit.fence.session.as_uuid(), locked.at);
     if let Err(refusal) = check(commit) {
@@ -365,12 +372,11 @@ fn check(commit: &Commit) -> Result<()> {
 }
 
 /// Grants the next run to the owner, or releases the session if there is none.
-pub(super) fn conclude<Successor>(
+pub(super) fn conclude(
     plan: PlannedCommit,
     commit: &Commit,
     locked: &mut LockedSessions,
-    successor: Option<Successor>,
-    grant: impl FnOnce(&mut LockedHead, Successor, Timestamp) -> Result<Grant>,
+    successor: Option<HeadRunRow>,
 ) -> Result<Committed> {
     let mut committed = Committed {
         ended: plan.ended,
@@ -395,7 +401,7 @@ pub(super) fn conclude<Successor>(
         _ => successor,
     };
     match successor {
-        Some(successor) => committed.next = Some(Box::new(grant(head, successor, at)?)),
+        Some(successor) => committed.next = Some(Box::new(grant(head, commit.fence, successor, at)?)),
         None => {
             if still_owned {
                 head.head.release();

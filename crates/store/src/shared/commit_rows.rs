@@ -3,16 +3,16 @@
 use chrono::TimeDelta;
 use remuda_domain::{Cursor, Error, EventBody, Timestamp, error::Result, event::NewEvent};
 
-use super::writes::Writes;
+use super::write_set::WriteSet;
 use crate::{
     Commit, Finish,
     error::json,
-    row_writes::{ApprovalInsert, ContentWrite, MessageWrite, RunFinish, SpentWrite, StepWrite},
-    rows::LockedHead,
+    row_writes::{ApprovalInsert, ContentWrite, MessageWrite, SpentWrite, StepWrite},
+    rows::{LockedHead, RunFinish},
     time::DbTime,
 };
 
-pub(super) fn steps(commit: &Commit, writes: &mut Writes) -> Result<()> {
+pub(super) fn steps(commit: &Commit, writes: &mut WriteSet) -> Result<()> {
     for step in &commit.steps {
         writes.steps.push(StepWrite {
             run: commit.run.as_uuid(),
@@ -29,7 +29,7 @@ pub(super) fn related(
     commit: &Commit,
     locked: &mut LockedHead,
     at: Timestamp,
-    writes: &mut Writes,
+    writes: &mut WriteSet,
 ) -> Result<()> {
     if commit.children.is_empty() && commit.approvals.is_empty() && commit.spent.is_empty() {
         return Ok(());
@@ -53,7 +53,12 @@ pub(super) fn related(
     Ok(())
 }
 
-pub(super) fn messages(commit: &Commit, position: Cursor, at: Timestamp, writes: &mut Writes) -> Result<()> {
+pub(super) fn messages(
+    commit: &Commit,
+    position: Cursor,
+    at: Timestamp,
+    writes: &mut WriteSet,
+) -> Result<()> {
     for (message, ordinal) in commit.messages.iter().zip(0..) {
         writes.messages.push(MessageWrite {
             id: message.id.as_uuid(),
@@ -70,7 +75,7 @@ pub(super) fn messages(commit: &Commit, position: Cursor, at: Timestamp, writes:
     Ok(())
 }
 
-pub(super) fn contents(commit: &Commit, writes: &mut Writes) -> Result<()> {
+pub(super) fn contents(commit: &Commit, writes: &mut WriteSet) -> Result<()> {
     for content in &commit.contents {
         writes.contents.push(ContentWrite {
             tenant: commit.fence.tenant.as_uuid(),
@@ -108,7 +113,7 @@ pub(super) fn end(
     finish: &Finish,
     locked: &mut LockedHead,
     at: Timestamp,
-    writes: &mut Writes,
+    writes: &mut WriteSet,
 ) -> Result<NewEvent> {
     let Finish { end, stopped_ago, agent, .. } = finish;
     let started_at = start_time(finish, locked, at);
@@ -117,6 +122,7 @@ pub(super) fn end(
         stopped_ago.map(|ago| at.checked_sub_signed(chrono::TimeDelta::from_std(ago).unwrap_or_default()));
     writes.finished.push(RunFinish {
         id: commit.run.as_uuid(),
+        session_id: commit.fence.session.as_uuid(),
         state: end.state.to_db(),
         started_at: Some(DbTime(started_at)),
         finished_at: DbTime(at),
@@ -124,7 +130,7 @@ pub(super) fn end(
         last_steps: if commit.steps.is_empty() { None } else { Some(json(&commit.steps)?) },
         attempts: 1,
         lost_attempts: 0,
-        stopped_at: stopped_at.flatten().map(DbTime),
+        cancel_stopped_at: stopped_at.flatten().map(DbTime),
         paused_ms: 0,
     });
     if locked.has_related {

@@ -24,7 +24,8 @@ macro_rules! their_runs {
 }
 
 /// Deletes everything, in this order: rows that refer to a run before the run.
-const STATEMENTS: [&str; 14] = [
+const STATEMENTS: [&str; 15] = [
+    concat!("DELETE FROM run_labels WHERE run_id IN ", their_runs!()),
     concat!("DELETE FROM steps WHERE run_id IN ", their_runs!()),
     concat!("DELETE FROM spent_steps WHERE run_id IN ", their_runs!()),
     concat!("DELETE FROM reservations WHERE run_id IN ", their_runs!()),

@@ -101,9 +101,7 @@ async fn stop(
     let (mut locked, _) = lock_with_leases(&mut tx, sessions, std::iter::empty()).await?;
     let ids: Vec<Uuid> = members.iter().map(|(run, _)| *run).collect();
     let live = runs::live_among(&mut tx, &ids).await?;
-    let stopped = cancel::stop_runs(&mut tx, context, &mut locked, live, reason, effects).await?;
-    tx.commit().await.map_err(db)?;
-    context.meters.record(std::mem::take(&mut effects.metrics));
+    let stopped = cancel::stop_runs(tx, context, &mut locked, live, reason, effects).await?;
     cancel::merge(all, stopped);
     Ok(())
 }

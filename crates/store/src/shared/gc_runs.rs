@@ -152,7 +152,8 @@ pub(super) async fn record_activity(connection: &mut Connection, session: Uuid, 
 }
 
 /// Deletes everything that belongs to the runs in `$1`, in this order: rows that refer to a run before the run.
-const STATEMENTS: [&str; 9] = [
+const STATEMENTS: [&str; 10] = [
+    "DELETE FROM run_labels WHERE run_id {among}",
     "DELETE FROM steps WHERE run_id {among}",
     "DELETE FROM spent_steps WHERE run_id {among}",
     "DELETE FROM reservations WHERE run_id {among}",

@@ -66,17 +66,19 @@ pub(super) async fn lock_with_leases(
     }
     let head = |row: HeadRow| {
         let owner = row.owner.and_then(|owner| leases.get(&owner)).copied().unwrap_or(Owner::Nobody);
-        Ok((row.id, row.into_head(owner)?))
+        Ok((row.session_id, row.into_head(owner)?))
     };
     let heads = rows.into_iter().map(head).collect::<Result<_>>()?;
     Ok((LockedSessions { heads, at }, leases))
 }
 
-/// Converts rows that [`dialect::peek_heads`] or a lock has loaded.
+/// Converts rows that were read with or without locks.
 pub(super) fn locked_from(rows: Vec<HeadRow>) -> Result<LockedSessions> {
     let at = time_of(&rows);
-    let heads =
-        rows.into_iter().map(|row| Ok((row.id, row.into_head_with_owner()?))).collect::<Result<_>>()?;
+    let heads = rows
+        .into_iter()
+        .map(|row| Ok((row.session_id, row.into_head_with_owner()?)))
+        .collect::<Result<_>>()?;
     Ok(LockedSessions { heads, at })
 }
 

@@ -15,7 +15,7 @@ use super::{
     lock::lock,
     recover::{self, OwnershipEnd},
     store::{ClaimRequest, Context, SqlStore},
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
     Claim, Commit, Committed, Ownership, SessionChange, SlotProvider, error::db, rows::WORKER_GONE,
@@ -91,7 +91,7 @@ async fn release(context: &Context, fence: &Fence) -> Result<SessionChange> {
     let mut current = recover::current_runs(&mut tx, &locked.heads, &[id]).await?;
     let head = locked.heads.get_mut(&id).ok_or_else(gone)?;
     head.head.verify(fence)?;
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let ended_ownership = recover::end_ownership(
         context,
         head,
@@ -101,12 +101,8 @@ async fn release(context: &Context, fence: &Fence) -> Result<SessionChange> {
         &mut writes,
     )?;
     let change = recover::session_change(head, ended_ownership.events);
-    let metrics = std::mem::take(&mut writes.metrics);
-    let counts = writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, [id]).await?;
-    tx.commit().await.map_err(db)?;
-    context.counters.add(counts);
-    context.meters.record(metrics);
+    writes.save_heads(&locked, [id]);
+    writes.commit(context, tx).await?;
     Ok(change)
 }
 
@@ -132,10 +128,9 @@ async fn mark_cancel_delivered(context: &Context, fence: &Fence, run: RunId) -> 
         return Ok(Appended::default());
     }
     let body = EventBody::RunCancelDelivered { worker: fence.worker };
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let events = writes.append(head, vec![NewEvent { run: Some(run), at: locked.at, body }])?;
-    writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, [id]).await?;
-    tx.commit().await.map_err(db)?;
+    writes.save_heads(&locked, [id]);
+    writes.commit(context, tx).await?;
     Ok(events)
 }

@@ -24,7 +24,7 @@ use super::{
     recover, spending,
     store::Context,
     worked_time,
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
     ParkRequest, SessionChange,
@@ -147,7 +147,7 @@ impl ParkedRun {
         connection: &mut Connection,
         locked: &mut LockedHead,
         at: Timestamp,
-        writes: &mut Writes,
+        writes: &mut WriteSet,
     ) -> Result<Appended> {
         let (run, reason) = (RunId::from_uuid(self.id), self.reason()?);
         let waited = (at - self.parked_at.0).to_std().unwrap_or_default();
@@ -246,12 +246,11 @@ async fn try_resume(
     }
     let at = locked.at;
     let Some(head) = locked.heads.get_mut(&session) else { return Ok(None) };
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let events = parked_run.resume(&mut tx, head, at, &mut writes).await?;
     let change = recover::session_change(head, events);
-    writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, [session]).await?;
-    tx.commit().await.map_err(db)?;
+    writes.save_heads(&locked, [session]);
+    writes.commit(context, tx).await?;
     Ok(Some(change))
 }
 

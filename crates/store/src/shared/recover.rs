@@ -16,7 +16,7 @@ use super::{
     related_rows::{self, RelatedRows},
     runs,
     store::Context,
-    writes::{self, EndedRun, Writes},
+    write_set::{EndedRun, WriteSet},
 };
 use crate::{
     LostAttempt, ParkRequest, Reclaimed, SessionChange,
@@ -87,7 +87,7 @@ pub(super) fn end_ownership(
     current: Option<AttemptedRun>,
     reason: OwnershipEnd<'_>,
     at: Timestamp,
-    writes: &mut Writes,
+    writes: &mut WriteSet,
 ) -> Result<EndedOwnership> {
     let (owner, epoch) = (locked.head.owner.worker(), locked.head.epoch);
     let current = current.filter(|it| locked.head.current == Some(it.run.id));
@@ -224,7 +224,7 @@ pub(super) async fn reclaim_sessions(context: &Context, limit: u32) -> Result<Re
     locked.heads.retain(|_, it| matches!(it.head.owner, Owner::Expired { .. }));
     let ids: Vec<Uuid> = locked.heads.keys().copied().collect();
     let mut current = current_runs(&mut tx, &locked.heads, &ids).await?;
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     for (id, head) in &mut locked.heads {
         let ended_ownership =
             end_ownership(context, head, current.remove(id), OwnershipEnd::Lost, locked.at, &mut writes)?;
@@ -232,12 +232,8 @@ pub(super) async fn reclaim_sessions(context: &Context, limit: u32) -> Result<Re
         reclaimed.changes.push(ended_ownership.session_change(head));
     }
     let parents = std::mem::take(&mut writes.parents);
-    let metrics = std::mem::take(&mut writes.metrics);
-    let counts = writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, ids).await?;
-    tx.commit().await.map_err(db)?;
-    context.counters.add(counts);
-    context.meters.record(metrics);
+    writes.save_heads(&locked, ids);
+    writes.commit(context, tx).await?;
     reclaimed.changes.extend(park::resume_all_ready(context, &parents).await);
     Ok(reclaimed)
 }
@@ -287,7 +283,7 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<Reclaim
     let (mut locked, _) = lock_with_leases(&mut tx, sessions.into_iter(), std::iter::empty()).await?;
     // An owner enforces its run's deadline itself.
     locked.heads.retain(|_, it| it.head.owner == Owner::Nobody);
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let mut changed = HashSet::new();
     for (id, head) in &mut locked.heads {
         let session = SessionId::from_uuid(*id);
@@ -306,12 +302,8 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<Reclaim
     // The rest is owned, or another process ended it first: an immediate retry would find the same runs.
     ended.more &= ended.ended > 0;
     let parents = std::mem::take(&mut writes.parents);
-    let metrics = std::mem::take(&mut writes.metrics);
-    let counts = writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, changed).await?;
-    tx.commit().await.map_err(db)?;
-    context.counters.add(counts);
-    context.meters.record(metrics);
+    writes.save_heads(&locked, changed);
+    writes.commit(context, tx).await?;
     ended.changes.extend(park::resume_all_ready(context, &parents).await);
     Ok(ended)
 }

@@ -22,7 +22,7 @@ use super::{
     recover, spending,
     store::{Context, SqlStore},
     submit,
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
     CancelScope, Cancelled, CancelledRuns, NewRun, RunDiagnostics, RunFilter, Runs, SessionChange, Submitted,
@@ -205,6 +205,13 @@ fn state_condition(state: RunState) -> String {
     }
 }
 
+/// The ids of a tenant's runs with a label.
+fn push_labelled(sql: &mut QueryBuilder<Db>, tenant: TenantId, (key, value): (&str, &str)) {
+    sql.push("SELECT run_id FROM run_labels WHERE tenant_id = ").push_bind(tenant.as_uuid());
+    sql.push(" AND key = ").push_bind(key.to_owned());
+    sql.push(" AND value = ").push_bind(value.to_owned());
+}
+
 async fn diagnostics(context: &Context, tenant: TenantId, run: RunId) -> Result<RunDiagnostics> {
     let mut connection = dialect::snapshot(&context.reader).await?;
     let row = load_row(&mut connection, tenant, run).await?;
@@ -213,7 +220,7 @@ async fn diagnostics(context: &Context, tenant: TenantId, run: RunId) -> Result<
         (step::answer(&steps), steps.iter().filter_map(Step::call_outcome).cloned().collect());
     let run = with_budgets(&mut connection, vec![row]).await?.pop().ok_or_else(run_not_found)?;
     let run = Run { outcomes, answer, ..run };
-    let row: HeadRow = query_as(concat!("SELECT ", head_columns!(), " FROM sessions WHERE id = $1"))
+    let row: HeadRow = query_as(concat!("SELECT ", head_columns!(), " FROM sessions s WHERE s.id = $1"))
         .bind(run.session.as_uuid())
         .fetch_one(&mut *connection)
         .await
@@ -274,12 +281,11 @@ async fn resume(context: &Context, tenant: TenantId, run: RunId) -> Result<Sessi
     };
     let at = locked.at;
     let head = locked.heads.get_mut(&session).ok_or_else(|| Error::internal("run without a session"))?;
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let events = waiting.resume(&mut tx, head, at, &mut writes).await?;
     let change = recover::session_change(head, events);
-    writes.write(&mut tx).await?;
-    writes::save(&mut tx, &locked.heads, [session]).await?;
-    tx.commit().await.map_err(db)?;
+    writes.save_heads(&locked, [session]);
+    writes.commit(context, tx).await?;
     Ok(change)
 }
 
@@ -300,12 +306,25 @@ impl Runs for SqlStore {
     }
 
     async fn list_runs(&self, tenant: TenantId, filter: &RunFilter, page: &PageRequest) -> Result<Page<Run>> {
-        let mut sql: QueryBuilder<Db> = QueryBuilder::new(concat!(
-            "SELECT ",
-            run_columns!(),
-            " FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.tenant_id = "
-        ));
+        let mut sql: QueryBuilder<Db> = QueryBuilder::new(concat!("SELECT ", run_columns!(), " FROM "));
+        let mut labels = filter.labels.iter();
+        // The index of labels has the order of the list.
+        let id = match labels.next() {
+            Some(first) => {
+                push_labelled(sql.push("("), tenant, first);
+                sql.push(") l CROSS JOIN runs r JOIN sessions s ON s.id = r.session_id WHERE r.id = l.run_id AND r.tenant_id = ");
+                "l.run_id"
+            }
+            None => {
+                sql.push("runs r JOIN sessions s ON s.id = r.session_id WHERE r.tenant_id = ");
+                "r.id"
+            }
+        };
         sql.push_bind(tenant.as_uuid());
+        for label in labels {
+            push_labelled(sql.push(" AND EXISTS ("), tenant, label);
+            sql.push(" AND run_id = l.run_id)");
+        }
         if let Some(session) = filter.session {
             sql.push(" AND r.session_id = ").push_bind(session.as_uuid());
         }
@@ -314,9 +333,9 @@ impl Runs for SqlStore {
             sql.push(" AND (").push(conditions.join(" OR ")).push(")");
         }
         if let Some(after) = page.after::<RunId>()? {
-            sql.push(" AND r.id < ").push_bind(after.as_uuid());
+            sql.push(format!(" AND {id} < ")).push_bind(after.as_uuid());
         }
-        sql.push(" ORDER BY r.id DESC LIMIT ").push_bind(i64::from(page.size) + 1);
+        sql.push(format!(" ORDER BY {id} DESC LIMIT ")).push_bind(i64::from(page.size) + 1);
         let mut connection = self.context.reader.acquire().await.map_err(db)?;
         let rows: Vec<RunRow> = sql.build_query_as().fetch_all(&mut *connection).await.map_err(db)?;
         let runs = with_budgets(&mut connection, rows).await?;

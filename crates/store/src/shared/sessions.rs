@@ -22,7 +22,7 @@ use super::{
     spending,
     store::{Context, SqlStore},
     submit::session_not_found,
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
     Changed, NewSession, NewWorkspace, SessionUpdate, Sessions,
@@ -165,10 +165,10 @@ async fn record(
 ) -> Result<Changed<Session>> {
     let mut locked = lock(connection, std::iter::once(session.as_uuid())).await?;
     let head = locked.heads.get_mut(&session.as_uuid()).ok_or_else(session_not_found)?;
-    let mut writes = Writes::default();
+    let mut writes = WriteSet::default();
     let events = writes.append(head, vec![NewEvent { run: None, at: locked.at, body }])?;
+    writes.save_heads(&locked, [session.as_uuid()]);
     writes.write(connection).await?;
-    writes::save(connection, &locked.heads, [session.as_uuid()]).await?;
     let value = load(connection, tenant, &SessionRef::Id(session)).await?;
     Ok(Changed { value, events })
 }

@@ -29,6 +29,7 @@ use crate::{
     row_writes::Chunk,
     rows::LockedHead,
     runnable_queue::RunnableQueue,
+    shared_text::SharedText,
     slot_provider_cell::SlotProviderCell,
 };
 
@@ -163,7 +164,12 @@ pub(crate) fn append(locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<(
     let placed: Vec<Event> =
         (first..).zip(events).map(|(cursor, event)| event.at_cursor(head.session, cursor)).collect();
     let json: Arc<str> = json(&placed)?.into();
-    let chunk =
-        Chunk { session: head.session.as_uuid(), last_cursor: head.last_cursor, json: Arc::clone(&json) };
+    let chunk = Chunk {
+        session_id: head.session.as_uuid(),
+        last_cursor: head.last_cursor,
+        chunk: SharedText(Arc::clone(&json)),
+        previous: None,
+        landmark: None,
+    };
     Ok((Appended::stored(placed, json), Some(chunk)))
 }

@@ -7,10 +7,9 @@ use std::{
 
 use chrono::TimeDelta;
 use remuda_domain::{
-    Appended, Code, ControlPlaneId, Error, EventBody, Run, RunId, TenantId, Timestamp,
+    Appended, Code, Error, Run, RunId, TenantId, Timestamp,
     budget::{Amount, Budget},
     error::Result,
-    event::NewEvent,
     run::IfBusy,
     session::Owner,
 };
@@ -23,12 +22,12 @@ use super::{
     lock::{LockedSessions, lock, lock_with_leases},
     park, runs,
     store::{Context, PostCommit},
-    writes::{self, Writes},
+    write_set::WriteSet,
 };
 use crate::{
-    CancelledRuns, Counts, NewRun, Submitted,
-    error::{conflict, db, json},
-    row_writes::{BudgetInsert, RunInsert},
+    CancelledRuns, NewRun, Submitted,
+    error::{conflict, db},
+    row_writes::BudgetInsert,
     rows::KeyedRun,
     time::{DbTime, now},
 };
@@ -59,15 +58,14 @@ pub(super) async fn submit_in_transaction(
     context: &Context,
     batch: &[NewRun],
 ) -> Result<(Vec<Result<Submitted>>, PostCommit)> {
-    let mut locked = lock(tx, batch.iter().map(|run| run.session.as_uuid())).await?;
+    let mut locked = lock(tx, batch.iter().map(|new| new.run.session.as_uuid())).await?;
     let mut keys = IdempotencyKeys::load(tx, batch).await?;
-    let mut accepted = Writes::default();
+    let mut accepted = WriteSet::default();
     let mut answers = Vec::with_capacity(batch.len());
     for run in batch {
         answers.push(accept(context, run, &mut locked, &mut keys, &mut accepted)?);
     }
-    let metrics = std::mem::take(&mut accepted.metrics);
-    let counts = write(tx, context, &locked, keys, accepted).await?;
+    let post_commit = write(tx, context, &locked, keys, accepted).await?;
     // Replays are read last: this batch itself may have inserted the run.
     let mut results = Vec::with_capacity(batch.len());
     for (request, answer) in batch.iter().zip(answers) {
@@ -75,13 +73,18 @@ pub(super) async fn submit_in_transaction(
             SubmitOutcome::Accepted(submitted) => Ok(*submitted),
             SubmitOutcome::Refused(error) => Err(error),
             // A failed statement aborts the whole transaction, so its error fails the batch.
-            SubmitOutcome::Replay(run) => match replay(tx, request.tenant, run).await {
+            SubmitOutcome::Replay(run) => match replay(tx, request.run.tenant, run).await {
                 Err(error) if error.code() == Code::RunNotFound => Err(error),
                 outcome => Ok(outcome?),
             },
         });
     }
-    Ok((results, PostCommit { metrics, counts }))
+    Ok((results, post_commit))
+}
+
+/// Whether a request needs nothing but the session's head to be decided.
+pub(super) fn is_simple(request: &NewRun) -> bool {
+    request.idempotency.is_none() && request.budget.is_none()
 }
 
 pub(super) fn accept(
@@ -89,11 +92,11 @@ pub(super) fn accept(
     request: &NewRun,
     locked: &mut LockedSessions,
     keys: &mut IdempotencyKeys,
-    accepted: &mut Writes,
+    accepted: &mut WriteSet,
 ) -> Result<SubmitOutcome> {
     let at = locked.at;
-    let locked =
-        locked.heads.get_mut(&request.session.as_uuid()).filter(|it| it.head.tenant == request.tenant);
+    let NewRun { run, if_busy, idempotency, budget } = request;
+    let locked = locked.heads.get_mut(&run.session.as_uuid()).filter(|it| it.head.tenant == run.tenant);
     let Some(locked) = locked else {
         return Ok(SubmitOutcome::Refused(session_not_found()));
     };
@@ -101,25 +104,28 @@ pub(super) fn accept(
     if let Some(answer) = keys.outcome_of_earlier(request) {
         return Ok(answer);
     }
-    let seq = match locked.head.admit(request.if_busy, context.max_pending) {
+    let seq = match locked.head.admit(*if_busy, context.max_pending) {
         Ok(seq) => seq,
         Err(refusal) => return Ok(SubmitOutcome::Refused(refusal)),
     };
     keys.remember(request);
-    let (kind, pending) = (request.input.kind().to_owned(), locked.head.pending);
-    let queued = EventBody::RunQueued { seq, kind, pending };
-    let events = accepted.append(locked, vec![NewEvent { run: Some(request.id), at, body: queued }])?;
-    accepted.metrics.submitted(request.input.kind(), &locked.head.pool, request.tenant);
-    accepted.runs.push(insert_row(request, seq, at)?);
-    accepted.budgets.extend(request.budget.map(|limit| BudgetInsert {
-        id: request.id.as_uuid(),
-        tenant: request.tenant.as_uuid(),
+    let run = Run {
+        seq,
+        created_at: at,
+        idempotency_key: idempotency.as_ref().map(|it| it.key.clone()),
+        budget: budget.map(|limit| Budget { limit, ..Budget::default() }),
+        ..run.clone()
+    };
+    accepted.budgets.extend(budget.map(|limit| BudgetInsert {
+        id: run.id.as_uuid(),
+        tenant: run.tenant.as_uuid(),
         parent: None,
         limit,
         spent: Amount::default(),
     }));
+    let events = accepted.queue(&run, run.budget.map(|_| run.id.as_uuid()), locked, Vec::new())?;
     Ok(SubmitOutcome::Accepted(Box::new(Submitted {
-        run: new_run(request, seq, at),
+        run,
         pool: locked.head.pool.clone(),
         deduplicated: false,
         wake: locked.head.owner == Owner::Nobody,
@@ -134,23 +140,23 @@ pub(super) fn accept(
 /// Accepts a run and cancels all other unfinished runs of the session, in one transaction.
 pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> Result<Submitted> {
     let mut tx = dialect::begin(&context.writer).await?;
-    let session = std::iter::once(request.session.as_uuid());
+    let session = std::iter::once(request.run.session.as_uuid());
     let (mut locked, _) = lock_with_leases(&mut tx, session, std::iter::empty()).await?;
     let mut keys = IdempotencyKeys::load(&mut tx, std::slice::from_ref(request)).await?;
     if let Some(SubmitOutcome::Replay(run)) = keys.outcome_of_earlier(request) {
-        return replay(&mut tx, request.tenant, run).await;
+        return replay(&mut tx, request.run.tenant, run).await;
     }
-    let mut accepted = Writes::default();
+    let mut accepted = WriteSet::default();
     let (at, reason) = (locked.at, "interrupted by a newer run");
     let has_related = locked.heads.values().any(|it| it.has_related);
     let mut stopper = Stopper { context, reason, at, writes: &mut accepted };
     let stopped =
-        cancel::stop_all(&mut tx, &mut stopper, &mut locked, request.session, request.tenant).await?;
+        cancel::stop_all(&mut tx, &mut stopper, &mut locked, request.run.session, request.run.tenant).await?;
     let enqueue = NewRun { if_busy: IfBusy::Enqueue, ..request.clone() };
     let mut submitted = match accept(context, &enqueue, &mut locked, &mut keys, &mut accepted)? {
         SubmitOutcome::Accepted(submitted) => *submitted,
         SubmitOutcome::Refused(error) => return Err(error),
-        SubmitOutcome::Replay(run) => return replay(&mut tx, request.tenant, run).await,
+        SubmitOutcome::Replay(run) => return replay(&mut tx, request.run.tenant, run).await,
     };
     let own = std::mem::replace(&mut submitted.events, stopped.events);
     submitted.events.extend(own);
@@ -158,11 +164,9 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     submitted.signal = stopped.signal;
     submitted.lost = stopped.lost;
     let parents = std::mem::take(&mut accepted.parents);
-    let metrics = std::mem::take(&mut accepted.metrics);
-    let counts = write(&mut tx, context, &locked, keys, accepted).await?;
+    let post_commit = write(&mut tx, context, &locked, keys, accepted).await?;
     tx.commit().await.map_err(db)?;
-    context.counters.add(counts);
-    context.meters.record(metrics);
+    post_commit.apply(context);
     if has_related {
         let roots: Vec<Uuid> = submitted.interrupted.iter().map(|run| run.as_uuid()).collect();
         descendants::cancel_best_effort(context, &roots, reason, &mut submitted.descendants).await;
@@ -176,16 +180,15 @@ async fn write(
     context: &Context,
     locked: &LockedSessions,
     keys: IdempotencyKeys,
-    accepted: Writes,
-) -> Result<Counts> {
+    mut accepted: WriteSet,
+) -> Result<PostCommit> {
     if accepted.runs.is_empty() {
-        return Ok(Counts::default());
+        return Ok(PostCommit::default());
     }
     keys.write(connection, context.idempotency_ttl).await?;
-    let sessions: Vec<Uuid> = accepted.runs.iter().map(|run| run.session).collect();
-    let counts = accepted.write(connection).await?;
-    writes::save(connection, &locked.heads, sessions).await?;
-    Ok(counts)
+    let sessions: HashSet<Uuid> = accepted.runs.iter().map(|run| run.session_id).collect();
+    accepted.save_heads(locked, sessions);
+    accepted.write(connection).await
 }
 
 /// The idempotency keys of a batch: stored ones, and new ones.
@@ -197,7 +200,7 @@ pub(super) struct IdempotencyKeys {
 
 impl IdempotencyKeys {
     async fn load(connection: &mut Connection, batch: &[NewRun]) -> Result<Self> {
-        let key = |run: &'_ NewRun| Some((run.tenant.as_uuid(), run.idempotency.as_ref()?.key.clone()));
+        let key = |run: &'_ NewRun| Some((run.run.tenant.as_uuid(), run.idempotency.as_ref()?.key.clone()));
         let keys: HashSet<(Uuid, String)> = batch.iter().filter_map(key).collect();
         let keys: Vec<(Uuid, &str)> = keys.iter().map(|(tenant, key)| (*tenant, key.as_str())).collect();
         let found = match keys.is_empty() {
@@ -211,7 +214,7 @@ impl IdempotencyKeys {
     /// The outcome for a request whose key was used before.
     fn outcome_of_earlier(&self, request: &NewRun) -> Option<SubmitOutcome> {
         let idempotency = request.idempotency.as_ref()?;
-        let earlier = self.known.get(&(request.tenant.as_uuid(), idempotency.key.clone()))?;
+        let earlier = self.known.get(&(request.run.tenant.as_uuid(), idempotency.key.clone()))?;
         if earlier.request_hash == idempotency.request_hash {
             return Some(SubmitOutcome::Replay(RunId::from_uuid(earlier.run_id)));
         }
@@ -224,10 +227,10 @@ impl IdempotencyKeys {
             return;
         };
         let keyed = KeyedRun {
-            tenant_id: request.tenant.as_uuid(),
+            tenant_id: request.run.tenant.as_uuid(),
             key: idempotency.key.clone(),
             request_hash: idempotency.request_hash.to_vec(),
-            run_id: request.id.as_uuid(),
+            run_id: request.run.id.as_uuid(),
         };
         self.known.insert((keyed.tenant_id, keyed.key.clone()), keyed.clone());
         self.new.push(keyed);
@@ -265,32 +268,4 @@ async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Re
         lost: None,
         descendants: CancelledRuns::default(),
     })
-}
-
-fn insert_row(request: &NewRun, seq: i64, at: Timestamp) -> Result<RunInsert> {
-    Ok(RunInsert {
-        id: request.id.as_uuid(),
-        tenant: request.tenant.as_uuid(),
-        session: request.session.as_uuid(),
-        seq,
-        input: json(&request.input)?,
-        timeout_ms: i64::try_from(request.timeout.as_millis()).unwrap_or(i64::MAX),
-        created_at: DbTime(at),
-        idempotency_key: request.idempotency.as_ref().map(|it| it.key.clone()),
-        traceparent: request.traceparent.clone(),
-        parent: None,
-        budget: request.budget.map(|_| request.id.as_uuid()),
-        awaited_by: request.awaited_by.map(ControlPlaneId::as_uuid),
-    })
-}
-
-fn new_run(request: &NewRun, seq: i64, at: Timestamp) -> Run {
-    let line = (request.tenant, request.session);
-    Run {
-        budget: request.budget.map(|limit| Budget { limit, ..Budget::default() }),
-        idempotency_key: request.idempotency.as_ref().map(|it| it.key.clone()),
-        traceparent: request.traceparent.clone(),
-        awaited_by: request.awaited_by,
-        ..Run::queued(request.id, line, seq, request.input.clone(), request.timeout, at)
-    }
 }

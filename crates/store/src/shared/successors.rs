@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::{
     commit_rows,
     dialect::{AMONG_1, Connection, id_list},
-    writes::Writes,
+    write_set::WriteSet,
 };
 use crate::{
     Commit, Finish, Grant, RunTransition,
@@ -47,7 +47,7 @@ pub(super) fn end_successors<'a>(
     queued: &HashSet<Uuid>,
     at: Timestamp,
     events: &mut Vec<NewEvent>,
-    writes: &mut Writes,
+    writes: &mut WriteSet,
 ) -> Result<Vec<&'a Finish>> {
     let mut accepted_ends = Vec::new();
     for next in &commit.successors {

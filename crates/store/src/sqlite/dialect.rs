@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use crate::{
     error::{db, json},
-    row_writes::{Chunk, MessageWrite, RunFinish, RunInsert, StepWrite},
-    rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, LockedHead, StepRow},
+    row_writes::{MessageWrite, StepWrite},
+    rows::{HeadRow, HeadRunRow, KeyedRun, LeaseRow, StepRow},
     time::DbTime,
 };
 
-pub(crate) use super::writer::{Writer, begin, write_connection, writer_pool};
+pub(crate) use super::writer::{WriteTransaction, Writer, begin, write_connection, writer_pool};
 
 pub(crate) type Db = sqlx::Sqlite;
 pub(crate) type Connection = SqliteConnection;
@@ -118,71 +118,12 @@ pub(crate) async fn lock_heads(connection: &mut Connection, ids: &[Uuid]) -> Res
     query_as(concat!(
         "SELECT ",
         head_columns!(),
-        " FROM sessions WHERE id IN (SELECT unhex(value) FROM json_each($1))"
+        " FROM sessions s WHERE s.id IN (SELECT unhex(value) FROM json_each($1))"
     ))
     .bind(id_list(ids)?)
     .fetch_all(connection)
     .await
     .map_err(db)
-}
-
-pub(crate) async fn save_heads(connection: &mut Connection, heads: &[&LockedHead]) -> Result<()> {
-    let row = |it: &&LockedHead| {
-        let head = &it.head;
-        let owner = head.owner.worker().map(remuda_domain::WorkerId::as_uuid);
-        let current = head.current.map(remuda_domain::RunId::as_uuid);
-        let counters = [head.pending, head.last_seq, head.last_cursor];
-        let started = it.current_started_at.map(|at| at.timestamp_micros());
-        let commit = head.last_commit.map(remuda_domain::CommitId::as_uuid);
-        let ids = (owner.map(hex), current.map(hex), commit.map(hex));
-        (hex(head.session.as_uuid()), head.epoch, ids, started, counters)
-    };
-    query(
-        "UPDATE sessions SET epoch = n.value ->> 1, owner = unhex(n.value ->> '$[2][0]'), \
-         current_run = unhex(n.value ->> '$[2][1]'), last_commit = unhex(n.value ->> '$[2][2]'), \
-         current_started_at = n.value ->> 3, pending = n.value ->> '$[4][0]', \
-         last_seq = n.value ->> '$[4][1]', last_cursor = n.value ->> '$[4][2]', version = version + 1 \
-         FROM json_each($1) n WHERE sessions.id = unhex(n.value ->> 0)",
-    )
-    .bind(json(&heads.iter().map(row).collect::<Vec<_>>())?)
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(())
-}
-
-pub(crate) async fn insert_runs(connection: &mut Connection, runs: &[RunInsert]) -> Result<()> {
-    let row = |run: &RunInsert| {
-        let ids = [run.id, run.tenant, run.session].map(hex);
-        let numbers = [run.seq, run.timeout_ms, run.created_at.0.timestamp_micros()];
-        let others = [run.parent, run.budget, run.awaited_by].map(|id| id.map(hex));
-        (ids, numbers, run.input.clone(), run.idempotency_key.clone(), run.traceparent.clone(), others)
-    };
-    query(
-        "INSERT INTO runs (id, tenant_id, session_id, seq, state, timeout_ms, created_at, input, idempotency_key, \
-         traceparent, parent_run, budget_id, awaited_by) \
-         SELECT unhex(value ->> '$[0][0]'), unhex(value ->> '$[0][1]'), unhex(value ->> '$[0][2]'), \
-         value ->> '$[1][0]', 0, value ->> '$[1][1]', value ->> '$[1][2]', value ->> 2, value ->> 3, value ->> 4, \
-         unhex(value ->> '$[5][0]'), unhex(value ->> '$[5][1]'), unhex(value ->> '$[5][2]') FROM json_each($1)",
-    )
-    .bind(json(&runs.iter().map(row).collect::<Vec<_>>())?)
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(())
-}
-
-pub(crate) async fn append_chunks(connection: &mut Connection, chunks: &[Chunk]) -> Result<()> {
-    let row = |chunk: &Chunk| (hex(chunk.session), chunk.last_cursor, chunk.json.clone());
-    query(
-        "INSERT INTO events (session_id, last_cursor, chunk) \
-         SELECT unhex(value ->> 0), value ->> 1, value ->> 2 FROM json_each($1)",
-    )
-    .bind(json(&chunks.iter().map(row).collect::<Vec<_>>())?)
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(())
 }
 
 pub(crate) async fn find_keys(connection: &mut Connection, keys: &[(Uuid, &str)]) -> Result<Vec<KeyedRun>> {
@@ -230,7 +171,9 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     query_as(concat!(
         "SELECT ",
         run_columns!(),
-        ", w.root, s.execution, s.agent, s.model, s.permissions, s.depth, s.budget_id AS session_budget FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
+        ", ",
+        settings_columns!(),
+        " FROM json_each($1) n CROSS JOIN sessions s ON s.id = unhex(n.value) \
          CROSS JOIN workspaces w ON w.id = s.workspace_id CROSS JOIN runs r ON r.id = \
          (SELECT id FROM runs WHERE session_id = s.id AND state < 10 ORDER BY seq LIMIT 1)"
     ))
@@ -238,28 +181,6 @@ pub(crate) async fn head_runs(connection: &mut Connection, sessions: &[Uuid]) ->
     .fetch_all(connection)
     .await
     .map_err(db)
-}
-
-pub(crate) async fn finish_runs(connection: &mut Connection, runs: &[RunFinish]) -> Result<()> {
-    let micros = |at: DbTime| at.0.timestamp_micros();
-    let row = |run: &RunFinish| {
-        let times = (run.started_at.map(micros), micros(run.finished_at), run.stopped_at.map(micros));
-        let attempts = (run.attempts, run.lost_attempts, run.paused_ms);
-        (hex(run.id), run.state, times, attempts, run.failure.clone(), run.last_steps.clone())
-    };
-    query(
-        "UPDATE runs SET state = n.value ->> 1, started_at = coalesce(n.value ->> '$[2][0]', started_at), \
-         finished_at = n.value ->> '$[2][1]', cancel_stopped_at = n.value ->> '$[2][2]', \
-         attempts = attempts + (n.value ->> '$[3][0]'), lost_attempts = lost_attempts + (n.value ->> '$[3][1]'), \
-         paused_ms = paused_ms + (n.value ->> '$[3][2]'), failure = n.value ->> 4, last_steps = n.value ->> 5, \
-         parked = NULL, parked_at = NULL \
-         FROM json_each($1) n WHERE runs.id = unhex(n.value ->> 0) AND +runs.state < 10",
-    )
-    .bind(json(&runs.iter().map(row).collect::<Vec<_>>())?)
-    .execute(connection)
-    .await
-    .map_err(db)?;
-    Ok(())
 }
 
 pub(crate) async fn save_steps(connection: &mut Connection, steps: &[StepWrite]) -> Result<()> {

@@ -5,8 +5,6 @@
 //! writes on its own connection. Each session is read once and written once per flush, however many requests change it.
 //! Requests that are not small, and requests to be refused, take the regular path.
 
-mod statements;
-
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use remuda_domain::{
@@ -14,25 +12,37 @@ use remuda_domain::{
     error::Result,
     session::{ClaimDecision, Owner},
 };
+use rusqlite::{Connection, TransactionBehavior};
 use uuid::Uuid;
 
-use self::statements::{SessionRow, Statements};
 use super::{
+    apply,
+    chunks::LANDMARK_EVERY,
     claim::grant_run,
-    commit::{CommitContext, conclude, plan},
+    commit::{CommitContext, conclude, is_simple_end, plan},
+    dialect,
     flush::FlushBatch,
     lock::LockedSessions,
+    peek::{self, PeekedSession},
     store::{ClaimRequest, Context, PostCommit},
     submit::{self, IdempotencyKeys, SubmitOutcome},
     successors,
-    writes::Writes,
+    write_set::WriteSet,
 };
-use crate::{Claim, Commit, Committed, Grant, NewRun, SlotProvider, SlotReservation, Submitted, time::now};
+use crate::{
+    Claim, Commit, Committed, Grant, NewRun, SlotProvider, SlotReservation, Submitted,
+    row_writes::Chunk,
+    rows::{HeadRunRow, RunRow},
+    time::now,
+};
+
+/// Size of the statement cache: larger than the number of statements.
+const PREPARED: usize = 16;
 
 /// The flush thread's own connection.
 #[derive(Debug)]
 pub(super) struct FastPath {
-    connection: rusqlite::Connection,
+    connection: Connection,
 }
 
 /// A reserved slot and its grant, to be assigned after the commit.
@@ -45,8 +55,7 @@ fn statement_failed(error: rusqlite::Error) -> Error {
 
 impl FastPath {
     pub(super) fn open(context: &Context) -> Result<Self> {
-        let connection = statements::open(context).map_err(statement_failed)?;
-        Ok(Self { connection })
+        Ok(Self { connection: open(context).map_err(statement_failed)? })
     }
 
     /// Runs a WAL checkpoint that does not wait for readers.
@@ -56,9 +65,9 @@ impl FastPath {
 
     /// Handles the small requests of a batch in one transaction. On failure, nothing was written.
     pub(super) fn flush(&mut self, context: &Context, batch: &FlushBatch) -> Result<Answers> {
-        let immediate = rusqlite::TransactionBehavior::Immediate;
-        let transaction = self.connection.transaction_with_behavior(immediate).map_err(statement_failed)?;
-        let mut flush = Flush::new(context, Statements(&transaction));
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
+        let transaction = transaction.map_err(statement_failed)?;
+        let mut flush = Flush::new(context, &transaction);
         let mut submits = Vec::with_capacity(batch.submits.requests.len());
         for request in batch.submits.requests.iter() {
             submits.push(flush.submit(request)?);
@@ -89,6 +98,20 @@ impl FastPath {
     }
 }
 
+/// Opens the database with the same settings as [`dialect::open`].
+fn open(context: &Context) -> rusqlite::Result<Connection> {
+    let path =
+        dialect::writer_pool(&context.writer).map(|pool| pool.connect_options().get_filename().to_owned());
+    let connection = Connection::open(path.unwrap_or_default())?;
+    connection.busy_timeout(dialect::BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(PREPARED);
+    for (name, value) in dialect::PRAGMAS {
+        connection.pragma_update(None, name, value)?;
+    }
+    connection.pragma_update(None, "synchronous", "full")?;
+    Ok(connection)
+}
+
 /// The answers to a batch, by index; `None` for requests that take the regular path.
 pub(super) struct Answers {
     submits: Vec<Option<Result<Submitted>>>,
@@ -112,45 +135,44 @@ impl Answers {
 /// The state of one flush transaction.
 struct Flush<'a> {
     context: &'a Context,
-    statements: Statements<'a>,
+    connection: &'a Connection,
     locked: LockedSessions,
-    /// The session columns beside the heads.
-    rows: HashMap<Uuid, SessionRow>,
+    /// The sessions of `locked` without their heads.
+    sessions: HashMap<Uuid, PeekedSession>,
     changed: HashSet<Uuid>,
     leases: HashMap<WorkerId, bool>,
-    writes: Writes,
+    writes: WriteSet,
     inserted: usize,
 }
 
 impl<'a> Flush<'a> {
-    fn new(context: &'a Context, statements: Statements<'a>) -> Self {
+    fn new(context: &'a Context, connection: &'a Connection) -> Self {
         Self {
             context,
-            statements,
+            connection,
             locked: LockedSessions { heads: HashMap::new(), at: now() },
-            rows: HashMap::new(),
+            sessions: HashMap::new(),
             changed: HashSet::new(),
             leases: HashMap::new(),
-            writes: Writes::default(),
+            writes: WriteSet::default(),
             inserted: 0,
         }
     }
 
     /// Reads a session unless this flush has read it. Returns whether it exists.
     fn read(&mut self, session: Uuid) -> Result<bool> {
-        let Entry::Vacant(vacant) = self.rows.entry(session) else { return Ok(true) };
-        let Some((head, row)) = self.statements.session(session).map_err(statement_failed)? else {
+        let Entry::Vacant(vacant) = self.sessions.entry(session) else { return Ok(true) };
+        let Some((head, peeked)) = peek::session(self.connection, session).map_err(statement_failed)? else {
             return Ok(false);
         };
         self.locked.heads.insert(session, head.into_head_with_owner()?);
-        vacant.insert(row);
+        vacant.insert(peeked);
         Ok(true)
     }
 
     fn submit(&mut self, request: &NewRun) -> Result<Option<Result<Submitted>>> {
-        let small = request.idempotency.is_none() && request.budget.is_none();
-        let session = request.session.as_uuid();
-        if !small || !self.read(session)? {
+        let session = request.run.session.as_uuid();
+        if !submit::is_simple(request) || !self.read(session)? {
             return Ok(None);
         }
         let mut keys = IdempotencyKeys::default();
@@ -167,7 +189,7 @@ impl<'a> Flush<'a> {
 
     fn insert_runs(&mut self) -> Result<()> {
         for run in &self.writes.runs[self.inserted..] {
-            self.statements.insert_run(run).map_err(statement_failed)?;
+            apply::write_raw(self.connection, run).map_err(statement_failed)?;
         }
         self.inserted = self.writes.runs.len();
         Ok(())
@@ -176,45 +198,41 @@ impl<'a> Flush<'a> {
     /// Commits a small end together with its successors.
     fn commit(&mut self, commit: &Commit) -> Result<Option<Result<Committed>>> {
         let session = commit.fence.session.as_uuid();
-        let small = commit.is_small_end() && commit.successors.iter().all(Commit::is_small_end);
-        if !small || !self.read(session)? {
+        if !commit.is_small_end() || !self.read(session)? {
             return Ok(None);
         }
-        let (Some(locked), Some(row)) = (self.locked.heads.get(&session), self.rows.get(&session)) else {
+        let (Some(locked), Some(peeked)) = (self.locked.heads.get(&session), self.sessions.get(&session))
+        else {
             return Ok(None);
         };
-        let head = &locked.head;
-        let is_current = head.current == Some(commit.run) && head.last_commit != Some(commit.id);
-        if !is_current || head.verify(&commit.fence).is_err() || locked.has_related || row.budgeted {
+        let settings = &peeked.settings;
+        if !is_simple_end(commit, locked) || settings.session_budget.is_some() {
             return Ok(None);
         }
         let successor_count = commit.successors.len();
-        let queued_runs = match head.pending {
+        let queued = match locked.head.pending {
             ..=1 => Vec::new(),
             _ => {
                 let prefetch = usize::try_from(commit.prefetch.min(successors::MAX_PREFETCH)).unwrap_or(0);
                 let count = successor_count + 1 + prefetch;
-                self.statements.queued_runs(session, commit.run.as_uuid(), count).map_err(statement_failed)?
+                peek::queued_runs(self.connection, session, commit.run.as_uuid(), count)
+                    .map_err(statement_failed)?
             }
         };
-        if queued_runs.iter().take(successor_count + 1).any(|queued| !queued.untouched) {
+        if !queued.iter().take(successor_count + 1).all(RunRow::is_untouched) {
             return Ok(None);
         }
-        let next = queued_runs.iter().take(successor_count).map(|queued| queued.id).collect();
+        let next = queued.iter().take(successor_count).map(|run| run.id).collect();
         let mut loaded = CommitContext::for_small_ends(next);
         let planned = plan(self.context, commit, &mut self.locked, &mut loaded, &mut self.writes)?;
         let Ok(planned) = planned else { return Ok(None) };
         self.changed.insert(session);
-        let mut queued_runs =
-            queued_runs.into_iter().skip(planned.ended() - 1).take_while(|queued| queued.untouched);
-        let (successor, settings) = (queued_runs.next(), row.settings.clone());
-        let committed = conclude(planned, commit, &mut self.locked, successor, |head, queued, at| {
-            let run = queued.into_run(commit.fence.tenant, commit.fence.session)?;
-            let grant = grant_run(head, commit.fence, run, settings, at)?;
-            let following =
-                queued_runs.map(|queued| queued.into_run(commit.fence.tenant, commit.fence.session));
-            Ok(Grant { following: following.collect::<Result<_>>()?, ..grant })
-        })?;
+        let mut queued = queued.into_iter().skip(planned.ended() - 1).take_while(RunRow::is_untouched);
+        let successor = queued.next().map(|run| HeadRunRow { run, settings: settings.clone() });
+        let mut committed = conclude(planned, commit, &mut self.locked, successor)?;
+        if let Some(next) = committed.next.as_deref_mut() {
+            next.following = queued.map(RunRow::into_run).collect::<Result<_>>()?;
+        }
         Ok(Some(Ok(committed)))
     }
 
@@ -227,10 +245,10 @@ impl<'a> Flush<'a> {
         if self.locked.heads.get(&session).is_none_or(|it| it.head.tenant != request.tenant) {
             return Ok(None);
         }
-        let first = self.statements.queued_runs(session, Uuid::nil(), 1).map_err(statement_failed)?.pop();
-        let Some(first) = first.filter(|queued| queued.untouched) else { return Ok(None) };
-        let run = first.into_run(request.tenant, request.session)?;
-        Ok(self.grant(session, request.worker, run)?.map(|grant| Ok(Claim::Granted(grant))))
+        let first = peek::queued_runs(self.connection, session, Uuid::nil(), 1).map_err(statement_failed)?;
+        let Some(first) = first.into_iter().next().filter(RunRow::is_untouched) else { return Ok(None) };
+        let granted = self.grant(session, request.worker, first.into_run()?)?;
+        Ok(granted.map(|grant| Ok(Claim::Granted(grant))))
     }
 
     /// Grants a newly accepted run to a worker with a free slot, if the run is the first of an unowned session. Later
@@ -263,15 +281,17 @@ impl<'a> Flush<'a> {
     }
 
     fn grant(&mut self, session: Uuid, worker: WorkerId, run: Run) -> Result<Option<Box<Grant>>> {
-        let (Some(locked), Some(row)) = (self.locked.heads.get_mut(&session), self.rows.get(&session)) else {
+        let (Some(locked), Some(peeked)) = (self.locked.heads.get_mut(&session), self.sessions.get(&session))
+        else {
             return Ok(None);
         };
-        if locked.head.owner != Owner::Nobody || locked.head.current.is_some() || row.budgeted {
+        let has_budget = peeked.settings.session_budget.is_some();
+        if locked.head.owner != Owner::Nobody || locked.head.current.is_some() || has_budget {
             return Ok(None);
         }
         let ClaimDecision::Granted { fence } = locked.head.claim(worker) else { return Ok(None) };
         self.changed.insert(session);
-        Ok(Some(Box::new(grant_run(locked, fence, run, row.settings.clone(), self.locked.at)?)))
+        Ok(Some(Box::new(grant_run(locked, fence, run, peeked.settings.clone(), self.locked.at)?)))
     }
 
     /// Whether a worker has a live lease.
@@ -279,7 +299,7 @@ impl<'a> Flush<'a> {
         if let Some(alive) = self.leases.get(&worker) {
             return Ok(*alive);
         }
-        let lease = self.statements.lease(worker.as_uuid()).map_err(statement_failed)?;
+        let lease = peek::lease(self.connection, worker.as_uuid()).map_err(statement_failed)?;
         let alive = lease.is_some_and(|lease| matches!(lease.owner(), Owner::Alive { .. }));
         self.leases.insert(worker, alive);
         Ok(alive)
@@ -287,21 +307,35 @@ impl<'a> Flush<'a> {
 
     /// Writes all collected changes.
     fn write(mut self) -> Result<PostCommit> {
+        self.writes.save_heads(&self.locked, self.changed);
+        if !self.writes.is_small() {
+            return Err(Error::internal("the fast path collected rows that it does not write"));
+        }
+        for label in &self.writes.labels {
+            apply::write_raw(self.connection, label).map_err(statement_failed)?;
+        }
         for run in &self.writes.finished {
-            self.statements.finish_run(run).map_err(statement_failed)?;
+            apply::write_raw(self.connection, run).map_err(statement_failed)?;
         }
-        for chunk in &self.writes.chunks {
-            let row = self.rows.get_mut(&chunk.session);
-            let row =
-                row.ok_or_else(|| Error::internal("events of a session that this flush has not read"))?;
-            self.statements.append_chunk(chunk, &mut row.stream).map_err(statement_failed)?;
+        for chunk in std::mem::take(&mut self.writes.chunks) {
+            let session = self.sessions.get_mut(&chunk.session_id);
+            let session =
+                session.ok_or_else(|| Error::internal("events of a session that this flush has not read"))?;
+            append(self.connection, chunk, session).map_err(statement_failed)?;
         }
-        for session in &self.changed {
-            if let (Some(head), Some(row)) = (self.locked.heads.get(session), self.rows.get(session)) {
-                self.statements.save_head(row, head).map_err(statement_failed)?;
-            }
+        for head in &mut self.writes.heads {
+            head.last_chunk = self.sessions.get(&head.id).and_then(|session| session.last_chunk);
+            apply::write_raw(self.connection, &*head).map_err(statement_failed)?;
         }
-        let metrics = std::mem::take(&mut self.writes.metrics);
-        Ok(PostCommit { metrics, counts: self.writes.counts() })
+        Ok(self.writes.post_commit())
     }
+}
+
+/// Appends a chunk to a session's list.
+fn append(connection: &Connection, chunk: Chunk, session: &mut PeekedSession) -> rusqlite::Result<()> {
+    let is_landmark = chunk.last_cursor / LANDMARK_EVERY > session.last_cursor / LANDMARK_EVERY;
+    let chunk = Chunk { previous: session.last_chunk, landmark: Some(is_landmark), ..chunk };
+    apply::write_raw(connection, &chunk)?;
+    (session.last_chunk, session.last_cursor) = (Some(connection.last_insert_rowid()), chunk.last_cursor);
+    Ok(())
 }

@@ -1,10 +1,8 @@
 //! Runs as API callers use them: submit, read, cancel, resume.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use remuda_domain::{
-    Appended, ControlPlaneId, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId, WorkerId,
+    Appended, Labels, Pool, Run, RunId, RunState, SessionId, TenantId, WorkerId,
     budget::{Amount, Limit},
     error::Result,
     page::{Page, PageRequest},
@@ -52,18 +50,18 @@ pub trait Runs {
 /// A run to submit.
 #[derive(Clone, Debug)]
 pub struct NewRun {
-    pub id: RunId,
-    pub tenant: TenantId,
-    pub session: SessionId,
-    pub input: RunInput,
-    pub timeout: Duration,
+    /// As [`Run::queued`] makes it, with the fields that the caller sets. The store sets its key and its budget.
+    pub run: Run,
     pub if_busy: IfBusy,
     pub idempotency: Option<Idempotency>,
-    pub traceparent: Option<String>,
     /// How much the run and its descendants may spend.
     pub budget: Option<Limit>,
-    /// The control plane whose client waits for the run's end.
-    pub awaited_by: Option<ControlPlaneId>,
+}
+
+impl From<Run> for NewRun {
+    fn from(run: Run) -> Self {
+        Self { run, if_busy: IfBusy::Enqueue, idempotency: None, budget: None }
+    }
 }
 
 /// Makes a retried submit return the run of the first one.
@@ -101,6 +99,8 @@ pub struct RunFilter {
     pub session: Option<SessionId>,
     /// Empty means every state.
     pub states: Vec<RunState>,
+    /// Labels that a run must have, all of them.
+    pub labels: Labels,
 }
 
 /// The result of cancelling one run.

@@ -1,10 +1,8 @@
 //! Trees of runs and sessions: children, their results, and totals.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use remuda_domain::{
-    RunId, RunInput, RunState, SessionId, TenantId,
+    Run, RunId, RunState, SessionId, TenantId,
     budget::Total,
     error::Result,
     page::{Page, PageRequest},
@@ -54,16 +52,12 @@ pub struct ChildReport {
 /// A child run that a commit of its parent creates.
 #[derive(Clone, Debug)]
 pub struct NewChild {
-    /// The session to create. Without it, `session` must exist and be a child of the parent's session.
+    /// The session to create. Without it, the run's session must exist and be a child of the parent's session.
     pub new_session: Option<ChildSession>,
     /// New permissions of an existing session, if they change.
     pub permissions: Option<SessionPermissions>,
-    pub session: SessionId,
-    pub run: RunId,
-    pub input: RunInput,
-    pub timeout: Duration,
-    /// The trace context of the tool call that creates the run.
-    pub traceparent: Option<String>,
+    /// As [`Run::queued`] makes it. It gets tenant, labels and budget of its parent run.
+    pub run: Run,
 }
 
 /// The session of a child run. It inherits workspace, pool and execution from its parent.

@@ -109,7 +109,7 @@ pub(crate) async fn obsolete_reservation_of_a_run_does_not_block_it(fixture: &Fi
     let grant = fixture.granted(grant.fence.session, worker).await?;
     let below = [child()];
     fixture.store.commit(creating_children(&grant, &below)).await?;
-    let child = fixture.granted(below[0].session, worker).await?;
+    let child = fixture.granted(below[0].run.session, worker).await?;
     assert_eq!(fixture.reserve(&child, StepId::new(), 50).await?, Reserved::Held);
     assert_eq!(fixture.reserve(&grant, StepId::new(), 60).await?, Reserved::Held);
     fixture.store.commit(parked_for_budget(&grant, amount(61))).await?;
@@ -182,7 +182,7 @@ pub(crate) async fn children_share_the_budgets_of_their_ancestors(fixture: &Fixt
     assert_eq!(grant.budgeted, Some(BudgetLimits { tokens: true, money: true }));
     let below = child();
     fixture.store.commit(creating_children(&grant, std::slice::from_ref(&below))).await?;
-    let child = fixture.granted(below.session, worker).await?;
+    let child = fixture.granted(below.run.session, worker).await?;
     assert_eq!((child.budgeted, child.run.budget), (grant.budgeted, None));
     assert_eq!(fixture.reserve(&child, StepId::new(), 150).await?, Reserved::Held);
     // The parent cannot reserve what the child has reserved.
@@ -195,7 +195,7 @@ pub(crate) async fn children_share_the_budgets_of_their_ancestors(fixture: &Fixt
         fixture.budget(&grant).await?,
     ];
     assert!(budgets.iter().all(|it| (it.spent, it.reserved) == (amount(100), amount(150))), "{budgets:?}");
-    assert_eq!(fixture.get_session(below.session).await?.budget, None);
+    assert_eq!(fixture.get_session(below.run.session).await?.budget, None);
     // Money is limited too: 2500 of 5000 are spent or reserved by now.
     fixture.store.set_budget(fixture.tenant, BudgetTarget::Run(grant.run.id), tokens(100_000)).await?;
     assert_eq!(fixture.reserve(&grant, StepId::new(), 240).await?, Reserved::Held);
@@ -254,7 +254,7 @@ pub(crate) async fn raise_resumes_all_covered_runs(fixture: &Fixture) -> Result<
     let grant = fixture.granted(middle.id, worker).await?;
     let below = [child()];
     fixture.store.commit(creating_children(&grant, &below)).await?;
-    let child = fixture.granted(below[0].session, worker).await?;
+    let child = fixture.granted(below[0].run.session, worker).await?;
     // A budget within the budget of its parent.
     fixture.store.set_budget(fixture.tenant, BudgetTarget::Run(child.run.id), tokens(1000)).await?;
     for grant in [&child, &grant] {
@@ -286,7 +286,7 @@ pub(crate) async fn freed_budget_resumes_waiting_runs(fixture: &Fixture) -> Resu
     let grant = fixture.granted(new.id, worker).await?;
     let below = [child()];
     fixture.store.commit(creating_children(&grant, &below)).await?;
-    let child = fixture.granted(below[0].session, worker).await?;
+    let child = fixture.granted(below[0].run.session, worker).await?;
     assert_eq!(fixture.reserve(&grant, StepId::new(), 80).await?, Reserved::Held);
     fixture.store.commit(parked_for_budget(&child, amount(30))).await?;
     assert_eq!(fixture.state(child.run.id).await?, RunState::Parked);
@@ -294,7 +294,7 @@ pub(crate) async fn freed_budget_resumes_waiting_runs(fixture: &Fixture) -> Resu
     // The end of its parent frees room.
     fixture.store.commit(Commit { spent: vec![spent(StepId::new(), 5)], ..completed(&grant) }).await?;
     let resumed = fixture.store.resume_ready(None, 10).await?.result;
-    assert_eq!(resumed.iter().map(|it| it.session).collect::<Vec<_>>(), [below[0].session]);
+    assert_eq!(resumed.iter().map(|it| it.session).collect::<Vec<_>>(), [below[0].run.session]);
     // So does a refused reservation, which drops the run's previous one.
     let other = fixture.session().await?;
     fixture.store.set_budget(fixture.tenant, BudgetTarget::Session(other), tokens(100)).await?;
@@ -302,7 +302,7 @@ pub(crate) async fn freed_budget_resumes_waiting_runs(fixture: &Fixture) -> Resu
     let grant = fixture.granted(other, worker).await?;
     let below = [crate::tree_helpers::child()];
     fixture.store.commit(creating_children(&grant, &below)).await?;
-    let child = fixture.granted(below[0].session, worker).await?;
+    let child = fixture.granted(below[0].run.session, worker).await?;
     assert_eq!(fixture.reserve(&grant, StepId::new(), 80).await?, Reserved::Held);
     fixture.store.commit(parked_for_budget(&child, amount(30))).await?;
     assert!(matches!(fixture.reserve(&grant, StepId::new(), 101).await?, Reserved::Refused(_)));
@@ -317,10 +317,10 @@ pub(crate) async fn budget_created_later_starts_with_previous_spending(fixture: 
     let worker = fixture.worker(LONG_LEASE).await?;
     let below = [child()];
     fixture.store.commit(creating_children(&root, &below)).await?;
-    let middle = fixture.granted(below[0].session, worker).await?;
+    let middle = fixture.granted(below[0].run.session, worker).await?;
     let lower = [child()];
     fixture.store.commit(creating_children(&middle, &lower)).await?;
-    let lowest = fixture.granted(lower[0].session, worker).await?;
+    let lowest = fixture.granted(lower[0].run.session, worker).await?;
     for grant in [&root, &middle, &lowest] {
         fixture.store.commit(reporting_spent(grant, &[spent(StepId::new(), 10)])).await?;
     }
@@ -350,7 +350,7 @@ pub(crate) async fn budget_created_later_starts_with_previous_spending(fixture: 
     // Children created later are covered as well.
     let late = [child()];
     fixture.store.commit(creating_children(&lowest, &late)).await?;
-    let late = fixture.granted(late[0].session, worker).await?;
+    let late = fixture.granted(late[0].run.session, worker).await?;
     assert_eq!(late.budgeted, Some(BudgetLimits { tokens: true, money: false }));
     let (stranger, run) = (fixture.stranger().await?, of(&root));
     assert_eq!(refusal(fixture.store.set_budget(stranger, run, tokens(5)).await), Code::RunNotFound);
@@ -374,7 +374,7 @@ pub(crate) async fn totals_sum_over_trees(fixture: &Fixture) -> Result<()> {
     let worker = fixture.worker(LONG_LEASE).await?;
     fixture.store.commit(reporting_spent(&root, &[spent(StepId::new(), 100)])).await?;
     for child in &children {
-        let grant = fixture.granted(child.session, worker).await?;
+        let grant = fixture.granted(child.run.session, worker).await?;
         let last = Commit { spent: vec![spent(StepId::new(), 10)], ..completed(&grant) };
         fixture.store.commit(last.clone()).await?;
         fixture.store.commit(last).await?;

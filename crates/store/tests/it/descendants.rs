@@ -34,15 +34,15 @@ async fn tree(fixture: &Fixture) -> Result<Tree> {
         .commit(Commit { children: children.to_vec(), ..parked_for_children(&root, &children, 3) })
         .await?;
     let worker = fixture.worker(LONG_LEASE).await?;
-    let busy = fixture.granted(children[0].session, worker).await?;
+    let busy = fixture.granted(children[0].run.session, worker).await?;
     fixture.store.commit(creating_children(&busy, &below[..1])).await?;
-    let asks = fixture.granted(children[1].session, worker).await?;
+    let asks = fixture.granted(children[1].run.session, worker).await?;
     fixture.store.commit(creating_children(&asks, &below[1..])).await?;
     fixture.store.commit(parked_for_approvals(&asks, &[new_approval(None)])).await?;
-    let lowest = fixture.granted(below[1].session, worker).await?;
+    let lowest = fixture.granted(below[1].run.session, worker).await?;
     let all = || children.iter().chain(&below);
-    let runs = all().map(|child: &NewChild| child.run).chain([root.run.id]).collect();
-    let sessions = all().map(|child| child.session).chain([root.fence.session]).collect();
+    let runs = all().map(|child: &NewChild| child.run.id).chain([root.run.id]).collect();
+    let sessions = all().map(|child| child.run.session).chain([root.fence.session]).collect();
     Ok(Tree { root, executing: vec![busy, lowest], runs, sessions })
 }
 
@@ -120,10 +120,10 @@ pub(crate) async fn cancelling_an_executing_root_marks_it_and_ends_its_children(
     let committed = fixture.store.commit(ending(&grant, RunState::Cancelled)).await?;
     assert!(committed.has_children);
     let stopped = fixture.store.cancel_children(fixture.tenant, grant.run.id, "over").await?;
-    assert_eq!(stopped.ended, [late.run]);
+    assert_eq!(stopped.ended, [late.run.id]);
     let (stranger, run) = (fixture.stranger().await?, grant.run.id);
     assert_eq!(refusal(fixture.store.cancel_children(stranger, run, "x").await), Code::RunNotFound);
-    fixture.check(late.session).await
+    fixture.check(late.run.session).await
 }
 
 pub(crate) async fn orphans_are_cancelled(fixture: &Fixture) -> Result<()> {
@@ -131,25 +131,25 @@ pub(crate) async fn orphans_are_cancelled(fixture: &Fixture) -> Result<()> {
     let (mine, executing, lower) = (child(), child(), child());
     fixture.store.commit(creating_children(&grant, &[mine.clone(), executing.clone()])).await?;
     let worker = fixture.worker(LONG_LEASE).await?;
-    let below = fixture.granted(executing.session, worker).await?;
+    let below = fixture.granted(executing.run.session, worker).await?;
     fixture.store.commit(creating_children(&below, std::slice::from_ref(&lower))).await?;
     assert!(fixture.store.stop_orphans(None, 10).await?.result.ended.is_empty());
     // The worker that ended the parent crashed before it could cancel the children.
     assert!(fixture.store.commit(completed(&grant)).await?.has_children);
     let stopped = fixture.store.stop_orphans(None, 10).await?.result;
     let mut ended = stopped.ended.clone();
-    let mut expected = vec![mine.run, lower.run];
+    let mut expected = vec![mine.run.id, lower.run.id];
     ended.sort();
     expected.sort();
     assert_eq!(ended, expected);
-    assert_eq!(stopped.requested.iter().map(|it| it.run).collect::<Vec<_>>(), [executing.run]);
-    let failure = fixture.run(mine.run).await?.failure.map(|failure| failure.message);
+    assert_eq!(stopped.requested.iter().map(|it| it.run).collect::<Vec<_>>(), [executing.run.id]);
+    let failure = fixture.run(mine.run.id).await?.failure.map(|failure| failure.message);
     assert_eq!(failure.as_deref(), Some("the parent run has ended"));
     // The executing run was already notified and is not reported again.
     let again = fixture.store.stop_orphans(None, 10).await?.result;
     assert!(again.ended.is_empty() && again.requested.is_empty());
     fixture.store.commit(ending(&below, RunState::Cancelled)).await?;
-    fixture.check(lower.session).await
+    fixture.check(lower.run.session).await
 }
 
 /// Each page continues where the last one ended, and skips runs that are not orphans.
@@ -160,12 +160,12 @@ pub(crate) async fn orphan_scan_continues_page_by_page(fixture: &Fixture) -> Res
     fixture.store.commit(creating_children(&grant, &children[1..])).await?;
     fixture.store.commit(completed(&grant)).await?;
     let first = fixture.store.stop_orphans(None, 2).await?;
-    assert_eq!((first.result.ended, first.next), (vec![children[1].run], Some(children[1].run)));
+    assert_eq!((first.result.ended, first.next), (vec![children[1].run.id], Some(children[1].run.id)));
     let second = fixture.store.stop_orphans(first.next, 2).await?;
-    assert_eq!((second.result.ended.len(), second.next), (2, Some(children[3].run)));
+    assert_eq!((second.result.ended.len(), second.next), (2, Some(children[3].run.id)));
     let third = fixture.store.stop_orphans(second.next, 2).await?;
     assert_eq!((third.result.ended.len(), third.next), (0, None));
-    assert_eq!(fixture.state(children[0].run).await?, RunState::Queued);
+    assert_eq!(fixture.state(children[0].run.id).await?, RunState::Queued);
     Ok(())
 }
 
@@ -188,7 +188,7 @@ pub(crate) async fn children_created_by_the_last_commit_of_a_cancelled_run_are_c
         let expected: &[&str] =
             if park { &["approval.decided", "run.cancelled"] } else { &["run.handed_over", "run.cancelled"] };
         assert_eq!(names(&committed.events), expected);
-        assert_eq!(fixture.store.stop_orphans(None, 10).await?.result.ended, [children[0].run]);
+        assert_eq!(fixture.store.stop_orphans(None, 10).await?.result.ended, [children[0].run.id]);
     }
     Ok(())
 }
@@ -202,8 +202,8 @@ pub(crate) async fn lost_child_resumes_its_parent(fixture: &Fixture) -> Result<(
         .commit(Commit { children: children.to_vec(), ..parked_for_children(&grant, &children, 1) })
         .await?;
     let dying = fixture.worker(LONG_LEASE).await?;
-    fixture.granted(children[0].session, dying).await?;
-    fixture.store.request_cancel(fixture.tenant, children[0].run, "stop").await?;
+    fixture.granted(children[0].run.session, dying).await?;
+    fixture.store.request_cancel(fixture.tenant, children[0].run.id, "stop").await?;
     fixture.store.retire_worker(dying).await?;
     let taken = fixture.store.reclaim_sessions(10).await?;
     assert_eq!(taken.ended, 1);
@@ -215,18 +215,19 @@ pub(crate) async fn lost_child_resumes_its_parent(fixture: &Fixture) -> Result<(
 
 pub(crate) async fn overdue_child_resumes_its_parent(fixture: &Fixture) -> Result<()> {
     let grant = fixture.executing().await?;
-    let hasty = NewChild { timeout: Duration::from_millis(300), ..child() };
+    let mut hasty = child();
+    hasty.run.timeout = Duration::from_millis(300);
     let children = [hasty];
     fixture
         .store
         .commit(Commit { children: children.to_vec(), ..parked_for_children(&grant, &children, 1) })
         .await?;
-    let below = fixture.granted(children[0].session, fixture.worker(LONG_LEASE).await?).await?;
+    let below = fixture.granted(children[0].run.session, fixture.worker(LONG_LEASE).await?).await?;
     fixture.store.release(below.fence).await?;
     wait_for("the parent to go on", PATIENCE, || async {
         let ended = fixture.store.end_overdue(10).await.ok()?;
         // On a stalled machine the child may have ended with its release; then nothing has resumed the parent.
-        let by_others = fixture.state(children[0].run).await.ok()?.is_terminal() && ended.ended == 0;
+        let by_others = fixture.state(children[0].run.id).await.ok()?.is_terminal() && ended.ended == 0;
         let changes = match by_others {
             true => fixture.store.resume_ready(None, 10).await.ok()?.result,
             false => ended.changes,

@@ -11,7 +11,7 @@ use remuda_domain::{
     message::{Part, Role},
     page::PageRequest,
     permission::SessionPermissions,
-    run::{IfBusy, MessageInput, ParkReason, RunEnd, ToolsInput},
+    run::{MessageInput, ParkReason, RunEnd, ToolsInput},
     session::{Session, SessionRef},
     step::{CallLinks, Step, StepWork},
     tool::{CallStatus, ToolCall, ToolOutcome},
@@ -141,18 +141,12 @@ impl Fixture {
     }
 
     pub(crate) fn new_run(&self, session: SessionId) -> NewRun {
-        NewRun {
-            id: RunId::new(),
-            tenant: self.tenant,
-            session,
-            input: input("noop"),
-            timeout: Duration::from_secs(60),
-            if_busy: IfBusy::Enqueue,
-            idempotency: None,
-            traceparent: None,
-            awaited_by: None,
-            budget: None,
-        }
+        NewRun::from(Run::queued(
+            RunId::new(),
+            (self.tenant, session),
+            input("noop"),
+            Duration::from_secs(60),
+        ))
     }
 
     pub(crate) fn keyed_run(&self, session: SessionId, key: &str, hash: u8) -> NewRun {
@@ -200,7 +194,7 @@ impl Fixture {
     }
 
     pub(crate) async fn runs_of(&self, session: SessionId) -> Result<Vec<Run>> {
-        let filter = RunFilter { session: Some(session), states: Vec::new() };
+        let filter = RunFilter { session: Some(session), ..RunFilter::default() };
         let mut runs = Vec::new();
         let mut page = PageRequest { size: 100, token: None };
         loop {
@@ -412,4 +406,9 @@ pub(crate) fn page(size: u32) -> PageRequest {
 
 pub(crate) fn names(events: &[Event]) -> Vec<&'static str> {
     events.iter().map(|event| event.body.name()).collect()
+}
+
+/// The same run, of another tenant.
+pub(crate) fn of_tenant(tenant: TenantId, run: NewRun) -> NewRun {
+    NewRun { run: Run { tenant, ..run.run }, ..run }
 }

@@ -16,6 +16,7 @@ mod fixture;
 mod fleet;
 mod golden;
 mod identity;
+mod labels;
 mod messages;
 mod model;
 mod overview;
@@ -81,6 +82,8 @@ store_suite! {
     sandboxes: sandbox_is_recorded_until_it_is_forgotten, grant_contains_the_execution_choice, tenant_is_found_by_id;
     paging: sessions_are_listed_newest_first_and_pages_are_stable_under_inserts, runs_are_filtered_and_paged,
         queue_is_paged_in_execution_order, invalid_page_token_error_names_the_field;
+    labels: labels_are_returned_wherever_the_run_is, runs_are_listed_by_all_given_labels,
+        children_inherit_the_labels_of_their_parent, deleted_session_leaves_no_labels;
     submit: submit_assigns_a_sequence_number_and_appends_an_event, grant_contains_the_waiting_control_plane, refused_submit_says_why, full_queue_refuses_submits,
         interrupt_cancels_queued_runs_and_marks_the_executing_one, retry_with_the_same_key_returns_the_first_run,
         retry_returns_the_first_run_after_the_session_closed, interrupting_retry_returns_the_first_run,

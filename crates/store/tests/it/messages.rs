@@ -11,7 +11,7 @@ use remuda_domain::{
     step::{ModelOutcome, ModelRequest, Purpose, SentMessages, Step, StepWork},
     tool::CallStatus,
 };
-use remuda_store::{Commit, Grant, NewMessage, NewRun, RunTransition};
+use remuda_store::{Commit, Grant, NewMessage, RunTransition};
 
 use crate::fixture::{
     Fixture, LONG_LEASE, completed, message, message_input, names, page, progress, refusal, saying, step,
@@ -33,7 +33,9 @@ async fn transcript(fixture: &Fixture, session: SessionId, size: u32) -> Result<
 }
 
 async fn submit_message(fixture: &Fixture, session: SessionId, input: MessageInput) -> Result<()> {
-    fixture.store.submit(NewRun { input: RunInput::Message(input), ..fixture.new_run(session) }).await?;
+    let mut run = fixture.new_run(session);
+    run.run.input = RunInput::Message(input);
+    fixture.store.submit(run).await?;
     Ok(())
 }
 

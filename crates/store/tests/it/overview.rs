@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use remuda_domain::{
     Pool, RunState, SessionId, StepId, WorkerId, budget::Spent, model::Usage, run::ParkReason, session::Owner,
 };
-use remuda_store::{Commit, Counts, FleetView, Heartbeat, NewRun, NewSession, PoolStats, PoolView, connect};
+use remuda_store::{Commit, Counts, FleetView, Heartbeat, NewSession, PoolStats, PoolView, connect};
 use remuda_testkit::wait_for;
 use sqlx::{Connection as _, PgConnection};
 
@@ -304,7 +304,7 @@ pub(crate) async fn estimate_inputs_contain_execution_times_of_earlier_runs(fixt
     let workspace = fixture.store.find_workspace(stranger, "default").await?.context("no workspace")?.id;
     let theirs = NewSession { tenant: stranger, workspace, ..fixture.new_session(None) };
     let theirs = fixture.store.create_session(&theirs).await?.value.id;
-    let run = NewRun { tenant: stranger, ..fixture.new_run(theirs) };
+    let run = crate::fixture::of_tenant(stranger, fixture.new_run(theirs));
     let run = fixture.store.submit(run).await?.run.id;
     let estimate_inputs = fixture.store.diagnostics(stranger, run).await?.estimate_inputs;
     assert_eq!((estimate_inputs.session_pace.len(), estimate_inputs.pool_pace.len()), (0, 0));

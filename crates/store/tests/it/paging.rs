@@ -46,7 +46,7 @@ pub(crate) async fn runs_are_filtered_and_paged(fixture: &Fixture) -> Result<()>
     fixture.store.commit(completed(&grant)).await?;
     // Now session one has: completed, running, queued; session two: queued.
     let of = async |session, states: &[RunState]| -> Result<Vec<_>> {
-        let filter = RunFilter { session, states: states.to_vec() };
+        let filter = RunFilter { session, states: states.to_vec(), ..RunFilter::default() };
         let got = fixture.store.list_runs(fixture.tenant, &filter, &page(10)).await?;
         assert!(got.items.iter().all(|run| states.is_empty() || states.contains(&run.state)));
         Ok(got.items.into_iter().map(|run| run.id).collect())
@@ -66,7 +66,7 @@ pub(crate) async fn runs_are_filtered_and_paged(fixture: &Fixture) -> Result<()>
         request.token = got.next;
     }
     let stranger = fixture.stranger().await?;
-    let filter = RunFilter { session: Some(one), states: Vec::new() };
+    let filter = RunFilter { session: Some(one), ..RunFilter::default() };
     assert_eq!(fixture.store.list_runs(stranger, &filter, &page(10)).await?.items, []);
     Ok(())
 }

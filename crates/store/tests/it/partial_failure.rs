@@ -54,7 +54,7 @@ pub(crate) async fn corrupt_session_does_not_block_other_resumes(fixture: &Fixtu
             .store
             .commit(Commit { children: children.to_vec(), ..parked_for_children(&grant, &children, 1) })
             .await?;
-        fixture.execute_head_run(children[0].session).await?;
+        fixture.execute_head_run(children[0].run.session).await?;
         parents.push(grant.run.id);
     }
     corrupt(fixture).await?;
@@ -86,11 +86,11 @@ pub(crate) async fn cancel_succeeds_although_a_descendant_is_corrupt(fixture: &F
             assert_eq!(cancelled.change.events.len(), 1);
         }
         repair(fixture).await?;
-        assert!(!fixture.state(children[0].run).await?.is_terminal());
+        assert!(!fixture.state(children[0].run.id).await?.is_terminal());
         // The worker that ends the run cancels the rest.
         assert!(fixture.store.commit(ending(&grant, RunState::Cancelled)).await?.has_children);
         let stopped = fixture.store.cancel_children(fixture.tenant, grant.run.id, "over").await?;
-        assert_eq!(stopped.ended, [children[0].run]);
+        assert_eq!(stopped.ended, [children[0].run.id]);
     }
     Ok(())
 }
@@ -104,10 +104,10 @@ pub(crate) async fn corrupt_session_does_not_block_the_cancellation_of_other_orp
     fixture.store.commit(completed(&grant)).await?;
     corrupt(fixture).await?;
     let first = fixture.store.stop_orphans(None, 1).await?;
-    assert_eq!((first.result.ended.len(), first.next), (0, Some(children[0].run)));
-    assert_eq!(fixture.store.stop_orphans(first.next, 1).await?.result.ended, [children[1].run]);
+    assert_eq!((first.result.ended.len(), first.next), (0, Some(children[0].run.id)));
+    assert_eq!(fixture.store.stop_orphans(first.next, 1).await?.result.ended, [children[1].run.id]);
     repair(fixture).await?;
-    assert_eq!(fixture.store.stop_orphans(None, 1).await?.result.ended, [children[0].run]);
+    assert_eq!(fixture.store.stop_orphans(None, 1).await?.result.ended, [children[0].run.id]);
     Ok(())
 }
 
@@ -120,13 +120,13 @@ pub(crate) async fn corrupt_session_does_not_block_other_runs_after_a_raise(fixt
     let children = [corrupt_child(), child(), child()];
     fixture.store.commit(creating_children(&root, &children)).await?;
     for child in &children {
-        let below = fixture.granted(child.session, worker).await?;
+        let below = fixture.granted(child.run.session, worker).await?;
         fixture.store.commit(parked_for_budget(&below)).await?;
     }
     corrupt(fixture).await?;
     let of = BudgetTarget::Run(root.run.id);
     let raised = fixture.store.set_budget(fixture.tenant, of, limit(1000)).await?;
-    let mut expected = [children[1].run, children[2].run];
+    let mut expected = [children[1].run.id, children[2].run.id];
     expected.sort();
     assert_eq!((raised.budget.limit, raised.resumed.as_slice()), (limit(1000), expected.as_slice()));
     assert_eq!(raised.changes.len(), 3);

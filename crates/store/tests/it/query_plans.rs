@@ -150,7 +150,7 @@ async fn reconciler_scans_read_little_with_a_large_history() -> Result<()> {
         let commit = Commit { approvals: vec![asked.clone()], ..creating_children(&grant, &children) };
         fixture.store.commit(commit).await?;
         fixture.store.decide(&fixture.approver(), asked.id, &approve()).await?;
-        fixture.execute_head_run(children[0].session).await?;
+        fixture.execute_head_run(children[0].run.session).await?;
         fixture.store.commit(completed(&grant)).await?;
     }
     // And unfinished runs.

@@ -7,7 +7,7 @@ use remuda_domain::{
     Code, EventBody, RunInput, RunState, SessionId, background_task::TaskRound, limits::MAX_LOST_ATTEMPTS,
     run::ParkReason, step::Step, tool::CallStatus,
 };
-use remuda_store::{CancelScope, Claim, Commit, LostAttempt, NewRun, NewSession, RunTransition};
+use remuda_store::{CancelScope, Claim, Commit, LostAttempt, NewSession, RunTransition};
 use remuda_testkit::wait_for;
 
 use crate::fixture::{
@@ -300,7 +300,8 @@ pub(crate) async fn cancelling_a_session_tree_cancels_all_its_runs(fixture: &Fix
 
 pub(crate) async fn overdue_runs_without_an_owner_are_ended(fixture: &Fixture) -> Result<()> {
     let session = fixture.session().await?;
-    let short = NewRun { timeout: Duration::from_millis(1), ..fixture.new_run(session) };
+    let mut short = fixture.new_run(session);
+    short.run.timeout = Duration::from_millis(1);
     let run = fixture.store.submit(short).await?.run.id;
     let next = fixture.submit(session).await?.run.id;
     // Waiting for the first start uses no time.

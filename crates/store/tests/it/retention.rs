@@ -130,7 +130,7 @@ pub(crate) async fn unfinished_runs_and_their_trees_are_kept(fixture: &Fixture) 
     let grant = fixture.executing().await?;
     let children = [child(), child()];
     fixture.store.commit(creating_children(&grant, &children)).await?;
-    fixture.execute_head_run(children[0].session).await?;
+    fixture.execute_head_run(children[0].run.session).await?;
     fixture.sleep_past_clock_skew().await;
     assert_eq!(fixture.collect_runs(NO_TIME, 1, false).await?, 0);
     fixture.store.commit(completed(&grant)).await?;
@@ -141,7 +141,7 @@ pub(crate) async fn unfinished_runs_and_their_trees_are_kept(fixture: &Fixture) 
         1,
         "the child session whose parent run has ended"
     );
-    fixture.execute_head_run(children[1].session).await?;
+    fixture.execute_head_run(children[1].run.session).await?;
     fixture.sleep_past_clock_skew().await;
     assert_eq!(fixture.collect_runs(NO_TIME, 10, true).await?, 3);
     assert_eq!(fixture.collect_runs(NO_TIME, 1, false).await?, 3, "a tree is deleted completely");
@@ -231,7 +231,7 @@ pub(crate) async fn parent_and_child_sessions_are_kept_while_either_is_in_use(
     let grant = fixture.executing().await?;
     let children = [child()];
     fixture.store.commit(creating_children(&grant, &children)).await?;
-    fixture.execute_head_run(children[0].session).await?;
+    fixture.execute_head_run(children[0].run.session).await?;
     fixture.sleep_past_clock_skew().await;
     assert_eq!(
         fixture.collect_sessions(NO_TIME, 10, false).await?,
@@ -239,7 +239,7 @@ pub(crate) async fn parent_and_child_sessions_are_kept_while_either_is_in_use(
         "the run that it works for is unfinished"
     );
     fixture.store.commit(completed(&grant)).await?;
-    let lower = NewSession { parent: Some(children[0].session), ..fixture.new_session(None) };
+    let lower = NewSession { parent: Some(children[0].run.session), ..fixture.new_session(None) };
     let lower = fixture.store.create_session(&lower).await?.value.id;
     fixture.submit(lower).await?;
     fixture.sleep_past_clock_skew().await;

@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use remuda_domain::Code;
+use remuda_domain::{Code, Labels, RunId, TenantId};
 use remuda_store::{Options, connect, migrate, schema_status};
-use sqlx::{Connection as _, migrate::Migrator};
+use sqlx::{AssertSqlSafe, Connection as _, migrate::Migrator};
 
 use crate::fixture::{Fixture, refusal};
 
@@ -30,6 +30,19 @@ pub(crate) async fn concurrent_migrations_succeed(fixture: &Fixture) -> Result<(
     Ok(())
 }
 
+/// A run as version 0.1.0 stored it, in place of `{uuid}` one id, and of `{now}` a time.
+const OLD_RUN: [&str; 3] = [
+    "INSERT INTO workspaces (id, tenant_id, name, root, created_at) VALUES ({uuid}, {uuid}, 'w', '/w', {now})",
+    "INSERT INTO sessions (id, tenant_id, workspace_id, title, pool, created_at, pending, last_seq) \
+     VALUES ({uuid}, {uuid}, {uuid}, '', 'default', {now}, 1, 1)",
+    "INSERT INTO runs (id, tenant_id, session_id, seq, state, input, timeout_ms, created_at) \
+     VALUES ({uuid}, {uuid}, {uuid}, 1, 0, '{\"kind\":\"tools\",\"calls\":[]}', 1000, {now})",
+];
+
+fn old_run(uuid: &str, now: &str) -> impl Iterator<Item = AssertSqlSafe<String>> {
+    OLD_RUN.into_iter().map(move |sql| AssertSqlSafe(sql.replace("{uuid}", uuid).replace("{now}", now)))
+}
+
 /// Migrates from the version before the newest one, with existing rows.
 pub(crate) async fn migration_keeps_existing_rows(fixture: &Fixture) -> Result<()> {
     let database = fixture.empty_database()?;
@@ -41,17 +54,25 @@ pub(crate) async fn migration_keeps_existing_rows(fixture: &Fixture) -> Result<(
         Migrator::new(earlier.path()).await?.run(&mut connection).await?;
         let insert = "INSERT INTO tenants VALUES ($1, 'acme', now())";
         sqlx::query(insert).bind(tenant).execute(&mut connection).await?;
+        for sql in old_run(&format!("'{tenant}'"), "now()") {
+            sqlx::query(sql).execute(&mut connection).await?;
+        }
     } else {
         let created = sqlx::sqlite::SqliteConnectOptions::from_str(&url)?.create_if_missing(true);
         let mut connection = sqlx::SqliteConnection::connect_with(&created).await?;
         Migrator::new(earlier.path()).await?.run(&mut connection).await?;
         let insert = "INSERT INTO tenants VALUES ($1, 'acme', 0)";
         sqlx::query(insert).bind(tenant).execute(&mut connection).await?;
+        for sql in old_run(&format!("X'{}'", tenant.simple()), "0") {
+            sqlx::query(sql).execute(&mut connection).await?;
+        }
     }
     let before = migrate(&database.options()).await?;
     assert_eq!((before.found, before.required), (found, found + 1));
     let store = connect(&database.options()).await?;
     assert_eq!(store.find_tenant("acme").await?.map(|it| it.id.as_uuid()), Some(tenant));
+    let run = store.get_run(TenantId::from_uuid(tenant), RunId::from_uuid(tenant)).await?;
+    assert_eq!((run.seq, run.labels), (1, Labels::default()));
     Ok(())
 }
 

@@ -19,7 +19,8 @@ pub(crate) async fn submit_assigns_a_sequence_number_and_appends_an_event(fixtur
         assert!(submitted.wake);
         assert_eq!(submitted.events.len(), 1);
         assert_eq!(submitted.events[0].cursor, seq + 1);
-        let queued = EventBody::RunQueued { seq, kind: "tools".into(), pending: seq };
+        let queued =
+            EventBody::RunQueued { seq, kind: "tools".into(), pending: seq, labels: Default::default() };
         assert_eq!(submitted.events[0].body, queued);
         assert_eq!(fixture.run(submitted.run.id).await?, submitted.run);
     }
@@ -34,7 +35,8 @@ pub(crate) async fn grant_contains_the_waiting_control_plane(fixture: &Fixture) 
     let (session, plane) = (fixture.session().await?, ControlPlaneId::new());
     let (first, second) = (fixture.new_run(session), fixture.keyed_run(session, "k", 1));
     for run in [first, second] {
-        let run = NewRun { awaited_by: Some(plane), ..run };
+        let mut run = run;
+        run.run.awaited_by = Some(plane);
         let submitted = fixture.store.submit(run).await?.run;
         assert_eq!(submitted.awaited_by, Some(plane));
         assert_eq!(fixture.run(submitted.id).await?, submitted);
@@ -50,7 +52,7 @@ pub(crate) async fn grant_contains_the_waiting_control_plane(fixture: &Fixture) 
 pub(crate) async fn refused_submit_says_why(fixture: &Fixture) -> Result<()> {
     let (session, stranger) = (fixture.session().await?, fixture.stranger().await?);
     let unknown = fixture.store.submit(fixture.new_run(SessionId::new())).await.err().context("unknown")?;
-    let theirs = NewRun { tenant: stranger, ..fixture.new_run(session) };
+    let theirs = crate::fixture::of_tenant(stranger, fixture.new_run(session));
     let foreign = fixture.store.submit(theirs.clone()).await.err().context("foreign")?;
     assert_eq!(foreign.code(), Code::SessionNotFound);
     assert_eq!(format!("{foreign:?}"), format!("{unknown:?}"));
@@ -126,7 +128,7 @@ pub(crate) async fn retry_with_the_same_key_returns_the_first_run(fixture: &Fixt
     assert_eq!((first.deduplicated, first.run.idempotency_key.as_deref()), (false, Some("order-1")));
     let again = fixture.store.submit(fixture.keyed_run(session, "order-1", 1)).await?;
     assert!(again.deduplicated && again.events.is_empty());
-    assert_eq!(again.run, first.run);
+    assert_eq!(again.run.id, first.run.id);
     let other =
         fixture.store.submit(fixture.keyed_run(session, "order-1", 2)).await.err().context("conflict")?;
     assert_eq!((other.code(), other.field()), (Code::IdempotencyConflict, Some("idempotency_key")));
@@ -139,7 +141,7 @@ pub(crate) async fn retry_with_the_same_key_returns_the_first_run(fixture: &Fixt
     assert!(!fixture.store.submit(fixture.keyed_run(session, "order-2", 9)).await?.deduplicated);
     // Keys are separate per tenant.
     let stranger = fixture.stranger().await?;
-    let theirs = NewRun { tenant: stranger, ..fixture.keyed_run(session, "order-1", 1) };
+    let theirs = crate::fixture::of_tenant(stranger, fixture.keyed_run(session, "order-1", 1));
     assert_eq!(refusal(fixture.store.submit(theirs).await), Code::SessionNotFound);
     assert_eq!(fixture.get_session(session).await?.pending, 2);
     fixture.check(session).await
@@ -185,11 +187,12 @@ pub(crate) async fn unusual_values_survive_a_round_trip(fixture: &Fixture) -> Re
     });
     let calls = vec![odd, call("noop")];
     let input = RunInput::Tools(ToolsInput { calls, continue_on_error: true, record: true });
-    let run = NewRun { input, traceparent: Some("00-ab-cd-01".into()), ..fixture.new_run(session) };
+    let mut run = fixture.new_run(session);
+    (run.run.input, run.run.traceparent) = (input, Some("00-ab-cd-01".into()));
     let submitted = fixture.store.submit(run.clone()).await?;
-    let stored = fixture.run(run.id).await?;
+    let stored = fixture.run(run.run.id).await?;
     assert_eq!(stored, submitted.run);
-    assert_eq!((stored.input, stored.traceparent), (run.input, run.traceparent));
+    assert_eq!((stored.input, stored.traceparent), (run.run.input, run.run.traceparent));
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use remuda_domain::{
-    RunId, RunState, SessionId, ToolCallId,
+    Run, RunId, RunState, SessionId, TenantId, ToolCallId,
     approval::{ApprovalRequest, DecisionRequest, call_hash},
     identity::{Principal, Scope},
     permission::{PermissionAction, PermissionRule, SessionPermissions},
@@ -33,11 +33,7 @@ pub(crate) fn child_of(session: SessionId) -> NewChild {
     NewChild {
         new_session: None,
         permissions: None,
-        session,
-        run: RunId::new(),
-        input: input("noop"),
-        timeout: Duration::from_secs(30),
-        traceparent: None,
+        run: Run::queued(RunId::new(), (TenantId::new(), session), input("noop"), Duration::from_secs(30)),
     }
 }
 
@@ -48,7 +44,7 @@ pub(crate) fn creating_children(grant: &Grant, children: &[NewChild]) -> Commit 
 
 /// A commit that parks the run until children have ended.
 pub(crate) fn parked_for_children(grant: &Grant, children: &[NewChild], needed: u32) -> Commit {
-    let children = children.iter().map(|child| child.run).collect();
+    let children = children.iter().map(|child| child.run.id).collect();
     let parking = ParkRequest { children, needed, ..ParkRequest::on(ParkReason::Children) };
     Commit::new(grant.fence, grant.run.id, RunTransition::Park(parking))
 }

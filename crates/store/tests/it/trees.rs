@@ -47,7 +47,7 @@ impl World<'_> {
         let session = self.sessions[0];
         let budget = self.rng.random_bool(0.5).then_some(limit);
         let run = NewRun { budget, ..self.fixture.new_run(session) };
-        self.runs.push(run.id);
+        self.runs.push(run.run.id);
         self.fixture.store.submit(run).await?;
         Ok(())
     }
@@ -73,8 +73,8 @@ impl World<'_> {
         let goes_on = matches!(commit.then, RunTransition::Continue);
         match self.fixture.store.commit(commit).await {
             Ok(committed) => {
-                self.sessions.extend(made.iter().map(|child| child.session));
-                self.runs.extend(made.iter().map(|child| child.run));
+                self.sessions.extend(made.iter().map(|child| child.run.session));
+                self.runs.extend(made.iter().map(|child| child.run.id));
                 self.approvals.extend(asked.iter().map(|it| it.id));
                 if !goes_on {
                     self.grants.swap_remove(at);

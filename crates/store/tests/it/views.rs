@@ -11,7 +11,7 @@ use remuda_domain::{
     model::Usage,
     run::{Failure, ParkReason, RunEnd},
 };
-use remuda_store::{Commit, Finish, Grant, NewRun, NewSession, RunTransition};
+use remuda_store::{Commit, Finish, Grant, NewSession, RunTransition};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use crate::{
@@ -109,7 +109,8 @@ async fn session(fixture: &Fixture, name: &str) -> Result<SessionId> {
 async fn submit(fixture: &Fixture, session: SessionId) -> Result<RunId> {
     let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let input = RunInput::Message(message_input(CONTENTS));
-    let run = NewRun { input, traceparent: Some(trace.into()), ..fixture.new_run(session) };
+    let mut run = fixture.new_run(session);
+    (run.run.input, run.run.traceparent) = (input, Some(trace.into()));
     Ok(fixture.store.submit(run).await?.run.id)
 }
 
@@ -162,7 +163,7 @@ pub(crate) async fn runs_in_each_state(fixture: &Fixture) -> Result<RunsInEachSt
     let late = started(fixture, "timed_out", worker).await?;
     fixture.store.commit(ending(&late, RunState::TimedOut)).await?;
     runs.insert("timed_out", late.run.id);
-    Ok(RunsInEachState { runs, worker, child: below.run })
+    Ok(RunsInEachState { runs, worker, child: below.run.id })
 }
 
 pub(crate) async fn view_shows_runs_in_each_state(fixture: &Fixture) -> Result<()> {

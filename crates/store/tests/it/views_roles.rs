@@ -11,7 +11,7 @@ use remuda_domain::{
     SandboxId, SessionId, TenantId,
     execution::{BackendKind, Holder, SandboxRecord, SandboxState},
 };
-use remuda_store::{NewRun, NewSession};
+use remuda_store::NewSession;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, postgres::PgConnectOptions};
 
 use crate::{
@@ -41,7 +41,11 @@ impl RoleFixture {
                 setup.fixture.store.find_workspace(id, "default").await?.context("no workspace")?.id;
             let session = NewSession { tenant: id, workspace, ..setup.fixture.new_session(None) };
             setup.fixture.store.create_session(&session).await?;
-            setup.fixture.store.submit(NewRun { tenant: id, ..setup.fixture.new_run(session.id) }).await?;
+            setup
+                .fixture
+                .store
+                .submit(crate::fixture::of_tenant(id, setup.fixture.new_run(session.id)))
+                .await?;
             setup.sandbox(worker, Some((id, session.id))).await?;
         }
         setup.sandbox(worker, None).await?;

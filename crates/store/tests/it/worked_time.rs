@@ -67,15 +67,15 @@ pub(crate) async fn waiting_for_children_uses_only_the_time_they_work(fixture: &
     // A pause before the child starts, and one while it is parked itself.
     tokio::time::sleep(worked).await;
     let worker = fixture.worker(LONG_LEASE).await?;
-    let below = fixture.granted(children[0].session, worker).await?;
+    let below = fixture.granted(children[0].run.session, worker).await?;
     fixture.store.commit(parking(&below, ParkReason::Approval)).await?;
     tokio::time::sleep(worked).await;
-    fixture.store.resume_run(fixture.tenant, children[0].run).await?;
-    let below = fixture.granted(children[0].session, worker).await?;
+    fixture.store.resume_run(fixture.tenant, children[0].run.id).await?;
+    let below = fixture.granted(children[0].run.session, worker).await?;
     tokio::time::sleep(worked).await;
     let ended = fixture.store.commit(completed(&below)).await?;
     fixture.resume_parent(&ended).await?.context("the parent waits on")?;
-    let (parent, child) = (fixture.run(grant.run.id).await?, fixture.run(children[0].run).await?);
+    let (parent, child) = (fixture.run(grant.run.id).await?, fixture.run(children[0].run.id).await?);
     let active = (child.finished_at.context("no end")? - child.started_at.context("no start")?).to_std()?
         - child.paused;
     assert!(child.paused >= worked && active >= worked, "{child:?}");
@@ -100,12 +100,12 @@ pub(crate) async fn time_of_a_cancelled_parked_child_does_not_count(fixture: &Fi
         .store
         .commit(Commit { children: children.to_vec(), ..parked_for_children(&grant, &children, 1) })
         .await?;
-    let below = fixture.granted(children[0].session, fixture.worker(LONG_LEASE).await?).await?;
+    let below = fixture.granted(children[0].run.session, fixture.worker(LONG_LEASE).await?).await?;
     fixture.store.commit(parking(&below, ParkReason::Approval)).await?;
     tokio::time::sleep(waited).await;
-    fixture.store.request_cancel(fixture.tenant, children[0].run, "enough").await?;
+    fixture.store.request_cancel(fixture.tenant, children[0].run.id, "enough").await?;
     let parent = fixture.run(grant.run.id).await?;
-    assert!(fixture.run(children[0].run).await?.paused >= waited);
+    assert!(fixture.run(children[0].run.id).await?.paused >= waited);
     assert!(parent.paused >= waited && parent.state == RunState::Queued, "{parent:?}");
     Ok(())
 }
@@ -115,12 +115,12 @@ pub(crate) async fn child_work_during_the_parents_work_is_not_counted_again(fixt
     let grant = fixture.executing().await?;
     let children = [child()];
     fixture.store.commit(creating_children(&grant, &children)).await?;
-    let below = fixture.granted(children[0].session, grant.fence.worker).await?;
+    let below = fixture.granted(children[0].run.session, grant.fence.worker).await?;
     tokio::time::sleep(PAUSE).await;
     let parked = fixture.parked_at(parked_for_children(&grant, &children, 1)).await?;
     let below = fixture.wait_for_approval(&below).await?;
     let resumed = fixture.end_child(&below, &grant).await?;
-    let (parent, child) = (fixture.run(grant.run.id).await?, fixture.run(children[0].run).await?);
+    let (parent, child) = (fixture.run(grant.run.id).await?, fixture.run(children[0].run.id).await?);
     let before = span(child.started_at.context("no start")?, parked);
     assert!(before >= PAUSE);
     assert_close(parent.paused, span(parked, resumed) - (worked(&child)? - before));
@@ -134,14 +134,14 @@ pub(crate) async fn child_work_over_several_waits_is_counted_once(fixture: &Fixt
     let (worker, session) = (grant.fence.worker, grant.fence.session);
     let children = [child(), child(), child()];
     fixture.store.commit(creating_children(&grant, &children)).await?;
-    let long = fixture.granted(children[0].session, worker).await?;
+    let long = fixture.granted(children[0].run.session, worker).await?;
     let mut waited = Duration::ZERO;
     let mut grant = grant;
     for quick in &children[1..] {
         let parked =
             fixture.parked_at(parked_for_children(&grant, &[children[0].clone(), quick.clone()], 1)).await?;
         tokio::time::sleep(PAUSE).await;
-        let quick = fixture.granted(quick.session, worker).await?;
+        let quick = fixture.granted(quick.run.session, worker).await?;
         waited += span(parked, fixture.end_child(&quick, &grant).await?);
         grant = fixture.granted(session, worker).await?;
     }
@@ -150,7 +150,7 @@ pub(crate) async fn child_work_over_several_waits_is_counted_once(fixture: &Fixt
     let parked = fixture.parked_at(parked_for_children(&grant, &children[..1], 1)).await?;
     let long = fixture.wait_for_approval(&long).await?;
     let resumed = fixture.end_child(&long, &grant).await?;
-    let (parent, child) = (fixture.run(grant.run.id).await?, fixture.run(children[0].run).await?);
+    let (parent, child) = (fixture.run(grant.run.id).await?, fixture.run(children[0].run.id).await?);
     let before = span(child.started_at.context("no start")?, parked);
     assert!(before >= waited && waited >= PAUSE * 2);
     assert_close(parent.paused, span(parked, resumed) - (worked(&child)? - before));
@@ -163,19 +163,19 @@ pub(crate) async fn work_of_grandchildren_counts_as_work_of_the_child(fixture: &
     let worker = grant.fence.worker;
     let (children, lower) = ([child()], [child()]);
     fixture.store.commit(creating_children(&grant, &children)).await?;
-    let middle = fixture.granted(children[0].session, worker).await?;
+    let middle = fixture.granted(children[0].run.session, worker).await?;
     let waiting: fn(&Grant, &[NewChild]) -> Commit =
         |grant, children| Commit { children: children.to_vec(), ..parked_for_children(grant, children, 1) };
     let middle_parked = fixture.parked_at(waiting(&middle, &lower)).await?;
-    let lowest = fixture.granted(lower[0].session, worker).await?;
+    let lowest = fixture.granted(lower[0].run.session, worker).await?;
     tokio::time::sleep(PAUSE).await;
     let parked = fixture.parked_at(parked_for_children(&grant, &children, 1)).await?;
     let lowest = fixture.wait_for_approval(&lowest).await?;
     fixture.end_child(&lowest, &middle).await?;
-    let middle = fixture.granted(children[0].session, worker).await?;
+    let middle = fixture.granted(children[0].run.session, worker).await?;
     let resumed = fixture.end_child(&middle, &grant).await?;
-    let (parent, lowest) = (fixture.run(grant.run.id).await?, fixture.run(lower[0].run).await?);
-    let middle = fixture.run(children[0].run).await?;
+    let (parent, lowest) = (fixture.run(grant.run.id).await?, fixture.run(lower[0].run.id).await?);
+    let middle = fixture.run(children[0].run.id).await?;
     let by_itself = span(middle.started_at.context("no start")?, middle_parked);
     let through_its_child = span(lowest.started_at.context("no start")?, parked);
     assert!(through_its_child >= PAUSE);

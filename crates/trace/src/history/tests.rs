@@ -3,7 +3,6 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use remuda_domain::{
     EventId, MessageId, RunId, RunInput, RunState, StepId, TenantId, WorkerId,
-    budget::Total,
     ids::ToolCallId,
     message::Part,
     run::MessageInput,
@@ -20,31 +19,16 @@ pub(crate) fn at(ms: i64) -> Timestamp {
 
 pub(crate) fn run(state: RunState, finished: Option<i64>) -> Run {
     let parts = vec![Part::text("go")];
+    let input = RunInput::Message(MessageInput { id: MessageId::new(), parts, agent: None });
+    let line = (TenantId::new(), SessionId::new());
     Run {
-        id: RunId::new(),
-        tenant: TenantId::new(),
-        session: SessionId::new(),
         seq: 1,
         state,
-        input: RunInput::Message(MessageInput { id: MessageId::new(), parts, agent: None }),
-        timeout: Duration::from_secs(60),
         attempt: 1,
-        lost_attempts: 0,
         created_at: at(0),
         started_at: Some(at(10)),
         finished_at: finished.map(at),
-        outcomes: Vec::new(),
-        answer: None,
-        failure: None,
-        cancel: None,
-        parked: None,
-        parent: None,
-        spent: Total::default(),
-        budget: None,
-        paused: Duration::ZERO,
-        idempotency_key: None,
-        traceparent: None,
-        awaited_by: None,
+        ..Run::queued(RunId::new(), line, input, Duration::from_secs(60))
     }
 }
 

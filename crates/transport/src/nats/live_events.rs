@@ -213,7 +213,12 @@ mod tests {
     use super::*;
 
     fn event(cursor: i64, kind: &str) -> Event {
-        let body = EventBody::RunQueued { seq: cursor, kind: kind.to_owned(), pending: 1 };
+        let body = EventBody::RunQueued {
+            seq: cursor,
+            kind: kind.to_owned(),
+            pending: 1,
+            labels: Default::default(),
+        };
         Event { id: EventId::new(), cursor, session: SessionId::new(), run: None, at: Utc::now(), body }
     }
 

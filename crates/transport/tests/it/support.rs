@@ -111,7 +111,12 @@ pub(crate) async fn stays_empty(source: &mut Box<dyn TokenSource>, during: Durat
 }
 
 pub(crate) fn event(session: SessionId, cursor: i64) -> Event {
-    let body = EventBody::RunQueued { seq: cursor, kind: "tools".to_owned(), pending: 1 };
+    let body = EventBody::RunQueued {
+        seq: cursor,
+        kind: "tools".to_owned(),
+        pending: 1,
+        labels: Default::default(),
+    };
     Event { id: EventId::new(), cursor, session, run: None, at: chrono::Utc::now(), body }
 }
 

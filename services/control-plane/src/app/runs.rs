@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 use remuda_domain::{
-    Code, Cursor, Error, Run, RunId, RunInput, RunState,
+    Code, Cursor, Error, Labels, Run, RunId, RunInput,
     budget::{Limit, Total},
     content::ContentHash,
     error::Result,
@@ -42,6 +42,7 @@ pub struct Submission {
     pub cause: Option<TraceContext>,
     /// Spending limit of the run and the runs below it.
     pub budget: Option<Limit>,
+    pub labels: Labels,
     /// How long to wait for the run's end before responding.
     pub wait: Option<Duration>,
 }
@@ -59,21 +60,36 @@ impl Submission {
     /// A hash by which two requests with the same idempotency key count as the same request. Ids of calls and messages
     /// are left out: the server generates missing ones.
     fn fingerprint(&self) -> [u8; 32] {
-        let timeout = self.timeout.map(|timeout| timeout.as_millis());
-        let SessionRequirements { execution, workspace, model, permissions } = &self.requirements;
-        let text = match &self.input {
+        // Every field is named, so that a new one cannot be forgotten here.
+        let Self {
+            session,
+            requirements: SessionRequirements { execution, workspace, model, permissions },
+            input,
+            timeout,
+            if_busy,
+            budget,
+            labels,
+            // Its outcome is part of the request only through `requirements`.
+            create_session: _,
+            input_bytes: _,
+            idempotency_key: _,
+            cause: _,
+            wait: _,
+        } = self;
+        let timeout = timeout.map(|timeout| timeout.as_millis());
+        let text = match input {
             RunInput::Tools(tools) => {
                 let calls = tools.calls.iter().map(|call| {
                     let timeout = call.timeout.map(|timeout| timeout.as_millis());
                     (&call.tool, &call.arguments, call.parallel, timeout)
                 });
                 let calls: Vec<_> = calls.collect();
-                let options = (self.if_busy, tools.continue_on_error, tools.record, execution);
-                serde_json::to_vec(&(&self.session, timeout, calls, options))
+                let options = (if_busy, tools.continue_on_error, tools.record, execution);
+                serde_json::to_vec(&(session, timeout, calls, options))
             }
             RunInput::Message(message) => {
-                let options = (self.if_busy, &message.agent, execution);
-                serde_json::to_vec(&("message", &self.session, timeout, &message.parts, options))
+                let options = (if_busy, &message.agent, execution);
+                serde_json::to_vec(&("message", session, timeout, &message.parts, options))
             }
         };
         let mut hash = Sha256::new_with_prefix(text.unwrap_or_default());
@@ -86,8 +102,11 @@ impl Submission {
         if let Some(permissions) = permissions {
             hash.update(serde_json::to_vec(&("permissions", permissions)).unwrap_or_default());
         }
-        if let Some(budget) = &self.budget {
+        if let Some(budget) = budget {
             hash.update(serde_json::to_vec(&("budget", budget)).unwrap_or_default());
+        }
+        if !labels.is_empty() {
+            hash.update(serde_json::to_vec(&("labels", labels)).unwrap_or_default());
         }
         hash.finalize().into()
     }
@@ -117,18 +136,14 @@ impl App {
         // Registered before the submit, so that the end is not missed.
         let waiting =
             submission.wait.map(|wait| (self.register_new_wait(caller, session, id), Instant::now() + wait));
-        let run = NewRun {
-            id,
-            tenant: caller.tenant,
-            session,
-            input: submission.input,
-            timeout,
-            if_busy: submission.if_busy,
-            idempotency,
+        let run = Run {
             traceparent: submission.cause.map(|cause| cause.to_string()),
-            budget: submission.budget.filter(|limit| !limit.is_none()),
             awaited_by: waiting.as_ref().and_then(|(pending, _)| pending.plane()),
+            labels: submission.labels,
+            ..Run::queued(id, (caller.tenant, session), submission.input, timeout)
         };
+        let budget = submission.budget.filter(|limit| !limit.is_none());
+        let run = NewRun { run, if_busy: submission.if_busy, idempotency, budget };
         let kib = u32::try_from(submission.input_bytes / 1024 + 1).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.input_permits).acquire_many_owned(kib).await;
         let app = self.clone();
@@ -164,7 +179,7 @@ impl App {
     }
 
     async fn commit_submission(&self, run: NewRun, cause: Option<TraceContext>) -> Result<SubmitReceipt> {
-        let (tenant, session, begun) = (run.tenant, run.session, Utc::now());
+        let (tenant, session, begun) = (run.run.tenant, run.run.session, Utc::now());
         let submitted = self.store.submit(run).await?;
         if let Some(cause) = cause {
             emit(live(cause, "commit run", (begun, Utc::now())));
@@ -210,14 +225,14 @@ impl App {
         &self,
         caller: &Principal,
         session: &str,
-        states: Vec<RunState>,
+        filter: RunFilter,
         page: &PageRequest,
     ) -> Result<Page<Run>> {
         let session = match session {
             "" => None,
             session => Some(self.get_session(caller, session).await?.id),
         };
-        self.store.list_runs(caller.tenant, &RunFilter { session, states }, page).await
+        self.store.list_runs(caller.tenant, &RunFilter { session, ..filter }, page).await
     }
 
     pub async fn list_steps(&self, caller: &Principal, run: RunId) -> Result<Vec<Step>> {
@@ -255,6 +270,7 @@ mod tests {
             idempotency_key: None,
             cause: None,
             budget: None,
+            labels: Labels::default(),
             wait: None,
         }
     }
@@ -315,6 +331,8 @@ mod tests {
             }),
             with(|it| it.budget = Some(Limit { tokens: Some(7), micros: None })),
             with(|it| it.budget = Some(Limit { tokens: None, micros: Some(7) })),
+            with(|it| it.labels = Labels::parse(["team=core"]).unwrap()),
+            with(|it| it.labels = Labels::parse(["team=docs"]).unwrap()),
             with(|it| {
                 let RunInput::Message(message) = &mut it.input else { return };
                 message.agent = Some("plan".to_owned());

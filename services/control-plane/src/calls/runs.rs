@@ -1,12 +1,14 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    Error, RunId, RunInput, error::Result, identity::Principal, page::PageRequest, trace::TraceContext,
+    Error, Labels, RunId, RunInput, error::Result, identity::Principal, page::PageRequest,
+    trace::TraceContext,
 };
 use remuda_proto::{
     convert,
     v1::{self, set_budget_request::Of as BudgetOf, submit_run_request::Input},
 };
+use remuda_store::RunFilter;
 use remuda_trace::HistorySpan;
 
 use super::{Calls, page_size::fit, sessions::permissions};
@@ -56,6 +58,7 @@ fn submission(body: v1::SubmitRunRequest, cause: Option<TraceContext>) -> Result
         idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
         cause,
         budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
+        labels: Labels::new(body.labels)?,
         wait: body.wait.map(|wait| wait_duration("wait", convert::plain_duration(wait))).transpose()?,
     })
 }
@@ -176,8 +179,12 @@ impl Calls {
     ) -> Result<v1::ListRunsResponse> {
         let page = PageRequest::parse(body.page_size, &body.page_token)?;
         let states = body.states.iter().map(|state| convert::run_state("states", *state));
-        let states = states.collect::<Result<Vec<_>>>()?;
-        let page = self.app.list_runs(&caller, &body.session, states, &page).await?;
+        let filter = RunFilter {
+            session: None,
+            states: states.collect::<Result<_>>()?,
+            labels: Labels::new(body.labels)?,
+        };
+        let page = self.app.list_runs(&caller, &body.session, filter, &page).await?;
         let (runs, next_page_token) = fit(page, |run: &v1::Run| run.id.clone());
         Ok(v1::ListRunsResponse { runs, next_page_token })
     }

@@ -26,7 +26,7 @@ pub(super) struct ListQuery {
     page_token: String,
 }
 
-/// OverviewQuery approvals, pending and decided, newest first.
+/// Lists approvals, pending and decided, newest first.
 #[utoipa::path(get, path = "/approvals", tag = "approvals", operation_id = "list_approvals", params(ListQuery),
     responses((status = 200, body = ApprovalPage), CommonErrors))]
 pub(super) async fn list(

@@ -37,7 +37,7 @@ fn artifact(run: RunId, file: File) -> Artifact {
     Artifact { call_id: call.to_string(), tool, name, path, url }
 }
 
-/// OverviewQuery the artifacts of a run: files with long tool output.
+/// Lists the artifacts of a run: files with long tool output.
 #[utoipa::path(get, path = "/runs/{run_id}/artifacts", tag = "runs", operation_id = "list_artifacts",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")),
     responses((status = 200, body = ArtifactList), CommonErrors))]

@@ -19,7 +19,7 @@ pub(super) struct WorkersQuery {
     include_gone: bool,
 }
 
-/// OverviewQuery the workers.
+/// Lists the workers.
 #[utoipa::path(get, path = "/workers", tag = "fleet", operation_id = "list_workers", params(WorkersQuery),
     responses((status = 200, body = WorkerList), CommonErrors))]
 pub(super) async fn workers(
@@ -53,7 +53,7 @@ pub(super) async fn queue(
     Ok(Json(http.calls.get_queue_stats(caller, v1::GetQueueStatsRequest {}).await?.into()))
 }
 
-/// OverviewQuery the background tasks of the control plane.
+/// Lists the background tasks of the control plane.
 #[utoipa::path(get, path = "/tasks", tag = "fleet", operation_id = "list_tasks",
     responses((status = 200, body = TaskList), CommonErrors))]
 pub(super) async fn tasks(
@@ -63,7 +63,7 @@ pub(super) async fn tasks(
     Ok(Json(http.calls.list_tasks(caller, v1::ListTasksRequest {}).await?.into()))
 }
 
-/// OverviewQuery the sandboxes: containers of workers.
+/// Lists the sandboxes: containers of workers.
 #[utoipa::path(get, path = "/sandboxes", tag = "fleet", operation_id = "list_sandboxes",
     responses((status = 200, body = SandboxList), CommonErrors))]
 pub(super) async fn sandboxes(
@@ -82,7 +82,7 @@ pub(super) struct LogFilterQuery {
     only: String,
 }
 
-/// OverviewQuery the log filters of processes. A process that does not respond in time is missing.
+/// Lists the log filters of processes. A process that does not respond in time is missing.
 #[utoipa::path(get, path = "/log-filter", tag = "fleet", operation_id = "get_log_filter", params(LogFilterQuery),
     responses((status = 200, body = LogFilterList), CommonErrors))]
 pub(super) async fn log_filter(

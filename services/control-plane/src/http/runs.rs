@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use axum::{Json, extract::State};
 use hyper::{
     HeaderMap, StatusCode,
@@ -7,7 +9,7 @@ use remuda_api::{
     BudgetSet, CancelRequest, Explanation, Limit, NewMessage, NewRun, Run, RunPage, StepList, Submitted,
     Trace, Waited,
 };
-use remuda_domain::{Error, RunState, error::Result, identity::Principal};
+use remuda_domain::{Error, Labels, RunState, error::Result, identity::Principal};
 use remuda_grpc::cause;
 use remuda_http::{
     BodyErrors, Caller, CommonErrors, ErrorBody, Input, MayRead, MayWrite, MaybeInput, Outcome, Params,
@@ -29,6 +31,9 @@ pub(super) struct ListQuery {
     /// Only runs in one of these states, separated by commas.
     #[param(example = "queued,running")]
     states: String,
+    /// Only runs with this label, `key=value`. May be repeated: a run must have all of them.
+    #[param(example = json!(["team=core"]))]
+    label: Vec<String>,
     /// Page size: at most 500; 50 if omitted.
     #[param(minimum = 0, maximum = 500)]
     page_size: i32,
@@ -43,6 +48,9 @@ pub(super) struct SessionListQuery {
     /// Only runs in one of these states, separated by commas.
     #[param(example = "queued,running")]
     states: String,
+    /// Only runs with this label, `key=value`. May be repeated: a run must have all of them.
+    #[param(example = json!(["team=core"]))]
+    label: Vec<String>,
     /// Page size: at most 500; 50 if omitted.
     #[param(minimum = 0, maximum = 500)]
     page_size: i32,
@@ -67,6 +75,10 @@ pub(super) struct SubmitQuery {
     /// omitted, the response comes as soon as the run is accepted.
     #[param(example = "30s")]
     wait: Option<String>,
+}
+
+fn labels(texts: &[String]) -> Result<BTreeMap<String, String>> {
+    Ok(Labels::parse(texts.iter().map(String::as_str))?.into_iter().collect())
 }
 
 fn states(text: &str) -> Result<Vec<i32>> {
@@ -141,19 +153,21 @@ pub(super) async fn submit(
     submit_and_respond(&http, caller, &headers, query, run.into_request(session, key)?).await
 }
 
-/// OverviewQuery runs, newest first.
+/// Lists runs, newest first.
 #[utoipa::path(get, path = "/runs", tag = "runs", operation_id = "list_runs", params(ListQuery),
     responses((status = 200, body = RunPage), CommonErrors))]
 pub(super) async fn list(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
-    Params(ListQuery { session, states: names, page_size, page_token }): Params<ListQuery>,
+    Params(query): Params<ListQuery>,
 ) -> Outcome<Json<RunPage>> {
-    let request = v1::ListRunsRequest { session, states: states(&names)?, page_size, page_token };
+    let ListQuery { session, states: names, label, page_size, page_token } = query;
+    let (states, labels) = (states(&names)?, labels(&label)?);
+    let request = v1::ListRunsRequest { session, states, page_size, page_token, labels };
     Ok(Json(http.calls.list_runs(caller, request).await?.into()))
 }
 
-/// OverviewQuery the runs of a session, newest first.
+/// Lists the runs of a session, newest first.
 #[utoipa::path(get, path = "/sessions/{session}/runs", tag = "runs", operation_id = "list_session_runs",
     params(("session" = String, Path, description = "Id or name."), SessionListQuery),
     responses((status = 200, body = RunPage), CommonErrors))]
@@ -161,9 +175,11 @@ pub(super) async fn of_session(
     State(http): State<Http>,
     Caller(caller, ..): Caller<MayRead>,
     Segment(session): Segment,
-    Params(SessionListQuery { states: names, page_size, page_token }): Params<SessionListQuery>,
+    Params(query): Params<SessionListQuery>,
 ) -> Outcome<Json<RunPage>> {
-    let request = v1::ListRunsRequest { session, states: states(&names)?, page_size, page_token };
+    let SessionListQuery { states: names, label, page_size, page_token } = query;
+    let (states, labels) = (states(&names)?, labels(&label)?);
+    let request = v1::ListRunsRequest { session, states, page_size, page_token, labels };
     Ok(Json(http.calls.list_runs(caller, request).await?.into()))
 }
 
@@ -193,7 +209,7 @@ pub(super) async fn trace(
     Ok(Json(http.calls.get_run_trace(caller, request).await?.into()))
 }
 
-/// OverviewQuery the steps of a run.
+/// Lists the steps of a run.
 #[utoipa::path(get, path = "/runs/{run_id}/steps", tag = "runs", operation_id = "list_steps",
     params(("run_id" = String, Path, pattern = "^run_[0-9a-z]{26}$", description = "run_…")),
     responses((status = 200, body = StepList), CommonErrors))]

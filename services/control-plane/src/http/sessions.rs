@@ -44,7 +44,7 @@ fn at_if_match(error: Error) -> Error {
     if error.field() == Some("if_revision") { error.at("if-match") } else { error }
 }
 
-/// OverviewQuery sessions, newest first.
+/// Lists sessions, newest first.
 #[utoipa::path(get, path = "/sessions", tag = "sessions", operation_id = "list_sessions", params(ListQuery),
     responses((status = 200, body = SessionPage), CommonErrors))]
 pub(super) async fn list(
@@ -154,7 +154,7 @@ pub(super) async fn cancel(
     Ok((StatusCode::ACCEPTED, Json(http.calls.cancel_session(caller, request).await?.into())))
 }
 
-/// OverviewQuery the direct child sessions of a session, oldest first.
+/// Lists the direct child sessions of a session, oldest first.
 #[utoipa::path(get, path = "/sessions/{session}/children", tag = "sessions", operation_id = "list_child_sessions",
     params(("session" = String, Path, description = "Id or name."), PageQuery),
     responses((status = 200, body = SessionPage), CommonErrors))]
@@ -168,7 +168,7 @@ pub(super) async fn children(
     Ok(Json(http.calls.list_child_sessions(caller, request).await?.into()))
 }
 
-/// OverviewQuery the unfinished runs of a session in the order of their execution.
+/// Lists the unfinished runs of a session in the order of their execution.
 #[utoipa::path(get, path = "/sessions/{session}/queue", tag = "sessions", operation_id = "list_queue",
     params(("session" = String, Path, description = "Id or name."), PageQuery),
     responses((status = 200, body = RunPage), CommonErrors))]
@@ -182,7 +182,7 @@ pub(super) async fn queue(
     Ok(Json(http.calls.list_queue(caller, request).await?.into()))
 }
 
-/// OverviewQuery the messages of a session's transcript, oldest first.
+/// Lists the messages of a session's transcript, oldest first.
 #[utoipa::path(get, path = "/sessions/{session}/messages", tag = "sessions", operation_id = "list_messages",
     params(("session" = String, Path, description = "Id or name."), PageQuery),
     responses((status = 200, body = MessagePage), CommonErrors))]

@@ -27,7 +27,7 @@ pub(super) struct ListQuery {
     page_token: String,
 }
 
-/// OverviewQuery webhooks, newest first.
+/// Lists webhooks, newest first.
 #[utoipa::path(get, path = "/webhooks", tag = "webhooks", operation_id = "list_webhooks", params(ListQuery),
     responses((status = 200, body = WebhookPage), CommonErrors))]
 pub(super) async fn list(
@@ -118,7 +118,7 @@ pub(super) async fn test(
     Ok(Json(http.calls.test_webhook(caller, v1::TestWebhookRequest { webhook_id }).await?.into()))
 }
 
-/// OverviewQuery the dead letters of a webhook: events that could not be delivered, newest first.
+/// Lists the dead letters of a webhook: events that could not be delivered, newest first.
 #[utoipa::path(get, path = "/webhooks/{webhook_id}/dead-letters", tag = "webhooks", operation_id = "list_dead_letters",
     params(("webhook_id" = String, Path, pattern = "^whk_[0-9a-z]{26}$", description = "whk_…"), PageQuery),
     responses((status = 200, body = DeadLetterPage), CommonErrors))]

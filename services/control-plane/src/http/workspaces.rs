@@ -6,7 +6,7 @@ use remuda_proto::v1;
 
 use super::{Http, paging::PageQuery};
 
-/// OverviewQuery workspaces, by name.
+/// Lists workspaces, by name.
 #[utoipa::path(get, path = "/workspaces", tag = "workspaces", operation_id = "list_workspaces", params(PageQuery),
     responses((status = 200, body = WorkspacePage), CommonErrors))]
 pub(super) async fn list(

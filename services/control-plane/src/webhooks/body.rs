@@ -28,7 +28,7 @@ pub(crate) fn test(session: SessionId, run: Option<RunId>, id: EventId, at: Time
 
 #[cfg(test)]
 mod tests {
-    use remuda_domain::EventBody;
+    use remuda_domain::{EventBody, Labels};
     use serde_json::{Value, json};
 
     use super::*;
@@ -44,12 +44,14 @@ mod tests {
             at: Timestamp::UNIX_EPOCH,
             body,
         };
-        let queued = event(Some(run), EventBody::RunQueued { seq: 2, kind: "tools".into(), pending: 1 });
+        let labels = Labels::parse(["team=core"]).unwrap();
+        let body = EventBody::RunQueued { seq: 2, kind: "tools".into(), pending: 1, labels };
+        let queued = event(Some(run), body);
         let body: Value = serde_json::from_str(&of(&queued).unwrap()).unwrap();
         let expected = json!({
             "id": queued.id.to_string(), "type": "run.queued", "cursor": 7, "session_id": session.to_string(),
             "run_id": run.to_string(), "at": "1970-01-01T00:00:00.000000Z",
-            "data": { "seq": 2, "kind": "tools", "pending": 1 },
+            "data": { "seq": 2, "kind": "tools", "pending": 1, "labels": { "team": "core" } },
         });
         assert_eq!(body, expected);
         let body: Value = serde_json::from_str(&of(&event(None, EventBody::SessionClosed)).unwrap()).unwrap();

@@ -2,9 +2,11 @@
 
 mod steps;
 
+use std::collections::BTreeMap;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use remuda_client::Client;
-use remuda_domain::{Error, RunState, error::Result};
+use remuda_domain::{Error, Labels, RunState, error::Result};
 use remuda_proto::{convert, v1};
 
 use super::{
@@ -24,6 +26,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   remuda runs list --session s1
   remuda runs list --state queued --state running --all --json
+  remuda runs list --label team=core --label env=prod
   remuda runs show run_01k9…
   remuda runs steps run_01k9…            all model calls and tool calls
   remuda runs steps run_01k9… --json | jq .model_call.usage
@@ -39,6 +42,9 @@ pub(crate) enum RunsCommand {
         /// Only runs in this state. May be repeated.
         #[arg(long, value_name = "STATE", value_parser = state_parser())]
         state: Vec<RunState>,
+        /// Only runs with this label. May be repeated: a run must have all of them.
+        #[arg(long, value_name = "KEY=VALUE")]
+        label: Vec<String>,
         #[command(flatten)]
         pages: PageArgs,
     },
@@ -65,7 +71,10 @@ fn state_parser() -> impl clap::builder::TypedValueParser<Value = RunState> {
 
 pub(super) async fn execute(command: RunsCommand, client: &Client, output: Output) -> Result<Exit> {
     match command {
-        RunsCommand::List { session, state, pages } => list(session, &state, pages, client, output).await,
+        RunsCommand::List { session, state, label, pages } => {
+            let labels = Labels::parse(label.iter().map(String::as_str))?;
+            list(session, &state, labels, pages, client, output).await
+        }
         RunsCommand::Show { run } => show(run, client, output).await,
         RunsCommand::Steps { run } => steps::steps(run, client, output).await,
         RunsCommand::Wait { run } => {
@@ -81,15 +90,17 @@ pub(super) async fn execute(command: RunsCommand, client: &Client, output: Outpu
 async fn list(
     session: Option<String>,
     states: &[RunState],
+    labels: Labels,
     pages: PageArgs,
     client: &Client,
     output: Output,
 ) -> Result<Exit> {
     let session = session.unwrap_or_default();
     let states: Vec<i32> = states.iter().map(|state| v1::RunState::from(*state).into()).collect();
+    let labels: BTreeMap<_, _> = labels.into_iter().collect();
     let fetch = |page_size, page_token| {
-        let request =
-            v1::ListRunsRequest { session: session.clone(), states: states.clone(), page_size, page_token };
+        let (session, states, labels) = (session.clone(), states.clone(), labels.clone());
+        let request = v1::ListRunsRequest { session, states, page_size, page_token, labels };
         async { client.list_runs(request).await.map(|page| (page.runs, page.next_page_token)) }
     };
     let mut rows = RunTable::new(output);
@@ -221,6 +232,9 @@ async fn show(run_id: String, client: &Client, output: Output) -> Result<Exit> {
         Receipts::of_run(&run).print(sink);
     }
     field("idem. key", &run.idempotency_key);
+    for (key, value) in &run.labels {
+        field("label", &format!("{key}={value}"));
+    }
     let indented = |mark: &str, text: &str| {
         for (index, line) in sanitize(text).lines().enumerate() {
             let mark = if index == 0 { mark } else { " " };

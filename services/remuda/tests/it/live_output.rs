@@ -103,7 +103,7 @@ async fn typed_subscription_returns_bodies_instead_of_json() {
         Some(Body::RunQueued(queued)) => Some(queued.clone()),
         _ => None,
     });
-    let expected = v1::RunQueued { seq: 1, kind: "tools".into(), pending: 1 };
+    let expected = v1::RunQueued { seq: 1, kind: "tools".into(), pending: 1, ..Default::default() };
     assert_eq!(queued, Some(expected));
     let Some(Body::ToolCompleted(outcome)) = &typed[4].body else { panic!("{:?}", typed[4]) };
     assert!(outcome.output.contains("hi\\n"), "{outcome:?}");

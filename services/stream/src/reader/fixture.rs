@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    Appended, Cursor, EventBody, MessageId, Pool, RunId, RunInput, RunState, SessionId, TenantId, Timestamp,
-    ToolCallId, WorkerId, WorkspaceId,
+    Appended, Cursor, EventBody, MessageId, Pool, Run, RunId, RunInput, RunState, SessionId, TenantId,
+    Timestamp, ToolCallId, WorkerId, WorkspaceId,
     event::{Delta, DeltaKind, DeltaOf, NewEvent},
     execution::ExecutionChoice,
     message::{Part, Role},
     permission::SessionPermissions,
-    run::{IfBusy, MessageInput, RunEnd},
+    run::{MessageInput, RunEnd},
     worker::Registration,
 };
 use remuda_grpc::KeyValidity;
@@ -236,18 +236,12 @@ async fn submit(
     worker: WorkerId,
 ) -> TestSession {
     let input = MessageInput { id: MessageId::new(), parts: vec![Part::text("hello")], agent: None };
-    let run = NewRun {
-        id: RunId::new(),
-        tenant,
-        session,
-        input: RunInput::Message(input),
-        timeout: Duration::from_secs(600),
-        if_busy: IfBusy::Enqueue,
-        idempotency: None,
-        traceparent: None,
-        awaited_by: None,
-        budget: None,
-    };
+    let run = NewRun::from(Run::queued(
+        RunId::new(),
+        (tenant, session),
+        RunInput::Message(input),
+        Duration::from_secs(600),
+    ));
     store.submit(run).await.unwrap();
     let Claim::Granted(grant) = store.claim(tenant, session, worker).await.unwrap() else {
         panic!("not granted")

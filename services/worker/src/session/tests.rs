@@ -1,8 +1,8 @@
 use remuda_domain::{
-    ControlPlaneId, MessageId, Pool, RunId, RunInput, Timestamp, ToolCallId, WorkspaceId,
+    ControlPlaneId, MessageId, Pool, Run, RunId, RunInput, TenantId, Timestamp, ToolCallId, WorkspaceId,
     execution::Policies,
     message::{Part, Role},
-    run::{IfBusy, MessageInput, ParkReason, ToolsInput},
+    run::{MessageInput, ParkReason, ToolsInput},
     session::SessionRef,
     tool::ToolCall,
     worker::Registration,
@@ -48,11 +48,7 @@ fn child() -> NewChild {
     NewChild {
         new_session: Some(new_session),
         permissions: None,
-        session: SessionId::new(),
-        run: RunId::new(),
-        input: input(),
-        timeout: MINUTE,
-        traceparent: None,
+        run: Run::queued(RunId::new(), (TenantId::new(), SessionId::new()), input(), MINUTE),
     }
 }
 
@@ -149,18 +145,10 @@ impl Fixture {
         input: RunInput,
         awaited_by: Option<ControlPlaneId>,
     ) -> RunId {
-        let run = NewRun {
-            id: RunId::new(),
-            tenant: self.tenant,
-            session,
-            input,
-            timeout: MINUTE,
-            if_busy: IfBusy::Enqueue,
-            idempotency: None,
-            traceparent: None,
+        let run = NewRun::from(Run {
             awaited_by,
-            budget: None,
-        };
+            ..Run::queued(RunId::new(), (self.tenant, session), input, MINUTE)
+        });
         self.store().submit(run).await.unwrap().run.id
     }
 
@@ -184,7 +172,7 @@ async fn cancelled_run_settles_its_relatives_when_it_hands_over_or_parks() {
         let fixture = Fixture::new().await;
         let parent = fixture.start_run().await;
         let new_child = child();
-        let (session, run) = (new_child.session, new_child.run);
+        let (session, run) = (new_child.run.session, new_child.run.id);
         let park = Commit::new(parent.fence, parent.run.id, waiting_for(run));
         fixture.store().commit(Commit { children: vec![new_child], ..park }).await.unwrap();
         let grant = fixture.claim(session).await;
@@ -192,7 +180,7 @@ async fn cancelled_run_settles_its_relatives_when_it_hands_over_or_parks() {
         assert_eq!(fixture.state(parent.run.id).await, RunState::Parked);
         // The child has not received the request yet, and creates a child of its own.
         let late = child();
-        let below = late.run;
+        let below = late.run.id;
         let entry = Entry { children: vec![late], ..Entry::default() };
         let then = if parks { waiting_for(below) } else { RunTransition::HandOver };
         let hand_over = HandOver { entry, events: Vec::new() };

@@ -149,6 +149,8 @@ class Run:
     failure: Optional[Failure] = None
     cancel: Optional[CancelReceipts] = None
     idempotency_key: Optional[str] = None
+    #: Set when the run was submitted, or inherited from the parent run.
+    labels: dict[str, str] = field(default_factory=dict)
     raw: dict[str, Any] = raw_field()
 
     @property

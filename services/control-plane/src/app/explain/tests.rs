@@ -17,32 +17,9 @@ pub(super) fn at(second: i64) -> Timestamp {
 
 pub(super) fn diagnostics(state: RunState, owner: Owner) -> RunDiagnostics {
     let (tenant, session) = (TenantId::new(), SessionId::new());
-    let run = Run {
-        id: RunId::new(),
-        tenant,
-        session,
-        seq: 1,
-        state,
-        input: RunInput::Tools(ToolsInput { calls: vec![], continue_on_error: false, record: false }),
-        timeout: Duration::from_secs(1),
-        attempt: 0,
-        lost_attempts: 0,
-        created_at: at(0),
-        started_at: None,
-        finished_at: None,
-        outcomes: vec![],
-        answer: None,
-        failure: None,
-        cancel: None,
-        parked: None,
-        parent: None,
-        spent: remuda_domain::budget::Total::default(),
-        budget: None,
-        paused: Duration::ZERO,
-        idempotency_key: None,
-        traceparent: None,
-        awaited_by: None,
-    };
+    let input = RunInput::Tools(ToolsInput { calls: vec![], continue_on_error: false, record: false });
+    let queued = Run::queued(RunId::new(), (tenant, session), input, Duration::from_secs(1));
+    let run = Run { seq: 1, state, created_at: at(0), ..queued };
     let head = Head {
         tenant,
         session,

@@ -216,7 +216,8 @@ mod tests {
         fixture.end(touched.run);
         assert_eq!((&mut touched.ended).await.unwrap().completed, None);
         let mut queued = fixture.register();
-        let body = EventBody::RunQueued { seq: 1, kind: "tools".to_owned(), pending: 1 };
+        let body =
+            EventBody::RunQueued { seq: 1, kind: "tools".to_owned(), pending: 1, labels: Default::default() };
         fixture.waiters.observe(&[event(queued.run, body)]);
         let notice = fixture.end(queued.run);
         assert_eq!((&mut queued.ended).await, Ok(notice), "the submission itself does not count");

@@ -11,14 +11,14 @@ use std::{
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Appended, ControlPlaneId, Error, Pool, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId,
+    Appended, ControlPlaneId, Error, Pool, Run, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId,
     WorkspaceId,
     background_task::TaskStatus,
     error::Result,
     event::Delta,
     execution::ExecutionChoice,
     logs::Notice,
-    run::{IfBusy, RunEndNotice, ToolsInput},
+    run::{RunEndNotice, ToolsInput},
     tool::ToolCall,
     worker::{Registration, Signal},
 };
@@ -134,18 +134,12 @@ impl Fixture {
             parallel: false,
             timeout: None,
         };
-        let run = NewRun {
-            id: RunId::new(),
-            tenant: self.tenant,
-            session,
-            input: RunInput::Tools(ToolsInput { calls: vec![call], continue_on_error: false, record: false }),
-            timeout: Duration::from_secs(600),
-            if_busy: IfBusy::Enqueue,
-            idempotency: None,
-            traceparent: None,
-            awaited_by: None,
-            budget: None,
-        };
+        let run = NewRun::from(Run::queued(
+            RunId::new(),
+            (self.tenant, session),
+            RunInput::Tools(ToolsInput { calls: vec![call], continue_on_error: false, record: false }),
+            Duration::from_secs(600),
+        ));
         self.store.submit(run).await.unwrap().run.id
     }
 

@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::Duration};
 
 use remuda_domain::{
-    ApprovalId, MessageId, RunId, RunInput, RunState, SessionId, ToolCallId,
+    ApprovalId, MessageId, Run, RunId, RunInput, RunState, SessionId, TenantId, ToolCallId,
     approval::{ApprovalRequest, ApprovalState, call_hash},
     message::Part,
     run::{MessageInput, ParkReason, RunEnd},
@@ -62,11 +62,12 @@ fn child() -> NewChild {
             permissions: Default::default(),
         }),
         permissions: None,
-        session: SessionId::new(),
-        run: RunId::new(),
-        input: RunInput::Message(MessageInput { id: MessageId::new(), parts, agent: None }),
-        timeout: Duration::from_secs(600),
-        traceparent: None,
+        run: Run::queued(
+            RunId::new(),
+            (TenantId::new(), SessionId::new()),
+            RunInput::Message(MessageInput { id: MessageId::new(), parts, agent: None }),
+            Duration::from_secs(600),
+        ),
     }
 }
 
@@ -114,7 +115,7 @@ async fn parked_run_resumes_if_the_end_notice_of_its_last_child_was_lost() {
     let fixture = Fixture::new().await;
     let (session, grant) = running(&fixture).await;
     let child = child();
-    let (below, run) = (child.session, child.run);
+    let (below, run) = (child.run.session, child.run.id);
     let parking = ParkRequest { children: vec![run], needed: 1, ..ParkRequest::on(ParkReason::Children) };
     let commit = Commit {
         children: vec![child],
@@ -143,7 +144,7 @@ async fn scan_continues_where_the_last_round_ended() {
     for _ in 0..3 {
         let (_, grant) = running(&fixture).await;
         let child = child();
-        let (below, run) = (child.session, child.run);
+        let (below, run) = (child.run.session, child.run.id);
         let parking = ParkRequest { children: vec![run], needed: 1, ..ParkRequest::on(ParkReason::Children) };
         let park = Commit::new(grant.fence, grant.run.id, RunTransition::Park(parking));
         fixture.store.commit(Commit { children: vec![child], ..park }).await.unwrap();
@@ -167,7 +168,7 @@ async fn scan_continues_where_the_last_round_ended() {
     // The second child, whose parent is alive, comes before the orphan.
     let (_, grant) = running(&fixture).await;
     let orphan = child();
-    let run = orphan.run;
+    let run = orphan.run.id;
     let make = Commit::new(grant.fence, grant.run.id, RunTransition::Continue);
     fixture.store.commit(Commit { children: vec![orphan], ..make }).await.unwrap();
     fixture.store.commit(Commit::new(grant.fence, grant.run.id, completed())).await.unwrap();
@@ -185,8 +186,8 @@ async fn child_runs_of_an_ended_run_are_cancelled() {
     let fixture = Fixture::new().await;
     let (_, grant) = running(&fixture).await;
     let (waiting, executing) = (child(), child());
-    let (idle, busy) = (waiting.run, executing.run);
-    let executes_in = executing.session;
+    let (idle, busy) = (waiting.run.id, executing.run.id);
+    let executes_in = executing.run.session;
     let commit = Commit {
         children: vec![waiting, executing],
         ..Commit::new(grant.fence, grant.run.id, RunTransition::Continue)

@@ -126,6 +126,7 @@ async fn failed_wake_up_is_repeated_without_a_timer() {
         idempotency_key: None,
         cause: None,
         budget: None,
+        labels: Default::default(),
         wait: None,
     };
     fixture.app.submit(&caller, submission).await.unwrap();

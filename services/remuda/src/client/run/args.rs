@@ -15,6 +15,7 @@ Send a message to an agent:
   git diff | remuda run --quiet > review.md
   remuda run \"what is wrong with this page?\" --attach screenshot.png
   remuda run \"stop, do this first\" --session s1 --if-busy interrupt
+  remuda run \"review the change\" --label team=core --label change=4711
   remuda run \"tidy up\" --dir . --deny \"bash:rm *\" --ask \"bash:git push *\" --budget-cost 2.50
   remuda run \"what would have to change?\" --dir . --mode plan
   remuda run \"fix the tests\" --dir . --dry-run     check what it would do, without executing it
@@ -78,6 +79,9 @@ pub(crate) struct RunArgs {
     /// What to do if the session already has unfinished runs.
     #[arg(long, value_enum, default_value_t = IfBusy::Enqueue)]
     pub(super) if_busy: IfBusy,
+    /// Label to find the run by, such as team=core. May be repeated. See `remuda runs list --label`.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) label: Vec<String>,
     /// Makes retries safe: a repeated request with the same key returns the same run.
     #[arg(long, value_name = "KEY")]
     pub(super) idempotency_key: Option<String>,

@@ -1,7 +1,7 @@
 //! Submits a run from the command line arguments.
 
 use remuda_client::Client;
-use remuda_domain::{Error, error::Result, limits};
+use remuda_domain::{Error, Labels, error::Result, limits};
 use remuda_proto::v1::{self, submit_run_request::Input};
 
 use super::{RunArgs, dir, prompt};
@@ -16,6 +16,7 @@ pub(super) async fn submit(mut args: RunArgs, client: &Client) -> Result<v1::Sub
         }
         None => None,
     };
+    let labels = Labels::parse(args.label.iter().map(String::as_str))?.into_iter().collect();
     let input = input(&mut args)?;
     let workspace = match &args.dir {
         Some(directory) => dir::workspace(directory, client).await?,
@@ -50,6 +51,7 @@ pub(super) async fn submit(mut args: RunArgs, client: &Client) -> Result<v1::Sub
         budget: args.budget.into_request(),
         permissions,
         wait: None,
+        labels,
     };
     client.submit(request).await
 }

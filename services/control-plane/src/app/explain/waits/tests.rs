@@ -1,11 +1,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use remuda_domain::{
-    MessageId, Pool, RunInput, WorkerId, WorkspaceId,
+    MessageId, Pool, Run, RunInput, WorkerId, WorkspaceId,
     budget::Limit,
     identity::{Principal, Scope},
     message::Part,
-    run::{IfBusy, MessageInput},
+    run::MessageInput,
     worker::Registration,
 };
 use remuda_store::{
@@ -108,16 +108,8 @@ impl Fixture {
 
     async fn submit(&self, session: SessionId, budget: Limit) -> Grant {
         let run = NewRun {
-            id: RunId::new(),
-            tenant: self.tenant,
-            session,
-            input: input(),
-            timeout: MINUTE,
-            if_busy: IfBusy::Enqueue,
-            idempotency: None,
-            traceparent: None,
-            awaited_by: None,
             budget: Some(budget),
+            ..NewRun::from(Run::queued(RunId::new(), (self.tenant, session), input(), MINUTE))
         };
         self.store.submit(run).await.unwrap();
         self.claim(session).await
@@ -142,11 +134,7 @@ impl Fixture {
         let child = NewChild {
             new_session: Some(new_session),
             permissions: None,
-            session,
-            run: RunId::new(),
-            input: input(),
-            timeout: MINUTE,
-            traceparent: None,
+            run: Run::queued(RunId::new(), (self.tenant, session), input(), MINUTE),
         };
         let commit = Commit::new(parent.fence, parent.run.id, RunTransition::Continue);
         self.store.commit(Commit { children: vec![child], ..commit }).await.unwrap();

@@ -1,4 +1,4 @@
-//! Collects the rows that a transaction writes, and writes them.
+//! The write path: functions without I/O decide a change, a [`WriteSet`] collects it, and is written.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,11 +17,12 @@ use sqlx::query;
 use uuid::Uuid;
 
 use super::{
-    approvals, children,
-    dialect::{self, Connection},
+    apply, approvals, children,
+    dialect::{self, Connection, WriteTransaction},
+    lock::LockedSessions,
     related_rows::{self, RelatedRows},
     sessions, spending,
-    store::append,
+    store::{Context, PostCommit, append},
     worked_time,
 };
 use crate::{
@@ -29,19 +30,20 @@ use crate::{
     error::{db, json},
     meters::MetricUpdates,
     row_writes::{
-        ApprovalInsert, BudgetInsert, CancelMark, ChildInsert, Chunk, ContentWrite, MessageWrite, ParkWrite,
-        RunFinish, RunInsert, RunRelease, SpentWrite, StepWrite,
+        ApprovalInsert, BudgetInsert, CancelMark, ChildInsert, Chunk, ContentWrite, LabelInsert,
+        MessageWrite, ParkWrite, RunRelease, SpentWrite, StepWrite,
     },
-    rows::{LockedHead, amount_to_db},
+    rows::{HeadWrite, LockedHead, RunFinish, RunInsert, amount_to_db},
     time::DbTime,
 };
 
-/// The rows that a batch inserts and updates, except session heads.
+/// What a batch writes.
 #[derive(Debug, Default)]
-pub(super) struct Writes {
+pub(super) struct WriteSet {
     pub(super) cancels: Vec<CancelMark>,
     pub(super) sessions: Vec<ChildInsert>,
     pub(super) runs: Vec<RunInsert>,
+    pub(super) labels: Vec<LabelInsert>,
     pub(super) budgets: Vec<BudgetInsert>,
     pub(super) approvals: Vec<ApprovalInsert>,
     pub(super) spent: Vec<SpentWrite>,
@@ -61,8 +63,9 @@ pub(super) struct Writes {
     /// Metrics to record after the commit.
     pub(super) metrics: MetricUpdates,
     /// Sessions whose runs now have related rows.
-    newly_related: Vec<Uuid>,
+    pub(super) newly_related: Vec<Uuid>,
     pub(super) chunks: Vec<Chunk>,
+    pub(super) heads: Vec<HeadWrite>,
 }
 
 /// The end of a run that no worker reported.
@@ -77,12 +80,34 @@ pub(super) struct EndedRun<'a> {
     pub(super) attempts: (i32, i32),
 }
 
-impl Writes {
+impl WriteSet {
     /// Assigns cursors to events and collects the row that stores them.
     pub(super) fn append(&mut self, locked: &mut LockedHead, events: Vec<NewEvent>) -> Result<Appended> {
         let (events, chunk) = append(locked, events)?;
         self.chunks.extend(chunk);
         Ok(events)
+    }
+
+    /// Queues a run that its session has admitted, and returns `before` and the event that reports it.
+    pub(super) fn queue(
+        &mut self,
+        run: &Run,
+        covered_by: Option<Uuid>,
+        locked: &mut LockedHead,
+        mut before: Vec<NewEvent>,
+    ) -> Result<Appended> {
+        let (tenant_id, session_id, run_id) = (run.tenant.as_uuid(), run.session.as_uuid(), run.id.as_uuid());
+        self.runs.push(RunInsert::new(run, covered_by)?);
+        let label = |(key, value): (&str, &str)| {
+            let (key, value) = (key.to_owned(), value.to_owned());
+            LabelInsert { session_id, tenant_id, key, value, run_id }
+        };
+        self.labels.extend(run.labels.iter().map(label));
+        self.metrics.submitted(run.input.kind(), &locked.head.pool, run.tenant);
+        let (kind, pending) = (run.input.kind().to_owned(), locked.head.pending);
+        let body = EventBody::RunQueued { seq: run.seq, kind, pending, labels: run.labels.clone() };
+        before.push(NewEvent { run: Some(run.id), at: run.created_at, body });
+        self.append(locked, before)
     }
 
     /// Marks a session whose runs now have related rows.
@@ -93,7 +118,7 @@ impl Writes {
         }
     }
 
-    /// Ends a run without its worker, and returns the events for [`Writes::append`].
+    /// Ends a run without its worker, and returns the events for [`WriteSet::append`].
     pub(super) fn end(
         &mut self,
         locked: &mut LockedHead,
@@ -115,6 +140,7 @@ impl Writes {
         let parked = run.parked.map(|parked| (at - parked.at).num_milliseconds().max(0));
         self.finished.push(RunFinish {
             id: run.id.as_uuid(),
+            session_id: run.session.as_uuid(),
             state: state.to_db(),
             started_at: run.started_at.map(DbTime),
             finished_at: DbTime(at),
@@ -122,7 +148,7 @@ impl Writes {
             last_steps: if settled.is_empty() { None } else { Some(json(&settled)?) },
             attempts: attempts.0,
             lost_attempts: attempts.1,
-            stopped_at: None,
+            cancel_stopped_at: None,
             paused_ms: parked.unwrap_or(0),
         });
         let outcomes = settled.iter().filter_map(Step::call_outcome).cloned();
@@ -133,9 +159,54 @@ impl Writes {
         Ok(related.withdrawal_events(run.id, at).chain(events).collect())
     }
 
-    /// The counts of these writes without spending, for the
-    /// [`PendingCounters`](crate::pending_counters::PendingCounters).
-    pub(super) fn counts(&self) -> Counts {
+    /// Collects the heads of changed sessions.
+    pub(super) fn save_heads(&mut self, locked: &LockedSessions, sessions: impl IntoIterator<Item = Uuid>) {
+        let changed = sessions.into_iter().filter_map(|id| locked.heads.get(&id));
+        self.heads.extend(changed.map(HeadWrite::new));
+    }
+
+    /// Whether it consists of runs, ends, events and heads, so that a fast path can write it.
+    pub(super) fn is_small(&self) -> bool {
+        let Self {
+            cancels,
+            sessions,
+            budgets,
+            approvals,
+            spent,
+            released,
+            steps,
+            messages,
+            contents,
+            agents,
+            permissions,
+            parents,
+            ended_with_related,
+            newly_related,
+            runs: _,
+            labels: _,
+            finished: _,
+            chunks: _,
+            heads: _,
+            metrics: _,
+        } = self;
+        cancels.is_empty()
+            && sessions.is_empty()
+            && budgets.is_empty()
+            && approvals.is_empty()
+            && spent.is_empty()
+            && released.is_empty()
+            && steps.is_empty()
+            && messages.is_empty()
+            && contents.is_empty()
+            && agents.is_empty()
+            && permissions.is_empty()
+            && parents.is_empty()
+            && ended_with_related.is_empty()
+            && newly_related.is_empty()
+    }
+
+    /// What to record after the commit, without spending.
+    pub(super) fn post_commit(&mut self) -> PostCommit {
         let mut counts = Counts { submitted: self.runs.len() as u64, ..Counts::default() };
         for run in &self.finished {
             match RunState::from_db(run.state) {
@@ -146,12 +217,20 @@ impl Writes {
                 Some(RunState::Queued | RunState::Running | RunState::Parked) | None => {}
             }
         }
-        counts
+        PostCommit { metrics: std::mem::take(&mut self.metrics), counts }
     }
 
-    /// Writes everything, and returns the counts to add after the commit.
-    pub(super) async fn write(mut self, connection: &mut Connection) -> Result<Counts> {
-        let mut counts = self.counts();
+    /// Writes everything and commits the transaction.
+    pub(super) async fn commit(self, context: &Context, mut tx: WriteTransaction) -> Result<()> {
+        let post_commit = self.write(&mut tx).await?;
+        tx.commit().await.map_err(db)?;
+        post_commit.apply(context);
+        Ok(())
+    }
+
+    /// Writes everything. The caller holds the locks, and records what is returned after the commit.
+    pub(super) async fn write(mut self, connection: &mut Connection) -> Result<PostCommit> {
+        let mut post_commit = self.post_commit();
         // Before the ends: only an unfinished run can be marked.
         for mark in &self.cancels {
             mark_cancel(connection, mark).await?;
@@ -159,9 +238,8 @@ impl Writes {
         for session in &self.sessions {
             children::insert_session(connection, session).await?;
         }
-        if !self.runs.is_empty() {
-            dialect::insert_runs(connection, &self.runs).await?;
-        }
+        apply::write(connection, &self.runs).await?;
+        apply::write(connection, &self.labels).await?;
         for budget in &self.budgets {
             spending::insert_budget(connection, budget).await?;
         }
@@ -171,13 +249,12 @@ impl Writes {
         // Before the ends, which delete the record of counted steps.
         if !self.spent.is_empty() {
             let total = spending::record_spending(connection, &self.spent).await?;
+            let counts = &mut post_commit.counts;
             (counts.input_tokens, counts.output_tokens) =
                 (total.usage.input_tokens, total.usage.output_tokens);
             counts.cost_micros = total.micros;
         }
-        if !self.finished.is_empty() {
-            dialect::finish_runs(connection, &self.finished).await?;
-        }
+        apply::write(connection, &self.finished).await?;
         if !self.ended_with_related.is_empty() {
             related_rows::release(connection, &self.ended_with_related).await?;
         }
@@ -206,10 +283,9 @@ impl Writes {
         for session in &self.newly_related {
             set_related_flag(connection, *session).await?;
         }
-        if !self.chunks.is_empty() {
-            dialect::append_chunks(connection, &self.chunks).await?;
-        }
-        Ok(counts)
+        apply::write(connection, &self.chunks).await?;
+        apply::write(connection, &self.heads).await?;
+        Ok(post_commit)
     }
 
     /// Keeps the last of several versions of a step: PostgreSQL cannot update a row twice in one statement.
@@ -309,15 +385,4 @@ async fn insert_waits(connection: &mut Connection, run: Uuid, parked: &ParkWrite
             .map_err(db)?;
     }
     Ok(())
-}
-
-/// Writes the heads of these sessions.
-pub(super) async fn save(
-    connection: &mut Connection,
-    heads: &HashMap<Uuid, LockedHead>,
-    sessions: impl IntoIterator<Item = Uuid>,
-) -> Result<()> {
-    let sessions: HashSet<Uuid> = sessions.into_iter().collect();
-    let changed: Vec<&LockedHead> = sessions.iter().filter_map(|id| heads.get(id)).collect();
-    if changed.is_empty() { Ok(()) } else { dialect::save_heads(connection, &changed).await }
 }
