@@ -67,6 +67,7 @@ fn message_values(field: &Field, into: &mut BTreeSet<String>) {
                 }
             }
         }
+        Field::Map(fields) => fields.values().for_each(|field| message_values(field, into)),
         Field::List(items) => items.iter().for_each(|item| message_values(item, into)),
         Field::String(text) => {
             match serde_json::from_str(text) {

@@ -92,7 +92,9 @@ impl Parameters {
         let source = format!("unnest({}) AS n ({columns})", join(arrays));
         let table = R::TABLE;
         if !R::is_update() {
-            return Ok(format!("INSERT INTO {table} ({columns}) SELECT {columns} FROM {source} WHERE TRUE"));
+            let written = R::COLUMNS.iter().filter(|column| column.role.is_bound_on_postgres(false));
+            let written = join(written.map(|column| column.name.to_owned()));
+            return Ok(format!("INSERT INTO {table} ({written}) SELECT {written} FROM {source} WHERE TRUE"));
         }
         let (set, also_set) = (join(R::COLUMNS.iter().filter_map(set)), R::ALSO_SET);
         let keys = R::COLUMNS.iter().filter(|column| column.role == Role::Key);

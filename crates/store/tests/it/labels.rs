@@ -1,6 +1,6 @@
 //! Labels of runs: stored once, inherited by children, and found in pages.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use remuda_domain::{Labels, Run, RunId, RunState, SessionId, TenantId, page::PageRequest};
 use remuda_store::{NewRun, RunFilter, Submitted};
 
@@ -44,13 +44,12 @@ pub(crate) async fn labels_are_returned_wherever_the_run_is(fixture: &Fixture) -
     keyed.run.labels = expected.clone();
     let keyed = fixture.store.submit(keyed).await?.run;
     let unlabelled = fixture.submit(session).await?.run;
+    let mut grant = Some(fixture.granted(session, fixture.worker(LONG_LEASE).await?).await?);
     for (run, expected) in [(plain, &expected), (keyed, &expected), (unlabelled, &Labels::default())] {
         assert_eq!(run.labels, *expected);
-        assert_eq!(fixture.run(run.id).await?.labels, *expected);
-        let worker = fixture.worker(LONG_LEASE).await?;
-        let grant = fixture.granted(session, worker).await?;
-        assert_eq!((grant.run.id, &grant.run.labels), (run.id, expected));
-        fixture.store.commit(completed(&grant)).await?;
+        let granted = grant.context("a run is left")?;
+        assert_eq!((granted.run.id, &granted.run.labels), (run.id, expected));
+        grant = fixture.store.commit(completed(&granted)).await?.next.map(|next| *next);
         assert_eq!(fixture.run(run.id).await?.labels, *expected);
     }
     fixture.check(session).await
