@@ -12,6 +12,7 @@ pub mod approval;
 pub mod background_task;
 pub mod budget;
 pub mod content;
+pub mod display;
 mod distance;
 pub mod error;
 pub mod event;

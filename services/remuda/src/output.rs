@@ -5,7 +5,6 @@
 //! and users through [`sanitize`] first.
 
 mod progress;
-mod sanitize;
 mod table;
 mod units;
 
@@ -15,12 +14,12 @@ use std::{
 };
 
 use remuda_domain::Error;
+pub(crate) use remuda_domain::display::{Sanitizer, counted, json_text, one_line, sanitize};
 use serde_json::{Value, json};
 
 pub(crate) use progress::{Interrupted, Progress};
-pub(crate) use sanitize::{Sanitizer, json_text, one_line, sanitize};
 pub(crate) use table::{Table, columns};
-pub(crate) use units::{ago, count, counted, elapsed, local_time};
+pub(crate) use units::{ago, count, elapsed, local_time};
 
 /// The status that shells report for a program killed by a closed pipe: 128 + SIGPIPE.
 const BROKEN_PIPE_STATUS: i32 = 141;
@@ -59,7 +58,7 @@ impl Output {
 
     /// Writes one JSON document as one line on stdout.
     pub(crate) fn json_line(&self, value: &Value) {
-        self.out.line(&sanitize::json_text(value));
+        self.out.line(&json_text(value));
     }
 
     /// Reports an error on stderr. The hint says what to do about it.
@@ -69,7 +68,7 @@ impl Output {
             if let Some(field) = error.field() {
                 body["field"] = field.into();
             }
-            return self.err.line(&sanitize::json_text(&json!({ "error": body })));
+            return self.err.line(&json_text(&json!({ "error": body })));
         }
         let label = self.err.paint(Style::Bad, "error:");
         self.err.line(&format!("{label} {} [{}]", one_line(&error.to_string()), error.code()));

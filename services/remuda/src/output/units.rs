@@ -41,11 +41,6 @@ pub(crate) fn count(number: u64) -> String {
     }
 }
 
-/// A number with its noun: `1 line`, `2 lines`.
-pub(crate) fn counted(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,7 +52,6 @@ mod tests {
             assert_eq!(count(number), text);
         }
         assert_eq!(count(2_500_000), "2.5M");
-        assert_eq!((counted(1, "line"), counted(0, "line")), ("1 line".to_owned(), "0 lines".to_owned()));
     }
 
     #[test]

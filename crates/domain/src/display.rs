@@ -1,4 +1,4 @@
-//! Removes control sequences from untrusted text: tool output, names, titles, failure messages.
+//! Text for people: removes control sequences from tool output, names, titles and failure messages.
 //!
 //! Terminals execute control sequences. Otherwise a tool could rename the window, move the cursor, forge lines that look like
 //! output of this program, or reorder text with bidirectional controls.
@@ -8,13 +8,14 @@ use serde_json::Value;
 const ESCAPE: char = '\u{1b}';
 
 /// Removes escape sequences and control characters, except newlines and tabs.
-pub(crate) fn sanitize(text: &str) -> String {
+#[must_use]
+pub fn sanitize(text: &str) -> String {
     Sanitizer::default().push(text)
 }
 
 /// The same for text that arrives in pieces: an escape sequence may span several pieces.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sanitizer(State);
+pub struct Sanitizer(State);
 
 /// The parser state: what the next character belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +34,7 @@ enum State {
 
 impl Sanitizer {
     /// Returns the sanitized text of the next piece.
-    pub(crate) fn push(&mut self, text: &str) -> String {
+    pub fn push(&mut self, text: &str) -> String {
         let mut clean = String::with_capacity(text.len());
         for c in text.chars() {
             self.0 = self.0.next(c, &mut clean);
@@ -67,12 +68,14 @@ impl State {
 }
 
 /// Sanitizes text that must stay on one line, such as a table cell.
-pub(crate) fn one_line(text: &str) -> String {
+#[must_use]
+pub fn one_line(text: &str) -> String {
     sanitize(text).replace(['\n', '\t'], " ")
 }
 
 /// A JSON document on one line. JSON escapes C0 control characters itself; this escapes the other harmful ones.
-pub(crate) fn json_text(value: &Value) -> String {
+#[must_use]
+pub fn json_text(value: &Value) -> String {
     let text = value.to_string();
     if !text.chars().any(is_harmful) {
         return text;
@@ -89,6 +92,12 @@ pub(crate) fn json_text(value: &Value) -> String {
         }
     }
     escaped
+}
+
+/// A number with its noun: `1 line`, `2 lines`.
+#[must_use]
+pub fn counted(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// Control characters (C0, DEL, C1), bidirectional controls, separators that break lines, and invisible tags.
@@ -154,6 +163,11 @@ mod tests {
             let text = sanitize(&format!("a{c}"));
             assert!(text.chars().all(|c| c == '\n' || c == '\t' || !is_harmful(c)), "{c:?}");
         }
+    }
+
+    #[test]
+    fn only_one_takes_the_singular() {
+        assert_eq!((counted(1, "line"), counted(0, "line")), ("1 line".to_owned(), "0 lines".to_owned()));
     }
 
     #[test]
