@@ -1,10 +1,21 @@
-//! Tool calls and their outcomes.
+//! Tool calls, their outcomes, and what is known about each tool.
+
+mod catalog;
+mod descriptor;
+mod result_display;
+mod subject;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::{
+    catalog::ToolCatalog,
+    descriptor::{ForeignFormat, LongResults, ToolDescriptor, ToolOffer, ToolRole},
+    result_display::{DisplayFields, Emphasis, ResultBody, ResultDisplay},
+    subject::{CallSubject, SimilarCalls},
+};
 use crate::{
     error::Code,
     execution::ExecutionSite,
