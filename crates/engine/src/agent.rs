@@ -53,6 +53,7 @@ pub use self::{
     preview::{FirstModelCall, preview_first_model_call, tools_of_agent},
     runtime::AgentRuntime,
     settings::{AgentSettings, ContextSettings, DelegationSettings, OnExpiry, PermissionSettings},
+    toolset::tool_catalog,
 };
 use crate::{
     Engine, Execution, RunControl,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub use agent::{
     AgentRuntime, AgentSettings, ContextSettings, DelegationSettings, FirstModelCall, OnExpiry,
-    PermissionSettings, preview_first_model_call, tools_of_agent,
+    PermissionSettings, preview_first_model_call, tool_catalog, tools_of_agent,
 };
 pub use commit_gate::Gate;
 pub use execution_placement::Placement;

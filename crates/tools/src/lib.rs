@@ -1,7 +1,7 @@
 //! The native tools and their registry.
 //!
-//! A [`Tool`] validates its arguments strictly, declares the effects of repeating a call, and works in the
-//! session's sandbox. The [`Registry`] holds tools by name: the control plane uses it at submission, the
+//! A [`Tool`] validates its arguments strictly, describes itself to permission rules, workspaces and screens, and works
+//! in the session's sandbox. The [`Registry`] holds tools by name: the control plane uses it at submission, the
 //! engine at execution. A new tool is one module in `native` and one line in [`Registry::native`].
 
 mod arguments;

@@ -3,7 +3,6 @@
 mod bash;
 mod bash_output;
 mod edit;
-mod files;
 mod glob;
 mod grep;
 mod kill_bash;
@@ -19,7 +18,6 @@ pub use bash::Bash;
 pub(crate) use bash::exclude_artifacts_from_git;
 pub use bash_output::BashOutput;
 pub use edit::Edit;
-pub(crate) use files::file_tools;
 pub use glob::Glob;
 pub use grep::Grep;
 pub use kill_bash::KillBash;

@@ -5,23 +5,30 @@ use std::fmt;
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Error, Result},
-    tool::Effects,
+    tool::{Effects, ToolDescriptor},
 };
 use serde_json::Value;
 
 use crate::context::ToolContext;
 
 /// A tool that a run can call.
+///
+/// A tool is one file: it implements this trait there, and nothing outside of the file knows its name.
 #[async_trait]
 pub trait Tool: fmt::Debug + Send + Sync + 'static {
-    /// Name of the tool, unique in a registry.
-    fn name(&self) -> &str;
+    /// What is known about the tool besides how it executes. Always the same; its name is unique in a registry.
+    fn descriptor(&self) -> &ToolDescriptor;
+
+    fn name(&self) -> &str {
+        &self.descriptor().name
+    }
+
+    fn effects(&self) -> Effects {
+        self.descriptor().effects
+    }
 
     /// What it does and when to use it, for models and people.
     fn description(&self) -> &str;
-
-    /// Effects of executing a call twice or partially. Recovery depends on it.
-    fn effects(&self) -> Effects;
 
     /// JSON Schema of the arguments, an object.
     fn schema(&self) -> Value;

@@ -161,7 +161,7 @@ impl Engine {
         let all = if may_execute { self.tools.clone() } else { Registry::default() };
         let deepest = grant.depth >= self.agents.settings.delegation.max_depth;
         let tools = toolset::of_agent(&all, agent, definitions, may_execute, !deepest)?;
-        let tools = tools.only(|name| !rules.hides(name));
+        let tools = tools.only(|tool| !rules.hides(&tool.name));
         let specs: Arc<[ToolSpec]> = toolset::specs(&tools).into();
         let reads_skills = tools.is_known(skill::NAME);
         let audience = PromptContext { agent, model: &model, reads_skills, today: grant.run.created_at };

@@ -1,12 +1,15 @@
 //! The `Skill` tool: reads instructions that an agent needs only for certain tasks.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use async_trait::async_trait;
 use remuda_domain::{
     agent::AgentDefinition,
     error::{Error, Result},
-    tool::Effects,
+    tool::{
+        CallSubject, Effects, LongResults, ResultBody, ResultDisplay, SimilarCalls, ToolDescriptor,
+        ToolOffer, ToolRole,
+    },
 };
 use remuda_tools::{CallResult, Tool, ToolContext};
 use remuda_workspace::{Definitions, Skill};
@@ -14,6 +17,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) const NAME: &str = "Skill";
+
+pub(super) static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+    permission: "skill".into(),
+    subject: |arguments| {
+        let skill = arguments["skill"].as_str().or_else(|| arguments["name"].as_str());
+        CallSubject::Text { text: skill, similar: SimilarCalls::None }
+    },
+    offer: ToolOffer::Automatic,
+    role: Some(ToolRole::ReadSkills),
+    long_results: LongResults::Keep,
+    headline: |arguments| arguments.text("skill").or_else(|| arguments.text("name")),
+    result: |_| ResultDisplay::new([], ResultBody::OutputIfFull),
+    ..ToolDescriptor::new(NAME, Effects::ReadOnly)
+});
 
 /// Reads the skills of one agent.
 #[derive(Debug)]
@@ -54,17 +71,13 @@ impl SkillTool {
 
 #[async_trait]
 impl Tool for SkillTool {
-    fn name(&self) -> &str {
-        NAME
+    fn descriptor(&self) -> &ToolDescriptor {
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Reads a skill: instructions for a kind of task. Read it before you begin such a task. With resource_path, reads a \
          file that belongs to the skill."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::ReadOnly
     }
 
     fn needs_sandbox(&self) -> bool {

@@ -2,18 +2,26 @@
 
 use std::sync::Arc;
 
-use remuda_domain::{agent::AgentDefinition, error::Result};
+use remuda_domain::{
+    agent::AgentDefinition,
+    error::Result,
+    tool::{ToolCatalog, ToolDescriptor, ToolOffer},
+};
 use remuda_models::ToolSpec;
 use remuda_tools::{Registry, Tool};
 use remuda_workspace::Definitions;
 
 use super::{
-    agent_tools::{DelegateTool, SwitchTool},
-    skill::SkillTool,
+    agent_tools::{self, DelegateTool, SwitchTool},
+    skill::{self, SkillTool},
 };
 
-/// For load tests and examples only.
-const NOT_FOR_AGENTS: &str = "noop";
+/// What is known about the tools of `all`, and about those that agents get automatically.
+pub fn tool_catalog(all: &Registry) -> ToolCatalog {
+    let automatic =
+        [&*skill::DESCRIPTOR, &agent_tools::delegate::DESCRIPTOR, &agent_tools::switch::DESCRIPTOR];
+    all.catalog().iter().chain(automatic).cloned().collect()
+}
 
 /// The tools of `all` that the agent may use, its skills, and its switch and delegation tools. A chat-only session
 /// has only the latter two.
@@ -24,7 +32,7 @@ pub(super) fn of_agent(
     may_execute: bool,
     may_delegate: bool,
 ) -> Result<Registry> {
-    let wanted = |name: &str| name != NOT_FOR_AGENTS && agent.has_tool(name);
+    let wanted = |tool: &ToolDescriptor| tool.offer == ToolOffer::Listed && agent.has_tool(&tool.name);
     let mut tools = all.only(wanted);
     if may_execute && let Some(skills) = SkillTool::of_agent(agent, definitions) {
         tools = tools.with(Arc::new(skills))?;

@@ -1,7 +1,7 @@
 //! `Bash`: runs a shell command in the workspace.
 
 mod interactive;
-mod result;
+pub(super) mod result;
 mod simple_commands;
 
 use std::{sync::LazyLock, time::Duration};
@@ -9,7 +9,7 @@ use std::{sync::LazyLock, time::Duration};
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Code, Error, Result},
-    tool::Effects,
+    tool::{CallSubject, Effects, ForeignFormat, ToolDescriptor},
 };
 use remuda_sandbox::{Command, ExecResult, Sandbox, Spill, check_script};
 use schemars::JsonSchema;
@@ -89,8 +89,19 @@ impl Arguments {
 
 #[async_trait]
 impl Tool for Bash {
-    fn name(&self) -> &str {
-        "Bash"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "bash".into(),
+            subject: |arguments| CallSubject::Script {
+                argument: "command",
+                script: arguments["command"].as_str(),
+            },
+            foreign_names: &[(ForeignFormat::CodingCode, "execute_command")],
+            headline: |arguments| arguments.text("command"),
+            result: result::for_people,
+            ..ToolDescriptor::new("Bash", Effects::Mutating)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
@@ -98,10 +109,6 @@ impl Tool for Bash {
          an error. The command gets no input and no terminal, and nothing it starts outlives it; use run_in_background \
          for servers and other long work. Of output beyond 16000 bytes per stream the beginning and the end are \
          answered, and all of it (up to 16 MiB) is kept in a file that the answer names."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::Mutating
     }
 
     fn schema(&self) -> Value {

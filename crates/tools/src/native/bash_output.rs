@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use regex::bytes::{Regex, RegexBuilder};
 use remuda_domain::{
     error::{Error, Result},
-    tool::Effects,
+    tool::{CallSubject, Effects, ForeignFormat, ToolDescriptor},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::task_report::add_report;
+use super::{bash::result::for_people, task_report::add_report};
 use crate::{
     arguments::{field, parse, schema_of},
     context::ToolContext,
@@ -53,20 +53,26 @@ impl Arguments {
 
 #[async_trait]
 impl Tool for BashOutput {
-    fn name(&self) -> &str {
-        "BashOutput"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "bash".into(),
+            subject: |_| CallSubject::WholeCall,
+            is_follow_up: true,
+            foreign_names: &[(ForeignFormat::CodingCode, "execute_command")],
+            polls: true,
+            headline: |arguments| arguments.text("task_id"),
+            result: for_people,
+            // A repeated call misses the output that the first one consumed. But a call is repeated only after a
+            // crash, and then the task is gone.
+            ..ToolDescriptor::new("BashOutput", Effects::ReadOnly)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Returns what a background task of this run has written since the last look, and whether it still runs: status is \
          running, exited (with exit_code), killed, timed_out or failed. At most 16000 bytes of each stream at once; `more` \
          says that the next look has something already."
-    }
-
-    /// A repeated call misses the output that the first one consumed. But a call is repeated only after a
-    /// crash, and then the task is gone.
-    fn effects(&self) -> Effects {
-        Effects::ReadOnly
     }
 
     fn schema(&self) -> Value {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use memchr::memmem;
 use remuda_domain::{
     error::{Code, Error, Result},
-    tool::Effects,
+    tool::{CallSubject, Effects, ForeignFormat, ResultBody, ResultDisplay, ToolDescriptor},
 };
 use remuda_sandbox::{ByteRange, MAX_READ_BYTES, Sandbox, WriteMode, path};
 use schemars::JsonSchema;
@@ -64,17 +64,29 @@ struct Change {
 
 #[async_trait]
 impl Tool for Edit {
-    fn name(&self) -> &str {
-        "Edit"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "edit".into(),
+            subject: |arguments| CallSubject::Path(arguments["file_path"].as_str()),
+            foreign_names: &[
+                (ForeignFormat::OpenHarness, "edit_file"),
+                (ForeignFormat::OpenHarness, "notebook_edit"),
+                (ForeignFormat::CodingCode, "edit_file"),
+            ],
+            headline: |arguments| arguments.text("file_path"),
+            result: |output| {
+                let diff = output.0["diff"].as_str().map(|diff| ResultBody::Diff(diff.to_owned()));
+                let summary = [output.count("replacements", "replacement")];
+                ResultDisplay::new(summary, diff.unwrap_or_default())
+            },
+            ..ToolDescriptor::new("Edit", Effects::Mutating)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Replaces text in a file of the workspace. The file must have been read in this session. old_string must occur \
          exactly once, or replace_all be set; without the line numbers that Read shows. Line ends are kept as they are."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::Mutating
     }
 
     fn schema(&self) -> Value {

@@ -3,7 +3,10 @@
 use std::sync::LazyLock;
 
 use async_trait::async_trait;
-use remuda_domain::{error::Result, tool::Effects};
+use remuda_domain::{
+    error::Result,
+    tool::{CallSubject, DisplayFields, Effects, ForeignFormat, ResultDisplay, ToolDescriptor},
+};
 use remuda_sandbox::{GlobQuery, path};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -39,19 +42,40 @@ impl Arguments {
     }
 }
 
+/// The pattern and the directory of a search.
+pub(super) fn search_headline(arguments: DisplayFields<'_>) -> Option<String> {
+    let pattern = arguments.text("pattern")?;
+    Some(arguments.text("path").map_or_else(|| pattern.clone(), |path| format!("{pattern} in {path}")))
+}
+
+/// A file in a list of files.
+pub(super) fn item_text(item: &Value) -> String {
+    item.as_str().map_or_else(|| item.to_string(), str::to_owned)
+}
+
 #[async_trait]
 impl Tool for Glob {
-    fn name(&self) -> &str {
-        "Glob"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "glob".into(),
+            subject: |arguments| CallSubject::Search {
+                path: arguments["path"].as_str().unwrap_or("."),
+                filter: arguments["pattern"].as_str(),
+            },
+            foreign_names: &[(ForeignFormat::CodingCode, "search_files")],
+            headline: search_headline,
+            result: |output| {
+                let files = output.lines("files", item_text);
+                ResultDisplay::new([output.count("total", "file"), output.cut()], files)
+            },
+            ..ToolDescriptor::new("Glob", Effects::ReadOnly)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Finds files of the workspace by a pattern, newest first, at most 100. Hidden files and those that .gitignore \
          leaves out are found only if the pattern names them, as in `.github/**` or `target/*.json`."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::ReadOnly
     }
 
     fn schema(&self) -> Value {

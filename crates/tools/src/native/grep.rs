@@ -3,12 +3,16 @@
 use std::{fmt::Write as _, sync::LazyLock};
 
 use async_trait::async_trait;
-use remuda_domain::{error::Result, tool::Effects};
+use remuda_domain::{
+    error::Result,
+    tool::{CallSubject, DisplayFields, Effects, ForeignFormat, ResultDisplay, ToolDescriptor},
+};
 use remuda_sandbox::{GrepMode, GrepQuery, GrepResult, path};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::glob::{item_text, search_headline};
 use crate::{
     arguments::{field, parse, rename, schema_of},
     context::ToolContext,
@@ -103,19 +107,37 @@ impl Arguments {
     }
 }
 
+fn for_people(output: DisplayFields<'_>) -> ResultDisplay {
+    let files = output.length("files", "file").or_else(|| output.length("counts", "file"));
+    let body = match output.list("files") {
+        Some(_) => output.lines("files", item_text),
+        None => output.lines("counts", |item| {
+            format!("{}: {}", item["path"].as_str().unwrap_or_default(), item["count"])
+        }),
+    };
+    ResultDisplay::new([output.count("lines", "line"), files, output.cut()], body)
+}
+
 #[async_trait]
 impl Tool for Grep {
-    fn name(&self) -> &str {
-        "Grep"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "grep".into(),
+            subject: |arguments| CallSubject::Search {
+                path: arguments["path"].as_str().unwrap_or("."),
+                filter: arguments["glob"].as_str(),
+            },
+            foreign_names: &[(ForeignFormat::CodingCode, "search_code")],
+            headline: search_headline,
+            result: for_people,
+            ..ToolDescriptor::new("Grep", Effects::ReadOnly)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Searches files of the workspace with a regular expression, as ripgrep does: not in binary or hidden files, nor \
          in those that .gitignore leaves out. Names the files unless output_mode asks for lines or counts."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::ReadOnly
     }
 
     fn schema(&self) -> Value {

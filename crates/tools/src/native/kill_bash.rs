@@ -3,12 +3,15 @@
 use std::sync::LazyLock;
 
 use async_trait::async_trait;
-use remuda_domain::{error::Result, tool::Effects};
+use remuda_domain::{
+    error::Result,
+    tool::{CallSubject, Effects, ForeignFormat, ToolDescriptor},
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::task_report::add_report;
+use super::{bash::result::for_people, task_report::add_report};
 use crate::{
     arguments::{field, parse, schema_of},
     context::ToolContext,
@@ -27,17 +30,22 @@ struct Arguments {
 
 #[async_trait]
 impl Tool for KillBash {
-    fn name(&self) -> &str {
-        "KillBash"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "bash".into(),
+            subject: |_| CallSubject::WholeCall,
+            is_follow_up: true,
+            foreign_names: &[(ForeignFormat::CodingCode, "execute_command")],
+            headline: |arguments| arguments.text("task_id"),
+            result: for_people,
+            ..ToolDescriptor::new("KillBash", Effects::Idempotent)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Ends a background task of this run with everything it started, and returns the last of its output. One that has \
          ended already stays as it is."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::Idempotent
     }
 
     fn schema(&self) -> Value {

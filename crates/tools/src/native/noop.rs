@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::LazyLock, time::Duration};
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Code, Error, Result},
-    tool::Effects,
+    tool::{Effects, ToolDescriptor, ToolOffer},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -53,16 +53,16 @@ impl<'a> Arguments<'a> {
 
 #[async_trait]
 impl Tool for Noop {
-    fn name(&self) -> &str {
-        "noop"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            offer: ToolOffer::Never,
+            ..ToolDescriptor::new("noop", Effects::ReadOnly)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Does nothing, after a while if asked to, and answers with what it was given. For load tests and demonstrations."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::ReadOnly
     }
 
     fn needs_sandbox(&self) -> bool {

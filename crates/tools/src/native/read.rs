@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use remuda_domain::{
     error::{Code, Error, Result},
-    tool::Effects,
+    tool::{
+        CallSubject, Effects, ForeignFormat, LongResults, ResultBody, ResultDisplay, ToolDescriptor, ToolRole,
+    },
 };
 use remuda_sandbox::{ByteRange, FileContents, Sandbox, path};
 use schemars::JsonSchema;
@@ -73,17 +75,35 @@ impl Arguments {
 
 #[async_trait]
 impl Tool for Read {
-    fn name(&self) -> &str {
-        "Read"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "read".into(),
+            subject: |arguments| CallSubject::Path(arguments["file_path"].as_str()),
+            role: Some(ToolRole::ReadFiles),
+            foreign_names: &[
+                (ForeignFormat::OpenHarness, "read_file"),
+                (ForeignFormat::CodingCode, "read_file"),
+            ],
+            long_results: LongResults::InFile,
+            headline: |arguments| arguments.text("file_path"),
+            result: |output| match output.text("kind").as_deref() {
+                Some("image") => {
+                    let summary = [output.text("media_type"), output.count("bytes", "byte")];
+                    ResultDisplay::new(summary, ResultBody::Nothing)
+                }
+                _ => ResultDisplay::new(
+                    [output.count("lines", "line"), output.cut()],
+                    ResultBody::OutputIfFull,
+                ),
+            },
+            ..ToolDescriptor::new("Read", Effects::ReadOnly)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Shows a text file of the workspace with line numbers, 2000 lines at a time unless told otherwise; an image is \
          returned as base64. A file has to be read before Write or Edit may change it."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::ReadOnly
     }
 
     fn schema(&self) -> Value {

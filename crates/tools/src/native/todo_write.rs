@@ -5,7 +5,10 @@ use std::sync::LazyLock;
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Error, Result},
-    tool::Effects,
+    tool::{
+        CallSubject, DisplayFields, Effects, Emphasis, ForeignFormat, ResultBody, ResultDisplay,
+        ToolDescriptor,
+    },
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,19 +85,40 @@ impl Arguments {
     }
 }
 
+fn for_people(output: DisplayFields<'_>) -> ResultDisplay {
+    let todo = |todo: &Value| {
+        let text = DisplayFields(todo).text("content").unwrap_or_default();
+        match todo["status"].as_str() {
+            Some("completed") => (Emphasis::Weak, format!("☒ {text}")),
+            Some("in_progress") => (Emphasis::Strong, format!("▸ {text}")),
+            _ => (Emphasis::Normal, format!("☐ {text}")),
+        }
+    };
+    let todos = output.list("todos").map(|todos| ResultBody::Checklist(todos.iter().map(todo).collect()));
+    ResultDisplay::new([], todos.unwrap_or_default())
+}
+
 #[async_trait]
 impl Tool for TodoWrite {
-    fn name(&self) -> &str {
-        "TodoWrite"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "todowrite".into(),
+            subject: |_| CallSubject::WholeCall,
+            allowed_in_plan_mode: true,
+            foreign_names: &[
+                (ForeignFormat::OpenHarness, "todo_write"),
+                (ForeignFormat::CodingCode, "todo_write"),
+            ],
+            headline: |arguments| arguments.length("todos", "task"),
+            result: for_people,
+            ..ToolDescriptor::new("TodoWrite", Effects::Idempotent)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Keeps the session's list of what is to be done. Exactly one item is in_progress, until all are completed, which \
          clears the list."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::Idempotent
     }
 
     fn schema(&self) -> Value {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Error, Result},
-    tool::Effects,
+    tool::{CallSubject, Effects, ForeignFormat, ResultBody, ResultDisplay, SimilarCalls, ToolDescriptor},
 };
 use remuda_egress::check_url;
 use reqwest::Url;
@@ -52,18 +52,32 @@ impl WebFetch {
 
 #[async_trait]
 impl Tool for WebFetch {
-    fn name(&self) -> &str {
-        "WebFetch"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "webfetch".into(),
+            subject: |arguments| CallSubject::Text {
+                text: arguments["url"].as_str(),
+                similar: SimilarCalls::SameSite,
+            },
+            foreign_names: &[
+                (ForeignFormat::OpenHarness, "web_fetch"),
+                (ForeignFormat::CodingCode, "fetch_url"),
+            ],
+            headline: |arguments| arguments.text("url"),
+            result: |output| {
+                let status = output.0["status"].as_u64().map(|status| status.to_string());
+                let summary = [status, output.text("title"), output.text("redirect_to")];
+                ResultDisplay::new(summary, ResultBody::OutputIfFull)
+            },
+            ..ToolDescriptor::new("WebFetch", Effects::ReadOnly)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Fetches a web page and returns its text, HTML as Markdown-like text, at most 100000 characters. Only public \
          addresses can be reached. A redirect to another host is not followed but returned as redirect_to: fetch that URL \
          if you trust it. Of content that is no text only media type and size are returned."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::ReadOnly
     }
 
     fn schema(&self) -> Value {

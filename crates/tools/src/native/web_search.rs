@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Code, Error, Result},
-    tool::Effects,
+    tool::{CallSubject, Effects, ForeignFormat, ResultDisplay, SimilarCalls, ToolDescriptor},
 };
 use remuda_egress::{is_host_name, normalize_host};
 use reqwest::Url;
@@ -102,16 +102,30 @@ impl WebSearch {
 
 #[async_trait]
 impl Tool for WebSearch {
-    fn name(&self) -> &str {
-        "WebSearch"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "websearch".into(),
+            subject: |arguments| CallSubject::Text {
+                text: arguments["query"].as_str(),
+                similar: SimilarCalls::All,
+            },
+            foreign_names: &[
+                (ForeignFormat::OpenHarness, "web_search"),
+                (ForeignFormat::CodingCode, "web_search"),
+            ],
+            headline: |arguments| arguments.text("query"),
+            result: |output| {
+                let field = |hit: &Value, name: &str| hit[name].as_str().unwrap_or_default().to_owned();
+                let hits = |hit: &Value| format!("{}  {}", field(hit, "title"), field(hit, "url"));
+                ResultDisplay::new([output.length("results", "result")], output.lines("results", hits))
+            },
+            ..ToolDescriptor::new("WebSearch", Effects::ReadOnly)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Searches the web and returns titles, URLs and excerpts of at most 10 pages, best first. Read a page with WebFetch."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::ReadOnly
     }
 
     fn schema(&self) -> Value {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use async_trait::async_trait;
 use remuda_domain::{
     error::{Code, Error, Result},
-    tool::Effects,
+    tool::{CallSubject, Effects, ForeignFormat, ResultBody, ResultDisplay, ToolDescriptor},
 };
 use remuda_sandbox::{ByteRange, MAX_READ_BYTES, Sandbox, WriteMode, path};
 use schemars::JsonSchema;
@@ -52,17 +52,28 @@ enum NeededWrite {
 
 #[async_trait]
 impl Tool for Write {
-    fn name(&self) -> &str {
-        "Write"
+    fn descriptor(&self) -> &ToolDescriptor {
+        static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
+            permission: "edit".into(),
+            subject: |arguments| CallSubject::Path(arguments["file_path"].as_str()),
+            foreign_names: &[
+                (ForeignFormat::OpenHarness, "write_file"),
+                (ForeignFormat::CodingCode, "write_file"),
+            ],
+            headline: |arguments| arguments.text("file_path"),
+            result: |output| {
+                let verb = if output.is_set("created") { "created" } else { "written" };
+                let summary = [Some(verb.to_owned()), output.count("bytes_written", "byte")];
+                ResultDisplay::new(summary, ResultBody::Nothing)
+            },
+            ..ToolDescriptor::new("Write", Effects::Idempotent)
+        });
+        &DESCRIPTOR
     }
 
     fn description(&self) -> &str {
         "Writes a file in the workspace, replacing what it held. Missing directories are made. A file that exists must \
          have been read in this session, and must not have changed since; to change part of it, use Edit."
-    }
-
-    fn effects(&self) -> Effects {
-        Effects::Idempotent
     }
 
     fn schema(&self) -> Value {

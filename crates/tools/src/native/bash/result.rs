@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use remuda_domain::tool::{DisplayFields, ResultBody, ResultDisplay};
 use remuda_sandbox::{CapturedOutput, ExecResult, ExecStatus, Usage};
 use serde_json::{Map, Value, json};
 
@@ -35,6 +36,23 @@ pub(super) fn tool_result(result: ExecResult, timeout: Duration) -> CallResult {
     match error {
         None => Ok(answer),
         Some(error) => Err(CallError { error, output: answer }),
+    }
+}
+
+/// The result of a command, or the state of a background task, for people.
+pub(in crate::native) fn for_people(output: DisplayFields<'_>) -> ResultDisplay {
+    let failed =
+        |how: String| ResultDisplay { warns: true, ..ResultDisplay::new([Some(how)], ResultBody::Output) };
+    if let Some(signal) = output.0["signal"].as_i64() {
+        return failed(format!("killed by signal {signal}"));
+    }
+    if output.is_set("out_of_memory") {
+        return failed("killed: out of memory".to_owned());
+    }
+    match output.0["exit_code"].as_i64() {
+        Some(0) => ResultDisplay::new([Some("exit code 0".to_owned())], ResultBody::Output),
+        Some(code) => failed(format!("exit code {code}")),
+        None => ResultDisplay::new([output.text("status"), output.text("task_id")], ResultBody::Output),
     }
 }
 
