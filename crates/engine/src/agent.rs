@@ -28,6 +28,8 @@ mod tool_calls;
 mod toolset;
 mod transcript;
 
+use std::borrow::Cow;
+
 use remuda_domain::{
     EventBody, MessageId, RunId, ToolCallId,
     budget::Spent,
@@ -40,7 +42,7 @@ use remuda_domain::{
 use remuda_permissions::{ProposedCall, Verdict};
 use remuda_store::{Grant, NewMessage, ParkRequest};
 
-pub(crate) use self::context::OversizedResult;
+pub(crate) use self::context::{OversizedResult, oversized};
 use self::{
     compaction::CompactionState,
     delegation::BackgroundChild,
@@ -122,7 +124,7 @@ impl Engine {
         };
         let mut ctx = RunContext::new(self, grant, control, setup.sandbox.clone(), setup.time(grant));
         ctx.calls.tools = active.tools.clone();
-        ctx.calls.find_oversized = Some(context::oversized);
+        ctx.calls.shortens_results = true;
         ctx.limit = setup.limit(grant);
         let mut run = match AgentRun::resume(ctx, setup, active, input).await {
             Ok(run) => run,
@@ -232,8 +234,12 @@ impl AgentRun<'_> {
         let sandbox = self.setup.sandbox.as_ref().and_then(|sandbox| sandbox.acquired());
         let root = sandbox.and_then(|sandbox| sandbox.workspace_path());
         let root = root.unwrap_or(&self.ctx.grant.workspace_root);
-        let effects = self.ctx.effects(&call.tool);
-        let asked = ProposedCall { tool: &call.tool, arguments: &call.arguments, effects };
+        // A tool that the agent lost since it made the call is judged, too.
+        let tool = match self.ctx.tools().get(&call.tool) {
+            Some(tool) => Cow::Borrowed(tool.descriptor()),
+            None => self.ctx.engine.agents.tools().describe(&call.tool),
+        };
+        let asked = ProposedCall { tool: &tool, arguments: &call.arguments };
         self.active.rules.judge(self.active.mode, root, &asked)
     }
 

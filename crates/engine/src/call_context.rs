@@ -17,12 +17,9 @@ use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::OversizedResult,
+    agent::{OversizedResult, oversized},
     live_output::{LiveOutput, OutputPublisher},
 };
-
-/// Finds a result that is too long to be recorded.
-pub(crate) type FindOversized = fn(&ToolOutcome) -> Option<OversizedResult>;
 
 /// What the tool calls of one run share.
 #[derive(Clone, Debug)]
@@ -40,8 +37,8 @@ pub(crate) struct CallContext {
     pub(crate) permits: Arc<Semaphore>,
     /// Publishes live output.
     pub(crate) publisher: OutputPublisher,
-    /// Applied to a result before it is recorded.
-    pub(crate) find_oversized: Option<FindOversized>,
+    /// Whether results go into the context of an agent, which long ones would fill.
+    pub(crate) shortens_results: bool,
 }
 
 impl CallContext {
@@ -53,7 +50,10 @@ impl CallContext {
 
     /// Stores a result that is too long in a file, and replaces it by a preview.
     pub(crate) async fn shorten(&self, outcome: ToolOutcome) -> ToolOutcome {
-        let Some(oversized) = self.find_oversized.and_then(|find| find(&outcome)) else { return outcome };
+        if !self.shortens_results {
+            return outcome;
+        }
+        let Some(oversized) = oversized(&outcome, self.tools.catalog()) else { return outcome };
         let artifact = match &self.sandbox {
             Some(sandbox) if oversized.needs_artifact => {
                 self.store_artifact(sandbox, &outcome, &oversized).await

@@ -103,7 +103,7 @@ impl<'a> RunContext<'a> {
             kill: CancellationToken::new(),
             permits: Arc::new(Semaphore::new(MAX_PARALLEL_CALLS)),
             publisher: OutputPublisher { transport: Arc::clone(&engine.transport), fence, run: run.id },
-            find_oversized: None,
+            shortens_results: false,
         };
         let mut journal = Journal::new(
             Arc::clone(&engine.store),

@@ -11,7 +11,10 @@ use remuda_engine::{
 use remuda_models::{AddressRule, ModelOptions, Models};
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
 
-use crate::{connections::Mode, execution::policies};
+use crate::{
+    connections::Mode,
+    execution::{policies, tool_catalog},
+};
 
 /// The prefix of our own variables, which may contain secrets.
 const OWN_PREFIX: &str = "REMUDA_";
@@ -73,7 +76,7 @@ pub fn loader(config: &Config, mode: Mode) -> Loader {
         tools: directory(&platform.tools_dir),
         templates: directory(&platform.templates_dir),
     };
-    Loader::new(directories, environment(config, mode))
+    Loader::new(directories, environment(config, mode), tool_catalog().clone())
 }
 
 /// The variables that workspaces may read. In the embedded mode, workspaces belong to the user who started the process.

@@ -1,6 +1,6 @@
 //! Builds backends, policies, tools and webhook options from the configuration.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use remuda_config::Config;
 use remuda_control_plane::WebhookOptions;
@@ -8,6 +8,7 @@ use remuda_domain::{
     Code, Error, WorkerId,
     error::Result,
     execution::{Policies, TenantPolicy},
+    tool::ToolCatalog,
 };
 use remuda_egress::AllowRule;
 use remuda_sandbox::{
@@ -64,6 +65,13 @@ pub fn tools(config: &Config) -> Result<Registry> {
         Some(Arc::new(provider) as Arc<dyn SearchProvider>)
     };
     Ok(Registry::native(&ToolOptions { web, search }))
+}
+
+/// What is known about the tools that agents may have. It does not depend on the configuration.
+pub fn tool_catalog() -> &'static ToolCatalog {
+    static CATALOG: LazyLock<ToolCatalog> =
+        LazyLock::new(|| remuda_engine::tool_catalog(&Registry::native(&ToolOptions::default())));
+    &CATALOG
 }
 
 /// All backends. A missing Docker engine only fails sessions that use it.

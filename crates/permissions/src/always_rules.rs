@@ -99,7 +99,7 @@ const UNINFORMATIVE_PROGRAMS: [&str; 63] = [
 ];
 
 /// A rule that allows the command with any arguments.
-pub(crate) fn similar(command: &Command) -> Option<PermissionRule> {
+pub(crate) fn similar(permission: &str, command: &Command) -> Option<PermissionRule> {
     let words: Vec<&str> = command.words.iter().map(|word| word.text.as_str()).collect();
     let program = command.program()?;
     if command.unknown.is_some() || UNINFORMATIVE_PROGRAMS.contains(&program) {
@@ -113,7 +113,7 @@ pub(crate) fn similar(command: &Command) -> Option<PermissionRule> {
     if prefix.iter().any(vague) {
         return None;
     }
-    rule("bash", format!("{} *", prefix.join(" ")))
+    rule(permission, format!("{} *", prefix.join(" ")))
 }
 
 /// A rule that allows exactly this text; `None` if it contains wildcards, since patterns have no escape.
@@ -122,10 +122,10 @@ pub(crate) fn exact(permission: &str, text: &str) -> Option<PermissionRule> {
 }
 
 /// A rule that allows all pages of the site.
-pub(crate) fn site(url: &str) -> Option<PermissionRule> {
+pub(crate) fn site(permission: &str, url: &str) -> Option<PermissionRule> {
     let (scheme, rest) = url.split_once("://")?;
     let (host, _) = rest.split_once('/')?;
-    rule("webfetch", format!("{scheme}://{host}/*")).filter(|_| !host.contains(['*', '?', '@']))
+    rule(permission, format!("{scheme}://{host}/*")).filter(|_| !host.contains(['*', '?', '@']))
 }
 
 fn rule(permission: &str, pattern: String) -> Option<PermissionRule> {

@@ -1,13 +1,9 @@
 //! Finds rules that never take effect.
 
-use remuda_domain::permission::PermissionRule;
+use remuda_domain::{permission::PermissionRule, tool::ToolCatalog};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    layer::Layer,
-    permission_names::{opencode_key, permission_of},
-    wildcard::covers,
-};
+use crate::{layer::Layer, permission_names::opencode_key, wildcard::covers};
 
 /// A rule that never takes effect, and the rule `by` that overrides it for everything it matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +32,7 @@ impl std::fmt::Display for Contradiction {
     }
 }
 
-pub(crate) fn find(rules: &[(Layer, PermissionRule)]) -> Vec<Contradiction> {
+pub(crate) fn find(rules: &[(Layer, PermissionRule)], tools: &ToolCatalog) -> Vec<Contradiction> {
     let mut found = Vec::new();
     for (at, (layer, rule)) in rules.iter().enumerate() {
         // Overriding a built-in rule is intended.
@@ -44,7 +40,7 @@ pub(crate) fn find(rules: &[(Layer, PermissionRule)]) -> Vec<Contradiction> {
             continue;
         }
         let overruled = |(other, (by_layer, by)): &(usize, &(Layer, PermissionRule))| {
-            if *other == at || by.action == rule.action || !covers_rule(by, rule) {
+            if *other == at || by.action == rule.action || !covers_rule(by, rule, tools) {
                 return false;
             }
             let later = *other > at;
@@ -61,10 +57,10 @@ pub(crate) fn find(rules: &[(Layer, PermissionRule)]) -> Vec<Contradiction> {
     found
 }
 
-fn covers_rule(wide: &PermissionRule, narrow: &PermissionRule) -> bool {
+fn covers_rule(wide: &PermissionRule, narrow: &PermissionRule, tools: &ToolCatalog) -> bool {
     let key = opencode_key(&wide.permission);
     let permission = covers(key, opencode_key(&narrow.permission))
-        || covers(key, permission_of(&narrow.permission))
+        || tools.get(&narrow.permission).is_some_and(|tool| covers(key, &tool.permission))
         || covers(&wide.permission, &narrow.permission);
     permission && covers(&wide.pattern, &narrow.pattern)
 }

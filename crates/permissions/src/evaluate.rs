@@ -4,7 +4,7 @@ use remuda_domain::permission::{PermissionAction, PermissionMode, PermissionRule
 
 use crate::{
     layer::Layer,
-    permission_names::{opencode_key, permission_of},
+    permission_names::opencode_key,
     plan_mode,
     ruleset::Ruleset,
     subject::{self, Subject},
@@ -30,7 +30,7 @@ pub(crate) fn judge(rules: &Ruleset, mode: PermissionMode, root: &str, call: &Pr
         && let Some((pattern, why)) = plan_mode::forbids(call, script.as_ref())
     {
         let pattern = shortened(&pattern);
-        return Verdict::Deny(Denial { permission: permission_of(call.tool).to_owned(), pattern, why });
+        return Verdict::Deny(Denial { permission: call.tool.permission.clone().into_owned(), pattern, why });
     }
     let findings: Vec<_> = subjects.iter().map(|subject| (subject, decide(rules, mode, subject))).collect();
     if let Some((subject, finding)) = findings.iter().find(|(_, it)| it.action == PermissionAction::Deny) {
@@ -49,7 +49,7 @@ pub(crate) fn judge(rules: &Ruleset, mode: PermissionMode, root: &str, call: &Pr
             patterns.push(shown);
         }
     }
-    let permission = permission_of(call.tool).to_owned();
+    let permission = call.tool.permission.clone().into_owned();
     let always = always(rules, mode, &asked, &subjects);
     Verdict::Ask(Ask { permission, patterns, always, why: why(first, finding) })
 }

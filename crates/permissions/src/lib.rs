@@ -4,6 +4,9 @@
 //! denied, or needs approval by a person. The last matching rule decides. If a call has several subjects, such as the
 //! commands of a script, the strictest decision counts. Later layers cannot relax a rule that an operator has locked.
 //!
+//! A tool's [descriptor](remuda_domain::tool::ToolDescriptor) says which permission governs it and which part of a call is
+//! judged; the crate knows no tool by name.
+//!
 //! The crate does no I/O: the same rules, mode and call always give the same [`Verdict`], in time bounded by their size.
 //!
 //! # Paths
@@ -41,7 +44,7 @@ mod wildcard;
 
 pub use contradiction::Contradiction;
 pub use layer::Layer;
-pub use permission_names::{KEYS, opencode_key, permission_of};
+pub use permission_names::{is_known_permission, opencode_key};
 pub use ruleset::Ruleset;
 pub use verdict::{Ask, Denial, ProposedCall, Verdict};
 pub use wildcard::fits;

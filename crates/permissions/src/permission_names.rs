@@ -1,23 +1,6 @@
 //! The names of permissions in rules.
 
-/// The permission that governs a tool. For tools that are not native, such as those of a tool server, it is their name.
-#[must_use]
-pub fn permission_of(tool: &str) -> &str {
-    match tool {
-        "Bash" | "BashOutput" | "KillBash" => "bash",
-        "Read" => "read",
-        "Write" | "Edit" => "edit",
-        "Glob" => "glob",
-        "Grep" => "grep",
-        "WebFetch" => "webfetch",
-        "WebSearch" => "websearch",
-        "TodoWrite" => "todowrite",
-        "Skill" => "skill",
-        "SubAgent" => "task",
-        "AgentSwitch" => "switch",
-        other => other,
-    }
-}
+use remuda_domain::tool::{ToolCatalog, ToolOffer};
 
 /// The permission for a key in an OpenCode file: several of its tools share one permission here.
 #[must_use]
@@ -30,24 +13,14 @@ pub fn opencode_key(name: &str) -> &str {
     }
 }
 
-/// All permissions that are not names of a server's tools: those of OpenCode, and native ones.
-pub const KEYS: [&str; 18] = [
-    "*",
-    "read",
-    "edit",
-    "glob",
-    "grep",
-    "bash",
-    "task",
-    "switch",
-    "external_directory",
-    "todowrite",
-    "webfetch",
-    "websearch",
-    "codesearch",
-    "lsp",
-    "skill",
-    "question",
-    "doom_loop",
-    "plan_exit",
-];
+/// Permissions of OpenCode that no tool here has.
+const OTHER_OPENCODE_KEYS: [&str; 7] =
+    ["*", "external_directory", "codesearch", "lsp", "question", "doom_loop", "plan_exit"];
+
+/// Whether a permission is one of OpenCode or of a tool that agents have. Any other one is the name of a server's tool.
+#[must_use]
+pub fn is_known_permission(tools: &ToolCatalog, permission: &str) -> bool {
+    let offered = tools.iter().filter(|tool| tool.offer != ToolOffer::Never);
+    OTHER_OPENCODE_KEYS.contains(&permission)
+        || offered.map(|tool| &tool.permission).any(|it| it == permission)
+}

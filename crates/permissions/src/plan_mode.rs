@@ -1,23 +1,21 @@
 //! The permission mode `plan`, in which nothing may be changed.
 
-use remuda_domain::tool::Effects;
-
 use crate::{
     shell::{Command, ScriptAnalysis, Word},
     verdict::ProposedCall,
     wildcard::ANY,
 };
 
-/// Tools that are allowed although they are not read-only: they change no files. Sub-agents inherit the mode.
-const EXEMPT_TOOLS: [&str; 5] = ["TodoWrite", "Skill", "AgentSwitch", "SubAgent", "BashOutput"];
-
 /// The part of a call that the mode forbids, and the reason.
 pub(crate) fn forbids(call: &ProposedCall<'_>, script: Option<&ScriptAnalysis>) -> Option<(String, String)> {
-    if call.effects == Effects::ReadOnly || EXEMPT_TOOLS.contains(&call.tool) {
+    if call.tool.changes_no_files() {
         return None;
     }
     let Some(script) = script else {
-        return Some(("*".to_owned(), format!("the mode is plan, and {} may change something", call.tool)));
+        return Some((
+            "*".to_owned(),
+            format!("the mode is plan, and {} may change something", call.tool.name),
+        ));
     };
     let because = |text: &str| format!("the mode is plan, and it is not certain that {text}");
     if let Some(command) = script.commands.iter().find(|command| !only_reads(command)) {

@@ -1,13 +1,15 @@
 //! The ordered rules of all layers.
 
-use remuda_domain::permission::{PermissionAction, PermissionMode, PermissionRule};
+use remuda_domain::{
+    permission::{PermissionAction, PermissionMode, PermissionRule},
+    tool::{ToolCatalog, ToolDescriptor},
+};
 
 use crate::{
     contradiction::{self, Contradiction},
     defaults,
     evaluate::{self, concerns},
     layer::Layer,
-    permission_names::permission_of,
     verdict::{ProposedCall, Verdict},
     wildcard::is_universal,
 };
@@ -51,18 +53,18 @@ impl Ruleset {
 
     /// Whether the last rule for a tool denies it completely, so that the tool is not offered to the model.
     #[must_use]
-    pub fn hides(&self, tool: &str) -> bool {
-        let permission = permission_of(tool);
+    pub fn hides(&self, tool: &ToolDescriptor) -> bool {
         self.rule_lists().any(|rules| {
-            let last = rules.rev().find(|(_, rule)| concerns(rule, permission, Some(tool)));
+            let last = rules.rev().find(|(_, rule)| concerns(rule, &tool.permission, Some(&tool.name)));
             last.is_some_and(|(_, rule)| is_universal(&rule.pattern) && rule.action == PermissionAction::Deny)
         })
     }
 
-    /// The rules that never take effect, because another rule overrides them for everything they match.
+    /// The rules that never take effect, because another rule overrides them for everything they match. A rule may name a
+    /// tool of the catalog instead of its permission.
     #[must_use]
-    pub fn contradictions(&self) -> Vec<Contradiction> {
-        contradiction::find(&self.rules)
+    pub fn contradictions(&self, tools: &ToolCatalog) -> Vec<Contradiction> {
+        contradiction::find(&self.rules, tools)
     }
 
     pub fn rules(&self) -> impl Iterator<Item = (Layer, &PermissionRule)> {

@@ -1,13 +1,14 @@
 //! The subjects of a tool call: the parts that rules decide about.
 
-use remuda_domain::permission::{PermissionAction, PermissionRule};
-use serde_json::Value;
+use remuda_domain::{
+    permission::{PermissionAction, PermissionRule},
+    tool::{CallSubject, SimilarCalls, ToolDescriptor},
+};
 
 use crate::{
     always_rules,
     layer::Layer,
     path,
-    permission_names::permission_of,
     shell::{self, Redirection, ScriptAnalysis},
     verdict::ProposedCall,
     wildcard::{ANY, fits, may_fit},
@@ -90,16 +91,28 @@ impl<'a> Subject<'a> {
         subject
     }
 
-    fn text(permission: &'a str, tool: &'a str, text: &str) -> Self {
-        let mut subject =
-            Self::new(permission, Some(tool), text.to_owned(), vec![MatchText::from(text.to_owned())]);
-        let like = match permission {
-            "webfetch" => always_rules::site(text),
-            "websearch" => Some(PermissionRule::new(permission, "*", PermissionAction::Allow)),
-            _ => None,
+    fn text(tool: &'a ToolDescriptor, text: &str, similar: SimilarCalls) -> Self {
+        let permission = &*tool.permission;
+        let mut subject = Self::of_call(tool, text.to_owned(), text);
+        let like = match similar {
+            SimilarCalls::SameSite => always_rules::site(permission, text),
+            SimilarCalls::All => Some(PermissionRule::new(permission, "*", PermissionAction::Allow)),
+            SimilarCalls::None => None,
         };
         subject.always = [like, always_rules::exact(permission, text)];
         subject
+    }
+
+    /// A call that is judged as a whole.
+    fn whole(tool: &'a ToolDescriptor, form: &str) -> Self {
+        let mut subject = Self::of_call(tool, "*".to_owned(), form);
+        // By tool name, since the permission may cover more tools.
+        subject.always = [Some(PermissionRule::new(&*tool.name, "*", PermissionAction::Allow)), None];
+        subject
+    }
+
+    fn of_call(tool: &'a ToolDescriptor, shown: String, form: &str) -> Self {
+        Self::new(&tool.permission, Some(&tool.name), shown, vec![form.to_owned().into()])
     }
 
     /// Whether a rule certainly matches.
@@ -127,23 +140,17 @@ pub(crate) fn subjects_of<'a>(
     root: &str,
     call: &ProposedCall<'a>,
 ) -> (Vec<Subject<'a>>, Option<ScriptAnalysis>) {
-    let (tool, permission) = (call.tool, permission_of(call.tool));
-    let argument =
-        |names: &[&str]| names.iter().find_map(|name| call.arguments.get(name).and_then(Value::as_str));
     // A call without the argument fails anyway.
-    let unknown = "\0";
-    let text = |names: &[&str]| Subject::text(permission, tool, argument(names).unwrap_or(unknown));
-    let subject = match tool {
-        "Read" | "Write" | "Edit" => {
-            Subject::path(permission, Some(tool), root, argument(&["file_path"]).unwrap_or(unknown))
-        }
-        "Grep" | "Glob" => {
-            let path = argument(&["path"]).unwrap_or(".");
-            let mut subject = Subject::path(permission, Some(tool), root, path);
+    const UNKNOWN: &str = "\0";
+    let tool = call.tool;
+    let path = |path: &str| Subject::path(&tool.permission, Some(&tool.name), root, path);
+    let subject = match (tool.subject)(call.arguments) {
+        CallSubject::Path(written) => path(written.unwrap_or(UNKNOWN)),
+        CallSubject::Search { path: directory, filter } => {
+            let mut subject = path(directory);
             // The filter may name a path as well. Rules can deny it, but not allow it: it only narrows the search.
-            let filter = if tool == "Grep" { argument(&["glob"]) } else { argument(&["pattern"]) };
             if let Some(filter) = filter.filter(|filter| !filter.starts_with('!')) {
-                let forms = path::forms(root, &format!("{path}/{filter}")).into_iter();
+                let forms = path::forms(root, &format!("{directory}/{filter}")).into_iter();
                 subject.forms.extend(forms.map(|text| MatchText {
                     text,
                     allow: AllowMatch::Never,
@@ -152,29 +159,19 @@ pub(crate) fn subjects_of<'a>(
             }
             subject
         }
-        "WebFetch" => text(&["url"]),
-        "WebSearch" => text(&["query"]),
-        "Skill" => text(&["skill", "name"]),
-        "SubAgent" => text(&["subagent_type", "agent"]),
-        "AgentSwitch" => text(&["agent", "to"]),
-        "Bash" => {
-            let script = shell::analyze(argument(&["command"]).unwrap_or(unknown));
-            return (subjects_of_script(root, &script), Some(script));
+        CallSubject::Script { script, .. } => {
+            let script = shell::analyze(script.unwrap_or(UNKNOWN));
+            return (subjects_of_script(tool, root, &script), Some(script));
         }
-        // The meaning of their arguments is unknown, or they have no relevant ones.
-        tool => {
-            let ours = matches!(tool, "BashOutput" | "KillBash" | "TodoWrite");
-            let form = if ours { "*" } else { unknown };
-            let mut subject = Subject::new(permission, Some(tool), "*".into(), vec![form.to_owned().into()]);
-            // By tool name, since the permission may cover more tools.
-            subject.always = [Some(PermissionRule::new(tool, "*", PermissionAction::Allow)), None];
-            subject
-        }
+        CallSubject::Text { text, similar } => Subject::text(tool, text.unwrap_or(UNKNOWN), similar),
+        CallSubject::WholeCall => Subject::whole(tool, "*"),
+        CallSubject::Unknown => Subject::whole(tool, UNKNOWN),
     };
     (vec![subject], None)
 }
 
-fn subjects_of_script<'a>(root: &str, script: &ScriptAnalysis) -> Vec<Subject<'a>> {
+fn subjects_of_script<'a>(tool: &'a ToolDescriptor, root: &str, script: &ScriptAnalysis) -> Vec<Subject<'a>> {
+    let permission = &*tool.permission;
     let mut subjects = Vec::new();
     for command in &script.commands {
         let mut forms =
@@ -192,11 +189,10 @@ fn subjects_of_script<'a>(root: &str, script: &ScriptAnalysis) -> Vec<Subject<'a
             applies_to: MatchedRules::BuiltIn,
             ..MatchText::from(command.text_for_paths())
         });
-        let tool = Some("Bash");
-        let mut subject = Subject::new("bash", tool, command.raw.clone(), forms);
+        let mut subject = Subject::new(permission, Some(&tool.name), command.raw.clone(), forms);
         subject.unknown = command.unknown;
-        let only = always_rules::exact("bash", &command.raw).filter(|_| command.is_self_contained());
-        subject.always = [always_rules::similar(command), only];
+        let only = always_rules::exact(permission, &command.raw).filter(|_| command.is_self_contained());
+        subject.always = [always_rules::similar(permission, command), only];
         subjects.push(subject);
     }
     for Redirection { target, reads, writes } in &script.redirections {

@@ -2,7 +2,7 @@
 
 use remuda_domain::{
     permission::{PermissionAction, PermissionRule},
-    tool::Effects,
+    tool::ToolDescriptor,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,9 +10,8 @@ use serde_json::Value;
 /// A tool call to be judged.
 #[derive(Clone, Copy, Debug)]
 pub struct ProposedCall<'a> {
-    pub tool: &'a str,
+    pub tool: &'a ToolDescriptor,
     pub arguments: &'a Value,
-    pub effects: Effects,
 }
 
 /// The decision about a call.

@@ -11,7 +11,6 @@ mod opencode;
 mod openharness;
 pub(crate) mod permission;
 mod resolve;
-mod tools;
 
 use remuda_domain::{agent::AgentDefinition, model::ModelParameters};
 

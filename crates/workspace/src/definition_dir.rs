@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use remuda_domain::tool::ToolCatalog;
+
 use crate::{
     definition_files::Files,
     environment::{EnvironmentAccess, Owner, VariableSyntax, interpolate},
@@ -16,6 +18,8 @@ const MAX_DEFINITIONS: usize = 256;
 pub(crate) struct Source<'a> {
     pub files: &'a Files<'a>,
     pub environment: &'a EnvironmentAccess,
+    /// The tools that definitions may name.
+    pub tools: &'a ToolCatalog,
     pub report: &'a Report,
 }
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use remuda_domain::content::Content;
+use remuda_domain::{content::Content, tool::ToolCatalog};
 
 use crate::{
     agents::{self, Catalog, MergedAgents},
@@ -46,6 +46,7 @@ pub struct PlatformDirectories {
 pub struct Loader {
     platform: Arc<PlatformDirectories>,
     environment: EnvironmentAccess,
+    tools: ToolCatalog,
     cache: Arc<Cache>,
 }
 
@@ -58,8 +59,14 @@ pub struct LoadedWorkspace {
 }
 
 impl Loader {
-    pub fn new(platform: PlatformDirectories, environment: EnvironmentAccess) -> Self {
-        Self { platform: Arc::new(platform), environment, cache: Arc::default() }
+    /// `tools` are those that agents may have, apart from actions and tools of servers.
+    pub fn new(platform: PlatformDirectories, environment: EnvironmentAccess, tools: ToolCatalog) -> Self {
+        Self { platform: Arc::new(platform), environment, tools, cache: Arc::default() }
+    }
+
+    #[must_use]
+    pub fn tools(&self) -> &ToolCatalog {
+        &self.tools
     }
 
     #[must_use]
@@ -115,7 +122,7 @@ impl Load<'_> {
     fn definitions(&self, root: &Path) -> Definitions {
         let mut definitions = Definitions::default();
         let mut merged = MergedAgents::default();
-        merged.add_layer(agents::read_built_in(self.report), self.report);
+        merged.add_layer(agents::read_built_in(self.report, &self.loader.tools), self.report);
         self.platform(&mut definitions, &mut merged);
         let mut file = settings::SettingsFile::default();
         let mut opencode = agents::OpenCodeProject::default();
@@ -144,6 +151,7 @@ impl Load<'_> {
             actions: &definitions.actions,
             skills: &definitions.skills,
             servers: &definitions.tool_servers,
+            tools: &self.loader.tools,
         };
         definitions.absent = merged.absent();
         definitions.agents = agents::resolve_agents(merged.into_unresolved(), catalog, self.report);
@@ -153,7 +161,8 @@ impl Load<'_> {
     }
 
     fn source<'b>(&'b self, files: &'b Files<'b>) -> Source<'b> {
-        Source { files, environment: &self.loader.environment, report: self.report }
+        let Loader { environment, tools, .. } = self.loader;
+        Source { files, environment, tools, report: self.report }
     }
 
     /// Reads the operator's definitions, which those of the workspace may replace.

@@ -40,8 +40,8 @@ fn is_zero(number: &usize) -> bool {
 }
 
 impl Memory {
-    /// The segment of the system prompt. `reads`: whether the agent has the tool Read.
-    pub(crate) fn prompt_segment(&self, reads: bool) -> Option<String> {
+    /// The segment of the system prompt. `reader` is the tool by which the agent reads files, if it has one.
+    pub(crate) fn prompt_segment(&self, reader: Option<&str>) -> Option<String> {
         if self.text.is_none() && self.files.is_empty() {
             return None;
         }
@@ -49,12 +49,14 @@ impl Memory {
         if let Some(text) = &self.text {
             parts.push(format!("<file name=\"{}\">\n{text}\n</file>", self.file));
             if self.truncated {
-                let rest = if reads { ": read the rest with the tool Read" } else { "" };
+                let rest =
+                    reader.map(|tool| format!(": read the rest with the tool {tool}")).unwrap_or_default();
                 parts.push(format!("Only the beginning of {} is shown here{rest}.", self.file));
             }
         }
         if !self.files.is_empty() {
-            let how = if reads { ". Read them with the tool Read when they matter" } else { "" };
+            let how = reader.map(|tool| format!(". Read them with the tool {tool} when they matter"));
+            let how = how.unwrap_or_default();
             parts.push(format!("There are more files in {}{how}:", self.directory));
             parts.extend(self.files.iter().map(MemoryFile::line));
             if self.omitted > 0 {

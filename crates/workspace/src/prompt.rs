@@ -1,23 +1,24 @@
 //! Composes the system prompt.
 
-use remuda_domain::{Timestamp, agent::AgentDefinition, model::ModelDefinition};
+use remuda_domain::{
+    Timestamp,
+    agent::AgentDefinition,
+    model::ModelDefinition,
+    tool::{ToolCatalog, ToolRole},
+};
 
 use crate::{
     definitions::Definitions,
     settings::{Segment, WorkspaceKind},
 };
 
-const SWITCH: &str =
-    "Hand this session over with the tool AgentSwitch when one of these fits the work better.";
-const DELEGATE: &str =
-    "Delegate tasks that can be described on their own to one of these with the tool SubAgent.";
-
 /// The agent, model and date that a prompt is composed for.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptContext<'a> {
     pub agent: &'a AgentDefinition,
     pub model: &'a ModelDefinition,
-    /// Whether the agent has the tool Skill.
+    pub tools: &'a ToolCatalog,
+    /// Whether the agent has the tool that reads skills.
     pub reads_skills: bool,
     pub today: Timestamp,
 }
@@ -44,6 +45,7 @@ impl Definitions {
 
     fn segment(&self, segment: Segment, context: &PromptContext<'_>) -> Option<String> {
         let settings = &self.settings.prompt;
+        let tool = |role| context.tools.with_role(role).map(|tool| &*tool.name);
         match segment {
             Segment::Base => settings.base.clone(),
             Segment::LlmOptimized => {
@@ -53,12 +55,28 @@ impl Definitions {
             Segment::Agent => Some(context.agent.prompt.clone()),
             Segment::ProjectAgentsMd => self.instructions.as_deref().map(project_instructions),
             Segment::Memory => {
-                let reads = context.agent.has_tool("Read") && self.settings.kind == WorkspaceKind::Project;
-                self.memory.as_ref()?.prompt_segment(reads)
+                let reader = tool(ToolRole::ReadFiles).filter(|reader| {
+                    context.agent.has_tool(reader) && self.settings.kind == WorkspaceKind::Project
+                });
+                self.memory.as_ref()?.prompt_segment(reader)
             }
-            Segment::AgentSwitches => self.agent_list(&self.switch_targets(context.agent), segment, SWITCH),
-            Segment::Subagents => self.agent_list(&self.delegation_targets(context.agent), segment, DELEGATE),
-            Segment::Skills if context.reads_skills => Some(self.skill_list(context.agent)),
+            Segment::AgentSwitches => {
+                let tool = tool(ToolRole::SwitchAgents)?;
+                let how = format!(
+                    "Hand this session over with the tool {tool} when one of these fits the work better."
+                );
+                self.agent_list(&self.switch_targets(context.agent), segment, &how)
+            }
+            Segment::Subagents => {
+                let tool = tool(ToolRole::Delegate)?;
+                let how = format!(
+                    "Delegate tasks that can be described on their own to one of these with the tool {tool}."
+                );
+                self.agent_list(&self.delegation_targets(context.agent), segment, &how)
+            }
+            Segment::Skills if context.reads_skills => {
+                Some(self.skill_list(context.agent, tool(ToolRole::ReadSkills)?))
+            }
             Segment::Environment if settings.include_environment => Some(environment(context.today)),
             // Not included without a tool that uses them.
             Segment::Skills | Segment::Environment | Segment::Actions => None,
@@ -79,12 +97,12 @@ impl Definitions {
         Some(format!("<{tag}>\n{how}\n{}\n</{tag}>", lines.join("\n")))
     }
 
-    fn skill_list(&self, agent: &AgentDefinition) -> String {
+    fn skill_list(&self, agent: &AgentDefinition, tool: &str) -> String {
         let given = self.skills.values().filter(|skill| agent.has_skill(&skill.name));
         let lines: Vec<String> =
             given.map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
         format!(
-            "<skills>\nRead these with the tool Skill when a task calls for them.\n{}\n</skills>",
+            "<skills>\nRead these with the tool {tool} when a task calls for them.\n{}\n</skills>",
             lines.join("\n")
         )
     }

@@ -58,6 +58,7 @@ impl AgentRun<'_> {
             active.fixed,
             calibration.map(|(_, calibration)| *calibration),
         )
+        .with_tools(self.ctx.engine.agents.tools())
     }
 
     /// The messages to send: the whole transcript, or what fits into the window.

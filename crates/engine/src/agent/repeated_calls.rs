@@ -8,8 +8,6 @@ use serde_json::Value;
 
 /// A call that gave the same result this often in a row is refused.
 const MAX_REPEATS: u32 = 3;
-/// Polling is the purpose of this tool.
-const POLLING_TOOL: &str = "BashOutput";
 
 /// The last call with its result, and how often in a row it occurred.
 #[derive(Debug, Default)]
@@ -40,7 +38,7 @@ impl RepeatedCalls {
             .last
             .as_ref()
             .is_some_and(|(tool, arguments, _)| *tool == call.tool && *arguments == call.arguments);
-        same && self.count >= MAX_REPEATS && call.tool != POLLING_TOOL
+        same && self.count >= MAX_REPEATS
     }
 }
 

@@ -93,7 +93,7 @@ impl CallChecker<'_> {
             let message = format!("there is no tool {}; there are {}", call.tool, names.join(", "));
             return Err(Error::new(Code::UnknownTool, message));
         };
-        if self.repeated_calls.is_over_limit(call) {
+        if !tool.descriptor().polls && self.repeated_calls.is_over_limit(call) {
             let message = "this very call gave the same result three times in a row: try something else";
             return Err(Error::new(Code::RepeatedCall, message));
         }

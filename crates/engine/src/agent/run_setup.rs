@@ -12,6 +12,7 @@ use remuda_domain::{
     permission::{PermissionMode, Unattended},
     run::MessageInput,
     step::{ModelRequest, Step, StepWork},
+    tool::ToolRole,
 };
 use remuda_models::ToolSpec;
 use remuda_permissions::{Layer, Ruleset};
@@ -21,7 +22,7 @@ use remuda_tools::Registry;
 use remuda_workspace::{Definitions, LoadedWorkspace, PromptContext, WorkspaceKind};
 use tokio_util::sync::CancellationToken;
 
-use super::{context::tokens, skill, toolset};
+use super::{context::tokens, toolset};
 use crate::{Engine, retry_until_abandoned};
 
 /// What stays the same during a run, whichever agent is active.
@@ -161,10 +162,16 @@ impl Engine {
         let all = if may_execute { self.tools.clone() } else { Registry::default() };
         let deepest = grant.depth >= self.agents.settings.delegation.max_depth;
         let tools = toolset::of_agent(&all, agent, definitions, may_execute, !deepest)?;
-        let tools = tools.only(|tool| !rules.hides(&tool.name));
+        let tools = tools.only(|tool| !rules.hides(tool));
         let specs: Arc<[ToolSpec]> = toolset::specs(&tools).into();
-        let reads_skills = tools.is_known(skill::NAME);
-        let audience = PromptContext { agent, model: &model, reads_skills, today: grant.run.created_at };
+        let reads_skills = tools.catalog().with_role(ToolRole::ReadSkills).is_some();
+        let audience = PromptContext {
+            agent,
+            model: &model,
+            tools: self.agents.tools(),
+            reads_skills,
+            today: grant.run.created_at,
+        };
         let system = definitions.system_prompt(&audience);
         let settings = &self.agents.settings.permissions;
         Ok(ActiveAgent {

@@ -8,6 +8,7 @@ use std::{
 use remuda_domain::{
     TenantId,
     content::{Content, ContentHash},
+    tool::ToolCatalog,
 };
 use remuda_models::Models;
 use remuda_workspace::Loader;
@@ -32,6 +33,11 @@ impl AgentRuntime {
     #[must_use]
     pub fn new(workspaces: Loader, models: Models, settings: AgentSettings) -> Self {
         Self { workspaces, models, settings, stored_contents: Mutex::default(), meters: Meters::new() }
+    }
+
+    /// All tools that agents may have, as the definitions of workspaces know them.
+    pub(super) fn tools(&self) -> &ToolCatalog {
+        self.workspaces.tools()
     }
 
     /// The model of agents that name none, in sessions that name none.

@@ -16,8 +16,6 @@ use remuda_workspace::{Definitions, Skill};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(super) const NAME: &str = "Skill";
-
 pub(super) static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDescriptor {
     permission: "skill".into(),
     subject: |arguments| {
@@ -29,7 +27,7 @@ pub(super) static DESCRIPTOR: LazyLock<ToolDescriptor> = LazyLock::new(|| ToolDe
     long_results: LongResults::Keep,
     headline: |arguments| arguments.text("skill").or_else(|| arguments.text("name")),
     result: |_| ResultDisplay::new([], ResultBody::OutputIfFull),
-    ..ToolDescriptor::new(NAME, Effects::ReadOnly)
+    ..ToolDescriptor::new("Skill", Effects::ReadOnly)
 });
 
 /// Reads the skills of one agent.

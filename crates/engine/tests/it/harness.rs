@@ -87,12 +87,14 @@ impl Harness {
         let tenant = store.ensure_tenant("default", root).await.unwrap().id;
         let transport = Arc::new(StoppingTransport::default());
         let local: Arc<dyn Backend> = Arc::new(LocalBackend::new(LocalOptions::default()));
-        let loader = Loader::new(PlatformDirectories::default(), EnvironmentAccess::default());
+        let tools = Registry::native(&ToolOptions::default());
+        let catalog = remuda_engine::tool_catalog(&tools);
+        let loader = Loader::new(PlatformDirectories::default(), EnvironmentAccess::default(), catalog);
         let models = ModelOptions { base_delay: Duration::from_millis(1), ..ModelOptions::default() };
         let engine = Engine {
             store: Arc::clone(&store),
             transport: Arc::clone(&transport) as Arc<dyn Transport>,
-            tools: Registry::native(&ToolOptions::default()),
+            tools,
             backends: [local].into_iter().collect(),
             placement: Arc::new(Placement::new(Arc::new(Policies::default()))),
             agents: Arc::new(AgentRuntime::new(

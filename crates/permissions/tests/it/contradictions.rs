@@ -3,7 +3,7 @@
 use Layer::{Agent, Platform, Tenant, Workspace};
 use remuda_permissions::{Layer, Ruleset};
 
-use crate::{locked, rules, workspace_rules};
+use crate::{locked, rules, tools, workspace_rules};
 
 #[test]
 fn rule_covered_by_a_later_one_is_reported() {
@@ -28,14 +28,14 @@ fn rule_covered_by_a_later_one_is_reported() {
         ("deny ls *, allow ls ?*", 0),
         ("deny ls *, allow ls*", 1),
     ] {
-        assert_eq!(workspace_rules(text).contradictions().len(), expected, "{text}");
+        assert_eq!(workspace_rules(text).contradictions(tools()).len(), expected, "{text}");
     }
 }
 
 #[test]
 fn contradictions_across_layers_and_with_locked_rules_are_reported() {
     let set = Ruleset::new().with(Workspace, rules("ask git push *")).with(Agent, rules("allow git *"));
-    let found = set.contradictions();
+    let found = set.contradictions(tools());
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].layer, found[0].by_layer), (Workspace, Agent));
     assert_eq!(
@@ -44,12 +44,12 @@ fn contradictions_across_layers_and_with_locked_rules_are_reported() {
     );
     // The more permissive rule has no effect.
     let set = Ruleset::new().with(Platform, locked("deny rm *")).with(Agent, rules("allow rm -r *"));
-    let found = set.contradictions();
+    let found = set.contradictions(tools());
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].layer, found[0].by_layer), (Agent, Platform));
     // A stricter later rule has an effect.
     let set = Ruleset::new().with(Tenant, locked("ask rm *")).with(Agent, rules("deny rm *"));
-    assert_eq!(set.contradictions(), []);
+    assert_eq!(set.contradictions(tools()), []);
     // Overriding built-in rules is intended.
-    assert_eq!(Ruleset::new().with(Agent, rules("deny *:*")).contradictions(), []);
+    assert_eq!(Ruleset::new().with(Agent, rules("deny *:*")).contradictions(tools()), []);
 }

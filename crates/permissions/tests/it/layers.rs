@@ -4,12 +4,12 @@ use Layer::{Agent, Default as Builtin, Platform, Session, Tenant, Workspace};
 use PermissionAction::{Allow, Ask, Deny};
 use remuda_domain::{
     permission::{PermissionAction, PermissionMode, PermissionRule},
-    tool::Effects,
+    tool::{Effects, ToolDescriptor},
 };
-use remuda_permissions::{Layer, ProposedCall, Ruleset, Verdict, permission_of};
+use remuda_permissions::{Layer, ProposedCall, Ruleset, Verdict};
 use serde_json::json;
 
-use crate::{bash, call, locked, rules, workspace_rules};
+use crate::{bash, call, locked, rules, tools, workspace_rules};
 
 #[test]
 fn later_layers_override_in_any_order_of_adding() {
@@ -192,7 +192,8 @@ fn plan_mode_denies_tools_that_change_something() {
     for tool in ["TodoWrite", "Skill", "AgentSwitch", "BashOutput"] {
         assert_eq!(judged(tool, json!({ "skill": "a", "agent": "a" })), Verdict::Allow, "{tool}");
     }
-    let read_only = ProposedCall { tool: "mcp_x", arguments: &json!({}), effects: Effects::ReadOnly };
+    let mcp_x = ToolDescriptor::new("mcp_x", Effects::ReadOnly);
+    let read_only = ProposedCall { tool: &mcp_x, arguments: &json!({}) };
     assert_eq!(set.judge(PermissionMode::Plan, "", &read_only), Verdict::Allow);
     let Verdict::Deny(denial) = judged("Write", json!({ "file_path": "a" })) else { panic!() };
     assert_eq!(denial.why, "the mode is plan, and Write may change something");
@@ -238,10 +239,10 @@ fn completely_denied_tools_are_hidden() {
         ("deny mcp_*:*", "mcp_x", true),
         ("deny task:*", "SubAgent", true),
     ] {
-        assert_eq!(workspace_rules(text).hides(tool), expected, "{tool} under {text}");
+        assert_eq!(workspace_rules(text).hides(&tools().describe(tool)), expected, "{tool} under {text}");
     }
     let set = Ruleset::new().with(Platform, locked("deny webfetch:*")).with(Agent, rules("allow *:*"));
-    assert!(set.hides("WebFetch"));
+    assert!(set.hides(&tools().describe("WebFetch")));
 }
 
 #[test]
@@ -259,6 +260,6 @@ fn first_built_in_rule_allows_everything() {
         ("Skill", "skill"),
         ("mcp_x", "mcp_x"),
     ] {
-        assert_eq!(permission_of(tool), permission);
+        assert_eq!(tools().describe(tool).permission, permission);
     }
 }

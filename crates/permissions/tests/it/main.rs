@@ -11,11 +11,14 @@ mod shell;
 mod wildcards;
 mod wrappers;
 
+use std::sync::LazyLock;
+
 use remuda_domain::{
     permission::{PermissionAction, PermissionMode, PermissionRule},
-    tool::Effects,
+    tool::ToolCatalog,
 };
 use remuda_permissions::{Layer, ProposedCall, Ruleset, Verdict};
+use remuda_tools::{Registry, ToolOptions};
 use serde_json::{Value, json};
 
 pub(crate) const ROOT: &str = "/work/space";
@@ -43,12 +46,15 @@ pub(crate) fn workspace_rules(text: &str) -> Ruleset {
     Ruleset::new().with(Layer::Workspace, rules(text))
 }
 
+/// All tools that agents have.
+pub(crate) fn tools() -> &'static ToolCatalog {
+    static TOOLS: LazyLock<ToolCatalog> =
+        LazyLock::new(|| remuda_engine::tool_catalog(&Registry::native(&ToolOptions::default())));
+    &TOOLS
+}
+
 pub(crate) fn call(set: &Ruleset, mode: PermissionMode, tool: &str, arguments: &Value) -> Verdict {
-    let effects = match tool {
-        "Read" | "Grep" | "Glob" | "WebFetch" | "WebSearch" => Effects::ReadOnly,
-        _ => Effects::Mutating,
-    };
-    set.judge(mode, ROOT, &ProposedCall { tool, arguments, effects })
+    set.judge(mode, ROOT, &ProposedCall { tool: &tools().describe(tool), arguments })
 }
 
 pub(crate) fn bash(set: &Ruleset, command: &str) -> Verdict {

@@ -1,6 +1,6 @@
 //! The built-in agents, which a workspace may replace. They are written in the same format as user-defined agents.
 
-use remuda_domain::agent::AgentSource;
+use remuda_domain::{agent::AgentSource, tool::ToolCatalog};
 
 use super::{LoadOutcome, LoadedAgent, openharness::agent};
 use crate::{
@@ -19,13 +19,14 @@ const AGENTS: [(&str, &str); 8] = [
     ("test", include_str!("../built_in/test.md")),
 ];
 
-pub(crate) fn read(report: &Report) -> Vec<LoadedAgent> {
+pub(crate) fn read(report: &Report, tools: &ToolCatalog) -> Vec<LoadedAgent> {
     let read = |(name, text): (&str, &str)| {
         let file = format!("built-in {name}.md");
         let reporter = Reporter::for_definition(report, &file, name);
         let document =
             split_frontmatter(text, FrontmatterStyle::Strict).map_err(|fault| reporter.fault(fault)).ok();
-        let draft = document.and_then(|document| agent(name, &document, AgentSource::BuiltIn, &reporter));
+        let draft =
+            document.and_then(|document| agent(name, &document, AgentSource::BuiltIn, tools, &reporter));
         let outcome = match draft {
             Some(mut draft) => {
                 draft.definition.origin.file = None;

@@ -8,13 +8,13 @@ use remuda_domain::{
         ToolExclusion, ToolSelection,
     },
     model::ModelParameters,
+    tool::{ForeignFormat, ToolCatalog, ToolDescriptor, ToolOffer, ToolRole},
 };
 
 use super::{
     DelegationTargets, LoadOutcome, LoadedAgent, ModelNaming, NameReference, ReferenceKind, RequestedModel,
     UnresolvedAgent,
     openharness::{NAME_EXPECTED, stem},
-    tools::{CodingCodeTool, READ_ONLY, codingcode_tool},
 };
 use crate::{
     definition_dir::Source,
@@ -67,19 +67,19 @@ fn profile(document: &Document, source: Source<'_>, file: &str, stem: &str) -> (
     }
     let reporter = Reporter::for_definition(source.report, file, named.text.clone());
     let outcome = match Fields::from_node(head, "frontmatter", &reporter) {
-        Some(fields) => agent(&named.text, document, &fields),
+        Some(fields) => agent(&named.text, document, &fields, source.tools),
         None => LoadOutcome::Invalid,
     };
     (named.text, outcome)
 }
 
-fn agent(name: &str, document: &Document, fields: &Fields<'_>) -> LoadOutcome {
+fn agent(name: &str, document: &Document, fields: &Fields<'_>, catalog: &ToolCatalog) -> LoadOutcome {
     let reporter = fields.reporter;
     let _ = fields.get("name");
     let description = fields.required_text("description").map(|text| text.text).unwrap_or_default();
     let disabled = fields.boolean("disabled").unwrap_or(false);
     let readonly = fields.boolean("readonly").unwrap_or(false);
-    let (selection, dispatches, mut references) = tools(fields, readonly);
+    let (selection, dispatches, mut references) = tools(fields, catalog, readonly);
     let servers = fields.texts("mcpServers").unwrap_or_default();
     let external = servers.iter().map(|server| server.text.clone()).collect();
     let server = |name| NameReference { kind: ReferenceKind::ToolServer, name };
@@ -143,30 +143,36 @@ fn agent(name: &str, document: &Document, fields: &Fields<'_>) -> LoadOutcome {
 
 /// The tools of the agent, and whether it may delegate. A read-only agent may not delegate, since the other agent could
 /// write.
-fn tools(fields: &Fields<'_>, readonly: bool) -> (ToolSelection, bool, Vec<NameReference>) {
+fn tools(
+    fields: &Fields<'_>,
+    catalog: &ToolCatalog,
+    readonly: bool,
+) -> (ToolSelection, bool, Vec<NameReference>) {
+    let usable = |tool: &&ToolDescriptor| {
+        tool.offer == ToolOffer::Listed && (!readonly || (tool.changes_no_files() && !tool.is_follow_up))
+    };
+    let name_of = |tool: &ToolDescriptor| tool.name.clone().into_owned();
     let mut references = Vec::new();
     let Some(names) = fields.texts("tools") else {
-        let native = readonly.then(|| READ_ONLY.map(str::to_owned).to_vec());
+        let native = readonly.then(|| catalog.iter().filter(usable).map(name_of).collect());
         let actions = readonly.then(Vec::new);
         return (ToolSelection { native, actions, ..ToolSelection::default() }, !readonly, references);
     };
     let (mut native, mut dispatches) = (Vec::new(), false);
     for name in names {
-        match codingcode_tool(&name.text) {
-            CodingCodeTool::Native(tools) => {
-                let usable = tools.iter().filter(|tool| !readonly || READ_ONLY.contains(tool));
-                native.extend(usable.map(|tool| (*tool).to_owned()));
-            }
-            CodingCodeTool::Dispatch => dispatches = true,
-            CodingCodeTool::NotNeeded => {}
-            CodingCodeTool::Missing => {
+        let equivalents: Vec<_> = catalog.equivalents(ForeignFormat::CodingCode, &name.text).collect();
+        dispatches |= equivalents.iter().any(|tool| tool.role == Some(ToolRole::Delegate));
+        native.extend(equivalents.iter().copied().filter(usable).map(name_of));
+        match name.text.as_str() {
+            _ if !equivalents.is_empty() => {}
+            // Not needed: all tools are available from the start.
+            "tool_search" => {}
+            "submit_plan" => {
                 fields.reporter.warn(name.at, format!("tools: {} has no counterpart here", name.display()));
             }
             // `server:tool`; only the server is checked, as a `ToolServer`.
-            CodingCodeTool::Unknown if name.text.contains(':') => {}
-            CodingCodeTool::Unknown => {
-                references.push(NameReference { kind: ReferenceKind::NativeTool, name })
-            }
+            _ if name.text.contains(':') => {}
+            _ => references.push(NameReference { kind: ReferenceKind::NativeTool, name }),
         }
     }
     let selection =

@@ -7,7 +7,10 @@ mod patch;
 
 use std::{collections::BTreeMap, path::Path};
 
-use remuda_domain::agent::{PermissionAction, PermissionRule};
+use remuda_domain::{
+    agent::{PermissionAction, PermissionRule},
+    tool::ToolCatalog,
+};
 
 use self::patch::Patch;
 use super::{
@@ -67,7 +70,7 @@ pub(crate) fn read<'b>(
         .into_iter()
         .map(|(name, patches)| {
             let file = patches.file.clone();
-            let outcome = assemble(&name, patches, &configuration, base(&name));
+            let outcome = assemble(&name, patches, &configuration, base(&name), source.tools);
             LoadedAgent { name, file, outcome }
         })
         .collect();
@@ -114,7 +117,7 @@ fn rules(root: &Node, source: Source<'_>, file: &str) -> Vec<PermissionRule> {
     let reporter = Reporter::for_file(source.report, file);
     let Some(fields) = Fields::from_node(root, "configuration", &reporter) else { return Vec::new() };
     let mut rules = permission::parse_tools(&fields);
-    rules.extend(permission::parse(&fields));
+    rules.extend(permission::parse(&fields, source.tools));
     let of_rules = |entry: &&Entry| ["permission", "tools"].contains(&entry.key.as_str());
     if reporter.failed() || fields.entries().iter().filter(of_rules).any(|entry| entry.value.is_unusable()) {
         rules.push(PermissionRule::new("*", "*", PermissionAction::Deny));
@@ -211,6 +214,7 @@ fn assemble(
     patches: AgentPatches,
     configuration: &Configuration,
     base: Option<&UnresolvedAgent>,
+    tools: &ToolCatalog,
 ) -> LoadOutcome {
     if patches.invalid {
         return LoadOutcome::Invalid;
@@ -223,7 +227,7 @@ fn assemble(
     let model = patch.model.clone();
     let mut definition =
         patch.apply(name, &patches.file, base.map(|base| &base.definition), &configuration.rules);
-    permission::remove_denied_tools(&mut definition);
+    permission::remove_denied_tools(&mut definition, tools);
     let requested = |name, file: &str| RequestedModel {
         name,
         file: file.to_owned(),

@@ -2,10 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
-use remuda_domain::agent::{
-    AgentDefinition, AgentMode, AgentOrigin, AgentPolicy, AgentSource, ToolExclusion, ToolSelection,
+use remuda_domain::{
+    agent::{
+        AgentDefinition, AgentMode, AgentOrigin, AgentPolicy, AgentSource, ToolExclusion, ToolSelection,
+    },
+    limits::MAX_TIMEOUT,
+    tool::ToolCatalog,
 };
-use remuda_domain::limits::MAX_TIMEOUT;
 
 use super::{
     DelegationTargets, LoadOutcome, LoadedAgent, ModelNaming, NameReference, ReferenceKind, RequestedModel,
@@ -45,7 +48,7 @@ pub(crate) fn read(source: Source<'_>, directory: &Path) -> Vec<LoadedAgent> {
             if let Some(head) = &mut document.head {
                 source.interpolate(head, VariableSyntax::Native, &reporter);
             }
-            agent(&name, &document, origin, &reporter)
+            agent(&name, &document, origin, source.tools, &reporter)
         });
         let outcome = draft.map_or(LoadOutcome::Invalid, |draft| LoadOutcome::Usable(Box::new(draft)));
         LoadedAgent { name, file: file.clone(), outcome }
@@ -62,6 +65,7 @@ pub(super) fn agent(
     name: &str,
     document: &Document,
     source: AgentSource,
+    catalog: &ToolCatalog,
     reporter: &Reporter<'_>,
 ) -> Option<UnresolvedAgent> {
     if !is_name(name) {
@@ -92,7 +96,7 @@ pub(super) fn agent(
         hidden: fields.boolean("hidden").unwrap_or(false),
         background: fields.boolean("background").unwrap_or(false),
         color: color(&fields),
-        permission: permission::parse(&fields),
+        permission: permission::parse(&fields, catalog),
         permission_mode: fields.choice("permission_mode", &modes()),
         origin: AgentOrigin { source, file: Some(reporter.file().to_owned()) },
     };
@@ -101,7 +105,7 @@ pub(super) fn agent(
         definition.permission_mode = definition.permission_mode.or(mode);
         definition.policy = policy(&fields);
     }
-    permission::remove_denied_tools(&mut definition);
+    permission::remove_denied_tools(&mut definition, catalog);
     let model = fields.get("model").and_then(|node| settings::model(&fields, "model", node));
     fields.finish();
     if document.body.is_empty() {

@@ -1,10 +1,12 @@
 //! Parses permission rules in OpenCode's format.
 
-use remuda_domain::agent::{AgentDefinition, PermissionAction, PermissionRule};
+use remuda_domain::{
+    agent::{AgentDefinition, PermissionAction, PermissionRule},
+    tool::{ForeignFormat, ToolCatalog, ToolOffer, ToolRole},
+};
 
-use remuda_permissions::{KEYS, Layer, Ruleset, fits, opencode_key, permission_of};
+use remuda_permissions::{Layer, Ruleset, fits, is_known_permission, opencode_key};
 
-use super::tools::{NATIVE, foreign_permission};
 use crate::{
     parse::{Fields, Node, Position, Value, quoted},
     report::Reporter,
@@ -46,19 +48,19 @@ pub(crate) fn permission_for_key(key: &str) -> &str {
 }
 
 /// The permission that governs a tool, by its native or its OpenHarness name.
-pub(crate) fn permission_for_tool(tool: &str) -> &str {
-    match tool {
-        // Their own permissions: reading the output of commands does not imply running any command.
-        "BashOutput" | "KillBash" => tool,
-        _ => foreign_permission(tool).unwrap_or_else(|| permission_of(tool)),
+pub(crate) fn permission_for_tool<'a>(tools: &'a ToolCatalog, tool: &'a str) -> &'a str {
+    match tools.get(tool).or_else(|| tools.equivalents(ForeignFormat::OpenHarness, tool).next()) {
+        // Reading the output of commands does not imply running any command.
+        Some(known) if !known.is_follow_up => &known.permission,
+        _ => tool,
     }
 }
 
 /// Parses the key `permission` of an agent.
-pub(super) fn parse(fields: &Fields<'_>) -> Vec<PermissionRule> {
+pub(super) fn parse(fields: &Fields<'_>, tools: &ToolCatalog) -> Vec<PermissionRule> {
     let Some(node) = fields.get("permission") else { return Vec::new() };
     let rules = rules_from_map(fields, "permission", node);
-    check_rules(fields.reporter, node.at, &fields.name("permission"), rules)
+    check_rules(fields.reporter, tools, node.at, &fields.name("permission"), rules)
 }
 
 /// Parses one action for everything, one per permission, or one per pattern of a permission. Order matters.
@@ -88,6 +90,7 @@ pub(crate) fn rules_from_map<'a>(fields: &Fields<'a>, key: &str, node: &'a Node)
 /// Checks number and length of the rules of one block, and warns of rules without effect.
 pub(crate) fn check_rules(
     reporter: &Reporter<'_>,
+    tools: &ToolCatalog,
     at: Position,
     name: &str,
     rules: Vec<LocatedRule>,
@@ -103,13 +106,13 @@ pub(crate) fn check_rules(
             reporter.error(*at, message);
         }
     }
-    warn_of_contradictions(reporter, &rules);
+    warn_of_contradictions(reporter, tools, &rules);
     rules.into_iter().map(|located| located.rule).collect()
 }
 
 /// Warns of rules that a later rule of the same block overrides completely. Overriding a rule of another block is
 /// intended.
-fn warn_of_contradictions(reporter: &Reporter<'_>, rules: &[LocatedRule]) {
+fn warn_of_contradictions(reporter: &Reporter<'_>, tools: &ToolCatalog, rules: &[LocatedRule]) {
     // Any layer will do, since there is only one.
     const LAYER: Layer = Layer::Agent;
     // An estimate of the cost: each rule is compared with all others.
@@ -121,7 +124,8 @@ fn warn_of_contradictions(reporter: &Reporter<'_>, rules: &[LocatedRule]) {
     }
     let ruleset = Ruleset::new().with(LAYER, rules.iter().map(|located| located.rule.clone()));
     let mut reported: Vec<&LocatedRule> = Vec::new();
-    for found in ruleset.contradictions().iter().filter(|it| it.layer == LAYER && it.by_layer == LAYER) {
+    let contradictions = ruleset.contradictions(tools);
+    for found in contradictions.iter().filter(|it| it.layer == LAYER && it.by_layer == LAYER) {
         let is_it = |located: &&LocatedRule| located.rule == found.rule;
         let new = |located: &&LocatedRule| !reported.iter().any(|other| std::ptr::eq(*other, *located));
         let Some(located) = rules.iter().filter(is_it).find(new) else { continue };
@@ -174,18 +178,20 @@ fn rule(permission: &str, pattern: &str, action: PermissionAction) -> Permission
 }
 
 /// Removes the tools whose last matching rule denies them completely.
-pub(super) fn remove_denied_tools(agent: &mut AgentDefinition) {
+pub(super) fn remove_denied_tools(agent: &mut AgentDefinition, tools: &ToolCatalog) {
     let rules = &agent.permission;
-    for native in NATIVE {
-        if denies(rules, permission_of(native)) && !agent.disallowed.native.iter().any(|n| n == native) {
-            agent.disallowed.native.push(native.to_owned());
+    for tool in tools.iter().filter(|tool| tool.offer == ToolOffer::Listed) {
+        let disallowed = &mut agent.disallowed.native;
+        if denies(rules, &tool.permission) && !disallowed.iter().any(|name| *name == tool.name) {
+            disallowed.push(tool.name.clone().into_owned());
         }
     }
-    if denies(rules, "skill") {
+    if tools.with_role(ToolRole::ReadSkills).is_some_and(|tool| denies(rules, &tool.permission)) {
         agent.disallowed.skills = vec!["*".to_owned()];
     }
-    // Every permission that is not a key of OpenCode's own tools belongs to a tool server.
-    let of_server = |rule: &&PermissionRule| !KEYS.contains(&rule.permission.as_str()) && rule.pattern == "*";
+    // Any other permission belongs to a tool server.
+    let of_server =
+        |rule: &&PermissionRule| !is_known_permission(tools, &rule.permission) && rule.pattern == "*";
     let everything = rules.iter().rposition(|rule| rule.permission == "*" && rule.pattern == "*");
     let all_denied = everything.is_some_and(|index| rules[index].action == PermissionAction::Deny);
     if all_denied {
@@ -216,7 +222,10 @@ fn denies(rules: &[PermissionRule], permission: &str) -> bool {
 }
 
 /// Whether the rules allow an agent to delegate to another one.
-pub(super) fn may_delegate(rules: &[PermissionRule], target: &str) -> bool {
-    let last = rules.iter().rev().find(|rule| fits(&rule.permission, "task") && fits(&rule.pattern, target));
+pub(super) fn may_delegate(rules: &[PermissionRule], tools: &ToolCatalog, target: &str) -> bool {
+    let Some(tool) = tools.with_role(ToolRole::Delegate) else { return false };
+    let of_target =
+        |rule: &&PermissionRule| fits(&rule.permission, &tool.permission) && fits(&rule.pattern, target);
+    let last = rules.iter().rev().find(of_target);
     last.is_none_or(|rule| rule.action != PermissionAction::Deny)
 }

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use remuda_domain::{
     agent::{AgentDefinition, AgentMode, AgentModel, AgentSource},
     model::{ModelDefinition, ModelRef, ProviderKind, Registry},
+    tool::{ToolCatalog, ToolOffer},
 };
 
 use super::{
-    DelegationTargets, ModelNaming, NameReference, ReferenceKind, RequestedModel, UnresolvedAgent,
-    permission,
-    tools::{CONTROL, NATIVE},
+    DelegationTargets, ModelNaming, NameReference, ReferenceKind, RequestedModel, UnresolvedAgent, permission,
 };
 use crate::{
     report::{Report, Reporter},
@@ -29,6 +28,7 @@ pub(crate) struct Catalog<'a> {
     pub actions: &'a Actions,
     pub skills: &'a Skills,
     pub servers: &'a ToolServers,
+    pub tools: &'a ToolCatalog,
 }
 
 /// Resolves the references of all agents and reports names that do not exist.
@@ -63,8 +63,9 @@ pub(crate) fn resolve_agents(
         if delegation == DelegationTargets::AllowedByPermission {
             let targets =
                 modes.iter().filter(|(target, mode)| **mode != AgentMode::Primary && **target != name);
-            let allowed =
-                targets.filter(|(target, _)| permission::may_delegate(&definition.permission, target));
+            let allowed = targets.filter(|(target, _)| {
+                permission::may_delegate(&definition.permission, catalog.tools, target)
+            });
             definition.subagents = allowed.take(MAX_SUBAGENTS).map(|(target, _)| target.clone()).collect();
         }
         (name, definition)
@@ -107,8 +108,11 @@ fn check_reference(
                 missing("agent", modes.keys().map(String::as_str).collect());
             }
         }
-        ReferenceKind::NativeTool if !NATIVE.contains(&name) && !CONTROL.contains(&name) => {
-            missing("native tool", NATIVE.to_vec())
+        ReferenceKind::NativeTool
+            if catalog.tools.get(name).is_none_or(|tool| tool.offer == ToolOffer::Never) =>
+        {
+            let listed = catalog.tools.iter().filter(|tool| tool.offer == ToolOffer::Listed);
+            missing("native tool", listed.map(|tool| &*tool.name).collect());
         }
         ReferenceKind::Action if !catalog.actions.contains_key(name) => {
             missing("action", catalog.actions.keys().map(String::as_str).collect());

@@ -1,6 +1,9 @@
 //! Parses `permissions` of the settings: the permission rules of a workspace.
 
-use remuda_domain::permission::{PermissionAction, PermissionMode, PermissionRule, Unattended};
+use remuda_domain::{
+    permission::{PermissionAction, PermissionMode, PermissionRule, Unattended},
+    tool::ToolCatalog,
+};
 
 use super::settings::FILE;
 use crate::{
@@ -26,7 +29,7 @@ pub(super) fn parse(source: Source<'_>, fields: &Fields<'_>, settings: &mut Sett
         let unattended = Unattended::ALL.map(|it| (it.as_str(), it));
         settings.permission_mode = permissions.choice("mode", &modes());
         settings.unattended = permissions.choice("unattended", &unattended);
-        settings.permission = rules(&permissions);
+        settings.permission = rules(&permissions, source.tools);
         permissions.finish();
     }
     if let Some(given) = given
@@ -47,7 +50,7 @@ pub(super) fn deny_everything(settings: &mut Settings, reporter: &Reporter<'_>, 
 ///
 /// OpenHarness checks its lists in this order and takes the first match: denied tools, allowed tools, paths, commands.
 /// Here the last matching rule wins, so the order is reversed.
-fn rules(fields: &Fields<'_>) -> Vec<PermissionRule> {
+fn rules(fields: &Fields<'_>, tools: &ToolCatalog) -> Vec<PermissionRule> {
     let mut rules = Vec::new();
     for command in fields.texts("denied_commands").unwrap_or_default() {
         rules.push(
@@ -57,24 +60,24 @@ fn rules(fields: &Fields<'_>) -> Vec<PermissionRule> {
     }
     rules.extend(path_rules(fields));
     for tool in fields.texts("allowed_tools").unwrap_or_default() {
-        let permission = permission::permission_for_tool(&tool.text);
+        let permission = permission::permission_for_tool(tools, &tool.text);
         rules.push(
             LocatedRule::new(tool.at, permission, "*", PermissionAction::Allow).with_from_env(tool.from_env),
         );
     }
     for tool in fields.texts("denied_tools").unwrap_or_default() {
-        let permission = permission::permission_for_tool(&tool.text);
+        let permission = permission::permission_for_tool(tools, &tool.text);
         rules.push(
             LocatedRule::new(tool.at, permission, "*", PermissionAction::Deny).with_from_env(tool.from_env),
         );
     }
     if let Some(node) = fields.get("rules") {
         rules.extend(match &node.value {
-            Value::List(items) => list(fields, items),
+            Value::List(items) => list(fields, tools, items),
             _ => permission::rules_from_map(fields, "rules", node),
         });
     }
-    permission::check_rules(fields.reporter, fields.at, &fields.name("rules"), rules)
+    permission::check_rules(fields.reporter, tools, fields.at, &fields.name("rules"), rules)
 }
 
 /// In OpenHarness a path rule can only deny, so rules that deny come last.
@@ -106,7 +109,7 @@ fn path_rules(fields: &Fields<'_>) -> Vec<LocatedRule> {
 }
 
 /// Parses `[{permission: bash, pattern: git *, action: allow}]`, or with `tool` instead of `permission`.
-fn list<'a>(fields: &Fields<'a>, items: &'a [Node]) -> Vec<LocatedRule> {
+fn list<'a>(fields: &Fields<'a>, tools: &ToolCatalog, items: &'a [Node]) -> Vec<LocatedRule> {
     let rule = |(index, item): (usize, &'a Node)| {
         let rule = fields.as_map(&format!("rules[{index}]"), item)?;
         let (permission, tool) = (rule.text("permission"), rule.text("tool"));
@@ -121,7 +124,7 @@ fn list<'a>(fields: &Fields<'a>, items: &'a [Node]) -> Vec<LocatedRule> {
         let from_env = [&permission, &tool, &pattern].into_iter().flatten().any(|text| text.from_env);
         let permission = match (&permission, &tool) {
             (Some(permission), None) => permission::permission_for_key(&permission.text).to_owned(),
-            (None, Some(tool)) => permission::permission_for_tool(&tool.text).to_owned(),
+            (None, Some(tool)) => permission::permission_for_tool(tools, &tool.text).to_owned(),
             _ => {
                 let message = format!(
                     "{}: expected either `permission` or `tool`",

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::symlink};
 
 use remuda_workspace::{Definitions, MemorySettings, PromptContext, Segment};
 
-use crate::support::{GOOD, Workspace, assert_no_problems, listed};
+use crate::support::{GOOD, Workspace, assert_no_problems, listed, tools};
 
 const SETTINGS: &str = ".openharness/settings.yaml";
 const ENABLED: &str = "memory: {enabled: true}\n";
@@ -28,7 +28,13 @@ fn workspace(settings: &str) -> Workspace {
 fn memory_segment(definitions: &Definitions, agent: &str) -> Option<(Segment, String)> {
     let (agent, model) = (definitions.agent(agent).unwrap(), definitions.model("m").unwrap());
     let today = "2026-01-02T03:04:05Z".parse().unwrap();
-    let segments = definitions.prompt_segments(&PromptContext { agent, model, reads_skills: false, today });
+    let segments = definitions.prompt_segments(&PromptContext {
+        agent,
+        model,
+        tools: &tools(),
+        reads_skills: false,
+        today,
+    });
     let at = segments.iter().position(|(segment, _)| *segment == Segment::Memory)?;
     Some((segments[at - 1].0, segments[at].1.clone()))
 }

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use remuda_domain::tool::ToolCatalog;
+use remuda_tools::{Registry, ToolOptions};
 use remuda_workspace::{Definitions, EnvironmentAccess, Loader, PlatformDirectories, Problem, Severity};
 
 pub(crate) struct Workspace {
@@ -13,6 +15,11 @@ pub(crate) struct Workspace {
 
 /// A valid agent.
 pub(crate) const GOOD: &str = "---\nmode: primary\ndescription: works\n---\n\nYou work.\n";
+
+/// All tools that agents have.
+pub(crate) fn tools() -> ToolCatalog {
+    remuda_engine::tool_catalog(&Registry::native(&ToolOptions::default()))
+}
 
 impl Workspace {
     pub(crate) fn new() -> Self {
@@ -63,7 +70,7 @@ impl Workspace {
         let variables =
             [("TEAM_KEY", "sk-team-hidden"), ("TEAM_NUMBER", "0.25"), ("SECRET", "sk-secret-hidden")];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Loader::new(directories, EnvironmentAccess::new(variables, ["TEAM_*".to_owned()]))
+        Loader::new(directories, EnvironmentAccess::new(variables, ["TEAM_*".to_owned()]), tools())
     }
 
     pub(crate) fn load(&self) -> Definitions {

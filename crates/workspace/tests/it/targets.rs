@@ -7,7 +7,7 @@ use remuda_domain::{
 };
 use remuda_workspace::{Definitions, Segment};
 
-use crate::support::{Workspace, assert_no_problems};
+use crate::support::{Workspace, assert_no_problems, tools};
 
 const LEAD: &str = "---
 switch: [other, helper, gone, broken, off, lead, quiet]
@@ -121,7 +121,8 @@ fn prompt_lists_only_usable_targets() {
     let prompt_segments = |definitions: &Definitions, name: &str| {
         let (agent, model) = (definitions.agent(name).unwrap(), definitions.model("m").unwrap());
         let today = "2026-01-02T03:04:05Z".parse().unwrap();
-        let context = remuda_workspace::PromptContext { agent, model, reads_skills: false, today };
+        let tools = &tools();
+        let context = remuda_workspace::PromptContext { agent, model, tools, reads_skills: false, today };
         definitions.prompt_segments(&context)
     };
     let segments = prompt_segments(&definitions, "lead");

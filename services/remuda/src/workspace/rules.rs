@@ -69,7 +69,7 @@ impl Rules {
     }
 
     pub(crate) fn contradictions(&self) -> Vec<String> {
-        self.rules.contradictions().iter().map(ToString::to_string).collect()
+        self.rules.contradictions(remuda_node::tool_catalog()).iter().map(ToString::to_string).collect()
     }
 
     pub(crate) fn to_json(&self) -> Value {

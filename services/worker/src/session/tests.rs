@@ -69,12 +69,14 @@ impl Fixture {
         let tenant = store.ensure_tenant("acme", "/nonexistent").await.unwrap().id;
         let workspace = store.find_workspace(tenant, "default").await.unwrap().unwrap().id;
         let transport = Arc::new(Memory::new());
-        let loader = Loader::new(PlatformDirectories::default(), EnvironmentAccess::default());
+        let tools = Registry::native(&ToolOptions::default());
+        let catalog = remuda_engine::tool_catalog(&tools);
+        let loader = Loader::new(PlatformDirectories::default(), EnvironmentAccess::default(), catalog);
         let models = Models::new(ModelOptions::default());
         let engine = Engine {
             store: Arc::clone(&store),
             transport: transport.clone(),
-            tools: Registry::native(&ToolOptions::default()),
+            tools,
             backends: Backends::default(),
             placement: Arc::new(Placement::new(Arc::new(Policies::default()))),
             agents: Arc::new(AgentRuntime::new(loader, models, AgentSettings::default())),

@@ -6,13 +6,13 @@
 use remuda_domain::{
     MessageId,
     message::{Part, Role},
-    tool::ToolOutcome,
+    tool::{LongResults, ToolCatalog, ToolOutcome},
 };
 use serde_json::Value;
 
 use super::{excerpt::excerpt, window::TokenEstimator};
 use crate::agent::{
-    render, skill,
+    render,
     transcript::{Origin, Outgoing},
 };
 
@@ -34,7 +34,7 @@ pub(in crate::agent) fn clear(
 ) -> Option<MessageId> {
     let previous = cleared.and_then(|id| position(outgoing, id).map(|at| (id, at)));
     if let Some((_, at)) = previous {
-        clear_through(outgoing, at);
+        clear_through(outgoing, at, &estimator.tools);
     }
     let cleared = previous.map(|(id, _)| id);
     let tokens = estimator.total(outgoing);
@@ -46,7 +46,7 @@ pub(in crate::agent) fn clear(
         return cleared;
     }
     let mut candidate = outgoing.to_vec();
-    clear_through(&mut candidate, at);
+    clear_through(&mut candidate, at, &estimator.tools);
     let gain = tokens.saturating_sub(estimator.total(&candidate));
     let needed = forced || tokens > estimator.share_of_window(estimator.settings.summarize_at);
     if gain == 0 || (gain < estimator.share_of_window(MIN_GAIN) && !needed) {
@@ -78,11 +78,11 @@ fn boundary(outgoing: &[Outgoing], keep: usize) -> Option<(MessageId, usize)> {
     None
 }
 
-fn clear_through(outgoing: &mut [Outgoing], last: usize) {
+fn clear_through(outgoing: &mut [Outgoing], last: usize, tools: &ToolCatalog) {
     for message in &mut outgoing[..=last] {
         for part in &mut message.parts {
             if let Part::ToolResult { outcome } = part
-                && is_clearable(outcome)
+                && is_clearable(outcome, tools)
             {
                 clear_result(outcome);
             }
@@ -94,8 +94,8 @@ fn clear_through(outgoing: &mut [Outgoing], last: usize) {
     }
 }
 
-fn is_clearable(outcome: &ToolOutcome) -> bool {
-    outcome.tool != skill::NAME
+fn is_clearable(outcome: &ToolOutcome, tools: &ToolCatalog) -> bool {
+    tools.describe(&outcome.tool).long_results != LongResults::Keep
         && (render::result_image(outcome).is_some()
             || render::result_text(outcome).chars().count() >= MIN_CLEARED_CHARS)
 }
@@ -128,7 +128,7 @@ mod unit {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::context::tests::{Conversation, conversation, estimator};
+    use crate::agent::context::tests::{Conversation, conversation, estimator, tools};
 
     fn shown(outgoing: &[Outgoing]) -> Vec<bool> {
         let outcomes = outgoing.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
@@ -241,10 +241,10 @@ mod unit {
             let mut conversation = conversation();
             conversation.call("Bash", json!({}), CallStatus::Completed, output);
             let mut outgoing = conversation.outgoing();
-            clear_through(&mut outgoing, 1);
+            clear_through(&mut outgoing, 1, &tools());
             let Part::ToolResult { outcome } = &outgoing[1].parts[0] else { panic!("not a result") };
             assert_eq!(render::result_text(outcome), expected);
-            assert!(!is_clearable(outcome));
+            assert!(!is_clearable(outcome, &tools()));
         }
     }
 
@@ -256,7 +256,7 @@ mod unit {
         let Part::ToolResult { outcome } = &mut outgoing[1].parts[0] else { panic!("not a result") };
         outcome.failure = Some(Failure::new(Code::ToolFailed, "y".repeat(900)));
         clear_result(outcome);
-        assert!(!is_clearable(outcome));
+        assert!(!is_clearable(outcome, &tools()));
         let text = render::result_text(outcome);
         assert!(text.starts_with("error: yyy") && text.contains("tool_failed"), "{text}");
     }

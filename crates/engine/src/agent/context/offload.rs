@@ -3,18 +3,16 @@
 //! Bash has its own limits. The result of any other tool is limited here: its full text goes into a file, and the
 //! model sees both ends of it and the file's path.
 
-use remuda_domain::tool::ToolOutcome;
+use remuda_domain::tool::{LongResults, ToolCatalog, ToolOutcome};
 use serde_json::json;
 
-use crate::agent::{render, skill};
+use crate::agent::render;
 
 const MAX_BYTES: usize = 50 * 1024;
 const MAX_LINES: usize = 2000;
 /// Reserved for the note about the omission, in bytes and lines.
 const NOTE_BYTES: usize = 1024;
 const NOTE_LINES: usize = 16;
-/// This tool's results are in a file already, and it can read any part of it.
-const READ_TOOL: &str = "Read";
 
 /// A result that is too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,12 +24,13 @@ pub(crate) struct OversizedResult {
 }
 
 /// Finds a result that is too long.
-pub(crate) fn oversized(outcome: &ToolOutcome) -> Option<OversizedResult> {
-    if outcome.tool == skill::NAME {
-        return None;
-    }
+pub(crate) fn oversized(outcome: &ToolOutcome, tools: &ToolCatalog) -> Option<OversizedResult> {
+    let needs_artifact = match tools.describe(&outcome.tool).long_results {
+        LongResults::Keep => return None,
+        LongResults::Offload => true,
+        LongResults::InFile => false,
+    };
     let text = render::result_text(outcome);
-    let needs_artifact = outcome.tool != READ_TOOL;
     let is_long = text.len() > MAX_BYTES || (needs_artifact && text.lines().count() > MAX_LINES);
     is_long.then_some(OversizedResult { text, needs_artifact })
 }
@@ -101,6 +100,7 @@ mod unit {
     use serde_json::Value;
 
     use super::*;
+    use crate::agent::context::tests::tools;
 
     fn outcome(tool: &str, output: Value) -> ToolOutcome {
         let call = ToolCall {
@@ -131,7 +131,8 @@ mod unit {
             ("Read", image, None),
             ("Skill", json!("x".repeat(99_999)), None),
         ] {
-            let found = oversized(&outcome(tool, output.clone())).map(|oversized| oversized.needs_artifact);
+            let found =
+                oversized(&outcome(tool, output.clone()), &tools()).map(|oversized| oversized.needs_artifact);
             assert_eq!(found, expected, "{tool} {}", output.to_string().len());
         }
     }
@@ -140,10 +141,10 @@ mod unit {
     fn preview_shows_whole_lines_of_both_ends() {
         let whole = numbered(10_000, 9);
         let long = outcome("Grep", json!(whole));
-        let found = oversized(&long).unwrap();
+        let found = oversized(&long, &tools()).unwrap();
         assert_eq!(found.text, whole);
         let short = found.shorten(long, Some("state/1/output"));
-        assert_eq!(oversized(&short), None, "a shortened result is not oversized");
+        assert_eq!(oversized(&short, &tools()), None, "a shortened result is not oversized");
         assert_eq!(short.output["artifacts"]["output"], "state/1/output");
         let text = short.output["text"].as_str().unwrap();
         let (head, tail) = text.split_once("\n[… ").unwrap();
@@ -158,12 +159,12 @@ mod unit {
     fn text_without_line_breaks_is_cut_at_characters() {
         let whole = "ä".repeat(99_999);
         let long = outcome("Other", json!(whole));
-        let short = oversized(&long).unwrap().shorten(long, None);
-        assert_eq!(oversized(&short), None);
+        let short = oversized(&long, &tools()).unwrap().shorten(long, None);
+        assert_eq!(oversized(&short, &tools()), None);
         let text = short.output["text"].as_str().unwrap();
         assert!(text.contains("ask for less") && text.len() > 40_000);
         let long = outcome("Read", json!(whole));
-        let short = oversized(&long).unwrap().shorten(long, None);
+        let short = oversized(&long, &tools()).unwrap().shorten(long, None);
         assert!(short.output["text"].as_str().unwrap().contains("offset and limit"));
     }
 }

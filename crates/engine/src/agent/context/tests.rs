@@ -7,9 +7,10 @@ use remuda_domain::{
     MessageId, RunId, ToolCallId,
     message::{Part, Role},
     model::{ModelDefinition, ModelParameters, ModelRef, ProviderKind},
-    tool::{CallStatus, ToolCall, ToolOutcome},
+    tool::{CallStatus, ToolCall, ToolCatalog, ToolOutcome},
 };
 use remuda_models::Content;
+use remuda_tools::{Registry, ToolOptions};
 use serde_json::{Value, json};
 
 use super::{Cut, TokenEstimator, fallback, fit, groups::groups, summary_message, summary_request, view};
@@ -102,11 +103,16 @@ pub(super) fn model(context_window: Option<u64>) -> ModelDefinition {
     }
 }
 
+pub(super) fn tools() -> ToolCatalog {
+    crate::tool_catalog(&Registry::native(&ToolOptions::default()))
+}
+
 /// The estimator of a model with so many tokens for messages.
 pub(super) fn estimator(usable: u64) -> TokenEstimator {
     let parameters = ModelParameters { max_tokens: Some(1024), ..ModelParameters::default() };
     let model = model(Some(usable + 1024));
-    let estimator = TokenEstimator::new(&model, &parameters, &ContextSettings::default(), 0, None);
+    let estimator =
+        TokenEstimator::new(&model, &parameters, &ContextSettings::default(), 0, None).with_tools(&tools());
     assert_eq!(estimator.window.usable(), usable);
     estimator
 }

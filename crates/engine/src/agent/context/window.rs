@@ -1,6 +1,9 @@
 //! The context window of a model, and the estimate of what fits into it.
 
-use remuda_domain::model::{ModelDefinition, ModelParameters, ModelRef};
+use remuda_domain::{
+    model::{ModelDefinition, ModelParameters, ModelRef},
+    tool::ToolCatalog,
+};
 
 use super::tokens::{self, TokenCalibration};
 use crate::agent::{settings::ContextSettings, transcript::Outgoing};
@@ -51,6 +54,8 @@ impl ContextWindow {
 pub(in crate::agent) struct TokenEstimator {
     pub(in crate::agent) window: ContextWindow,
     pub(super) settings: ContextSettings,
+    /// Tells which results must not be cleared.
+    pub(super) tools: ToolCatalog,
     model: ModelRef,
     /// Model tokens per estimated token.
     ratio: f64,
@@ -70,10 +75,15 @@ impl TokenEstimator {
         Self {
             window: ContextWindow::of(model, parameters, settings, tokens::correct(fixed, calibration)),
             settings: *settings,
+            tools: ToolCatalog::default(),
             model: model.reference.clone(),
             ratio: tokens::ratio(calibration),
             fixed,
         }
+    }
+
+    pub(in crate::agent) fn with_tools(self, tools: &ToolCatalog) -> Self {
+        Self { tools: tools.clone(), ..self }
     }
 
     /// Estimated tokens of each message.

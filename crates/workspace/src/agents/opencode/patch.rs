@@ -37,7 +37,7 @@ pub(super) struct Patch {
 impl Patch {
     pub(super) fn parse(source: Source<'_>, fields: &Fields<'_>) -> Self {
         let mut rules = permission::parse_tools(fields);
-        rules.extend(permission::parse(fields));
+        rules.extend(permission::parse(fields, source.tools));
         let _ = fields.get("name");
         let patch = Self {
             description: fields.text("description").map(|text| text.text.trim().to_owned()),

@@ -93,6 +93,7 @@ fn segments(
     let audience = PromptContext {
         agent,
         model,
+        tools: remuda_node::tool_catalog(),
         reads_skills: !definitions.skills.is_empty(),
         today: chrono::Utc::now(),
     };

@@ -10,6 +10,7 @@ use remuda_domain::{
     execution::{BackendKind, ExecutionChoice},
     message::Part,
     permission::SessionPermissions,
+    tool::{ToolOffer, ToolRole},
 };
 use remuda_models::ToolSpec;
 use remuda_node::DEFAULT_TENANT;
@@ -26,9 +27,6 @@ use crate::{
     output::Output,
     workspace::{self, check, rules::Rules},
 };
-
-/// The tool that reads skills.
-pub(super) const SKILL: &str = "Skill";
 
 /// What the command line requests, completed by the settings of the session if it exists.
 pub(super) struct DryRunRequest {
@@ -207,7 +205,7 @@ fn rules_and_tools(
     let all = remuda_node::tools(config)?;
     let may_execute = !matches!(report.execution, Some(Execution::Disabled(_)));
     let agent_tools = remuda_engine::tools_of_agent(&all, agent, definitions, may_execute)?;
-    let hides = |tool: &ToolSpec| rules.rules.hides(&tool.name);
+    let hides = |tool: &ToolSpec| rules.rules.hides(&remuda_node::tool_catalog().describe(&tool.name));
     let names = |hidden: bool| {
         agent_tools.iter().filter(move |tool| hides(tool) == hidden).map(|tool| tool.name.clone())
     };
@@ -215,13 +213,14 @@ fn rules_and_tools(
         offered: names(false).collect(),
         hidden: names(true).collect(),
         disallowed: all
-            .names()
-            .filter(|name| *name != "noop" && may_execute && !agent.has_tool(name))
-            .map(str::to_owned)
+            .iter()
+            .filter(|tool| tool.descriptor().offer == ToolOffer::Listed && may_execute)
+            .map(|tool| tool.name().to_owned())
+            .filter(|name| !agent.has_tool(name))
             .collect(),
         specs: Vec::new(),
     };
-    if report.tools.offered.iter().any(|name| name == SKILL) {
+    if report.tools.has(ToolRole::ReadSkills) {
         let skills = definitions.skills.keys().filter(|name| agent.has_skill(name));
         report.skills = skills.cloned().collect();
     }

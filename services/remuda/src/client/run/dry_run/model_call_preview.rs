@@ -5,13 +5,14 @@ use remuda_domain::{
     Code, Error,
     budget::Amount,
     model::{ModelDefinition, Usage},
+    tool::ToolRole,
 };
 use remuda_engine::{FirstModelCall, preview_first_model_call};
 use remuda_models::ToolSpec;
 use remuda_workspace::{Definitions, ModelChoice, PromptContext};
 
 use super::{
-    inspect::{DryRunRequest, SKILL, blocking},
+    inspect::{DryRunRequest, blocking},
     report::{BudgetReport, Chosen, ModelReport, ModelTest, Prompt, Report},
 };
 use crate::{models, output::Output};
@@ -41,8 +42,13 @@ pub(super) async fn inspect_model_call(
         (None, None, Some(_)) => "set by platform.default_model",
         (None, None, None) => "the only model",
     };
-    let reads_skills = report.tools.offered.iter().any(|name| name == SKILL);
-    let audience = PromptContext { agent, model, reads_skills, today: chrono::Utc::now() };
+    let audience = PromptContext {
+        agent,
+        model,
+        tools: remuda_node::tool_catalog(),
+        reads_skills: report.tools.has(ToolRole::ReadSkills),
+        today: chrono::Utc::now(),
+    };
     let segments = definitions.prompt_segments(&audience);
     let system = definitions.system_prompt(&audience);
     let parameters = parameters.or(model.parameters);

@@ -7,6 +7,7 @@ use remuda_domain::{
     budget::{Amount, Budget, Limit},
     execution::ExecutionPolicy,
     model::ModelDefinition,
+    tool::ToolRole,
 };
 use remuda_models::ToolSpec;
 
@@ -74,6 +75,14 @@ pub(super) struct Tools {
     pub(super) disallowed: Vec<String>,
     /// The definitions of the offered tools, as sent to the model.
     pub(super) specs: Vec<ToolSpec>,
+}
+
+impl Tools {
+    /// Whether the tool with this role is offered.
+    pub(super) fn has(&self, role: ToolRole) -> bool {
+        let tool = remuda_node::tool_catalog().with_role(role);
+        tool.is_some_and(|tool| self.offered.iter().any(|name| *name == tool.name))
+    }
 }
 
 /// The size of the first model call.
