@@ -15,7 +15,7 @@ mod transcript;
 
 pub(super) use child_runs::ChildRuns;
 pub(super) use command_output::CommandOutput;
-pub(super) use headline::headline;
+pub(super) use headline::{headline, script_of};
 pub(super) use live_run::{DisplayItem, LiveRun};
 pub(super) use notice::notice;
 pub(super) use result::Length;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::expiry;
 use crate::{
-    client::{json, permissions::rule_text, render},
+    client::{conversation::script_of, json, permissions::rule_text, render},
     output::{Output, Style, ago, json_text, one_line, sanitize},
 };
 
@@ -45,7 +45,7 @@ pub(super) fn show(approval: &v1::Approval, output: Output) {
     ));
 }
 
-/// Prints the tool and its arguments: a Bash command as text, anything else as JSON.
+/// Prints the tool and its arguments: a shell script as text, anything else as JSON.
 pub(super) fn call(approval: &v1::Approval, output: Output) {
     let sink = output.out;
     let call = approval.call.clone().unwrap_or_default();
@@ -61,16 +61,15 @@ pub(super) fn call(approval: &v1::Approval, output: Output) {
 }
 
 fn argument_lines(tool: &str, arguments: &Value) -> Vec<String> {
-    let command = arguments["command"].as_str().filter(|_| tool == "Bash");
-    let text = match command {
+    let text = match script_of(tool, arguments) {
         // Further arguments (a time limit, a description) must be visible too.
-        Some(command) if arguments.as_object().is_some_and(|all| all.len() == 1) => command.to_owned(),
-        Some(command) => {
+        Some((_, script)) if arguments.as_object().is_some_and(|all| all.len() == 1) => script.to_owned(),
+        Some((argument, script)) => {
             let mut others = arguments.clone();
             if let Value::Object(all) = &mut others {
-                all.remove("command");
+                all.remove(argument);
             }
-            format!("{command}\n\nwith {others}")
+            format!("{script}\n\nwith {others}")
         }
         None => serde_json::to_string_pretty(arguments).unwrap_or_default(),
     };

@@ -1,45 +1,23 @@
 //! A one-line summary of a tool call.
 
+use remuda_domain::tool::CallSubject;
+use remuda_node::tool_catalog;
 use serde_json::Value;
-
-use crate::output::{counted, one_line};
 
 /// Longer headlines would wrap on most screens.
 const MAX_CHARS: usize = 100;
 
-/// The argument that matters most: the command of Bash, the file of Edit. Empty if the call has no arguments.
+/// What the call is about: the command of a shell, the file of an edit. Empty if the call has no arguments.
 pub(crate) fn headline(tool: &str, arguments: &Value) -> String {
-    let text = |name: &str| arguments[name].as_str().map(one_line).filter(|text| !text.is_empty());
-    let shown = match tool {
-        "Bash" => text("command"),
-        "Read" | "Write" | "Edit" => text("file_path"),
-        "Glob" | "Grep" => text("pattern").map(|pattern| match text("path") {
-            Some(path) => format!("{pattern} in {path}"),
-            None => pattern,
-        }),
-        "WebFetch" => text("url"),
-        "WebSearch" => text("query"),
-        "Skill" => text("skill").or_else(|| text("name")),
-        "BashOutput" | "KillBash" => text("task_id"),
-        "SubAgent" => match (text("subagent_type"), text("description")) {
-            (Some(agent), Some(what)) => Some(format!("{agent}: {what}")),
-            (agent, what) => what.or(agent),
-        },
-        "AgentSwitch" => text("to"),
-        "TodoWrite" => arguments["todos"].as_array().map(|todos| counted(todos.len(), "task")),
-        _ => None,
-    };
-    shorten(&shown.unwrap_or_else(|| all_arguments(arguments)), MAX_CHARS)
+    shorten(&tool_catalog().describe(tool).headline(arguments), MAX_CHARS)
 }
 
-/// All arguments as `key=value`, for tools without a rule of their own.
-fn all_arguments(arguments: &Value) -> String {
-    let Value::Object(fields) = arguments else { return String::new() };
-    let word = |(name, value): (&String, &Value)| match value {
-        Value::String(text) => format!("{}={}", one_line(name), one_line(text)),
-        value => format!("{}={}", one_line(name), one_line(&value.to_string())),
-    };
-    fields.iter().map(word).collect::<Vec<_>>().join(" ")
+/// The argument of a call that is a shell script, and the script.
+pub(crate) fn script_of<'a>(tool: &str, arguments: &'a Value) -> Option<(&'static str, &'a str)> {
+    match (tool_catalog().describe(tool).subject)(arguments) {
+        CallSubject::Script { argument, script } => Some((argument, script?)),
+        _ => None,
+    }
 }
 
 /// Cuts a text to `max_chars` characters, the last of which is then an ellipsis.

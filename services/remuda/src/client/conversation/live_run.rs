@@ -4,6 +4,8 @@ mod streamed_message;
 
 use std::collections::HashMap;
 
+use remuda_domain::tool::ToolRole;
+use remuda_node::tool_catalog;
 use remuda_proto::v1;
 use serde_json::Value;
 
@@ -19,8 +21,6 @@ use crate::{
 
 /// Limit of deltas that arrived before the `model.started` event of their message.
 const MAX_EARLY_DELTAS: usize = 1024;
-/// The tool that starts sub-agents.
-const DELEGATE: &str = "SubAgent";
 
 /// Something to show on a screen.
 #[derive(Clone, Debug, PartialEq)]
@@ -148,7 +148,10 @@ impl LiveRun {
 
     /// Keeps lines about child runs between the call that started them and its result.
     fn child_items(&mut self, lines: Vec<Line>, action_needed: bool) -> Vec<DisplayItem> {
-        let delegates = |call: &String| self.calls.get(call).is_some_and(|(tool, _)| tool == DELEGATE);
+        let delegate = tool_catalog().with_role(ToolRole::Delegate);
+        let delegates = |call: &String| {
+            self.calls.get(call).is_some_and(|(tool, _)| delegate.is_some_and(|it| it.name == *tool))
+        };
         let delegation = self.last_call.clone().filter(delegates);
         let items = self.notice_items(lines, action_needed);
         self.last_call = self.last_call.take().or(delegation);

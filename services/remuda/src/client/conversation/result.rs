@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use remuda_domain::tool::{Emphasis, ResultBody};
+use remuda_node::tool_catalog;
 use serde_json::Value;
 
 use super::{Line, headline::shorten};
 use crate::{
     client::render,
-    output::{Style, counted, elapsed, one_line, sanitize},
+    output::{Style, elapsed, one_line, sanitize},
 };
 
 /// How much of a result is shown.
@@ -28,9 +30,11 @@ const MIN_SHOWN_DURATION: Duration = Duration::from_millis(500);
 /// The result of a call (an outcome in its JSON form). The first line is a summary.
 pub(crate) fn result_lines(outcome: &Value, length: Length) -> Vec<Line> {
     let (output, tool) = (&outcome["output"], outcome["tool"].as_str().unwrap_or_default());
+    let shown = tool_catalog().describe(tool).result(output);
     let status = outcome["status"].as_str().unwrap_or_default();
+    let completed = status == "completed";
     let (mut style, mut parts) = match status {
-        "completed" => summary(tool, output),
+        "completed" => (shown.warns.then_some(Style::Warn), shown.summary),
         "cancelled" | "interrupted" | "skipped" => (Some(Style::Warn), failure(status, outcome)),
         _ => (Some(Style::Bad), failure(status, outcome)),
     };
@@ -42,7 +46,7 @@ pub(crate) fn result_lines(outcome: &Value, length: Length) -> Vec<Line> {
         (style, parts) = (Some(Style::Dim), vec!["done".to_owned()]);
     }
     let mut lines = vec![(style.or(Some(Style::Dim)), parts.join(" · "))];
-    lines.extend(body(tool, output, status == "completed", length));
+    lines.extend(body(shown.body, output, completed, length));
     lines
 }
 
@@ -59,93 +63,16 @@ fn failure(status: &str, outcome: &Value) -> Vec<String> {
     vec![parts]
 }
 
-/// Style and text of the first line for a completed call.
-fn summary(tool: &str, output: &Value) -> (Option<Style>, Vec<String>) {
-    let text = |name: &str| output[name].as_str().map(one_line);
-    let number = |name: &str| output[name].as_u64();
-    let items = |name: &str| output[name].as_array().map(Vec::len);
-    let many = |count: Option<u64>, what: &str| {
-        count.map(|count| counted(usize::try_from(count).unwrap_or(usize::MAX), what))
-    };
-    let more = output["truncated"].as_bool().unwrap_or_default().then(|| "cut".to_owned());
-    let parts: Vec<Option<String>> = match tool {
-        "Bash" | "BashOutput" | "KillBash" => return exit(output),
-        "Read" if text("kind").as_deref() == Some("image") => {
-            vec![text("media_type"), many(number("bytes"), "byte")]
-        }
-        "Read" => vec![many(number("lines"), "line"), more],
-        "Write" => {
-            let verb = if output["created"].as_bool().unwrap_or_default() { "created" } else { "written" };
-            vec![Some(verb.to_owned()), many(number("bytes_written"), "byte")]
-        }
-        "Edit" => vec![many(number("replacements"), "replacement")],
-        "Glob" => vec![many(number("total"), "file"), more],
-        "Grep" => {
-            let lines = many(number("lines"), "line");
-            let files = items("files").or_else(|| items("counts")).map(|count| counted(count, "file"));
-            vec![lines, files, more]
-        }
-        "WebFetch" => {
-            vec![number("status").map(|status| status.to_string()), text("title"), text("redirect_to")]
-        }
-        "SubAgent" => {
-            let state = text("state").filter(|state| state != "completed");
-            vec![text("agent"), state, text("task_id")]
-        }
-        "AgentSwitch" => vec![text("agent").map(|agent| format!("{agent} now leads the session"))],
-        "WebSearch" => vec![items("results").map(|count| counted(count, "result"))],
-        _ => Vec::new(),
-    };
-    (None, parts.into_iter().flatten().filter(|word| !word.is_empty()).collect())
-}
-
-fn exit(output: &Value) -> (Option<Style>, Vec<String>) {
-    if let Some(signal) = output["signal"].as_i64() {
-        return (Some(Style::Warn), vec![format!("killed by signal {signal}")]);
-    }
-    if output["out_of_memory"].as_bool().unwrap_or_default() {
-        return (Some(Style::Warn), vec!["killed: out of memory".to_owned()]);
-    }
-    match output["exit_code"].as_i64() {
-        Some(0) => (None, vec!["exit code 0".to_owned()]),
-        Some(code) => (Some(Style::Warn), vec![format!("exit code {code}")]),
-        None => {
-            let word = |name: &str| output[name].as_str().map(one_line);
-            (None, [word("status"), word("task_id")].into_iter().flatten().collect())
-        }
-    }
-}
-
-/// The lines below the summary.
-fn body(tool: &str, output: &Value, completed: bool, length: Length) -> Vec<Line> {
+/// The lines below the summary. A call that did not complete shows whatever output it had.
+fn body(body: ResultBody, output: &Value, completed: bool, length: Length) -> Vec<Line> {
     let plain = |text: &str| text.lines().map(|line| (None, line.to_owned())).collect::<Vec<Line>>();
-    let list = |name: &str, item: &dyn Fn(&Value) -> String| {
-        let items = output[name].as_array().into_iter().flatten();
-        items.map(|value| (None, one_line(&item(value)))).collect::<Vec<Line>>()
-    };
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let field = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    let (lines, limit) = match tool {
-        "Edit" if output["diff"].is_string() => (diff(&text(&output["diff"])), DIFF_LINES),
-        "TodoWrite" if output["todos"].is_array() => (todos(output), usize::MAX),
-        "Glob" if output["files"].is_array() => (list("files", &text), OUTPUT_LINES),
-        "Grep" if output["files"].is_array() => (list("files", &text), OUTPUT_LINES),
-        "Grep" if output["counts"].is_array() => {
-            (list("counts", &|value| format!("{}: {}", field(value, "path"), value["count"])), OUTPUT_LINES)
-        }
-        "WebSearch" if output["results"].is_array() => {
-            let hit = |value: &Value| format!("{}  {}", field(value, "title"), field(value, "url"));
-            (list("results", &hit), OUTPUT_LINES)
-        }
-        "SubAgent" if output["result"].is_string() => {
-            (plain(&sanitize(output["result"].as_str().unwrap_or_default())), OUTPUT_LINES)
-        }
-        "SubAgent" | "AgentSwitch" if completed => return Vec::new(),
-        // Only the agent needs the content of files, pages and skills.
-        "Read" | "WebFetch" | "Skill" if completed && length == Length::Short => return Vec::new(),
-        "Read" if output["kind"] == "image" => return Vec::new(),
-        "Write" if completed => return Vec::new(),
-        _ => {
+    let (lines, limit) = match body {
+        ResultBody::Nothing if completed => return Vec::new(),
+        ResultBody::OutputIfFull if completed && length == Length::Short => return Vec::new(),
+        ResultBody::Lines(lines) => (lines.into_iter().map(|line| (None, line)).collect(), OUTPUT_LINES),
+        ResultBody::Diff(text) => (diff(&text), DIFF_LINES),
+        ResultBody::Checklist(items) => (items.into_iter().map(emphasized).collect(), usize::MAX),
+        ResultBody::Output | ResultBody::OutputIfFull | ResultBody::Nothing => {
             let printed = render::tool_output(output);
             let mut lines = plain(&printed.out);
             lines.extend(printed.err.lines().map(|line| (Some(Style::Warn), line.to_owned())));
@@ -153,6 +80,15 @@ fn body(tool: &str, output: &Value, completed: bool, length: Length) -> Vec<Line
         }
     };
     bounded(lines, limit, length)
+}
+
+fn emphasized((emphasis, text): (Emphasis, String)) -> Line {
+    let style = match emphasis {
+        Emphasis::Strong => Some(Style::Bold),
+        Emphasis::Normal => None,
+        Emphasis::Weak => Some(Style::Dim),
+    };
+    (style, text)
 }
 
 fn diff(text: &str) -> Vec<Line> {
@@ -163,18 +99,6 @@ fn diff(text: &str) -> Vec<Line> {
         _ => Some(Style::Dim),
     };
     sanitize(text).lines().map(|line| (style(line), line.to_owned())).collect()
-}
-
-fn todos(output: &Value) -> Vec<Line> {
-    let todo = |todo: &Value| {
-        let text = one_line(todo["content"].as_str().unwrap_or_default());
-        match todo["status"].as_str() {
-            Some("completed") => (Some(Style::Dim), format!("☒ {text}")),
-            Some("in_progress") => (Some(Style::Bold), format!("▸ {text}")),
-            _ => (None, format!("☐ {text}")),
-        }
-    };
-    output["todos"].as_array().into_iter().flatten().map(todo).collect()
 }
 
 /// The first lines, and the number of lines left out.

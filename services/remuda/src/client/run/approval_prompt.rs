@@ -20,7 +20,7 @@ use tokio::{net::unix::pipe, time::sleep};
 
 use crate::{
     client::{
-        conversation::{Line, headline},
+        conversation::{Line, headline, script_of},
         json,
     },
     output::{Output, Style, json_text, one_line, sanitize},
@@ -280,13 +280,12 @@ impl PendingApproval {
     }
 }
 
-/// A Bash command as plain text, unless that would hide something; any other call as JSON.
+/// A shell script as plain text, unless that would hide something; any other call as JSON.
 fn call_lines(tool: &str, arguments: &Value) -> Vec<String> {
     let alone = arguments.as_object().is_some_and(|all| all.len() == 1);
-    let command =
-        arguments["command"].as_str().filter(|text| alone && tool == "Bash" && sanitize(text) == **text);
-    match command {
-        Some(command) => command.lines().map(str::to_owned).collect(),
+    let script = script_of(tool, arguments).map(|(_, script)| script);
+    match script.filter(|text| alone && sanitize(text) == **text) {
+        Some(script) => script.lines().map(str::to_owned).collect(),
         None => vec![json_text(arguments)],
     }
 }
