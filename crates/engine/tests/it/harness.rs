@@ -21,7 +21,7 @@ use remuda_engine::{
 use remuda_models::{ModelOptions, Models};
 use remuda_sandbox::{Backend, LocalBackend, LocalOptions};
 use remuda_store::{Claim, Finish, Grant, NewRun, NewSession, RunTransition, Store};
-use remuda_tools::{Registry, ToolOptions};
+use remuda_tools::{Registry, Tool, ToolOptions};
 use remuda_transport::Transport;
 use remuda_workspace::{EnvironmentAccess, Loader, PlatformDirectories};
 use sqlx::{
@@ -55,6 +55,8 @@ pub(crate) struct OperatorSettings<'a> {
     pub(crate) default_model: Option<&'a str>,
     pub(crate) max_lost_attempts: Option<u32>,
     pub(crate) settings: AgentSettings,
+    /// Registered after the native tools.
+    pub(crate) tool: Option<Arc<dyn Tool>>,
 }
 
 /// The agent and the model of most tests. The scenario logs a line to `calls.jsonl` for each model call.
@@ -87,7 +89,10 @@ impl Harness {
         let tenant = store.ensure_tenant("default", root).await.unwrap().id;
         let transport = Arc::new(StoppingTransport::default());
         let local: Arc<dyn Backend> = Arc::new(LocalBackend::new(LocalOptions::default()));
-        let tools = Registry::native(&ToolOptions::default());
+        let mut tools = Registry::native(&ToolOptions::default());
+        if let Some(tool) = operator.tool {
+            tools = tools.with(tool).unwrap();
+        }
         let catalog = remuda_engine::tool_catalog(&tools);
         let loader = Loader::new(PlatformDirectories::default(), EnvironmentAccess::default(), catalog);
         let models = ModelOptions { base_delay: Duration::from_millis(1), ..ModelOptions::default() };

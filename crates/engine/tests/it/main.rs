@@ -32,4 +32,5 @@ mod sessions;
 mod skills;
 mod stopping_transport;
 mod toolsets;
+mod toy_tool;
 mod transcript_repair;
