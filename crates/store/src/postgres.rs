@@ -30,6 +30,7 @@ mod dialect;
 mod estimate_inputs;
 #[path = "shared/events.rs"]
 mod events;
+mod fast_path;
 #[path = "shared/fleet.rs"]
 mod fleet;
 mod flush;

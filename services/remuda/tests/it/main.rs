@@ -22,6 +22,7 @@ mod gc;
 mod harness;
 mod http;
 mod http_client;
+mod labels;
 mod live_output;
 mod logging;
 mod malformed_grpc;
