@@ -6,20 +6,12 @@
 //! their stdin closes. File tools work on the host's side of the workspace, as with every backend; the
 //! workspace is mounted, or copied in and out.
 
-mod connection;
-mod container;
-mod container_limit;
-mod create;
+pub(crate) mod create;
 mod describe;
-mod engine;
-mod image;
-mod labels;
-mod options;
-mod pool;
-mod sandbox;
-mod sandbox_record;
-mod supervisor_volume;
-mod workspace_copy;
+pub(crate) mod engine;
+pub(crate) mod image;
+pub(crate) mod options;
+pub(crate) mod supervisor_volume;
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,9 +28,12 @@ pub use self::{
     create::ContainerUser,
     options::{DEFAULT_DOCKER_HOST, DockerOptions, WarmTarget},
 };
-use self::{pool::Pool, sandbox::DockerSandbox};
 use crate::{
     path::display_safe,
+    remote::{
+        pool::Pool,
+        sandbox::{self, DockerSandbox},
+    },
     traits::{Backend, EngineResource, EngineResourceKind, Feature, Sandbox, SandboxRequest},
 };
 

@@ -20,6 +20,7 @@ mod output_sink;
 pub mod path;
 mod process_groups;
 mod registry;
+mod remote;
 mod search_query;
 mod supervised_command;
 mod supervisor_binary;

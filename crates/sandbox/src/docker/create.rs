@@ -13,18 +13,16 @@ use remuda_domain::{
     execution::{Holder, NO_NETWORK, ResourceLimits},
 };
 
-use super::{
-    image::Image,
-    labels::{self, Creator},
-};
+use super::image::Image;
+use crate::remote::labels::{self, Creator};
 
 /// Path of the workspace as commands see it.
-pub(super) const WORKSPACE: &str = "/workspace";
+pub(crate) const WORKSPACE: &str = "/workspace";
 /// Mount point of the supervisor program.
-pub(super) const SUPERVISOR_DIRECTORY: &str = "/.remuda";
-pub(super) const SUPERVISOR: &str = "/.remuda/remuda-supervisor";
+pub(crate) const SUPERVISOR_DIRECTORY: &str = "/.remuda";
+pub(crate) const SUPERVISOR: &str = "/.remuda/remuda-supervisor";
 /// Directory for temporary files.
-pub(super) const SCRATCH: &str = "/tmp";
+pub(crate) const SCRATCH: &str = "/tmp";
 
 const RUN_BYTES: u64 = 16 << 20;
 const SHM_BYTES: i64 = 64 << 20;
@@ -49,30 +47,30 @@ impl ContainerUser {
 
 /// Properties that decide whether a container can serve a request.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ContainerSpec {
-    pub(super) image: String,
-    pub(super) network: String,
-    pub(super) limits: ResourceLimits,
+pub(crate) struct ContainerSpec {
+    pub(crate) image: String,
+    pub(crate) network: String,
+    pub(crate) limits: ResourceLimits,
     /// Host directory mounted as the workspace. Without it, the container has its own tmpfs.
-    pub(super) mount: Option<PathBuf>,
+    pub(crate) mount: Option<PathBuf>,
 }
 
 /// All inputs of a container's create request.
 #[derive(Clone, Debug)]
-pub(super) struct ContainerPlan {
-    pub(super) sandbox: SandboxId,
-    pub(super) creator: Creator,
-    pub(super) holder: Option<Holder>,
-    pub(super) image: Image,
-    pub(super) spec: ContainerSpec,
-    pub(super) user: ContainerUser,
-    pub(super) runtime: Option<String>,
+pub(crate) struct ContainerPlan {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) creator: Creator,
+    pub(crate) holder: Option<Holder>,
+    pub(crate) image: Image,
+    pub(crate) spec: ContainerSpec,
+    pub(crate) user: ContainerUser,
+    pub(crate) runtime: Option<String>,
     /// The volume with the supervisor program.
-    pub(super) volume: String,
+    pub(crate) volume: String,
 }
 
 /// Rejects invalid network names and the host's network.
-pub(super) fn check_network(network: &str) -> Result<()> {
+pub(crate) fn check_network(network: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let starts_well = network.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     if network == "host" || network.len() > 128 || !starts_well || !network.bytes().all(plain) {
@@ -82,7 +80,7 @@ pub(super) fn check_network(network: &str) -> Result<()> {
 }
 
 /// Builds the whole request. A tenant influences it only through its policy.
-pub(super) fn create_body(plan: &ContainerPlan) -> ContainerCreateBody {
+pub(crate) fn create_body(plan: &ContainerPlan) -> ContainerCreateBody {
     let ContainerPlan { sandbox, creator, holder, image, spec, user, runtime, volume } = plan;
     let mut labels = creator.labels(*sandbox, holder.as_ref());
     labels.insert(labels::IMAGE.to_owned(), image.name.clone());
@@ -149,7 +147,7 @@ fn host_config(
 }
 
 /// Base environment of every command.
-pub(super) fn environment(image: &Image) -> Vec<(String, String)> {
+pub(crate) fn environment(image: &Image) -> Vec<(String, String)> {
     [("PATH", image.path.as_str()), ("HOME", SCRATCH), ("LANG", "C.UTF-8")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec()
@@ -190,7 +188,7 @@ fn mounts(spec: &ContainerSpec, volume: &str) -> Vec<Mount> {
     mounts
 }
 
-pub(super) fn supervisor_mount(volume: &str, read_only: bool) -> Mount {
+pub(crate) fn supervisor_mount(volume: &str, read_only: bool) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
         source: Some(volume.to_owned()),
@@ -227,7 +225,7 @@ fn nano_cpus(cpus: f64) -> i64 {
 }
 
 /// Whether the container has a network.
-pub(super) fn has_network(spec: &ContainerSpec) -> bool {
+pub(crate) fn has_network(spec: &ContainerSpec) -> bool {
     spec.network != NO_NETWORK
 }
 

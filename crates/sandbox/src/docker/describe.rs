@@ -5,7 +5,7 @@ use bollard::models::SystemInfo;
 use super::{engine::Client, options::DockerOptions};
 use crate::traits::{Feature, FeatureState};
 
-pub(super) fn features(client: &Client, info: &SystemInfo, options: &DockerOptions) -> Vec<Feature> {
+pub(crate) fn features(client: &Client, info: &SystemInfo, options: &DockerOptions) -> Vec<Feature> {
     let security = info.security_options.clone().unwrap_or_default();
     let has = |name: &str| {
         security.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")))
@@ -41,7 +41,7 @@ pub(super) fn features(client: &Client, info: &SystemInfo, options: &DockerOptio
 }
 
 /// The only feature if the engine does not respond.
-pub(super) fn no_engine(why: String) -> Vec<Feature> {
+pub(crate) fn no_engine(why: String) -> Vec<Feature> {
     vec![feature("engine", false, why)]
 }
 

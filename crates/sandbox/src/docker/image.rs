@@ -14,19 +14,19 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// An image present on the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Image {
+pub(crate) struct Image {
     /// The requested name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Id of its exact contents, from which containers are created: a name may be moved to another image.
-    pub(super) id: String,
+    pub(crate) id: String,
     /// The registry's digest; the id if the image came from no registry.
-    pub(super) digest: String,
+    pub(crate) digest: String,
     /// Its `PATH`.
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 /// Finds an image and checks that it is usable. Never pulls one.
-pub(super) async fn find(engine: &Engine, name: Option<&str>) -> Result<Image> {
+pub(crate) async fn find(engine: &Engine, name: Option<&str>) -> Result<Image> {
     let name = name.ok_or_else(|| Error::invalid("image", "expected an image for the docker backend"))?;
     check_image("image", name)?;
     let client = engine.client().await?;

@@ -17,8 +17,8 @@ use super::{
     create::{SUPERVISOR_DIRECTORY, supervisor_mount},
     engine::Engine,
     image::Image,
-    labels::{self, Creator},
 };
+use crate::remote::labels::{self, Creator};
 use crate::supervisor_binary;
 
 const FILE: &str = "remuda-supervisor";
@@ -26,40 +26,40 @@ const BLOCK: usize = 512;
 
 /// The supervisor volume of one backend, created when the first container needs it.
 #[derive(Debug)]
-pub(super) struct SupervisorVolume {
+pub(crate) struct SupervisorVolume {
     name: String,
     filled: Mutex<Arc<OnceCell<()>>>,
     used: AtomicBool,
 }
 
 impl SupervisorVolume {
-    pub(super) fn new(instance: &str) -> Self {
+    pub(crate) fn new(instance: &str) -> Self {
         Self { name: format!("remuda-{instance}"), filled: Mutex::default(), used: AtomicBool::new(false) }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Creates the volume if it does not exist yet. Concurrent callers share one attempt.
-    pub(super) async fn ensure(&self, engine: &Engine, creator: &Creator, image: &Image) -> Result<()> {
+    pub(crate) async fn ensure(&self, engine: &Engine, creator: &Creator, image: &Image) -> Result<()> {
         self.used.store(true, Ordering::Relaxed);
         let filled = Arc::clone(&self.lock());
         filled.get_or_try_init(|| create_and_fill(engine, &self.name, creator, image)).await.map(drop)
     }
 
     /// Whether any container was created or attempted.
-    pub(super) fn was_used(&self) -> bool {
+    pub(crate) fn was_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
     /// Marks the volume as missing, because it may have been removed.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         *self.lock() = Arc::default();
     }
 
     /// Removes the volume, if it was created.
-    pub(super) async fn remove(&self, engine: &Engine) -> Result<()> {
+    pub(crate) async fn remove(&self, engine: &Engine) -> Result<()> {
         if !self.lock().initialized() {
             return Ok(());
         }

@@ -11,11 +11,9 @@ use remuda_domain::{
 use remuda_supervisor::Limits;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    container::ContainerHandle,
-    create::{ContainerUser, WORKSPACE, environment},
-    options::DockerOptions,
-};
+use super::instance::ContainerHandle;
+use crate::docker::create::{ContainerUser, WORKSPACE, environment};
+use crate::docker::options::DockerOptions;
 use crate::{
     command::{Command, ExecResult, Program},
     files::{HostFiles, blocking},
@@ -26,7 +24,7 @@ use crate::{
 };
 
 /// Opens a workspace. Its directory must belong to the containers' user.
-pub(super) async fn open_workspace(directory: &Path, options: &DockerOptions) -> Result<HostFiles> {
+pub(crate) async fn open_workspace(directory: &Path, options: &DockerOptions) -> Result<HostFiles> {
     let files = HostFiles::open_as(directory, options.guard.clone(), Some(WORKSPACE.into())).await?;
     let (directory, user) = (directory.to_owned(), options.user);
     blocking(move || change_owner(&directory, user)).await?;
@@ -54,14 +52,14 @@ fn change_owner(directory: &Path, user: ContainerUser) -> Result<()> {
 }
 
 #[derive(Debug)]
-pub(super) struct DockerSandbox {
+pub(crate) struct DockerSandbox {
     files: HostFiles,
     container: ContainerHandle,
     grace: Duration,
 }
 
 impl DockerSandbox {
-    pub(super) fn new(files: HostFiles, container: ContainerHandle, options: &DockerOptions) -> Self {
+    pub(crate) fn new(files: HostFiles, container: ContainerHandle, options: &DockerOptions) -> Self {
         Self { files, container, grace: options.grace }
     }
 

@@ -20,17 +20,15 @@ use remuda_domain::{
 use tokio::{runtime::Handle, time::Instant};
 use tokio_util::task::TaskTracker;
 
-use super::{
-    connection::ContainerConnection,
-    container_limit::ContainerPermit,
-    create::{ContainerPlan, ContainerSpec, SUPERVISOR, create_body},
-    engine::{Engine, Failure},
-    image::Image,
-    labels,
-    sandbox_record::ContainerRecord,
-    supervisor_volume::SupervisorVolume,
-    workspace_copy::WorkspaceCopy,
-};
+use super::connection::ContainerConnection;
+use super::instance_limit::ContainerPermit;
+use super::instance_record::ContainerRecord;
+use super::labels;
+use super::workspace_copy::WorkspaceCopy;
+use crate::docker::create::{ContainerPlan, ContainerSpec, SUPERVISOR, create_body};
+use crate::docker::engine::{Engine, Failure};
+use crate::docker::image::Image;
+use crate::docker::supervisor_volume::SupervisorVolume;
 use crate::{path::display_safe, registry::SandboxRegistry};
 
 /// From the container's start to the first message of its PID 1.
@@ -41,21 +39,21 @@ const PAUSED_WATCHDOG_TIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Shared context for creating and removing containers.
 #[derive(Debug)]
-pub(super) struct DockerContext {
-    pub(super) engine: Engine,
-    pub(super) volume: SupervisorVolume,
-    pub(super) tasks: TaskTracker,
-    pub(super) registry: Option<Arc<dyn SandboxRegistry>>,
+pub(crate) struct DockerContext {
+    pub(crate) engine: Engine,
+    pub(crate) volume: SupervisorVolume,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) registry: Option<Arc<dyn SandboxRegistry>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Container {
-    pub(super) sandbox: SandboxId,
-    pub(super) image: Image,
-    pub(super) spec: ContainerSpec,
-    pub(super) connection: ContainerConnection,
+pub(crate) struct Container {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) image: Image,
+    pub(crate) spec: ContainerSpec,
+    pub(crate) connection: ContainerConnection,
     /// Set if the workspace is copied instead of mounted.
-    pub(super) copy: Option<WorkspaceCopy>,
+    pub(crate) copy: Option<WorkspaceCopy>,
     /// Workspace of the session that owns the container, once assigned.
     root: OnceLock<PathBuf>,
     /// The newest session epoch under which it was used.
@@ -75,7 +73,7 @@ struct UseCount {
 impl Container {
     /// Creates a container and waits until it can run commands. Must run in a task: the future must not be
     /// dropped halfway.
-    pub(super) async fn make(
+    pub(crate) async fn make(
         context: &Arc<DockerContext>,
         plan: &ContainerPlan,
         permit: ContainerPermit,
@@ -91,7 +89,7 @@ impl Container {
         }
     }
 
-    pub(super) fn execution_site(&self) -> ExecutionSite {
+    pub(crate) fn execution_site(&self) -> ExecutionSite {
         ExecutionSite {
             backend: BackendKind::Docker,
             sandbox: self.sandbox,
@@ -100,31 +98,31 @@ impl Container {
         }
     }
 
-    pub(super) fn epoch(&self) -> Epoch {
+    pub(crate) fn epoch(&self) -> Epoch {
         self.epoch.load(Ordering::Acquire)
     }
 
-    pub(super) fn set_epoch(&self, epoch: Epoch) {
+    pub(crate) fn set_epoch(&self, epoch: Epoch) {
         self.epoch.fetch_max(epoch, Ordering::AcqRel);
     }
 
     /// Whether it serves this workspace. The first call assigns the workspace.
-    pub(super) fn serves_workspace(&self, root: &Path) -> bool {
+    pub(crate) fn serves_workspace(&self, root: &Path) -> bool {
         self.root.get_or_init(|| root.to_owned()) == root
     }
 
     /// Since when it is unused; `None` while it is in use.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
+    pub(crate) fn idle_since(&self) -> Option<Instant> {
         let state = *self.lock();
         (state.holders == 0).then_some(state.idle_since)
     }
 
-    pub(super) fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Acquire)
     }
 
     /// Pauses the container, which must be idle.
-    pub(super) async fn pause(&self, context: &DockerContext) -> Result<()> {
+    pub(crate) async fn pause(&self, context: &DockerContext) -> Result<()> {
         let Some(cleanup) = &self.cleanup else { return Ok(()) };
         // It cannot be fed while paused, and its watchdog must not fire when it continues.
         self.connection.feed_watchdog(Instant::now() + PAUSED_WATCHDOG_TIME);
@@ -137,7 +135,7 @@ impl Container {
         Ok(())
     }
 
-    pub(super) async fn unpause(&self, context: &DockerContext) -> Result<()> {
+    pub(crate) async fn unpause(&self, context: &DockerContext) -> Result<()> {
         let Some(cleanup) = &self.cleanup else { return Ok(()) };
         let id = cleanup.id.as_str();
         let unpaused = context.engine.call(|docker| async move { docker.unpause_container(id).await }).await;
@@ -148,7 +146,7 @@ impl Container {
     }
 
     /// Assigns a spare to a session: renames the container and updates its record.
-    pub(super) async fn assign_to(&self, context: &DockerContext, holder: &Holder) -> Result<()> {
+    pub(crate) async fn assign_to(&self, context: &DockerContext, holder: &Holder) -> Result<()> {
         let Some(cleanup) = &self.cleanup else { return Ok(()) };
         let (id, name) = (cleanup.id.as_str(), labels::name(self.sandbox, Some(holder)));
         let options = RenameContainerOptions { name };
@@ -171,10 +169,10 @@ impl Container {
 
 /// Handle that marks a container as in use.
 #[derive(Debug)]
-pub(super) struct ContainerHandle(Arc<Container>);
+pub(crate) struct ContainerHandle(Arc<Container>);
 
 impl ContainerHandle {
-    pub(super) fn new(container: Arc<Container>) -> Self {
+    pub(crate) fn new(container: Arc<Container>) -> Self {
         container.lock().holders += 1;
         Self(container)
     }

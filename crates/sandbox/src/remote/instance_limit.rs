@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Permits for containers.
 #[derive(Debug)]
-pub(super) struct ContainerLimit {
+pub(crate) struct ContainerLimit {
     free: Arc<Semaphore>,
     sandboxes: Arc<Mutex<HashSet<SandboxId>>>,
     removing: Arc<AtomicUsize>,
@@ -21,7 +21,7 @@ pub(super) struct ContainerLimit {
 
 /// Permit for one container, held from before its creation until after its removal.
 #[derive(Debug)]
-pub(super) struct ContainerPermit {
+pub(crate) struct ContainerPermit {
     sandbox: SandboxId,
     sandboxes: Arc<Mutex<HashSet<SandboxId>>>,
     /// Set once the container is being removed.
@@ -31,7 +31,7 @@ pub(super) struct ContainerPermit {
 }
 
 impl ContainerLimit {
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self {
             free: Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))),
             sandboxes: Arc::default(),
@@ -40,19 +40,19 @@ impl ContainerLimit {
     }
 
     /// Returns a permit if one is free.
-    pub(super) fn try_take(&self, sandbox: SandboxId) -> Option<ContainerPermit> {
+    pub(crate) fn try_take(&self, sandbox: SandboxId) -> Option<ContainerPermit> {
         let semaphore_permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
         Some(self.new_permit(sandbox, semaphore_permit))
     }
 
     /// Waits for a free permit.
-    pub(super) async fn take(&self, sandbox: SandboxId) -> Option<ContainerPermit> {
+    pub(crate) async fn take(&self, sandbox: SandboxId) -> Option<ContainerPermit> {
         let semaphore_permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         Some(self.new_permit(sandbox, semaphore_permit))
     }
 
     /// Whether the sandbox is known: created or being created.
-    pub(super) fn contains(&self, sandbox: SandboxId) -> bool {
+    pub(crate) fn contains(&self, sandbox: SandboxId) -> bool {
         lock(&self.sandboxes).contains(&sandbox)
     }
 
@@ -63,14 +63,14 @@ impl ContainerLimit {
     }
 
     /// Whether a removal in progress will free a permit soon.
-    pub(super) fn is_removing(&self) -> bool {
+    pub(crate) fn is_removing(&self) -> bool {
         self.removing.load(Ordering::Acquire) > 0
     }
 }
 
 impl ContainerPermit {
     /// Marks the container as being removed; dropping this value frees the permit.
-    pub(super) fn mark_removing(mut self) -> Self {
+    pub(crate) fn mark_removing(mut self) -> Self {
         self.removing.get_or_insert_with(|| {
             self.removing_count.fetch_add(1, Ordering::AcqRel);
             Arc::clone(&self.removing_count)

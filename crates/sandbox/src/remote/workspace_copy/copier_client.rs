@@ -10,12 +10,10 @@ use remuda_supervisor::{
 
 use super::WINDOW;
 use crate::{
-    docker::{
-        connection::{Channel, ContainerConnection},
-        create::{SUPERVISOR, WORKSPACE},
-    },
+    docker::create::{SUPERVISOR, WORKSPACE},
     files::blocking,
     path::display_safe,
+    remote::connection::{Channel, ContainerConnection},
     supervised_command::SupervisorConnection,
 };
 
@@ -25,7 +23,7 @@ const MAX_ENTRIES: usize = 200_000;
 
 /// Connection to the file copier of one container. Dropping it ends the copier.
 #[derive(Debug)]
-pub(super) struct CopierClient {
+pub(crate) struct CopierClient {
     channel: Channel,
     decoder: Decoder,
     received: VecDeque<FromCopier>,
@@ -34,7 +32,7 @@ pub(super) struct CopierClient {
 }
 
 impl CopierClient {
-    pub(super) async fn start(connection: &ContainerConnection) -> Result<Self> {
+    pub(crate) async fn start(connection: &ContainerConnection) -> Result<Self> {
         let mut channel = connection.open().await?;
         let argv = [SUPERVISOR, "porter", WORKSPACE].map(str::to_owned).to_vec();
         let request = Request {
@@ -56,22 +54,22 @@ impl CopierClient {
     }
 
     /// Whether no end was received. A command may have killed it anyway.
-    pub(super) fn alive(&self) -> bool {
+    pub(crate) fn alive(&self) -> bool {
         !self.channel.has_ended() && self.channel.is_quiet()
     }
 
     /// Whether its end was received.
-    pub(super) fn was_killed(&self) -> bool {
+    pub(crate) fn was_killed(&self) -> bool {
         self.channel.has_ended()
     }
 
-    pub(super) async fn send(&mut self, message: ToCopier) -> Result<()> {
+    pub(crate) async fn send(&mut self, message: ToCopier) -> Result<()> {
         let bytes = Frame { channel: 0, message }.to_bytes();
         self.channel.send(ToSupervisor::Input(bytes)).await
     }
 
     /// Sends a file. Returns the number of bytes.
-    pub(super) async fn put_file(&mut self, entry: &Entry, file: File) -> Result<u64> {
+    pub(crate) async fn put_file(&mut self, entry: &Entry, file: File) -> Result<u64> {
         self.send(ToCopier::Put(entry.clone())).await?;
         let (mut file, mut sent, mut unacknowledged) = (file.take(entry.size), 0, 0);
         loop {
@@ -102,7 +100,7 @@ impl CopierClient {
     }
 
     /// Receives entries until all requests so far are answered.
-    pub(super) async fn entries(&mut self) -> Result<Vec<Entry>> {
+    pub(crate) async fn entries(&mut self) -> Result<Vec<Entry>> {
         let mut entries = std::mem::take(&mut self.early_entries);
         loop {
             match self.receive().await? {
@@ -120,7 +118,7 @@ impl CopierClient {
     }
 
     /// Receives the entry of the next file; `None` if it is gone.
-    pub(super) async fn file(&mut self, path: &[u8]) -> Result<Option<Entry>> {
+    pub(crate) async fn file(&mut self, path: &[u8]) -> Result<Option<Entry>> {
         match self.receive().await? {
             FromCopier::Entry(entry) if entry.path == path => Ok(Some(entry)),
             FromCopier::Failed { path: of, .. } if of == path => Ok(None),
@@ -128,14 +126,14 @@ impl CopierClient {
         }
     }
 
-    pub(super) async fn contents(&mut self) -> Result<Option<Vec<u8>>> {
+    pub(crate) async fn contents(&mut self) -> Result<Option<Vec<u8>>> {
         match self.receive().await? {
             FromCopier::Contents(bytes) => Ok((!bytes.is_empty()).then_some(bytes)),
             _ => Err(protocol_error()),
         }
     }
 
-    pub(super) async fn expect_done(&mut self) -> Result<()> {
+    pub(crate) async fn expect_done(&mut self) -> Result<()> {
         match self.receive().await? {
             FromCopier::Done => Ok(()),
             _ => Err(protocol_error()),
@@ -171,6 +169,6 @@ fn failed(path: &[u8], errno: i32) -> Error {
     }
 }
 
-pub(super) fn protocol_error() -> Error {
+pub(crate) fn protocol_error() -> Error {
     Error::unavailable("the file copier in the container violated its protocol")
 }

@@ -29,7 +29,7 @@ const BATCH: usize = 256;
 
 /// The workspace copy of one container.
 #[derive(Debug)]
-pub(super) struct WorkspaceCopy {
+pub(crate) struct WorkspaceCopy {
     /// Held during a transfer.
     exclusive: Semaphore,
     state: Mutex<State>,
@@ -46,12 +46,12 @@ struct State {
 type SyncedEntries = BTreeMap<Vec<u8>, (Entry, Entry)>;
 
 impl WorkspaceCopy {
-    pub(super) fn new(max_bytes: u64) -> Self {
+    pub(crate) fn new(max_bytes: u64) -> Self {
         Self { exclusive: Semaphore::new(1), state: Mutex::default(), max_bytes }
     }
 
     /// Starts the file copier in advance, so that the first command does not wait for it.
-    pub(super) async fn prepare(&self, connection: &ContainerConnection) -> Result<()> {
+    pub(crate) async fn prepare(&self, connection: &ContainerConnection) -> Result<()> {
         let mut copier = CopierClient::start(connection).await?;
         copier.send(ToCopier::List).await?;
         copier.entries().await?;
@@ -60,12 +60,12 @@ impl WorkspaceCopy {
     }
 
     /// Copies changes on the host into the container.
-    pub(super) async fn push(&self, connection: &ContainerConnection, files: &HostFiles) -> Result<()> {
+    pub(crate) async fn push(&self, connection: &ContainerConnection, files: &HostFiles) -> Result<()> {
         self.transfer(Direction::Push, connection, files).await
     }
 
     /// Copies changes in the container back to the host.
-    pub(super) async fn pull(&self, connection: &ContainerConnection, files: &HostFiles) -> Result<()> {
+    pub(crate) async fn pull(&self, connection: &ContainerConnection, files: &HostFiles) -> Result<()> {
         self.transfer(Direction::Pull, connection, files).await.map_err(|error| {
             let message = format!("the command ran, but what it changed cannot be copied back: {error}");
             Error::new(error.code(), message).with_source(error)

@@ -11,7 +11,7 @@ use remuda_domain::{
 };
 use tokio::time::timeout;
 
-use super::create::ContainerPlan;
+use crate::docker::create::ContainerPlan;
 use crate::registry::SandboxRegistry;
 
 /// Timeout of a registry write.
@@ -19,13 +19,13 @@ const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The registry record of one container.
 #[derive(Debug)]
-pub(super) struct ContainerRecord {
+pub(crate) struct ContainerRecord {
     registry: Option<Arc<dyn SandboxRegistry>>,
     record: Mutex<SandboxRecord>,
 }
 
 impl ContainerRecord {
-    pub(super) fn new(
+    pub(crate) fn new(
         registry: Option<Arc<dyn SandboxRegistry>>,
         plan: &ContainerPlan,
         engine: String,
@@ -48,14 +48,14 @@ impl ContainerRecord {
     }
 
     /// Saves the current state.
-    pub(super) async fn save(&self) -> Result<()> {
+    pub(crate) async fn save(&self) -> Result<()> {
         let record = self.lock().clone();
         self.with_timeout(|registry| async move { registry.save(&record).await }).await
     }
 
     /// Changes and saves the record. If saving fails, the registry is outdated, but still lists the
     /// container.
-    pub(super) async fn update(&self, change: impl FnOnce(&mut SandboxRecord)) {
+    pub(crate) async fn update(&self, change: impl FnOnce(&mut SandboxRecord)) {
         {
             let mut record = self.lock();
             change(&mut record);
@@ -67,7 +67,7 @@ impl ContainerRecord {
     }
 
     /// Deletes the record of a removed container.
-    pub(super) async fn forget(&self) {
+    pub(crate) async fn forget(&self) {
         let sandbox = self.lock().id;
         if let Err(error) = self.with_timeout(|registry| async move { registry.forget(sandbox).await }).await
         {

@@ -21,7 +21,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Pool {
     /// Maintains the pool until `stop`, then removes everything.
-    pub(in crate::docker) async fn maintain(self: &Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn maintain(self: &Arc<Self>, stop: CancellationToken) {
         self.lock().closed = false;
         let round = (self.options.pause_after.min(self.options.remove_after) / 4).clamp(MIN_ROUND, MAX_ROUND);
         let (mut next_orphan_search, mut next_spare_attempt) =
@@ -141,7 +141,7 @@ impl Pool {
     }
 
     /// Removes the longest idle container, or else a spare. Returns whether there was one.
-    pub(super) fn evict(&self) -> bool {
+    pub(crate) fn evict(&self) -> bool {
         let mut state = self.lock();
         let idle = state.sessions.values().filter_map(|entry| {
             let container = entry.get()?;

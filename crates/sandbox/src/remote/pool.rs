@@ -19,16 +19,14 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::{
-    container::{Container, ContainerHandle, DockerContext},
-    container_limit::{ContainerLimit, ContainerPermit},
-    create::{ContainerPlan, ContainerSpec, check_network},
-    engine::Engine,
-    image::{self, Image},
-    labels::{self, Creator},
-    options::DockerOptions,
-    supervisor_volume::SupervisorVolume,
-};
+use super::instance::{Container, ContainerHandle, DockerContext};
+use super::instance_limit::{ContainerLimit, ContainerPermit};
+use super::labels::{self, Creator};
+use crate::docker::create::{ContainerPlan, ContainerSpec, check_network};
+use crate::docker::engine::Engine;
+use crate::docker::image::{self, Image};
+use crate::docker::options::DockerOptions;
+use crate::docker::supervisor_volume::SupervisorVolume;
 use crate::traits::{EngineResource, EngineResourceKind, SandboxRequest};
 
 /// How long an acquisition waits for a concurrent one of the same session.
@@ -40,9 +38,9 @@ const CAPACITY_TIMEOUT: Duration = Duration::from_secs(30);
 const FIRST_COMMAND_QUIET_TIME: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(super) struct Pool {
-    pub(super) context: Arc<DockerContext>,
-    pub(super) options: DockerOptions,
+pub(crate) struct Pool {
+    pub(crate) context: Arc<DockerContext>,
+    pub(crate) options: DockerOptions,
     instance: String,
     limit: ContainerLimit,
     state: Mutex<State>,
@@ -90,7 +88,7 @@ impl SessionEntry {
 }
 
 impl Pool {
-    pub(super) fn new(options: DockerOptions) -> Self {
+    pub(crate) fn new(options: DockerOptions) -> Self {
         // Ids are unique and consist of plain characters, as an instance name must.
         let instance = SandboxId::new().to_string();
         let context = DockerContext {
@@ -111,7 +109,7 @@ impl Pool {
         Self { context: Arc::new(context), options, instance, limit, state: Mutex::new(state) }
     }
 
-    pub(super) fn spec(request: &SandboxRequest) -> Result<ContainerSpec> {
+    pub(crate) fn spec(request: &SandboxRequest) -> Result<ContainerSpec> {
         let policy = &request.policy;
         check_network(&policy.network)?;
         let image = policy.image.clone();
@@ -128,7 +126,7 @@ impl Pool {
     }
 
     /// Returns the session's container, existing or new.
-    pub(super) async fn acquire(self: &Arc<Self>, request: &SandboxRequest) -> Result<ContainerHandle> {
+    pub(crate) async fn acquire(self: &Arc<Self>, request: &SandboxRequest) -> Result<ContainerHandle> {
         let spec = Self::spec(request)?;
         let entry = self.entry(request)?;
         let exclusive_permit = timeout(EXCLUSIVE_TIMEOUT, Arc::clone(&entry.exclusive).acquire_owned())
@@ -308,7 +306,7 @@ impl Pool {
     }
 
     /// Lists the containers of this installation that match.
-    pub(super) async fn find(&self, filters: &[(&str, String)]) -> Result<Vec<EngineResource>> {
+    pub(crate) async fn find(&self, filters: &[(&str, String)]) -> Result<Vec<EngineResource>> {
         let installation = &self.options.installation;
         let mut all = filters.to_vec();
         all.push(("label", format!("{}={installation}", labels::INSTALLATION)));
@@ -327,7 +325,7 @@ impl Pool {
         Ok(found.iter().filter_map(read).collect())
     }
 
-    pub(super) async fn find_volumes(&self) -> Result<Vec<EngineResource>> {
+    pub(crate) async fn find_volumes(&self) -> Result<Vec<EngineResource>> {
         let installation = &self.options.installation;
         let filters = [("label", format!("{}={installation}", labels::INSTALLATION))];
         let found = self.context.engine.volumes(&filters).await?;
@@ -355,11 +353,11 @@ impl Pool {
             || self.limit.contains(sandbox)
     }
 
-    pub(super) fn set_worker(&self, worker: WorkerId) {
+    pub(crate) fn set_worker(&self, worker: WorkerId) {
         self.lock().worker = worker;
     }
 
-    pub(super) fn feed_watchdog(&self, until: Instant) {
+    pub(crate) fn feed_watchdog(&self, until: Instant) {
         self.lock().watchdog_deadline = Some(until);
         for container in self.containers() {
             if !container.is_paused() {

@@ -10,29 +10,29 @@ use remuda_domain::{SandboxId, WorkerId, execution::Holder};
 
 use crate::traits::{EngineResource, EngineResourceKind};
 
-pub(super) const INSTALLATION: &str = "dev.remuda.installation";
-pub(super) const INSTANCE: &str = "dev.remuda.instance";
-pub(super) const WORKER: &str = "dev.remuda.worker";
-pub(super) const SANDBOX: &str = "dev.remuda.sandbox";
-pub(super) const TENANT: &str = "dev.remuda.tenant";
-pub(super) const SESSION: &str = "dev.remuda.session";
-pub(super) const EPOCH: &str = "dev.remuda.epoch";
-pub(super) const IMAGE: &str = "dev.remuda.image";
-pub(super) const DIGEST: &str = "dev.remuda.digest";
+pub(crate) const INSTALLATION: &str = "dev.remuda.installation";
+pub(crate) const INSTANCE: &str = "dev.remuda.instance";
+pub(crate) const WORKER: &str = "dev.remuda.worker";
+pub(crate) const SANDBOX: &str = "dev.remuda.sandbox";
+pub(crate) const TENANT: &str = "dev.remuda.tenant";
+pub(crate) const SESSION: &str = "dev.remuda.session";
+pub(crate) const EPOCH: &str = "dev.remuda.epoch";
+pub(crate) const IMAGE: &str = "dev.remuda.image";
+pub(crate) const DIGEST: &str = "dev.remuda.digest";
 
 const NAME_PREFIX: &str = "remuda";
 
 /// The creator of a resource, which is part of every label set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Creator {
-    pub(super) installation: String,
+pub(crate) struct Creator {
+    pub(crate) installation: String,
     /// Identifies one backend of one process.
-    pub(super) instance: String,
-    pub(super) worker: WorkerId,
+    pub(crate) instance: String,
+    pub(crate) worker: WorkerId,
 }
 
 impl Creator {
-    pub(super) fn labels(&self, sandbox: SandboxId, holder: Option<&Holder>) -> HashMap<String, String> {
+    pub(crate) fn labels(&self, sandbox: SandboxId, holder: Option<&Holder>) -> HashMap<String, String> {
         let mut labels = HashMap::from([
             (INSTALLATION.to_owned(), self.installation.clone()),
             (INSTANCE.to_owned(), self.instance.clone()),
@@ -49,7 +49,7 @@ impl Creator {
 }
 
 /// A container's name. It contains the holder, for people and for finding a session's containers.
-pub(super) fn name(sandbox: SandboxId, holder: Option<&Holder>) -> String {
+pub(crate) fn name(sandbox: SandboxId, holder: Option<&Holder>) -> String {
     match holder {
         None => format!("{NAME_PREFIX}-{sandbox}"),
         Some(Holder { tenant, session, epoch }) => {
@@ -59,7 +59,7 @@ pub(super) fn name(sandbox: SandboxId, holder: Option<&Holder>) -> String {
 }
 
 /// Parses labels. `None` if the resource does not belong to this installation.
-pub(super) fn existing(
+pub(crate) fn existing(
     installation: &str,
     handle: &str,
     kind: EngineResourceKind,

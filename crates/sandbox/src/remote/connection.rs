@@ -23,7 +23,7 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use super::create::SUPERVISOR;
+use crate::docker::create::SUPERVISOR;
 use crate::{path::display_safe, supervised_command::SupervisorConnection};
 
 /// Concurrent commands in one container; its PID 1 allows a few more.
@@ -37,7 +37,7 @@ const QUEUE: usize = 8;
 const CONTROL: u32 = 0;
 
 #[derive(Debug)]
-pub(super) struct ContainerConnection {
+pub(crate) struct ContainerConnection {
     shared: Arc<Shared>,
     _stop: DropGuard,
 }
@@ -86,7 +86,7 @@ struct PriorityMessages {
 
 impl ContainerConnection {
     /// Takes ownership of an attached stream.
-    pub(super) fn new(attached: AttachContainerResults, tasks: &TaskTracker) -> Self {
+    pub(crate) fn new(attached: AttachContainerResults, tasks: &TaskTracker) -> Self {
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
             channels: Mutex::default(),
@@ -105,7 +105,7 @@ impl ContainerConnection {
     }
 
     /// Waits until PID 1 reports that it is ready.
-    pub(super) async fn ready(&self, time_limit: Duration) -> Result<()> {
+    pub(crate) async fn ready(&self, time_limit: Duration) -> Result<()> {
         let ready = async {
             tokio::select! {
                 () = self.shared.ready.cancelled() => Ok(()),
@@ -116,22 +116,22 @@ impl ContainerConnection {
         timeout(time_limit, ready).await.unwrap_or_else(|_| late())
     }
 
-    pub(super) fn alive(&self) -> bool {
+    pub(crate) fn alive(&self) -> bool {
         !self.shared.closed.is_cancelled()
     }
 
-    pub(super) fn close(&self, close_reason: &str) {
+    pub(crate) fn close(&self, close_reason: &str) {
         self.shared.shut_down(close_reason.to_owned());
     }
 
     /// Feeds the watchdog until that time, without waiting.
-    pub(super) fn feed_watchdog(&self, until: Instant) {
+    pub(crate) fn feed_watchdog(&self, until: Instant) {
         self.shared.priority().watchdog_deadline = Some(until);
         self.shared.wake.notify_one();
     }
 
     /// Waits until all messages sent so far were handled, which happens in order.
-    pub(super) async fn round_trip(&self) -> Result<()> {
+    pub(crate) async fn round_trip(&self) -> Result<()> {
         let mut channel = self.open().await?;
         // The supervisor program without arguments does nothing.
         let request = Request {
@@ -153,7 +153,7 @@ impl ContainerConnection {
     }
 
     /// Opens a channel for one command. Dropping it kills the command.
-    pub(super) async fn open(&self) -> Result<Channel> {
+    pub(crate) async fn open(&self) -> Result<Channel> {
         if !self.alive() {
             return Err(self.shared.error());
         }
@@ -185,7 +185,7 @@ impl ContainerConnection {
 
 /// The channel of one command.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(crate) struct Channel {
     id: u32,
     messages: mpsc::Receiver<FromSupervisor>,
     shared: Arc<Shared>,
@@ -194,12 +194,12 @@ pub(super) struct Channel {
 
 impl Channel {
     /// Whether the end of the command was received.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Whether no message is waiting and the channel is open.
-    pub(super) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.messages.is_empty() && !self.messages.is_closed()
     }
 }
