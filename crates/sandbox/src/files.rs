@@ -16,10 +16,7 @@ mod transfer;
 mod walk;
 mod write;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use remuda_domain::error::{Error, Result};
 
@@ -44,18 +41,8 @@ pub(crate) struct HostFiles {
 impl HostFiles {
     /// Opens the workspace's directory. Creates it when missing.
     pub(crate) async fn open(directory: &Path, guard: Option<Arc<Guard>>) -> Result<Self> {
-        Self::open_as(directory, guard, None).await
-    }
-
-    /// Like [`open`](Self::open), for commands that see the workspace at another path, like `/workspace`:
-    /// absolute paths beneath that are accepted as well.
-    pub(crate) async fn open_as(
-        directory: &Path,
-        guard: Option<Arc<Guard>>,
-        command_path: Option<PathBuf>,
-    ) -> Result<Self> {
         let directory = directory.to_owned();
-        let root = blocking(move || Root::open(&directory, command_path)).await?;
+        let root = blocking(move || Root::open(&directory)).await?;
         Ok(Self { root: Arc::new(root), guard })
     }
 

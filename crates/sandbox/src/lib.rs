@@ -3,7 +3,10 @@
 //! A [`Backend`] gives a session a [`Sandbox`]: the session's files plus a place to run commands. The traits
 //! document the guarantees of every backend, and one conformance suite (`tests/it`) checks them: a command
 //! leaves no process behind, however it ends; the captured output is bounded; file paths cannot leave the
-//! workspace. A new backend is one module behind these traits and one line in the suite.
+//! workspace.
+//!
+//! A new backend whose commands run elsewhere is one module: a [`remote::Provisioner`], which creates and removes
+//! containers, pods or machines, and one line in the suite. The [`docker`] backend is one.
 //!
 //! The [`local`] backend runs commands as processes of the worker's user. It contains accidents, not
 //! attackers: a command sees the machine as the worker's user does. Use it for work you would run yourself.
@@ -20,10 +23,10 @@ mod output_sink;
 pub mod path;
 mod process_groups;
 mod registry;
-mod remote;
+pub mod remote;
 mod search_query;
 mod supervised_command;
-mod supervisor_binary;
+pub mod supervisor_binary;
 mod traits;
 
 pub use backends::Backends;

@@ -19,7 +19,8 @@ use nix::{
 use remuda_domain::error::{Error, Result};
 
 /// The static program `remuda-supervisor`, built by the build script.
-pub(crate) fn bytes() -> &'static [u8] {
+#[must_use]
+pub fn bytes() -> &'static [u8] {
     include_bytes!(env!("REMUDA_SUPERVISOR_PROGRAM"))
 }
 
@@ -37,7 +38,7 @@ pub(crate) fn file() -> Result<&'static File> {
 }
 
 /// Path under which children of this process, and only they, can execute the program.
-pub(crate) fn path() -> Result<PathBuf> {
+pub fn path() -> Result<PathBuf> {
     Ok(format!("/proc/self/fd/{}", file()?.as_raw_fd()).into())
 }
 

@@ -1,6 +1,6 @@
 //! The create request of a container, which decides all of its privileges.
 
-use std::{collections::HashMap, path::PathBuf};
+use std::collections::HashMap;
 
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
@@ -8,21 +8,20 @@ use bollard::models::{
     RestartPolicy, RestartPolicyNameEnum,
 };
 use remuda_domain::{
-    SandboxId,
     error::{Error, Result},
-    execution::{Holder, NO_NETWORK, ResourceLimits},
+    execution::{NO_NETWORK, ResourceLimits},
 };
 
-use super::image::Image;
-use crate::remote::labels::{self, Creator};
+use super::supervisor_volume;
+use crate::remote::{Image, InstancePlan, InstanceSpec};
 
 /// Path of the workspace as commands see it.
-pub(crate) const WORKSPACE: &str = "/workspace";
+pub(super) const WORKSPACE: &str = "/workspace";
 /// Mount point of the supervisor program.
-pub(crate) const SUPERVISOR_DIRECTORY: &str = "/.remuda";
-pub(crate) const SUPERVISOR: &str = "/.remuda/remuda-supervisor";
+pub(super) const SUPERVISOR_DIRECTORY: &str = "/.remuda";
+pub(super) const SUPERVISOR: &str = "/.remuda/remuda-supervisor";
 /// Directory for temporary files.
-pub(crate) const SCRATCH: &str = "/tmp";
+pub(super) const SCRATCH: &str = "/tmp";
 
 const RUN_BYTES: u64 = 16 << 20;
 const SHM_BYTES: i64 = 64 << 20;
@@ -45,32 +44,16 @@ impl ContainerUser {
     pub const NOBODY: Self = Self { uid: 65534, gid: 65534 };
 }
 
-/// Properties that decide whether a container can serve a request.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ContainerSpec {
-    pub(crate) image: String,
-    pub(crate) network: String,
-    pub(crate) limits: ResourceLimits,
-    /// Host directory mounted as the workspace. Without it, the container has its own tmpfs.
-    pub(crate) mount: Option<PathBuf>,
-}
-
-/// All inputs of a container's create request.
+/// What the operator configured for all containers.
 #[derive(Clone, Debug)]
-pub(crate) struct ContainerPlan {
-    pub(crate) sandbox: SandboxId,
-    pub(crate) creator: Creator,
-    pub(crate) holder: Option<Holder>,
-    pub(crate) image: Image,
-    pub(crate) spec: ContainerSpec,
-    pub(crate) user: ContainerUser,
-    pub(crate) runtime: Option<String>,
-    /// The volume with the supervisor program.
-    pub(crate) volume: String,
+pub(super) struct ContainerSettings {
+    pub(super) user: ContainerUser,
+    /// OCI runtime; the engine's default if `None`.
+    pub(super) runtime: Option<String>,
 }
 
 /// Rejects invalid network names and the host's network.
-pub(crate) fn check_network(network: &str) -> Result<()> {
+pub(super) fn check_network(network: &str) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let starts_well = network.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
     if network == "host" || network.len() > 128 || !starts_well || !network.bytes().all(plain) {
@@ -80,11 +63,9 @@ pub(crate) fn check_network(network: &str) -> Result<()> {
 }
 
 /// Builds the whole request. A tenant influences it only through its policy.
-pub(crate) fn create_body(plan: &ContainerPlan) -> ContainerCreateBody {
-    let ContainerPlan { sandbox, creator, holder, image, spec, user, runtime, volume } = plan;
-    let mut labels = creator.labels(*sandbox, holder.as_ref());
-    labels.insert(labels::IMAGE.to_owned(), image.name.clone());
-    labels.insert(labels::DIGEST.to_owned(), image.digest.clone());
+pub(super) fn create_body(plan: &InstancePlan, settings: &ContainerSettings) -> ContainerCreateBody {
+    let (image, user) = (&plan.image, settings.user);
+    let volume = supervisor_volume::name(&plan.creator);
     ContainerCreateBody {
         image: Some(image.id.clone()),
         entrypoint: Some(vec![SUPERVISOR.to_owned(), "init".to_owned()]),
@@ -92,7 +73,7 @@ pub(crate) fn create_body(plan: &ContainerPlan) -> ContainerCreateBody {
         user: Some(format!("{}:{}", user.uid, user.gid)),
         working_dir: Some(WORKSPACE.to_owned()),
         env: Some(environment(image).into_iter().map(|(name, value)| format!("{name}={value}")).collect()),
-        labels: Some(labels),
+        labels: Some(plan.labels()),
         open_stdin: Some(true),
         // When our connection ends, its stdin closes and the container ends.
         stdin_once: Some(true),
@@ -102,13 +83,13 @@ pub(crate) fn create_body(plan: &ContainerPlan) -> ContainerCreateBody {
         tty: Some(false),
         // A health check of the image would run commands in the container.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..Default::default() }),
-        host_config: Some(host_config(spec, *user, runtime.clone(), volume)),
+        host_config: Some(host_config(&plan.spec, user, settings.runtime.clone(), &volume)),
         ..Default::default()
     }
 }
 
 fn host_config(
-    spec: &ContainerSpec,
+    spec: &InstanceSpec,
     user: ContainerUser,
     runtime: Option<String>,
     volume: &str,
@@ -147,13 +128,13 @@ fn host_config(
 }
 
 /// Base environment of every command.
-pub(crate) fn environment(image: &Image) -> Vec<(String, String)> {
+pub(super) fn environment(image: &Image) -> Vec<(String, String)> {
     [("PATH", image.path.as_str()), ("HOME", SCRATCH), ("LANG", "C.UTF-8")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec()
 }
 
-fn tmpfs(spec: &ContainerSpec, user: ContainerUser) -> HashMap<String, String> {
+fn tmpfs(spec: &InstanceSpec, user: ContainerUser) -> HashMap<String, String> {
     let scratch = spec.limits.scratch_bytes;
     let ContainerUser { uid, gid } = user;
     // No noexec: builds execute their own output.
@@ -170,7 +151,7 @@ fn tmpfs(spec: &ContainerSpec, user: ContainerUser) -> HashMap<String, String> {
 
 /// As objects, not as `source:target:options`: a path may contain a colon, and the engine does not create a
 /// missing directory as root.
-fn mounts(spec: &ContainerSpec, volume: &str) -> Vec<Mount> {
+fn mounts(spec: &InstanceSpec, volume: &str) -> Vec<Mount> {
     let mut mounts = vec![supervisor_mount(volume, true)];
     if let Some(workspace) = &spec.mount {
         mounts.push(Mount {
@@ -188,7 +169,7 @@ fn mounts(spec: &ContainerSpec, volume: &str) -> Vec<Mount> {
     mounts
 }
 
-pub(crate) fn supervisor_mount(volume: &str, read_only: bool) -> Mount {
+pub(super) fn supervisor_mount(volume: &str, read_only: bool) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
         source: Some(volume.to_owned()),
@@ -225,7 +206,7 @@ fn nano_cpus(cpus: f64) -> i64 {
 }
 
 /// Whether the container has a network.
-pub(crate) fn has_network(spec: &ContainerSpec) -> bool {
+pub(super) fn has_network(spec: &InstanceSpec) -> bool {
     spec.network != NO_NETWORK
 }
 

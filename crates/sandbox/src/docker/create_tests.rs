@@ -1,14 +1,17 @@
 //! Snapshot of the whole create request, so that every addition is reviewed here.
 
-use remuda_domain::{SessionId, TenantId, WorkerId};
+use std::path::PathBuf;
+
+use remuda_domain::{SandboxId, SessionId, TenantId, WorkerId, execution::Holder};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::remote::Creator;
 
-fn plan(mount: Option<&str>) -> ContainerPlan {
-    ContainerPlan {
+fn plan(mount: Option<&str>) -> InstancePlan {
+    InstancePlan {
         sandbox: SandboxId::new(),
-        creator: Creator { installation: "here".into(), instance: "one".into(), worker: WorkerId::new() },
+        creator: Creator { installation: "here".into(), backend: "one".into(), worker: WorkerId::new() },
         holder: Some(Holder { tenant: TenantId::new(), session: SessionId::new(), epoch: 3 }),
         image: Image {
             name: "tools:1".into(),
@@ -16,7 +19,7 @@ fn plan(mount: Option<&str>) -> ContainerPlan {
             digest: "tools@sha256:def".into(),
             path: "/bin".into(),
         },
-        spec: ContainerSpec {
+        spec: InstanceSpec {
             image: "tools:1".into(),
             network: "none".into(),
             limits: ResourceLimits {
@@ -29,14 +32,13 @@ fn plan(mount: Option<&str>) -> ContainerPlan {
             },
             mount: mount.map(PathBuf::from),
         },
-        user: ContainerUser { uid: 1000, gid: 100 },
-        runtime: None,
-        volume: "remuda-one".into(),
     }
 }
 
-fn body(plan: &ContainerPlan) -> Value {
-    serde_json::to_value(create_body(plan)).unwrap()
+fn body(plan: &InstancePlan, runtime: Option<&str>) -> Value {
+    let user = ContainerUser { uid: 1000, gid: 100 };
+    let settings = ContainerSettings { user, runtime: runtime.map(str::to_owned) };
+    serde_json::to_value(create_body(plan, &settings)).unwrap()
 }
 
 #[test]
@@ -107,16 +109,16 @@ fn create_request_has_exactly_the_expected_fields() {
             "Init": false,
         },
     });
-    assert_eq!(body(&plan), expected);
+    assert_eq!(body(&plan, None), expected);
 }
 
 #[test]
 fn request_for_a_spare_with_a_copied_workspace() {
     let mut plan = plan(None);
-    (plan.holder, plan.runtime) = (None, Some("runsc".into()));
+    plan.holder = None;
     plan.spec.limits =
         ResourceLimits { processes: None, open_files: None, file_bytes: None, ..ResourceLimits::default() };
-    let body = body(&plan);
+    let body = body(&plan, Some("runsc"));
     let host = &body["HostConfig"];
     assert_eq!(host["Tmpfs"]["/workspace"], "rw,exec,nosuid,nodev,size=536870912,mode=0755,uid=1000,gid=100");
     assert_eq!(host["Mounts"].as_array().unwrap().len(), 1);

@@ -2,10 +2,10 @@
 
 use bollard::models::SystemInfo;
 
-use super::{engine::Client, options::DockerOptions};
+use super::{create::ContainerSettings, engine::Client};
 use crate::traits::{Feature, FeatureState};
 
-pub(crate) fn features(client: &Client, info: &SystemInfo, options: &DockerOptions) -> Vec<Feature> {
+pub(super) fn features(client: &Client, info: &SystemInfo, settings: &ContainerSettings) -> Vec<Feature> {
     let security = info.security_options.clone().unwrap_or_default();
     let has = |name: &str| {
         security.iter().any(|option| option.split(',').any(|part| part == format!("name={name}")))
@@ -13,7 +13,7 @@ pub(crate) fn features(client: &Client, info: &SystemInfo, options: &DockerOptio
     let cgroup = info.cgroup_version.map_or_else(|| "?".to_owned(), |version| version.to_string());
     let rootless = if has("rootless") { ", rootless" } else { "" };
     let engine = format!("{} (API {}), cgroup v{cgroup}{rootless}", client.version, client.api_version);
-    let runtime = options.runtime.clone().or_else(|| info.default_runtime.clone()).unwrap_or_default();
+    let runtime = settings.runtime.clone().or_else(|| info.default_runtime.clone()).unwrap_or_default();
     let known = info.runtimes.as_ref().is_some_and(|runtimes| runtimes.contains_key(&runtime));
     vec![
         feature("engine", true, engine),
@@ -30,7 +30,7 @@ pub(crate) fn features(client: &Client, info: &SystemInfo, options: &DockerOptio
             true,
             format!(
                 "user {}:{}, no capabilities, no new privileges, read-only root",
-                options.user.uid, options.user.gid
+                settings.user.uid, settings.user.gid
             ),
         ),
         feature("memory limit", info.memory_limit.unwrap_or(false), "of a container".to_owned()),
@@ -41,7 +41,7 @@ pub(crate) fn features(client: &Client, info: &SystemInfo, options: &DockerOptio
 }
 
 /// The only feature if the engine does not respond.
-pub(crate) fn no_engine(why: String) -> Vec<Feature> {
+pub(super) fn no_engine(why: String) -> Vec<Feature> {
     vec![feature("engine", false, why)]
 }
 

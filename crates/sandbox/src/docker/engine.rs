@@ -25,31 +25,31 @@ const REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The engine's address, and a cached client while it responds.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(super) struct Engine {
     host: String,
     client: Mutex<Option<Client>>,
 }
 
 /// A connected client and the engine's properties.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
-    pub(crate) docker: Docker,
+pub(super) struct Client {
+    pub(super) docker: Docker,
     /// The engine's own id.
-    pub(crate) id: String,
-    pub(crate) version: String,
-    pub(crate) api_version: String,
+    pub(super) id: String,
+    pub(super) version: String,
+    pub(super) api_version: String,
     /// In the notation of images: `amd64`.
-    pub(crate) architecture: String,
+    pub(super) architecture: String,
 }
 
 impl Engine {
-    pub(crate) fn new(host: String) -> Self {
+    pub(super) fn new(host: String) -> Self {
         Self { host, client: Mutex::new(None) }
     }
 
     /// Returns a client for the engine's API version. The version is negotiated again after the engine was
     /// unreachable.
-    pub(crate) async fn client(&self) -> Result<Client> {
+    pub(super) async fn client(&self) -> Result<Client> {
         if let Some(client) = self.cached() {
             return Ok(client);
         }
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// Sends a request to the engine, with a timeout.
-    pub(crate) async fn call<T, F>(&self, request: impl FnOnce(Docker) -> F) -> Result<T, Failure>
+    pub(super) async fn call<T, F>(&self, request: impl FnOnce(Docker) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, EngineError>>,
     {
@@ -83,14 +83,14 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn info(&self) -> Result<SystemInfo> {
+    pub(super) async fn info(&self) -> Result<SystemInfo> {
         self.call(|docker| async move { docker.info().await })
             .await
             .map_err(|failure| failure.into_error("report its properties"))
     }
 
     /// Lists the containers that match the filters, in any state.
-    pub(crate) async fn containers(&self, filters: &[(&str, String)]) -> Result<Vec<ContainerSummary>> {
+    pub(super) async fn containers(&self, filters: &[(&str, String)]) -> Result<Vec<ContainerSummary>> {
         let options =
             ListContainersOptions { all: true, filters: Some(grouped(filters)), ..Default::default() };
         self.call(|docker| async move { docker.list_containers(Some(options)).await })
@@ -98,14 +98,14 @@ impl Engine {
             .map_err(|failure| failure.into_error("list containers"))
     }
 
-    pub(crate) async fn volumes(&self, filters: &[(&str, String)]) -> Result<Vec<Volume>> {
+    pub(super) async fn volumes(&self, filters: &[(&str, String)]) -> Result<Vec<Volume>> {
         let options = ListVolumesOptions { filters: Some(grouped(filters)) };
         let answer = self.call(|docker| async move { docker.list_volumes(Some(options)).await }).await;
         Ok(answer.map_err(|failure| failure.into_error("list volumes"))?.volumes.unwrap_or_default())
     }
 
     /// Removes a container in any state and returns when it is gone.
-    pub(crate) async fn remove_container(&self, container: &str) -> Result<()> {
+    pub(super) async fn remove_container(&self, container: &str) -> Result<()> {
         let options = RemoveContainerOptions { force: true, v: true, link: false };
         let removed =
             self.call(|docker| async move { docker.remove_container(container, Some(options)).await }).await;
@@ -139,7 +139,7 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn remove_volume(&self, volume: &str) -> Result<()> {
+    pub(super) async fn remove_volume(&self, volume: &str) -> Result<()> {
         let options = RemoveVolumeOptions { force: true };
         match self.call(|docker| async move { docker.remove_volume(volume, Some(options)).await }).await {
             Ok(()) => Ok(()),
@@ -183,7 +183,7 @@ fn grouped(filters: &[(&str, String)]) -> HashMap<String, Vec<String>> {
 
 /// Failure of an engine request.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(super) enum Failure {
     /// The engine rejected the request.
     Refused { status: u16, message: String },
     /// The engine did not respond.
@@ -197,7 +197,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    pub(crate) fn is_missing(&self) -> bool {
+    pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }
 
@@ -206,12 +206,12 @@ impl Failure {
     }
 
     /// Whether the engine's message contains this text.
-    pub(crate) fn message_contains(&self, words: &str) -> bool {
+    pub(super) fn message_contains(&self, words: &str) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains(words))
     }
 
     /// Converts to an error that says what the engine could not do.
-    pub(crate) fn into_error(self, what: &str) -> Error {
+    pub(super) fn into_error(self, what: &str) -> Error {
         match self {
             Self::Failed(error) => error,
             Self::Refused { message, .. } => Error::new(

@@ -7,27 +7,13 @@ use remuda_domain::{
 };
 
 use super::engine::Engine;
-use crate::path::display_safe;
+use crate::{path::display_safe, remote::Image};
 
 /// Search path for images without `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// An image present on the engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Image {
-    /// The requested name.
-    pub(crate) name: String,
-    /// Id of its exact contents, from which containers are created: a name may be moved to another image.
-    pub(crate) id: String,
-    /// The registry's digest; the id if the image came from no registry.
-    pub(crate) digest: String,
-    /// Its `PATH`.
-    pub(crate) path: String,
-}
-
 /// Finds an image and checks that it is usable. Never pulls one.
-pub(crate) async fn find(engine: &Engine, name: Option<&str>) -> Result<Image> {
-    let name = name.ok_or_else(|| Error::invalid("image", "expected an image for the docker backend"))?;
+pub(super) async fn find(engine: &Engine, name: &str) -> Result<Image> {
     check_image("image", name)?;
     let client = engine.client().await?;
     let found = engine.call(|docker| async move { docker.inspect_image(name).await }).await;

@@ -3,10 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use nix::unistd::{Gid, Uid};
-use remuda_domain::{WorkerId, execution::ResourceLimits};
+use remuda_domain::WorkerId;
 
 use super::create::ContainerUser;
-use crate::{guard::Guard, registry::SandboxRegistry};
+use crate::{
+    guard::Guard,
+    registry::SandboxRegistry,
+    remote::{RemoteOptions, WarmTarget},
+};
 
 /// Default address of the engine.
 pub const DEFAULT_DOCKER_HOST: &str = "unix:///var/run/docker.sock";
@@ -39,16 +43,6 @@ pub struct DockerOptions {
     pub registry: Option<Arc<dyn SandboxRegistry>>,
 }
 
-/// Spare containers of one specification, for sessions with a copied workspace: a mount cannot be changed
-/// afterwards.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WarmTarget {
-    pub image: String,
-    pub count: usize,
-    pub network: String,
-    pub limits: ResourceLimits,
-}
-
 impl DockerOptions {
     #[must_use]
     pub fn new(host: impl Into<String>, installation: impl Into<String>, worker: WorkerId) -> Self {
@@ -65,6 +59,22 @@ impl DockerOptions {
             grace: Duration::from_millis(500),
             guard: None,
             registry: None,
+        }
+    }
+}
+
+impl From<DockerOptions> for RemoteOptions {
+    fn from(options: DockerOptions) -> Self {
+        Self {
+            installation: options.installation,
+            worker: options.worker,
+            warm: options.warm,
+            pause_after: Some(options.pause_after),
+            remove_after: options.remove_after,
+            max_instances: options.max_containers,
+            grace: options.grace,
+            guard: options.guard,
+            registry: options.registry,
         }
     }
 }

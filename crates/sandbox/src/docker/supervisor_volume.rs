@@ -1,9 +1,6 @@
 //! Volume that provides the supervisor program to every container.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bollard::{
     body_full,
@@ -16,69 +13,61 @@ use tokio::sync::OnceCell;
 use super::{
     create::{SUPERVISOR_DIRECTORY, supervisor_mount},
     engine::Engine,
-    image::Image,
+    names,
 };
-use crate::remote::labels::{self, Creator};
-use crate::supervisor_binary;
+use crate::{
+    remote::{Creator, Image},
+    supervisor_binary,
+};
 
 const FILE: &str = "remuda-supervisor";
 const BLOCK: usize = 512;
 
 /// The supervisor volume of one backend, created when the first container needs it.
-#[derive(Debug)]
-pub(crate) struct SupervisorVolume {
-    name: String,
-    filled: Mutex<Arc<OnceCell<()>>>,
-    used: AtomicBool,
+#[derive(Debug, Default)]
+pub(super) struct SupervisorVolume {
+    /// Its name, once it exists.
+    filled: Mutex<Arc<OnceCell<String>>>,
+}
+
+/// The name of a backend's volume.
+pub(super) fn name(creator: &Creator) -> String {
+    format!("remuda-{}", creator.backend)
 }
 
 impl SupervisorVolume {
-    pub(crate) fn new(instance: &str) -> Self {
-        Self { name: format!("remuda-{instance}"), filled: Mutex::default(), used: AtomicBool::new(false) }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Creates the volume if it does not exist yet. Concurrent callers share one attempt.
-    pub(crate) async fn ensure(&self, engine: &Engine, creator: &Creator, image: &Image) -> Result<()> {
-        self.used.store(true, Ordering::Relaxed);
+    pub(super) async fn ensure(&self, engine: &Engine, creator: &Creator, image: &Image) -> Result<()> {
         let filled = Arc::clone(&self.lock());
-        filled.get_or_try_init(|| create_and_fill(engine, &self.name, creator, image)).await.map(drop)
-    }
-
-    /// Whether any container was created or attempted.
-    pub(crate) fn was_used(&self) -> bool {
-        self.used.load(Ordering::Relaxed)
+        filled.get_or_try_init(|| create_and_fill(engine, creator, image)).await.map(drop)
     }
 
     /// Marks the volume as missing, because it may have been removed.
-    pub(crate) fn forget(&self) {
+    pub(super) fn forget(&self) {
         *self.lock() = Arc::default();
     }
 
     /// Removes the volume, if it was created.
-    pub(crate) async fn remove(&self, engine: &Engine) -> Result<()> {
-        if !self.lock().initialized() {
-            return Ok(());
+    pub(super) async fn remove(&self, engine: &Engine) -> Result<()> {
+        let filled = std::mem::take(&mut *self.lock());
+        match filled.get() {
+            Some(name) => engine.remove_volume(name).await,
+            None => Ok(()),
         }
-        self.forget();
-        engine.remove_volume(&self.name).await
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<OnceCell<()>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<OnceCell<String>>> {
         self.filled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Creates the volume and stores the program in it. Files can be uploaded only through a container, which is
 /// never started.
-async fn create_and_fill(engine: &Engine, volume: &str, creator: &Creator, image: &Image) -> Result<()> {
-    let sandbox = SandboxId::new();
+async fn create_and_fill(engine: &Engine, creator: &Creator, image: &Image) -> Result<String> {
+    let (sandbox, volume) = (SandboxId::new(), name(creator));
     let labels = creator.labels(sandbox, None);
     let request = VolumeCreateRequest {
-        name: Some(volume.to_owned()),
+        name: Some(volume.clone()),
         labels: Some(labels.clone()),
         ..Default::default()
     };
@@ -92,13 +81,13 @@ async fn create_and_fill(engine: &Engine, volume: &str, creator: &Creator, image
         labels: Some(labels),
         network_disabled: Some(true),
         host_config: Some(HostConfig {
-            mounts: Some(vec![supervisor_mount(volume, false)]),
+            mounts: Some(vec![supervisor_mount(&volume, false)]),
             network_mode: Some("none".to_owned()),
             ..Default::default()
         }),
         ..Default::default()
     };
-    let options = CreateContainerOptions { name: Some(labels::name(sandbox, None)), platform: String::new() };
+    let options = CreateContainerOptions { name: Some(names::name(sandbox, None)), platform: String::new() };
     let container = engine
         .call(|docker| async move { docker.create_container(Some(options), body).await })
         .await
@@ -106,7 +95,7 @@ async fn create_and_fill(engine: &Engine, volume: &str, creator: &Creator, image
         .id;
     let uploaded = upload(engine, &container).await;
     engine.remove_container(&container).await?;
-    uploaded
+    uploaded.map(|()| volume)
 }
 
 async fn upload(engine: &Engine, container: &str) -> Result<()> {

@@ -12,6 +12,7 @@ use std::{
         unix::fs::MetadataExt,
     },
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 use nix::{
@@ -36,14 +37,14 @@ pub(super) const READ: OFlag = OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OF
 pub(crate) struct Root {
     directory: OwnedFd,
     /// Path of the workspace as commands see it, if it differs.
-    command_path: Option<PathBuf>,
+    command_path: OnceLock<PathBuf>,
     given: PathBuf,
     real: PathBuf,
 }
 
 impl Root {
     /// Opens the directory. Creates it when missing.
-    pub(crate) fn open(path: &Path, command_path: Option<PathBuf>) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         if !path.is_absolute() {
             return Err(Error::invalid("workspace_root", "expected an absolute path"));
         }
@@ -55,12 +56,18 @@ impl Root {
         let real = path.canonicalize().map_err(failed)?;
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let directory = open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-        Ok(Self { directory, command_path, given: path.to_owned(), real })
+        Ok(Self { directory, command_path: OnceLock::new(), given: path.to_owned(), real })
+    }
+
+    /// Sets the path at which commands see the workspace, like `/workspace`: absolute paths beneath that are
+    /// accepted as well. Set once, before the first access.
+    pub(crate) fn set_command_path(&self, path: PathBuf) {
+        let _known = self.command_path.set(path);
     }
 
     /// Path of the workspace as commands see it.
     pub(crate) fn command_path(&self) -> &Path {
-        self.command_path.as_deref().unwrap_or(&self.real)
+        self.command_path.get().unwrap_or(&self.real)
     }
 
     /// Owner of the workspace, if this process is root: files that it creates must be usable by that owner.
@@ -120,7 +127,7 @@ impl Root {
             return Ok(named.to_owned());
         }
         // The commands' path has priority: a path from their output has their meaning.
-        let inside = [self.command_path.as_ref(), Some(&self.given), Some(&self.real)]
+        let inside = [self.command_path.get(), Some(&self.given), Some(&self.real)]
             .into_iter()
             .flatten()
             .find_map(|root| named.strip_prefix(root).ok());
@@ -221,7 +228,8 @@ mod tests {
     fn absolute_paths_of_the_workspace_are_accepted() {
         let directory = tempfile::tempdir().unwrap();
         let given = directory.path().join("w");
-        let root = Root::open(&given, Some("/workspace".into())).unwrap();
+        let root = Root::open(&given).unwrap();
+        root.set_command_path("/workspace".into());
         for path in ["a/b", "/workspace/a/b", "/workspace//a/b", &format!("{}/a/b", given.display())] {
             assert_eq!(root.relative(path).unwrap(), Path::new("a/b"), "{path}");
         }
@@ -239,7 +247,7 @@ mod tests {
     #[test]
     fn real_path_resolves_links_within_the_workspace() {
         let directory = tempfile::tempdir().unwrap();
-        let root = Root::open(directory.path(), None).unwrap();
+        let root = Root::open(directory.path()).unwrap();
         std::fs::create_dir_all(directory.path().join("a/b")).unwrap();
         std::os::unix::fs::symlink("a", directory.path().join("l")).unwrap();
         let open = |path: &str| root.open_beneath(Path::new(path), OFlag::O_PATH).unwrap();

@@ -1,7 +1,7 @@
-//! Connection to a container's PID 1: many commands over one attached stream.
+//! Connection to the first process of an instance: many commands over one byte stream.
 //!
-//! Two tasks own the halves of the stream. When the connection is dropped they end, the engine closes the
-//! container's stdin, and everything in the container ends. So a worker that dies takes its containers along.
+//! Two tasks own the halves of the stream. When the connection is dropped they end, the stream is closed, and
+//! everything in the instance ends. So a worker that dies takes its instances along.
 
 use std::{
     collections::HashMap,
@@ -9,12 +9,10 @@ use std::{
     time::Duration,
 };
 
-use bollard::container::{AttachContainerResults, LogOutput};
-use futures::{Stream, StreamExt};
 use remuda_domain::error::{Code, Error, Result};
 use remuda_supervisor::{Decoder, Frame, FromSupervisor, Limits, Program, Request, ToSupervisor};
 use tokio::{
-    io::{AsyncWrite, AsyncWriteExt},
+    io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt},
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
     time::{Instant, timeout},
 };
@@ -23,27 +21,31 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-use crate::docker::create::SUPERVISOR;
+use super::byte_stream::ByteStream;
 use crate::{path::display_safe, supervised_command::SupervisorConnection};
 
-/// Concurrent commands in one container; its PID 1 allows a few more.
+/// Concurrent commands in one instance; its first process allows a few more.
 const MAX_CHANNELS: usize = 60;
 /// How long a command waits for a free channel.
 const CHANNEL_TIMEOUT: Duration = Duration::from_secs(10);
 const ROUND_TRIP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Queued messages per direction of a channel. Output comes in chunks of at most 64 KiB.
 const QUEUE: usize = 8;
-/// The channel of PID 1 itself.
+/// The channel of the first process itself.
 const CONTROL: u32 = 0;
 
 #[derive(Debug)]
-pub(crate) struct ContainerConnection {
+pub(super) struct InstanceConnection {
     shared: Arc<Shared>,
+    /// Path of the supervisor program in the instance.
+    supervisor: String,
     _stop: DropGuard,
 }
 
 #[derive(Debug)]
 struct Shared {
+    /// What users call an instance.
+    noun: &'static str,
     channels: Mutex<Channels>,
     outgoing: mpsc::Sender<Frame<ToSupervisor>>,
     priority: Mutex<PriorityMessages>,
@@ -84,11 +86,16 @@ struct PriorityMessages {
     watchdog_deadline: Option<Instant>,
 }
 
-impl ContainerConnection {
-    /// Takes ownership of an attached stream.
-    pub(crate) fn new(attached: AttachContainerResults, tasks: &TaskTracker) -> Self {
+impl InstanceConnection {
+    pub(super) fn new(
+        stream: ByteStream,
+        supervisor: String,
+        noun: &'static str,
+        tasks: &TaskTracker,
+    ) -> Self {
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let shared = Arc::new(Shared {
+            noun,
             channels: Mutex::default(),
             outgoing,
             priority: Mutex::default(),
@@ -99,43 +106,51 @@ impl ContainerConnection {
             close_reason: OnceLock::new(),
         });
         let stop = shared.closed.clone();
-        tasks.spawn(read(Arc::clone(&shared), attached.output));
-        tasks.spawn(write(Arc::clone(&shared), attached.input, queue));
-        Self { shared, _stop: stop.drop_guard() }
+        tasks.spawn(read(Arc::clone(&shared), stream.output));
+        tasks.spawn(write(Arc::clone(&shared), stream.input, queue));
+        Self { shared, supervisor, _stop: stop.drop_guard() }
     }
 
-    /// Waits until PID 1 reports that it is ready.
-    pub(crate) async fn ready(&self, time_limit: Duration) -> Result<()> {
+    /// What users call an instance.
+    pub(super) fn noun(&self) -> &'static str {
+        self.shared.noun
+    }
+
+    pub(super) fn supervisor(&self) -> &str {
+        &self.supervisor
+    }
+
+    /// Waits until the first process reports that it is ready.
+    pub(super) async fn ready(&self, time_limit: Duration) -> Result<()> {
         let ready = async {
             tokio::select! {
                 () = self.shared.ready.cancelled() => Ok(()),
                 () = self.shared.closed.cancelled() => Err(self.shared.error()),
             }
         };
-        let late = || Err(Error::unavailable("the container's first process does not answer"));
-        timeout(time_limit, ready).await.unwrap_or_else(|_| late())
+        timeout(time_limit, ready).await.unwrap_or_else(|_| Err(self.no_answer()))
     }
 
-    pub(crate) fn alive(&self) -> bool {
+    pub(super) fn alive(&self) -> bool {
         !self.shared.closed.is_cancelled()
     }
 
-    pub(crate) fn close(&self, close_reason: &str) {
+    pub(super) fn close(&self, close_reason: &str) {
         self.shared.shut_down(close_reason.to_owned());
     }
 
     /// Feeds the watchdog until that time, without waiting.
-    pub(crate) fn feed_watchdog(&self, until: Instant) {
+    pub(super) fn feed_watchdog(&self, until: Instant) {
         self.shared.priority().watchdog_deadline = Some(until);
         self.shared.wake.notify_one();
     }
 
     /// Waits until all messages sent so far were handled, which happens in order.
-    pub(crate) async fn round_trip(&self) -> Result<()> {
+    pub(super) async fn round_trip(&self) -> Result<()> {
         let mut channel = self.open().await?;
         // The supervisor program without arguments does nothing.
         let request = Request {
-            program: Program::Argv(vec![SUPERVISOR.to_owned()]),
+            program: Program::Argv(vec![self.supervisor.clone()]),
             cwd: None,
             env: Vec::new(),
             has_input: false,
@@ -148,12 +163,15 @@ impl ContainerConnection {
             while !is_last(&channel.receive().await?) {}
             Ok(())
         };
-        let late = || Err(Error::unavailable("the container's first process does not answer"));
-        timeout(ROUND_TRIP_TIMEOUT, handled).await.unwrap_or_else(|_| late())
+        timeout(ROUND_TRIP_TIMEOUT, handled).await.unwrap_or_else(|_| Err(self.no_answer()))
+    }
+
+    fn no_answer(&self) -> Error {
+        Error::unavailable(format!("the {}'s first process does not answer", self.noun()))
     }
 
     /// Opens a channel for one command. Dropping it kills the command.
-    pub(crate) async fn open(&self) -> Result<Channel> {
+    pub(super) async fn open(&self) -> Result<Channel> {
         if !self.alive() {
             return Err(self.shared.error());
         }
@@ -185,7 +203,7 @@ impl ContainerConnection {
 
 /// The channel of one command.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(super) struct Channel {
     id: u32,
     messages: mpsc::Receiver<FromSupervisor>,
     shared: Arc<Shared>,
@@ -194,12 +212,12 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// Whether the end of the command was received.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Whether no message is waiting and the channel is open.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         self.messages.is_empty() && !self.messages.is_closed()
     }
 }
@@ -272,7 +290,7 @@ impl Shared {
         let mut bytes = Vec::new();
         for channel in priority.kills {
             let mut channels = self.channels();
-            // An ended command needs no kill, and PID 1 no longer knows its channel.
+            // An ended command needs no kill, and the first process no longer knows its channel.
             let Some(open) = channels.open.get_mut(&channel) else { continue };
             if open.progress == Progress::Queued {
                 // Its queued messages are then skipped.
@@ -301,34 +319,30 @@ impl Shared {
     }
 }
 
-async fn read(
-    shared: Arc<Shared>,
-    output: impl Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send,
-) {
-    let mut output = std::pin::pin!(output);
+async fn read(shared: Arc<Shared>, mut output: impl AsyncBufRead + Send + Unpin) {
     let mut decoder = Decoder::default();
     let close_reason = loop {
-        let chunk = tokio::select! {
+        let received = tokio::select! {
             () = shared.closed.cancelled() => return,
-            chunk = output.next() => chunk,
+            chunk = output.fill_buf() => chunk.map(|chunk| {
+                decoder.push(chunk);
+                chunk.len()
+            }),
         };
-        match chunk {
-            Some(Ok(LogOutput::StdOut { message })) => {
-                if let Err(close_reason) = dispatch(&shared, &mut decoder, &message).await {
-                    break close_reason;
-                }
-            }
-            // Not written by the supervisor.
-            Some(Ok(_)) => {}
-            Some(Err(error)) => break format!("its connection broke: {}", display_safe(&error.to_string())),
-            None => break "its container ended".to_owned(),
+        match received {
+            Ok(0) => break format!("its {} ended", shared.noun),
+            Ok(count) => output.consume(count),
+            Err(error) => break format!("its connection broke: {}", display_safe(&error.to_string())),
+        }
+        if let Err(close_reason) = dispatch(&shared, &mut decoder).await {
+            break close_reason;
         }
     };
     shared.shut_down(close_reason);
 }
 
-async fn dispatch(shared: &Shared, decoder: &mut Decoder, bytes: &[u8]) -> Result<(), String> {
-    decoder.push(bytes);
+/// Passes decoded messages to their channels.
+async fn dispatch(shared: &Shared, decoder: &mut Decoder) -> Result<(), String> {
     while let Some(Frame { channel, message }) = decoder.next().map_err(|error| error.to_string())? {
         if channel == CONTROL {
             if message == FromSupervisor::Ready {

@@ -1,4 +1,4 @@
-//! Tests of the connection over in-memory pipes; the test plays the container.
+//! Tests of the connection over in-memory pipes; the test plays the instance.
 
 use std::pin::Pin;
 
@@ -9,25 +9,24 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The container's side of the stream.
-struct Container {
+/// The instance's side of the stream.
+struct Instance {
     stdin: DuplexStream,
     decoder: Decoder,
-    stdout: mpsc::Sender<Result<LogOutput, bollard::errors::Error>>,
+    stdout: DuplexStream,
 }
 
-impl Container {
-    fn new(tasks: &TaskTracker) -> (Self, ContainerConnection) {
+impl Instance {
+    fn new(tasks: &TaskTracker) -> (Self, InstanceConnection) {
         let (input, stdin) = tokio::io::duplex(64 * 1024);
-        let (stdout, mut chunks) = mpsc::channel(64);
-        let output = futures::stream::poll_fn(move |context| chunks.poll_recv(context));
-        let attached = AttachContainerResults { output: Box::pin(output), input: Box::pin(input) };
-        (Self { stdin, decoder: Decoder::default(), stdout }, ContainerConnection::new(attached, tasks))
+        let (stdout, output) = tokio::io::duplex(64 * 1024);
+        let stream = ByteStream::new(output, input);
+        let connection = InstanceConnection::new(stream, "supervisor".to_owned(), "instance", tasks);
+        (Self { stdin, decoder: Decoder::default(), stdout }, connection)
     }
 
-    async fn send_message(&self, channel: u32, message: FromSupervisor) {
-        let message = Frame { channel, message }.to_bytes().into();
-        self.stdout.send(Ok(LogOutput::StdOut { message })).await.unwrap();
+    async fn send_message(&mut self, channel: u32, message: FromSupervisor) {
+        self.stdout.write_all(&Frame { channel, message }.to_bytes()).await.unwrap();
     }
 
     async fn receive_message(&mut self) -> Frame<ToSupervisor> {
@@ -51,27 +50,27 @@ fn ended() -> FromSupervisor {
 #[tokio::test]
 async fn channels_do_not_mix_and_dropping_one_kills() {
     let tasks = TaskTracker::new();
-    let (mut container, connection) = Container::new(&tasks);
-    container.send_message(CONTROL, FromSupervisor::Ready).await;
+    let (mut instance, connection) = Instance::new(&tasks);
+    instance.send_message(CONTROL, FromSupervisor::Ready).await;
     connection.ready(TIMEOUT).await.unwrap();
     let (mut first, mut second) = (connection.open().await.unwrap(), connection.open().await.unwrap());
     first.send(ToSupervisor::Input(b"a".to_vec())).await.unwrap();
     assert_eq!(
-        container.receive_message().await,
+        instance.receive_message().await,
         Frame { channel: 1, message: ToSupervisor::Input(b"a".to_vec()) }
     );
     second.send(ToSupervisor::Stop).await.unwrap();
-    assert_eq!(container.receive_message().await, Frame { channel: 2, message: ToSupervisor::Stop });
-    container.send_message(2, FromSupervisor::Stdout(b"for two".to_vec())).await;
-    container.send_message(1, ended()).await;
+    assert_eq!(instance.receive_message().await, Frame { channel: 2, message: ToSupervisor::Stop });
+    instance.send_message(2, FromSupervisor::Stdout(b"for two".to_vec())).await;
+    instance.send_message(1, ended()).await;
     assert_eq!(second.receive().await.unwrap(), FromSupervisor::Stdout(b"for two".to_vec()));
     assert_eq!(first.receive().await.unwrap(), ended());
     // The first has ended by itself, so only the second is killed.
     drop((first, second));
-    assert_eq!(container.receive_message().await, Frame { channel: 2, message: ToSupervisor::Kill });
+    assert_eq!(instance.receive_message().await, Frame { channel: 2, message: ToSupervisor::Kill });
     // The permit is released only when the command has ended.
     assert_eq!(connection.shared.channel_permits.available_permits(), MAX_CHANNELS - 1);
-    container.send_message(2, ended()).await;
+    instance.send_message(2, ended()).await;
     let third = connection.open().await.unwrap();
     assert_eq!(third.id, 3);
 }
@@ -80,25 +79,25 @@ async fn channels_do_not_mix_and_dropping_one_kills() {
 #[tokio::test]
 async fn command_dropped_before_it_was_sent_never_starts() {
     let tasks = TaskTracker::new();
-    let (mut container, connection) = Container::new(&tasks);
+    let (mut instance, connection) = Instance::new(&tasks);
     let mut never = connection.open().await.unwrap();
     // Nothing is written before this task yields.
     never.send(ToSupervisor::Stop).await.unwrap();
     drop(never);
     let mut next = connection.open().await.unwrap();
     next.send(ToSupervisor::Stop).await.unwrap();
-    assert_eq!(container.receive_message().await, Frame { channel: 2, message: ToSupervisor::Stop });
+    assert_eq!(instance.receive_message().await, Frame { channel: 2, message: ToSupervisor::Stop });
     assert_eq!(connection.shared.channel_permits.available_permits(), MAX_CHANNELS - 1);
 }
 
 #[tokio::test]
 async fn only_the_latest_watchdog_feed_is_sent() {
     let tasks = TaskTracker::new();
-    let (mut container, connection) = Container::new(&tasks);
+    let (mut instance, connection) = Instance::new(&tasks);
     let now = Instant::now();
     connection.feed_watchdog(now + Duration::from_secs(1));
     connection.feed_watchdog(now + Duration::from_secs(100));
-    match container.receive_message().await {
+    match instance.receive_message().await {
         Frame { channel: CONTROL, message: ToSupervisor::FeedWatchdog(time) } => {
             assert!(time > Duration::from_secs(50), "{time:?}");
         }
@@ -109,9 +108,9 @@ async fn only_the_latest_watchdog_feed_is_sent() {
 #[tokio::test]
 async fn broken_stream_fails_all_calls_with_the_reason() {
     let tasks = TaskTracker::new();
-    let (container, connection) = Container::new(&tasks);
+    let (instance, connection) = Instance::new(&tasks);
     let mut channel = connection.open().await.unwrap();
-    drop(container);
+    drop(instance);
     let error = channel.receive().await.unwrap_err();
     assert_eq!(error.code(), Code::Unavailable);
     assert!(error.to_string().starts_with("the sandbox is gone: its "), "{error}");
@@ -123,9 +122,8 @@ async fn broken_stream_fails_all_calls_with_the_reason() {
 #[tokio::test]
 async fn malformed_frames_close_the_connection() {
     let tasks = TaskTracker::new();
-    let (container, connection) = Container::new(&tasks);
-    let message = vec![0xff; 64].into();
-    container.stdout.send(Ok(LogOutput::StdOut { message })).await.unwrap();
+    let (mut instance, connection) = Instance::new(&tasks);
+    instance.stdout.write_all(&[0xff; 64]).await.unwrap();
     timeout(TIMEOUT, connection.shared.closed.cancelled()).await.unwrap();
     let error = connection.ready(TIMEOUT).await.unwrap_err();
     assert!(error.to_string().contains("expected a frame"), "{error}");
@@ -134,10 +132,10 @@ async fn malformed_frames_close_the_connection() {
 #[tokio::test]
 async fn dropping_the_connection_closes_the_stream() {
     let tasks = TaskTracker::new();
-    let (mut container, connection) = Container::new(&tasks);
+    let (mut instance, connection) = Instance::new(&tasks);
     drop(connection);
     let mut rest = Vec::new();
-    timeout(TIMEOUT, Pin::new(&mut container.stdin).read_to_end(&mut rest)).await.unwrap().unwrap();
+    timeout(TIMEOUT, Pin::new(&mut instance.stdin).read_to_end(&mut rest)).await.unwrap().unwrap();
     tasks.close();
     timeout(TIMEOUT, tasks.wait()).await.unwrap();
 }

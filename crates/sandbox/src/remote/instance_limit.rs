@@ -1,4 +1,4 @@
-//! Limit on the number of containers, and the set of known sandboxes.
+//! Limit on the number of instances, and the set of known sandboxes.
 
 use std::{
     collections::HashSet,
@@ -11,27 +11,27 @@ use std::{
 use remuda_domain::SandboxId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Permits for containers.
+/// Permits for instances.
 #[derive(Debug)]
-pub(crate) struct ContainerLimit {
+pub(super) struct InstanceLimit {
     free: Arc<Semaphore>,
     sandboxes: Arc<Mutex<HashSet<SandboxId>>>,
     removing: Arc<AtomicUsize>,
 }
 
-/// Permit for one container, held from before its creation until after its removal.
+/// Permit for one instance, held from before its creation until after its removal.
 #[derive(Debug)]
-pub(crate) struct ContainerPermit {
+pub(super) struct InstancePermit {
     sandbox: SandboxId,
     sandboxes: Arc<Mutex<HashSet<SandboxId>>>,
-    /// Set once the container is being removed.
+    /// Set once the instance is being removed.
     removing: Option<Arc<AtomicUsize>>,
     removing_count: Arc<AtomicUsize>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl ContainerLimit {
-    pub(crate) fn new(count: usize) -> Self {
+impl InstanceLimit {
+    pub(super) fn new(count: usize) -> Self {
         Self {
             free: Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))),
             sandboxes: Arc::default(),
@@ -40,37 +40,37 @@ impl ContainerLimit {
     }
 
     /// Returns a permit if one is free.
-    pub(crate) fn try_take(&self, sandbox: SandboxId) -> Option<ContainerPermit> {
+    pub(super) fn try_take(&self, sandbox: SandboxId) -> Option<InstancePermit> {
         let semaphore_permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
         Some(self.new_permit(sandbox, semaphore_permit))
     }
 
     /// Waits for a free permit.
-    pub(crate) async fn take(&self, sandbox: SandboxId) -> Option<ContainerPermit> {
+    pub(super) async fn take(&self, sandbox: SandboxId) -> Option<InstancePermit> {
         let semaphore_permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
         Some(self.new_permit(sandbox, semaphore_permit))
     }
 
     /// Whether the sandbox is known: created or being created.
-    pub(crate) fn contains(&self, sandbox: SandboxId) -> bool {
+    pub(super) fn contains(&self, sandbox: SandboxId) -> bool {
         lock(&self.sandboxes).contains(&sandbox)
     }
 
-    fn new_permit(&self, sandbox: SandboxId, semaphore_permit: OwnedSemaphorePermit) -> ContainerPermit {
+    fn new_permit(&self, sandbox: SandboxId, semaphore_permit: OwnedSemaphorePermit) -> InstancePermit {
         lock(&self.sandboxes).insert(sandbox);
         let (sandboxes, removing_count) = (Arc::clone(&self.sandboxes), Arc::clone(&self.removing));
-        ContainerPermit { sandbox, sandboxes, removing: None, removing_count, _permit: semaphore_permit }
+        InstancePermit { sandbox, sandboxes, removing: None, removing_count, _permit: semaphore_permit }
     }
 
     /// Whether a removal in progress will free a permit soon.
-    pub(crate) fn is_removing(&self) -> bool {
+    pub(super) fn is_removing(&self) -> bool {
         self.removing.load(Ordering::Acquire) > 0
     }
 }
 
-impl ContainerPermit {
-    /// Marks the container as being removed; dropping this value frees the permit.
-    pub(crate) fn mark_removing(mut self) -> Self {
+impl InstancePermit {
+    /// Marks the instance as being removed; dropping this value frees the permit.
+    pub(super) fn mark_removing(mut self) -> Self {
         self.removing.get_or_insert_with(|| {
             self.removing_count.fetch_add(1, Ordering::AcqRel);
             Arc::clone(&self.removing_count)
@@ -79,7 +79,7 @@ impl ContainerPermit {
     }
 }
 
-impl Drop for ContainerPermit {
+impl Drop for InstancePermit {
     fn drop(&mut self) {
         if let Some(removing) = &self.removing {
             removing.fetch_sub(1, Ordering::AcqRel);

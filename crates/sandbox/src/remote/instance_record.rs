@@ -1,4 +1,4 @@
-//! Registry record of a container.
+//! Registry record of an instance.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -11,31 +11,32 @@ use remuda_domain::{
 };
 use tokio::time::timeout;
 
-use crate::docker::create::ContainerPlan;
+use super::provisioner::InstancePlan;
 use crate::registry::SandboxRegistry;
 
 /// Timeout of a registry write.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The registry record of one container.
+/// The registry record of one instance.
 #[derive(Debug)]
-pub(crate) struct ContainerRecord {
+pub(super) struct InstanceRecord {
     registry: Option<Arc<dyn SandboxRegistry>>,
     record: Mutex<SandboxRecord>,
 }
 
-impl ContainerRecord {
-    pub(crate) fn new(
+impl InstanceRecord {
+    pub(super) fn new(
         registry: Option<Arc<dyn SandboxRegistry>>,
-        plan: &ContainerPlan,
+        backend: BackendKind,
         engine: String,
+        plan: &InstancePlan,
     ) -> Self {
         let now = chrono::Utc::now();
         let record = SandboxRecord {
             id: plan.sandbox,
             holder: plan.holder,
             worker: plan.creator.worker,
-            backend: BackendKind::Docker,
+            backend,
             engine,
             handle: None,
             image: plan.image.name.clone(),
@@ -48,30 +49,30 @@ impl ContainerRecord {
     }
 
     /// Saves the current state.
-    pub(crate) async fn save(&self) -> Result<()> {
+    pub(super) async fn save(&self) -> Result<()> {
         let record = self.lock().clone();
         self.with_timeout(|registry| async move { registry.save(&record).await }).await
     }
 
     /// Changes and saves the record. If saving fails, the registry is outdated, but still lists the
-    /// container.
-    pub(crate) async fn update(&self, change: impl FnOnce(&mut SandboxRecord)) {
+    /// instance.
+    pub(super) async fn update(&self, change: impl FnOnce(&mut SandboxRecord)) {
         {
             let mut record = self.lock();
             change(&mut record);
             record.used_at = chrono::Utc::now();
         }
         if let Err(error) = self.save().await {
-            tracing::warn!(error = error.chain(), "cannot update a container's registry record");
+            tracing::warn!(error = error.chain(), "cannot update an instance's registry record");
         }
     }
 
-    /// Deletes the record of a removed container.
-    pub(crate) async fn forget(&self) {
+    /// Deletes the record of a removed instance.
+    pub(super) async fn forget(&self) {
         let sandbox = self.lock().id;
         if let Err(error) = self.with_timeout(|registry| async move { registry.forget(sandbox).await }).await
         {
-            tracing::warn!(error = error.chain(), %sandbox, "cannot delete a container's registry record");
+            tracing::warn!(error = error.chain(), %sandbox, "cannot delete an instance's registry record");
         }
     }
 

@@ -1,17 +1,18 @@
-//! Pool of containers: assigns containers to sessions.
+//! Pool of instances: assigns instances to sessions.
 
+mod listing;
 mod maintenance;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use remuda_domain::{
     SandboxId, SessionId, TenantId, WorkerId,
     error::{Code, Error, Result},
-    execution::{Holder, WorkspaceAccess},
+    execution::Holder,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, oneshot},
@@ -19,83 +20,83 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::instance::{Container, ContainerHandle, DockerContext};
-use super::instance_limit::{ContainerLimit, ContainerPermit};
-use super::labels::{self, Creator};
-use crate::docker::create::{ContainerPlan, ContainerSpec, check_network};
-use crate::docker::engine::Engine;
-use crate::docker::image::{self, Image};
-use crate::docker::options::DockerOptions;
-use crate::docker::supervisor_volume::SupervisorVolume;
-use crate::traits::{EngineResource, EngineResourceKind, SandboxRequest};
+use super::{
+    instance::{Context, Instance, InstanceHandle},
+    instance_limit::{InstanceLimit, InstancePermit},
+    labels::Creator,
+    options::RemoteOptions,
+    provisioner::{Image, InstancePlan, InstanceSpec, Provisioner},
+};
+use crate::traits::SandboxRequest;
 
 /// How long an acquisition waits for a concurrent one of the same session.
 const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long an acquisition waits for the removal of another container at the limit.
+/// How long an acquisition waits for the removal of another instance at the limit.
 const CAPACITY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// No engine requests for this long after a spare was assigned, so that the first command is fast.
 const FIRST_COMMAND_QUIET_TIME: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(crate) struct Pool {
-    pub(crate) context: Arc<DockerContext>,
-    pub(crate) options: DockerOptions,
-    instance: String,
-    limit: ContainerLimit,
+pub(super) struct Pool {
+    pub(super) context: Arc<Context>,
+    pub(super) options: RemoteOptions,
+    /// Identifies this backend of this process.
+    backend: String,
+    limit: InstanceLimit,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
     sessions: HashMap<(TenantId, SessionId), Arc<SessionEntry>>,
-    spares: Vec<Arc<Container>>,
+    spares: Vec<Arc<Instance>>,
     /// When the last spare was assigned.
     spare_taken_at: Option<Instant>,
     /// Worker id for spares.
     worker: WorkerId,
     /// Watchdog deadline of the last feed.
     watchdog_deadline: Option<Instant>,
-    /// All containers are being removed.
+    /// All instances are being removed.
     closed: bool,
 }
 
-/// The container of one session.
+/// The instance of one session.
 #[derive(Debug)]
 struct SessionEntry {
-    /// Held while the container is being changed.
+    /// Held while the instance is being changed.
     exclusive: Arc<Semaphore>,
-    container: Mutex<Option<Arc<Container>>>,
+    instance: Mutex<Option<Arc<Instance>>>,
 }
 
 impl SessionEntry {
     fn new() -> Self {
-        Self { exclusive: Arc::new(Semaphore::new(1)), container: Mutex::default() }
+        Self { exclusive: Arc::new(Semaphore::new(1)), instance: Mutex::default() }
     }
 
-    fn get(&self) -> Option<Arc<Container>> {
+    fn get(&self) -> Option<Arc<Instance>> {
         self.lock().clone()
     }
 
-    /// Replaces the container. Returns the previous one, to be dropped by the caller.
-    fn replace(&self, container: Option<Arc<Container>>) -> Option<Arc<Container>> {
-        std::mem::replace(&mut *self.lock(), container)
+    /// Replaces the instance. Returns the previous one, to be dropped by the caller.
+    fn replace(&self, instance: Option<Arc<Instance>>) -> Option<Arc<Instance>> {
+        std::mem::replace(&mut *self.lock(), instance)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Container>>> {
-        self.container.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Instance>>> {
+        self.instance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pool {
-    pub(crate) fn new(options: DockerOptions) -> Self {
-        // Ids are unique and consist of plain characters, as an instance name must.
-        let instance = SandboxId::new().to_string();
-        let context = DockerContext {
-            engine: Engine::new(options.host.clone()),
-            volume: SupervisorVolume::new(&instance),
+    pub(super) fn new(provisioner: Arc<dyn Provisioner>, options: RemoteOptions) -> Self {
+        // Ids are unique and consist of plain characters, as a label must.
+        let backend = SandboxId::new().to_string();
+        let context = Context {
+            provisioner,
             tasks: TaskTracker::new(),
             registry: options.registry.clone(),
+            used: AtomicBool::new(false),
         };
         let state = State {
             sessions: HashMap::new(),
@@ -105,29 +106,13 @@ impl Pool {
             watchdog_deadline: None,
             closed: false,
         };
-        let limit = ContainerLimit::new(options.max_containers);
-        Self { context: Arc::new(context), options, instance, limit, state: Mutex::new(state) }
+        let limit = InstanceLimit::new(options.max_instances);
+        Self { context: Arc::new(context), options, backend, limit, state: Mutex::new(state) }
     }
 
-    pub(crate) fn spec(request: &SandboxRequest) -> Result<ContainerSpec> {
-        let policy = &request.policy;
-        check_network(&policy.network)?;
-        let image = policy.image.clone();
-        Ok(ContainerSpec {
-            image: image
-                .ok_or_else(|| Error::invalid("image", "expected an image for the docker backend"))?,
-            network: policy.network.clone(),
-            limits: policy.limits,
-            mount: match policy.workspace {
-                WorkspaceAccess::Mount => Some(request.workspace_root.clone()),
-                WorkspaceAccess::Copy => None,
-            },
-        })
-    }
-
-    /// Returns the session's container, existing or new.
-    pub(crate) async fn acquire(self: &Arc<Self>, request: &SandboxRequest) -> Result<ContainerHandle> {
-        let spec = Self::spec(request)?;
+    /// Returns the session's instance, existing or new.
+    pub(super) async fn acquire(self: &Arc<Self>, request: &SandboxRequest) -> Result<InstanceHandle> {
+        let spec = self.context.provisioner.spec(request)?;
         let entry = self.entry(request)?;
         let exclusive_permit = timeout(EXCLUSIVE_TIMEOUT, Arc::clone(&entry.exclusive).acquire_owned())
             .await
@@ -137,39 +122,39 @@ impl Pool {
         if let Some(handle) = self.reuse(&entry, request, &spec).await? {
             return Ok(handle);
         }
-        // In a task: if the caller gives up, a half-created container would have no owner.
+        // In a task: if the caller gives up, a half-created instance would have no owner.
         let (answer, made) = oneshot::channel();
         let (pool, request) = (Arc::clone(self), request.clone());
         self.context.tasks.spawn(async move {
-            let made = pool.assign_container(&request, spec).await.map(|container| {
-                drop(entry.replace(Some(Arc::clone(&container))));
-                ContainerHandle::new(container)
+            let made = pool.assign_instance(&request, spec).await.map(|instance| {
+                drop(entry.replace(Some(Arc::clone(&instance))));
+                InstanceHandle::new(instance)
             });
             if answer.send(made).is_err() {
                 drop(entry.replace(None));
             }
             drop::<OwnedSemaphorePermit>(exclusive_permit);
         });
-        made.await.unwrap_or_else(|_| Err(closing()))
+        made.await.unwrap_or_else(|_| Err(self.closing()))
     }
 
-    /// Returns the session's existing container, if it matches the request.
+    /// Returns the session's existing instance, if it matches the request.
     async fn reuse(
         &self,
         entry: &SessionEntry,
         request: &SandboxRequest,
-        spec: &ContainerSpec,
-    ) -> Result<Option<ContainerHandle>> {
-        let Some(container) = entry.get() else { return Ok(None) };
-        if request.epoch < container.epoch() {
+        spec: &InstanceSpec,
+    ) -> Result<Option<InstanceHandle>> {
+        let Some(instance) = entry.get() else { return Ok(None) };
+        if request.epoch < instance.epoch() {
             return Err(superseded());
         }
-        // If another worker owned the session in between, it may still remove containers of older epochs.
-        let owned_since = request.epoch <= container.epoch() + 1;
+        // If another worker owned the session in between, it may still remove instances of older epochs.
+        let owned_since = request.epoch <= instance.epoch() + 1;
         let matches =
-            owned_since && container.spec == *spec && container.serves_workspace(&request.workspace_root);
-        if !container.connection.alive() || !matches {
-            if container.connection.alive() && container.idle_since().is_none() {
+            owned_since && instance.spec == *spec && instance.serves_workspace(&request.workspace_root);
+        if !instance.connection.alive() || !matches {
+            if instance.connection.alive() && instance.idle_since().is_none() {
                 return Err(Error::unavailable(
                     "the session's sandbox is in use, by another claim or policy",
                 ));
@@ -178,53 +163,53 @@ impl Pool {
             return Ok(None);
         }
         // In use from here on.
-        let handle = ContainerHandle::new(container);
+        let handle = InstanceHandle::new(instance);
         if handle.is_paused() {
             if let Err(error) = handle.unpause(&self.context).await {
-                tracing::warn!(error = error.chain(), sandbox = %handle.sandbox, "cannot unpause a container; replacing it");
+                tracing::warn!(error = error.chain(), sandbox = %handle.sandbox, "cannot unpause an instance; replacing it");
                 drop(entry.replace(None));
                 return Ok(None);
             }
-            self.feed_container(&handle);
+            self.feed_instance(&handle);
         }
         handle.set_epoch(request.epoch);
         Ok(Some(handle))
     }
 
-    async fn assign_container(
+    async fn assign_instance(
         self: &Arc<Self>,
         request: &SandboxRequest,
-        spec: ContainerSpec,
-    ) -> Result<Arc<Container>> {
+        spec: InstanceSpec,
+    ) -> Result<Arc<Instance>> {
         let holder = holder(request);
         if let Some(spare) = self.take_spare(&spec) {
             spare.set_epoch(holder.epoch);
             self.record_holder(Arc::clone(&spare), holder);
             return self.activate(spare);
         }
-        let image = image::find(&self.context.engine, Some(&spec.image)).await?;
+        let image = self.context.provisioner.image(&spec).await?;
         let sandbox = SandboxId::new();
         let permit = self.take_permit(sandbox).await?;
         // Before, so that an older owner's commands are dead when ours start; after, because it may create
         // one in the meantime.
-        self.remove_other_containers(&holder, sandbox).await?;
+        self.remove_other_instances(&holder, sandbox).await?;
         let plan = self.plan(sandbox, Some(holder), request.worker, image, spec);
-        let container = Arc::new(Container::make(&self.context, &plan, permit).await?);
-        self.remove_other_containers(&holder, sandbox).await?;
-        self.activate(container)
+        let instance = Arc::new(Instance::make(&self.context, &plan, permit).await?);
+        self.remove_other_instances(&holder, sandbox).await?;
+        self.activate(instance)
     }
 
     /// Records the holder of a spare on the engine and in the registry, in the background. The first command
     /// does not wait for that: an older owner's commands are already dead, because its lease expired; this
-    /// only cleans up its containers.
-    fn record_holder(self: &Arc<Self>, spare: Arc<Container>, holder: Holder) {
+    /// only cleans up its instances.
+    fn record_holder(self: &Arc<Self>, spare: Arc<Instance>, holder: Holder) {
         let pool = Arc::clone(self);
         self.context.tasks.spawn(async move {
             // The first command should not compete for the engine.
             tokio::time::sleep(FIRST_COMMAND_QUIET_TIME).await;
             let recorded = async {
                 spare.assign_to(&pool.context, &holder).await?;
-                pool.remove_other_containers(&holder, spare.sandbox).await
+                pool.remove_other_instances(&holder, spare.sandbox).await
             };
             match recorded.await {
                 Ok(()) => {}
@@ -232,18 +217,18 @@ impl Pool {
                     spare.connection.close("a newer owner has the session")
                 }
                 Err(error) => {
-                    tracing::warn!(error = error.chain(), "cannot record the holder of a container")
+                    tracing::warn!(error = error.chain(), "cannot record the holder of an instance")
                 }
             }
         });
     }
 
-    fn activate(&self, container: Arc<Container>) -> Result<Arc<Container>> {
+    fn activate(&self, instance: Arc<Instance>) -> Result<Arc<Instance>> {
         if self.lock().closed {
-            return Err(closing());
+            return Err(self.closing());
         }
-        self.feed_container(&container);
-        Ok(container)
+        self.feed_instance(&instance);
+        Ok(instance)
     }
 
     fn plan(
@@ -252,51 +237,40 @@ impl Pool {
         holder: Option<Holder>,
         worker: WorkerId,
         image: Image,
-        spec: ContainerSpec,
-    ) -> ContainerPlan {
-        ContainerPlan {
-            sandbox,
-            creator: self.creator(worker),
-            holder,
-            image,
-            spec,
-            user: self.options.user,
-            runtime: self.options.runtime.clone(),
-            volume: self.context.volume.name().to_owned(),
-        }
+        spec: InstanceSpec,
+    ) -> InstancePlan {
+        InstancePlan { sandbox, creator: self.creator(worker), holder, image, spec }
     }
 
     fn creator(&self, worker: WorkerId) -> Creator {
-        Creator { installation: self.options.installation.clone(), instance: self.instance.clone(), worker }
+        Creator { installation: self.options.installation.clone(), backend: self.backend.clone(), worker }
     }
 
-    /// Removes the session's other containers on this engine. Fails if one belongs to a newer owner.
-    async fn remove_other_containers(&self, holder: &Holder, own: SandboxId) -> Result<()> {
-        for other_container in self.find(&[("name", holder.session.to_string())]).await? {
-            let Some(other) = other_container.holder else { continue };
-            if other_container.sandbox == own
-                || other.session != holder.session
-                || other.tenant != holder.tenant
-            {
+    /// Removes the session's other instances on this engine. Fails if one belongs to a newer owner.
+    async fn remove_other_instances(&self, holder: &Holder, own: SandboxId) -> Result<()> {
+        for found in self.find(None, Some(holder.session)).await? {
+            let Some(other) = found.holder else { continue };
+            if found.sandbox == own || other.session != holder.session || other.tenant != holder.tenant {
                 continue;
             }
             if other.epoch > holder.epoch {
                 return Err(superseded());
             }
-            tracing::info!(sandbox = %other_container.sandbox, session = %other.session, epoch = other.epoch,
-                "removing the container of an older owner");
-            self.context.engine.remove_container(&other_container.handle).await?;
+            tracing::info!(sandbox = %found.sandbox, session = %other.session, epoch = other.epoch,
+                "removing the instance of an older owner");
+            self.context.provisioner.remove(&found.handle).await?;
         }
         Ok(())
     }
 
-    /// Acquires a permit for a new container. Removes an idle container if necessary.
-    async fn take_permit(&self, sandbox: SandboxId) -> Result<ContainerPermit> {
+    /// Acquires a permit for a new instance. Removes an idle instance if necessary.
+    async fn take_permit(&self, sandbox: SandboxId) -> Result<InstancePermit> {
         if let Some(permit) = self.limit.try_take(sandbox) {
             return Ok(permit);
         }
         let full = || {
-            let message = format!("all {} containers of this worker are in use", self.options.max_containers);
+            let (count, noun) = (self.options.max_instances, self.context.provisioner.noun());
+            let message = format!("all {count} {noun}s of this worker are in use");
             Error::new(Code::Overloaded, message)
         };
         if !self.limit.is_removing() && !self.evict() {
@@ -305,74 +279,26 @@ impl Pool {
         timeout(CAPACITY_TIMEOUT, self.limit.take(sandbox)).await.ok().flatten().ok_or_else(full)
     }
 
-    /// Lists the containers of this installation that match.
-    pub(crate) async fn find(&self, filters: &[(&str, String)]) -> Result<Vec<EngineResource>> {
-        let installation = &self.options.installation;
-        let mut all = filters.to_vec();
-        all.push(("label", format!("{}={installation}", labels::INSTALLATION)));
-        let found = self.context.engine.containers(&all).await?;
-        let holders = self.holders();
-        let read = |found: &bollard::models::ContainerSummary| {
-            let (id, none) = (found.id.as_deref()?, HashMap::new());
-            let (labels, names) = (found.labels.as_ref().unwrap_or(&none), found.names.as_deref());
-            let kind = EngineResourceKind::Container;
-            let mut existing = labels::existing(installation, id, kind, labels, names.unwrap_or_default())?;
-            existing.ours = self.is_ours(labels, existing.sandbox);
-            // For its own containers, the backend's state is newer than labels and name.
-            existing.holder = holders.get(&existing.sandbox).copied().or(existing.holder);
-            Some(existing)
-        };
-        Ok(found.iter().filter_map(read).collect())
-    }
-
-    pub(crate) async fn find_volumes(&self) -> Result<Vec<EngineResource>> {
-        let installation = &self.options.installation;
-        let filters = [("label", format!("{}={installation}", labels::INSTALLATION))];
-        let found = self.context.engine.volumes(&filters).await?;
-        let read = |volume: &bollard::models::Volume| {
-            let kind = EngineResourceKind::Volume;
-            let mut existing = labels::existing(installation, &volume.name, kind, &volume.labels, &[])?;
-            existing.ours = volume.name == self.context.volume.name();
-            Some(existing)
-        };
-        Ok(found.iter().filter_map(read).collect())
-    }
-
-    fn holders(&self) -> HashMap<SandboxId, Holder> {
-        let state = self.lock();
-        let holders = state.sessions.iter().filter_map(|(&(tenant, session), entry)| {
-            let container = entry.get()?;
-            Some((container.sandbox, Holder { tenant, session, epoch: container.epoch() }))
-        });
-        holders.collect()
-    }
-
-    /// Whether this backend created it, even if it no longer knows it: the backend cleans up after itself.
-    fn is_ours(&self, labels: &HashMap<String, String>, sandbox: SandboxId) -> bool {
-        labels.get(labels::INSTANCE).is_some_and(|instance| *instance == self.instance)
-            || self.limit.contains(sandbox)
-    }
-
-    pub(crate) fn set_worker(&self, worker: WorkerId) {
+    pub(super) fn set_worker(&self, worker: WorkerId) {
         self.lock().worker = worker;
     }
 
-    pub(crate) fn feed_watchdog(&self, until: Instant) {
+    pub(super) fn feed_watchdog(&self, until: Instant) {
         self.lock().watchdog_deadline = Some(until);
-        for container in self.containers() {
-            if !container.is_paused() {
-                container.connection.feed_watchdog(until);
+        for instance in self.instances() {
+            if !instance.is_paused() {
+                instance.connection.feed_watchdog(until);
             }
         }
     }
 
-    fn feed_container(&self, container: &Container) {
+    fn feed_instance(&self, instance: &Instance) {
         if let Some(until) = self.lock().watchdog_deadline {
-            container.connection.feed_watchdog(until);
+            instance.connection.feed_watchdog(until);
         }
     }
 
-    fn containers(&self) -> Vec<Arc<Container>> {
+    fn instances(&self) -> Vec<Arc<Instance>> {
         let state = self.lock();
         state.sessions.values().filter_map(|entry| entry.get()).chain(state.spares.iter().cloned()).collect()
     }
@@ -380,7 +306,7 @@ impl Pool {
     fn entry(&self, request: &SandboxRequest) -> Result<Arc<SessionEntry>> {
         let mut state = self.lock();
         if state.closed {
-            return Err(closing());
+            return Err(self.closing());
         }
         let entry = state
             .sessions
@@ -389,12 +315,17 @@ impl Pool {
         Ok(Arc::clone(entry))
     }
 
-    fn take_spare(&self, spec: &ContainerSpec) -> Option<Arc<Container>> {
+    fn take_spare(&self, spec: &InstanceSpec) -> Option<Arc<Instance>> {
         let mut state = self.lock();
         state.spares.retain(|spare| spare.connection.alive());
         let found = state.spares.iter().position(|spare| spare.spec == *spec)?;
         state.spare_taken_at = Some(Instant::now());
         Some(state.spares.swap_remove(found))
+    }
+
+    fn closing(&self) -> Error {
+        let noun = self.context.provisioner.noun();
+        Error::unavailable(format!("this worker's {noun}s are being removed"))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -408,8 +339,4 @@ fn holder(request: &SandboxRequest) -> Holder {
 
 fn superseded() -> Error {
     Error::new(Code::OwnershipLost, "the session's sandbox belongs to a newer owner")
-}
-
-fn closing() -> Error {
-    Error::unavailable("this worker's containers are being removed")
 }

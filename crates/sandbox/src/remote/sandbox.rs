@@ -1,9 +1,8 @@
-//! The sandbox of a session: its container and its files.
+//! The sandbox of a session: its instance and its files.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use nix::unistd::{Gid, Uid};
 use remuda_domain::{
     error::{Code, Error, Result},
     execution::ExecutionSite,
@@ -11,74 +10,45 @@ use remuda_domain::{
 use remuda_supervisor::Limits;
 use tokio_util::sync::CancellationToken;
 
-use super::instance::ContainerHandle;
-use crate::docker::create::{ContainerUser, WORKSPACE, environment};
-use crate::docker::options::DockerOptions;
+use super::instance::InstanceHandle;
 use crate::{
     command::{Command, ExecResult, Program},
-    files::{HostFiles, blocking},
+    files::HostFiles,
     output_sink::OutputSink,
     search_query::{GlobQuery, GlobResult, GrepQuery, GrepResult},
     supervised_command::{self, ExecutionSettings, Job},
     traits::{ByteRange, FileContents, FileStat, Listing, Sandbox, WriteMode, WriteOutcome},
 };
 
-/// Opens a workspace. Its directory must belong to the containers' user.
-pub(crate) async fn open_workspace(directory: &Path, options: &DockerOptions) -> Result<HostFiles> {
-    let files = HostFiles::open_as(directory, options.guard.clone(), Some(WORKSPACE.into())).await?;
-    let (directory, user) = (directory.to_owned(), options.user);
-    blocking(move || change_owner(&directory, user)).await?;
-    Ok(files)
-}
-
-/// If this process is root, changes the owner of a root-owned workspace to the containers' user, which could
-/// not write there otherwise.
-fn change_owner(directory: &Path, user: ContainerUser) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    if !Uid::effective().is_root() {
-        return Ok(());
-    }
-    let changed = std::fs::metadata(directory).and_then(|metadata| {
-        if metadata.uid() != 0 {
-            return Ok(());
-        }
-        let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-        nix::unistd::chown(directory, Some(uid), Some(gid)).map_err(Into::into)
-    });
-    changed.map_err(|error| {
-        Error::unavailable("cannot change the owner of the workspace to the container's user")
-            .with_source(error)
-    })
-}
-
 #[derive(Debug)]
-pub(crate) struct DockerSandbox {
+pub(super) struct RemoteSandbox {
     files: HostFiles,
-    container: ContainerHandle,
+    instance: InstanceHandle,
     grace: Duration,
 }
 
-impl DockerSandbox {
-    pub(crate) fn new(files: HostFiles, container: ContainerHandle, options: &DockerOptions) -> Self {
-        Self { files, container, grace: options.grace }
+impl RemoteSandbox {
+    pub(super) fn new(files: HostFiles, instance: InstanceHandle, grace: Duration) -> Self {
+        files.root().set_command_path(instance.workspace.clone().into());
+        Self { files, instance, grace }
     }
 
-    /// Working directory inside the container. The host checks that it is in the workspace, as for every
+    /// Working directory inside the instance. The host checks that it is in the workspace, as for every
     /// backend.
     fn directory(&self, command: &Command) -> Result<String> {
-        let Some(cwd) = &command.cwd else { return Ok(WORKSPACE.to_owned()) };
+        let Some(cwd) = &command.cwd else { return Ok(self.instance.workspace.clone()) };
         let root = self.files.root();
         drop(root.directory(cwd)?);
         let relative = root.relative(cwd).map_err(|error| error.at("cwd"))?;
-        Ok(format!("{WORKSPACE}/{}", relative.display()))
+        Ok(format!("{}/{}", self.instance.workspace, relative.display()))
     }
 
     async fn run(&self, job: &Job<'_>) -> Result<ExecResult> {
-        let limits = &self.container.spec.limits;
+        let limits = &self.instance.spec.limits;
         let settings = ExecutionSettings {
             cwd: Some(self.directory(job.command)?),
-            env: environment(&self.container.image),
-            // The container limits memory and processes of all commands together.
+            env: self.instance.env.clone(),
+            // The instance limits memory and processes of all commands together.
             limits: Limits {
                 open_files: limits.open_files,
                 file_bytes: limits.file_bytes,
@@ -88,12 +58,12 @@ impl DockerSandbox {
         };
         let mut channel = tokio::select! {
             () = job.cancel.cancelled() => return Ok(supervised_command::cancelled_before_start()),
-            channel = self.container.connection.open() => channel?,
+            channel = self.instance.connection.open() => channel?,
         };
         let result = supervised_command::run_command(&mut channel, job.request(settings), job).await;
         if result.is_ok() && !channel.has_ended() {
-            // No process may survive, so the whole container is ended.
-            self.container.connection.close("a command could not be killed");
+            // No process may survive, so the whole instance is ended.
+            self.instance.connection.close("a command could not be killed");
         }
         result.map_err(|error| explain(error, job.command))
     }
@@ -111,9 +81,9 @@ fn explain(error: Error, command: &Command) -> Error {
 }
 
 #[async_trait]
-impl Sandbox for DockerSandbox {
+impl Sandbox for RemoteSandbox {
     fn execution_site(&self) -> Option<ExecutionSite> {
-        Some(self.container.execution_site())
+        Some(self.instance.execution_site())
     }
 
     fn workspace_path(&self) -> Option<&str> {
@@ -131,8 +101,8 @@ impl Sandbox for DockerSandbox {
             return Ok(supervised_command::cancelled_before_start());
         }
         let job = Job { command: &command, files: &self.files, output, cancel, grace: self.grace };
-        let Some(copy) = &self.container.copy else { return self.run(&job).await };
-        let connection = &self.container.connection;
+        let Some(copy) = &self.instance.copy else { return self.run(&job).await };
+        let connection = &self.instance.connection;
         copy.push(connection, &self.files).await?;
         let result = self.run(&job).await?;
         copy.pull(connection, &self.files).await?;

@@ -1,7 +1,7 @@
-//! Synchronizes a workspace with its copy in a container.
+//! Synchronizes a workspace with its copy in an instance.
 //!
-//! A process in the container (the *file copier*) lists, sends and receives files. Before a command, changes
-//! on the host since the last transfer are pushed; after it, changes in the container are pulled. If both
+//! A process in the instance (the *file copier*) lists, sends and receives files. Before a command, changes
+//! on the host since the last transfer are pushed; after it, changes in the instance are pulled. If both
 //! sides changed a file, the command's version is later and wins.
 
 mod copier_client;
@@ -17,7 +17,7 @@ use remuda_supervisor::{Entry, EntryKind, ToCopier, is_inner_link, is_plain_path
 use tokio::{sync::Semaphore, time::timeout};
 
 use self::copier_client::CopierClient;
-use super::connection::ContainerConnection;
+use super::connection::InstanceConnection;
 use crate::files::{HostFiles, WorkspaceEntries};
 
 /// Timeout of one transfer. A gigabyte takes seconds.
@@ -27,12 +27,14 @@ const WINDOW: u64 = 1024 * 1024;
 /// Files that are requested at once.
 const BATCH: usize = 256;
 
-/// The workspace copy of one container.
+/// The workspace copy of one instance.
 #[derive(Debug)]
-pub(crate) struct WorkspaceCopy {
+pub(super) struct WorkspaceCopy {
     /// Held during a transfer.
     exclusive: Semaphore,
     state: Mutex<State>,
+    /// Path of the copy in the instance.
+    path: String,
     max_bytes: u64,
 }
 
@@ -42,30 +44,30 @@ struct State {
     synced: SyncedEntries,
 }
 
-/// Entries on both sides at the last synchronization, by path: (host, container).
+/// Entries on both sides at the last synchronization, by path: (host, instance).
 type SyncedEntries = BTreeMap<Vec<u8>, (Entry, Entry)>;
 
 impl WorkspaceCopy {
-    pub(crate) fn new(max_bytes: u64) -> Self {
-        Self { exclusive: Semaphore::new(1), state: Mutex::default(), max_bytes }
+    pub(super) fn new(path: String, max_bytes: u64) -> Self {
+        Self { exclusive: Semaphore::new(1), state: Mutex::default(), path, max_bytes }
     }
 
     /// Starts the file copier in advance, so that the first command does not wait for it.
-    pub(crate) async fn prepare(&self, connection: &ContainerConnection) -> Result<()> {
-        let mut copier = CopierClient::start(connection).await?;
+    pub(super) async fn prepare(&self, connection: &InstanceConnection) -> Result<()> {
+        let mut copier = CopierClient::start(connection, &self.path).await?;
         copier.send(ToCopier::List).await?;
         copier.entries().await?;
         self.lock().copier = Some(copier);
         Ok(())
     }
 
-    /// Copies changes on the host into the container.
-    pub(crate) async fn push(&self, connection: &ContainerConnection, files: &HostFiles) -> Result<()> {
+    /// Copies changes on the host into the instance.
+    pub(super) async fn push(&self, connection: &InstanceConnection, files: &HostFiles) -> Result<()> {
         self.transfer(Direction::Push, connection, files).await
     }
 
-    /// Copies changes in the container back to the host.
-    pub(crate) async fn pull(&self, connection: &ContainerConnection, files: &HostFiles) -> Result<()> {
+    /// Copies changes in the instance back to the host.
+    pub(super) async fn pull(&self, connection: &InstanceConnection, files: &HostFiles) -> Result<()> {
         self.transfer(Direction::Pull, connection, files).await.map_err(|error| {
             let message = format!("the command ran, but what it changed cannot be copied back: {error}");
             Error::new(error.code(), message).with_source(error)
@@ -75,14 +77,14 @@ impl WorkspaceCopy {
     async fn transfer(
         &self,
         direction: Direction,
-        connection: &ContainerConnection,
+        connection: &InstanceConnection,
         files: &HostFiles,
     ) -> Result<()> {
         let mut work = self.begin(connection, files).await?;
         let mut transferred = with_timeout(work.transfer(direction)).await;
         if transferred.is_err() && work.copier.was_killed() && connection.alive() {
             // A command killed the copier: a new one repeats what was not finished.
-            work.copier = CopierClient::start(connection).await?;
+            work.copier = CopierClient::start(connection, &self.path).await?;
             transferred = with_timeout(work.transfer(direction)).await;
         }
         self.end(work, connection, transferred.is_ok());
@@ -91,7 +93,7 @@ impl WorkspaceCopy {
 
     async fn begin<'a>(
         &'a self,
-        connection: &ContainerConnection,
+        connection: &InstanceConnection,
         files: &'a HostFiles,
     ) -> Result<Transfer<'a>> {
         let permit = timeout(TRANSFER_TIMEOUT, self.exclusive.acquire()).await.ok().and_then(Result::ok);
@@ -99,14 +101,14 @@ impl WorkspaceCopy {
         let State { copier, synced } = std::mem::take(&mut *self.lock());
         let copier = match copier.filter(CopierClient::alive) {
             Some(copier) => copier,
-            None => CopierClient::start(connection).await?,
+            None => CopierClient::start(connection, &self.path).await?,
         };
         Ok(Transfer { copier, synced, files, max_bytes: self.max_bytes, _permit: permit })
     }
 
     /// Stores the state of a successful transfer. After a failure, or if this is never reached, the state is
     /// unknown and everything is compared anew.
-    fn end(&self, work: Transfer<'_>, connection: &ContainerConnection, succeeded: bool) {
+    fn end(&self, work: Transfer<'_>, connection: &InstanceConnection, succeeded: bool) {
         let Transfer { copier, synced, _permit, .. } = work;
         if succeeded && connection.alive() {
             *self.lock() = State { copier: Some(copier), synced };
@@ -193,7 +195,7 @@ impl Transfer<'_> {
         let there = self.copier.entries().await?;
         for (here, there) in unacknowledged.drain(..).zip(there) {
             if here.path != there.path {
-                return Err(copier_client::protocol_error());
+                return Err(self.copier.protocol_error());
             }
             self.synced.insert(here.path.clone(), (here, there));
         }
@@ -258,7 +260,7 @@ fn removed<'a>(synced: &SyncedEntries, now: impl Fn(&[u8]) -> Option<&'a Entry>)
     removed
 }
 
-/// Whether an entry from the container can be created on the host without danger.
+/// Whether an entry from an instance can be created on the host without danger.
 fn is_harmless(entry: &Entry) -> bool {
     is_plain_path(&entry.path) && (entry.kind != EntryKind::Link || is_inner_link(&entry.path, &entry.target))
 }

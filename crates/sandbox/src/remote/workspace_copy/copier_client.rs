@@ -1,4 +1,4 @@
-//! Client of the file copier in a container.
+//! Client of the file copier in an instance.
 
 use std::{collections::VecDeque, fs::File, io::Read};
 
@@ -10,21 +10,22 @@ use remuda_supervisor::{
 
 use super::WINDOW;
 use crate::{
-    docker::create::{SUPERVISOR, WORKSPACE},
     files::blocking,
     path::display_safe,
-    remote::connection::{Channel, ContainerConnection},
+    remote::connection::{Channel, InstanceConnection},
     supervised_command::SupervisorConnection,
 };
 
 const CHUNK: usize = 64 * 1024;
-/// The most entries that are accepted from a container.
+/// The most entries that are accepted from an instance.
 const MAX_ENTRIES: usize = 200_000;
 
-/// Connection to the file copier of one container. Dropping it ends the copier.
+/// Connection to the file copier of one instance. Dropping it ends the copier.
 #[derive(Debug)]
-pub(crate) struct CopierClient {
+pub(super) struct CopierClient {
     channel: Channel,
+    /// What users call an instance.
+    noun: &'static str,
     decoder: Decoder,
     received: VecDeque<FromCopier>,
     /// Entries received while a large file was sent.
@@ -32,9 +33,10 @@ pub(crate) struct CopierClient {
 }
 
 impl CopierClient {
-    pub(crate) async fn start(connection: &ContainerConnection) -> Result<Self> {
+    /// Starts the copier of a workspace, given by its path in the instance.
+    pub(super) async fn start(connection: &InstanceConnection, workspace: &str) -> Result<Self> {
         let mut channel = connection.open().await?;
-        let argv = [SUPERVISOR, "porter", WORKSPACE].map(str::to_owned).to_vec();
+        let argv = [connection.supervisor(), "porter", workspace].map(str::to_owned).to_vec();
         let request = Request {
             program: Program::Argv(argv),
             cwd: None,
@@ -47,6 +49,7 @@ impl CopierClient {
         channel.send(ToSupervisor::Start(Box::new(request))).await?;
         Ok(Self {
             channel,
+            noun: connection.noun(),
             decoder: Decoder::default(),
             received: VecDeque::new(),
             early_entries: Vec::new(),
@@ -54,22 +57,22 @@ impl CopierClient {
     }
 
     /// Whether no end was received. A command may have killed it anyway.
-    pub(crate) fn alive(&self) -> bool {
+    pub(super) fn alive(&self) -> bool {
         !self.channel.has_ended() && self.channel.is_quiet()
     }
 
     /// Whether its end was received.
-    pub(crate) fn was_killed(&self) -> bool {
+    pub(super) fn was_killed(&self) -> bool {
         self.channel.has_ended()
     }
 
-    pub(crate) async fn send(&mut self, message: ToCopier) -> Result<()> {
+    pub(super) async fn send(&mut self, message: ToCopier) -> Result<()> {
         let bytes = Frame { channel: 0, message }.to_bytes();
         self.channel.send(ToSupervisor::Input(bytes)).await
     }
 
     /// Sends a file. Returns the number of bytes.
-    pub(crate) async fn put_file(&mut self, entry: &Entry, file: File) -> Result<u64> {
+    pub(super) async fn put_file(&mut self, entry: &Entry, file: File) -> Result<u64> {
         self.send(ToCopier::Put(entry.clone())).await?;
         let (mut file, mut sent, mut unacknowledged) = (file.take(entry.size), 0, 0);
         loop {
@@ -100,43 +103,42 @@ impl CopierClient {
     }
 
     /// Receives entries until all requests so far are answered.
-    pub(crate) async fn entries(&mut self) -> Result<Vec<Entry>> {
+    pub(super) async fn entries(&mut self) -> Result<Vec<Entry>> {
         let mut entries = std::mem::take(&mut self.early_entries);
         loop {
             match self.receive().await? {
                 FromCopier::Entry(entry) => entries.push(entry),
-                FromCopier::Failed { path, errno } => return Err(failed(&path, errno)),
+                FromCopier::Failed { path, errno } => return Err(self.failed(&path, errno)),
                 FromCopier::Done => return Ok(entries),
-                FromCopier::Contents(_) => return Err(protocol_error()),
+                FromCopier::Contents(_) => return Err(self.protocol_error()),
             }
             if entries.len() > MAX_ENTRIES {
-                return Err(
-                    Error::new(Code::TooLarge, "there are too many files in the container").at("workspace")
-                );
+                let message = format!("there are too many files in the {}", self.noun);
+                return Err(Error::new(Code::TooLarge, message).at("workspace"));
             }
         }
     }
 
     /// Receives the entry of the next file; `None` if it is gone.
-    pub(crate) async fn file(&mut self, path: &[u8]) -> Result<Option<Entry>> {
+    pub(super) async fn file(&mut self, path: &[u8]) -> Result<Option<Entry>> {
         match self.receive().await? {
             FromCopier::Entry(entry) if entry.path == path => Ok(Some(entry)),
             FromCopier::Failed { path: of, .. } if of == path => Ok(None),
-            _ => Err(protocol_error()),
+            _ => Err(self.protocol_error()),
         }
     }
 
-    pub(crate) async fn contents(&mut self) -> Result<Option<Vec<u8>>> {
+    pub(super) async fn contents(&mut self) -> Result<Option<Vec<u8>>> {
         match self.receive().await? {
             FromCopier::Contents(bytes) => Ok((!bytes.is_empty()).then_some(bytes)),
-            _ => Err(protocol_error()),
+            _ => Err(self.protocol_error()),
         }
     }
 
-    pub(crate) async fn expect_done(&mut self) -> Result<()> {
+    pub(super) async fn expect_done(&mut self) -> Result<()> {
         match self.receive().await? {
             FromCopier::Done => Ok(()),
-            _ => Err(protocol_error()),
+            _ => Err(self.protocol_error()),
         }
     }
 
@@ -149,26 +151,28 @@ impl CopierClient {
                 FromSupervisor::Stdout(bytes) => self.decoder.push(&bytes),
                 FromSupervisor::Stderr(_) | FromSupervisor::Ready => {}
                 FromSupervisor::Ended(_) | FromSupervisor::Refused(_) => {
-                    return Err(Error::unavailable("the file copier in the container was killed"));
+                    let message = format!("the file copier in the {} was killed", self.noun);
+                    return Err(Error::unavailable(message));
                 }
             }
-            while let Some(frame) = self.decoder.next::<FromCopier>().map_err(|_| protocol_error())? {
+            while let Some(frame) = self.decoder.next::<FromCopier>().map_err(|_| self.protocol_error())? {
                 self.received.push_back(frame.message);
             }
         }
     }
-}
 
-fn failed(path: &[u8], errno: i32) -> Error {
-    let (path, errno) = (display_safe(&String::from_utf8_lossy(path)), Errno::from_raw(errno));
-    match errno {
-        Errno::ENOSPC | Errno::E2BIG => {
-            Error::new(Code::TooLarge, format!("{path} does not fit into the container")).at("workspace")
+    fn failed(&self, path: &[u8], errno: i32) -> Error {
+        let (path, errno) = (display_safe(&String::from_utf8_lossy(path)), Errno::from_raw(errno));
+        match errno {
+            Errno::ENOSPC | Errno::E2BIG => {
+                Error::new(Code::TooLarge, format!("{path} does not fit into the {}", self.noun))
+                    .at("workspace")
+            }
+            _ => Error::new(Code::ToolFailed, format!("{path} cannot be copied")).with_source(errno),
         }
-        _ => Error::new(Code::ToolFailed, format!("{path} cannot be copied")).with_source(errno),
     }
-}
 
-pub(crate) fn protocol_error() -> Error {
-    Error::unavailable("the file copier in the container violated its protocol")
+    pub(super) fn protocol_error(&self) -> Error {
+        Error::unavailable(format!("the file copier in the {} violated its protocol", self.noun))
+    }
 }
