@@ -10,6 +10,7 @@ mod fixture;
 mod hardening;
 mod local;
 mod search;
+mod toy;
 
 /// Turns every function of the suite into a test of one backend. `$make` is an async function that returns a
 /// `SandboxFixture`.
