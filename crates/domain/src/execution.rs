@@ -36,6 +36,16 @@ impl BackendKind {
         }
     }
 
+    /// Whether a session gets an instance of its own (a container), which is created from an image, may have a
+    /// network, and is recorded in the store.
+    #[must_use]
+    pub const fn has_instances(self) -> bool {
+        match self {
+            Self::None | Self::Local => false,
+            Self::Docker => true,
+        }
+    }
+
     pub fn parse(field: &str, name: &str) -> Result<Self> {
         let known = Self::ALL.into_iter().find(|kind| kind.as_str() == name);
         known.ok_or_else(|| Error::invalid(field, "expected none, local or docker"))

@@ -59,15 +59,14 @@ impl TenantPolicy {
     /// Decides the effective settings of a session. Errors name the field of the choice.
     pub fn decide(&self, choice: &ExecutionChoice) -> Result<ExecutionPolicy> {
         let backend = self.backend(choice.backend)?;
-        if backend != BackendKind::Docker {
+        if !backend.has_instances() {
             let unused = [("image", choice.image.is_some()), ("network", choice.network.is_some())];
             if let Some((field, _)) = unused.iter().find(|(_, is_set)| *is_set) {
                 let message = format!("expected none: the {} backend does not use it", backend.as_str());
                 return Err(Error::invalid(*field, message));
             }
         }
-        let image =
-            if backend == BackendKind::Docker { Some(self.image(choice.image.as_deref())?) } else { None };
+        let image = if backend.has_instances() { Some(self.image(choice.image.as_deref())?) } else { None };
         Ok(ExecutionPolicy {
             backend,
             image,

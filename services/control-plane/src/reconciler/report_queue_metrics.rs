@@ -198,8 +198,8 @@ impl QueueSnapshot {
             let count = parked.iter().find(|(it, _)| *it == reason).map_or(0, |(_, count)| *count);
             ([KeyValue::new(label::REASON, reason.as_str())], number(count))
         });
-        // Only Docker sandboxes are recorded.
-        let known = SandboxState::ALL.map(|state| (BackendKind::Docker, state));
+        let recorded = BackendKind::ALL.into_iter().filter(|kind| kind.has_instances());
+        let known = recorded.flat_map(|backend| SandboxState::ALL.map(|state| (backend, state)));
         let sandboxes = known.map(|(backend, state)| {
             let found = sandboxes.iter().find(|(kind, it, _)| (*kind, *it) == (backend, state));
             let labels = [
@@ -208,7 +208,7 @@ impl QueueSnapshot {
             ];
             (labels, number(found.map_or(0, |(_, _, count)| *count)))
         });
-        Self { pools, parked: parked.into(), sandboxes: sandboxes.into() }
+        Self { pools, parked: parked.into(), sandboxes: sandboxes.collect() }
     }
 }
 
