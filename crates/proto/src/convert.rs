@@ -183,37 +183,64 @@ fn cancel_receipts(cancel: CancelRequest, finished_at: Option<Timestamp>) -> v1:
 
 impl From<Run> for v1::Run {
     fn from(run: Run) -> Self {
-        let cancel = run.cancel.map(|cancel| cancel_receipts(cancel, run.finished_at));
-        let park_reason = run.parked.map(|parked| parked.reason.as_str().to_owned());
-        let input = match run.input {
+        // Every field is named, so that a new one cannot be forgotten here.
+        let Run {
+            id,
+            session,
+            seq,
+            state,
+            input,
+            timeout,
+            attempt,
+            lost_attempts,
+            created_at,
+            started_at,
+            finished_at,
+            outcomes,
+            answer,
+            failure,
+            cancel,
+            parked,
+            parent,
+            spent,
+            budget,
+            idempotency_key,
+            labels,
+            tenant: _,
+            paused: _,
+            traceparent: _,
+            awaited_by: _,
+        } = run;
+        let cancel = cancel.map(|cancel| cancel_receipts(cancel, finished_at));
+        let input = match input {
             RunInput::Tools(tools) => v1::run::Input::Tools(tools.into()),
             RunInput::Message(message) => v1::run::Input::Message(message.into()),
         };
         Self {
-            id: run.id.to_string(),
-            session_id: run.session.to_string(),
-            seq: run.seq,
-            state: v1::RunState::from(run.state).into(),
+            id: id.to_string(),
+            session_id: session.to_string(),
+            seq,
+            state: v1::RunState::from(state).into(),
             input: Some(input),
-            timeout: to_duration(run.timeout),
-            attempt: run.attempt,
-            created_at: Some(timestamp(run.created_at)),
-            started_at: run.started_at.map(timestamp),
-            finished_at: run.finished_at.map(timestamp),
-            outcomes: run.outcomes.into_iter().map(Into::into).collect(),
-            failure: run.failure.map(Into::into),
+            timeout: to_duration(timeout),
+            attempt,
+            created_at: Some(timestamp(created_at)),
+            started_at: started_at.map(timestamp),
+            finished_at: finished_at.map(timestamp),
+            outcomes: outcomes.into_iter().map(Into::into).collect(),
+            failure: failure.map(Into::into),
             cancel_requested_at: cancel.as_ref().and_then(|cancel| cancel.requested_at),
             cancel_reason: cancel.as_ref().map(|cancel| cancel.reason.clone()).unwrap_or_default(),
-            idempotency_key: run.idempotency_key.unwrap_or_default(),
-            lost_attempts: run.lost_attempts,
+            idempotency_key: idempotency_key.unwrap_or_default(),
+            lost_attempts,
             cancel,
-            park_reason: park_reason.unwrap_or_default(),
-            answer: run.answer.unwrap_or_default(),
-            parent_run_id: run.parent.map(|parent| parent.to_string()).unwrap_or_default(),
-            spent: (run.spent.model_calls > 0).then(|| run.spent.into()),
-            budget: run.budget.map(Into::into),
+            park_reason: parked.map(|parked| parked.reason.as_str().to_owned()).unwrap_or_default(),
+            answer: answer.unwrap_or_default(),
+            parent_run_id: parent.map(|parent| parent.to_string()).unwrap_or_default(),
+            spent: (spent.model_calls > 0).then(|| spent.into()),
+            budget: budget.map(Into::into),
             tree_spent: None,
-            labels: run.labels.into_iter().collect(),
+            labels: labels.into_iter().collect(),
         }
     }
 }

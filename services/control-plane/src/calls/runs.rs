@@ -40,26 +40,41 @@ fn wait_duration(field: &'static str, wait: Option<Duration>) -> Result<Duration
 }
 
 fn submission(body: v1::SubmitRunRequest, cause: Option<TraceContext>) -> Result<Submission> {
-    let (input, input_bytes) = input(body.input)?;
-    let execution = convert::execution_choice(body.execution)?;
+    // Every field is named, so that a new one cannot be forgotten here.
+    let v1::SubmitRunRequest {
+        session,
+        create_session,
+        idempotency_key,
+        if_busy,
+        input: request_input,
+        timeout,
+        execution,
+        workspace,
+        model,
+        budget,
+        permissions: session_permissions,
+        wait,
+        labels,
+    } = body;
+    let (input, input_bytes) = input(request_input)?;
     Ok(Submission {
-        session: body.session,
-        create_session: body.create_session,
+        session,
+        create_session,
         requirements: SessionRequirements {
-            execution,
-            workspace: body.workspace,
-            model: body.model,
-            permissions: permissions(body.permissions)?,
+            execution: convert::execution_choice(execution)?,
+            workspace,
+            model,
+            permissions: permissions(session_permissions)?,
         },
         input,
         input_bytes,
-        timeout: body.timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,
-        if_busy: convert::if_busy(body.if_busy)?,
-        idempotency_key: (!body.idempotency_key.is_empty()).then_some(body.idempotency_key),
+        timeout: timeout.map(|timeout| convert::from_duration("timeout", timeout)).transpose()?,
+        if_busy: convert::if_busy(if_busy)?,
+        idempotency_key: (!idempotency_key.is_empty()).then_some(idempotency_key),
         cause,
-        budget: body.budget.map(|limit| convert::limit("budget", limit)).transpose()?,
-        labels: Labels::new(body.labels)?,
-        wait: body.wait.map(|wait| wait_duration("wait", convert::plain_duration(wait))).transpose()?,
+        budget: budget.map(|limit| convert::limit("budget", limit)).transpose()?,
+        labels: Labels::new(labels)?,
+        wait: wait.map(|wait| wait_duration("wait", convert::plain_duration(wait))).transpose()?,
     })
 }
 
