@@ -5,10 +5,11 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, str,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +70,7 @@ impl ProcessWatch {
     fn scan(&self, prefix: &str, alive: &HashSet<String>) -> HashSet<String> {
         let scanned = now();
         let found = tool_processes(prefix);
-        let mut lifetimes = self.lifetimes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lifetimes = self.lifetimes.lock();
         for process in &found {
             let lifetime = Lifetime { pid: process.pid, last_seen: scanned, gone_by: None };
             lifetimes.insert(process.key.clone(), lifetime);
@@ -84,7 +85,7 @@ impl ProcessWatch {
     }
 
     pub(crate) fn lifetimes(&self) -> HashMap<String, Lifetime> {
-        self.lifetimes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lifetimes.lock().clone()
     }
 }
 

@@ -13,13 +13,14 @@ mod session_tracker;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::Args;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use parking_lot::{Mutex, MutexGuard};
 use rand::Rng as _;
 use remuda_domain::Code;
 use remuda_proto::v1;
@@ -193,8 +194,8 @@ impl Workload {
 }
 
 impl Driver {
-    fn record(&self) -> std::sync::MutexGuard<'_, Record> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock()
     }
 }
 

@@ -1,16 +1,13 @@
 //! Turns SIGINT, SIGTERM and SIGHUP into a flag, so that `main` returns and `Drop` stops everything that was started.
 
-use std::{
-    process::Child,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
-};
+use std::{process::Child, sync::Arc, thread};
 
 use anyhow::{Context, Result, bail};
 use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::{
     runtime::Builder,
     signal::unix::{SignalKind, signal},
@@ -68,7 +65,7 @@ impl Interrupt {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.0.lock()
     }
 
     /// Fails after a signal was received; call it between steps.
@@ -84,7 +81,7 @@ impl Interrupt {
     pub(crate) fn wait(&self) {
         let mut state = self.lock();
         while state.count == 0 {
-            state = self.shared.1.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.shared.1.wait(&mut state);
         }
     }
 

@@ -7,15 +7,13 @@ use std::{
     net::SocketAddr,
     ops::Deref,
     process::ExitStatus,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
+use parking_lot::{Mutex, MutexGuard};
 use remuda_testkit::{Child, Process, TcpProxy, process, processes_of};
 use tokio::time::{Instant, sleep};
 
@@ -237,7 +235,7 @@ impl Member {
     }
 
     fn state(&self) -> MutexGuard<'_, ProcessState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

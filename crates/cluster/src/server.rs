@@ -1,11 +1,9 @@
 //! An async wrapper around the blocking servers of the testkit.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context as _, Result};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
 /// PostgreSQL or nats-server.
@@ -39,17 +37,13 @@ impl<S: Send + 'static> Server<S> {
         work: impl FnOnce(&mut S) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let server = Arc::clone(&self.inner);
-        tokio::task::spawn_blocking(move || work(&mut lock(&server)))
+        tokio::task::spawn_blocking(move || work(&mut server.lock()))
             .await
             .context("work on a server panicked")?
     }
 
     /// Locks the server, for `Drop`, which may block: waits for running [`Server::with`] calls.
     pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
-        lock(&self.inner)
+        self.inner.lock()
     }
-}
-
-fn lock<S>(server: &Mutex<S>) -> MutexGuard<'_, S> {
-    server.lock().unwrap_or_else(PoisonError::into_inner)
 }

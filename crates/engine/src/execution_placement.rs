@@ -1,11 +1,8 @@
 //! Decides where a run executes, by the operator's execution policies.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use remuda_domain::{
     Error, TenantId,
     error::Result,
@@ -51,7 +48,7 @@ impl Placement {
     }
 
     pub(crate) async fn tenant_name(&self, store: &dyn Store, tenant: TenantId) -> Result<Arc<str>> {
-        let tenant_names = || self.tenant_names.lock().unwrap_or_else(PoisonError::into_inner);
+        let tenant_names = || self.tenant_names.lock();
         if let Some(name) = tenant_names().get(&tenant) {
             return Ok(Arc::clone(name));
         }

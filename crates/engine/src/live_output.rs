@@ -3,12 +3,9 @@
 //! Live output is best effort, because the result holds the output anyway. Its rate and size are bounded, output
 //! beyond that is dropped, and a slow transport never delays the command.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     Fence, RunId, ToolCallId,
     event::{Delta, DeltaKind, DeltaOf},
@@ -156,7 +153,7 @@ impl LiveOutput {
     }
 
     fn lock(&self) -> MutexGuard<'_, OutputBuffers> {
-        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.buffers.lock()
     }
 }
 

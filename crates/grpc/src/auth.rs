@@ -1,11 +1,8 @@
 //! Authentication: derives the [`Principal`] of a request from its API key.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use remuda_domain::{
     Code, Error, TenantId,
     error::Result,
@@ -93,7 +90,7 @@ impl Authenticator {
             match self.store.find_key(&key).await {
                 Ok(Some(_)) => {}
                 Ok(None) => {
-                    self.cache.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+                    self.cache.lock().remove(&key);
                     self.watched.end(&key);
                 }
                 // Open streams go on until the store reports their key as invalid.
@@ -134,7 +131,7 @@ impl Authenticator {
 
     async fn look_up(&self, hash: [u8; 32]) -> Result<Principal> {
         let now = Instant::now();
-        if let Some((until, principal)) = self.cache.lock().unwrap_or_else(PoisonError::into_inner).get(&hash)
+        if let Some((until, principal)) = self.cache.lock().get(&hash)
             && *until > now
         {
             return Ok(principal.clone());
@@ -142,7 +139,7 @@ impl Authenticator {
         let key = self.store.find_key(&hash).await?;
         let key = key.ok_or_else(|| unauthenticated("the API key is unknown, expired or revoked"))?;
         let principal = Principal { tenant: key.tenant, subject: key.name, scopes: key.scopes };
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.cache.lock();
         if cache.len() >= CACHE_SIZE {
             cache.retain(|_, (until, _)| *until > now);
         }

@@ -2,9 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{Code, Error};
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +55,7 @@ impl WatchedKeys {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Weak<CancellationToken>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,10 +1,8 @@
 //! A circuit breaker for an endpoint.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 
 /// Closed until consecutive failures open it. After a while one call may probe, and its result closes or reopens the
@@ -78,7 +76,7 @@ impl Breaker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Changes the state atomically, if `change` returns a new one.

@@ -8,7 +8,6 @@
 use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Mutex, PoisonError},
 };
 
 use crate::{
@@ -16,6 +15,7 @@ use crate::{
     protocol::Protocol,
     state::{State, Token},
 };
+use parking_lot::Mutex;
 
 /// Remembers, by hash, the states from which a final state is reachable: most paths soon meet.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Recovery {
         start: &State,
         allowed: fn(&Action) -> bool,
     ) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         let mut visited = HashSet::new();
         let mut path: Vec<(u64, State, Vec<Action>)> = Vec::new();
         let mut current = Some(start.clone());

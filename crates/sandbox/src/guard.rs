@@ -17,11 +17,12 @@ use std::{
     collections::BTreeSet,
     fmt, io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use nix::unistd::Pid;
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::error::{Code, Error, Result};
 use tokio::time::timeout;
 
@@ -139,7 +140,7 @@ impl Guard {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

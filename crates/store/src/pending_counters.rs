@@ -1,8 +1,7 @@
 //! Run and spending counters of this process that are not yet added to the database.
 
-use std::sync::{Mutex, PoisonError};
-
 use crate::Counts;
+use parking_lot::Mutex;
 
 /// Counters since the last [`take`](PendingCounters::take). The lock is held for a few instructions only.
 #[derive(Debug, Default)]
@@ -11,14 +10,14 @@ pub(crate) struct PendingCounters(Mutex<Counts>);
 impl PendingCounters {
     pub(crate) fn add(&self, counts: Counts) {
         if counts != Counts::default() {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.0.lock();
             *all = *all + counts;
         }
     }
 
     /// Takes the pending counts. If writing them fails, the caller returns them with [`PendingCounters::add`].
     pub(crate) fn take(&self) -> Counts {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -1,11 +1,8 @@
 //! A single-flight cache for expensive reads that many callers share.
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use remuda_domain::{Error, error::Result};
 use tokio::{sync::Semaphore, time::Instant};
 
@@ -34,7 +31,7 @@ impl<T> Default for SharedCache<T> {
 
 impl<T> SharedCache<T> {
     fn fresh(&self) -> Option<Arc<T>> {
-        let cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = self.cached.lock();
         cached.as_ref().filter(|(until, _)| Instant::now() < *until).map(|(_, value)| Arc::clone(value))
     }
 
@@ -52,7 +49,7 @@ impl<T> SharedCache<T> {
         let begun = Instant::now();
         let value = Arc::new(load.await?);
         let ttl = (begun.elapsed() * TTL_FACTOR).clamp(MIN_TTL, MAX_TTL);
-        *self.cached.lock().unwrap_or_else(PoisonError::into_inner) = Some((begun + ttl, Arc::clone(&value)));
+        *self.cached.lock() = Some((begun + ttl, Arc::clone(&value)));
         Ok(value)
     }
 }
@@ -69,7 +66,7 @@ mod tests {
         assert!(cache.get(ready(Err(Error::internal("load failed")))).await.is_err());
         assert_eq!(*cache.get(ready(Ok(1))).await.unwrap(), 1);
         assert_eq!(*cache.get(ready(Ok(2))).await.unwrap(), 1);
-        *cache.cached.lock().unwrap() = Some((Instant::now(), Arc::new(1)));
+        *cache.cached.lock() = Some((Instant::now(), Arc::new(1)));
         assert_eq!(*cache.get(ready(Ok(3))).await.unwrap(), 3, "an expired value is reloaded");
     }
 }

@@ -1,8 +1,9 @@
 //! A cell that holds the registered [`SlotProvider`].
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::SlotProvider;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The registered slot provider, if any. Cheap to clone; all clones share the same provider.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,6 @@ impl SlotProviderCell {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Weak<dyn SlotProvider>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

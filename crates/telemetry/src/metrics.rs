@@ -13,7 +13,7 @@ mod otlp;
 pub mod registry;
 mod serve;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use opentelemetry::global;
 pub use opentelemetry::{
@@ -21,6 +21,7 @@ pub use opentelemetry::{
     metrics::{AsyncInstrument, Counter, Gauge, Histogram, Meter, ObservableGauge},
 };
 use opentelemetry_sdk::metrics::SdkMeterProvider;
+use parking_lot::RwLock;
 use prometheus::{Registry, TextEncoder};
 
 use self::registry::Metric;
@@ -74,7 +75,7 @@ static LABELS: RwLock<Option<Arc<Labels>>> = RwLock::new(None);
 pub fn install(settings: Settings) -> Result<(Option<Exporter>, MetricsGuard), Error> {
     let labels = Labels::new(settings.tenant_label, settings.max_label_values);
     let (exporter, provider) = provider(settings)?;
-    *LABELS.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(labels));
+    *LABELS.write() = Some(Arc::new(labels));
     global::set_meter_provider(provider.clone());
     Ok((exporter, MetricsGuard(provider)))
 }
@@ -82,13 +83,13 @@ pub fn install(settings: Settings) -> Result<(Option<Exporter>, MetricsGuard), E
 /// Whether metrics are installed, to skip lookups that only serve metrics.
 #[must_use]
 pub fn is_installed() -> bool {
-    LABELS.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    LABELS.read().is_some()
 }
 
 /// The label limits of this process.
 #[must_use]
 pub fn labels() -> Arc<Labels> {
-    let installed = LABELS.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let installed = LABELS.read().clone();
     installed.unwrap_or_default()
 }
 

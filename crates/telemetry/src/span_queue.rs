@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        Arc, LazyLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use opentelemetry_sdk::{
     error::{OTelSdkError, OTelSdkResult},
     trace::{BatchConfigBuilder, BatchSpanProcessor, Span, SpanData, SpanExporter, SpanProcessor},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::{
@@ -137,7 +138,7 @@ impl Backoff {
 
 /// Only held for a few instructions.
 fn lock(backoff: &Mutex<Backoff>) -> MutexGuard<'_, Backoff> {
-    backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    backoff.lock()
 }
 
 impl<E: SpanExporter> SpanExporter for CountingExporter<E> {

@@ -6,12 +6,9 @@
 mod output_ring;
 mod task;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::error::{Code, Error, Result};
 use remuda_sandbox::{Command, Sandbox};
 use tokio::time::{Instant, timeout};
@@ -120,7 +117,7 @@ impl BackgroundTasks {
     }
 
     fn tasks(&self) -> MutexGuard<'_, Tasks> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 }
 

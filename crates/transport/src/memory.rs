@@ -3,14 +3,10 @@
 mod broadcast;
 mod queue;
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use remuda_domain::{
     Appended, ControlPlaneId, Event, Pool, SessionId, TenantId, WorkerId, error::Result, event::Delta,
     logs::Notice, run::RunEndNotice, trace::TraceContext, worker::Signal,
@@ -77,7 +73,7 @@ impl Memory {
     }
 
     fn queue(&self, pool: &Pool) -> Arc<Queue> {
-        let mut pools = lock(&self.shared.pools);
+        let mut pools = self.shared.pools.lock();
         if let Some(queue) = pools.get(pool) {
             return Arc::clone(queue);
         }
@@ -89,11 +85,6 @@ impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memory").finish_non_exhaustive()
     }
-}
-
-/// A panic while the lock is held leaves no partial update: every critical section is a few collection operations.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]

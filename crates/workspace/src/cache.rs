@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use crate::{definition_files::FileStamps, loader::LoadedWorkspace};
+use parking_lot::Mutex;
 
 /// Per process. The least recently used entry is evicted.
 const MAX_WORKSPACES: usize = 256;
@@ -52,7 +53,7 @@ impl Cache {
     }
 
     fn lookup(&self, root: &Path) -> Option<CacheEntry> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.lookups += 1;
         let lookup = state.lookups;
         let entry = state.entries.get_mut(root)?;
@@ -61,7 +62,7 @@ impl Cache {
     }
 
     fn insert(&self, root: &Path, current: Arc<LoadedWorkspace>, stamps: FileStamps) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         if state.entries.len() >= MAX_WORKSPACES && !state.entries.contains_key(root) {
             let oldest =
                 state.entries.iter().min_by_key(|(_, entry)| entry.last_used).map(|(path, _)| path.clone());
@@ -111,7 +112,7 @@ mod tests {
 
         std::fs::remove_file(&watched).unwrap();
         (0..2 * MAX_WORKSPACES).for_each(|index| drop(load(&index.to_string())));
-        assert_eq!(cache.state.lock().unwrap().entries.len(), MAX_WORKSPACES);
+        assert_eq!(cache.state.lock().entries.len(), MAX_WORKSPACES);
         let before = reads.get();
         load(&(2 * MAX_WORKSPACES - 1).to_string());
         assert_eq!(reads.get(), before, "the newest are kept");

@@ -3,14 +3,12 @@
 //! A sample of the runs is submitted with a sampled `traceparent`, and the servers export their spans to a collector in this
 //! process. All processes share this machine's clock, so the timestamps of client and servers are comparable.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message as _;
 use remuda_domain::trace::{SpanId, TraceContext};
 use uuid::Uuid;
@@ -61,7 +59,7 @@ pub(crate) struct StageTimings {
 
 impl StageTimings {
     fn runs(&self) -> MutexGuard<'_, HashMap<u128, RunTimestamps>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.runs.lock()
     }
 
     /// Returns a trace context for one run in [`SAMPLE_INTERVAL`].

@@ -2,12 +2,13 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use remuda_client::{Client, ClientOptions};
 use remuda_domain::{Code, Error};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -104,7 +105,7 @@ impl FailoverClient {
     }
 
     fn record_error(&self) {
-        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut errors = self.errors.lock();
         if errors.len() < MAX_ERRORS {
             errors.push(now());
         }
@@ -112,7 +113,7 @@ impl FailoverClient {
 
     /// The times of failed attempts.
     pub(crate) fn errors(&self) -> Vec<Micros> {
-        self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.errors.lock().clone()
     }
 }
 

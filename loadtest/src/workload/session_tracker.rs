@@ -1,9 +1,8 @@
 //! Tracks the unfinished runs and the newest cursor of each session, so that queues keep a limited depth.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashSet, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// The limit of unfinished runs per session.
 const MAX_UNFINISHED: usize = 8;
@@ -68,7 +67,7 @@ impl SessionTracker {
     }
 
     fn with<T>(&self, session: usize, change: impl FnOnce(&mut SessionState) -> T) -> T {
-        change(&mut self.0[session].lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0[session].lock())
     }
 }
 

@@ -15,11 +15,12 @@ mod slot_table;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use chrono::Utc;
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     ControlPlaneId, Pool, SessionId, Timestamp, WorkerId,
     error::{Error, Result},
@@ -93,7 +94,7 @@ impl Dispatch {
     }
 
     fn table(&self) -> MutexGuard<'_, SlotTable> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

@@ -14,10 +14,11 @@ mod upstream;
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use remuda_domain::{Cursor, SessionId, TenantId, error::Result};
 use remuda_store::{Store, StreamEnd};
 use remuda_transport::Transport;
@@ -26,7 +27,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument as _;
 
 use self::{
-    channel::{Channel, Key, lock},
+    channel::{Channel, Key},
     upstream::Upstream,
 };
 pub(crate) use self::{
@@ -101,7 +102,7 @@ impl Hub {
             meters: Meters::new(),
         });
         let weak = Arc::downgrade(&inner);
-        observe_sessions(move || Some(lock(&weak.upgrade()?.channels).len()));
+        observe_sessions(move || Some(weak.upgrade()?.channels.lock().len()));
         tasks.spawn(cursor_lookup::run_cursor_lookups(Arc::clone(&inner)));
         Self(inner)
     }
@@ -117,7 +118,7 @@ impl Hub {
     /// Follows a session for one more reader.
     pub(crate) fn join(&self, tenant: TenantId, session: SessionId, deltas: bool) -> Membership {
         let key = (tenant, session);
-        let mut channels = lock(&self.0.channels);
+        let mut channels = self.0.channels.lock();
         let channel = match channels.entry(key) {
             Entry::Occupied(entry) => Arc::clone(entry.get()),
             Entry::Vacant(entry) => {
@@ -149,20 +150,20 @@ impl Hub {
 
     #[cfg(test)]
     pub(crate) fn sessions(&self) -> usize {
-        lock(&self.0.channels).len()
+        self.0.channels.lock().len()
     }
 }
 
 impl Inner {
     /// Requests a lookup of the session in the store, batched with others.
     fn request_lookup(&self, key: Key) {
-        lock(&self.lookups).insert(key);
+        self.lookups.lock().insert(key);
         self.lookup_requested.notify_one();
     }
 
     /// Removes a channel without users. Returns whether it did.
     fn close_unused(&self, channel: &Channel) -> bool {
-        let mut channels = lock(&self.channels);
+        let mut channels = self.channels.lock();
         if channel.users.load(Ordering::Acquire) > 0 {
             return false;
         }
@@ -172,7 +173,7 @@ impl Inner {
 
     /// Removes a channel even if it has users.
     fn close(&self, channel: &Channel) {
-        self.remove(&mut lock(&self.channels), channel.key);
+        self.remove(&mut self.channels.lock(), channel.key);
     }
 
     fn remove(&self, channels: &mut HashMap<Key, Arc<Channel>>, key: Key) {

@@ -2,9 +2,10 @@
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{Epoch, Fence, RunId, SessionId};
 use remuda_store::MAX_GRANT_AGE;
 use tokio::{
@@ -94,7 +95,7 @@ impl ActiveSessions {
     /// Records the claim of an active session. A grant that waits for the session is older than the claim, so its
     /// wait ends.
     pub(crate) fn record_claim(&self, fence: &Fence) {
-        lock(&self.recent_claims).record(fence.session, fence.epoch, Instant::now());
+        self.recent_claims.lock().record(fence.session, fence.epoch, Instant::now());
         if let Some(active) = self.lock().get_mut(&fence.session) {
             active.next = None;
         }
@@ -102,7 +103,7 @@ impl ActiveSessions {
 
     /// Whether this worker claimed the session after the grant was made.
     pub(crate) fn is_superseded(&self, fence: &Fence) -> bool {
-        lock(&self.recent_claims).epochs.get(&fence.session).is_some_and(|claimed| *claimed > fence.epoch)
+        self.recent_claims.lock().epochs.get(&fence.session).is_some_and(|claimed| *claimed > fence.epoch)
     }
 
     /// Cancels a run if it executes here.
@@ -128,12 +129,8 @@ impl ActiveSessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, ActiveSession>> {
-        lock(&self.sessions)
+        self.sessions.lock()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Marks one session as active until dropped.
@@ -261,7 +258,7 @@ mod tests {
         tokio::time::advance(MAX_GRANT_AGE).await;
         active_sessions.record_claim(&fence(SessionId::new(), 1));
         assert!(!active_sessions.is_superseded(&fence(session, 4)));
-        assert_eq!(lock(&active_sessions.recent_claims).epochs.len(), 2, "old claims are dropped");
+        assert_eq!(active_sessions.recent_claims.lock().epochs.len(), 2, "old claims are dropped");
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! Buffers a streamed model response and publishes it as deltas.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     Fence, MessageId, RunId,
     event::{Delta, DeltaKind, DeltaOf},
@@ -163,7 +161,7 @@ impl ResponseStream {
     }
 
     fn lock(&self) -> MutexGuard<'_, StreamState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

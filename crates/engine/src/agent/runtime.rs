@@ -1,10 +1,8 @@
 //! What agents need besides tools, shared by all runs of a worker.
 
-use std::{
-    collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashSet;
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     TenantId,
     content::{Content, ContentHash},
@@ -67,6 +65,6 @@ impl AgentRuntime {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<(TenantId, ContentHash)>> {
-        self.stored_contents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stored_contents.lock()
     }
 }

@@ -1,10 +1,8 @@
 //! A cache of HTTP clients and circuit breakers, one of each per endpoint.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     content::ContentHash,
     error::Result,
@@ -81,7 +79,7 @@ impl Endpoints {
         Ok(cached.entry(identity).or_insert(Endpoint { client, breaker, last_used: Instant::now() }).clone())
     }
 
-    fn cached(&self) -> std::sync::MutexGuard<'_, HashMap<Identity, Endpoint>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached(&self) -> MutexGuard<'_, HashMap<Identity, Endpoint>> {
+        self.cached.lock()
     }
 }

@@ -1,6 +1,6 @@
 //! Client of the Docker engine that reconnects after failures.
 
-use std::{collections::HashMap, future::Future, sync::Mutex, time::Duration};
+use std::{collections::HashMap, future::Future, time::Duration};
 
 use bollard::{
     Docker,
@@ -12,6 +12,7 @@ use bollard::{
     },
 };
 use futures::StreamExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::error::{Code, Error, Result};
 use tokio::time::timeout;
 
@@ -152,8 +153,8 @@ impl Engine {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Client>> {
-        self.client.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Client>> {
+        self.client.lock()
     }
 
     fn unreachable(&self) -> Error {

@@ -1,12 +1,13 @@
 //! Volume that provides the supervisor program to every container.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bollard::{
     body_full,
     models::{ContainerCreateBody, HostConfig, VolumeCreateRequest},
     query_parameters::{CreateContainerOptions, UploadToContainerOptions},
 };
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{SandboxId, error::Result};
 use tokio::sync::OnceCell;
 
@@ -56,8 +57,8 @@ impl SupervisorVolume {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<OnceCell<String>>> {
-        self.filled.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Arc<OnceCell<String>>> {
+        self.filled.lock()
     }
 }
 

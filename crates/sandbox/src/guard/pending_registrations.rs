@@ -4,10 +4,11 @@ use std::{
     collections::HashMap,
     io::{BufRead as _, BufReader},
     process::ChildStdout,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::watch_state::RegistrationReply;
@@ -54,6 +55,6 @@ impl PendingRegistrations {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<i32, oneshot::Sender<bool>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -8,10 +8,11 @@ use std::{
     io,
     path::PathBuf,
     process::Stdio,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::error::{Code, Error, Result};
 use remuda_supervisor::FromSupervisor;
 use tokio::time::{sleep, timeout};
@@ -181,7 +182,7 @@ impl SupervisorStarter {
     }
 
     fn lock(&self) -> MutexGuard<'_, SpareSupervisor> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+        self.spare.lock()
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::error::{Code, Error, Result};
 use remuda_supervisor::{Decoder, Frame, FromSupervisor, Limits, Program, Request, ToSupervisor};
 use tokio::{
@@ -256,11 +257,11 @@ fn is_last(message: &FromSupervisor) -> bool {
 
 impl Shared {
     fn channels(&self) -> MutexGuard<'_, Channels> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+        self.channels.lock()
     }
 
     fn priority(&self) -> MutexGuard<'_, PriorityMessages> {
-        self.priority.lock().unwrap_or_else(PoisonError::into_inner)
+        self.priority.lock()
     }
 
     fn kill(&self, channel: u32) {

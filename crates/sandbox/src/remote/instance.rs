@@ -3,12 +3,13 @@
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     Epoch, SandboxId,
     error::{Error, Result},
@@ -155,7 +156,7 @@ impl Instance {
     }
 
     fn lock(&self) -> MutexGuard<'_, UseCount> {
-        self.use_count.lock().unwrap_or_else(PoisonError::into_inner)
+        self.use_count.lock()
     }
 }
 

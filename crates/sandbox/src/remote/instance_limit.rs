@@ -3,11 +3,12 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::SandboxId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -89,5 +90,5 @@ impl Drop for InstancePermit {
 }
 
 fn lock(sandboxes: &Mutex<HashSet<SandboxId>>) -> MutexGuard<'_, HashSet<SandboxId>> {
-    sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    sandboxes.lock()
 }

@@ -1,10 +1,8 @@
 //! Registry record of an instance.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     error::{Error, Result},
     execution::{BackendKind, SandboxRecord, SandboxState},
@@ -85,7 +83,7 @@ impl InstanceRecord {
         timeout(SAVE_TIMEOUT, write(Arc::clone(registry))).await.unwrap_or_else(|_| timed_out())
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, SandboxRecord> {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SandboxRecord> {
+        self.record.lock()
     }
 }

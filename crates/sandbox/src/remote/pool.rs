@@ -5,10 +5,11 @@ mod maintenance;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     SandboxId, SessionId, TenantId, WorkerId,
     error::{Code, Error, Result},
@@ -84,7 +85,7 @@ impl SessionEntry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Instance>>> {
-        self.instance.lock().unwrap_or_else(PoisonError::into_inner)
+        self.instance.lock()
     }
 }
 
@@ -329,7 +330,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,12 +6,9 @@
 
 mod copier_client;
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::error::{Code, Error, Result};
 use remuda_supervisor::{Entry, EntryKind, ToCopier, is_inner_link, is_plain_path};
 use tokio::{sync::Semaphore, time::timeout};
@@ -116,7 +113,7 @@ impl WorkspaceCopy {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -9,11 +9,9 @@
 //! after an interval that doubles up to a limit, because a steadily growing table needs longer and longer to double. A
 //! connection that is idle for long keeps its plans until ANALYZE, like every connection of the pool.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use remuda_domain::error::Result;
 use sqlx::{Executor as _, PgPool, Postgres, pool::PoolConnection};
 use tokio::time::Instant;
@@ -49,7 +47,7 @@ impl DedicatedConnection {
     }
 
     pub(super) async fn acquire(&self) -> Result<CheckedOutConnection> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let idle = self.idle.lock().take();
         let mut checked_out = match idle {
             Some((checked_out, used)) if used.elapsed() < MAX_IDLE => checked_out,
             _ => CheckedOutConnection::new(self.pool.acquire().await.map_err(db)?),
@@ -62,7 +60,7 @@ impl DedicatedConnection {
     pub(super) fn release(&self, checked_out: CheckedOutConnection) {
         if self.pool.options().get_max_connections() >= MIN_POOL_SIZE {
             let idle = Some((checked_out, Instant::now()));
-            *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = idle;
+            *self.idle.lock() = idle;
         }
     }
 }

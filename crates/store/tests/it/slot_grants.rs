@@ -1,11 +1,9 @@
 //! Grants in the submit transaction, without a token.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{Pool, RunId, RunState, SessionId, WorkerId};
 use remuda_store::{Grant, Heartbeat, LostGrant, NewSession, SlotProvider, SlotReservation};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -30,7 +28,7 @@ struct FakeReservation {
 
 impl FakeSlotProvider {
     fn active_sessions(&self) -> MutexGuard<'_, Vec<SessionId>> {
-        self.active_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.active_sessions.lock()
     }
 }
 

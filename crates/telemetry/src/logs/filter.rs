@@ -1,10 +1,11 @@
 //! The log filter, which can be replaced at run time.
 
 use std::sync::{
-    Arc, PoisonError, RwLock, RwLockReadGuard,
+    Arc,
     atomic::{AtomicBool, Ordering},
 };
 
+use parking_lot::{RwLock, RwLockReadGuard};
 use tracing::{Level, Metadata, level_filters::LevelFilter, span, subscriber::Interest};
 use tracing_subscriber::{
     EnvFilter,
@@ -49,7 +50,7 @@ impl Filter {
     /// Replaces the rules; takes effect at once for all threads.
     pub(crate) fn set(&self, text: &str) -> Result<(), Error> {
         let rules = parse(text)?;
-        *self.0.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+        *self.0.rules.write() = rules;
         self.0.scoped.store(is_scoped(text), Ordering::Release);
         // Not under the lock: this evaluates the filter for every callsite again.
         tracing::callsite::rebuild_interest_cache();
@@ -57,7 +58,7 @@ impl Filter {
     }
 
     fn rules(&self) -> RwLockReadGuard<'_, EnvFilter> {
-        self.0.rules.read().unwrap_or_else(PoisonError::into_inner)
+        self.0.rules.read()
     }
 
     /// The rules, if they depend on spans.

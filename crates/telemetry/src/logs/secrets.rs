@@ -3,10 +3,11 @@
 use std::{
     collections::VecDeque,
     ops::Range,
-    sync::{Arc, LazyLock, PoisonError, RwLock},
+    sync::{Arc, LazyLock},
 };
 
 use aho_corasick::AhoCorasick;
+use parking_lot::RwLock;
 use regex::Regex;
 
 pub(super) const MASK: &str = "***";
@@ -43,7 +44,7 @@ struct Secrets {
 impl Secrets {
     fn mask_secrets_temporarily(&self, secrets: &[&str]) {
         let are_known = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.read();
             secrets.iter().all(|secret| known.contains(secret))
         };
         if !are_known {
@@ -52,14 +53,14 @@ impl Secrets {
     }
 
     fn update(&self, add: impl FnOnce(&mut KnownSecrets)) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         add(&mut known);
         let values = known.values();
-        *self.values.write().unwrap_or_else(PoisonError::into_inner) = values;
+        *self.values.write() = values;
     }
 
     fn values(&self) -> Option<Arc<AhoCorasick>> {
-        self.values.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.values.read().clone()
     }
 }
 

@@ -1,11 +1,9 @@
 //! Limits the number of distinct values of a label.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashSet, sync::Arc};
 
 use super::{KeyValue, OTHER};
+use parking_lot::RwLock;
 
 /// Bytes kept of a value, since every scrape contains it.
 const MAX_BYTES: usize = 128;
@@ -40,7 +38,7 @@ impl LabelLimiter {
 
     fn known(&self, value: &str) -> Option<Arc<str>> {
         let full = {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known.read();
             if let Some(value) = known.get(value) {
                 return Some(Arc::clone(value));
             }
@@ -50,7 +48,7 @@ impl LabelLimiter {
         if full {
             return None;
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write();
         if let Some(value) = known.get(value) {
             return Some(Arc::clone(value));
         }

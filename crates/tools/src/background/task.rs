@@ -1,7 +1,8 @@
 //! One background task: a running command, its output and its status.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use regex::bytes::Regex;
 use remuda_domain::error::Result;
 use remuda_sandbox::{Command, ExecResult, ExecStatus, OutputSink, OutputStream, Sandbox};
@@ -138,12 +139,12 @@ impl Default for Output {
 }
 
 impl Output {
-    fn ring(&self, stream: OutputStream) -> std::sync::MutexGuard<'_, OutputRing> {
+    fn ring(&self, stream: OutputStream) -> MutexGuard<'_, OutputRing> {
         let ring = match stream {
             OutputStream::Stdout => &self.stdout,
             OutputStream::Stderr => &self.stderr,
         };
-        ring.lock().unwrap_or_else(PoisonError::into_inner)
+        ring.lock()
     }
 }
 

@@ -1,14 +1,9 @@
 //! Broadcast topics that exist only while they have listeners.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, hash::Hash, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::sync::broadcast::{Receiver, Sender, channel};
-
-use super::lock;
 
 pub(super) struct Topics<K, V> {
     senders: Mutex<HashMap<K, Sender<V>>>,
@@ -23,7 +18,7 @@ impl<K, V> Default for Topics<K, V> {
 impl<K: Clone + Eq + Hash, V: Clone> Topics<K, V> {
     /// Sends to the listeners of a topic. Without any, the value is not created.
     pub(super) fn send(&self, topic: &K, value: impl FnOnce() -> V) {
-        if let Some(sender) = lock(&self.senders).get(topic) {
+        if let Some(sender) = self.senders.lock().get(topic) {
             // Fails only if there is no receiver.
             sender.send(value()).ok();
         }
@@ -31,14 +26,14 @@ impl<K: Clone + Eq + Hash, V: Clone> Topics<K, V> {
 
     /// Subscribes from now on. At most `buffer` values are buffered.
     pub(super) fn subscribe(topics: &Arc<Self>, topic: K, buffer: usize) -> Listener<K, V> {
-        let mut senders = lock(&topics.senders);
+        let mut senders = topics.senders.lock();
         let receiver = senders.entry(topic.clone()).or_insert_with(|| channel(buffer).0).subscribe();
         Listener { topics: Arc::clone(topics), topic, receiver: Some(receiver) }
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        lock(&self.senders).len()
+        self.senders.lock().len()
     }
 }
 
@@ -62,7 +57,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Listener<K, V> {
     }
 
     fn end(&mut self) {
-        let mut senders = lock(&self.topics.senders);
+        let mut senders = self.topics.senders.lock();
         // Drop under the lock, so that no subscriber is added between the count and the removal.
         self.receiver = None;
         if senders.get(&self.topic).is_some_and(|sender| sender.receiver_count() == 0) {

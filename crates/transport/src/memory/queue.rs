@@ -2,17 +2,16 @@
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
-    sync::Mutex,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use remuda_domain::{SessionId, TenantId, trace::TraceContext};
 use tokio::{
     sync::{Notify, futures::Notified},
     time::Instant,
 };
 
-use super::lock;
 use crate::traits::{Published, TokenCounts};
 
 /// Identifies a token, as the subject does over NATS.
@@ -74,7 +73,7 @@ impl State {
 impl Queue {
     pub(super) fn publish(&self, key: TokenKey, origin: Option<TraceContext>) -> Published {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             match state.tokens.entry(key) {
                 Entry::Occupied(_) => return Published::AlreadyScheduled,
                 Entry::Vacant(entry) => entry.insert(TokenState { origin, taken: false }),
@@ -87,7 +86,7 @@ impl Queue {
 
     /// Takes up to `max` tokens, oldest first.
     pub(super) fn pop(&self, max: usize) -> PoppedTokens {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.advance();
         let count = max.min(state.waiting.len());
         let State { waiting, tokens, .. } = &mut *state;
@@ -106,13 +105,13 @@ impl Queue {
     }
 
     pub(super) fn remove(&self, key: TokenKey) {
-        lock(&self.state).tokens.remove(&key);
+        self.state.lock().tokens.remove(&key);
     }
 
     /// Puts a taken token back, immediately or after a delay.
     pub(super) fn put_back(&self, key: TokenKey, delay: Duration) {
         {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             if delay.is_zero() {
                 state.waiting.push_back(key);
             } else {
@@ -134,7 +133,7 @@ impl Queue {
     }
 
     pub(super) fn counts(&self) -> TokenCounts {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.advance();
         let waiting = state.waiting.len();
         TokenCounts { waiting: waiting as u64, taken: (state.tokens.len() - waiting) as u64 }
@@ -142,7 +141,7 @@ impl Queue {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         state.tokens.is_empty() && state.waiting.is_empty() && state.delayed.is_empty()
     }
 }

@@ -1,14 +1,12 @@
 //! End notices, sent in batches to control planes whose clients wait for a run. They share the connection with
 //! tokens: both are urgent.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use async_nats::Subscriber;
 use async_trait::async_trait;
 use futures::StreamExt;
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{ControlPlaneId, error::Result, run::RunEndNotice};
 
 use super::{Shared, live_events::batches};
@@ -30,7 +28,7 @@ struct PendingNotices {
 
 impl Outbox {
     fn lock(&self) -> MutexGuard<'_, PendingNotices> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes the queued notices. Returns `None`, and marks the task as ended, if there are none.

@@ -3,11 +3,12 @@
 //! Only the leading process reports them: sums over all processes would otherwise count everything several times.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{
     error::Result,
     execution::{BackendKind, SandboxState},
@@ -132,7 +133,7 @@ impl QueueGauges {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<(QueueSnapshot, Instant)>> {
-        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
+        self.snapshot.lock()
     }
 }
 

@@ -1,11 +1,8 @@
 //! Notifies the deliverer of webhooks that may have something to deliver.
 
-use std::{
-    collections::HashSet,
-    mem,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashSet, mem, sync::Arc};
 
+use parking_lot::Mutex;
 use remuda_store::ActiveWebhook;
 use tokio::sync::Notify;
 
@@ -58,7 +55,7 @@ impl DeliveryNotifier {
     }
 
     fn update(&self, change: impl FnOnce(&mut Pending)) {
-        change(&mut self.0.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.pending.lock());
         self.0.changed.notify_one();
     }
 
@@ -74,6 +71,6 @@ impl DeliveryNotifier {
     }
 
     pub(super) fn take(&self) -> Pending {
-        mem::take(&mut self.0.pending.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut self.0.pending.lock())
     }
 }

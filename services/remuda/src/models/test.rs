@@ -3,10 +3,10 @@
 use std::{
     path::Path,
     process::ExitCode,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use remuda_config::Config;
 use remuda_domain::{
     Code, Error,
@@ -99,7 +99,7 @@ impl StreamedResponse {
     }
 
     fn on_delta(&self, delta: Delta) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.first.get_or_insert_with(|| self.started.elapsed());
         let Delta::Text(text) = delta else { return };
         let clean = state.sanitizer.push(&text);
@@ -111,7 +111,7 @@ impl StreamedResponse {
 
     /// Ends the line on stdout and returns the measurements.
     fn end(self) -> StreamState {
-        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.into_inner();
         state.took = self.started.elapsed();
         if state.is_open {
             self.output.out.part("\n");

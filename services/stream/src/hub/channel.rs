@@ -3,12 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use remuda_domain::{Code, Cursor, Error, SessionId, TenantId, error::Result, event::Delta};
 use remuda_store::StreamEnd;
 use serde::Serialize;
@@ -78,11 +79,6 @@ pub(super) enum ChannelStatus {
     Closed,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while the lock is held leaves no partial update: every critical section is a few collection operations.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl State {
     /// Pushes the contiguous new part of some events. Returns whether readers got any.
     fn push_events(&mut self, events: impl IntoIterator<Item = SharedEvent>) -> bool {
@@ -150,45 +146,45 @@ impl Channel {
     }
 
     pub(super) fn status(&self) -> ChannelStatus {
-        lock(&self.state).status
+        self.state.lock().status
     }
 
     pub(super) fn set_status(&self, status: ChannelStatus) {
-        lock(&self.state).status = status;
+        self.state.lock().status = status;
         self.changed.notify_waiters();
     }
 
     /// Starts after this cursor.
     pub(super) fn go_live(&self, cursor: Cursor) {
-        lock(&self.state).cursor = cursor;
+        self.state.lock().cursor = cursor;
         self.set_status(ChannelStatus::Live);
     }
 
     pub(super) fn set_deltas_subscribed(&self) {
-        lock(&self.state).deltas_subscribed = true;
+        self.state.lock().deltas_subscribed = true;
         self.changed.notify_waiters();
     }
 
     pub(super) fn cursor(&self) -> Cursor {
-        lock(&self.state).cursor
+        self.state.lock().cursor
     }
 
     /// Pushes the new part of some events, up to the first gap.
     pub(super) fn push_events(&self, events: impl IntoIterator<Item = SharedEvent>) {
-        if lock(&self.state).push_events(events) {
+        if self.state.lock().push_events(events) {
             self.changed.notify_waiters();
         }
     }
 
     /// Continues after a cursor up to which events have been trimmed.
     pub(super) fn skip_to(&self, cursor: Cursor) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.cursor = state.cursor.max(cursor);
     }
 
     /// Pushes the new part of some deltas. Returns whether some are missing.
     pub(super) fn push_deltas(&self, deltas: Vec<Delta>) -> bool {
-        let (is_news, missing) = lock(&self.state).push_deltas(deltas);
+        let (is_news, missing) = self.state.lock().push_deltas(deltas);
         if is_news {
             self.changed.notify_waiters();
         }
@@ -197,7 +193,7 @@ impl Channel {
 
     /// Passes a lookup result to the task.
     pub(super) fn deliver_lookup(&self, lookup_result: LookupResult) {
-        *lock(&self.lookup_result) = Some(lookup_result);
+        *self.lookup_result.lock() = Some(lookup_result);
         self.task_wake.notify_one();
     }
 
@@ -214,7 +210,7 @@ impl Channel {
             // Register before the check, so that no change in between is missed.
             changed.as_mut().enable();
             {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock();
                 match state.status {
                     ChannelStatus::Live if state.deltas_subscribed || !deltas => {
                         let partial_text =
@@ -259,7 +255,7 @@ impl ChannelReader {
             tokio::pin!(changed);
             changed.as_mut().enable();
             {
-                let mut state = lock(&self.channel.state);
+                let mut state = self.channel.state.lock();
                 match state.ring.take(&mut self.position) {
                     None => return Ok(None),
                     Some(items) if !items.is_empty() => return Ok(Some(items)),
@@ -274,7 +270,7 @@ impl ChannelReader {
 
 impl Drop for ChannelReader {
     fn drop(&mut self) {
-        lock(&self.channel.state).ring.leave(self.position);
+        self.channel.state.lock().ring.leave(self.position);
     }
 }
 

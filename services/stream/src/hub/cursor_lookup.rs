@@ -6,7 +6,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::{
     Inner,
-    channel::{Key, LookupResult, lock},
+    channel::{Key, LookupResult},
 };
 
 /// Sessions per query.
@@ -26,14 +26,14 @@ pub(super) async fn run_cursor_lookups(hub: Arc<Inner>) {
             () = stop.cancelled() => break,
             () = hub.lookup_requested.notified() => {}
             _ = ticks.tick() => {
-                let all: Vec<Key> = lock(&hub.channels).keys().copied().collect();
-                lock(&hub.lookups).extend(all);
+                let all: Vec<Key> = hub.channels.lock().keys().copied().collect();
+                hub.lookups.lock().extend(all);
             }
         }
         run_pending_lookups(&hub).await;
     }
     let gone = async {
-        while !lock(&hub.channels).is_empty() {
+        while !hub.channels.lock().is_empty() {
             tokio::select! {
                 () = hub.emptied.notified() => {}
                 // Readers that attach to another session meanwhile are still served.
@@ -47,11 +47,11 @@ pub(super) async fn run_cursor_lookups(hub: Arc<Inner>) {
 }
 
 async fn run_pending_lookups(hub: &Inner) {
-    let lookups: Vec<Key> = std::mem::take(&mut *lock(&hub.lookups)).into_iter().collect();
+    let lookups: Vec<Key> = std::mem::take(&mut *hub.lookups.lock()).into_iter().collect();
     for page in lookups.chunks(PAGE) {
         match hub.store.last_cursors(page).await {
             Ok(ends) => {
-                let channels = lock(&hub.channels);
+                let channels = hub.channels.lock();
                 for end in &ends {
                     if let Some(channel) = channels.get(&(end.tenant, end.session)) {
                         channel.deliver_lookup(LookupResult::End(*end));
@@ -68,7 +68,7 @@ async fn run_pending_lookups(hub: &Inner) {
             }
             Err(error) => {
                 tracing::warn!(error = error.chain(), "cursor lookup failed; retrying");
-                lock(&hub.lookups).extend(page);
+                hub.lookups.lock().extend(page);
                 sleep(RETRY).await;
                 hub.lookup_requested.notify_one();
             }

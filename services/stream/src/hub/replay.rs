@@ -10,10 +10,7 @@ use remuda_domain::{Cursor, Error, error::Result};
 use remuda_store::EventSlice;
 use tokio::sync::Semaphore;
 
-use super::{
-    Inner,
-    channel::{Channel, lock},
-};
+use super::{Inner, channel::Channel};
 use crate::shared_event::{Shared, SharedEvent};
 
 /// Events read from the store.
@@ -35,7 +32,7 @@ pub(super) fn read(
     after: Cursor,
     limiter: fn(&Inner) -> &Semaphore,
 ) -> SharedRead {
-    let mut reads = lock(&channel.reads);
+    let mut reads = channel.reads.lock();
     if let Some(read) = reads.get(&after).and_then(WeakShared::upgrade) {
         return read;
     }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     Inner,
-    channel::{Channel, ChannelStatus, LookupResult, lock},
+    channel::{Channel, ChannelStatus, LookupResult},
     replay,
 };
 use crate::shared_event::Shared;
@@ -84,7 +84,7 @@ impl Upstream {
                 Wakeup::Deltas(Some(deltas)) => self.on_deltas(deltas),
                 Wakeup::Deltas(None) => self.deltas = None,
             }
-            let lookup_result = lock(&self.channel.lookup_result).take();
+            let lookup_result = self.channel.lookup_result.lock().take();
             match lookup_result {
                 Some(LookupResult::Gone) => return self.end(ChannelStatus::NoSession),
                 Some(LookupResult::End(end)) => self.on_lookup(end.last_cursor, end.owner),
@@ -173,7 +173,7 @@ impl Upstream {
         if std::mem::take(&mut self.resend_pending)
             && let Some(owner) = owner
         {
-            lock(&self.channel.state).partial_messages.resend_requested();
+            self.channel.state.lock().partial_messages.resend_requested();
             let (transport, session) = (Arc::clone(&self.hub.transport), self.channel.key.1);
             self.hub.tasks.spawn(async move {
                 if let Err(error) = transport.send_signal(owner, &Signal::ResendDeltas { session }).await {

@@ -3,12 +3,13 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{ControlPlaneId, Event, EventBody, RunId, error::Result, run::RunEndNotice};
 use remuda_transport::Transport;
 use tokio::sync::oneshot;
@@ -90,7 +91,7 @@ impl DirectWaiters {
     }
 
     fn waiters(&self) -> MutexGuard<'_, HashMap<RunId, Waiter>> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiters.lock()
     }
 }
 

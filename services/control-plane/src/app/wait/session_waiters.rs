@@ -1,11 +1,8 @@
 //! Waiters for runs of a session: one event subscription per session, however many callers wait there.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use parking_lot::{Mutex, MutexGuard};
 use remuda_domain::{Event, EventBody, RunId, SessionId, TenantId, run::RunEndNotice};
 use remuda_transport::Transport;
 use tokio::{
@@ -68,7 +65,7 @@ impl SessionWaiters {
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<SessionKey, Waiters>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 
     /// Listens to a session until it has no waiters, or until events may have been missed.
