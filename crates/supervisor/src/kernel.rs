@@ -10,7 +10,7 @@ use nix::{
     libc,
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
-        signal::{SigSet, Signal},
+        signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction},
         signalfd::{SfdFlags, SignalFd},
     },
     unistd::read,
@@ -21,8 +21,19 @@ use remuda_supervisor::ExitStatus;
 /// descriptor for the signals in `interest`.
 pub(crate) fn block_signals(interest: &[Signal]) -> nix::Result<SignalFd> {
     SigSet::all().thread_block()?;
+    reset_dispositions()?;
     let interest: SigSet = interest.iter().copied().collect();
     SignalFd::with_flags(&interest, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
+
+/// Resets ignored signals, which commands would inherit: `nohup` and a shell's `&` start servers with some of them.
+#[expect(unsafe_code, reason = "sets handlers")]
+fn reset_dispositions() -> nix::Result<()> {
+    for signal in Signal::iterator().filter(|signal| !matches!(signal, Signal::SIGKILL | Signal::SIGSTOP)) {
+        // SAFETY: the default disposition runs no code of this process, and no handler is replaced: none was set.
+        unsafe { sigaction(signal, &SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty()))? };
+    }
+    Ok(())
 }
 
 /// Closes inherited descriptors. Must run before any other descriptor is opened.

@@ -50,8 +50,10 @@ impl SupervisorProcess {
     pub(crate) fn start(mode: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_remuda-supervisor"))
-            .arg(mode)
+        // As a background job of a script: commands must not inherit the ignored signals.
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", r#"trap "" HUP INT QUIT; exec "$0" "$1""#])
+            .args([env!("CARGO_BIN_EXE_remuda-supervisor"), mode])
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
