@@ -296,7 +296,7 @@ def test_runs_are_found_by_all_their_labels(server: Server, make_client: ClientF
     assert client.get_run(core).labels == labels
     assert [run.id for run in client.list_runs(labels={"team": name})] == [docs.run_id, core.run_id]
     assert [run.id for run in client.list_runs(labels=labels)] == [core.run_id]
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(InvalidRequestError) as caught:
         client.call_tools(name, [NOOP], labels={"a b": "c"})
     assert (caught.value.code, caught.value.field) == ("invalid_argument", "labels")
 
