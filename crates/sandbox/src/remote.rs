@@ -7,7 +7,7 @@
 //!
 //! [`RemoteBackend`] is a whole [`Backend`] over a [`Provisioner`], which only creates and removes instances. It
 //! keeps one instance per session, spares for new sessions, the limit of concurrent instances, their records,
-//! and removes what nobody uses.
+//! and removes unused instances.
 
 mod byte_stream;
 mod connection;

@@ -161,7 +161,9 @@ impl WriteSet {
 
     /// Collects the heads of changed sessions.
     pub(super) fn save_heads(&mut self, locked: &LockedSessions, sessions: impl IntoIterator<Item = Uuid>) {
-        let changed = sessions.into_iter().filter_map(|id| locked.heads.get(&id));
+        // Several changes of a batch may have changed the same session.
+        let sessions: HashSet<Uuid> = sessions.into_iter().collect();
+        let changed = sessions.iter().filter_map(|id| locked.heads.get(id));
         self.heads.extend(changed.map(HeadWrite::new));
     }
 

@@ -69,7 +69,7 @@ impl Submission {
             if_busy,
             budget,
             labels,
-            // Its outcome is part of the request only through `requirements`.
+            // A retry may find the session that the first request created.
             create_session: _,
             input_bytes: _,
             idempotency_key: _,
