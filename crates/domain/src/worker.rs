@@ -89,4 +89,13 @@ pub struct SlotOffer {
     pub stamp: u64,
     /// How many grants of each control plane it has received.
     pub received: Vec<(ControlPlaneId, u64)>,
+    /// The newest version of grants that it reads. Version 0.1.0 says nothing and reads only JSON; such a worker gets
+    /// tokens.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub grant_version: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_zero(version: &u32) -> bool {
+    *version == 0
 }

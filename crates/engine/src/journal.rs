@@ -1,32 +1,19 @@
 //! The journal of an execution: buffers events and commits them with steps.
 
-use std::{sync::Arc, time::Duration};
-
+use remuda_dispatch::{Dispatcher, session_abandoned};
 use remuda_domain::{
-    Code, Error, EventBody, Fence, RunId, Timestamp,
-    budget::Spent,
-    content::Content,
-    error::Result,
-    event::NewEvent,
+    EventBody, Fence, RunId, Timestamp, budget::Spent, content::Content, error::Result, event::NewEvent,
     step::Step,
-    trace::{SpanId, TraceContext},
 };
-use remuda_store::{
-    BudgetLimits, Commit, NewApproval, NewChild, NewMessage, RunTransition, SessionChange, Store,
-};
+use remuda_store::{BudgetLimits, Commit, NewApproval, NewChild, NewMessage, RunTransition};
 use remuda_trace::RunTrace;
-use remuda_transport::Transport;
 use tokio_util::sync::CancellationToken;
 
 use crate::Gate;
 
-const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-const MAX_BACKOFF: Duration = Duration::from_secs(2);
-
 /// Collects events and commits them with steps, under the fence of the session's owner.
 pub struct Journal {
-    store: Arc<dyn Store>,
-    transport: Arc<dyn Transport>,
+    dispatcher: Dispatcher,
     fence: Fence,
     run: RunId,
     abandon: CancellationToken,
@@ -85,15 +72,10 @@ pub fn now() -> Timestamp {
 }
 
 impl Journal {
-    pub fn new(
-        store: Arc<dyn Store>,
-        transport: Arc<dyn Transport>,
-        fence: Fence,
-        run: RunId,
-        abandon: CancellationToken,
-    ) -> Self {
+    #[must_use]
+    pub fn new(dispatcher: Dispatcher, fence: Fence, run: RunId, abandon: CancellationToken) -> Self {
         let (gate, pending_events) = (Gate::default(), Vec::new());
-        Self { store, transport, fence, run, abandon, gate, pending_events, budgeted: None, trace: None }
+        Self { dispatcher, fence, run, abandon, gate, pending_events, budgeted: None, trace: None }
     }
 
     /// Makes commits wait for the gate.
@@ -169,80 +151,16 @@ impl Journal {
         let has_spent = !entry.spent.is_empty();
         let commit =
             entry.into_commit(self.fence, self.run, self.take_pending_events(), RunTransition::Continue);
-        let started = now();
-        let committed = match retry_until_abandoned(&self.abandon, || self.store.commit(commit.clone())).await
-        {
+        let committed = match self.dispatcher.commit(&commit, self.trace.as_ref(), &self.abandon).await {
             Ok(committed) => committed,
             Err(rejection) => {
                 self.pending_events = commit.events;
                 return Err(rejection);
             }
         };
-        if let Some(trace) = &self.trace {
-            trace.emit_commit(&commit, started, now());
-        }
         if has_spent {
             self.budgeted = committed.budgeted;
         }
-        let (Fence { tenant, session, .. }, origin) = (self.fence, self.trace.map(|trace| trace.run()));
-        self.transport.publish_events_from(tenant, session, &committed.events, origin).await;
-        publish_session_changes(&*self.transport, &committed.children, origin).await;
         Ok(())
     }
-}
-
-/// Publishes the events of changed sessions, and a token for each session that is to wake up. If a token is lost, the
-/// reconciler publishes it again.
-///
-/// `relative` is an ancestor or descendant of the changed runs whose trace is collected. They share its trace.
-pub async fn publish_session_changes(
-    transport: &dyn Transport,
-    changes: &[SessionChange],
-    relative: Option<TraceContext>,
-) {
-    for change in changes {
-        let SessionChange { tenant, session, pool, events, .. } = change;
-        let run = events.iter().find_map(|event| event.run);
-        let origin = relative.zip(run).map(|(relative, run)| relative.with_span(SpanId::of_run(run)));
-        transport.publish_events_from(*tenant, *session, events, origin).await;
-        if !change.wake {
-            continue;
-        }
-        if let Err(error) = transport.publish_token_from(pool, *tenant, *session, origin).await {
-            tracing::warn!(session = %change.session, error = error.chain(), "token publish failed; reconciler will retry");
-        }
-    }
-}
-
-/// Retries with backoff while the store is unavailable, until `abandon`.
-pub async fn retry_until_abandoned<T, F>(
-    abandon: &CancellationToken,
-    mut attempt: impl FnMut() -> F,
-) -> Result<T>
-where
-    F: Future<Output = Result<T>>,
-{
-    let mut backoff = FIRST_BACKOFF;
-    loop {
-        let outcome = tokio::select! {
-            biased;
-            () = abandon.cancelled() => return Err(session_abandoned()),
-            outcome = attempt() => outcome,
-        };
-        match outcome {
-            Err(error) if error.code() == Code::Unavailable => {
-                tracing::warn!(error = error.chain(), retry_in = ?backoff, "store unavailable; retrying");
-            }
-            outcome => return outcome,
-        }
-        tokio::select! {
-            () = abandon.cancelled() => return Err(session_abandoned()),
-            () = tokio::time::sleep(backoff) => {}
-        }
-        backoff = (backoff * 2).min(MAX_BACKOFF);
-    }
-}
-
-fn session_abandoned() -> Error {
-    Error::new(Code::OwnershipLost, "the session was abandoned")
 }

@@ -29,7 +29,8 @@ pub use agent::{
 };
 pub use commit_gate::Gate;
 pub use execution_placement::Placement;
-pub use journal::{Entry, Journal, now, publish_session_changes, retry_until_abandoned};
+pub use journal::{Entry, Journal, now};
+use remuda_dispatch::{Dispatcher, retry_until_abandoned};
 use remuda_domain::{
     Code, Error, RunInput, RunState, Timestamp,
     event::NewEvent,
@@ -48,6 +49,7 @@ use tokio_util::sync::CancellationToken;
 pub struct Engine {
     pub store: Arc<dyn Store>,
     pub transport: Arc<dyn Transport>,
+    pub dispatcher: Dispatcher,
     pub tools: Registry,
     pub backends: Backends,
     pub placement: Arc<Placement>,

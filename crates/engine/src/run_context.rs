@@ -105,16 +105,10 @@ impl<'a> RunContext<'a> {
             publisher: OutputPublisher { transport: Arc::clone(&engine.transport), fence, run: run.id },
             shortens_results: false,
         };
-        let mut journal = Journal::new(
-            Arc::clone(&engine.store),
-            Arc::clone(&engine.transport),
-            fence,
-            run.id,
-            control.abandon.clone(),
-        )
-        .with_gate(control.gate.clone())
-        .with_budget(grant.budgeted)
-        .with_trace(trace);
+        let mut journal = Journal::new(engine.dispatcher.clone(), fence, run.id, control.abandon.clone())
+            .with_gate(control.gate.clone())
+            .with_budget(grant.budgeted)
+            .with_trace(trace);
         let started = EventBody::RunStarted { attempt: run.attempt, worker: fence.worker };
         journal.add_event_at(grant.at, started);
         let killed = run.cancel.is_some().then_some(KillReason::Cancelled);

@@ -8,6 +8,7 @@ use std::{
 };
 
 use remuda_config::Config;
+use remuda_dispatch::{Dispatcher, Slots};
 use remuda_domain::{Code, Error, Pool, error::Result, limits};
 use remuda_store::{Backend, Store};
 use remuda_transport::{Memory, Nats, NatsOptions, Transport};
@@ -38,10 +39,11 @@ impl Mode {
     }
 }
 
-/// An open store and transport.
+/// An open store and transport, and the dispatcher over both.
 pub struct Connections {
     pub store: Arc<dyn Store>,
     pub transport: Arc<dyn Transport>,
+    pub dispatcher: Dispatcher,
     /// To close the connection at shutdown.
     pub(crate) nats: Option<Nats>,
     /// The lock of the data directory, held while the process runs.
@@ -124,21 +126,40 @@ impl Connections {
 
     async fn embedded(config: &Config) -> Result<Self> {
         let lock = lock_directory(config.data_directory().map_err(|error| bad_config(&error))?)?;
-        let options = store_options(config, Mode::Embedded)?;
+        let slots = Slots::default();
+        let options = with_slots(store_options(config, Mode::Embedded)?, &slots);
         remuda_store::migrate(&options).await?;
         let store = remuda_store::connect(&options).await?;
         // The lock proves that no worker of an earlier process is alive, so its sessions can be claimed at once.
         store.expire_all_leases().await?;
-        Ok(Self { store, transport: Arc::new(Memory::new()), nats: None, _lock: Some(lock) })
+        Ok(Self::new(store, Arc::new(Memory::new()), slots, None, Some(lock)))
     }
 
     async fn split(config: &Config) -> Result<Self> {
-        let store = remuda_store::connect(&store_options(config, Mode::Split)?).await?;
+        let slots = Slots::default();
+        let options = with_slots(store_options(config, Mode::Split)?, &slots);
+        let store = remuda_store::connect(&options).await?;
         let nats = connect_with_retry(config).await?;
         let pool: Pool = config.worker.pool.parse()?;
         nats.provision(&[pool]).await?;
-        Ok(Self { store, transport: Arc::new(nats.clone()), nats: Some(nats), _lock: None })
+        Ok(Self::new(store, Arc::new(nats.clone()), slots, Some(nats), None))
     }
+
+    /// `slots` are those that the store was opened with.
+    fn new(
+        store: Arc<dyn Store>,
+        transport: Arc<dyn Transport>,
+        slots: Slots,
+        nats: Option<Nats>,
+        lock: Option<File>,
+    ) -> Self {
+        let dispatcher = Dispatcher::new(Arc::clone(&store), Arc::clone(&transport), slots);
+        Self { store, transport, dispatcher, nats, _lock: lock }
+    }
+}
+
+fn with_slots(options: remuda_store::Options, slots: &Slots) -> remuda_store::Options {
+    remuda_store::Options { slots: Arc::new(slots.clone()), ..options }
 }
 
 /// Connects with exponential backoff while NATS is unavailable.

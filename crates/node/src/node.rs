@@ -238,6 +238,7 @@ impl Starter<'_> {
         Ok(AppOptions {
             store: Arc::clone(&self.connections.store),
             transport: Arc::clone(&self.connections.transport),
+            dispatcher: self.connections.dispatcher.clone(),
             tools: self.tools.names().map(str::to_owned).collect(),
             check_call: Arc::new(move |call: &ToolCall| match tools.get(&call.tool) {
                 Some(tool) => tool.validate(&call.arguments),
@@ -276,6 +277,7 @@ impl Starter<'_> {
         let engine = Engine {
             store: Arc::clone(&self.connections.store),
             transport: Arc::clone(&self.connections.transport),
+            dispatcher: self.connections.dispatcher.clone(),
             tools: self.tools.clone(),
             backends,
             placement: Arc::new(Placement::new(Arc::clone(&self.policies))),

@@ -8,7 +8,7 @@ use std::{
 use remuda_domain::{Code, Error, error::Result};
 use sqlx::migrate::Migrator;
 
-use crate::{Store, error::db, postgres, sqlite};
+use crate::{NoSlots, SlotProvider, Store, error::db, postgres, sqlite};
 
 static POSTGRES: Migrator = sqlx_macros::migrate!("../../migrations/postgres");
 static SQLITE: Migrator = sqlx_macros::migrate!("../../migrations/sqlite");
@@ -26,6 +26,8 @@ pub struct Options {
     pub max_pending: i64,
     /// Lost attempts after which a run ends as failed.
     pub max_lost_attempts: u32,
+    /// Free slots of workers, to which submits grant sessions.
+    pub slots: Arc<dyn SlotProvider>,
 }
 
 impl Options {
@@ -38,6 +40,7 @@ impl Options {
             idempotency_ttl: Duration::from_secs(24 * 60 * 60),
             max_pending: remuda_domain::limits::MAX_PENDING_RUNS,
             max_lost_attempts: remuda_domain::limits::MAX_LOST_ATTEMPTS,
+            slots: Arc::new(NoSlots),
         }
     }
 

@@ -50,6 +50,8 @@ mod ownership;
 #[path = "shared/park.rs"]
 mod park;
 mod peek;
+#[path = "shared/placement.rs"]
+mod placement;
 #[path = "shared/recover.rs"]
 mod recover;
 #[path = "shared/related_rows.rs"]

@@ -11,12 +11,13 @@ mod retention;
 mod runs;
 mod sandboxes;
 mod sessions;
+mod slots;
 mod trees;
 mod webhooks;
 
 pub use self::{
     approvals::*, budgets::*, events::*, fleet::*, identity::*, overview::*, ownership::*, retention::*,
-    runs::*, sandboxes::*, sessions::*, trees::*, webhooks::*,
+    runs::*, sandboxes::*, sessions::*, slots::*, trees::*, webhooks::*,
 };
 
 /// Everything a process needs from the store. Implemented for every type that implements all parts.

@@ -10,11 +10,13 @@
 //!
 //! It does not decide who owns a session, and it does not count attempts.
 
+mod grant_batch;
 mod memory;
 mod meters;
 mod nats;
 mod traits;
 
+pub use grant_batch::{GRANT_VERSION, GrantBatch, GrantRecord};
 pub use memory::Memory;
 pub use nats::{ConsumerReport, Nats, NatsOptions, NatsReport};
 pub use traits::*;

@@ -6,9 +6,10 @@
 
 mod connection;
 mod end_notices;
+mod envelope;
 mod grants;
 mod live_events;
-mod notices;
+mod messages;
 mod open_pulls;
 mod options;
 mod provision;
@@ -16,7 +17,6 @@ mod session_tokens;
 mod signals;
 mod stream_settings;
 mod subjects;
-mod trace_headers;
 mod version;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -39,6 +39,7 @@ use tokio_util::task::TaskTracker;
 use self::{
     connection::Connection,
     live_events::{LiveSource, SharedJson},
+    messages::Messages,
     subjects::Subjects,
 };
 pub use self::{
@@ -199,7 +200,8 @@ impl Transport for Nats {
     }
 
     async fn subscribe_end_notices(&self, plane: ControlPlaneId) -> Result<Box<dyn EndNoticeSource>> {
-        Ok(Box::new(end_notices::NatsEndNotices::open(&self.shared, plane).await?))
+        let subject = self.shared.subjects.ends(plane);
+        Ok(Box::new(Messages::<Vec<RunEndNotice>>::json(&self.shared, subject).await?))
     }
 
     async fn publish_deltas(&self, tenant: TenantId, session: SessionId, deltas: &[Delta]) {
@@ -217,15 +219,17 @@ impl Transport for Nats {
     }
 
     async fn subscribe_signals(&self, worker: WorkerId) -> Result<Box<dyn SignalSource>> {
-        Ok(Box::new(signals::NatsSignals::open(&self.shared, worker).await?))
+        let subject = self.shared.subjects.control(worker);
+        Ok(Box::new(Messages::<Signal>::json(&self.shared, subject).await?))
     }
 
     async fn broadcast(&self, notice: &Notice) -> Result<()> {
-        notices::send(&self.shared, notice).await
+        signals::broadcast(&self.shared, notice).await
     }
 
     async fn subscribe_notices(&self) -> Result<Box<dyn NoticeSource>> {
-        Ok(Box::new(notices::NatsNotices::open(&self.shared).await?))
+        let subject = self.shared.subjects.notices();
+        Ok(Box::new(Messages::<Notice>::json(&self.shared, subject).await?))
     }
 
     async fn token_counts(&self, pool: &Pool) -> Result<TokenCounts> {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use remuda_domain::{
     Appended, ControlPlaneId, Event, Pool, SessionId, TenantId, WorkerId,
     error::Result,
@@ -13,6 +12,8 @@ use remuda_domain::{
     trace::TraceContext,
     worker::{Signal, SlotOffer},
 };
+
+use crate::GrantBatch;
 
 /// Carries session tokens, live events and signals between processes.
 #[async_trait]
@@ -137,8 +138,8 @@ pub trait GrantTransport: Send + Sync {
     /// Subscribes to the offers of all workers from now on.
     async fn subscribe_offers(&self) -> Result<Box<dyn OfferSource>>;
 
-    /// Sends an encoded grant batch to a worker. Batches of one sender arrive in order.
-    async fn send_grants(&self, worker: WorkerId, batch: Bytes) -> Result<()>;
+    /// Sends a grant batch to a worker. Batches of one sender arrive in order.
+    async fn send_grants(&self, worker: WorkerId, batch: &GrantBatch) -> Result<()>;
 
     /// Subscribes to the grant batches for one worker. Batches sent after this returned are received.
     async fn subscribe_grants(&self, worker: WorkerId) -> Result<Box<dyn GrantSource>>;
@@ -226,11 +227,11 @@ pub trait OfferSource: Send {
     async fn next(&mut self) -> Option<SlotOffer>;
 }
 
-/// Encoded grant batches for one worker.
+/// Grant batches for one worker.
 #[async_trait]
 pub trait GrantSource: Send {
     /// The next batch. `None` when the source has ended and must be reopened. Cancel-safe.
-    async fn next(&mut self) -> Option<Bytes>;
+    async fn next(&mut self) -> Option<GrantBatch>;
 }
 
 /// Notices for all processes.

@@ -1,21 +1,14 @@
-//! Announces committed changes: publishes session tokens and live events.
+//! Queues the announcements of committed changes for the [`Dispatcher`].
 //!
 //! Callers do not wait for it. What is lost here (a full queue, a transport that is down, a crash) is only delayed: the
 //! reconciler wakes every runnable session when [`LostWakeups`] is set, and readers find events in the store.
 
 use std::sync::Arc;
 
-use chrono::Utc;
 use futures::StreamExt as _;
-use remuda_domain::{
-    Appended, Pool, SessionId, TenantId,
-    error::Result,
-    trace::{SpanId, TraceContext},
-};
-use remuda_store::{SessionChange, Store};
-use remuda_telemetry::spans::{Span, SpanKind, emit};
-use remuda_trace::emit_unreported;
-use remuda_transport::Transport;
+use remuda_dispatch::Dispatcher;
+use remuda_domain::{Appended, Pool, SessionId, TenantId, trace::TraceContext};
+use remuda_store::SessionChange;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
@@ -44,16 +37,22 @@ pub(crate) struct Announcer {
 impl Announcer {
     pub(crate) fn start(
         tracker: &TaskTracker,
-        store: &Arc<dyn Store>,
-        transport: &Arc<dyn Transport>,
+        dispatcher: Dispatcher,
         lost_wakeups: LostWakeups,
         direct_waiters: Arc<DirectWaiters>,
     ) -> Self {
         let (queue, receiver) = mpsc::channel(QUEUE);
-        let (store, transport, lost) = (Arc::clone(store), Arc::clone(transport), lost_wakeups.clone());
+        let lost = lost_wakeups.clone();
         tracker.spawn(ReceiverStream::new(receiver).for_each_concurrent(IN_FLIGHT, move |announcement| {
-            let (store, transport, lost) = (Arc::clone(&store), Arc::clone(&transport), lost.clone());
-            async move { announce(&*store, &*transport, announcement, &lost).await }
+            let (dispatcher, lost) = (dispatcher.clone(), lost.clone());
+            async move {
+                let Announcement { change, origin } = announcement;
+                if let Err(error) = dispatcher.announce(&change, origin).await {
+                    tracing::warn!(session = %change.session, error = error.chain(),
+                        "token publish failed; the reconciler will wake the session");
+                    lost.report();
+                }
+            }
         }));
         Self { queue, lost_wakeups, direct_waiters }
     }
@@ -80,38 +79,4 @@ impl Announcer {
     pub(crate) fn announce_change(&self, change: SessionChange) {
         self.announce(change, None);
     }
-}
-
-async fn announce(
-    store: &dyn Store,
-    transport: &dyn Transport,
-    announcement: Announcement,
-    lost: &LostWakeups,
-) {
-    let Announcement { change, origin } = announcement;
-    let session = change.session;
-    if change.wake
-        && let Err(error) = wake(transport, &change, origin).await
-    {
-        tracing::warn!(%session, error = error.chain(), "token publish failed; the reconciler will wake the session");
-        lost.report();
-    }
-    if !change.events.is_empty() {
-        transport.publish_events(change.tenant, session, &change.events).await;
-    }
-    emit_unreported(store, &change).await;
-}
-
-/// Publishes the session's token. For a traced run the token carries the span of its publish.
-async fn wake(transport: &dyn Transport, change: &SessionChange, origin: Option<TraceContext>) -> Result<()> {
-    let SessionChange { tenant, session, pool, .. } = change;
-    let Some(run) = origin else {
-        return transport.publish_token(pool, *tenant, *session).await.map(drop);
-    };
-    let (begun, place) = (Utc::now(), run.with_span(SpanId::random()));
-    let published = transport.publish_token_from(pool, *tenant, *session, Some(place)).await;
-    let failure = published.as_ref().err().map(ToString::to_string);
-    let span = Span::below(run, place.span, "publish token", (begun, Utc::now()));
-    emit(span.kind(SpanKind::Producer).failed(failure));
-    published.map(drop)
 }

@@ -22,8 +22,9 @@ pub use artifacts::Artifact;
 pub use budgets::BudgetRef;
 pub use explain::{CurrentStep, Estimate, Explanation, PoolPosition, Receipt, Wait};
 pub use overview::{Overview, RunOverview};
+use remuda_dispatch::{Dispatcher, RemoteSlots, ServedOffers};
 use remuda_domain::{ControlPlaneId, error::Result, execution::Policies};
-use remuda_store::{FleetView, SharedCache, SlotProvider, Store};
+use remuda_store::{FleetView, SharedCache, Store};
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
 pub use sessions::{SessionRequirements, SessionSpec};
@@ -35,7 +36,6 @@ pub(crate) use self::wait::DirectWaiters;
 pub use self::webhooks::{TestDelivery, WebhookSpec, WebhookWithSecret};
 use crate::{
     announcer::Announcer,
-    dispatch::Dispatch,
     log_filters::ProcessLogs,
     lost_wakeups::LostWakeups,
     webhooks::{DeliveryNotifier, WebhookOptions, WebhookSender},
@@ -51,6 +51,7 @@ pub type CheckCall = Arc<dyn Fn(&remuda_domain::tool::ToolCall) -> Result<()> + 
 pub struct AppOptions {
     pub store: Arc<dyn Store>,
     pub transport: Arc<dyn Transport>,
+    pub dispatcher: Dispatcher,
     /// Names of the tools that runs may call.
     pub tools: BTreeSet<String>,
     pub check_call: CheckCall,
@@ -72,12 +73,13 @@ impl std::fmt::Debug for AppOptions {
 pub struct App {
     store: Arc<dyn Store>,
     transport: Arc<dyn Transport>,
+    dispatcher: Dispatcher,
     tools: Arc<BTreeSet<String>>,
     check_call: CheckCall,
     policies: Arc<Policies>,
     announcer: Announcer,
-    /// Assigns sessions to workers with free slots. The store holds it weakly, so it must live as long as the app.
-    _dispatch: Option<Arc<Dispatch>>,
+    /// Submits may grant sessions to workers of other processes as long as the app lives.
+    _offers: Option<Arc<ServedOffers>>,
     /// Set when a wake-up may have been lost.
     lost_wakeups: LostWakeups,
     webhook_sender: Arc<WebhookSender>,
@@ -112,18 +114,13 @@ impl App {
         let direct_waiters = DirectWaiters::start(plane, &tasks, &options.transport);
         let announcer = Announcer::start(
             &tasks,
-            &options.store,
-            &options.transport,
+            options.dispatcher.clone(),
             lost_wakeups.clone(),
             Arc::clone(&direct_waiters),
         );
-        let dispatch = Dispatch::start(plane, &tasks, &options.transport);
-        if let Some(dispatch) = &dispatch {
-            let provider: Arc<dyn SlotProvider> = dispatch.clone();
-            options.store.set_slot_provider(Arc::downgrade(&provider));
-        }
+        let offers = RemoteSlots::serve(plane, options.dispatcher.slots(), &options.transport, &tasks);
         Self {
-            _dispatch: dispatch,
+            _offers: offers.map(Arc::new),
             session_waiters: Arc::new(wait::SessionWaiters::new(
                 Arc::clone(&options.transport),
                 tasks.clone(),
@@ -131,6 +128,7 @@ impl App {
             direct_waiters,
             store: options.store,
             transport: options.transport,
+            dispatcher: options.dispatcher,
             tools: Arc::new(options.tools),
             check_call: options.check_call,
             policies: options.policies,
@@ -152,6 +150,10 @@ impl App {
 
     pub(crate) fn transport(&self) -> &Arc<dyn Transport> {
         &self.transport
+    }
+
+    pub(crate) fn dispatcher(&self) -> &Dispatcher {
+        &self.dispatcher
     }
 
     pub(crate) fn announcer(&self) -> &Announcer {

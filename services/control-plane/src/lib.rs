@@ -7,7 +7,6 @@
 mod announcer;
 mod app;
 mod calls;
-mod dispatch;
 mod grpc;
 mod health;
 mod http;

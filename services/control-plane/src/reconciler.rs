@@ -93,7 +93,7 @@ impl Reconciler {
     fn tasks(&self) -> Vec<Box<dyn BackgroundTask>> {
         let pace = self.options.interval;
         let (store, transport) = (self.app.store(), self.app.transport());
-        let announcer = self.app.announcer();
+        let (dispatcher, announcer) = (self.app.dispatcher(), self.app.announcer());
         vec![
             Box::new(ReclaimSessions::new(Arc::clone(store), announcer.clone(), pace)),
             Box::new(EndOverdue { store: Arc::clone(store), announcer: announcer.clone(), pace }),
@@ -113,6 +113,7 @@ impl Reconciler {
             Box::new(WakeSessions::new(
                 Arc::clone(store),
                 Arc::clone(transport),
+                dispatcher.clone(),
                 self.app.lost_wakeups().clone(),
                 pace,
             )),
@@ -123,7 +124,7 @@ impl Reconciler {
                 granted_ago: redeliver_lost_grants::GRANTED_AGO,
                 after: None,
             }),
-            Box::new(HealOrphans::new(Arc::clone(store), Arc::clone(transport), pace)),
+            Box::new(HealOrphans::new(Arc::clone(store), Arc::clone(transport), dispatcher.clone(), pace)),
             Box::new(RepairTransport { transport: Arc::clone(transport), pace }),
             Box::new(DeleteExpiredKeys { store: Arc::clone(store) }),
             Box::new(TrimEvents { store: Arc::clone(store), kept: self.options.events_kept, after: None }),

@@ -6,8 +6,8 @@ use std::{
 };
 
 use parking_lot::{Mutex, MutexGuard};
+use remuda_dispatch::MAX_GRANT_AGE;
 use remuda_domain::{Epoch, Fence, RunId, SessionId};
-use remuda_store::MAX_GRANT_AGE;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,

@@ -50,6 +50,10 @@ impl AttemptTrace {
         self.trace.run()
     }
 
+    pub(crate) fn run(&self) -> &RunTrace {
+        &self.trace
+    }
+
     pub(crate) fn committed(&self, commit: &Commit, begun: Timestamp) {
         self.trace.emit_commit(commit, begun, now());
     }

@@ -27,13 +27,13 @@ pub(crate) async fn run(
     tasks: TaskTracker,
     stop: CancellationToken,
 ) {
-    let slot_wait = match server.worker.engine.transport.grant_transport() {
-        // Other processes grant sessions through the transport, so the slot provider is set in their stores.
-        Some(_) => SlotWait::Limited,
+    let engine = &server.worker.engine;
+    let (slot_wait, _attached) = match engine.transport.grant_transport() {
+        // Control planes in other processes grant sessions through the transport.
+        Some(_) => (SlotWait::Limited, None),
         None => {
-            let slot_provider: Arc<dyn SlotProvider> = slot_pool.clone();
-            server.worker.engine.store.set_slot_provider(Arc::downgrade(&slot_provider));
-            SlotWait::Unlimited
+            let slots: Arc<dyn SlotProvider> = slot_pool.clone();
+            (SlotWait::Unlimited, Some(engine.dispatcher.slots().attach(slots)))
         }
     };
     Intake { server, tasks, slot_pool, stop, slot_wait }.take_tokens().await;

@@ -4,18 +4,16 @@ mod pipeline;
 
 use std::{sync::Arc, time::Duration};
 
+use remuda_dispatch::{Dispatcher, retry_until_abandoned};
 use remuda_domain::{
     Code, CommitId, Error, Fence, RunState, SessionId, TenantId, WorkerId,
     error::Result,
     run::{Failure, RunEnd, RunEndNotice},
-    worker::Signal,
 };
-use remuda_engine::{
-    Execution, Gate, HandOver, RunControl, now, publish_session_changes, retry_until_abandoned,
-};
-use remuda_store::{CancelSignal, Claim, Commit, Committed, Finish, Grant, RunTransition, SessionChange};
+use remuda_engine::{Execution, Gate, HandOver, RunControl, now};
+use remuda_store::{Claim, Commit, Committed, Finish, Grant, RunTransition};
 use remuda_telemetry::metrics;
-use remuda_trace::{AttemptEnd, emit_unreported};
+use remuda_trace::AttemptEnd;
 use remuda_transport::Token;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +65,10 @@ enum SessionOutcome {
 }
 
 impl SessionServer {
+    fn dispatcher(&self) -> &Dispatcher {
+        &self.worker.engine.dispatcher
+    }
+
     /// Serves the session of a token.
     pub(crate) async fn serve(&self, token: Box<dyn Token>) {
         let (tenant, session) = (token.tenant(), token.session());
@@ -145,7 +147,7 @@ impl SessionServer {
             match claim? {
                 Claim::Reclaimed(change) if claims < MAX_IMMEDIATE_CLAIMS => {
                     tracing::info!("reclaimed the session from a lost worker");
-                    self.publish(&change).await;
+                    self.dispatcher().publish(&change, None).await;
                 }
                 Claim::Granted(grant) => {
                     self.active_sessions.record_claim(&grant.fence);
@@ -154,12 +156,6 @@ impl SessionServer {
                 claim => return Ok(claim),
             }
         }
-    }
-
-    async fn publish(&self, change: &SessionChange) {
-        let engine = &self.worker.engine;
-        engine.transport.publish_events(change.tenant, change.session, &change.events).await;
-        emit_unreported(&*engine.store, change).await;
     }
 
     async fn put_back(&self, token: Box<dyn Token>, delay: Duration) {
@@ -180,16 +176,8 @@ impl SessionServer {
 
     /// Publishes a token if a run of the session could start.
     async fn republish_if_runnable(&self, tenant: TenantId, session: SessionId) {
-        let engine = &self.worker.engine;
         let pool = &self.worker.options.pool;
-        let recheck = async {
-            if engine.store.is_runnable(tenant, session).await? {
-                engine.transport.publish_token(pool, tenant, session).await?;
-            }
-            Ok(())
-        };
-        let checked: Result<()> = recheck.await;
-        if let Err(error) = checked {
+        if let Err(error) = self.dispatcher().wake_if_runnable(pool, tenant, session).await {
             tracing::warn!(
                 error = error.chain(),
                 "cannot publish a token for a waiting session; the reconciler will"
@@ -386,12 +374,9 @@ impl SessionServer {
             let reason = "the parent run has ended";
             match engine.store.cancel_children(tenant, grant.run.id, reason).await {
                 Ok(cancelled) => {
-                    publish_session_changes(&*engine.transport, &cancelled.changes, origin).await;
-                    for change in &cancelled.changes {
-                        emit_unreported(&*engine.store, change).await;
-                    }
-                    for CancelSignal { worker, session, run } in cancelled.requested {
-                        self.signal(worker, &Signal::Cancel { session, run }).await;
+                    self.dispatcher().announce_related(&cancelled.changes, origin).await;
+                    for signal in cancelled.requested {
+                        self.dispatcher().signal_cancel(signal).await;
                     }
                 }
                 Err(error) => {
@@ -401,7 +386,7 @@ impl SessionServer {
         }
         if let Some(parent) = committed.parent {
             match engine.store.resume_if_ready(tenant, parent).await {
-                Ok(change) => publish_session_changes(&*engine.transport, change.as_slice(), origin).await,
+                Ok(change) => self.dispatcher().announce_related(change.as_slice(), origin).await,
                 Err(error) => {
                     tracing::warn!(%parent, error = error.chain(), "cannot settle the parent; the reconciler will");
                 }
@@ -409,24 +394,9 @@ impl SessionServer {
         }
     }
 
-    async fn signal(&self, worker: WorkerId, signal: &Signal) {
-        if let Err(error) = self.worker.engine.transport.send_signal(worker, signal).await {
-            tracing::warn!(to = %worker, error = error.chain(), "cannot send a signal");
-        }
-    }
-
     /// Commits and publishes the result. Retries until the store responds: commits are idempotent.
     async fn commit(&self, commit: &Commit, trace: Option<&AttemptTrace>) -> Result<Committed> {
-        let (engine, begun) = (&self.worker.engine, now());
-        let committed = retry_until_abandoned(&self.abandon, || engine.store.commit(commit.clone())).await?;
-        let Fence { tenant, session, .. } = commit.fence;
-        if let Some(trace) = trace {
-            trace.committed(commit, begun);
-        }
-        let origin = trace.map(AttemptTrace::origin);
-        engine.transport.publish_events_from(tenant, session, &committed.events, origin).await;
-        publish_session_changes(&*engine.transport, &committed.children, origin).await;
-        Ok(committed)
+        self.dispatcher().commit(commit, trace.map(AttemptTrace::run), &self.abandon).await
     }
 
     /// Releases the session whatever its state, so that another worker can continue immediately. A no-op under an old
@@ -438,7 +408,7 @@ impl SessionServer {
         while !self.lost.is_cancelled() {
             match retry_until_abandoned(&self.lost, || self.worker.engine.store.release(fence)).await {
                 Ok(change) => {
-                    self.publish(&change).await;
+                    self.dispatcher().publish(&change, None).await;
                     return SessionOutcome::Released;
                 }
                 Err(error) if error.code() == Code::OwnershipLost => {

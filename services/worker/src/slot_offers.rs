@@ -2,9 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use remuda_dispatch::MAX_GRANT_AGE;
 use remuda_domain::{ControlPlaneId, Pool, WorkerId, error::Result, worker::SlotOffer};
-use remuda_store::{GrantBatch, MAX_GRANT_AGE};
-use remuda_transport::{GrantSource, GrantTransport, Transport};
+use remuda_store::Grant;
+use remuda_transport::{GRANT_VERSION, GrantBatch, GrantRecord, GrantSource, GrantTransport, Transport};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +77,7 @@ impl SlotOffers {
                     biased;
                     () = self.stop.cancelled() => break,
                     batch = batches.next() => match batch {
-                        Some(batch) => self.accept_batch(&batch, &mut received),
+                        Some(batch) => self.accept_batch(batch, &mut received),
                         None => return Ok(()),
                     },
                     () = &mut next_offer => break,
@@ -101,28 +102,24 @@ impl SlotOffers {
             slots: u32::try_from(share).unwrap_or(u32::MAX),
             stamp: self.stamp(now),
             received: received.planes.iter().map(|(plane, (count, _))| (*plane, *count)).collect(),
+            grant_version: GRANT_VERSION,
         }
     }
 
-    fn accept_batch(&self, batch: &[u8], received: &mut ReceivedGrants) {
-        let batch: GrantBatch = match serde_json::from_slice(batch) {
-            Ok(batch) => batch,
-            Err(error) => {
-                tracing::warn!(%error, "cannot decode a grant batch; the reconciler will redeliver its grants");
-                return;
-            }
-        };
+    fn accept_batch(&self, batch: GrantBatch, received: &mut ReceivedGrants) {
         let now = Instant::now();
         received.planes.insert(batch.from, (batch.sent, now));
         received.unreported = true;
         // A stamp from the future was not issued by this incarnation.
         let age = self.stamp(now).checked_sub(batch.stamp).map(Duration::from_micros);
         let fresh = age.is_some_and(|age| age < MAX_GRANT_AGE);
-        for grant in batch.grants {
-            match fresh {
-                true => self.slot_pool.accept_grant(Box::new(grant)),
-                // The reconciler may have redelivered it meanwhile, and its run may be done.
-                false => self.slot_pool.reclaim_session(grant.fence.tenant, grant.fence.session),
+        for record in batch.grants {
+            let GrantRecord { tenant, session, .. } = record;
+            match fresh.then(|| decode(&record)).flatten() {
+                Some(grant) => self.slot_pool.accept_grant(grant),
+                // Too old: the reconciler may have redelivered it meanwhile, and its run may be done. Or not readable:
+                // it is from a newer version.
+                None => self.slot_pool.reclaim_session(tenant, session),
             }
         }
     }
@@ -131,7 +128,21 @@ impl SlotOffers {
     async fn receive_last(&self, batches: &mut dyn GrantSource, received: &mut ReceivedGrants) {
         let until = Instant::now() + FINAL_BATCH_WAIT;
         while let Ok(Some(batch)) = tokio::time::timeout_at(until, batches.next()).await {
-            self.accept_batch(&batch, received);
+            self.accept_batch(batch, received);
         }
     }
+}
+
+/// Reads a grant. `None` if this version cannot.
+fn decode(record: &GrantRecord) -> Option<Box<Grant>> {
+    let grant: Box<Grant> = match serde_json::from_slice(record.body.as_ref()?) {
+        Ok(grant) => grant,
+        Err(error) => {
+            tracing::warn!(session = %record.session, %error, "cannot read a grant; claiming the session");
+            return None;
+        }
+    };
+    let fence = grant.fence;
+    ((fence.tenant, fence.session, fence.epoch) == (record.tenant, record.session, record.epoch))
+        .then_some(grant)
 }

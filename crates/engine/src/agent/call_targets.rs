@@ -12,7 +12,7 @@ use super::{
     agent_tools::{self, DELEGATE, DelegateArguments, SWITCH, SwitchArguments},
     delegation::task_session,
 };
-use crate::retry_until_abandoned;
+use remuda_dispatch::retry_until_abandoned;
 
 /// Agents by task id.
 pub(super) type TaskAgents = HashMap<String, String>;

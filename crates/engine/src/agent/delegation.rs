@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use remuda_dispatch::retry_until_abandoned;
 use remuda_domain::{
     Code, Error, EventBody, MessageId, Run, RunId, RunInput, RunState, SessionId, ToolCallId,
     error::Result,
@@ -22,7 +23,7 @@ use super::{
     agent_tools::{self, DELEGATE, DelegateArguments},
     call_targets, render, transcript,
 };
-use crate::{call_plan::PlannedCall, journal::Entry, retry_until_abandoned, run_context::RunProgress};
+use crate::{call_plan::PlannedCall, journal::Entry, run_context::RunProgress};
 
 /// Minimum timeout of a child run.
 const MIN_TIMEOUT: Duration = Duration::from_millis(1);

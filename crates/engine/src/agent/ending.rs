@@ -1,5 +1,6 @@
 //! Leaves an agent's run: hands it over, ends it, or refuses it before it begins.
 
+use remuda_dispatch::retry_until_abandoned;
 use remuda_domain::{
     Error, EventBody, MessageId, RunState,
     message::{Part, Role},
@@ -13,7 +14,6 @@ use crate::{
     Ending, Engine, Entry, Execution, HandOver, RunControl,
     call_plan::PlannedCall,
     journal::now,
-    retry_until_abandoned,
     run_context::{KillReason, RunContext, close_unfinished},
 };
 

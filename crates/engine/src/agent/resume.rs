@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use remuda_dispatch::retry_until_abandoned;
 use remuda_domain::{
     MessageId, RunId,
     error::Result,
@@ -21,7 +22,7 @@ use super::{
     run_setup::{ActiveAgent, RunSetup},
     transcript,
 };
-use crate::{call_plan, retry_until_abandoned, run_context::RunContext};
+use crate::{call_plan, run_context::RunContext};
 
 /// Where earlier owners left a run.
 #[derive(Debug, Default)]

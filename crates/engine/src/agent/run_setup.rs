@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use remuda_dispatch::retry_until_abandoned;
 use remuda_domain::{
     Code, Error,
     agent::AgentDefinition,
@@ -23,7 +24,7 @@ use remuda_workspace::{Definitions, LoadedWorkspace, PromptContext, WorkspaceKin
 use tokio_util::sync::CancellationToken;
 
 use super::{context::tokens, toolset};
-use crate::{Engine, retry_until_abandoned};
+use crate::Engine;
 
 /// What stays the same during a run, whichever agent is active.
 #[derive(Debug)]

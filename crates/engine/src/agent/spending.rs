@@ -15,7 +15,7 @@ use super::{
     context::{TokenEstimator, tokens},
     model_call::ModelCall,
 };
-use crate::retry_until_abandoned;
+use remuda_dispatch::retry_until_abandoned;
 
 impl AgentRun<'_> {
     /// Reserves the estimated cost of a model call in the budgets that cover the run. Returns what the run has to

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use remuda_dispatch::retry_until_abandoned;
 use remuda_domain::{
     Code, Error, EventBody, RunId,
     approval::{self, Approval, ApprovalState},
@@ -19,7 +20,7 @@ use super::{
     AgentRun, OnExpiry,
     agent_tools::{self, SWITCH, SwitchArguments},
 };
-use crate::{call_plan::PlannedCall, journal::Entry, retry_until_abandoned, run_context::RunProgress};
+use crate::{call_plan::PlannedCall, journal::Entry, run_context::RunProgress};
 
 impl AgentRun<'_> {
     /// Advances the calls of a group as far as possible. Returns the run's progress if the run has to be left.

@@ -3,6 +3,7 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use chrono::TimeDelta;
+use remuda_dispatch::{Dispatcher, Slots};
 use remuda_domain::{
     Event, MessageId, Pool, Run, RunId, RunInput, SessionId, TenantId, WorkerId,
     budget::Limit,
@@ -99,6 +100,11 @@ impl Harness {
         let engine = Engine {
             store: Arc::clone(&store),
             transport: Arc::clone(&transport) as Arc<dyn Transport>,
+            dispatcher: Dispatcher::new(
+                Arc::clone(&store),
+                Arc::clone(&transport) as Arc<dyn Transport>,
+                Slots::default(),
+            ),
             tools,
             backends: [local].into_iter().collect(),
             placement: Arc::new(Placement::new(Arc::new(Policies::default()))),

@@ -20,19 +20,20 @@ use uuid::Uuid;
 
 use super::{
     apply,
-    claim::{by_session, claim_batch, grant, grant_run},
+    claim::{by_session, claim_batch, grant},
     commit::{CommitContext, commit_batch, conclude, is_simple_end, plan},
     dialect::{self, Connection},
     lock::LockedSessions,
     peek::{self, ClaimableRow},
+    placement,
     store::{ClaimRequest, Context},
     submit::{self, IdempotencyKeys, SubmitOutcome, submit_batch},
     write_set::WriteSet,
 };
 use crate::{
-    Claim, Commit, Committed, Grant, NewRun, SlotProvider, SlotReservation, Submitted,
+    Claim, Commit, Committed, Grant, NewRun, Submitted,
     coalesce::flush_all,
-    rows::{HeadRunRow, HeadWrite, LockedHead, SessionSettings},
+    rows::{HeadRunRow, HeadWrite, LockedHead},
     time::now,
 };
 
@@ -153,9 +154,6 @@ pub(super) async fn submits(
     Ok(answers.complete(flush_all(&flush, Arc::new(rest)).await))
 }
 
-/// A reserved slot and its grant, to be assigned after the commit.
-type SlotGrant = (Box<dyn SlotReservation>, Box<Grant>);
-
 async fn submit_fast_path(
     context: &Context,
     connection: &mut Connection,
@@ -164,62 +162,36 @@ async fn submit_fast_path(
     answers: &mut Answers<Submitted>,
 ) -> Result<()> {
     let sessions: Vec<Uuid> = indexes.iter().map(|index| batch[*index].run.session.as_uuid()).collect();
-    let (mut locked, mut settings) = peek::sessions(connection, &sessions).await?;
-    let provider = context.slot_provider.get();
+    let (mut locked, settings) = peek::sessions(connection, &sessions).await?;
     let mut decided = Vec::new();
     for &index in indexes {
         let (mut keys, mut writes) = (IdempotencyKeys::default(), WriteSet::default());
-        let submitted = match submit::accept(context, &batch[index], &mut locked, &mut keys, &mut writes)? {
-            SubmitOutcome::Accepted(submitted) => submitted,
+        let accepted = match submit::accept(context, &batch[index], &mut locked, &mut keys, &mut writes)? {
+            SubmitOutcome::Accepted(accepted) => accepted,
             SubmitOutcome::Refused(refusal) => {
                 answers.0[index] = Some(Err(refusal));
                 continue;
             }
             SubmitOutcome::Replay(_) => continue,
         };
-        let session = submitted.run.session.as_uuid();
-        let slot_grant = match (&provider, settings.remove(&session)) {
-            (Some(provider), Some(settings)) => reserve_slot(&submitted, &mut locked, &**provider, settings)?,
-            _ => None,
+        let (session, at) = (accepted.run.session.as_uuid(), locked.at);
+        let (Some(head), Some(settings)) = (locked.heads.get_mut(&session), settings.get(&session)) else {
+            continue;
         };
-        writes.save_heads(&locked, [session]);
-        let granted_to = slot_grant.as_ref().map(|(reservation, _)| reservation.worker().as_uuid());
-        writes.heads.iter_mut().for_each(|head| head.granted_to = granted_to);
-        decided.push(Decided { index, writes, answer: (submitted, slot_grant) });
+        // The write checks the lease.
+        let is_alive = |_| Ok(true);
+        let grant = placement::place(&*context.slots, &accepted.run, head, settings, at, is_alive)?;
+        let submitted = accepted.submitted(head);
+        writes.heads.push(HeadWrite::new(head));
+        decided.push(Decided { index, writes, answer: (submitted, grant) });
     }
-    for (index, (mut submitted, slot_grant)) in write_decided(context, connection, decided).await? {
-        if let Some((reservation, grant)) = slot_grant {
-            submitted.wake = false;
-            reservation.assign(grant);
+    for (index, (submitted, grant)) in write_decided(context, connection, decided).await? {
+        if let Some(grant) = grant {
+            grant.deliver();
         }
-        answers.0[index] = Some(Ok(*submitted));
+        answers.0[index] = Some(Ok(submitted));
     }
     Ok(())
-}
-
-/// Grants a run to a worker with a free slot, if the run is the first of an unowned session that no budget covers.
-fn reserve_slot(
-    submitted: &Submitted,
-    locked: &mut LockedSessions,
-    provider: &dyn SlotProvider,
-    settings: SessionSettings,
-) -> Result<Option<SlotGrant>> {
-    let at = locked.at;
-    let Some(locked) = locked.heads.get_mut(&submitted.run.session.as_uuid()) else { return Ok(None) };
-    let is_first = locked.head.is_first(submitted.run.seq) && locked.head.current.is_none();
-    if !submitted.wake || !is_first || settings.session_budget.is_some() {
-        return Ok(None);
-    }
-    let Some(reservation) = provider.reserve_slot(&locked.head.pool, submitted.run.session) else {
-        return Ok(None);
-    };
-    match locked.head.claim(reservation.worker()) {
-        ClaimDecision::Granted { fence } => {
-            let grant = grant_run(locked, fence, submitted.run.clone(), settings, at)?;
-            Ok(Some((reservation, Box::new(grant))))
-        }
-        ClaimDecision::Refused { .. } | ClaimDecision::NothingToDo => Ok(None),
-    }
 }
 
 pub(super) async fn claims(
@@ -263,8 +235,7 @@ async fn claim_fast_path(
     for row in peek::claimable(connection, requested.keys().copied(), worker).await? {
         let Some(index) = requested.get(&row.head.session_id).copied() else { continue };
         if let Some((head, grant)) = granted(row, &batch[index])? {
-            let head = HeadWrite { granted_to: Some(worker.as_uuid()), ..HeadWrite::new(&head) };
-            let writes = WriteSet { heads: vec![head], ..WriteSet::default() };
+            let writes = WriteSet { heads: vec![HeadWrite::new(&head)], ..WriteSet::default() };
             decided.push(Decided { index, writes, answer: Claim::Granted(Box::new(grant)) });
         }
     }
@@ -287,6 +258,7 @@ fn granted(row: ClaimableRow, request: &ClaimRequest) -> Result<Option<(LockedHe
     let mut head = row.head.into_head(Owner::Nobody)?;
     match head.head.claim(request.worker) {
         ClaimDecision::Granted { fence } => {
+            head.granted_to = Some(request.worker);
             let grant = grant(&mut head, fence, row.run, at)?;
             Ok(Some((head, grant)))
         }

@@ -64,6 +64,8 @@ pub(crate) struct LockedHead {
     pub(crate) has_related: bool,
     /// The version of the row it was read from, for optimistic locking.
     pub(crate) version: i64,
+    /// The worker that this change makes the owner: its lease must be live when it is written.
+    pub(crate) granted_to: Option<WorkerId>,
 }
 
 written_row! {
@@ -72,7 +74,7 @@ written_row! {
         Key id: Uuid => uuid,
         /// The version that was read.
         Guard version: i64 => bigint,
-        /// The worker that gets the session with this write: its lease must be live.
+        /// See [`LockedHead::granted_to`].
         Guard granted_to: Option<Uuid> => uuid,
         Set epoch: i64 => bigint,
         Set owner: Option<Uuid> => uuid,
@@ -90,7 +92,7 @@ written_row! {
 
 impl HeadWrite {
     pub(crate) fn new(locked: &LockedHead) -> Self {
-        let LockedHead { head, current_started_at, version, has_related: _ } = locked;
+        let LockedHead { head, current_started_at, version, granted_to, has_related: _ } = locked;
         let Head {
             session,
             epoch,
@@ -107,7 +109,7 @@ impl HeadWrite {
         Self {
             id: session.as_uuid(),
             version: *version,
-            granted_to: None,
+            granted_to: granted_to.map(WorkerId::as_uuid),
             epoch: *epoch,
             owner: owner.worker().map(WorkerId::as_uuid),
             current_run: current.map(RunId::as_uuid),
@@ -139,7 +141,8 @@ impl HeadRow {
             last_commit: self.last_commit.map(CommitId::from_uuid),
         };
         let current_started_at = self.current_started_at.map(|at| at.0);
-        Ok(LockedHead { head, current_started_at, has_related: self.has_related, version: self.version })
+        let (has_related, version) = (self.has_related, self.version);
+        Ok(LockedHead { head, current_started_at, has_related, version, granted_to: None })
     }
 
     /// The head for decisions that do not depend on the owner's lease.

@@ -20,7 +20,7 @@ use super::{
     dialect::{self, AMONG_1, Connection, Db, NOW, id_list},
     lock::lock,
     park::ParkedRun,
-    recover, sessions,
+    placement, sessions,
     store::{Context, SqlStore},
     write_set::WriteSet,
 };
@@ -141,10 +141,18 @@ async fn decide(
     let resumed = resume(&mut tx, head, approval.run, at, &mut writes).await?;
     let goes_on = !resumed.is_empty();
     events.extend(resumed);
-    let change = recover::session_change(head, events);
+    let change = change_of(head, events, goes_on);
     writes.save_heads(&locked, [session]);
     writes.commit(context, tx).await?;
-    Ok(DecidedApproval { approval, change: SessionChange { wake: change.wake && goes_on, ..change } })
+    Ok(DecidedApproval { approval, change })
+}
+
+/// The change of a session with a decided approval. Its run may wait for more approvals.
+fn change_of(head: &LockedHead, events: Appended, goes_on: bool) -> SessionChange {
+    match goes_on {
+        true => placement::session_change(head, events),
+        false => placement::events_only(head, events),
+    }
 }
 
 /// Adds rules to the session's permissions. The caller holds the session's lock.
@@ -212,8 +220,7 @@ pub(super) async fn expire(context: &Context, limit: u32) -> Result<Reclaimed> {
     writes.commit(context, tx).await?;
     for (session, (events, goes_on)) in changed {
         let Some(head) = locked.heads.get(&session) else { continue };
-        let change = recover::session_change(head, events);
-        expired.changes.push(SessionChange { wake: change.wake && goes_on, ..change });
+        expired.changes.push(change_of(head, events, goes_on));
     }
     Ok(expired)
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     dialect::{self, AMONG_1, Connection, id_list},
     lock::lock,
-    recover, resume,
+    placement, resume,
     runs::run_not_found,
     spending,
     store::{Context, SqlStore},
@@ -24,7 +24,7 @@ use super::{
     write_set::WriteSet,
 };
 use crate::{
-    BudgetChange, BudgetTarget, Budgets, Reserved, SessionChange,
+    BudgetChange, BudgetTarget, Budgets, Reserved,
     coalesce::retry_on_conflict,
     error::{conflict, db},
     row_writes::BudgetInsert,
@@ -237,7 +237,7 @@ async fn write_limit(
     let mut writes = WriteSet::default();
     let body = EventBody::BudgetChanged { budget };
     let events = writes.append(head, vec![NewEvent { run: subject.run(), at, body }])?;
-    let change = SessionChange { wake: false, ..recover::session_change(head, events) };
+    let change = placement::events_only(head, events);
     writes.save_heads(&locked, [subject.session]);
     writes.commit(context, tx).await?;
     Ok((BudgetChange { budget, resumed: Vec::new(), changes: vec![change] }, subject.id))

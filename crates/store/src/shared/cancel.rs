@@ -16,7 +16,7 @@ use super::{
     descendants,
     dialect::{self, Connection, WriteTransaction},
     lock::{LockedSessions, lock_with_leases},
-    park,
+    park, placement,
     recover::{self, AttemptedRun, OwnershipEnd},
     runs,
     store::Context,
@@ -137,11 +137,11 @@ pub(super) async fn cancel_run(
     let has_related = head.has_related;
     let already_finished = found.state.is_terminal();
     let mut writes = WriteSet::default();
-    let (mut signal, mut change) = (None, unchanged(head));
+    let (mut signal, mut change) = (None, placement::events_only(head, Appended::default()));
     if !already_finished {
         let mut stopper = Stopper { context, reason, at, writes: &mut writes };
         let (stopped, events) = stopper.stop(head, AttemptedRun::load(&mut tx, found, has_related).await?)?;
-        change = recover::session_change(head, events);
+        change = placement::session_change(head, events);
         match stopped {
             StopOutcome::Ended(lost) => change.lost = lost,
             StopOutcome::Requested(worker) => signal = Some(worker),
@@ -161,11 +161,6 @@ pub(super) async fn cancel_run(
         descendants.changes.extend(park::resume_all_ready(context, &parents).await);
     }
     Ok(Cancelled { run: found, already_finished, change, signal, descendants })
-}
-
-/// A session change without events or wake-up.
-fn unchanged(locked: &LockedHead) -> SessionChange {
-    SessionChange { wake: false, ..recover::session_change(locked, Appended::default()) }
 }
 
 /// Cancels every unfinished run of a session and their descendants, or of the session's tree, some sessions at a time.
@@ -290,7 +285,7 @@ pub(super) async fn stop_runs(
     writes.commit(context, tx).await?;
     for (session, (events, lost)) in changed_sessions {
         let head = locked.heads.get(&session).ok_or_else(missing_session)?;
-        done.changes.push(SessionChange { lost, ..recover::session_change(head, events) });
+        done.changes.push(SessionChange { lost, ..placement::session_change(head, events) });
     }
     Ok(done)
 }

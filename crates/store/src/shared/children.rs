@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use remuda_domain::{
     Appended, Code, Error, EventBody, Head, Labels, Run, Timestamp, error::Result, event::NewEvent,
-    run::IfBusy, session::Owner,
+    run::IfBusy,
 };
 use sqlx::{AssertSqlSafe, query, query_as};
 use uuid::Uuid;
 
 use super::{
     dialect::{AMONG_1, Connection, id_list},
-    sessions,
+    placement, sessions,
     store::Context,
     write_set::WriteSet,
 };
@@ -112,7 +112,13 @@ impl NewChildren {
                 let head = Head::new(parent.head.tenant, child.run.session, parent.head.pool.clone());
                 heads.insert(
                     row.id,
-                    LockedHead { head, current_started_at: None, has_related: true, version: 0 },
+                    LockedHead {
+                        head,
+                        current_started_at: None,
+                        has_related: true,
+                        version: 0,
+                        granted_to: None,
+                    },
                 );
                 writes.sessions.push(row);
                 created.push(NewEvent { run: None, at, body: EventBody::SessionCreated });
@@ -135,7 +141,7 @@ impl NewChildren {
                 ..child.run.clone()
             };
             let events = writes.queue(&run, budget, locked, created)?;
-            changes.push(SessionChange { events, ..wake(&locked.head) });
+            changes.push(placement::session_change(locked, events));
         }
         Ok(changes)
     }
@@ -144,18 +150,7 @@ impl NewChildren {
 /// The child sessions of a repeated commit: the first response, and with it the wake-up, may have been lost.
 pub(super) fn wake_again(commit: &Commit, heads: &HashMap<Uuid, LockedHead>) -> Vec<SessionChange> {
     let heads = commit.children.iter().filter_map(|child| heads.get(&child.run.session.as_uuid()));
-    heads.map(|it| wake(&it.head)).collect()
-}
-
-fn wake(head: &Head) -> SessionChange {
-    SessionChange {
-        tenant: head.tenant,
-        session: head.session,
-        pool: head.pool.clone(),
-        wake: head.owner == Owner::Nobody && head.pending > 0,
-        events: Appended::default(),
-        lost: None,
-    }
+    heads.map(|head| placement::session_change(head, Appended::default())).collect()
 }
 
 fn new_session(commit: &Commit, child: &NewChild, at: Timestamp) -> Result<Option<ChildInsert>> {

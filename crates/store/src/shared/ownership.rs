@@ -1,6 +1,6 @@
-//! Claims, commits and releases of sessions, and the slot provider.
+//! Claims, commits and releases of sessions.
 
-use std::{collections::HashSet, sync::Weak};
+use std::collections::HashSet;
 
 use async_trait::async_trait;
 use remuda_domain::{
@@ -13,14 +13,12 @@ use uuid::Uuid;
 use super::{
     dialect::{self, AMONG_1, Connection, NOW, id_list},
     lock::lock,
+    placement,
     recover::{self, OwnershipEnd},
     store::{ClaimRequest, Context, SqlStore},
     write_set::WriteSet,
 };
-use crate::{
-    Claim, Commit, Committed, Ownership, SessionChange, SlotProvider, error::db, rows::WORKER_GONE,
-    time::DbTime,
-};
+use crate::{Claim, Commit, Committed, Ownership, SessionChange, error::db, rows::WORKER_GONE, time::DbTime};
 
 #[async_trait]
 impl Ownership for SqlStore {
@@ -46,10 +44,6 @@ impl Ownership for SqlStore {
 
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool> {
         self.coalescers.runnable_checks.call(RunnableCheck { tenant, session }).await
-    }
-
-    fn set_slot_provider(&self, provider: Weak<dyn SlotProvider>) {
-        self.context.slot_provider.set(provider);
     }
 }
 
@@ -100,7 +94,7 @@ async fn release(context: &Context, fence: &Fence) -> Result<SessionChange> {
         locked.at,
         &mut writes,
     )?;
-    let change = recover::session_change(head, ended_ownership.events);
+    let change = placement::session_change(head, ended_ownership.events);
     writes.save_heads(&locked, [id]);
     writes.commit(context, tx).await?;
     Ok(change)

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::{
     dialect::{self, AMONG_1, Connection, id_list},
     lock::lock,
-    recover, spending,
+    placement, spending,
     store::Context,
     worked_time,
     write_set::WriteSet,
@@ -248,7 +248,7 @@ async fn try_resume(
     let Some(head) = locked.heads.get_mut(&session) else { return Ok(None) };
     let mut writes = WriteSet::default();
     let events = parked_run.resume(&mut tx, head, at, &mut writes).await?;
-    let change = recover::session_change(head, events);
+    let change = placement::session_change(head, events);
     writes.save_heads(&locked, [session]);
     writes.commit(context, tx).await?;
     Ok(Some(change))

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{
     dialect::{self, Connection, NOW, OVERDUE},
     lock::lock_with_leases,
-    park,
+    park, placement,
     related_rows::{self, RelatedRows},
     runs,
     store::Context,
@@ -75,7 +75,7 @@ pub(super) struct EndedOwnership {
 impl EndedOwnership {
     /// The session change for the caller.
     pub(super) fn session_change(self, locked: &LockedHead) -> SessionChange {
-        SessionChange { lost: self.lost, ..session_change(locked, self.events) }
+        SessionChange { lost: self.lost, ..placement::session_change(locked, self.events) }
     }
 }
 
@@ -144,21 +144,6 @@ fn park_write(parking: &ParkRequest, at: Timestamp) -> ParkWrite {
     let (awaited, needed) = park::awaited(parking);
     let needed = i32::try_from(needed).ok().filter(|needed| *needed > 0);
     ParkWrite { reason: parking.reason, at: DbTime(at), awaited, needed, amount: parking.amount }
-}
-
-/// The change of a session after its owner or queue changed.
-pub(super) fn session_change(locked: &LockedHead, events: Appended) -> SessionChange {
-    let head = &locked.head;
-    // A parked head run needs no worker; a worker woken for it finds nothing to do.
-    let wake = head.owner == Owner::Nobody && head.pending > 0;
-    SessionChange {
-        tenant: head.tenant,
-        session: head.session,
-        pool: head.pool.clone(),
-        wake,
-        events,
-        lost: None,
-    }
 }
 
 /// Loads the current runs of these sessions, by session.
@@ -296,7 +281,7 @@ pub(super) async fn end_overdue(context: &Context, limit: u32) -> Result<Reclaim
         let events = writes.end(head, &over, locked.at)?;
         let events = writes.append(head, events)?;
         ended.ended += 1;
-        ended.changes.push(session_change(head, events));
+        ended.changes.push(placement::session_change(head, events));
         changed.insert(*id);
     }
     // The rest is owned, or another process ended it first: an immediate retry would find the same runs.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Code, Error, Pool, Run, RunId, RunInput, RunState, SessionId, StepId, TenantId,
+    Code, Error, Run, RunId, RunInput, RunState, SessionId, StepId, TenantId,
     error::Result,
     page::{Page, PageRequest},
     run::IfBusy,
@@ -19,7 +19,7 @@ use super::{
     estimate_inputs,
     lock::lock,
     park::ParkedRun,
-    recover, spending,
+    placement, spending,
     store::{Context, SqlStore},
     submit,
     write_set::WriteSet,
@@ -27,7 +27,7 @@ use super::{
 use crate::{
     CancelScope, Cancelled, CancelledRuns, NewRun, RunDiagnostics, RunFilter, Runs, SessionChange, Submitted,
     coalesce::retry_on_conflict,
-    error::{corrupt, db, parse},
+    error::{db, parse},
     rows::{HeadRow, RunRow, WORKER_ACTIVE},
 };
 
@@ -149,15 +149,6 @@ async fn with_budgets(connection: &mut Connection, rows: Vec<RunRow>) -> Result<
     let budgets = spending::load(connection, &own).await?;
     let run = |row: RunRow| Ok(Run { budget: budgets.get(&row.id).copied(), ..row.into_run()? });
     rows.into_iter().map(run).collect()
-}
-
-pub(super) async fn pool_of(connection: &mut Connection, session: SessionId) -> Result<Pool> {
-    let pool: String = query_scalar("SELECT pool FROM sessions WHERE id = $1")
-        .bind(session.as_uuid())
-        .fetch_one(connection)
-        .await
-        .map_err(db)?;
-    pool.parse().map_err(|_| corrupt("pool"))
 }
 
 /// The first unfinished runs of a session, in order.
@@ -283,7 +274,7 @@ async fn resume(context: &Context, tenant: TenantId, run: RunId) -> Result<Sessi
     let head = locked.heads.get_mut(&session).ok_or_else(|| Error::internal("run without a session"))?;
     let mut writes = WriteSet::default();
     let events = waiting.resume(&mut tx, head, at, &mut writes).await?;
-    let change = recover::session_change(head, events);
+    let change = placement::session_change(head, events);
     writes.save_heads(&locked, [session]);
     writes.commit(context, tx).await?;
     Ok(change)

@@ -21,7 +21,7 @@ use super::{
     runs::RunRead,
 };
 use crate::{
-    Claim, Commit, Committed, Counts, NewRun, Options, SharedCache, Submitted,
+    Claim, Commit, Committed, Counts, NewRun, Options, SharedCache, SlotProvider, Submitted,
     coalesce::Coalescer,
     error::json,
     meters::{Meters, MetricUpdates},
@@ -30,7 +30,6 @@ use crate::{
     rows::LockedHead,
     runnable_queue::RunnableQueue,
     shared_text::SharedText,
-    slot_provider_cell::SlotProviderCell,
 };
 
 /// What every function of the store needs.
@@ -48,8 +47,8 @@ pub(crate) struct Context {
     pub(crate) counters: Arc<PendingCounters>,
     /// Cached snapshot of the runnable sessions, for queue positions.
     pub(crate) runnable_queue: Arc<SharedCache<RunnableQueue>>,
-    /// The registered slot provider.
-    pub(crate) slot_provider: SlotProviderCell,
+    /// Free slots of workers.
+    pub(crate) slots: Arc<dyn SlotProvider>,
 }
 
 impl Context {
@@ -63,7 +62,7 @@ impl Context {
             meters: Arc::new(Meters::new()),
             counters: Arc::default(),
             runnable_queue: Arc::default(),
-            slot_provider: SlotProviderCell::default(),
+            slots: Arc::clone(&options.slots),
         }
     }
 }

@@ -11,7 +11,6 @@ use remuda_domain::{
     budget::{Amount, Budget},
     error::Result,
     run::IfBusy,
-    session::Owner,
 };
 use uuid::Uuid;
 
@@ -20,7 +19,7 @@ use super::{
     descendants,
     dialect::{self, Connection},
     lock::{LockedSessions, lock, lock_with_leases},
-    park, runs,
+    park, placement, runs,
     store::{Context, PostCommit},
     write_set::WriteSet,
 };
@@ -28,7 +27,7 @@ use crate::{
     CancelledRuns, NewRun, Submitted,
     error::{conflict, db},
     row_writes::BudgetInsert,
-    rows::KeyedRun,
+    rows::{KeyedRun, LockedHead},
     time::{DbTime, now},
 };
 
@@ -37,10 +36,34 @@ pub(super) fn session_not_found() -> Error {
 }
 
 pub(super) enum SubmitOutcome {
-    Accepted(Box<Submitted>),
+    Accepted(Box<AcceptedRun>),
     /// An earlier request with the same key created this run.
     Replay(RunId),
     Refused(Error),
+}
+
+/// A run that its session has admitted.
+pub(super) struct AcceptedRun {
+    pub(super) run: Run,
+    events: Appended,
+}
+
+impl AcceptedRun {
+    /// The answer to the caller, once the session's head has its final state.
+    pub(super) fn submitted(self, locked: &LockedHead) -> Submitted {
+        Submitted {
+            run: self.run,
+            deduplicated: false,
+            change: placement::session_change(locked, self.events),
+            interrupted: Vec::new(),
+            signal: None,
+            descendants: CancelledRuns::default(),
+        }
+    }
+}
+
+fn missing_session() -> Error {
+    Error::internal("run accepted without its session")
 }
 
 /// Accepts many runs in one transaction; each gets its own result.
@@ -70,7 +93,10 @@ pub(super) async fn submit_in_transaction(
     let mut results = Vec::with_capacity(batch.len());
     for (request, answer) in batch.iter().zip(answers) {
         results.push(match answer {
-            SubmitOutcome::Accepted(submitted) => Ok(*submitted),
+            SubmitOutcome::Accepted(accepted) => {
+                let head = locked.heads.get(&accepted.run.session.as_uuid()).ok_or_else(missing_session)?;
+                Ok(accepted.submitted(head))
+            }
             SubmitOutcome::Refused(error) => Err(error),
             // A failed statement aborts the whole transaction, so its error fails the batch.
             SubmitOutcome::Replay(run) => match replay(tx, request.run.tenant, run).await {
@@ -124,17 +150,7 @@ pub(super) fn accept(
         spent: Amount::default(),
     }));
     let events = accepted.queue(&run, run.budget.map(|_| run.id.as_uuid()), locked, Vec::new())?;
-    Ok(SubmitOutcome::Accepted(Box::new(Submitted {
-        run,
-        pool: locked.head.pool.clone(),
-        deduplicated: false,
-        wake: locked.head.owner == Owner::Nobody,
-        events,
-        interrupted: Vec::new(),
-        signal: None,
-        lost: None,
-        descendants: CancelledRuns::default(),
-    })))
+    Ok(SubmitOutcome::Accepted(Box::new(AcceptedRun { run, events })))
 }
 
 /// Accepts a run and cancels all other unfinished runs of the session, in one transaction.
@@ -153,16 +169,18 @@ pub(crate) async fn submit_interrupting(context: &Context, request: &NewRun) -> 
     let stopped =
         cancel::stop_all(&mut tx, &mut stopper, &mut locked, request.run.session, request.run.tenant).await?;
     let enqueue = NewRun { if_busy: IfBusy::Enqueue, ..request.clone() };
-    let mut submitted = match accept(context, &enqueue, &mut locked, &mut keys, &mut accepted)? {
-        SubmitOutcome::Accepted(submitted) => *submitted,
+    let new = match accept(context, &enqueue, &mut locked, &mut keys, &mut accepted)? {
+        SubmitOutcome::Accepted(new) => *new,
         SubmitOutcome::Refused(error) => return Err(error),
         SubmitOutcome::Replay(run) => return replay(&mut tx, request.run.tenant, run).await,
     };
-    let own = std::mem::replace(&mut submitted.events, stopped.events);
-    submitted.events.extend(own);
+    let head = locked.heads.get(&new.run.session.as_uuid()).ok_or_else(missing_session)?;
+    let mut events = stopped.events;
+    events.extend(new.events);
+    let mut submitted = AcceptedRun { events, ..new }.submitted(head);
     submitted.interrupted = stopped.runs;
     submitted.signal = stopped.signal;
-    submitted.lost = stopped.lost;
+    submitted.change.lost = stopped.lost;
     let parents = std::mem::take(&mut accepted.parents);
     let post_commit = write(&mut tx, context, &locked, keys, accepted).await?;
     tx.commit().await.map_err(db)?;
@@ -254,18 +272,9 @@ impl IdempotencyKeys {
 
 async fn replay(connection: &mut Connection, tenant: TenantId, run: RunId) -> Result<Submitted> {
     let run = runs::load(connection, tenant, run).await?;
-    let pool = runs::pool_of(connection, run.session).await?;
+    let locked = lock(connection, std::iter::once(run.session.as_uuid())).await?;
+    let head = locked.heads.get(&run.session.as_uuid()).ok_or_else(session_not_found)?;
     // The wake-up of the first request may have failed.
-    let wake = !run.state.is_terminal();
-    Ok(Submitted {
-        run,
-        pool,
-        deduplicated: true,
-        wake,
-        events: Appended::default(),
-        interrupted: Vec::new(),
-        signal: None,
-        lost: None,
-        descendants: CancelledRuns::default(),
-    })
+    let replayed = AcceptedRun { run, events: Appended::default() }.submitted(head);
+    Ok(Submitted { deduplicated: true, ..replayed })
 }

@@ -7,30 +7,26 @@
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 
-use remuda_domain::{
-    Error, Run, WorkerId,
-    error::Result,
-    session::{ClaimDecision, Owner},
-};
+use remuda_domain::{Error, Run, WorkerId, error::Result, session::Owner};
 use rusqlite::{Connection, TransactionBehavior};
 use uuid::Uuid;
 
 use super::{
     apply,
     chunks::LANDMARK_EVERY,
-    claim::grant_run,
     commit::{CommitContext, conclude, is_simple_end, plan},
     dialect,
     flush::FlushBatch,
     lock::LockedSessions,
     peek::{self, PeekedSession},
+    placement::{self, SlotGrant},
     store::{ClaimRequest, Context, PostCommit},
-    submit::{self, IdempotencyKeys, SubmitOutcome},
+    submit::{self, AcceptedRun, IdempotencyKeys, SubmitOutcome},
     successors,
     write_set::WriteSet,
 };
 use crate::{
-    Claim, Commit, Committed, Grant, NewRun, SlotProvider, SlotReservation, Submitted,
+    Claim, Commit, Committed, NewRun, Submitted,
     row_writes::Chunk,
     rows::{HeadRunRow, RunRow},
     time::now,
@@ -44,9 +40,6 @@ const PREPARED: usize = 16;
 pub(super) struct FastPath {
     connection: Connection,
 }
-
-/// A reserved slot and its grant, to be assigned after the commit.
-type SlotGrant = (Box<dyn SlotReservation>, Box<Grant>);
 
 /// A failed statement ends the flush, and all requests take the regular path.
 fn statement_failed(error: rusqlite::Error) -> Error {
@@ -82,18 +75,15 @@ impl FastPath {
         for request in batch.claims.requests.iter() {
             claims.push(flush.claim(request)?);
         }
+        // Last, because a commit or a claim of this flush may have changed the owner.
         let mut slot_grants = Vec::new();
-        if let Some(provider) = context.slot_provider.get() {
-            for submitted in submits.iter_mut().flatten().flatten().filter(|submitted| submitted.wake) {
-                slot_grants.extend(flush.grant_reserved_slot(submitted, &*provider)?);
-            }
+        for accepted in submits.iter().flatten().flatten() {
+            slot_grants.extend(flush.place(&accepted.run)?);
         }
+        let submits = submits.into_iter().map(|answer| flush.submitted(answer)).collect::<Result<_>>()?;
         let post_commit = flush.write()?;
         transaction.commit().map_err(statement_failed)?;
-        // Only after the commit: workers start executing assigned grants.
-        for (reservation, grant) in slot_grants {
-            reservation.assign(grant);
-        }
+        slot_grants.into_iter().for_each(SlotGrant::deliver);
         Ok(Answers { submits, commits, claims, post_commit })
     }
 }
@@ -140,7 +130,7 @@ struct Flush<'a> {
     /// The sessions of `locked` without their heads.
     sessions: HashMap<Uuid, PeekedSession>,
     changed: HashSet<Uuid>,
-    leases: HashMap<WorkerId, bool>,
+    leases: Leases<'a>,
     writes: WriteSet,
     inserted: usize,
 }
@@ -153,7 +143,7 @@ impl<'a> Flush<'a> {
             locked: LockedSessions { heads: HashMap::new(), at: now() },
             sessions: HashMap::new(),
             changed: HashSet::new(),
-            leases: HashMap::new(),
+            leases: Leases { connection, known: HashMap::new() },
             writes: WriteSet::default(),
             inserted: 0,
         }
@@ -170,7 +160,7 @@ impl<'a> Flush<'a> {
         Ok(true)
     }
 
-    fn submit(&mut self, request: &NewRun) -> Result<Option<Result<Submitted>>> {
+    fn submit(&mut self, request: &NewRun) -> Result<Option<Result<AcceptedRun>>> {
         let session = request.run.session.as_uuid();
         if !submit::is_simple(request) || !self.read(session)? {
             return Ok(None);
@@ -178,13 +168,25 @@ impl<'a> Flush<'a> {
         let mut keys = IdempotencyKeys::default();
         let answer = submit::accept(self.context, request, &mut self.locked, &mut keys, &mut self.writes)?;
         Ok(match answer {
-            SubmitOutcome::Accepted(submitted) => {
+            SubmitOutcome::Accepted(accepted) => {
                 self.changed.insert(session);
-                Some(Ok(*submitted))
+                Some(Ok(*accepted))
             }
             SubmitOutcome::Refused(refusal) => Some(Err(refusal)),
             SubmitOutcome::Replay(_) => None,
         })
+    }
+
+    /// The answer to a submit, once all changes of this flush are decided.
+    fn submitted(&self, answer: Option<Result<AcceptedRun>>) -> Result<Option<Result<Submitted>>> {
+        let accepted = match answer {
+            Some(Ok(accepted)) => accepted,
+            Some(Err(refusal)) => return Ok(Some(Err(refusal))),
+            None => return Ok(None),
+        };
+        let head = self.locked.heads.get(&accepted.run.session.as_uuid());
+        let head = head.ok_or_else(|| Error::internal("run accepted without its session"))?;
+        Ok(Some(Ok(accepted.submitted(head))))
     }
 
     fn insert_runs(&mut self) -> Result<()> {
@@ -239,70 +241,39 @@ impl<'a> Flush<'a> {
     /// Claims an unowned session with a never-attempted run for a live worker.
     fn claim(&mut self, request: &ClaimRequest) -> Result<Option<Result<Claim>>> {
         let session = request.session.as_uuid();
-        if !self.read(session)? || !self.is_alive(request.worker)? {
+        if !self.read(session)? || !self.leases.is_alive(request.worker)? {
             return Ok(None);
         }
-        if self.locked.heads.get(&session).is_none_or(|it| it.head.tenant != request.tenant) {
-            return Ok(None);
-        }
-        let first = peek::queued_runs(self.connection, session, Uuid::nil(), 1).map_err(statement_failed)?;
-        let Some(first) = first.into_iter().next().filter(RunRow::is_untouched) else { return Ok(None) };
-        let granted = self.grant(session, request.worker, first.into_run()?)?;
-        Ok(granted.map(|grant| Ok(Claim::Granted(grant))))
-    }
-
-    /// Grants a newly accepted run to a worker with a free slot, if the run is the first of an unowned session. Later
-    /// runs of the same session then need no wake-up either.
-    fn grant_reserved_slot(
-        &mut self,
-        submitted: &mut Submitted,
-        provider: &dyn SlotProvider,
-    ) -> Result<Option<SlotGrant>> {
-        let session = submitted.run.session.as_uuid();
-        let Some(head) = self.locked.heads.get(&session).map(|it| &it.head) else { return Ok(None) };
-        if head.owner != Owner::Nobody {
-            submitted.wake = false;
-            return Ok(None);
-        }
-        if !head.is_first(submitted.run.seq) {
-            return Ok(None);
-        }
-        let Some(reservation) = provider.reserve_slot(&head.pool, submitted.run.session) else {
-            return Ok(None);
-        };
-        if !self.is_alive(reservation.worker())? {
-            return Ok(None);
-        }
-        let Some(grant) = self.grant(session, reservation.worker(), submitted.run.clone())? else {
-            return Ok(None);
-        };
-        submitted.wake = false;
-        Ok(Some((reservation, grant)))
-    }
-
-    fn grant(&mut self, session: Uuid, worker: WorkerId, run: Run) -> Result<Option<Box<Grant>>> {
         let (Some(locked), Some(peeked)) = (self.locked.heads.get_mut(&session), self.sessions.get(&session))
         else {
             return Ok(None);
         };
-        let has_budget = peeked.settings.session_budget.is_some();
-        if locked.head.owner != Owner::Nobody || locked.head.current.is_some() || has_budget {
+        let settings = &peeked.settings;
+        if locked.head.tenant != request.tenant || !placement::can_be_granted(locked, settings) {
             return Ok(None);
         }
-        let ClaimDecision::Granted { fence } = locked.head.claim(worker) else { return Ok(None) };
+        let first = peek::queued_runs(self.connection, session, Uuid::nil(), 1).map_err(statement_failed)?;
+        let Some(first) = first.into_iter().next().filter(RunRow::is_untouched) else { return Ok(None) };
+        let granted =
+            placement::grant_to(request.worker, first.into_run()?, locked, settings, self.locked.at)?;
         self.changed.insert(session);
-        Ok(Some(Box::new(grant_run(locked, fence, run, peeked.settings.clone(), self.locked.at)?)))
+        Ok(granted.map(|grant| Ok(Claim::Granted(grant))))
     }
 
-    /// Whether a worker has a live lease.
-    fn is_alive(&mut self, worker: WorkerId) -> Result<bool> {
-        if let Some(alive) = self.leases.get(&worker) {
-            return Ok(*alive);
+    /// Grants the session of an accepted run to a worker with a free slot, if possible.
+    fn place(&mut self, run: &Run) -> Result<Option<SlotGrant>> {
+        let session = run.session.as_uuid();
+        let (Some(locked), Some(peeked)) = (self.locked.heads.get_mut(&session), self.sessions.get(&session))
+        else {
+            return Ok(None);
+        };
+        let (slots, leases, at) = (&*self.context.slots, &mut self.leases, self.locked.at);
+        let is_alive = |worker| leases.is_alive(worker);
+        let grant = placement::place(slots, run, locked, &peeked.settings, at, is_alive)?;
+        if grant.is_some() {
+            self.changed.insert(session);
         }
-        let lease = peek::lease(self.connection, worker.as_uuid()).map_err(statement_failed)?;
-        let alive = lease.is_some_and(|lease| matches!(lease.owner(), Owner::Alive { .. }));
-        self.leases.insert(worker, alive);
-        Ok(alive)
+        Ok(grant)
     }
 
     /// Writes all collected changes.
@@ -328,6 +299,24 @@ impl<'a> Flush<'a> {
             apply::write_raw(self.connection, &*head).map_err(statement_failed)?;
         }
         Ok(self.writes.post_commit())
+    }
+}
+
+/// The leases of workers, each read once per flush.
+struct Leases<'a> {
+    connection: &'a Connection,
+    known: HashMap<WorkerId, bool>,
+}
+
+impl Leases<'_> {
+    fn is_alive(&mut self, worker: WorkerId) -> Result<bool> {
+        if let Some(alive) = self.known.get(&worker) {
+            return Ok(*alive);
+        }
+        let lease = peek::lease(self.connection, worker.as_uuid()).map_err(statement_failed)?;
+        let alive = lease.is_some_and(|lease| matches!(lease.owner(), Owner::Alive { .. }));
+        self.known.insert(worker, alive);
+        Ok(alive)
     }
 }
 

@@ -1,11 +1,10 @@
-//! Session ownership: claims, commits, releases, and slot reservations.
+//! Session ownership: claims, commits and releases.
 
-use std::{fmt, sync::Weak, time::Duration};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Appended, ApprovalId, CommitId, Fence, MessageId, Pool, Run, RunId, SessionId, TenantId, Timestamp,
-    WorkerId,
+    Appended, ApprovalId, CommitId, Fence, MessageId, Run, RunId, SessionId, TenantId, Timestamp, WorkerId,
     budget::{Amount, Spent},
     content::Content,
     error::Result,
@@ -40,26 +39,6 @@ pub trait Ownership {
     /// Whether the session has a run that could start and no live owner. Workers check this after they acknowledge a
     /// token.
     async fn is_runnable(&self, tenant: TenantId, session: SessionId) -> Result<bool>;
-    /// Registers the slot provider and replaces the previous one. From then on, a submit of a session's first run
-    /// reserves a slot; if the session has no owner, the submit transaction grants it to that slot's worker, and no
-    /// token is needed. The provider delivers the grant. [`Fleet::lost_grants`](crate::Fleet::lost_grants) finds grants
-    /// that did not arrive.
-    fn set_slot_provider(&self, provider: Weak<dyn SlotProvider>);
-}
-
-/// Hands out free slots of workers that accept grants without a claim.
-pub trait SlotProvider: fmt::Debug + Send + Sync {
-    /// Reserves a free slot of some worker of the pool for this session. `None` if there is none, or if that worker is
-    /// already active on the session. Called inside a transaction: must not block.
-    fn reserve_slot(&self, pool: &Pool, session: SessionId) -> Option<Box<dyn SlotReservation>>;
-}
-
-/// A slot reserved for a session. Dropping it frees the slot.
-pub trait SlotReservation: Send {
-    /// The worker that the slot belongs to.
-    fn worker(&self) -> WorkerId;
-    /// Hands over the grant after its transaction was committed. Must not block.
-    fn assign(self: Box<Self>, grant: Box<Grant>);
 }
 
 /// The result of a claim.
@@ -78,7 +57,7 @@ pub enum Claim {
     Reclaimed(SessionChange),
 }
 
-/// Ownership of a session, with the run to execute. Serialized as JSON in a [`GrantBatch`](crate::GrantBatch).
+/// Ownership of a session, with the run to execute. Its JSON is the body of a grant on the bus.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Grant {
     pub fence: Fence,

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use remuda_domain::{
-    Appended, Labels, Pool, Run, RunId, RunState, SessionId, TenantId, WorkerId,
+    Labels, Run, RunId, RunState, SessionId, TenantId, WorkerId,
     budget::{Amount, Limit},
     error::Result,
     page::{Page, PageRequest},
@@ -11,14 +11,14 @@ use remuda_domain::{
     step::Step,
 };
 
-use crate::{EstimateInputs, LostAttempt, SessionChange};
+use crate::{EstimateInputs, SessionChange};
 
 /// Submits, reads, cancels and resumes runs.
 #[async_trait]
 pub trait Runs {
     /// Accepts a run. Concurrent calls share a transaction. With an idempotency key that was used before, returns the
-    /// first run. If a slot provider is [registered](crate::Ownership::set_slot_provider), the same transaction may
-    /// grant the session to a worker.
+    /// first run. The same transaction may grant the session to a worker with a free
+    /// [slot](crate::Options::slots).
     async fn submit(&self, run: NewRun) -> Result<Submitted>;
     /// Reads a run with its outcomes. Fails with `run_not_found`.
     async fn get_run(&self, tenant: TenantId, run: RunId) -> Result<Run>;
@@ -76,19 +76,15 @@ pub struct Idempotency {
 #[derive(Clone, Debug)]
 pub struct Submitted {
     pub run: Run,
-    pub pool: Pool,
     /// An earlier submit with the same key created the run.
     pub deduplicated: bool,
-    /// The session has no owner, so the caller must publish a token. An owner finds the run without it: its release and
-    /// this submit are ordered by the session's lock.
-    pub wake: bool,
-    pub events: Appended,
+    /// What it did to the session. If the session has an owner, that owner finds the run without a token: its release
+    /// and this submit are ordered by the session's lock.
+    pub change: SessionChange,
     /// Runs that `if_busy = interrupt` ended or marked for cancellation.
     pub interrupted: Vec<RunId>,
     /// The worker to notify, and the run that it should cancel.
     pub signal: Option<(WorkerId, RunId)>,
-    /// The attempt of an interrupted run that was lost with its worker, if any.
-    pub lost: Option<LostAttempt>,
     /// What happened to the descendants of the interrupted runs, and to runs that waited for them.
     pub descendants: CancelledRuns,
 }

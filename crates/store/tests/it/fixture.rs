@@ -3,6 +3,7 @@
 use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use parking_lot::Mutex;
 use remuda_domain::{
     Code, Cursor, Event, EventBody, MessageId, Pool, Run, RunId, RunInput, RunState, SessionId, StepId,
     TenantId, ToolCallId, WorkerId, WorkspaceId,
@@ -19,7 +20,7 @@ use remuda_domain::{
 };
 use remuda_store::{
     Claim, Commit, Finish, Grant, Idempotency, NewMessage, NewRun, NewSession, Options, ParkRequest,
-    RunFilter, RunTransition, Store, Submitted, connect, migrate,
+    RunFilter, RunTransition, SlotProvider, SlotReservation, Store, Submitted, connect, migrate,
 };
 use remuda_testkit::{TestDatabase, wait_for};
 use sqlx::Connection as _;
@@ -55,10 +56,27 @@ impl TestDb {
     }
 }
 
+/// The slot provider of a test, which may be set after the store is open.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TestSlots(Arc<Mutex<Option<Arc<dyn SlotProvider>>>>);
+
+impl TestSlots {
+    pub(crate) fn set(&self, provider: Arc<dyn SlotProvider>) {
+        *self.0.lock() = Some(provider);
+    }
+}
+
+impl SlotProvider for TestSlots {
+    fn reserve_slot(&self, pool: &Pool, session: SessionId) -> Option<Box<dyn SlotReservation>> {
+        self.0.lock().as_ref()?.reserve_slot(pool, session)
+    }
+}
+
 pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) tenant: TenantId,
     pub(crate) workspace: WorkspaceId,
+    pub(crate) slots: TestSlots,
     // After the store, because fields are dropped in declaration order.
     database: TestDb,
 }
@@ -73,11 +91,12 @@ impl Fixture {
     }
 
     async fn on(database: TestDb) -> Result<Self> {
-        let options = database.options();
+        let slots = TestSlots::default();
+        let options = Options { slots: Arc::new(slots.clone()), ..database.options() };
         migrate(&options).await?;
         let store = connect(&options).await?;
         let (tenant, workspace) = tenant(&*store, "acme").await?;
-        Ok(Self { store, tenant, workspace, database })
+        Ok(Self { store, tenant, workspace, slots, database })
     }
 
     pub(crate) fn options(&self) -> Options {
@@ -86,7 +105,7 @@ impl Fixture {
 
     /// Reopens the store on PostgreSQL after all its connections have closed, so that their statistics are reported.
     pub(crate) async fn reopened(self) -> Result<Self> {
-        let Self { store, tenant, workspace, database } = self;
+        let Self { store, tenant, workspace, slots, database } = self;
         drop(store);
         let url = database.options().url;
         wait_for("the end of connections", PATIENCE, || async {
@@ -97,8 +116,9 @@ impl Fixture {
             (others == 0).then_some(())
         })
         .await;
-        let store = connect(&database.options()).await?;
-        Ok(Self { store, tenant, workspace, database })
+        let options = Options { slots: Arc::new(slots.clone()), ..database.options() };
+        let store = connect(&options).await?;
+        Ok(Self { store, tenant, workspace, slots, database })
     }
 
     pub(crate) fn is_postgres(&self) -> bool {

@@ -7,14 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
 use remuda_domain::{RunState, SessionId, TenantId, page::PageRequest, run::ParkReason};
-use remuda_store::{ApprovalFilter, GrantBatch, RunFilter, Store, connect, migrate};
-use serde_json::Value;
+use remuda_store::{ApprovalFilter, RunFilter, Store, connect, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use crate::fixture::TestDb;
 
 const ROWS: &str = include_str!("../golden/sqlite-0.1.0.sql");
-const BUS: &str = include_str!("../golden/bus.tsv");
 
 fn everything() -> PageRequest {
     PageRequest { size: 200, token: None }
@@ -69,15 +67,4 @@ async fn check_stream(store: &dyn Store, tenant: TenantId, session: SessionId) -
     ensure!(!cursors.is_empty() && cursors == expected, "{session}: {cursors:?}");
     store.list_messages(tenant, session, &everything()).await?;
     Ok(())
-}
-
-#[test]
-fn grant_batches_of_version_0_1_0_are_read_and_written_unchanged() {
-    let batches: Vec<&str> = BUS.lines().filter_map(|line| line.strip_prefix("grant_batch\t")).collect();
-    assert!(batches.len() > 2);
-    for json in batches {
-        let golden: Value = serde_json::from_str(json).unwrap();
-        let batch: GrantBatch = serde_json::from_str(json).unwrap();
-        assert_eq!(serde_json::to_value(&batch).unwrap(), golden);
-    }
 }

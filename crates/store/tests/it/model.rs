@@ -117,7 +117,7 @@ impl Simulation<'_> {
         });
         session.cursor += 1;
         ensure!(submitted.run.seq == i64::try_from(session.runs.len())?, "wrong sequence number");
-        ensure!(submitted.wake == session.owner.is_none(), "wrong wake flag");
+        ensure!(submitted.change.wake == session.owner.is_none(), "wrong wake flag");
         Ok(())
     }
 

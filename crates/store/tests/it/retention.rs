@@ -119,7 +119,7 @@ pub(crate) async fn old_runs_are_deleted_with_dependent_rows(fixture: &Fixture) 
     assert_eq!(fixture.events_of(session).await?.len(), usize::try_from(before.last_cursor)?);
     // Sequence numbers and cursors are not reused.
     let next = fixture.submit(session).await?;
-    assert_eq!((next.run.seq, next.events[0].cursor), (2, before.last_cursor + 1));
+    assert_eq!((next.run.seq, next.change.events[0].cursor), (2, before.last_cursor + 1));
     Ok(())
 }
 

@@ -57,23 +57,22 @@ type Granted = mpsc::UnboundedReceiver<(Box<Grant>, OwnedSemaphorePermit)>;
 fn register_provider(fixture: &Fixture, worker: WorkerId, slots: usize) -> (Arc<FakeSlotProvider>, Granted) {
     let (granted, receiver) = mpsc::unbounded_channel();
     let slots = Arc::new(Semaphore::new(slots));
-    let room = Arc::new(FakeSlotProvider { worker, slots, granted, active_sessions: Mutex::default() });
-    let seats: Arc<dyn SlotProvider> = room.clone();
-    fixture.store.set_slot_provider(Arc::downgrade(&seats));
-    (room, receiver)
+    let provider = Arc::new(FakeSlotProvider { worker, slots, granted, active_sessions: Mutex::default() });
+    fixture.slots.set(provider.clone());
+    (provider, receiver)
 }
 
 pub(crate) async fn first_run_is_granted_in_its_submit(fixture: &Fixture) -> Result<()> {
     let worker = fixture.worker(LONG_LEASE).await?;
-    let (room, mut granted) = register_provider(fixture, worker, 2);
+    let (provider, mut granted) = register_provider(fixture, worker, 2);
     let session = fixture.session().await?;
     let first = fixture.submit(session).await?;
-    assert!(!first.wake && first.run.state == RunState::Queued);
+    assert!(!first.change.wake && first.run.state == RunState::Queued);
     let (grant, slot) = granted.recv().await.context("nothing was granted")?;
     assert_eq!((grant.run.id, grant.run.attempt, grant.run.state), (first.run.id, 1, RunState::Running));
     assert_eq!((grant.fence.worker, grant.fence.epoch, grant.fence.session), (worker, 1, session));
     assert_eq!((grant.workspace_root.as_str(), grant.run.input.clone()), ("/srv/root", first.run.input));
-    assert_eq!(room.slots.available_permits(), 1);
+    assert_eq!(provider.slots.available_permits(), 1);
     let running = fixture.run(first.run.id).await?;
     assert_eq!((running.state, running.attempt), (RunState::Running, 1));
     assert_eq!(running.started_at, grant.run.started_at);
@@ -82,7 +81,7 @@ pub(crate) async fn first_run_is_granted_in_its_submit(fixture: &Fixture) -> Res
 
     // The next run belongs to the owner, which gets it with the end of the first.
     let second = fixture.submit(session).await?;
-    assert!(!second.wake && granted.try_recv().is_err());
+    assert!(!second.change.wake && granted.try_recv().is_err());
     let committed = fixture.store.commit(completed(&grant)).await?;
     let next = committed.next.context("the second run waits")?;
     assert_eq!(next.run.id, second.run.id);
@@ -93,12 +92,12 @@ pub(crate) async fn first_run_is_granted_in_its_submit(fixture: &Fixture) -> Res
 
 pub(crate) async fn concurrently_submitted_runs_are_executed_in_order(fixture: &Fixture) -> Result<()> {
     let worker = fixture.worker(LONG_LEASE).await?;
-    let (_room, mut granted) = register_provider(fixture, worker, 4);
+    let (_provider, mut granted) = register_provider(fixture, worker, 4);
     for _ in 0..20 {
         let session = fixture.session().await?;
         let submits = (0..5).map(|_| fixture.submit(session));
         let submitted = futures::future::try_join_all(submits).await?;
-        let woken = submitted.iter().filter(|it| it.wake).count();
+        let woken = submitted.iter().filter(|it| it.change.wake).count();
         // Several concurrent runs of one session take the regular path on PostgreSQL.
         assert!(woken == 0 || (woken == 5 && fixture.is_postgres()), "a token would find an owner");
         let (mut grant, slot) = match woken {
@@ -123,26 +122,26 @@ pub(crate) async fn concurrently_submitted_runs_are_executed_in_order(fixture: &
 
 pub(crate) async fn submit_grants_nothing_without_an_eligible_slot(fixture: &Fixture) -> Result<()> {
     let worker = fixture.worker(LONG_LEASE).await?;
-    let (room, mut granted) = register_provider(fixture, worker, 1);
-    let is_granted = async || anyhow::Ok(!fixture.submit(fixture.session().await?).await?.wake);
+    let (provider, mut granted) = register_provider(fixture, worker, 1);
+    let is_granted = async || anyhow::Ok(!fixture.submit(fixture.session().await?).await?.change.wake);
     // All slots are in use, or the worker is still active on the session.
-    let taken = Arc::clone(&room.slots).try_acquire_owned()?;
+    let taken = Arc::clone(&provider.slots).try_acquire_owned()?;
     assert!(!is_granted().await?);
     drop(taken);
     let session = fixture.session().await?;
-    room.active_sessions().push(session);
-    assert!(fixture.submit(session).await?.wake);
+    provider.active_sessions().push(session);
+    assert!(fixture.submit(session).await?.change.wake);
     assert!(is_granted().await?);
     drop(granted.recv().await.context("nothing was granted")?);
     // Runs that are already queued come first.
-    room.active_sessions().clear();
-    assert!(fixture.submit(session).await?.wake);
+    provider.active_sessions().clear();
+    assert!(fixture.submit(session).await?.change.wake);
     // Another pool, or an idempotency key.
     let elsewhere = NewSession { pool: "gpu".parse()?, ..fixture.new_session(None) };
     let elsewhere = fixture.store.create_session(&elsewhere).await?.value.id;
-    assert!(fixture.submit(elsewhere).await?.wake);
+    assert!(fixture.submit(elsewhere).await?.change.wake);
     let keyed = fixture.keyed_run(fixture.session().await?, "key", 1);
-    assert!(fixture.store.submit(keyed).await?.wake, "it takes the regular path");
+    assert!(fixture.store.submit(keyed).await?.change.wake, "it takes the regular path");
     // A worker whose lease has expired, and one that has retired.
     let lapsed = fixture.worker(SHORT_LEASE).await?;
     let (late, _granted) = register_provider(fixture, lapsed, 1);
@@ -159,7 +158,7 @@ pub(crate) async fn submit_grants_nothing_without_an_eligible_slot(fixture: &Fix
 pub(crate) async fn grant_missing_from_the_heartbeat_is_reported_as_lost(fixture: &Fixture) -> Result<()> {
     let owner = fixture.worker(LONG_LEASE).await?;
     let lapsed = fixture.worker(SHORT_LEASE).await?;
-    let (_room, mut granted) = register_provider(fixture, owner, 3);
+    let (_provider, mut granted) = register_provider(fixture, owner, 3);
     let mut sessions = Vec::new();
     for _ in 0..3 {
         sessions.push(fixture.session().await?);
@@ -174,7 +173,7 @@ pub(crate) async fn grant_missing_from_the_heartbeat_is_reported_as_lost(fixture
     fixture.granted(others, lapsed).await?;
     let waiting = fixture.session().await?;
     let submitted = fixture.submit(waiting).await?;
-    assert!(submitted.wake);
+    assert!(submitted.change.wake);
     let now = Duration::ZERO;
     let found = async || anyhow::Ok(fixture.store.lost_grants(None, 100, now).await?.sessions);
     assert_eq!(found().await?, [], "no heartbeat came since");

@@ -16,18 +16,18 @@ pub(crate) async fn submit_assigns_a_sequence_number_and_appends_an_event(fixtur
         let submitted = fixture.submit(session).await?;
         assert_eq!((submitted.run.seq, submitted.run.state), (seq, RunState::Queued));
         assert!(!submitted.deduplicated && submitted.interrupted.is_empty() && submitted.signal.is_none());
-        assert!(submitted.wake);
-        assert_eq!(submitted.events.len(), 1);
-        assert_eq!(submitted.events[0].cursor, seq + 1);
+        assert!(submitted.change.wake);
+        assert_eq!(submitted.change.events.len(), 1);
+        assert_eq!(submitted.change.events[0].cursor, seq + 1);
         let queued =
             EventBody::RunQueued { seq, kind: "tools".into(), pending: seq, labels: Default::default() };
-        assert_eq!(submitted.events[0].body, queued);
+        assert_eq!(submitted.change.events[0].body, queued);
         assert_eq!(fixture.run(submitted.run.id).await?, submitted.run);
     }
     assert_eq!(fixture.get_session(session).await?.pending, 3);
     // An owner finds the run by itself: no wake-up is needed.
     fixture.granted(session, fixture.worker(LONG_LEASE).await?).await?;
-    assert!(!fixture.submit(session).await?.wake);
+    assert!(!fixture.submit(session).await?.change.wake);
     fixture.check(session).await
 }
 
@@ -103,8 +103,8 @@ pub(crate) async fn interrupt_cancels_queued_runs_and_marks_the_executing_one(
     assert_eq!((submitted.run.seq, submitted.signal), (4, Some((worker, ids[0]))));
     assert_eq!(submitted.interrupted, ids);
     let expected = ["run.cancel_requested", "run.cancelled", "run.cancelled", "run.queued"];
-    assert_eq!(names(&submitted.events), expected);
-    assert_eq!(submitted.events.iter().map(|it| it.cursor).collect::<Vec<_>>(), [5, 6, 7, 8]);
+    assert_eq!(names(&submitted.change.events), expected);
+    assert_eq!(submitted.change.events.iter().map(|it| it.cursor).collect::<Vec<_>>(), [5, 6, 7, 8]);
     let states = [
         fixture.run(ids[0]).await?.state,
         fixture.run(ids[1]).await?.state,
@@ -116,7 +116,7 @@ pub(crate) async fn interrupt_cancels_queued_runs_and_marks_the_executing_one(
     // The second one signals the owner again, in case the first signal was lost, and appends no second event.
     let second = fixture.store.submit(interrupt()).await?;
     assert_eq!(second.signal, Some((worker, ids[0])));
-    assert_eq!(names(&second.events), ["run.cancelled", "run.queued"]);
+    assert_eq!(names(&second.change.events), ["run.cancelled", "run.queued"]);
     let committed = fixture.store.commit(completed(&grant)).await?;
     assert_eq!(committed.next.map(|next| next.run.id), Some(second.run.id));
     fixture.check(session).await
@@ -127,7 +127,7 @@ pub(crate) async fn retry_with_the_same_key_returns_the_first_run(fixture: &Fixt
     let first = fixture.store.submit(fixture.keyed_run(session, "order-1", 1)).await?;
     assert_eq!((first.deduplicated, first.run.idempotency_key.as_deref()), (false, Some("order-1")));
     let again = fixture.store.submit(fixture.keyed_run(session, "order-1", 1)).await?;
-    assert!(again.deduplicated && again.events.is_empty());
+    assert!(again.deduplicated && again.change.events.is_empty());
     assert_eq!(again.run.id, first.run.id);
     let other =
         fixture.store.submit(fixture.keyed_run(session, "order-1", 2)).await.err().context("conflict")?;
@@ -155,7 +155,7 @@ pub(crate) async fn retry_returns_the_first_run_after_the_session_closed(fixture
     fixture.store.close_session(fixture.tenant, session).await?;
     let again = fixture.store.submit(fixture.keyed_run(session, "k", 1)).await?;
     assert_eq!((again.run.id, again.run.state), (first.run.id, RunState::Completed));
-    assert!(again.deduplicated && !again.wake);
+    assert!(again.deduplicated && !again.change.wake);
     assert_eq!(
         refusal(fixture.store.submit(fixture.keyed_run(session, "k", 2)).await),
         Code::IdempotencyConflict

@@ -2,12 +2,15 @@
 
 use std::{future::Future, time::Duration};
 
-use async_nats::{Client, ConnectOptions, Event, RequestErrorKind, Subscriber, connection::State};
+use async_nats::{
+    Client, ConnectOptions, Event, PublishError, RequestErrorKind, Subject, Subscriber, connection::State,
+    jetstream::AckKind,
+};
 use bytes::Bytes;
 use remuda_domain::error::{Error, Result};
 use tokio::{sync::watch, time::timeout};
 
-use super::{NatsOptions, unavailable};
+use super::{NatsOptions, envelope::Sealed, unavailable};
 
 const FIRST_RECONNECT_DELAY: Duration = Duration::from_millis(20);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
@@ -96,11 +99,25 @@ impl Connection {
         }
     }
 
-    /// Publishes without waiting for a response. Fails while disconnected, because the client would send the message
-    /// much later.
-    pub(super) async fn publish(&self, what: &str, subject: String, payload: Bytes) -> Result<()> {
+    /// Sends a message to the current subscribers without waiting for a response. Fails while disconnected, because
+    /// the client would send the message much later.
+    pub(super) async fn send(&self, what: &str, subject: String, message: Sealed) -> Result<()> {
         self.check_connected()?;
-        self.bounded(what, self.client.publish(subject, payload)).await
+        self.bounded(what, self.enqueue(subject, message)).await
+    }
+
+    /// Hands a message to the client, which may wait for room in its buffer.
+    pub(super) async fn enqueue(&self, subject: String, message: Sealed) -> Result<(), PublishError> {
+        match message.headers {
+            Some(headers) => self.client.publish_with_headers(subject, headers, message.payload).await,
+            None => self.client.publish(subject, message.payload).await,
+        }
+    }
+
+    /// Tells the server about a token. Its kind says everything, so it needs no envelope.
+    pub(super) async fn acknowledge(&self, what: &str, reply: &Subject, kind: AckKind) -> Result<()> {
+        self.check_connected()?;
+        self.bounded(what, self.client.publish(reply.clone(), kind.into())).await
     }
 
     pub(super) fn check_connected(&self) -> Result<()> {

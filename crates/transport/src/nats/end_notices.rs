@@ -3,14 +3,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use async_nats::Subscriber;
-use async_trait::async_trait;
-use futures::StreamExt;
 use parking_lot::{Mutex, MutexGuard};
-use remuda_domain::{ControlPlaneId, error::Result, run::RunEndNotice};
+use remuda_domain::{ControlPlaneId, run::RunEndNotice};
 
-use super::{Shared, live_events::batches};
-use crate::traits::EndNoticeSource;
+use super::{Shared, envelope::seal, live_events::batches};
 
 /// Maximum number of queued notices, for the case that nothing can be sent. Waiters without a notice poll the store.
 const MAX_WAITING: usize = 16_384;
@@ -60,35 +56,11 @@ async fn publish_pending(shared: Arc<Shared>) {
         for (plane, notice) in by_plane {
             for payload in batches(&notice, shared.control.client().max_payload()) {
                 let subject = shared.subjects.ends(plane);
-                if let Err(error) = shared.control.publish("publish end notices", subject, payload).await {
+                if let Err(error) =
+                    shared.control.send("publish end notices", subject, seal(payload, None)).await
+                {
                     tracing::debug!(%plane, error = error.chain(), "cannot publish end notices; waiters will poll the store");
                 }
-            }
-        }
-    }
-}
-
-pub(super) struct NatsEndNotices {
-    subscriber: Subscriber,
-}
-
-impl NatsEndNotices {
-    pub(super) async fn open(shared: &Shared, plane: ControlPlaneId) -> Result<Self> {
-        let subscriber =
-            shared.control.subscribe(shared.subjects.ends(plane), &shared.subjects.no_responders()).await?;
-        Ok(Self { subscriber })
-    }
-}
-
-#[async_trait]
-impl EndNoticeSource for NatsEndNotices {
-    async fn next(&mut self) -> Option<Vec<RunEndNotice>> {
-        loop {
-            let message = self.subscriber.next().await?;
-            match serde_json::from_slice(&message.payload) {
-                Ok(ends) => return Some(ends),
-                // From a newer version, for example.
-                Err(error) => tracing::debug!(%error, "cannot decode end notices"),
             }
         }
     }

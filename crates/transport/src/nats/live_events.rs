@@ -23,7 +23,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::{Shared, trace_headers};
+use super::{
+    Shared,
+    envelope::{Opened, open, seal},
+};
 use crate::traits::{DeltaSource, EventSource};
 
 /// How long a publish may take. Readers find in the store what was dropped.
@@ -52,23 +55,14 @@ pub(super) async fn publish<T: Serialize>(
     if items.is_empty() || !shared.events.is_connected() {
         return;
     }
-    let client = shared.events.client();
-    let limit = client.max_payload();
+    let limit = shared.events.client().max_payload();
     let payloads = match text.filter(|text| text.len() <= limit) {
         Some(text) => vec![text],
         None => batches(items, limit),
     };
     let send = async {
         for payload in payloads {
-            let published = match origin {
-                Some(origin) => {
-                    client
-                        .publish_with_headers(subject.clone(), trace_headers::headers(origin), payload)
-                        .await
-                }
-                None => client.publish(subject.clone(), payload).await,
-            };
-            if let Err(error) = published {
+            if let Err(error) = shared.events.enqueue(subject.clone(), seal(payload, origin)).await {
                 tracing::debug!(subject, %error, "message dropped: the connection is closed");
                 return;
             }
@@ -117,14 +111,12 @@ fn close(array: &mut Vec<u8>) -> Bytes {
 /// stops reading loses its own source and does not affect others.
 pub(super) struct LiveSource<T> {
     subject: String,
-    buffer: Receiver<BufferedMessage>,
+    buffer: Receiver<Opened>,
     buffered: Arc<AtomicUsize>,
     /// Trace context of the last batch.
     origin: Option<TraceContext>,
     items: PhantomData<fn() -> T>,
 }
-
-type BufferedMessage = (Bytes, Option<TraceContext>);
 
 impl<T: DeserializeOwned> LiveSource<T> {
     pub(super) async fn subscribe(shared: &Shared, subject: String) -> Result<Self> {
@@ -150,7 +142,7 @@ impl<T: DeserializeOwned> LiveSource<T> {
 
     async fn next_batch(&mut self) -> Option<Vec<T>> {
         loop {
-            let (payload, origin) = self.buffer.recv().await?;
+            let Opened { payload, origin } = self.buffer.recv().await?;
             self.origin = origin;
             self.buffered.fetch_sub(payload.len(), Ordering::Relaxed);
             match serde_json::from_slice(&payload) {
@@ -166,7 +158,7 @@ impl<T: DeserializeOwned> LiveSource<T> {
 async fn pump(
     mut subscriber: Subscriber,
     mut losses: watch::Receiver<u64>,
-    sender: Sender<BufferedMessage>,
+    sender: Sender<Opened>,
     buffered: Arc<AtomicUsize>,
 ) {
     loop {
@@ -180,8 +172,7 @@ async fn pump(
         if buffered.fetch_add(size, Ordering::Relaxed) + size > BUFFERED_BYTES {
             return;
         }
-        let origin = message.headers.as_ref().and_then(trace_headers::context);
-        if sender.try_send((message.payload, origin)).is_err() {
+        if sender.try_send(open(message)).is_err() {
             return;
         }
     }

@@ -9,6 +9,7 @@ use async_nats::{
     jetstream::{AckKind, stream::LastRawMessageErrorKind},
 };
 use async_trait::async_trait;
+use bytes::Bytes;
 use chrono::Utc;
 use remuda_domain::{
     Pool, SessionId, TenantId,
@@ -19,7 +20,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 pub(super) use self::source::NatsTokens;
-use super::{Shared, trace_headers, unavailable};
+use super::{Shared, envelope::seal, unavailable};
 use crate::traits::{Published, Token};
 
 /// The only rejection which means that the session has a token. Its error code is shared by every failure to store,
@@ -71,9 +72,11 @@ pub(super) async fn publish(
 /// Sends no message id: the server would drop a later token with the same id as a duplicate, and report it as stored.
 async fn attempt(shared: &Shared, subject: String, origin: Option<TraceContext>) -> Result<PublishAttempt> {
     shared.control.check_connected()?;
-    let mut request = Request::new();
-    if let Some(origin) = origin {
-        request = request.headers(trace_headers::headers(origin));
+    // The subject says everything.
+    let token = seal(Bytes::new(), origin);
+    let mut request = Request::new().payload(token.payload);
+    if let Some(headers) = token.headers {
+        request = request.headers(headers);
     }
     let request = shared.control.client().send_request(subject, request);
     match timeout(shared.options.request_timeout, request).await {
@@ -150,8 +153,7 @@ impl Token for NatsToken {
     }
 
     async fn keep_alive(&self) -> Result<()> {
-        let payload = AckKind::Progress.into();
-        self.shared.control.publish("keep token alive", self.reply.to_string(), payload).await
+        self.shared.control.acknowledge("keep token alive", &self.reply, AckKind::Progress).await
     }
 
     fn keep_alive_every(&self) -> Duration {
@@ -167,8 +169,7 @@ impl Token for NatsToken {
 
     async fn retry_after(self: Box<Self>, delay: Duration) -> Result<()> {
         let delay = (!delay.is_zero()).then(|| delay.min(MAX_DELAY));
-        let payload = AckKind::Nak(delay).into();
-        self.shared.control.publish("put back token", self.reply.to_string(), payload).await
+        self.shared.control.acknowledge("put back token", &self.reply, AckKind::Nak(delay)).await
     }
 }
 

@@ -1,9 +1,7 @@
 //! Cancelling runs.
 
 use futures::{StreamExt as _, stream};
-use remuda_domain::{
-    RunId, SessionId, TenantId, WorkerId, error::Result, identity::Principal, limits, worker::Signal,
-};
+use remuda_domain::{RunId, SessionId, TenantId, error::Result, identity::Principal, limits};
 use remuda_store::{CancelScope, CancelSignal, Cancelled, CancelledRuns};
 
 use super::App;
@@ -26,7 +24,8 @@ impl App {
             let cancelled = app.store.request_cancel(tenant, run, &reason).await?;
             app.announcer.announce_change(cancelled.change.clone());
             if let Some(worker) = cancelled.signal {
-                app.send_cancel(CancelSignal { worker, session: cancelled.run.session, run }).await;
+                let session = cancelled.run.session;
+                app.dispatcher.signal_cancel(CancelSignal { worker, session, run }).await;
             }
             app.announce_cancelled(&cancelled.descendants).await;
             Ok(cancelled)
@@ -67,17 +66,6 @@ impl App {
             self.announcer.announce_change(change.clone());
         }
         let signals = stream::iter(&cancelled.requested);
-        signals.for_each_concurrent(MAX_SIGNALS, |signal| self.send_cancel(*signal)).await;
-    }
-
-    async fn send_cancel(&self, CancelSignal { worker, session, run }: CancelSignal) {
-        self.signal(worker, Signal::Cancel { session, run }).await;
-    }
-
-    /// Sends a signal, best effort: the worker also finds the request in the store.
-    pub(super) async fn signal(&self, worker: WorkerId, signal: Signal) {
-        if let Err(error) = self.transport.send_signal(worker, &signal).await {
-            tracing::warn!(%worker, error = error.chain(), "sending a signal failed; the worker will read the request from the store");
-        }
+        signals.for_each_concurrent(MAX_SIGNALS, |signal| self.dispatcher.signal_cancel(*signal)).await;
     }
 }

@@ -33,7 +33,7 @@ impl App {
         let app = self.clone();
         self.run_to_completion(async move {
             let drained = app.store.drain_worker(worker).await?;
-            app.signal(worker, Signal::Drain).await;
+            app.dispatcher.signal(worker, Signal::Drain).await;
             Ok(drained)
         })
         .await

@@ -14,9 +14,8 @@ use remuda_domain::{
     run::IfBusy,
     step::Step,
     trace::TraceContext,
-    worker::Signal,
 };
-use remuda_store::{Idempotency, NewRun, RunFilter, SessionChange};
+use remuda_store::{CancelSignal, Idempotency, NewRun, RunFilter};
 use remuda_telemetry::spans::emit;
 use remuda_trace::{RunTrace, live};
 use sha2::{Digest as _, Sha256};
@@ -179,26 +178,18 @@ impl App {
     }
 
     async fn commit_submission(&self, run: NewRun, cause: Option<TraceContext>) -> Result<SubmitReceipt> {
-        let (tenant, session, begun) = (run.run.tenant, run.run.session, Utc::now());
+        let (session, begun) = (run.run.session, Utc::now());
         let submitted = self.store.submit(run).await?;
         if let Some(cause) = cause {
             emit(live(cause, "commit run", (begun, Utc::now())));
         }
         // A repeated request has a trace of its own; the run has the trace of the first request.
         let trace = RunTrace::of(&submitted.run);
-        let first_cursor = submitted.events.last().map_or(0, |event| event.cursor);
-        let change = SessionChange {
-            tenant,
-            session,
-            pool: submitted.pool,
-            wake: submitted.wake,
-            events: submitted.events,
-            lost: submitted.lost,
-        };
-        self.announcer.announce(change, trace.is_collected().then(|| trace.run()));
+        let first_cursor = submitted.change.events.last().map_or(0, |event| event.cursor);
+        self.announcer.announce(submitted.change, trace.is_collected().then(|| trace.run()));
         // Rare paths are boxed to keep the future of every submit small.
         if let Some((worker, run)) = submitted.signal {
-            Box::pin(self.signal(worker, Signal::Cancel { session, run })).await;
+            Box::pin(self.dispatcher.signal_cancel(CancelSignal { worker, session, run })).await;
         }
         if !submitted.interrupted.is_empty() {
             Box::pin(self.announce_cancelled(&submitted.descendants)).await;

@@ -6,6 +6,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use remuda_dispatch::Dispatcher;
 use remuda_domain::{SessionId, error::Result};
 use remuda_store::{RunnableSession, Store};
 use remuda_telemetry::metrics::{self, Counter, registry::ORPHANED_TOKENS_HEALED};
@@ -22,6 +23,7 @@ const MAX_SUSPECTS: usize = 10_000;
 pub(super) struct HealOrphans {
     store: Arc<dyn Store>,
     transport: Arc<dyn Transport>,
+    dispatcher: Dispatcher,
     pace: Duration,
     /// RunnableSession sessions that already had a token in the last round, while there were orphans.
     suspects: HashSet<SessionId>,
@@ -29,10 +31,15 @@ pub(super) struct HealOrphans {
 }
 
 impl HealOrphans {
-    pub(super) fn new(store: Arc<dyn Store>, transport: Arc<dyn Transport>, pace: Duration) -> Self {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        transport: Arc<dyn Transport>,
+        dispatcher: Dispatcher,
+        pace: Duration,
+    ) -> Self {
         let healed = metrics::counter(&ORPHANED_TOKENS_HEALED);
         healed.add(0, &[]);
-        Self { store, transport, pace, suspects: HashSet::new(), healed }
+        Self { store, transport, dispatcher, pace, suspects: HashSet::new(), healed }
     }
 
     /// Removes a token that is older than the last round, and publishes a new one.
@@ -43,7 +50,7 @@ impl HealOrphans {
         }
         self.healed.add(1, &[]);
         tracing::warn!(%session, "orphaned token replaced");
-        publish(self.transport.as_ref(), runnable).await
+        publish(&self.dispatcher, runnable).await
     }
 }
 
@@ -68,7 +75,7 @@ impl BackgroundTask for HealOrphans {
             return Ok(Round::default());
         }
         let (mut suspects, mut healed, mut woken) = (HashSet::new(), 0, 0);
-        let mut sweep = TokenSweep::new(&self.store, &self.transport);
+        let mut sweep = TokenSweep::new(&self.store, &self.dispatcher);
         while let Some(page) = sweep.next_page().await? {
             for (runnable, published) in page {
                 if published == Published::Stored {

@@ -3,15 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use remuda_dispatch::MAX_GRANT_AGE;
 use remuda_domain::{SessionId, error::Result, worker::Signal};
 use remuda_store::{LostGrant, Store};
 use remuda_transport::Transport;
 
 use super::background_task::{BackgroundTask, Round};
 
-/// Workers reject grants older than [`MAX_GRANT_AGE`](remuda_store::MAX_GRANT_AGE). After that time a worker can claim
+/// Workers reject grants older than [`MAX_GRANT_AGE`]. After that time a worker can claim
 /// the session again without a race with the delayed grant.
-pub(super) const GRANTED_AGO: Duration = Duration::from_secs(remuda_store::MAX_GRANT_AGE.as_secs() + 1);
+pub(super) const GRANTED_AGO: Duration = Duration::from_secs(MAX_GRANT_AGE.as_secs() + 1);
 const PAGE: u32 = 1000;
 /// Pages per round. The next round continues where this one ended.
 const PAGES: u32 = 10;

@@ -8,6 +8,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use remuda_dispatch::Dispatcher;
 use remuda_domain::{Pool, error::Result};
 use remuda_store::Store;
 use remuda_transport::{Published, TokenCounts, Transport};
@@ -25,6 +26,7 @@ const SWEEP_EVERY: u32 = 12;
 pub(super) struct WakeSessions {
     store: Arc<dyn Store>,
     transport: Arc<dyn Transport>,
+    dispatcher: Dispatcher,
     lost_wakeups: LostWakeups,
     pace: Duration,
     rounds_since_sweep: u32,
@@ -39,13 +41,14 @@ impl WakeSessions {
     pub(super) fn new(
         store: Arc<dyn Store>,
         transport: Arc<dyn Transport>,
+        dispatcher: Dispatcher,
         lost_wakeups: LostWakeups,
         pace: Duration,
     ) -> Self {
         // Most tokens may be missing at a start.
         lost_wakeups.report();
         let pools = BTreeSet::new();
-        Self { store, transport, lost_wakeups, pace, rounds_since_sweep: 0, pools, tolerated: 0 }
+        Self { store, transport, dispatcher, lost_wakeups, pace, rounds_since_sweep: 0, pools, tolerated: 0 }
     }
 
     async fn check(&mut self, reported: bool) -> Result<Round> {
@@ -71,7 +74,7 @@ impl WakeSessions {
     async fn sweep(&mut self) -> Result<Round> {
         self.pools = self.store.queue_stats().await?.into_iter().map(|stats| stats.pool).collect();
         let mut woken = 0;
-        let mut sweep = TokenSweep::new(&self.store, &self.transport);
+        let mut sweep = TokenSweep::new(&self.store, &self.dispatcher);
         while let Some(page) = sweep.next_page().await? {
             woken += page.iter().filter(|(_, published)| *published == Published::Stored).count() as u64;
         }

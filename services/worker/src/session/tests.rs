@@ -1,3 +1,4 @@
+use remuda_dispatch::Slots;
 use remuda_domain::{
     ControlPlaneId, MessageId, Pool, Run, RunId, RunInput, TenantId, Timestamp, ToolCallId, WorkspaceId,
     execution::Policies,
@@ -76,6 +77,7 @@ impl Fixture {
         let engine = Engine {
             store: Arc::clone(&store),
             transport: transport.clone(),
+            dispatcher: Dispatcher::new(Arc::clone(&store), transport.clone(), Slots::default()),
             tools,
             backends: Backends::default(),
             placement: Arc::new(Placement::new(Arc::new(Policies::default()))),

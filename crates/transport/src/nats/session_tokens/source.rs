@@ -27,7 +27,7 @@ use tokio::{
 use super::NatsToken;
 use crate::{
     meters::Deliveries,
-    nats::{Shared, open_pulls::OpenPulls, trace_headers},
+    nats::{Shared, envelope, open_pulls::OpenPulls},
     traits::{Token, TokenSource},
 };
 
@@ -243,17 +243,17 @@ impl NatsTokens {
     }
 
     fn to_token(&self, message: Message) -> Option<Box<dyn Token>> {
-        let reply = message.reply?;
+        let reply = message.reply.clone()?;
         let Some((tenant, session)) = self.shared.subjects.parse_token(&message.subject) else {
             tracing::warn!(subject = %message.subject, "removing a message that is not a token");
             let shared = Arc::clone(&self.shared);
             self.shared.tasks.spawn(async move {
-                shared.control.publish("remove message", reply.to_string(), AckKind::Term.into()).await.ok();
+                shared.control.acknowledge("remove message", &reply, AckKind::Term).await.ok();
             });
             return None;
         };
         self.deliveries.count(1, u64::from(times_delivered(&reply) > 1));
-        let origin = message.headers.as_ref().and_then(trace_headers::context);
+        let origin = envelope::open(message).origin;
         Some(Box::new(NatsToken { shared: Arc::clone(&self.shared), tenant, session, origin, reply }))
     }
 
@@ -313,9 +313,8 @@ async fn return_late_tokens(shared: Arc<Shared>, mut subscriber: Subscriber, mut
         match (message.status.unwrap_or(StatusCode::OK), message.reply) {
             (StatusCode::OK, Some(reply)) => {
                 open_pulls.settle(1);
-                let payload = AckKind::Nak(None).into();
-                if let Err(error) = shared.control.publish("put back token", reply.to_string(), payload).await
-                {
+                let put_back = shared.control.acknowledge("put back token", &reply, AckKind::Nak(None));
+                if let Err(error) = put_back.await {
                     tracing::debug!(%error, "token was not put back; it will be redelivered");
                 }
             }

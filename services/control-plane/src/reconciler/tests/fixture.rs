@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use remuda_dispatch::{Dispatcher, Slots};
 use remuda_domain::{
     Appended, ControlPlaneId, Error, Pool, Run, RunId, RunInput, SessionId, TenantId, ToolCallId, WorkerId,
     WorkspaceId,
@@ -57,6 +58,7 @@ pub(super) fn options(interval: Duration) -> ReconcilerOptions {
 pub(super) struct Fixture {
     pub(super) store: Arc<dyn Store>,
     pub(super) transport: Arc<TestTransport>,
+    pub(super) dispatcher: Dispatcher,
     pub(super) app: App,
     pub(super) tenant: TenantId,
     workspace: WorkspaceId,
@@ -73,16 +75,19 @@ impl Fixture {
 
     pub(super) async fn on(transport: Arc<dyn Transport>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::new(format!("sqlite:{}", directory.path().join("remuda.db").display()));
+        let slots = Slots::default();
+        let url = format!("sqlite:{}", directory.path().join("remuda.db").display());
+        let options = Options { slots: Arc::new(slots.clone()), ..Options::new(url) };
         remuda_store::migrate(&options).await.unwrap();
         let store = remuda_store::connect(&options).await.unwrap();
         let tenant = store.ensure_tenant("acme", "/nonexistent").await.unwrap().id;
         let workspace = store.find_workspace(tenant, "default").await.unwrap().unwrap().id;
         let transport = Arc::new(TestTransport::new(transport));
         let tasks = TaskTracker::new();
-        let app = app(&store, &transport, &tasks, WebhookOptions::default());
+        let dispatcher = Dispatcher::new(Arc::clone(&store), transport.clone(), slots);
+        let app = app(&dispatcher, &store, &transport, &tasks, WebhookOptions::default());
         let stop = CancellationToken::new();
-        Self { store, transport, app, tenant, workspace, tasks, stop, _directory: directory }
+        Self { store, transport, dispatcher, app, tenant, workspace, tasks, stop, _directory: directory }
     }
 
     /// Another control plane on the same store and transport.
@@ -92,7 +97,7 @@ impl Fixture {
 
     /// Another control plane, with webhook options.
     pub(super) fn delivering_app(&self, webhooks: WebhookOptions) -> App {
-        app(&self.store, &self.transport, &self.tasks, webhooks)
+        app(&self.dispatcher, &self.store, &self.transport, &self.tasks, webhooks)
     }
 
     /// Starts a reconciler. The fixture's own `stop` ends it, too.
@@ -208,6 +213,7 @@ impl Fixture {
 }
 
 fn app(
+    dispatcher: &Dispatcher,
     store: &Arc<dyn Store>,
     transport: &Arc<TestTransport>,
     tasks: &TaskTracker,
@@ -217,6 +223,7 @@ fn app(
         logs: crate::ProcessLogs::new(remuda_telemetry::Levels::new("info").unwrap(), "test", "test", &[]),
         store: Arc::clone(store),
         transport: Arc::clone(transport) as Arc<dyn Transport>,
+        dispatcher: dispatcher.clone(),
         tools: BTreeSet::from(["noop".to_owned()]),
         check_call: Arc::new(|_| Ok(())),
         policies: Arc::default(),

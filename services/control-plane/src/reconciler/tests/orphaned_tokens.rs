@@ -94,7 +94,8 @@ async fn orphaned_tokens_of_a_killed_nats_server_are_replaced() {
             fixture.submit(*session).await;
         }
         let transport = Arc::clone(&fixture.transport) as Arc<dyn Transport>;
-        let mut task = HealOrphans::new(Arc::clone(&fixture.store), transport, PACE);
+        let mut task =
+            HealOrphans::new(Arc::clone(&fixture.store), transport, fixture.dispatcher.clone(), PACE);
         let mut healed = 0;
         let mut rounds = 0;
         while nats.orphaned_tokens().await.unwrap() > 0 {

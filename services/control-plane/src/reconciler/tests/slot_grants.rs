@@ -7,9 +7,9 @@ use remuda_domain::{
     session::SessionRef,
     worker::{Signal, SlotOffer},
 };
-use remuda_store::{GrantBatch, Heartbeat};
+use remuda_store::{Grant, Heartbeat};
 use remuda_testkit::{NatsServer, nats_binaries, wait_for};
-use remuda_transport::{GrantSource, Nats, NatsOptions, Transport};
+use remuda_transport::{GRANT_VERSION, GrantBatch, GrantSource, Nats, NatsOptions, Transport};
 use tokio::time::timeout;
 
 use super::{
@@ -29,7 +29,9 @@ async fn fixture(server: &NatsServer) -> Fixture {
 
 impl Fixture {
     async fn offer(&self, worker: WorkerId, slots: u32) {
-        let offer = SlotOffer { worker, pool: Pool::default(), slots, stamp: 17, received: Vec::new() };
+        let pool = Pool::default();
+        let offer =
+            SlotOffer { worker, pool, slots, stamp: 17, received: Vec::new(), grant_version: GRANT_VERSION };
         self.transport.grant_transport().unwrap().offer(&offer).await.unwrap();
     }
 
@@ -48,8 +50,7 @@ impl Fixture {
 }
 
 async fn batch(batches: &mut dyn GrantSource) -> GrantBatch {
-    let batch = timeout(PATIENCE, batches.next()).await.unwrap().unwrap();
-    serde_json::from_slice(&batch).unwrap()
+    timeout(PATIENCE, batches.next()).await.unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -64,7 +65,7 @@ async fn first_runs_are_granted_to_workers_that_offer_slots() {
         let first = fixture.granted().await;
         let sent = batch(&mut *batches).await;
         assert_eq!((sent.stamp, sent.sent, sent.grants.len()), (17, 1, 1));
-        let grant = &sent.grants[0];
+        let grant: Grant = serde_json::from_slice(sent.grants[0].body.as_ref().unwrap()).unwrap();
         assert_eq!((grant.fence.session, grant.fence.worker, grant.fence.epoch), (first, worker, 1));
         assert_eq!((grant.run.seq, grant.run.attempt), (1, 1));
         fixture.granted().await;

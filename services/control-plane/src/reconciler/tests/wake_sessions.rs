@@ -23,7 +23,14 @@ const ROUNDS: u32 = 12;
 
 fn task(fixture: &Fixture) -> WakeSessions {
     let transport = Arc::clone(&fixture.transport) as Arc<dyn Transport>;
-    WakeSessions::new(Arc::clone(&fixture.store), transport, fixture.app.lost_wakeups().clone(), NEVER)
+    let dispatcher = fixture.dispatcher.clone();
+    WakeSessions::new(
+        Arc::clone(&fixture.store),
+        transport,
+        dispatcher,
+        fixture.app.lost_wakeups().clone(),
+        NEVER,
+    )
 }
 
 fn woken(count: u64) -> Round {

@@ -1,5 +1,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use remuda_dispatch::{Dispatcher, Slots};
 use remuda_domain::{
     MessageId, Pool, Run, RunInput, WorkerId, WorkspaceId,
     budget::Limit,
@@ -12,7 +13,7 @@ use remuda_store::{
     BudgetTarget, ChildSession, Claim, Commit, Grant, NewChild, NewRun, NewSession, Options, ParkRequest,
     RunTransition, Store,
 };
-use remuda_transport::Memory;
+use remuda_transport::{Memory, Transport};
 use tempfile::TempDir;
 use tokio_util::task::TaskTracker;
 
@@ -66,6 +67,7 @@ impl Fixture {
         let store = remuda_store::connect(&options).await.unwrap();
         let tenant = store.ensure_tenant("acme", "/nonexistent").await.unwrap().id;
         let workspace = store.find_workspace(tenant, "default").await.unwrap().unwrap().id;
+        let transport: Arc<dyn Transport> = Arc::new(Memory::new());
         let app = AppOptions {
             logs: crate::ProcessLogs::new(
                 remuda_telemetry::Levels::new("info").unwrap(),
@@ -74,7 +76,8 @@ impl Fixture {
                 &[],
             ),
             store: Arc::clone(&store),
-            transport: Arc::new(Memory::new()),
+            transport: Arc::clone(&transport),
+            dispatcher: Dispatcher::new(Arc::clone(&store), transport, Slots::default()),
             tools: BTreeSet::new(),
             check_call: Arc::new(|_| Ok(())),
             policies: Arc::default(),

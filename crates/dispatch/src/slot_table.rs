@@ -14,7 +14,7 @@ const CANDIDATES: usize = 8;
 
 /// Slot offers of all workers, by pool, with reservations and grants.
 #[derive(Debug, Default)]
-pub(super) struct SlotTable {
+pub(crate) struct SlotTable {
     pools: HashMap<Pool, Vec<WorkerSlots>>,
     pool_by_worker: HashMap<WorkerId, Pool>,
     /// Where the next search starts: round robin, so that every worker gets its share.
@@ -56,7 +56,11 @@ impl WorkerSlots {
 }
 
 impl SlotTable {
-    pub(super) fn record_offer(&mut self, offer: &SlotOffer, me: ControlPlaneId, now: Instant) {
+    pub(crate) fn record_offer(&mut self, offer: &SlotOffer, me: ControlPlaneId, now: Instant) {
+        // Version 0.1.0 cannot read the batches of this version.
+        if offer.grant_version == 0 {
+            return;
+        }
         let received = offer.received.iter().find(|(plane, _)| *plane == me).map_or(0, |(_, count)| *count);
         let offered = u64::from(offer.slots);
         if let Some(slots) = self.worker(offer.worker) {
@@ -82,7 +86,7 @@ impl SlotTable {
     }
 
     /// Reserves a slot of a worker that has many free, and returns the stamp of its offer.
-    pub(super) fn reserve(&mut self, pool: &Pool, now: Instant) -> Option<(WorkerId, u64)> {
+    pub(crate) fn reserve(&mut self, pool: &Pool, now: Instant) -> Option<(WorkerId, u64)> {
         let workers = self.pools.get_mut(pool)?;
         self.next_start = self.next_start.wrapping_add(1);
         let count = workers.len();
@@ -94,14 +98,14 @@ impl SlotTable {
     }
 
     /// Frees a reserved slot.
-    pub(super) fn cancel(&mut self, worker: WorkerId) {
+    pub(crate) fn cancel(&mut self, worker: WorkerId) {
         if let Some(slots) = self.worker(worker) {
             slots.reserved = slots.reserved.saturating_sub(1);
         }
     }
 
     /// Turns a reservation into a grant.
-    pub(super) fn confirm(&mut self, worker: WorkerId, now: Instant) {
+    pub(crate) fn confirm(&mut self, worker: WorkerId, now: Instant) {
         if let Some(slots) = self.worker(worker) {
             slots.reserved = slots.reserved.saturating_sub(1);
             slots.granted += 1;
@@ -109,16 +113,12 @@ impl SlotTable {
         }
     }
 
-    /// How many grants were sent to the worker so far.
-    pub(super) fn sent_count(&mut self, worker: WorkerId) -> u64 {
-        self.worker(worker).map_or(0, |slots| slots.sent)
-    }
-
-    /// Counts grants that were sent, or lost in sending.
-    pub(super) fn record_sent(&mut self, worker: WorkerId, count: u64) {
-        if let Some(slots) = self.worker(worker) {
+    /// Counts grants that are sent, or lost in sending. Returns how many there were so far, including these.
+    pub(crate) fn count_sent(&mut self, worker: WorkerId, count: u64) -> u64 {
+        self.worker(worker).map_or(count, |slots| {
             slots.sent += count;
-        }
+            slots.sent
+        })
     }
 
     fn worker(&mut self, worker: WorkerId) -> Option<&mut WorkerSlots> {
@@ -155,7 +155,8 @@ mod tests {
 
         fn offer(&mut self, worker: WorkerId, slots: u32, received: u64) {
             let received = vec![(ControlPlaneId::new(), 99), (self.me, received)];
-            let offer = SlotOffer { worker, pool: Pool::default(), slots, stamp: 7, received };
+            let offer =
+                SlotOffer { worker, pool: Pool::default(), slots, stamp: 7, received, grant_version: 1 };
             self.table.record_offer(&offer, self.me, self.now);
         }
 
@@ -190,8 +191,8 @@ mod tests {
         // It has received one of the two grants, and offers two more slots.
         fixture.offer(worker, 2, 1);
         assert_eq!((fixture.grant(), fixture.grant()), (Some(worker), None));
-        fixture.table.record_sent(worker, 3);
-        assert_eq!(fixture.table.sent_count(worker), 3);
+        assert_eq!(fixture.table.count_sent(worker, 3), 3);
+        assert_eq!(fixture.table.count_sent(worker, 2), 5);
         assert_eq!(fixture.table.reserve(&"other".parse().unwrap(), fixture.now), None);
     }
 
