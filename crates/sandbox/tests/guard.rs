@@ -16,6 +16,7 @@ mod commands;
 mod fixture;
 
 use std::{
+    collections::HashSet,
     process::{ExitCode, Stdio},
     sync::Arc,
     time::{Duration, Instant},
@@ -283,29 +284,31 @@ async fn program_that_is_not_a_guard_is_rejected() {
 
 /// A spare supervisor for a next command that never comes.
 async fn spare_supervisor_ends_with_its_sandbox_or_backend() {
-    let children = || {
+    let children = || -> HashSet<String> {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-        lists.map(|list| list.split_whitespace().count()).sum::<usize>()
+        lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
     };
     let backend = backend().await;
+    // Children of other tests may still end.
     let before = children();
+    let new_children = || children().difference(&before).count();
     let fixture = SandboxFixture::new(&backend).await;
     for _ in 0..3 {
         fixture.shell("true").await;
     }
-    wait_for(|| children() == before + 1).await;
+    wait_for(|| new_children() == 1).await;
     drop(fixture);
-    wait_for(|| children() == before).await;
+    wait_for(|| new_children() == 0).await;
 
     // Also when the backend stops.
     let fixture = SandboxFixture::new(&backend).await;
     fixture.shell("true").await;
-    wait_for(|| children() == before + 1).await;
+    wait_for(|| new_children() == 1).await;
     let stop = tokio_util::sync::CancellationToken::new();
     stop.cancel();
     backend.maintain(stop).await;
-    wait_for(|| children() == before).await;
+    wait_for(|| new_children() == 0).await;
 }
 
 /// Prints the duration of a command compared to a plain process, and what the guard adds. Checks that a

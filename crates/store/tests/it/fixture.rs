@@ -1,6 +1,11 @@
 //! The test fixture: a store on a fresh database, with shorthands for common calls.
 
-use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use parking_lot::Mutex;
@@ -56,19 +61,19 @@ impl TestDb {
     }
 }
 
-/// The slot provider of a test, which may be set after the store is open.
+/// The slot provider of a test, which may be set after the store is open. A test retires it by dropping it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TestSlots(Arc<Mutex<Option<Arc<dyn SlotProvider>>>>);
+pub(crate) struct TestSlots(Arc<Mutex<Option<Weak<dyn SlotProvider>>>>);
 
 impl TestSlots {
-    pub(crate) fn set(&self, provider: Arc<dyn SlotProvider>) {
+    pub(crate) fn set(&self, provider: Weak<dyn SlotProvider>) {
         *self.0.lock() = Some(provider);
     }
 }
 
 impl SlotProvider for TestSlots {
     fn reserve_slot(&self, pool: &Pool, session: SessionId) -> Option<Box<dyn SlotReservation>> {
-        self.0.lock().as_ref()?.reserve_slot(pool, session)
+        self.0.lock().as_ref()?.upgrade()?.reserve_slot(pool, session)
     }
 }
 

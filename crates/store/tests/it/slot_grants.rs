@@ -58,7 +58,8 @@ fn register_provider(fixture: &Fixture, worker: WorkerId, slots: usize) -> (Arc<
     let (granted, receiver) = mpsc::unbounded_channel();
     let slots = Arc::new(Semaphore::new(slots));
     let provider = Arc::new(FakeSlotProvider { worker, slots, granted, active_sessions: Mutex::default() });
-    fixture.slots.set(provider.clone());
+    let provider_of_store: Arc<dyn SlotProvider> = provider.clone();
+    fixture.slots.set(Arc::downgrade(&provider_of_store));
     (provider, receiver)
 }
 
