@@ -245,6 +245,7 @@ fn assemble(
         file: patches.file,
         model,
         references: Vec::new(),
+        undeclared: Vec::new(),
         delegation: if lead { DelegationTargets::AllowedByPermission } else { DelegationTargets::Listed },
     }))
 }
