@@ -16,8 +16,8 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<RunState>,
     /// `finished`, `executing`, `worker_silent`, `cancelling`, `behind_other_runs`, `starting`, `waiting_for_worker`,
-    /// `no_worker`, `workers_draining`, `wake_up_due`, `owner_lost`, `attempt_lost`, `handed_over`, `parked` or
-    /// `resuming`.
+    /// `no_worker`, `workers_draining`, `wake_up_due`, `owner_lost`, `attempt_lost`, `handed_over`, `parked`,
+    /// `resuming` or `model_retry`.
     pub reason: String,
     /// One sentence for people.
     pub message: String,

@@ -19,7 +19,6 @@ mod policy;
 mod secret_url;
 mod secrets;
 mod source_parser;
-mod suggestion;
 mod tree;
 mod validate;
 

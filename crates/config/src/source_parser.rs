@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use remuda_domain::nearest;
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::{
     error::{Origin, Problem},
     layer::{self, Layer},
-    suggestion::nearest,
     tree::Config,
 };
 

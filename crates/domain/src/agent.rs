@@ -69,8 +69,8 @@ impl AgentDefinition {
 }
 
 fn has(selected: Option<&[String]>, excluded: &[String], name: &str) -> bool {
-    let selected = selected.is_none_or(|names| names.iter().any(|it| it == name));
-    selected && !excluded.iter().any(|pattern| matches(pattern, name))
+    let listed = |patterns: &[String]| patterns.iter().any(|pattern| matches(pattern, name));
+    selected.is_none_or(listed) && !listed(excluded)
 }
 
 /// Whether a name matches a pattern, in which `*` matches anything.
@@ -120,7 +120,8 @@ pub struct AgentModel {
     pub parameters: ModelParameters,
 }
 
-/// Tools that an agent may use. `None` means all of that kind.
+/// Tools that an agent may use, by name or by a pattern with `*`. `None` means all of that kind: the formats of OpenCode
+/// and CodingCode list only what they leave out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolSelection {
@@ -237,5 +238,6 @@ mod tests {
         assert!(has(None, &[], "Read") && has(Some(&selected), &[], "Read"));
         assert!(!has(Some(&selected), &[], "Edit") && !has(Some(&[]), &[], "Read"));
         assert!(!has(Some(&selected), &names(&["Ba*"]), "Bash") && has(None, &names(&["Ba*"]), "Read"));
+        assert!(has(Some(&names(&["*"])), &[], "Read") && !has(Some(&names(&["Web*"])), &[], "Read"));
     }
 }

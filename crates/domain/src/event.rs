@@ -18,6 +18,7 @@ use crate::{
     model::{FinishReason, ModelRef, Usage},
     run::{Failure, ParkReason, RunState},
     snapshot::Snapshot,
+    step::ModelRetry,
     tool::ToolOutcome,
 };
 
@@ -112,6 +113,14 @@ pub enum EventBody {
         cost: Option<Micros>,
         attempts: u32,
         duration_ms: u64,
+    },
+    /// The provider failed. The model is called again.
+    #[serde(rename = "model.retrying")]
+    ModelRetrying {
+        message: MessageId,
+        model: ModelRef,
+        #[serde(flatten)]
+        retry: ModelRetry,
     },
     #[serde(rename = "model.failed")]
     ModelFailed { message: MessageId, failure: Failure },
@@ -221,6 +230,7 @@ impl EventBody {
         Self::HookNotice { .. } => "hook.notice",
         Self::ModelStarted { .. } => "model.started",
         Self::ModelCompleted { .. } => "model.completed",
+        Self::ModelRetrying { .. } => "model.retrying",
         Self::ModelFailed { .. } => "model.failed",
         Self::MessageCompleted { .. } => "message.completed",
         Self::AgentSwitched { .. } => "agent.switched",

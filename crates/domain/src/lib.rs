@@ -13,7 +13,6 @@ pub mod background_task;
 pub mod budget;
 pub mod content;
 pub mod display;
-mod distance;
 pub mod error;
 pub mod event;
 pub mod execution;
@@ -32,12 +31,12 @@ pub mod run;
 pub mod session;
 pub mod snapshot;
 pub mod step;
+mod suggestion;
 pub mod tool;
 pub mod trace;
 pub mod webhook;
 pub mod worker;
 
-pub use distance::distance;
 pub use error::{Code, Error, Result};
 pub use event::{Appended, Cursor, Event, EventBody};
 pub use ids::{
@@ -48,6 +47,7 @@ pub use labels::Labels;
 pub use pool::Pool;
 pub use run::{Run, RunInput, RunState};
 pub use session::{Epoch, Fence, Head};
+pub use suggestion::nearest;
 
 /// The time type used everywhere: UTC, microsecond precision in the stores.
 pub type Timestamp = chrono::DateTime<chrono::Utc>;

@@ -1,10 +1,14 @@
 //! Size limits on what a caller may send, and checks that name the field.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    time::Duration,
+};
 
 use crate::{
     error::{Code, Error, Result},
     message::{Image, Part},
+    nearest,
     permission::SessionPermissions,
     run::{MessageInput, RunInput, ToolsInput},
     session::SessionRef,
@@ -51,10 +55,10 @@ pub const MAX_REASON_CHARS: usize = 512;
 /// Size of a gRPC message. Larger than [`MAX_INPUT_BYTES`], so that oversized input gets our own, clearer error.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Checks the input of a run. `known_tool` returns whether a tool exists.
-pub fn check_input(input: &RunInput, known_tool: impl Fn(&str) -> bool) -> Result<()> {
+/// Checks the input of a run. `tools` are the names of all tools.
+pub fn check_input(input: &RunInput, tools: &BTreeSet<String>) -> Result<()> {
     match input {
-        RunInput::Tools(tools) => check_tools(tools, known_tool),
+        RunInput::Tools(input) => check_tools(input, tools),
         RunInput::Message(message) => check_message(message),
     }
 }
@@ -115,7 +119,7 @@ fn check_image(image: &Image, index: usize) -> Result<()> {
     }
 }
 
-fn check_tools(input: &ToolsInput, known_tool: impl Fn(&str) -> bool) -> Result<()> {
+fn check_tools(input: &ToolsInput, tools: &BTreeSet<String>) -> Result<()> {
     if input.calls.is_empty() {
         return Err(Error::invalid("tools.calls", "expected at least one call"));
     }
@@ -131,9 +135,13 @@ fn check_tools(input: &ToolsInput, known_tool: impl Fn(&str) -> bool) -> Result<
         if call.tool.is_empty() {
             return Err(Error::invalid(field("tool"), "expected the name of a tool"));
         }
-        if !known_tool(&call.tool) {
+        if !tools.contains(&call.tool) {
             let shown: String = call.tool.chars().take(64).flat_map(char::escape_default).collect();
-            return Err(Error::new(Code::UnknownTool, format!("there is no tool {shown}")).at(field("tool")));
+            let hint = nearest(&call.tool, tools.iter().map(String::as_str));
+            let hint =
+                hint.map_or("`remuda tools` lists them".to_owned(), |near| format!("did you mean {near}?"));
+            let message = format!("there is no tool {shown}; {hint}");
+            return Err(Error::new(Code::UnknownTool, message).at(field("tool")));
         }
         if !call.arguments.is_object() {
             return Err(Error::invalid(field("arguments"), "expected a JSON object"));
@@ -322,8 +330,19 @@ mod tests {
     }
 
     fn rejected(input: &RunInput) -> (Code, String) {
-        let error = check_input(input, |tool| tool == "noop").unwrap_err();
+        let error = check_input(input, &BTreeSet::from(["noop".to_owned()])).unwrap_err();
         (error.code(), error.field().unwrap_or_default().to_owned())
+    }
+
+    #[test]
+    fn unknown_tool_gets_a_suggestion() {
+        let tools = BTreeSet::from(["Bash".to_owned(), "Read".to_owned()]);
+        let message = |tool| {
+            let error = check_input(&input(vec![(tool, json!({}))]), &tools).unwrap_err();
+            error.message().to_owned()
+        };
+        assert_eq!(message("Bsh"), "there is no tool Bsh; did you mean Bash?");
+        assert_eq!(message("Teleport"), "there is no tool Teleport; `remuda tools` lists them");
     }
 
     #[test]
@@ -373,7 +392,7 @@ mod tests {
             assert_eq!(rejected(&message(vec![Part::text(text)])), invalid("message.text"));
         }
         let second = |part| message(vec![Part::text("look"), inline("image/png", "AAAA"), part]);
-        assert!(check_input(&second(linked("https://host/a.png")), |_| false).is_ok());
+        assert!(check_input(&second(linked("https://host/a.png")), &BTreeSet::new()).is_ok());
         let field = |name: &str| invalid(&format!("message.images[1].{name}"));
         assert_eq!(rejected(&second(inline("image/svg+xml", "AAAA"))), field("media_type"));
         for data in ["", "AAA", "AA\nA"] {

@@ -199,6 +199,19 @@ pub struct ModelRequest {
     /// Tool results up to this message were replaced by a note that they were omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared: Option<MessageId>,
+    /// The last failed attempt, while the call is not finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<ModelRetry>,
+}
+
+/// A failed attempt of a model call that is attempted again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelRetry {
+    /// The number of the attempt that failed, from 1.
+    pub attempt: u32,
+    pub failure: Failure,
+    /// When the next attempt starts.
+    pub next_at: Timestamp,
 }
 
 /// Purpose of a model call.

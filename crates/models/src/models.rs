@@ -13,6 +13,7 @@ use std::{
 use remuda_domain::{
     error::{Code, Error, Result},
     model::{ModelDefinition, ProviderKind, Registry},
+    run::Failure,
 };
 use remuda_telemetry::metrics::{
     self, Counter, Histogram, KeyValue, Labels,
@@ -53,7 +54,7 @@ impl Models {
     }
 
     /// Calls a model, and retries transient failures. If deltas of a failed attempt were passed to `on_delta`,
-    /// [`Delta::Restarted`] follows. Dropping the future ends the call and closes its connection.
+    /// [`Delta::Restarted`] follows. [`Delta::Retrying`] reports each wait for another attempt. Dropping the future ends the call and closes its connection.
     pub async fn generate(
         &self,
         model: &ModelDefinition,
@@ -74,7 +75,7 @@ impl Models {
         let mut breaker_wait = BreakerWait(self.options.max_breaker_wait);
         let mut attempt = 1;
         loop {
-            let permit = breaker_wait.permit(breaker.as_ref()).await?;
+            let permit = breaker_wait.permit(breaker.as_ref(), attempt, on_delta).await?;
             let failure = match self.attempt(&*provider, request, &relay).await {
                 Ok(response) => {
                     report_to_breaker(permit, true);
@@ -83,12 +84,18 @@ impl Models {
                 Err(failure) => failure,
             };
             report_to_breaker(permit, !failure.endpoint_fault);
-            let retry_delay = self.retry_delay(failure, attempt)?;
+            let (error, delay) = self.retry_delay(failure, attempt)?;
             if emitted.swap(false, Ordering::Relaxed) {
                 on_delta(Delta::Restarted);
             }
-            tracing::debug!(model = %model.reference, attempt, wait = ?retry_delay, "retrying model call");
-            tokio::time::sleep(retry_delay).await;
+            tracing::info!(model = %model.reference, attempt, code = %error.code(), %error, retry_in = ?delay,
+                "model call failed; retrying");
+            on_delta(Delta::Retrying {
+                attempt,
+                failure: Failure::new(error.code(), error.to_string()),
+                delay,
+            });
+            tokio::time::sleep(delay).await;
             self.retries.add(1, &model_labels(model, &metrics::labels()));
             attempt += 1;
         }
@@ -107,10 +114,9 @@ impl Models {
         })
     }
 
-    /// The delay before the next attempt, or the error if there is none.
-    fn retry_delay(&self, failure: AttemptError, attempt: u32) -> Result<Duration> {
+    /// What failed and the delay before the next attempt, or the error if there is none.
+    fn retry_delay(&self, failure: AttemptError, attempt: u32) -> Result<(Error, Duration)> {
         let AttemptError { error, retry, .. } = failure;
-        tracing::debug!(attempt, code = %error.code(), %error, "model call attempt failed");
         match retry {
             Retry::Never => Err(error),
             Retry::After(asked)
@@ -119,8 +125,8 @@ impl Models {
                 Err(error.retry_after(asked))
             }
             Retry::Soon if attempt >= self.options.max_attempts => Err(error),
-            Retry::After(asked) => Ok(retry::requested_delay(&self.options, asked)),
-            Retry::Soon => Ok(retry::backoff(&self.options, attempt)),
+            Retry::After(asked) => Ok((error, retry::requested_delay(&self.options, asked))),
+            Retry::Soon => Ok((error, retry::backoff(&self.options, attempt))),
         }
     }
 
@@ -164,17 +170,26 @@ fn report_to_breaker(permit: Option<Permit>, succeeded: bool) {
 struct BreakerWait(Duration);
 
 impl BreakerWait {
-    async fn permit(&mut self, breaker: Option<&Arc<Breaker>>) -> Result<Option<Permit>> {
+    /// Waits for a permit. Reports a wait as a failed attempt, the one before `attempt`.
+    async fn permit(
+        &mut self,
+        breaker: Option<&Arc<Breaker>>,
+        attempt: u32,
+        on_delta: OnDelta<'_>,
+    ) -> Result<Option<Permit>> {
         let Some(breaker) = breaker else { return Ok(None) };
+        let delay = match breaker.admit() {
+            Ok(permit) => return Ok(Some(permit)),
+            Err(remaining) => remaining.min(self.0),
+        };
+        let message = "the model's provider failed too often; no requests are sent to it for a while";
+        if !delay.is_zero() {
+            let failure = Failure::new(Code::ModelUnavailable, message);
+            on_delta(Delta::Retrying { attempt: attempt - 1, failure, delay });
+        }
         let start = Instant::now();
         let waited = breaker.wait(self.0).await;
         self.0 = self.0.saturating_sub(start.elapsed());
-        waited.map(Some).map_err(|left| {
-            Error::new(
-                Code::ModelUnavailable,
-                "the model's provider failed too often and is left alone for now",
-            )
-            .retry_after(left)
-        })
+        waited.map(Some).map_err(|left| Error::new(Code::ModelUnavailable, message).retry_after(left))
     }
 }

@@ -1,8 +1,11 @@
 //! A model response, independent of the provider.
 
+use std::time::Duration;
+
 use remuda_domain::{
     message::Reasoning,
     model::{FinishReason, Usage},
+    run::Failure,
 };
 use serde_json::{Map, Value};
 
@@ -40,6 +43,13 @@ pub enum Delta {
     },
     /// The attempt failed and is repeated: earlier deltas are void.
     Restarted,
+    /// The provider failed. The next attempt starts after the delay.
+    Retrying {
+        /// The number of the attempt that failed, from 1.
+        attempt: u32,
+        failure: Failure,
+        delay: Duration,
+    },
 }
 
 /// Called with each delta. Must not block.

@@ -83,8 +83,7 @@ pub fn loader(config: &Config, mode: Mode) -> Loader {
 fn environment(config: &Config, mode: Mode) -> EnvironmentAccess {
     let allowed = &config.platform.workspace_env;
     if allowed.is_empty() && mode == Mode::Embedded {
-        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        return EnvironmentAccess::from_process(names.filter(|name| !name.starts_with(OWN_PREFIX)));
+        return EnvironmentAccess::from_process(["*".to_owned(), format!("!{OWN_PREFIX}*")]);
     }
     EnvironmentAccess::from_process(allowed.iter().cloned())
 }

@@ -32,6 +32,8 @@ pub(crate) struct UnresolvedAgent {
     pub model: Option<RequestedModel>,
     /// Names in it that must exist: agents, tools, actions, skills.
     pub references: Vec<NameReference>,
+    /// Kinds of capabilities that its format requires to be listed, and that it does not list: it has none of them.
+    pub undeclared: Vec<ReferenceKind>,
     pub delegation: DelegationTargets,
 }
 

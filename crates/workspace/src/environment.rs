@@ -18,7 +18,8 @@ pub struct EnvironmentAccess {
 }
 
 impl EnvironmentAccess {
-    /// `workspace` holds the names that workspaces may read; `TEAM_*` allows a prefix.
+    /// `workspace` holds the names that workspaces may read, in the order of their rules: `TEAM_*` allows a prefix, `!NAME`
+    /// excludes a name, and the last rule that fits decides.
     pub fn new(
         variables: impl IntoIterator<Item = (String, String)>,
         workspace: impl IntoIterator<Item = String>,
@@ -38,10 +39,15 @@ impl EnvironmentAccess {
     }
 
     fn allows_workspace(&self, name: &str) -> bool {
-        self.allowed.iter().any(|pattern| match pattern.strip_suffix('*') {
+        let fits = |pattern: &str| match pattern.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
             None => pattern == name,
-        })
+        };
+        let decides = |rule: &String| match rule.strip_prefix('!') {
+            Some(excluded) => fits(excluded).then_some(false),
+            None => fits(rule).then_some(true),
+        };
+        self.allowed.iter().rev().find_map(decides).unwrap_or(false)
     }
 }
 
@@ -162,10 +168,13 @@ fn is_variable(name: &str) -> bool {
 /// The error for a variable that a tenant may not read does not reveal whether the variable is set.
 fn variable<'a>(name: &str, environment: &'a EnvironmentAccess, owner: Owner) -> Result<&'a str, String> {
     if owner == Owner::Workspace && !environment.allows_workspace(name) {
-        return Err(format!("the variable {name} may not be read by definitions of a workspace"));
+        let hint = "the operator allows variables in platform.workspace_env";
+        return Err(format!("the variable {name} may not be read by definitions of a workspace: {hint}"));
     }
     let value = environment.variables.get(name);
-    value.map(String::as_str).ok_or_else(|| format!("the variable {name} is not set"))
+    value.map(String::as_str).ok_or_else(|| {
+        format!("the variable {name} is not set in the environment of the process that reads it: for runs, the server")
+    })
 }
 
 #[cfg(test)]
@@ -212,6 +221,17 @@ mod tests {
         assert_eq!(secret.unwrap_err().replace("SECRET", "NOPE"), missing.unwrap_err());
         assert!(expand_native("${env.NOPE}", Owner::Platform).unwrap_err().contains("is not set"));
         assert!(expand_native("${env.TEAM_X}", Owner::Workspace).unwrap_err().contains("is not set"));
+    }
+
+    #[test]
+    fn last_rule_that_fits_decides() {
+        let rules = ["*", "!REMUDA_*", "REMUDA_PUBLIC"].map(str::to_owned);
+        let variables = [("REMUDA_DATABASE_URL".to_owned(), "secret".to_owned())];
+        let environment = EnvironmentAccess::new(variables, rules);
+        let read = |name: &str| variable(name, &environment, Owner::Workspace).unwrap_err();
+        assert!(read("REMUDA_DATABASE_URL").contains("may not be read"));
+        assert!(read("REMUDA_PUBLIC").contains("is not set"));
+        assert!(read("ANTHROPIC_API_KEY").contains("is not set in the environment"));
     }
 
     #[test]

@@ -14,6 +14,6 @@ mod yaml;
 pub(crate) use fields::Fields;
 pub(crate) use frontmatter::{Document, FrontmatterStyle, split_frontmatter};
 pub(crate) use json::parse as parse_json;
-pub(crate) use names::{authority, is_model_name, is_name, nearest};
+pub(crate) use names::{authority, is_model_name, is_name};
 pub(crate) use tree::{Entry, Fault, LocatedText, Node, Position, ScalarKind, Value, quoted};
 pub(crate) use yaml::parse as parse_yaml;

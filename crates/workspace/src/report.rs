@@ -2,8 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 
+use remuda_domain::nearest;
+
 use crate::{
-    parse::{Fault, Position, nearest},
+    parse::{Fault, Position},
     problem::{Problem, Severity},
 };
 

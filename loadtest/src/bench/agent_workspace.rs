@@ -11,7 +11,10 @@ use crate::workload::Addresses;
 
 const NAME: &str = "bench";
 const FILES: [(&str, &str); 4] = [
-    (".openharness/agents/reader.md", "---\nmodel: workspace/rehearsed\n---\nYou read.\n"),
+    (
+        ".openharness/agents/reader.md",
+        "---\nmodel: workspace/rehearsed\ntools: { native: ['*'] }\n---\nYou read.\n",
+    ),
     (".openharness/settings.yaml", "default_agent: reader\n"),
     (".openharness/models/rehearsed.yaml", "rehearsed: { provider: scripted, name: ../play.yaml }\n"),
     (

@@ -15,6 +15,7 @@ use crate::{
     models::{self, ModelsCommand},
     output::ColorChoice,
     sandboxes::{self, SandboxesCommand},
+    tools,
     workspace::{self, WorkspaceCommand},
 };
 
@@ -135,6 +136,9 @@ pub(crate) enum Command {
     /// List models and test whether they answer.
     #[command(subcommand, after_help = models::EXAMPLES)]
     Models(ModelsCommand),
+    /// List the native tools: what they do, and which permission governs them.
+    #[command(after_help = tools::EXAMPLES)]
+    Tools,
     /// Check and show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),

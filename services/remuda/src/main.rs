@@ -13,6 +13,7 @@ mod models;
 mod output;
 mod sandboxes;
 mod serve;
+mod tools;
 mod top;
 mod workspace;
 
@@ -72,6 +73,7 @@ async fn execute(cli: Cli, output: Output) -> Result<ExitCode> {
             workspace::execute(command, &cli.connection, || config(&load), output).await
         }
         Command::Models(command) => models::execute(command, &config(&load)?, output).await,
+        Command::Tools => tools::execute(&config(&load)?, output),
         Command::Config(command) => {
             config_command::execute(&command, &load, output.json).map_err(|error| invalid_argument(&error))
         }

@@ -20,7 +20,7 @@ pub struct Platform {
     pub tools_dir: PathBuf,
     pub templates_dir: PathBuf,
     pub default_model: String,
-    /// Names, or prefixes that end in `*`.
+    /// Names, prefixes that end in `*`, or `!` with one of these to exclude it. The last one that fits decides.
     pub workspace_env: Vec<String>,
 }
 

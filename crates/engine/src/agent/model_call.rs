@@ -1,6 +1,6 @@
 //! One model call: build the request, send it, and commit the response.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use remuda_domain::{
     Code, EventBody, MessageId, StepId, Timestamp,
@@ -92,7 +92,7 @@ impl AgentRun<'_> {
         let parameters = self.parameters(&estimator);
         let mut model_call = self.commit_request(ids, &outgoing, parameters, concluding).await?;
         let stream = ResponseStream::new(self.ctx.grant.run.id, ids.message);
-        let response = self.send(&model_call, &outgoing, parameters, concluding, &stream).await;
+        let response = self.send(&model_call, &outgoing, parameters, concluding, &stream).await?;
         model_call.first_token_ms = stream.time_to_first_delta(model_call.started).map(millis);
         match response {
             Some(Ok(response)) => {
@@ -166,6 +166,7 @@ impl AgentRun<'_> {
             purpose: Purpose::Answer,
             reported: Vec::new(),
             cleared: self.compaction.cleared,
+            retry: None,
         });
         ModelCall {
             step: ids.step,
@@ -226,7 +227,8 @@ impl AgentRun<'_> {
         }
     }
 
-    /// Sends the request and publishes the response while it streams. `None` if there was a reason to stop.
+    /// Sends the request and publishes the response while it streams. Commits each failed attempt that the provider is
+    /// given another one after. `None` if there was a reason to stop.
     async fn send(
         &mut self,
         model_call: &ModelCall,
@@ -234,7 +236,8 @@ impl AgentRun<'_> {
         parameters: ModelParameters,
         concluding: bool,
         stream: &ResponseStream,
-    ) -> Option<Result<Response>> {
+    ) -> Result<Option<Result<Response>>> {
+        let unfinished = self.to_step(model_call, None);
         let active = &self.active;
         let request = Request {
             system: active.system.text.clone(),
@@ -250,8 +253,28 @@ impl AgentRun<'_> {
         let call = engine.agents.models.generate(&active.model, &request, &push);
         let call = engine.agents.meters.model_call(fence.tenant, &active.model, call);
         let resend = &self.ctx.control.resend_deltas;
-        let publishing = stream.publish_while(call, &*engine.transport, fence, resend);
-        self.ctx.unless_killed(publishing).await
+        let mut publishing = pin!(stream.publish_while(call, &*engine.transport, fence, resend));
+        loop {
+            let response_or_retry = async {
+                tokio::select! {
+                    biased;
+                    response = &mut publishing => Ok(response),
+                    retry = stream.next_retry() => Err(retry),
+                }
+            };
+            let retry = match self.ctx.unless_killed(response_or_retry).await {
+                None => return Ok(None),
+                Some(Ok(response)) => return Ok(Some(response)),
+                Some(Err(retry)) => retry,
+            };
+            let (message, model) = (model_call.request.message, active.model.reference.clone());
+            self.ctx.journal.add_event(EventBody::ModelRetrying { message, model, retry: retry.clone() });
+            let mut step = unfinished.clone();
+            if let StepWork::ModelCall { request, .. } = &mut step.work {
+                request.retry = Some(retry);
+            }
+            self.ctx.journal.commit(Entry::steps(vec![step])).await?;
+        }
     }
 
     /// Commits a response and plans its tool calls. The last response is left to the run's end.

@@ -7,10 +7,13 @@ use remuda_domain::{
     Fence, MessageId, RunId,
     event::{Delta, DeltaKind, DeltaOf},
     message::{Part, Reasoning},
+    step::ModelRetry,
 };
 use remuda_models as models;
 use remuda_transport::Transport;
 use tokio::{sync::Notify, time::Instant};
+
+use crate::journal::now;
 
 /// A resent delta has to fit into one message of the transport.
 const MAX_RESENT_BYTES: usize = 512 * 1024;
@@ -22,6 +25,7 @@ pub(super) struct ResponseStream {
     message: MessageId,
     state: Arc<Mutex<StreamState>>,
     changed: Arc<Notify>,
+    retrying: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -31,6 +35,8 @@ struct StreamState {
     restarted: bool,
     /// When the first delta arrived.
     first_at: Option<Instant>,
+    /// The last failed attempt that was not taken.
+    retry: Option<ModelRetry>,
 }
 
 /// Text of one kind, and how much of it was published.
@@ -40,25 +46,48 @@ struct TextBuffer {
     published: usize,
 }
 
+impl StreamState {
+    /// Notes the time of the first delta.
+    fn received(&mut self) -> &mut Self {
+        self.first_at.get_or_insert_with(Instant::now);
+        self
+    }
+}
+
 impl ResponseStream {
     pub(super) fn new(run: RunId, message: MessageId) -> Self {
-        Self { run, message, state: Arc::default(), changed: Arc::default() }
+        Self { run, message, state: Arc::default(), changed: Arc::default(), retrying: Arc::default() }
     }
 
     /// Appends a delta. Never waits.
     pub(super) fn push(&self, delta: models::Delta) {
         let mut state = self.lock();
-        if delta != models::Delta::Restarted {
-            state.first_at.get_or_insert_with(Instant::now);
-        }
         match delta {
-            models::Delta::Text(text) => state.text.content.push_str(&text),
-            models::Delta::Reasoning(text) => state.reasoning.content.push_str(&text),
-            models::Delta::ToolRequested { .. } => return,
+            models::Delta::Text(text) => state.received().text.content.push_str(&text),
+            models::Delta::Reasoning(text) => state.received().reasoning.content.push_str(&text),
+            models::Delta::ToolRequested { .. } => {
+                state.received();
+                return;
+            }
             models::Delta::Restarted => *state = StreamState { restarted: true, ..StreamState::default() },
+            models::Delta::Retrying { attempt, failure, delay } => {
+                state.retry = Some(ModelRetry { attempt, failure, next_at: now() + delay });
+                self.retrying.notify_one();
+                return;
+            }
         }
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Waits for the next failed attempt that is attempted again.
+    pub(super) async fn next_retry(&self) -> ModelRetry {
+        loop {
+            if let Some(retry) = self.lock().retry.take() {
+                return retry;
+            }
+            self.retrying.notified().await;
+        }
     }
 
     /// Time from the request to the first delta.

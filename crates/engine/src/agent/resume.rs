@@ -227,6 +227,7 @@ mod tests {
             purpose: Purpose::Answer,
             reported: Vec::new(),
             cleared: None,
+            retry: None,
         });
         let work = StepWork::ModelCall { request, outcome: outcome.map(Box::new) };
         let at = Timestamp::UNIX_EPOCH;

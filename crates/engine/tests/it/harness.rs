@@ -61,8 +61,16 @@ pub(crate) struct OperatorSettings<'a> {
 }
 
 /// The agent and the model of most tests. The scenario logs a line to `calls.jsonl` for each model call.
-const AGENT: &str = "---\nmodel: workspace/m\npolicy: { max_steps: 20 }\n---\nYou are tested.\n";
+const AGENT: &str = "---\nmodel: workspace/m\ntools: { native: ['*'], skills: ['*'] }\npolicy: { max_steps: 20 }\n---\nYou are tested.\n";
 const MODEL: &str = "m: { provider: scripted, name: ../scenario.yaml }\n";
+
+/// All native tools and skills, unless the frontmatter of an agent lists its own.
+fn default_tools(frontmatter: &str) -> &'static str {
+    match frontmatter.lines().any(|line| line.starts_with("tools:")) {
+        true => "",
+        false => "tools: { native: ['*'], skills: ['*'] }\n",
+    }
+}
 
 impl Harness {
     /// A workspace whose model plays `turns`, the lines of a scenario.
@@ -179,7 +187,8 @@ impl Harness {
 
     /// Writes an agent whose model plays a scenario of its own.
     pub(crate) fn write_agent_with_model(&self, name: &str, frontmatter: &str, turns: &str) {
-        let text = format!("---\nmodel: workspace/{name}\n{frontmatter}\n---\nYou are {name}.\n");
+        let tools = default_tools(frontmatter);
+        let text = format!("---\nmodel: workspace/{name}\n{tools}{frontmatter}\n---\nYou are {name}.\n");
         self.write(&format!(".openharness/agents/{name}.md"), &text);
         let model = format!(
             "{name}: {{ provider: scripted, name: ../{name}.yaml, price: {{ input: 1, output: 2 }} }}\n"
@@ -190,7 +199,8 @@ impl Harness {
 
     /// Replaces the frontmatter of the default agent.
     pub(crate) fn write_agent(&self, frontmatter: &str) {
-        let text = format!("---\nmodel: workspace/m\n{frontmatter}\n---\nYou are tested.\n");
+        let tools = default_tools(frontmatter);
+        let text = format!("---\nmodel: workspace/m\n{tools}{frontmatter}\n---\nYou are tested.\n");
         self.write(".openharness/agents/tested.md", &text);
     }
 

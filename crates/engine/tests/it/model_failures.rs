@@ -1,7 +1,7 @@
 //! Failures of models.
 
 use remuda_domain::{
-    RunState,
+    EventBody, RunState,
     event::{Delta, DeltaKind},
     tool::CallStatus,
 };
@@ -51,6 +51,30 @@ async fn model_failure_ends_the_run_and_not_the_session() {
         let next = harness.run_message("next").await;
         assert_eq!((next.state, next.answer.as_deref()), (RunState::Completed, Some("I go on.")), "{turn}");
     }
+}
+
+#[tokio::test]
+async fn each_failed_attempt_is_an_event_and_recorded_until_the_call_ends() {
+    let harness =
+        Harness::new(&scenario("fail: { status: 429, message: slow down, times: 2 }, say: done")).await;
+    let run = harness.run_message("go").await;
+    assert_eq!(run.answer.as_deref(), Some("done"), "{:?}", run.failure);
+    let events = harness.events_of(run.id).await;
+    let retries: Vec<_> = events
+        .iter()
+        .filter_map(|event| match &event.body {
+            EventBody::ModelRetrying { model, retry, .. } => {
+                assert!(retry.next_at > event.at, "{event:?}");
+                assert!(retry.failure.message.contains("slow down"), "{event:?}");
+                Some((model.to_string(), retry.attempt, retry.failure.code.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    let overloaded = |attempt| ("workspace/m".to_owned(), attempt, "model_overloaded".to_owned());
+    assert_eq!(retries, [overloaded(1), overloaded(2)]);
+    let (request, outcome) = harness.model_steps(run.id).await.remove(0);
+    assert_eq!((request.retry, outcome.unwrap().attempts), (None, 3), "the call has ended");
 }
 
 /// Applies deltas like a client: one that begins before the end of the text replaces the rest.

@@ -8,8 +8,7 @@ use crate::{
 };
 
 const REMINDER: &str = "Mind the other rules.";
-const OTHER: &str =
-    "---\nmodel: workspace/m\nsystem_reminder: Mind the other rules.\n---\nYou are the other.\n";
+const OTHER: &str = "---\nmodel: workspace/m\ntools: { native: ['*'] }\nsystem_reminder: Mind the other rules.\n---\nYou are the other.\n";
 const SCENARIO: &str = r#"
 turns:
   - call: [{ tool: Bash, arguments: { command: echo looked } }]

@@ -41,6 +41,8 @@ async fn agent_has_the_tools_of_its_definition() {
         ("description: x", everything.to_vec()),
         ("tools: { native: [Read, Glob] }", vec!["Glob", "Read"]),
         ("tools: { native: [] }", vec![]),
+        ("tools: { skills: ['*'] }", vec![]),
+        ("tools: { native: ['Web*', Read] }", vec!["Read", "WebFetch", "WebSearch"]),
         ("disallowed: [Bash]", without(&["Bash"])),
         (
             "disallowed: { native: ['Bash*', 'Web*ch'] }",

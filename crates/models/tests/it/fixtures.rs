@@ -161,7 +161,7 @@ impl ReceivedDeltas {
         self.deltas().into_iter().fold(String::new(), |text, delta| match delta {
             Delta::Text(piece) => text + &piece,
             Delta::Restarted => String::new(),
-            Delta::Reasoning(_) | Delta::ToolRequested { .. } => text,
+            Delta::Reasoning(_) | Delta::ToolRequested { .. } | Delta::Retrying { .. } => text,
         })
     }
 

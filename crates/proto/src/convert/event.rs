@@ -97,6 +97,13 @@ fn body(body: EventBody) -> Body {
                 duration_ms,
             })
         }
+        EventBody::ModelRetrying { message, model, retry } => Body::ModelRetrying(v1::ModelRetrying {
+            message: message.to_string(),
+            model: model.to_string(),
+            attempt: retry.attempt,
+            failure: Some(retry.failure.into()),
+            next_at: Some(timestamp(retry.next_at)),
+        }),
         EventBody::ModelFailed { message, failure } => {
             Body::ModelFailed(v1::ModelFailed { message: message.to_string(), failure: Some(failure.into()) })
         }

@@ -121,6 +121,7 @@ mod tests {
             purpose: Purpose::Answer,
             reported: Vec::new(),
             cleared: None,
+            retry: None,
         };
         let work = StepWork::ModelCall { request: Box::new(request), outcome: outcome.map(Box::new) };
         let at = Timestamp::UNIX_EPOCH;

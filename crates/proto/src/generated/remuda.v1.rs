@@ -1192,7 +1192,7 @@ pub struct Event {
     /// this version of the API does not know the type.
     #[prost(
         oneof = "event::Body",
-        tags = "16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48"
+        tags = "16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49"
     )]
     pub body: ::core::option::Option<event::Body>,
 }
@@ -1269,6 +1269,8 @@ pub mod event {
         RunTimedOut(super::Failure),
         #[prost(message, tag = "48")]
         Snapshot(super::Snapshot),
+        #[prost(message, tag = "49")]
+        ModelRetrying(super::ModelRetrying),
     }
 }
 /// A piece of a message that is being generated, or of the output of a running tool. Deltas are not stored: the whole
@@ -1418,6 +1420,22 @@ pub struct ModelCompleted {
     pub attempts: u32,
     #[prost(uint64, tag = "6")]
     pub duration_ms: u64,
+}
+/// The provider failed. The model is called again.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ModelRetrying {
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub model: ::prost::alloc::string::String,
+    /// The number of the attempt that failed, from 1.
+    #[prost(uint32, tag = "3")]
+    pub attempt: u32,
+    #[prost(message, optional, tag = "4")]
+    pub failure: ::core::option::Option<Failure>,
+    /// When the next attempt starts.
+    #[prost(message, optional, tag = "5")]
+    pub next_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelFailed {
@@ -1863,8 +1881,8 @@ pub struct ExplainRunResponse {
     /// finished, executing, worker_silent (its worker has missed heartbeats), cancelling, behind_other_runs, starting (its
     /// worker takes it next), waiting_for_worker, no_worker, workers_draining (they take nothing new), wake_up_due (a slot
     /// is free, its wake-up seems lost), owner_lost (its worker's lease has ended), attempt_lost (its worker was lost, it
-    /// waits for another worker), handed_over (its worker drained, it waits for another worker), parked or resuming (what
-    /// it was parked for has come).
+    /// waits for another worker), handed_over (its worker drained, it waits for another worker), parked, resuming (what it
+    /// was parked for has come) or model_retry (the provider of its model failed and is called again).
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     /// One sentence for people.

@@ -171,6 +171,7 @@ pub(crate) fn model_step(grant: &Grant, index: u32, outcome: Option<ModelOutcome
         purpose: Purpose::Answer,
         reported: Vec::new(),
         cleared: None,
+        retry: None,
     };
     let finished_at = outcome.is_some().then(chrono::Utc::now);
     let work = StepWork::ModelCall { request: Box::new(request), outcome: outcome.map(Box::new) };

@@ -133,6 +133,7 @@ fn agent(name: &str, document: &Document, fields: &Fields<'_>, catalog: &ToolCat
         file: reporter.file().to_owned(),
         model: model.map(requested),
         references,
+        undeclared: Vec::new(),
         delegation: if dispatches {
             DelegationTargets::AllowedByPermission
         } else {

@@ -106,7 +106,7 @@ fn configuration(source: Source<'_>, patches: &mut BTreeMap<String, AgentPatches
         }
         let Some(fields) = Fields::from_node(&root, "configuration", &reporter) else { continue };
         configuration.default_agent = fields.text("default_agent");
-        configuration.model = fields.text("model");
+        configuration.model = patch::model(&fields);
         configuration.rules = rules(&root, source, file);
     }
     configuration
@@ -245,6 +245,7 @@ fn assemble(
         file: patches.file,
         model,
         references: Vec::new(),
+        undeclared: Vec::new(),
         delegation: if lead { DelegationTargets::AllowedByPermission } else { DelegationTargets::Listed },
     }))
 }

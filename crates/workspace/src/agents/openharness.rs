@@ -80,6 +80,7 @@ pub(super) fn agent(
         reporter.warn(other.at, message);
     }
     let mut references = ReferenceCollector::default();
+    let (tools, undeclared) = declared(tools(&fields, &mut references));
     let mut definition = AgentDefinition {
         name: name.to_owned(),
         mode: fields.choice("mode", &MODES).unwrap_or_default(),
@@ -88,7 +89,7 @@ pub(super) fn agent(
         model: None,
         parameters: settings::parameters(&fields),
         system_reminder: fields.text("system_reminder").map(|text| text.text.trim().to_owned()),
-        tools: tools(&fields, &mut references),
+        tools,
         disallowed: disallowed(&fields, &mut references),
         switch: references.record(ReferenceKind::Switch, fields.names("switch")).unwrap_or_default(),
         subagents: references.record(ReferenceKind::Subagent, fields.names("subagents")).unwrap_or_default(),
@@ -124,6 +125,7 @@ pub(super) fn agent(
             naming: ModelNaming::Native,
         }),
         references: references.0,
+        undeclared,
         delegation: DelegationTargets::Listed,
     })
 }
@@ -164,6 +166,24 @@ fn tools(fields: &Fields<'_>, references: &mut ReferenceCollector) -> ToolSelect
         }
     }
     selection
+}
+
+/// An agent has only what it lists. Returns the kinds that it does not mention.
+fn declared(selection: ToolSelection) -> (ToolSelection, Vec<ReferenceKind>) {
+    let mut undeclared = Vec::new();
+    let mut list = |kind, names: Option<Vec<String>>| {
+        if names.is_none() {
+            undeclared.push(kind);
+        }
+        Some(names.unwrap_or_default())
+    };
+    let selection = ToolSelection {
+        native: list(ReferenceKind::NativeTool, selection.native),
+        actions: list(ReferenceKind::Action, selection.actions),
+        skills: list(ReferenceKind::Skill, selection.skills),
+        external: list(ReferenceKind::ToolServer, selection.external),
+    };
+    (selection, undeclared)
 }
 
 /// The same for `disallowed`, where Open Agent Harness nests native and external tools in `tools`.

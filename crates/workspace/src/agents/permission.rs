@@ -199,7 +199,12 @@ pub(super) fn remove_denied_tools(agent: &mut AgentDefinition, tools: &ToolCatal
         let allowed = later.filter(of_server).filter(|rule| rule.action != PermissionAction::Deny);
         let server =
             |rule: &PermissionRule| rule.permission.trim_end_matches('*').trim_end_matches('_').to_owned();
-        agent.tools.external = Some(allowed.map(server).collect());
+        let allowed: Vec<String> = allowed.map(server).collect();
+        let is_listed = |name: &String| match &agent.tools.external {
+            None => true,
+            Some(names) => names.iter().any(|it| it == "*" || it == name),
+        };
+        agent.tools.external = Some(allowed.into_iter().filter(is_listed).collect());
         agent.tools.actions = Some(Vec::new());
     }
     let denied: Vec<String> = rules

@@ -12,9 +12,10 @@ use super::{
     DelegationTargets, ModelNaming, NameReference, ReferenceKind, RequestedModel, UnresolvedAgent, permission,
 };
 use crate::{
+    parse::Position,
     report::{Report, Reporter},
     sections::{actions::Actions, models::Models, skills::Skills, tools::ToolServers},
-    settings::Settings,
+    settings::{Settings, WorkspaceKind},
 };
 
 /// Limit of the list of an agent that may delegate to all agents: the list is part of its prompt.
@@ -40,7 +41,7 @@ pub(crate) fn resolve_agents(
     let modes: BTreeMap<String, AgentMode> =
         drafts.iter().map(|(name, draft)| (name.clone(), draft.definition.mode)).collect();
     let resolve = |(name, draft): (String, UnresolvedAgent)| {
-        let UnresolvedAgent { mut definition, file, model, references, delegation } = draft;
+        let UnresolvedAgent { mut definition, file, model, references, undeclared, delegation } = draft;
         let reporter = Reporter::for_definition(report, &file, name.clone());
         if definition.origin.source == AgentSource::BuiltIn {
             // A workspace may remove or replace agents that a built-in agent names: that is no mistake.
@@ -51,6 +52,7 @@ pub(crate) fn resolve_agents(
             references
                 .iter()
                 .for_each(|reference| check_reference(&name, reference, &modes, catalog, &reporter));
+            undeclared.iter().for_each(|kind| warn_of_undeclared(*kind, catalog, &reporter));
         }
         if let Some(model) = model {
             let reporter = Reporter::for_definition(report, &model.file, name.clone());
@@ -124,6 +126,25 @@ fn check_reference(
             missing("tool server", catalog.servers.keys().map(String::as_str).collect());
         }
         _ => {}
+    }
+}
+
+/// Warns of a list that an agent leaves out although there is something to list: in version 0.1.0 that meant all. In a
+/// chat workspace no agent has tools.
+fn warn_of_undeclared(kind: ReferenceKind, catalog: Catalog<'_>, reporter: &Reporter<'_>) {
+    if catalog.settings.kind == WorkspaceKind::Chat {
+        return;
+    }
+    let (field, what, any) = match kind {
+        ReferenceKind::NativeTool => ("tools.native", "native tools", true),
+        ReferenceKind::Action => ("tools.actions", "actions", !catalog.actions.is_empty()),
+        ReferenceKind::Skill => ("tools.skills", "skills", !catalog.skills.is_empty()),
+        ReferenceKind::ToolServer => ("tools.external", "tool servers", !catalog.servers.is_empty()),
+        ReferenceKind::Switch | ReferenceKind::Subagent => return,
+    };
+    if any {
+        let hint = "list them, `[\"*\"]` for all, or `[]`";
+        reporter.warn(Position::FILE, format!("{field}: is missing, so the agent has no {what}: {hint}"));
     }
 }
 

@@ -1,6 +1,4 @@
-//! Checks names and URLs, and finds similar names.
-
-use remuda_domain::distance;
+//! Checks names and URLs.
 
 const MAX_NAME: usize = 64;
 
@@ -28,24 +26,6 @@ pub(crate) fn authority(url: &str) -> Option<&str> {
     rest.split(['/', '?', '#']).next()
 }
 
-/// The most similar name of `known`, if it is similar enough for a typo.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Comparing long texts is slow, and they are not mistyped names.
-    if name.len() > 2 * MAX_NAME {
-        return None;
-    }
-    let wanted = name.to_lowercase();
-    let length = wanted.chars().count();
-    let limit = ((length + 1) / 3).clamp(1, 4);
-    known
-        .into_iter()
-        .filter(|candidate| candidate.chars().count().abs_diff(length) <= limit)
-        .map(|candidate| (distance(&wanted, &candidate.to_lowercase()), candidate))
-        .filter(|(distance, _)| *distance <= limit)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,13 +39,5 @@ mod tests {
             assert!(!is_name(bad), "{bad}");
         }
         assert!(is_model_name("模型-1") && !is_model_name("a b"));
-    }
-
-    #[test]
-    fn only_similar_names_are_suggested() {
-        let suggest = |name| nearest(name, ["max_steps", "Bash", "mode"]);
-        assert_eq!(suggest("maxsteps"), Some("max_steps"));
-        assert_eq!(suggest("bash"), Some("Bash"));
-        assert_eq!(suggest("colour"), None);
     }
 }

@@ -99,7 +99,7 @@ Lead well: $${env.HOME}.
         ),
         (
             ".openharness/agents/helper.md",
-            "---\nmode: subagent\nmodel: {model_ref: workspace/small, temperature: 1, top_p: 0.2, max_tokens: 10}\n---\nHelp.\n",
+            "---\nmode: subagent\nmodel: {model_ref: workspace/small, temperature: 1, top_p: 0.2, max_tokens: 10}\ntools: {native: ['*'], actions: [], skills: [], external: []}\n---\nHelp.\n",
         ),
         ("docs/skills/poems/SKILL.md", "---\nname: poems\ndescription: Rhymes\n---\nRhyme.\n"),
         (
@@ -231,8 +231,7 @@ fn all_fields_of_agents_are_parsed() {
     );
     let helper = definitions.agent("helper").unwrap().model.as_ref().unwrap();
     assert_eq!((helper.reference.as_str(), helper.parameters.max_tokens), ("workspace/small", Some(10)));
-    // An agent without `tools` has all of them.
-    assert_eq!(definitions.agent("helper").unwrap().tools.native, None);
+    assert!(definitions.agent("helper").unwrap().has_tool("Edit"));
 }
 
 #[test]

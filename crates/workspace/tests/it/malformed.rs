@@ -254,7 +254,7 @@ fn byte_order_mark_and_crlf_are_accepted() {
     let workspace = Workspace::new();
     workspace.write(
         AGENT,
-        "\u{feff}---\r\nmode: subagent\r\npolicy:\r\n  max_steps: 9\r\n---\r\n\r\nOne\r\ntwo.\r\n",
+        "\u{feff}---\r\nmode: subagent\r\npolicy:\r\n  max_steps: 9\r\ntools: {native: []}\r\n---\r\n\r\nOne\r\ntwo.\r\n",
     );
     let definitions = workspace.load();
     crate::support::assert_no_problems(&definitions);
@@ -276,8 +276,8 @@ fn duplicate_definition_names_both_files() {
         (".openharness/skills/b/SKILL.md", "---\nname: s\n---\nTwo.\n"),
         (".openharness/actions/a/ACTION.yaml", "name: act\nentry: {command: one}\n"),
         (".openharness/actions/b/ACTION.yaml", "name: act\nentry: {command: two}\n"),
-        (".opencode/agent/double.md", GOOD),
-        (".opencode/agents/double.md", GOOD),
+        (".opencode/agent/double.md", "---\ndescription: d\n---\nOne.\n"),
+        (".opencode/agents/double.md", "---\ndescription: d\n---\nTwo.\n"),
     ]);
     let definitions = workspace.load();
     let shown = listed(&definitions.problems);

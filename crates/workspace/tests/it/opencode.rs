@@ -95,3 +95,39 @@ fn opencode_files_override_the_configuration() {
     let writer = definitions.agent("docs-writer").unwrap();
     assert_eq!(writer.disallowed.native, ["Bash", "BashOutput", "KillBash"]);
 }
+
+#[test]
+fn agent_as_described_by_the_source_code_loads() {
+    let configuration = r#"{
+      "model": { "providerID": "anthropic", "modelID": "claude-sonnet-4-20250514" },
+      "agent": {
+        "my-agent": {
+          "description": "Custom agent for specific tasks",
+          "mode": "primary",
+          "native": false,
+          "permission": { "*": "allow", "write": "ask", },
+          "model": { "providerID": "anthropic", "modelID": "claude-sonnet-4-20250514", },
+          "temperature": 0.7,
+          "topP": 0.9,
+        },
+        "other": { "mode": "primary" },
+      },
+    }"#;
+    let files = [("platform:models/m.yaml", MODELS), ("opencode.json", configuration)];
+    let definitions = Workspace::with(&files).load();
+    assert!(definitions.problems.is_empty(), "{}", listed(&definitions.problems));
+    let agent = definitions.agent("my-agent").unwrap();
+    assert_eq!((agent.parameters.temperature, agent.parameters.top_p), (Some(0.7), Some(0.9)));
+    for agent in ["my-agent", "other"] {
+        let model = definitions.agent(agent).unwrap().model.clone().unwrap();
+        assert_eq!(model.reference, "platform/sonnet", "{agent}");
+    }
+}
+
+#[test]
+fn model_without_its_provider_is_an_error() {
+    let configuration = r#"{ "agent": { "a": { "model": { "modelID": "claude" } } } }"#;
+    let definitions = Workspace::with(&[("opencode.json", configuration)]).load();
+    let shown = listed(&definitions.problems);
+    assert!(shown.contains("opencode.json:1:30: model.providerID: is missing, expected text"), "{shown}");
+}

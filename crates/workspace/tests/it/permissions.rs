@@ -148,8 +148,9 @@ fn rules_without_effect_are_reported() {
     assert!(!shown.contains("hidden"), "{shown}");
 
     let agent = "---\npermission:\n  bash:\n    git *: allow\n    '*': ask\n---\nPrompt.\n";
+    let native = agent.replace("ask\n---", "ask\ntools: {native: [Bash]}\n---");
     let workspace = Workspace::with(&[
-        (".openharness/agents/a.md", agent),
+        (".openharness/agents/a.md", &native),
         (SETTINGS, "permissions: {rules: {bash: deny}}\n"),
         (".opencode/agents/b.md", agent),
     ]);
@@ -168,14 +169,14 @@ fn rules_without_effect_are_reported() {
 #[test]
 fn permission_mode_of_an_agent_is_parsed() {
     let workspace = Workspace::with(&[
-        (".openharness/agents/a.md", "---\npermission_mode: plan\n---\nA.\n"),
+        (".openharness/agents/a.md", "---\npermission_mode: plan\ntools: {native: []}\n---\nA.\n"),
         (
             ".openharness/agents/b.md",
-            "---\npolicy: {permission_mode: full_auto, max_subagents: 3, max_switches: 0, max_concurrent_subagents: 2}\n---\nB.\n",
+            "---\npolicy: {permission_mode: full_auto, max_subagents: 3, max_switches: 0, max_concurrent_subagents: 2}\ntools: {native: []}\n---\nB.\n",
         ),
         (
             ".openharness/agents/c.md",
-            "---\npermission_mode: default\npolicy: {permission_mode: full_auto}\n---\nC.\n",
+            "---\npermission_mode: default\npolicy: {permission_mode: full_auto}\ntools: {native: []}\n---\nC.\n",
         ),
         (".codingcode/agents/d.md", "---\nname: d\ndescription: d\npermissionMode: acceptEdits\n---\nD.\n"),
     ]);

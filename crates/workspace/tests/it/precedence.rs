@@ -6,6 +6,10 @@ use remuda_workspace::Segment;
 use crate::support::{Workspace, assert_no_problems, listed};
 
 fn agent(prompt: &str) -> String {
+    format!("---\nmode: all\ndescription: d\ntools: {{native: []}}\n---\n{prompt}\n")
+}
+
+fn opencode_agent(prompt: &str) -> String {
     format!("---\nmode: all\ndescription: d\n---\n{prompt}\n")
 }
 
@@ -58,9 +62,9 @@ fn workspace_overrides_platform_overrides_built_in() {
 fn native_format_overrides_other_formats_with_a_warning() {
     let workspace = Workspace::with(&[
         (".openharness/agents/a.md", &agent("ours")),
-        (".opencode/agents/a.md", &agent("opencode")),
+        (".opencode/agents/a.md", &opencode_agent("opencode")),
         (".codingcode/agents/a.md", &profile("a", "codingcode")),
-        (".opencode/agents/b.md", &agent("opencode")),
+        (".opencode/agents/b.md", &opencode_agent("opencode")),
         (".codingcode/agents/b.md", &profile("b", "codingcode")),
         (".codingcode/agents/c.md", &profile("c", "codingcode")),
     ]);
@@ -143,4 +147,47 @@ fn tool_servers_of_the_workspace_replace_those_of_the_platform() {
     assert!(definitions.tool_servers["a"].timeout.is_some());
     assert!(!definitions.tool_servers.contains_key("b"), "an invalid server does not fall back");
     assert!(definitions.tool_servers.contains_key("c"));
+}
+
+/// Actions, skills and a tool server, so that a missing list of them has an effect.
+const CAPABILITIES: [(&str, &str); 3] = [
+    (".openharness/actions/a/ACTION.yaml", "name: a\nentry: {command: 'true'}\n"),
+    (".openharness/skills/s/SKILL.md", "---\nname: s\n---\nText.\n"),
+    (".openharness/tools/settings.yaml", "server: {command: serve}\n"),
+];
+
+#[test]
+fn agent_has_only_what_it_lists_and_missing_lists_are_reported() {
+    let workspace = Workspace::with(&CAPABILITIES);
+    let of_agent = |frontmatter: &str| {
+        workspace.write(".openharness/agents/a.md", format!("---\ndescription: d\n{frontmatter}---\nA.\n"));
+        let definitions = workspace.load();
+        let agent = definitions.agent("a").unwrap();
+        let (has, tools) = (agent.has_tool("Bash") || agent.has_tool("Read"), &agent.tools);
+        let lengths = [&tools.actions, &tools.skills, &tools.external].map(|it| it.as_ref().unwrap().len());
+        let reported = definitions.problems.iter().map(|it| it.message.split(':').next().unwrap().to_owned());
+        (has, lengths, reported.collect::<Vec<_>>())
+    };
+    let all = ["tools.actions", "tools.external", "tools.native", "tools.skills"].map(str::to_owned);
+    let (has, lengths, mut reported) = of_agent("");
+    reported.sort();
+    assert_eq!((has, lengths, &reported[..]), (false, [0; 3], &all[..]));
+    let (has, lengths, reported) = of_agent("skills: [s]\n");
+    assert_eq!((has, lengths, reported.len()), (false, [0, 1, 0], 3));
+    let everything = "tools: {native: ['*'], actions: ['*'], skills: ['*'], external: ['*']}\n";
+    assert_eq!(of_agent(everything), (true, [1; 3], vec![]));
+    let nothing = "tools: {native: [], actions: [], skills: [], external: []}\n";
+    assert_eq!(of_agent(nothing), (false, [0; 3], vec![]));
+}
+
+#[test]
+fn agents_of_other_formats_and_built_in_agents_keep_their_tools() {
+    let workspace = Workspace::with(&[
+        (".opencode/agents/open.md", "---\ndescription: d\n---\nO.\n"),
+        (".codingcode/agents/coding.md", "---\nname: coding\ndescription: d\n---\nC.\n"),
+    ]);
+    let definitions = workspace.load();
+    for agent in ["open", "coding", "assistant", "build", "general", "fixer", "test"] {
+        assert!(definitions.agent(agent).unwrap().has_tool("Bash"), "{agent}");
+    }
 }

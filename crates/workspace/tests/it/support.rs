@@ -14,7 +14,7 @@ pub(crate) struct Workspace {
 }
 
 /// A valid agent.
-pub(crate) const GOOD: &str = "---\nmode: primary\ndescription: works\n---\n\nYou work.\n";
+pub(crate) const GOOD: &str = "---\nmode: primary\ndescription: works\ntools: {native: ['*'], actions: ['*'], skills: ['*'], external: ['*']}\n---\n\nYou work.\n";
 
 /// All tools that agents have.
 pub(crate) fn tools() -> ToolCatalog {

@@ -121,7 +121,7 @@ impl App {
             }
             None => None,
         };
-        limits::check_input(&submission.input, |tool| self.tools.contains(tool))?;
+        limits::check_input(&submission.input, &self.tools)?;
         self.check_arguments(&submission.input)?;
         let timeout = submission.timeout.unwrap_or(limits::DEFAULT_RUN_TIMEOUT);
         limits::check_timeout("timeout", timeout)?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use remuda_domain::RunState;
+use remuda_domain::{RunState, Timestamp};
 use remuda_proto::{convert, v1};
 use serde_json::Value;
 
@@ -146,6 +146,13 @@ fn is_set(value: &Value) -> bool {
     value.as_bool().unwrap_or_else(|| value.as_u64().is_some_and(|bytes| bytes > 0))
 }
 
+/// The time from a failed attempt to call a model to the next one.
+fn until_retry(event: &v1::Event, data: &Value) -> Option<Duration> {
+    let next_at: Timestamp = data["next_at"].as_str()?.parse().ok()?;
+    let failed_at = convert::from_timestamp(event.at.as_ref()?)?;
+    (next_at - failed_at).to_std().ok()
+}
+
 /// An event in one line.
 pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
     let data = json::embedded(&event.data);
@@ -193,6 +200,13 @@ pub(super) fn event_line(sink: Sink, event: &v1::Event) -> String {
             format!("{step} {} calls {}", sink.paint(Style::Bold, &text("agent")), text("model"))
         }
         "model.completed" => format!("{} {}", mark(sink, "completed"), model_response_text(&data)),
+        "model.retrying" => {
+            let part = |name: &str| data["failure"][name].as_str().unwrap_or_default();
+            let failure = failure_text(part("code"), part("message"));
+            let failed = format!("attempt {} failed: {failure}", data["attempt"]);
+            let next = until_retry(event, &data).map(|wait| format!("; next attempt in {}", elapsed(wait)));
+            format!("{} {}: {failed}{}", mark(sink, "parked"), text("model"), next.unwrap_or_default())
+        }
         "model.failed" => {
             let part = |name: &str| data["failure"][name].as_str().unwrap_or_default();
             let failure = failure_text(part("code"), part("message"));
@@ -323,6 +337,18 @@ mod tests {
         );
         let failed = json!({ "failure": { "code": "model_overloaded", "message": "later" } });
         assert_eq!(event("model.failed", &failed), "✗ the model call failed: model_overloaded: later");
+        let retrying = json!({ "model": "platform/m", "attempt": 2,
+            "failure": { "code": "model_overloaded", "message": "later" }, "next_at": "1970-01-01T00:00:12Z" });
+        let retrying = v1::Event {
+            r#type: "model.retrying".into(),
+            data: retrying.to_string(),
+            at: Some(Default::default()),
+            ..Default::default()
+        };
+        assert_eq!(
+            event_line(plain(), &retrying),
+            "● platform/m: attempt 2 failed: model_overloaded: later; next attempt in 12.0 s"
+        );
         let message = json!({ "role": "assistant", "agent": "build", "parts": [] });
         assert_eq!(event("message.completed", &message), "● message from build");
         assert_eq!(event("brand.new", &json!({ "a": 1 })), r#"● brand.new {"a":1}"#);

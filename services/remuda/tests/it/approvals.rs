@@ -47,7 +47,8 @@ impl Fixture {
             fs::write(path, text).unwrap();
         };
         write(".openharness/settings.yaml", "default_agent: helper\n");
-        let agent = "---\ndescription: Helps\nmodel: workspace/rehearsed\n---\nYou help.\n";
+        let agent =
+            "---\ndescription: Helps\nmodel: workspace/rehearsed\ntools: { native: ['*'] }\n---\nYou help.\n";
         write(".openharness/agents/helper.md", agent);
         let model = "rehearsed:\n  provider: scripted\n  name: ../scenario.yaml\n";
         write(".openharness/models/models.yaml", model);

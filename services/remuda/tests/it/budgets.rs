@@ -45,7 +45,10 @@ impl Fixture {
             fs::write(path, text).unwrap();
         };
         write(".openharness/settings.yaml", "default_agent: helper\n");
-        write(".openharness/agents/helper.md", "---\ndescription: Helps\n---\nYou help.\n");
+        write(
+            ".openharness/agents/helper.md",
+            "---\ndescription: Helps\ntools: { native: ['*'] }\n---\nYou help.\n",
+        );
         write(".openharness/models/models.yaml", MODELS);
         write(".openharness/scenario.yaml", SCENARIO);
         Self { dev: Dev::start().await, root, _directory: directory }

@@ -57,7 +57,7 @@ fn workspace(directory: &Path) -> PathBuf {
     write(".openharness/settings.yaml", "default_agent: helper\n");
     write(
         ".openharness/agents/helper.md",
-        "---\ndescription: Helps\nmodel: workspace/rehearsed\n---\nYou help.\n",
+        "---\ndescription: Helps\nmodel: workspace/rehearsed\ntools: { native: ['*'] }\n---\nYou help.\n",
     );
     write(".openharness/models/models.yaml", "rehearsed:\n  provider: scripted\n  name: ../scenario.yaml\n");
     write(".openharness/scenario.yaml", SCENARIO);

@@ -17,6 +17,7 @@ const SCENARIO: &str = "otherwise: { say: \"You said: {{user}}\" }\n";
 const AGENT: &str = "---
 description: Helps
 model: workspace/rehearsed
+tools: { native: ['*'], skills: ['*'] }
 switch: [plan]
 subagents: [explore, nobody]
 ---

@@ -44,7 +44,10 @@ fn workspace(directory: &Path) -> String {
     let root = directory.join("work");
     for (name, text) in [
         (".openharness/settings.yaml", "default_agent: helper\n"),
-        (".openharness/agents/helper.md", "---\ndescription: Helps\nmodel: priced\n---\nYou help.\n"),
+        (
+            ".openharness/agents/helper.md",
+            "---\ndescription: Helps\nmodel: priced\ntools: { native: ['*'] }\n---\nYou help.\n",
+        ),
         (".openharness/models/models.yaml", MODELS),
         (".openharness/scenario.yaml", SCENARIO),
     ] {

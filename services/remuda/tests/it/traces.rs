@@ -222,8 +222,14 @@ fn workspace(directory: &Path, second: &str) -> PathBuf {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     };
-    write(".openharness/agents/lead.md", "---\nmodel: workspace/lead\nsubagents: [helper]\n---\nYou lead.\n");
-    write(".openharness/agents/helper.md", "---\nmode: subagent\nmodel: workspace/helper\n---\nYou help.\n");
+    write(
+        ".openharness/agents/lead.md",
+        "---\nmodel: workspace/lead\ntools: { native: ['*'] }\nsubagents: [helper]\n---\nYou lead.\n",
+    );
+    write(
+        ".openharness/agents/helper.md",
+        "---\nmode: subagent\nmodel: workspace/helper\ntools: { native: ['*'] }\n---\nYou help.\n",
+    );
     write(".openharness/settings.yaml", "default_agent: lead\n");
     for name in ["lead", "helper"] {
         let model = format!("{name}: {{ provider: scripted, name: ../{name}.yaml }}\n");

@@ -14,7 +14,7 @@ use crate::{
     agents::{openharness, permission},
     definition_dir::Source,
     definition_files::is_descendant_path,
-    parse::{Fields, LocatedText},
+    parse::{Fields, LocatedText, Value},
 };
 
 /// OpenCode has no step limit by default.
@@ -38,15 +38,16 @@ impl Patch {
     pub(super) fn parse(source: Source<'_>, fields: &Fields<'_>) -> Self {
         let mut rules = permission::parse_tools(fields);
         rules.extend(permission::parse(fields, source.tools));
-        let _ = fields.get("name");
+        // Whether an agent is built in follows from where it is defined.
+        let _ = (fields.get("name"), fields.get("native"));
         let patch = Self {
             description: fields.text("description").map(|text| text.text.trim().to_owned()),
             mode: fields.choice("mode", &openharness::MODES),
-            model: fields.text("model").filter(|model| !model.text.is_empty()),
+            model: model(fields),
             prompt: fields.text("prompt").and_then(|text| prompt(source, fields, &text)),
             parameters: ModelParameters {
                 temperature: fields.number("temperature", 0.0, 2.0),
-                top_p: fields.number("top_p", 0.0, 1.0),
+                top_p: fields.number("top_p", 0.0, 1.0).or(fields.number("topP", 0.0, 1.0)),
                 max_tokens: None,
             },
             steps: steps(fields),
@@ -122,6 +123,20 @@ impl Patch {
         agent.color = self.color.or(agent.color);
         agent
     }
+}
+
+/// The model as `provider/model`, or as an object with `providerID` and `modelID`.
+pub(super) fn model(fields: &Fields<'_>) -> Option<LocatedText> {
+    let node = fields.get("model")?;
+    if !matches!(node.value, Value::Map(_)) {
+        return fields.as_text("model", node).filter(|model| !model.text.is_empty());
+    }
+    let ids = fields.as_map("model", node)?;
+    let (provider, model) = (ids.required_text("providerID"), ids.required_text("modelID"));
+    ids.finish();
+    let (provider, model) = (provider?, model?);
+    let text = format!("{}/{}", provider.text, model.text);
+    Some(LocatedText { text, at: node.at, from_env: provider.from_env || model.from_env })
 }
 
 /// `steps`, or its older name `maxSteps`.

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use remuda_domain::{
     Run, RunState, Timestamp, WorkerId,
-    run::{CancelRequest, ParkReason},
+    model::ModelRef,
+    run::{CancelRequest, Failure, ParkReason},
     session::Owner,
-    step::{Step, StepWork},
+    step::{ModelRetry, Step, StepWork},
 };
 use remuda_store::{EstimateInputs, HeartbeatAge, RunDiagnostics};
 
@@ -92,7 +93,10 @@ fn running(diagnostics: &RunDiagnostics, woken_at: Option<Timestamp>) -> Diagnos
         Owner::Alive { worker, lease_left } => match (&run.cancel, estimate_inputs.heartbeat) {
             (_, Some(beat)) if is_silent(&beat) => silent(worker, &beat, lease_left),
             (Some(cancel), _) => Diagnosis::new("cancelling", cancelling(worker, cancel), &worker),
-            (None, beat) => Diagnosis::new("executing", executing(worker, estimate_inputs, beat), &worker),
+            (None, beat) => match failed_attempt(estimate_inputs) {
+                Some(retry) => retrying(&retry, estimate_inputs.now),
+                None => Diagnosis::new("executing", executing(worker, estimate_inputs, beat), &worker),
+            },
         },
         Owner::Expired { worker } => owner_lost(diagnostics, worker),
         Owner::Nobody => waiting(diagnostics, woken_at),
@@ -112,6 +116,26 @@ fn silent(worker: WorkerId, beat: &HeartbeatAge, lease_left: Duration) -> Diagno
         format_duration(lease_left)
     );
     Diagnosis::new("worker_silent", message, &worker)
+}
+
+/// The model of the current step and its last attempt, if that failed.
+fn failed_attempt(estimate_inputs: &EstimateInputs) -> Option<(ModelRef, ModelRetry)> {
+    let step = estimate_inputs.step.as_ref().filter(|step| !step.is_finished())?;
+    match &step.work {
+        StepWork::ModelCall { request, .. } => Some((request.model.clone(), request.retry.clone()?)),
+        StepWork::ToolCall { .. } => None,
+    }
+}
+
+fn retrying((model, retry): &(ModelRef, ModelRetry), now: Timestamp) -> Diagnosis {
+    let left = (retry.next_at - now).to_std().unwrap_or_default();
+    let next = match left.is_zero() {
+        true => format!("attempt {} is under way", retry.attempt + 1),
+        false => format!("attempt {} starts in {}", retry.attempt + 1, format_duration(left)),
+    };
+    let Failure { code, message } = &retry.failure;
+    let message = format!("the provider of {model} failed: {message} [{code}]; {next}");
+    Diagnosis::new("model_retry", message, model).hint(format!("remuda models test {model}"))
 }
 
 fn executing(worker: WorkerId, estimate_inputs: &EstimateInputs, beat: Option<HeartbeatAge>) -> String {

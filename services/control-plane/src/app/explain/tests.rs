@@ -1,10 +1,12 @@
 use std::time::Duration;
 
 use remuda_domain::{
-    Head, Pool, RunInput, SessionId, StepId, TenantId, WorkerId,
+    Code, Head, MessageId, Pool, RunInput, SessionId, StepId, TenantId, WorkerId,
+    content::ContentHash,
     ids::ToolCallId,
-    run::{CancelRequest, ParkReason, Parked, ToolsInput},
-    step::CallLinks,
+    model::ModelParameters,
+    run::{CancelRequest, Failure, ParkReason, Parked, ToolsInput},
+    step::{CallLinks, ModelRequest, ModelRetry, Purpose},
     tool::ToolCall,
 };
 use remuda_store::{EstimateInputs, FirstUnfinishedRun, HeartbeatAge, QueuePosition};
@@ -148,6 +150,45 @@ fn receipts_follow_the_stages_of_a_cancellation() {
     assert_eq!(names(&cancelling), ["requested", "delivered", "stopped", "released"]);
     let times: Vec<Timestamp> = explain(&cancelling).receipts.iter().map(|receipt| receipt.at).collect();
     assert_eq!(times, [at(1), at(2), at(3), at(4)]);
+}
+
+#[test]
+fn run_whose_provider_fails_names_the_failure_and_the_next_attempt() {
+    let mut executing = diagnostics(RunState::Running, alive(WorkerId::new()));
+    executing.estimate_inputs.now = at(60);
+    let hash = ContentHash::of("");
+    let retry = ModelRetry {
+        attempt: 2,
+        failure: Failure::new(Code::ModelOverloaded, "429 slow down"),
+        next_at: at(72),
+    };
+    let request = ModelRequest {
+        message: MessageId::new(),
+        agent: "build".into(),
+        definitions: hash,
+        model: "platform/large".parse().unwrap(),
+        provider: None,
+        model_name: "large-1".into(),
+        parameters: ModelParameters::default(),
+        system: hash,
+        tools: hash,
+        messages: Vec::new(),
+        concluding: false,
+        purpose: Purpose::Answer,
+        reported: Vec::new(),
+        cleared: None,
+        retry: Some(retry),
+    };
+    let work = StepWork::ModelCall { request: Box::new(request), outcome: None };
+    let step = Step { id: StepId::new(), index: 0, work, started_at: at(48), finished_at: None, epoch: 1 };
+    executing.estimate_inputs.step = Some(step);
+    let answer = explain(&executing);
+    assert_eq!((answer.reason, answer.waits_for.as_str()), ("model_retry", "platform/large"));
+    let expected =
+        "the provider of platform/large failed: 429 slow down [model_overloaded]; attempt 3 starts in 12 s";
+    assert_eq!(answer.message, expected);
+    executing.estimate_inputs.now = at(80);
+    assert!(explain(&executing).message.ends_with("attempt 3 is under way"));
 }
 
 #[test]

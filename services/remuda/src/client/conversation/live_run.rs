@@ -137,8 +137,12 @@ impl LiveRun {
             | "run.parked"
             | "run.resumed"
             | "run.cancel_requested"
+            | "model.retrying"
             | "hook.notice" => {
                 self.show_resumed = event.r#type == "run.parked";
+                if event.r#type == "model.retrying" {
+                    self.activity = format!("waiting for {}", self.active_agent.1);
+                }
                 self.last_call = None;
                 vec![DisplayItem::Event(Box::new(event.clone()))]
             }
