@@ -111,7 +111,7 @@ async fn run_checks(loaded: &LoadedConfig, mode: Mode) -> Vec<Check> {
     // These wait for other processes, so run them concurrently.
     let (store, workspaces, clock, nats, docker, ports) = tokio::join!(
         services::store(config, mode),
-        workspaces::registered(config, mode),
+        Box::pin(workspaces::registered(config, mode)),
         services::clock(config, mode),
         services::nats(config, mode),
         backends::docker(config),
