@@ -438,7 +438,7 @@ class AsyncClient:
     # Workspaces, workers and pools.
 
     async def create_workspace(self, name: str, root: str, *, tenant: Optional[str] = None) -> Workspace:
-        """Registers a directory of the workers as a workspace. Needs a key with the scope operator, and the tenant's name.
+        """Registers a directory of the workers as a workspace. Needs a key with the scope operator, and a tenant.
 
         A server that requires no keys needs neither.
         """
