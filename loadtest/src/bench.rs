@@ -14,7 +14,11 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Args;
 
 pub(crate) use self::{plan::BenchPlan, report::Report, scenario::Scenario};
-use crate::{deployment::Mode, load::LoadModel, workload::Addresses};
+use crate::{
+    deployment::Mode,
+    load::LoadModel,
+    workload::{Addresses, OperatorAccess},
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
@@ -28,6 +32,18 @@ pub(crate) struct BenchArgs {
     endpoint: Option<String>,
     #[arg(long, env = "REMUDA_API_KEY", hide_env_values = true, value_name = "KEY")]
     api_key: Option<String>,
+    /// A key with the scope operator, with which the scenario `agent` registers its workspace.
+    #[arg(
+        long,
+        env = "REMUDA_OPERATOR_KEY",
+        hide_env_values = true,
+        value_name = "KEY",
+        requires = "endpoint"
+    )]
+    operator_key: Option<String>,
+    /// The tenant of the API key, for the scenario `agent`.
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    tenant: String,
     /// Clients of the closed loop; each has one run at a time.
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
     clients: u64,
@@ -107,6 +123,10 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
                 control_planes: endpoints.clone(),
                 streams: endpoints,
                 api_key: args.api_key.clone(),
+                operator: args
+                    .operator_key
+                    .clone()
+                    .map(|key| OperatorAccess { key, tenant: args.tenant.clone() }),
             };
             client_loop::measure_at(&plan, args.half, addresses).await?
         }

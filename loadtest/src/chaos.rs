@@ -12,7 +12,7 @@ use crate::{
     prerequisites,
     recovery::Fault,
     report::{FaultTest, ReportArgs},
-    workload::{Addresses, LoadArgs, Workload},
+    workload::{Addresses, LoadArgs, OperatorAccess, Workload},
 };
 
 /// How long the last runs may take to end: leases and nak delays must expire first.
@@ -66,6 +66,7 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         control_planes: cluster.control_plane_endpoints(),
         streams: cluster.stream_endpoints(),
         api_key: Some(cluster.api_key().to_owned()),
+        operator: Some(OperatorAccess::of(&cluster)),
     };
     let workload =
         Workload::start(args.load.options(addresses, args.seed, directory.path().join("journal"))).await?;

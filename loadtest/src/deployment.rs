@@ -8,8 +8,12 @@ use remuda_testkit::preallocate_wal;
 use tempfile::TempDir;
 
 use crate::{
-    chaos, database_seed::Database, os_stats::resident_kib, prerequisites, server::Server,
-    workload::Addresses,
+    chaos,
+    database_seed::Database,
+    os_stats::resident_kib,
+    prerequisites,
+    server::Server,
+    workload::{Addresses, OperatorAccess},
 };
 
 /// How the servers are deployed.
@@ -130,6 +134,7 @@ impl Deployment {
                 control_planes: cluster.control_plane_endpoints(),
                 streams: cluster.stream_endpoints(),
                 api_key: Some(cluster.api_key().to_owned()),
+                operator: Some(OperatorAccess::of(cluster)),
             },
         }
     }

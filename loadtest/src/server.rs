@@ -47,7 +47,12 @@ impl Server {
 
     pub(crate) fn addresses(&self) -> Addresses {
         let endpoint = format!("http://{}", self.address());
-        Addresses { control_planes: vec![endpoint.clone()], streams: vec![endpoint], api_key: None }
+        Addresses {
+            control_planes: vec![endpoint.clone()],
+            streams: vec![endpoint],
+            api_key: None,
+            operator: None,
+        }
     }
 
     /// The id of its process, while there is one.

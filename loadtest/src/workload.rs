@@ -33,7 +33,7 @@ use self::{
     session_tracker::SessionTracker,
 };
 pub(crate) use self::{
-    failover::{Addresses, CallError, FailoverClient},
+    failover::{Addresses, CallError, FailoverClient, OperatorAccess},
     final_state::{replay, wait_until_idle},
     reader::{Goal, Subscriber, observe},
 };

@@ -399,6 +399,15 @@ def test_keys_limit_scopes_and_tenants(tmp_path: Path, make_client: ClientFactor
             next(globex.follow("s"))
         with pytest.raises(PermissionDeniedError, match="permission_denied"):
             acme.list_workers()
+        # The fleet and the directories of workspaces belong to the operator, who opens no session.
+        operator = make_client(server.url, server.command("keys", "create", "--scope", "operator"))
+        assert [worker.state for worker in operator.list_workers()] == ["active"]
+        with pytest.raises(PermissionDeniedError, match="permission_denied"):
+            operator.list_sessions()
+        with pytest.raises(PermissionDeniedError, match="workspace_not_allowed"):
+            operator.create_workspace("etc", "/etc", tenant="acme")
+        with pytest.raises(PermissionDeniedError, match="permission_denied"):
+            acme.create_workspace("mine", str(tmp_path), tenant="acme")
 
 
 def test_revoked_key_ends_its_streams(tmp_path: Path, make_client: ClientFactory) -> None:

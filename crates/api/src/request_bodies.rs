@@ -26,6 +26,9 @@ pub struct NewWorkspace {
     /// An absolute path on the workers.
     #[schema(required = true)]
     pub root: String,
+    /// Name of the tenant that the workspace belongs to. Required with a key; without keys, `default` if omitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -206,7 +209,7 @@ fn object(arguments: Option<Map<String, Value>>) -> String {
 
 impl From<NewWorkspace> for v1::CreateWorkspaceRequest {
     fn from(new: NewWorkspace) -> Self {
-        Self { name: new.name, root: new.root }
+        Self { name: new.name, root: new.root, tenant: new.tenant.unwrap_or_default() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Admin commands that prepare the database: migrations and the API key.
+//! Admin commands that prepare the database: migrations and the API keys.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::{process::Command, time::timeout};
 
 use crate::{options::ClusterOptions, work_directory::WorkDirectory};
 
-const TENANT: &str = "acme";
+pub(crate) const TENANT: &str = "acme";
 /// How long one command may take.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -24,9 +24,17 @@ impl Admin<'_> {
         self.run(&["migrate"]).await.map(drop)
     }
 
+    /// Creates a key of the tenant.
     pub(crate) async fn create_key(&self) -> Result<String> {
-        let scopes = ["--scope", "write", "--scope", "admin"];
-        let output = self.run(&[&["keys", "create", "--tenant", TENANT][..], &scopes].concat()).await?;
+        self.secret(&["--tenant", TENANT, "--scope", "write"]).await
+    }
+
+    pub(crate) async fn create_operator_key(&self) -> Result<String> {
+        self.secret(&["--scope", "operator"]).await
+    }
+
+    async fn secret(&self, arguments: &[&str]) -> Result<String> {
+        let output = self.run(&[&["keys", "create"][..], arguments].concat()).await?;
         let key: Value = serde_json::from_str(&output).context("`remuda keys create` does not print JSON")?;
         Ok(key["secret"].as_str().context("`remuda keys create` prints no secret")?.to_owned())
     }

@@ -21,7 +21,7 @@ use remuda_testkit::{
 };
 
 use crate::{
-    admin::Admin,
+    admin::{self, Admin},
     member::{Launch, Member, Role},
     options::ClusterOptions,
     server::Server,
@@ -59,6 +59,7 @@ pub struct Cluster {
     pub(crate) nats: Server<NatsServer>,
     pub(crate) postgres: Server<PostgresServer>,
     api_key: String,
+    operator_key: String,
     options: ClusterOptions,
     failed: AtomicBool,
     // Dropped last: the others keep their files there.
@@ -66,6 +67,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// The tenant of [`Cluster::api_key`]. Its workspaces may lie beneath the directory for temporary files.
+    pub const TENANT: &'static str = admin::TENANT;
+
     /// Starts everything and returns when every process serves.
     ///
     /// The current runtime also runs the proxies, so it must keep running while the cluster is used.
@@ -83,6 +87,7 @@ impl Cluster {
         };
         admin.migrate().await?;
         let api_key = admin.create_key().await?;
+        let operator_key = admin.create_operator_key().await?;
         let mut cluster = Self {
             control_planes: Vec::new(),
             workers: Vec::new(),
@@ -90,6 +95,7 @@ impl Cluster {
             nats,
             postgres,
             api_key,
+            operator_key,
             options,
             failed: AtomicBool::new(false),
             work_directory,
@@ -151,6 +157,8 @@ impl Cluster {
         });
         let workspaces = self.work_directory.directory("workspaces")?;
         variables.push(("REMUDA_WORKSPACES__ROOT".to_owned(), workspaces.display().to_string()));
+        let allowed = std::env::temp_dir().display().to_string();
+        variables.push(("REMUDA_WORKSPACES__ALLOWED".to_owned(), allowed));
         variables.extend(more);
         let mut arguments = vec![role.name().to_owned()];
         let address = match role {
@@ -203,10 +211,16 @@ impl Cluster {
         endpoints(&self.streams)
     }
 
-    /// An API key of the tenant `acme` with the scopes `write` and `admin`.
+    /// An API key of the tenant [`TENANT`](Self::TENANT) with the scope `write`.
     #[must_use]
     pub fn api_key(&self) -> &str {
         &self.api_key
+    }
+
+    /// An API key with the scope `operator`.
+    #[must_use]
+    pub fn operator_key(&self) -> &str {
+        &self.operator_key
     }
 
     /// A superuser's URL of the database, without a proxy.

@@ -237,8 +237,10 @@ impl Default for Reconciler {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workspaces {
-    /// The parent of the tenants' default workspaces. Absolute after [`Config::load`], like the data directory.
+    /// The parent of the tenants' own directories. Absolute after [`Config::load`], like the data directory.
     pub root: PathBuf,
+    /// Further directories beneath which workspaces may lie; `{tenant}` stands for the tenant's name.
+    pub allowed: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -32,6 +32,18 @@ pub(crate) fn violations(config: &Config) -> Vec<Violation> {
     }
     violations.limits(&config.limits);
     violations.docker(&config.docker);
+    let problems = config.workspaces.allowed.iter().map(|path| remuda_roots::check_allowed(path));
+    if let Some(problem) = problems.filter_map(Result::err).next() {
+        violations.add("workspaces.allowed", problem);
+    }
+    let root = &config.workspaces.root;
+    if let Some(directory) = remuda_roots::system_directory(root) {
+        let found = root.display();
+        violations.add(
+            "workspaces.root",
+            format!("expected a directory outside of the system's ({directory}), found {found}"),
+        );
+    }
     violations.endpoint("tools.search_url", &config.tools.search_url);
     let webhooks = &config.webhooks;
     violations.duration("webhooks.timeout", webhooks.timeout, 100 * MILLISECOND..=60 * SECOND);

@@ -85,6 +85,8 @@ codes! {
     RunNotFound => "run_not_found", NotFound, 404;
     /// The workspace does not exist, or belongs to another tenant.
     WorkspaceNotFound => "workspace_not_found", NotFound, 404;
+    /// The operator does not allow the directory of the workspace.
+    WorkspaceNotAllowed => "workspace_not_allowed", PermissionDenied, 403;
     /// No content is stored under this hash, or it belongs to another tenant.
     ContentNotFound => "content_not_found", NotFound, 404;
     /// The tenant does not exist.

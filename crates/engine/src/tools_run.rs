@@ -37,7 +37,8 @@ impl Engine {
     ) -> Result<Execution> {
         let needs_sandbox = |name: &str| self.tools.get(name).is_some_and(|tool| tool.needs_sandbox());
         let needed = input.calls.iter().any(|call| needs_sandbox(&call.tool));
-        let (sandbox, no_sandbox) = match self.sandbox_for(grant, &grant.execution, needed).await {
+        let tenant = self.tenant_name(grant, &control.abandon).await?;
+        let (sandbox, no_sandbox) = match self.sandbox_for(grant, &tenant, &grant.execution, needed).await {
             Ok(sandbox) => (Some(sandbox), None),
             Err(error) => (None, Some(Failure::new(error.code(), error.to_string()))),
         };

@@ -1,13 +1,9 @@
-//! Authentication: derives the [`Principal`] of a request from its API key.
+//! Authentication: derives the [`Actor`] of a request from its API key.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use remuda_domain::{
-    Code, Error, TenantId,
-    error::Result,
-    identity::{Principal, Scope},
-};
+use remuda_domain::{Code, Error, TenantId, error::Result, identity::Actor};
 use remuda_store::Store;
 use tokio::time::Instant;
 use tonic::codegen::http::{HeaderMap, header::AUTHORIZATION};
@@ -21,14 +17,14 @@ use crate::{
 const CACHE_TTL: Duration = Duration::from_secs(5);
 const CACHE_SIZE: usize = 10_000;
 
-/// Principals by the hash of their key, each with its expiry.
-type Cache = HashMap<[u8; 32], (Instant, Principal)>;
+/// Actors by the hash of their key, each with its expiry.
+type Cache = HashMap<[u8; 32], (Instant, Actor)>;
 
 /// Whether requests need a key.
 #[derive(Clone, Debug)]
 pub enum KeyPolicy {
     Required,
-    /// Requests without a key act for this tenant. Only for a server on loopback.
+    /// Requests without a key act for this tenant, and as operator. Only for a server on loopback.
     Optional {
         tenant: TenantId,
     },
@@ -65,15 +61,15 @@ impl Authenticator {
     }
 
     /// The caller of a request. A given key must be valid even where none is required.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Principal> {
+    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Actor> {
         Ok(self.identify(headers).await?.0)
     }
 
     /// Authenticates the caller of a stream. The [`KeyValidity`] ends when the key does, while [`Authenticator::watch`]
     /// runs.
-    pub async fn authenticate_stream(&self, headers: &HeaderMap) -> Result<(Principal, KeyValidity)> {
-        let (principal, key) = self.identify(headers).await?;
-        Ok((principal, key.map(|key| self.watched.watch(key)).unwrap_or_default()))
+    pub async fn authenticate_stream(&self, headers: &HeaderMap) -> Result<(Actor, KeyValidity)> {
+        let (actor, key) = self.identify(headers).await?;
+        Ok((actor, key.map(|key| self.watched.watch(key)).unwrap_or_default()))
     }
 
     /// Rechecks the keys of open streams, each once per cache time. Never ends.
@@ -103,7 +99,7 @@ impl Authenticator {
     }
 
     /// The caller, and the hash of the key if one was given.
-    async fn identify(&self, headers: &HeaderMap) -> Result<(Principal, Option<[u8; 32]>)> {
+    async fn identify(&self, headers: &HeaderMap) -> Result<(Actor, Option<[u8; 32]>)> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let (value, more) = (values.next(), values.next());
         if more.is_some() {
@@ -114,10 +110,7 @@ impl Authenticator {
                 KeyPolicy::Required => {
                     Err(unauthenticated("expected an API key: authorization: Bearer rmd_…"))
                 }
-                KeyPolicy::Optional { tenant } => {
-                    let (tenant, subject) = (*tenant, "local".to_owned());
-                    Ok((Principal { tenant, subject, scopes: Scope::ALL.to_vec() }, None))
-                }
+                KeyPolicy::Optional { tenant } => Ok((Actor::local(*tenant), None)),
             };
         };
         let secret = value
@@ -129,24 +122,24 @@ impl Authenticator {
         Ok((self.look_up(key).await?, Some(key)))
     }
 
-    async fn look_up(&self, hash: [u8; 32]) -> Result<Principal> {
+    async fn look_up(&self, hash: [u8; 32]) -> Result<Actor> {
         let now = Instant::now();
-        if let Some((until, principal)) = self.cache.lock().get(&hash)
+        if let Some((until, actor)) = self.cache.lock().get(&hash)
             && *until > now
         {
-            return Ok(principal.clone());
+            return Ok(actor.clone());
         }
         let key = self.store.find_key(&hash).await?;
         let key = key.ok_or_else(|| unauthenticated("the API key is unknown, expired or revoked"))?;
-        let principal = Principal { tenant: key.tenant, subject: key.name, scopes: key.scopes };
+        let actor = Actor { tenant: key.tenant, subject: key.name, scopes: key.scopes };
         let mut cache = self.cache.lock();
         if cache.len() >= CACHE_SIZE {
             cache.retain(|_, (until, _)| *until > now);
         }
         if cache.len() < CACHE_SIZE {
-            cache.insert(hash, (now + CACHE_TTL, principal.clone()));
+            cache.insert(hash, (now + CACHE_TTL, actor.clone()));
         }
-        Ok(principal)
+        Ok(actor)
     }
 }
 

@@ -5,7 +5,7 @@ use std::{future::Future, time::Duration};
 use remuda_domain::{
     Code, Error,
     error::Result,
-    identity::{Principal, Scope},
+    identity::{Operator, Principal, Scope},
 };
 use remuda_proto::status::to_status;
 use tonic::{Request, Response, Status, codegen::http::HeaderMap};
@@ -25,7 +25,7 @@ impl Gate {
         Self { auth, deadline }
     }
 
-    /// Runs `handle` for a caller that has `scope`, within the server's deadline.
+    /// Runs `handle` for a caller whose key has `scope` in its tenant, within the server's deadline.
     pub async fn answer<Req, Resp, Handle, Answer>(
         &self,
         request: Request<Req>,
@@ -51,21 +51,39 @@ impl Gate {
         Handle: FnOnce(Principal, Req) -> Answer,
         Answer: Future<Output = Result<Resp>>,
     {
-        let work = async {
+        within(deadline, async {
             let principal = self.admit(request.metadata().as_ref(), scope).await?;
             record_caller(request.extensions(), &principal);
             handle(principal, request.into_inner()).await
-        };
-        let late = || Error::new(Code::DeadlineExceeded, format!("no answer within {deadline:?}"));
-        let outcome = tokio::time::timeout(deadline, work).await.unwrap_or_else(|_| Err(late()));
-        outcome.map(Response::new).map_err(|error| log_and_convert(&error))
+        })
+        .await
     }
 
-    /// Authenticates the caller and checks its scope.
+    /// Runs `handle` for an operator, within the server's deadline.
+    pub async fn answer_operator<Req, Resp, Handle, Answer>(
+        &self,
+        request: Request<Req>,
+        handle: Handle,
+    ) -> Result<Response<Resp>, Status>
+    where
+        Handle: FnOnce(Operator, Req) -> Answer,
+        Answer: Future<Output = Result<Resp>>,
+    {
+        within(self.deadline, async {
+            let operator = self.admit_operator(request.metadata().as_ref()).await?;
+            handle(operator, request.into_inner()).await
+        })
+        .await
+    }
+
+    /// Authenticates the caller of a call about one tenant's data, and checks its scope.
     pub async fn admit(&self, headers: &HeaderMap, scope: Scope) -> Result<Principal> {
-        let principal = self.auth.authenticate(headers).await?;
-        principal.require(scope)?;
-        Ok(principal)
+        self.auth.authenticate(headers).await?.in_tenant(scope)
+    }
+
+    /// Authenticates the caller of a call about the whole installation: it needs the scope `operator`.
+    pub async fn admit_operator(&self, headers: &HeaderMap) -> Result<Operator> {
+        self.auth.authenticate(headers).await?.into_operator()
     }
 
     /// The default deadline of a call.
@@ -76,9 +94,8 @@ impl Gate {
 
     /// Like [`Gate::admit`], for streams: the [`KeyValidity`] ends when the caller's key is revoked or expires.
     pub async fn admit_stream(&self, headers: &HeaderMap, scope: Scope) -> Result<(Principal, KeyValidity)> {
-        let (principal, validity) = self.auth.authenticate_stream(headers).await?;
-        principal.require(scope)?;
-        Ok((principal, validity))
+        let (actor, validity) = self.auth.authenticate_stream(headers).await?;
+        Ok((actor.in_tenant(scope)?, validity))
     }
 
     /// Rechecks the keys of open streams periodically. Never ends.
@@ -90,6 +107,16 @@ impl Gate {
     pub fn keys_required(&self) -> bool {
         self.auth.keys_required()
     }
+}
+
+/// Waits for an answer until the deadline, and converts an error.
+async fn within<Resp>(
+    deadline: Duration,
+    answer: impl Future<Output = Result<Resp>>,
+) -> Result<Response<Resp>, Status> {
+    let late = || Error::new(Code::DeadlineExceeded, format!("no answer within {deadline:?}"));
+    let outcome = tokio::time::timeout(deadline, answer).await.unwrap_or_else(|_| Err(late()));
+    outcome.map(Response::new).map_err(|error| log_and_convert(&error))
 }
 
 /// Logs an error and converts it to a status.

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use axum::extract::{FromRef, FromRequestParts};
 use hyper::http::request::Parts;
-use remuda_domain::identity::{Principal, Scope};
+use remuda_domain::identity::{Operator, Principal, Scope};
 use remuda_grpc::{Gate, record_caller};
 
 use crate::error::ApiError;
@@ -33,7 +33,6 @@ required_scopes! {
     MayRead: Read;
     MayWrite: Write;
     MayApprove: Approve;
-    MayOperate: Admin;
 }
 
 impl<S, N> FromRequestParts<S> for Caller<N>
@@ -48,5 +47,21 @@ where
         let principal = Gate::from_ref(state).admit(&parts.headers, N::SCOPE).await?;
         record_caller(&parts.extensions, &principal);
         Ok(Self(principal, PhantomData))
+    }
+}
+
+/// The caller of an operation on the whole installation: its key has the scope `operator`.
+#[derive(Debug)]
+pub struct OperatorCaller(pub Operator);
+
+impl<S> FromRequestParts<S> for OperatorCaller
+where
+    S: Send + Sync,
+    Gate: FromRef<S>,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        Ok(Self(Gate::from_ref(state).admit_operator(&parts.headers).await?))
     }
 }

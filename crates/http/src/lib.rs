@@ -16,7 +16,7 @@ mod write_timeout;
 pub use remuda_grpc::RequestId;
 
 pub use self::{
-    caller::{Caller, MayApprove, MayOperate, MayRead, MayWrite},
+    caller::{Caller, MayApprove, MayRead, MayWrite, OperatorCaller},
     cors::cors,
     docs_page::docs,
     error::{ApiError, BodyErrors, CommonErrors, ErrorBody, ErrorDetails, ErrorInfo, Outcome, error_body},

@@ -9,8 +9,14 @@ use std::{
 
 use remuda_config::Config;
 use remuda_dispatch::{Dispatcher, Slots};
-use remuda_domain::{Code, Error, Pool, error::Result, limits};
-use remuda_store::{Backend, Store};
+use remuda_domain::{
+    Code, Error, Pool,
+    error::Result,
+    identity::{ApiKey, Scope},
+    limits,
+};
+use remuda_roots::{RootOptions, WorkspaceRoots};
+use remuda_store::{Backend, KeyOwner, Store};
 use remuda_transport::{Memory, Nats, NatsOptions, Transport};
 use tokio::time::Instant;
 
@@ -116,6 +122,23 @@ pub fn workspace_root(config: &Config, tenant: &str) -> Result<PathBuf> {
     Ok(root.join(tenant))
 }
 
+/// Which directories workspaces may have.
+///
+/// The caller on the loopback address of an embedded server that requires no keys is its operator and its only user, so
+/// that server has no other directories to protect.
+#[must_use]
+pub fn workspace_roots(config: &Config, mode: Mode) -> WorkspaceRoots {
+    let embedded = mode == Mode::Embedded;
+    let keys_required = config.server.require_keys.resolve(embedded, config.server.listen);
+    let data = Some(&config.data_dir).filter(|path| embedded && !path.as_os_str().is_empty());
+    WorkspaceRoots::new(&RootOptions {
+        own: config.workspaces.root.clone(),
+        allowed: config.workspaces.allowed.clone(),
+        data_directory: data.cloned(),
+        single_user: embedded && !keys_required,
+    })
+}
+
 impl Connections {
     pub async fn open(config: &Config, mode: Mode) -> Result<Self> {
         match mode {
@@ -128,8 +151,11 @@ impl Connections {
         let lock = lock_directory(config.data_directory().map_err(|error| bad_config(&error))?)?;
         let slots = Slots::default();
         let options = with_slots(store_options(config, Mode::Embedded)?, &slots);
-        remuda_store::migrate(&options).await?;
+        let before = remuda_store::migrate(&options).await?;
         let store = remuda_store::connect(&options).await?;
+        if options.predates_operators(before.found)? {
+            warn_of_former_operators(&*store).await?;
+        }
         // The lock proves that no worker of an earlier process is alive, so its sessions can be claimed at once.
         store.expire_all_leases().await?;
         Ok(Self::new(store, Arc::new(Memory::new()), slots, None, Some(lock)))
@@ -156,6 +182,28 @@ impl Connections {
         let dispatcher = Dispatcher::new(Arc::clone(&store), Arc::clone(&transport), slots);
         Self { store, transport, dispatcher, nats, _lock: lock }
     }
+}
+
+/// The keys with the scope `admin` that are still valid: before the scope `operator` existed, they covered the fleet.
+pub async fn tenant_administrators(store: &dyn Store) -> Result<Vec<ApiKey>> {
+    let valid =
+        |key: &ApiKey| key.revoked_at.is_none() && key.expires_at.is_none_or(|at| at > chrono::Utc::now());
+    let mut keys = store.list_keys(KeyOwner::Anyone).await?;
+    keys.retain(|key| key.scopes.contains(&Scope::Admin) && valid(key));
+    Ok(keys)
+}
+
+async fn warn_of_former_operators(store: &dyn Store) -> Result<()> {
+    let keys = tenant_administrators(store).await?;
+    if !keys.is_empty() {
+        let keys: Vec<String> = keys.iter().map(|key| format!("{} ({})", key.id, key.name)).collect();
+        tracing::warn!(
+            count = keys.len(),
+            keys = keys.join(", "),
+            "keys with the scope admin no longer cover the fleet: create one with `remuda keys create --scope operator`"
+        );
+    }
+    Ok(())
 }
 
 fn with_slots(options: remuda_store::Options, slots: &Slots) -> remuda_store::Options {

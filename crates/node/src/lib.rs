@@ -9,6 +9,9 @@ mod node;
 mod sandbox_registry;
 
 pub use agents::{context, loader, models, templates};
-pub use connections::{Connections, DEFAULT_TENANT, Mode, nats_options, store_options, workspace_root};
+pub use connections::{
+    Connections, DEFAULT_TENANT, Mode, nats_options, store_options, tenant_administrators, workspace_root,
+    workspace_roots,
+};
 pub use execution::{backends, docker_host, hardening, policies, tool_catalog, tools};
 pub use node::{Node, Options, Roles};

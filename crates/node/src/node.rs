@@ -24,7 +24,7 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::connections::{Connections, DEFAULT_TENANT, Mode, workspace_root};
+use crate::connections::{Connections, DEFAULT_TENANT, Mode, workspace_root, workspace_roots};
 
 /// How long open calls may continue after the stop signal.
 const SERVER_DRAIN: Duration = Duration::from_secs(5);
@@ -245,6 +245,7 @@ impl Starter<'_> {
                 None => Ok(()),
             }),
             policies: Arc::clone(&self.policies),
+            workspace_roots: workspace_roots(&self.options.config, self.options.mode),
             webhooks: crate::execution::webhooks(&self.options.config)?,
             logs: self.logs.clone(),
         })
@@ -280,7 +281,10 @@ impl Starter<'_> {
             dispatcher: self.connections.dispatcher.clone(),
             tools: self.tools.clone(),
             backends,
-            placement: Arc::new(Placement::new(Arc::clone(&self.policies))),
+            placement: Arc::new(Placement::new(
+                Arc::clone(&self.policies),
+                workspace_roots(config, self.options.mode),
+            )),
             agents: Arc::new(crate::agents::runtime(config, self.options.mode)?),
         };
         let options = WorkerOptions {

@@ -52,6 +52,13 @@ impl Options {
             _ => Err(Error::invalid("store.url", "expected postgres://… or sqlite:path")),
         }
     }
+
+    /// Whether a schema of this version has keys from before the scope `operator`: their `admin` covered the fleet then.
+    pub fn predates_operators(&self, found: i64) -> Result<bool> {
+        let mut migrations = self.backend()?.migrator().iter();
+        let since = migrations.find(|migration| migration.description == OPERATOR_KEYS);
+        Ok(found > 0 && since.is_some_and(|since| found < since.version))
+    }
 }
 
 impl std::fmt::Debug for Options {
@@ -59,6 +66,9 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options").field("backend", &self.backend()).finish_non_exhaustive()
     }
 }
+
+/// The name of the migration since which the fleet needs the scope `operator`.
+const OPERATOR_KEYS: &str = "operator keys";
 
 /// The database behind the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

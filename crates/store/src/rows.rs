@@ -123,7 +123,7 @@ impl From<TenantRow> for Tenant {
 #[derive(Debug, FromRow)]
 pub(crate) struct KeyRow {
     id: Uuid,
-    tenant_id: Uuid,
+    tenant_id: Option<Uuid>,
     name: String,
     scopes: String,
     created_at: DbTime,
@@ -136,7 +136,7 @@ impl KeyRow {
         let scopes = self.scopes.split_whitespace().map(str::parse).collect::<Result<Vec<Scope>>>();
         Ok(ApiKey {
             id: ApiKeyId::from_uuid(self.id),
-            tenant: TenantId::from_uuid(self.tenant_id),
+            tenant: self.tenant_id.map(TenantId::from_uuid),
             name: self.name,
             scopes: scopes.map_err(|_| corrupt("key"))?,
             created_at: self.created_at.0,
@@ -153,6 +153,14 @@ pub(crate) struct WorkspaceRow {
     name: String,
     root: String,
     created_at: DbTime,
+}
+
+/// A workspace with its tenant's name.
+#[derive(Debug, FromRow)]
+pub(crate) struct NamedWorkspaceRow {
+    pub(crate) tenant: String,
+    #[sqlx(flatten)]
+    pub(crate) workspace: WorkspaceRow,
 }
 
 impl From<WorkspaceRow> for Workspace {

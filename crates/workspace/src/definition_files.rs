@@ -18,7 +18,7 @@ use std::{
 use nix::{
     dir::Dir,
     errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2},
+    fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat2},
     sys::stat::Mode,
 };
 
@@ -67,9 +67,12 @@ pub(crate) struct FileText {
 }
 
 impl<'a> Files<'a> {
+    /// Opens a workspace by its real path.
     pub(crate) fn workspace(root: &Path, state: &'a LoadState) -> Result<Self, Fault> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let directory = open(root, flags, Mode::empty()).map_err(|errno| {
+        // The caller has checked this path. A link in it would lead to another one.
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+        let directory = openat2(AT_FDCWD, root, how).map_err(|errno| {
             // Only on failure: other files that come and go in the root must not invalidate the cache.
             state.stamps.borrow_mut().record(root);
             refused(errno, "directory")

@@ -38,13 +38,15 @@ impl AgentWorkspace {
             fs::create_dir_all(path.parent().context("file has no parent directory")?)?;
             fs::write(path, text)?;
         }
+        let operator = addresses.operator.as_ref();
         let client = Client::connect(ClientOptions {
             endpoint: addresses.control_planes.first().context("no control plane")?.clone(),
-            api_key: addresses.api_key.clone().map(Into::into),
+            api_key: operator.map(|operator| operator.key.clone().into()),
             ..ClientOptions::default()
         })?;
         let root = directory.path().to_str().context("directory path is not UTF-8")?.to_owned();
-        client.create_workspace(v1::CreateWorkspaceRequest { name: NAME.to_owned(), root }).await?;
+        let tenant = operator.map(|operator| operator.tenant.clone()).unwrap_or_default();
+        client.create_workspace(v1::CreateWorkspaceRequest { name: NAME.to_owned(), root, tenant }).await?;
         Ok(Self { _directory: directory })
     }
 

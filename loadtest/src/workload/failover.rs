@@ -10,6 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 use remuda_client::{Client, ClientOptions};
+use remuda_cluster::Cluster;
 use remuda_domain::{Code, Error};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -28,6 +29,21 @@ pub(crate) struct Addresses {
     pub(crate) control_planes: Vec<String>,
     pub(crate) streams: Vec<String>,
     pub(crate) api_key: Option<String>,
+    /// To register workspaces. `None` where no keys are required.
+    pub(crate) operator: Option<OperatorAccess>,
+}
+
+/// A key of the operator, and the tenant of the other key.
+#[derive(Clone, Debug)]
+pub(crate) struct OperatorAccess {
+    pub(crate) key: String,
+    pub(crate) tenant: String,
+}
+
+impl OperatorAccess {
+    pub(crate) fn of(cluster: &Cluster) -> Self {
+        Self { key: cluster.operator_key().to_owned(), tenant: Cluster::TENANT.to_owned() }
+    }
 }
 
 /// Clients of all control planes.

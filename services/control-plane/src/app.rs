@@ -24,6 +24,7 @@ pub use explain::{CurrentStep, Estimate, Explanation, PoolPosition, Receipt, Wai
 pub use overview::{Overview, RunOverview};
 use remuda_dispatch::{Dispatcher, RemoteSlots, ServedOffers};
 use remuda_domain::{ControlPlaneId, error::Result, execution::Policies};
+use remuda_roots::WorkspaceRoots;
 use remuda_store::{FleetView, SharedCache, Store};
 use remuda_transport::Transport;
 pub use runs::{Submission, SubmitReceipt};
@@ -57,6 +58,8 @@ pub struct AppOptions {
     pub check_call: CheckCall,
     /// Where the sessions of each tenant may execute.
     pub policies: Arc<Policies>,
+    /// Which directories workspaces may have.
+    pub workspace_roots: WorkspaceRoots,
     pub webhooks: WebhookOptions,
     /// The log filter of this process.
     pub logs: ProcessLogs,
@@ -77,6 +80,7 @@ pub struct App {
     tools: Arc<BTreeSet<String>>,
     check_call: CheckCall,
     policies: Arc<Policies>,
+    workspace_roots: Arc<WorkspaceRoots>,
     announcer: Announcer,
     /// Submits may grant sessions to workers of other processes as long as the app lives.
     _offers: Option<Arc<ServedOffers>>,
@@ -132,6 +136,7 @@ impl App {
             tools: Arc::new(options.tools),
             check_call: options.check_call,
             policies: options.policies,
+            workspace_roots: Arc::new(options.workspace_roots),
             announcer,
             lost_wakeups,
             webhook_sender: Arc::new(WebhookSender::new(options.webhooks)),

@@ -170,12 +170,12 @@ pub(crate) enum ClientCommand {
     /// cannot be reached, the view says so and reconnects.
     ///
     /// Without a terminal, or with --once, it prints one frame as text. With --json it prints one document per refresh. Where API
-    /// keys are required, it needs one with the scope admin. It shows only runs of the key's tenant.
+    /// keys are required, it needs one with the scope operator, and --tenant to show runs.
     #[command(after_help = crate::top::EXAMPLES)]
     Top(crate::top::TopArgs),
     /// List and drain workers.
     ///
-    /// Workers are the processes that execute runs. Where API keys are required, this needs one with the scope admin.
+    /// Workers are the processes that execute runs. Where API keys are required, this needs one with the scope operator.
     #[command(after_help = fleet::WORKERS_EXAMPLES)]
     Workers {
         #[command(subcommand)]
@@ -193,13 +193,13 @@ pub(crate) enum ClientCommand {
     ///
     /// The tasks reclaim sessions of dead workers, publish lost session tokens again, end runs that exceed their time limit, resume
     /// parked runs whose wait is over, stop child runs of finished runs, expire approvals, and delete old data. One control
-    /// plane at a time runs them. Where API keys are required, this needs one with the scope admin.
+    /// plane at a time runs them. Where API keys are required, this needs one with the scope operator.
     #[command(after_help = tasks::EXAMPLES)]
     Tasks,
     /// Show and change the log filters of running processes.
     ///
     /// A change takes effect immediately and expires after a set time. It applies only to processes that run and can be reached;
-    /// others use the filter of their configuration. Where API keys are required, this needs one with the scope admin.
+    /// others use the filter of their configuration. Where API keys are required, this needs one with the scope operator.
     #[command(after_help = log_filter::EXAMPLES)]
     LogFilter {
         #[command(subcommand)]
@@ -301,6 +301,9 @@ fn hint(error: &Error) -> Option<&'static str> {
         ),
         Code::PermissionDenied if error.message().ends_with("the scope approve") => {
             Some("`remuda keys create --scope write --scope approve` creates a key that may decide")
+        }
+        Code::PermissionDenied if error.message().ends_with("the scope operator") => {
+            Some("`remuda keys create --scope operator` creates a key of the operator, where the database is")
         }
         Code::SessionModelLocked => Some("create another session for this model"),
         Code::ModelKeyRefused => Some(

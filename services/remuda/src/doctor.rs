@@ -6,6 +6,7 @@ mod backends;
 mod machine;
 mod network;
 mod services;
+mod workspaces;
 
 use std::{
     io::{self, ErrorKind, IsTerminal as _, Write as _},
@@ -24,6 +25,15 @@ pub(crate) enum Mode {
     Embedded,
     /// PostgreSQL and NATS, as used by `remuda all` or by one process per service.
     Split,
+}
+
+impl From<Mode> for remuda_node::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Embedded => Self::Embedded,
+            Mode::Split => Self::Split,
+        }
+    }
 }
 
 /// Severity of a check's result.
@@ -99,14 +109,17 @@ async fn run_checks(loaded: &LoadedConfig, mode: Mode) -> Vec<Check> {
     checks.extend(machine::directories(config, mode));
     checks.push(machine::open_files(config, mode));
     // These wait for other processes, so run them concurrently.
-    let (store, clock, nats, docker, ports) = tokio::join!(
+    let (store, workspaces, clock, nats, docker, ports) = tokio::join!(
         services::store(config, mode),
+        Box::pin(workspaces::registered(config, mode)),
         services::clock(config, mode),
         services::nats(config, mode),
         backends::docker(config),
         network::ports(config, mode),
     );
-    checks.extend([clock, store, nats]);
+    checks.extend([clock, store]);
+    checks.extend(workspaces);
+    checks.push(nats);
     checks.extend(ports);
     checks.push(backends::local(config).await);
     checks.push(docker);

@@ -1,18 +1,18 @@
 //! `remuda keys`: creates, lists and revokes API keys directly in the database.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Subcommand;
 use remuda_config::Config;
 use remuda_domain::{
-    ApiKeyId, Code, Error,
+    ApiKeyId, Code, Error, TenantId,
     error::Result,
     identity::{ApiKey, Scope},
     limits,
 };
 use remuda_grpc::keys;
 use remuda_node::{DEFAULT_TENANT, Mode};
-use remuda_store::{NewKey, Store};
+use remuda_store::{KeyOwner, NewKey, Store};
 use serde_json::{Value, json};
 
 use crate::{
@@ -27,38 +27,40 @@ pub(crate) enum KeysCommand {
     /// The tenant is created if it does not exist. Only a hash of the secret is stored.
     ///
     /// Without --scope a key gets the scope write. The scope approve is never included: a key that starts runs must not also
-    /// approve their tool calls by default.
+    /// approve their tool calls by default. A key with the scope operator belongs to no tenant and opens no session: it is for
+    /// workers, queues, log filters and workspace directories.
     #[command(after_help = "Examples:\n  remuda keys create --tenant acme --name ci\n  \
                             remuda keys create --tenant acme --name anna --scope write --scope approve\n  \
-                            remuda keys create --tenant acme --name ops --scope read --scope admin --expires-in 30days")]
+                            remuda keys create --tenant acme --name owner --scope write --scope admin --expires-in 30days\n  \
+                            remuda keys create --scope operator --name ops")]
     Create {
-        /// Tenant that the key belongs to.
-        #[arg(long, default_value = DEFAULT_TENANT)]
-        tenant: String,
+        /// Tenant that the key belongs to. By default `default`; none with --scope operator.
+        #[arg(long)]
+        tenant: Option<String>,
         /// Name of the key. It is recorded as the author of actions, and --approver refers to it.
         #[arg(long, default_value = "key")]
         name: String,
-        /// read, write (includes read), approve (decides tool calls that need approval; includes read) or admin (workers,
-        /// queues and other operator commands). May be repeated. By default write.
+        /// read, write (includes read), approve (decides tool calls that need approval; includes read), admin (manages its
+        /// tenant) or operator (manages the installation; only alone). May be repeated. By default write.
         #[arg(long = "scope", value_name = "SCOPE", value_parser = scope)]
         scopes: Vec<Scope>,
         /// Lifetime, such as 30days. By default the key never expires.
         #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
         expires_in: Option<Duration>,
     },
-    /// List the keys of a tenant.
+    /// List the keys of all tenants and of operators.
     List {
-        /// Tenant whose keys to list.
-        #[arg(long, default_value = DEFAULT_TENANT)]
-        tenant: String,
+        /// Only the keys of this tenant.
+        #[arg(long)]
+        tenant: Option<String>,
     },
-    /// Revoke a key. Servers reject it within seconds.
+    /// Revoke a key, whichever tenant it belongs to. Servers reject it within seconds.
     Revoke {
         #[arg(value_name = "KEY_ID")]
         key: String,
-        /// Tenant that the key belongs to.
-        #[arg(long, default_value = DEFAULT_TENANT)]
-        tenant: String,
+        /// Revoke it only if it belongs to this tenant.
+        #[arg(long)]
+        tenant: Option<String>,
     },
 }
 
@@ -80,48 +82,111 @@ pub(crate) async fn execute(command: KeysCommand, config: &Config, output: Outpu
     match command {
         KeysCommand::Create { tenant, name, scopes, expires_in } => {
             limits::check_name("name", &name)?;
-            let root = remuda_node::workspace_root(config, &tenant)?;
-            let tenant_id = store.ensure_tenant(&tenant, &root.to_string_lossy()).await?.id;
-            let secret = keys::generate();
             let scopes = if scopes.is_empty() { vec![Scope::Write] } else { scopes };
+            let named = tenant.is_some() || !scopes.contains(&Scope::Operator);
+            Scope::check_key(&scopes, named)?;
+            let tenant_id = match named {
+                true => {
+                    let tenant = tenant.as_deref().unwrap_or(DEFAULT_TENANT);
+                    let root = remuda_node::workspace_root(config, tenant)?;
+                    Some(store.ensure_tenant(tenant, &root.to_string_lossy()).await?.id)
+                }
+                false => None,
+            };
+            let secret = keys::generate();
             let expires_at = expires_in.map(|time| chrono::Utc::now() + time);
             let secret_hash = keys::hash(&secret);
             let key = NewKey { tenant: tenant_id, name, secret_hash, scopes, expires_at };
-            print_created(&tenant, &secret, &store.create_key(&key).await?, output);
+            let key = with_owners(&store, vec![store.create_key(&key).await?]).await?;
+            key.iter().for_each(|key| print_created(key, &secret, output));
         }
         KeysCommand::List { tenant } => {
-            let tenant = existing_tenant(&store, &tenant).await?;
-            print_list(&store.list_keys(tenant).await?, output);
+            let keys = store.list_keys(owner(&store, tenant).await?).await?;
+            print_list(&with_owners(&store, keys).await?, output);
         }
         KeysCommand::Revoke { key, tenant } => {
-            let tenant = existing_tenant(&store, &tenant).await?;
-            let key = store.revoke_key(tenant, key.parse::<ApiKeyId>()?).await?;
-            if output.json {
-                output.json_line(&to_json(&key));
-            } else {
-                output.out.line(&format!("revoked {}", key.id));
+            let owner = owner(&store, tenant).await?;
+            let key = store.revoke_key(owner, key.parse::<ApiKeyId>()?).await?;
+            for key in with_owners(&store, vec![key]).await? {
+                if output.json {
+                    output.json_line(&key.to_json());
+                } else {
+                    output.out.line(&format!("revoked {} {}", key.key.id, key.whose()));
+                }
             }
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn existing_tenant(store: &Arc<dyn Store>, name: &str) -> Result<remuda_domain::TenantId> {
-    let found = store.find_tenant(name).await?;
+/// Whose keys a command means: those of the named tenant, or all.
+async fn owner(store: &Arc<dyn Store>, tenant: Option<String>) -> Result<KeyOwner> {
+    let Some(name) = tenant else { return Ok(KeyOwner::Anyone) };
+    let found = store.find_tenant(&name).await?;
     let missing = || Error::new(Code::TenantNotFound, "there is no such tenant").at("tenant");
-    found.map(|tenant| tenant.id).ok_or_else(missing)
+    found.map(|tenant| KeyOwner::Tenant(tenant.id)).ok_or_else(missing)
 }
 
-fn print_created(tenant: &str, secret: &str, key: &ApiKey, output: Output) {
+/// A key with the name of its tenant; keys of operators have none.
+#[derive(Debug)]
+pub(crate) struct OwnedKey {
+    pub(crate) key: ApiKey,
+    pub(crate) tenant: Option<String>,
+}
+
+/// Adds the names of tenants.
+pub(crate) async fn with_owners(store: &Arc<dyn Store>, keys: Vec<ApiKey>) -> Result<Vec<OwnedKey>> {
+    let mut names: HashMap<TenantId, String> = HashMap::new();
+    let mut owned = Vec::with_capacity(keys.len());
+    for key in keys {
+        let tenant = match key.tenant {
+            Some(tenant) => Some(match names.get(&tenant) {
+                Some(name) => name.clone(),
+                None => {
+                    let name = store.get_tenant(tenant).await?.name;
+                    names.insert(tenant, name.clone());
+                    name
+                }
+            }),
+            None => None,
+        };
+        owned.push(OwnedKey { key, tenant });
+    }
+    Ok(owned)
+}
+
+impl OwnedKey {
+    fn whose(&self) -> String {
+        self.tenant
+            .as_ref()
+            .map_or_else(|| "of the operator".to_owned(), |tenant| format!("of tenant {tenant}"))
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let key = &self.key;
+        json!({
+            "id": key.id,
+            "tenant": self.tenant,
+            "name": key.name,
+            "scopes": key.scopes,
+            "state": state(key),
+            "created_at": key.created_at,
+            "expires_at": key.expires_at,
+            "revoked_at": key.revoked_at,
+        })
+    }
+}
+
+fn print_created(key: &OwnedKey, secret: &str, output: Output) {
     if output.json {
-        let mut value = to_json(key);
+        let mut value = key.to_json();
         value["secret"] = secret.into();
-        value["tenant"] = tenant.into();
         return output.json_line(&value);
     }
     output.note(&format!(
-        "{} for tenant {tenant}; the secret is not shown again:",
-        output.err.paint(Style::Bold, &key.id.to_string())
+        "{} {}; the secret is not shown again:",
+        output.err.paint(Style::Bold, &key.key.id.to_string()),
+        key.whose()
     ));
     output.out.line(secret);
     output.note("use it with: export REMUDA_API_KEY=<secret>");
@@ -139,20 +204,22 @@ fn scopes(key: &ApiKey) -> String {
     key.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-fn print_list(keys: &[ApiKey], output: Output) {
+fn print_list(keys: &[OwnedKey], output: Output) {
     if output.json {
         for key in keys {
-            output.json_line(&to_json(key));
+            output.json_line(&key.to_json());
         }
         return;
     }
-    let mut table = Table::new(output.out, &["id", "name", "scopes", "state", "created"]);
-    for key in keys {
+    let mut table = Table::new(output.out, &["id", "tenant", "name", "scopes", "state", "created"]);
+    for owned in keys {
+        let key = &owned.key;
         let created = key.created_at.format("%Y-%m-%d %H:%M").to_string();
         let state = state(key);
         let style = if state == "active" { Style::Good } else { Style::Dim };
         table.row([
             (key.id.to_string(), None),
+            (owned.tenant.clone().unwrap_or_else(|| "-".to_owned()), None),
             (key.name.clone(), None),
             (scopes(key), None),
             (state.to_owned(), Some(style)),
@@ -160,16 +227,4 @@ fn print_list(keys: &[ApiKey], output: Output) {
         ]);
     }
     table.print();
-}
-
-fn to_json(key: &ApiKey) -> Value {
-    json!({
-        "id": key.id,
-        "name": key.name,
-        "scopes": key.scopes,
-        "state": state(key),
-        "created_at": key.created_at,
-        "expires_at": key.expires_at,
-        "revoked_at": key.revoked_at,
-    })
 }

@@ -35,6 +35,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   remuda top                             live view; ? shows the keys, q quits
   remuda top --interval 5s
+  remuda top --tenant acme               with the runs of a tenant
   remuda top --once                      one frame as text
   remuda top --once --json | jq '.pools[] | select(.runnable_sessions > 0)'
   remuda top --json                      one document per refresh; rates from the second one on
@@ -55,6 +56,15 @@ pub(crate) struct TopArgs {
     /// Number of runs in each list.
     #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
+    /// Show the runs of this tenant. By default none; on a server that requires no keys, those of its own tenant.
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "NAME")]
+    tenant: String,
+}
+
+impl TopArgs {
+    fn request(&self) -> v1::GetOverviewRequest {
+        v1::GetOverviewRequest { limit: self.limit, tenant: self.tenant.clone() }
+    }
 }
 
 fn refresh_interval(text: &str) -> Result<Duration, String> {
@@ -64,7 +74,7 @@ fn refresh_interval(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) async fn top(args: &TopArgs, client: &Client, output: Output) -> Result<Exit> {
-    let first = client.get_overview(v1::GetOverviewRequest { limit: args.limit }).await?;
+    let first = client.get_overview(args.request()).await?;
     if output.json {
         return documents(args, first, client, output).await;
     }
@@ -72,7 +82,7 @@ pub(crate) async fn top(args: &TopArgs, client: &Client, output: Output) -> Resu
         print_frame(first, client, output);
         return Ok(Exit::Ok);
     }
-    live::watch(first, args.interval, args.limit, client, output).await?;
+    live::watch(first, args.interval, args.request(), client, output).await?;
     Ok(Exit::Ok)
 }
 
@@ -128,7 +138,7 @@ async fn documents(
         overview = loop {
             let next = async {
                 tokio::time::sleep(args.interval).await;
-                client.get_overview(v1::GetOverviewRequest { limit: args.limit }).await
+                client.get_overview(args.request()).await
             };
             let response = tokio::select! {
                 response = next => response,

@@ -67,14 +67,18 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
     },
-    /// Register a directory as a workspace under a name. Asks the server; needs the scope admin.
+    /// Register a directory as a workspace under a name. Asks the server; needs the scope operator.
     ///
-    /// The workers must have the directory under the same path.
+    /// The workers must have the directory under the same path. It must lie beneath workspaces.root/TENANT or beneath a
+    /// directory of workspaces.allowed. A server that requires no keys takes every directory except those of the system.
     Add {
         /// Name of the workspace.
         name: String,
         #[arg(value_name = "DIR")]
         dir: PathBuf,
+        /// Tenant that the workspace is for. Required where keys are.
+        #[arg(long)]
+        tenant: Option<String>,
     },
     /// List the registered workspaces. Asks the server.
     List {
@@ -96,8 +100,9 @@ pub(crate) async fn execute(
         WorkspaceCommand::Show { dir, agent: Some(agent) } => {
             show::show_agent(&dir, &agent, &config()?, output).await
         }
-        WorkspaceCommand::Add { name, dir } => {
-            client::workspaces(WorkspacesCommand::Add { name, directory: dir }, connection, output).await
+        WorkspaceCommand::Add { name, dir, tenant } => {
+            let command = WorkspacesCommand::Add { name, directory: dir, tenant };
+            client::workspaces(command, connection, output).await
         }
         WorkspaceCommand::List { pages } => {
             client::workspaces(WorkspacesCommand::List { pages }, connection, output).await

@@ -402,8 +402,9 @@ def redeliver(webhook: Union[str, Webhook], letter: Union[str, DeadLetter, None]
 # Workspaces, workers and pools.
 
 
-def create_workspace(name: str, root: str) -> Call[Workspace]:
-    return Call("POST", path("workspaces"), as_type(Workspace), body={"name": name, "root": root})
+def create_workspace(name: str, root: str, tenant: Optional[str]) -> Call[Workspace]:
+    body = {"name": name, "root": root, **given(tenant=tenant)}
+    return Call("POST", path("workspaces"), as_type(Workspace), body=body)
 
 
 def get_workspace(name: str) -> Call[Workspace]:

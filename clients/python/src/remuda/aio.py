@@ -437,9 +437,12 @@ class AsyncClient:
 
     # Workspaces, workers and pools.
 
-    async def create_workspace(self, name: str, root: str) -> Workspace:
-        """Registers a directory of the workers as a workspace."""
-        return await self._send(_calls.create_workspace(name, root))
+    async def create_workspace(self, name: str, root: str, *, tenant: Optional[str] = None) -> Workspace:
+        """Registers a directory of the workers as a workspace. Needs a key with the scope operator, and a tenant.
+
+        A server that requires no keys needs neither.
+        """
+        return await self._send(_calls.create_workspace(name, root, tenant))
 
     async def get_workspace(self, name: str) -> Workspace:
         """Returns a workspace by name."""
@@ -452,7 +455,7 @@ class AsyncClient:
         return await self._send(_calls.list_workspaces(page_size, page_token))
 
     async def list_workers(self, *, include_gone: bool = False) -> list[Worker]:
-        """Lists the workers. Needs the scope admin, as do the next two methods."""
+        """Lists the workers. Needs the scope operator, as do the next two methods."""
         return await self._send(_calls.list_workers(include_gone))
 
     async def drain_worker(self, worker: Union[str, Worker]) -> Worker:

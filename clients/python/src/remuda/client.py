@@ -435,9 +435,12 @@ class Client:
 
     # Workspaces, workers and pools.
 
-    def create_workspace(self, name: str, root: str) -> Workspace:
-        """Registers a directory of the workers as a workspace."""
-        return self._send(_calls.create_workspace(name, root))
+    def create_workspace(self, name: str, root: str, *, tenant: Optional[str] = None) -> Workspace:
+        """Registers a directory of the workers as a workspace. Needs a key with the scope operator, and a tenant.
+
+        A server that requires no keys needs neither.
+        """
+        return self._send(_calls.create_workspace(name, root, tenant))
 
     def get_workspace(self, name: str) -> Workspace:
         """Returns a workspace by name."""
@@ -448,7 +451,7 @@ class Client:
         return self._send(_calls.list_workspaces(page_size, page_token))
 
     def list_workers(self, *, include_gone: bool = False) -> list[Worker]:
-        """Lists the workers. Needs the scope admin, as do the next two methods."""
+        """Lists the workers. Needs the scope operator, as do the next two methods."""
         return self._send(_calls.list_workers(include_gone))
 
     def drain_worker(self, worker: Union[str, Worker]) -> Worker:

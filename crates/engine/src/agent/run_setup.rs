@@ -1,6 +1,6 @@
 //! Sets up a run: its workspace definitions, permission rules, sandbox and active agent.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use remuda_dispatch::retry_until_abandoned;
 use remuda_domain::{
@@ -104,7 +104,8 @@ impl Engine {
         grant: &Grant,
         abandon: &CancellationToken,
     ) -> Result<(RunSetup, ActiveAgent)> {
-        let current = self.current_definitions(grant).await?;
+        let tenant = self.tenant_name(grant, abandon).await?;
+        let current = self.current_definitions(grant, &tenant).await?;
         let last = last_request(&grant.steps);
         let (stored, content) = match last {
             Some(request) if request.definitions != current.content.hash => {
@@ -126,9 +127,9 @@ impl Engine {
         let settings = &self.agents.settings.permissions;
         let rules = Ruleset::new()
             .with(Layer::Platform, settings.rules.iter().cloned())
-            .with(Layer::Tenant, self.tenant_rules(grant, abandon).await?)
+            .with(Layer::Tenant, self.tenant_rules(&tenant))
             .with(Layer::Workspace, definitions.settings.permission.iter().cloned());
-        let sandbox = self.agent_sandbox(grant, definitions).await?;
+        let sandbox = self.agent_sandbox(grant, &tenant, definitions).await?;
         let setup = RunSetup { content, stored, current, sandbox, rules, run_timeout };
         let active_agent = last.map_or(first_agent, |request| request.agent.clone());
         let active = self.activate_agent(&setup, grant, &active_agent, last)?;
@@ -203,23 +204,13 @@ impl Engine {
         modes.into_iter().flatten().next().unwrap_or(self.agents.settings.permissions.mode)
     }
 
-    async fn tenant_rules(
-        &self,
-        grant: &Grant,
-        abandon: &CancellationToken,
-    ) -> Result<Vec<remuda_domain::permission::PermissionRule>> {
-        let tenants = &self.agents.settings.permissions.tenants;
-        if tenants.is_empty() {
-            return Ok(Vec::new());
-        }
-        let tenant = grant.fence.tenant;
-        let name =
-            retry_until_abandoned(abandon, || self.placement.tenant_name(&*self.store, tenant)).await?;
-        Ok(tenants.get(&*name).cloned().unwrap_or_default())
+    fn tenant_rules(&self, tenant: &str) -> Vec<remuda_domain::permission::PermissionRule> {
+        self.agents.settings.permissions.tenants.get(tenant).cloned().unwrap_or_default()
     }
 
-    async fn current_definitions(&self, grant: &Grant) -> Result<Arc<LoadedWorkspace>> {
-        let (loader, root) = (self.agents.workspaces.clone(), PathBuf::from(&grant.workspace_root));
+    async fn current_definitions(&self, grant: &Grant, tenant: &Arc<str>) -> Result<Arc<LoadedWorkspace>> {
+        let root = self.placement.workspace(Arc::clone(tenant), grant).await?;
+        let loader = self.agents.workspaces.clone();
         let loaded = tokio::task::spawn_blocking(move || loader.current(&root)).await;
         loaded.map_err(|error| Error::internal("a workspace could not be read").with_source(error))
     }
@@ -240,6 +231,7 @@ impl Engine {
     async fn agent_sandbox(
         &self,
         grant: &Grant,
+        tenant: &Arc<str>,
         definitions: &Definitions,
     ) -> Result<Option<Arc<LazySandbox>>> {
         if definitions.settings.kind == WorkspaceKind::Chat {
@@ -247,7 +239,7 @@ impl Engine {
         }
         let choice: &ExecutionChoice =
             if grant.execution.is_default() { &definitions.settings.execution } else { &grant.execution };
-        match self.sandbox_for(grant, choice, true).await {
+        match self.sandbox_for(grant, tenant, choice, true).await {
             Ok(sandbox) => Ok(Some(sandbox)),
             Err(error) if error.code() == Code::ToolsDisabled => Ok(None),
             Err(error) => Err(error),

@@ -20,6 +20,7 @@ use remuda_engine::{
     AgentRuntime, AgentSettings, Ending, Engine, Execution, HandOver, Placement, RunControl,
 };
 use remuda_models::{ModelOptions, Models};
+use remuda_roots::{RootOptions, WorkspaceRoots};
 use remuda_sandbox::{Backend, LocalBackend, LocalOptions};
 use remuda_store::{Claim, Finish, Grant, NewRun, NewSession, RunTransition, Store};
 use remuda_tools::{Registry, Tool, ToolOptions};
@@ -115,7 +116,7 @@ impl Harness {
             ),
             tools,
             backends: [local].into_iter().collect(),
-            placement: Arc::new(Placement::new(Arc::new(Policies::default()))),
+            placement: Arc::new(Placement::new(Arc::new(Policies::default()), any_directory())),
             agents: Arc::new(AgentRuntime::new(
                 loader,
                 Models::new(models),
@@ -517,4 +518,9 @@ fn lines(message: &Message) -> Vec<String> {
         }
     };
     message.parts.iter().map(line).collect()
+}
+
+/// Every directory, as for a server with one user.
+fn any_directory() -> WorkspaceRoots {
+    WorkspaceRoots::new(&RootOptions { single_user: true, ..RootOptions::default() })
 }

@@ -3009,11 +3009,14 @@ pub mod run_service_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetOverviewRequest {
     /// Maximum length of each list of runs: 1 to 100; 20 if missing.
     #[prost(uint32, tag = "1")]
     pub limit: u32,
+    /// Name of the tenant whose runs are listed. Empty: no runs; without keys, those of the default tenant.
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetOverviewResponse {
@@ -3350,7 +3353,7 @@ pub mod fleet_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// The fleet: workers, queues and background tasks. Requires the scope admin.
+    /// The fleet: workers, queues and background tasks. Requires the scope operator.
     #[derive(Debug, Clone)]
     pub struct FleetServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -3605,7 +3608,7 @@ pub mod fleet_service_client {
                 .insert(GrpcMethod::new("remuda.v1.FleetService", "SetLogFilter"));
             self.inner.unary(req, path, codec).await
         }
-        /// Returns the data of a live view: the fleet, its queues, and the tenant's longest running and longest waiting runs.
+        /// Returns the data of a live view: the fleet, its queues, and one tenant's longest running and longest waiting runs.
         /// May be called every second.
         pub async fn get_overview(
             &mut self,
@@ -3701,7 +3704,7 @@ pub mod fleet_service_server {
             tonic::Response<super::SetLogFilterResponse>,
             tonic::Status,
         >;
-        /// Returns the data of a live view: the fleet, its queues, and the tenant's longest running and longest waiting runs.
+        /// Returns the data of a live view: the fleet, its queues, and one tenant's longest running and longest waiting runs.
         /// May be called every second.
         async fn get_overview(
             &self,
@@ -3711,7 +3714,7 @@ pub mod fleet_service_server {
             tonic::Status,
         >;
     }
-    /// The fleet: workers, queues and background tasks. Requires the scope admin.
+    /// The fleet: workers, queues and background tasks. Requires the scope operator.
     #[derive(Debug)]
     pub struct FleetServiceServer<T> {
         inner: Arc<T>,
@@ -7194,6 +7197,9 @@ pub struct CreateWorkspaceRequest {
     /// An absolute path on the workers.
     #[prost(string, tag = "2")]
     pub root: ::prost::alloc::string::String,
+    /// Name of the tenant that the workspace belongs to. Required with a key; without keys, the default tenant if empty.
+    #[prost(string, tag = "3")]
+    pub tenant: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CreateWorkspaceResponse {
@@ -7317,7 +7323,8 @@ pub mod workspace_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Registers a directory of the workers. Requires the scope admin, since any directory can be named.
+        /// Registers a directory of the workers for a tenant. Requires the scope operator. The directory must lie beneath one
+        /// that the operator's configuration allows.
         pub async fn create_workspace(
             &mut self,
             request: impl tonic::IntoRequest<super::CreateWorkspaceRequest>,
@@ -7407,7 +7414,8 @@ pub mod workspace_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with WorkspaceServiceServer.
     #[async_trait]
     pub trait WorkspaceService: std::marker::Send + std::marker::Sync + 'static {
-        /// Registers a directory of the workers. Requires the scope admin, since any directory can be named.
+        /// Registers a directory of the workers for a tenant. Requires the scope operator. The directory must lie beneath one
+        /// that the operator's configuration allows.
         async fn create_workspace(
             &self,
             request: tonic::Request<super::CreateWorkspaceRequest>,

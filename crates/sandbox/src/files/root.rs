@@ -17,8 +17,8 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlink},
-    sys::stat::{Mode, fstat},
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlink},
+    sys::stat::fstat,
     unistd::{Gid, Uid},
 };
 use remuda_domain::error::{Code, Error, Result};
@@ -38,12 +38,12 @@ pub(crate) struct Root {
     directory: OwnedFd,
     /// Path of the workspace as commands see it, if it differs.
     command_path: OnceLock<PathBuf>,
-    given: PathBuf,
     real: PathBuf,
 }
 
 impl Root {
-    /// Opens the directory. Creates it when missing.
+    /// Opens the directory by its real path. Creates it when missing. The caller has checked this path, so no link is
+    /// followed: one that appeared since would lead elsewhere.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         if !path.is_absolute() {
             return Err(Error::invalid("workspace_root", "expected an absolute path"));
@@ -52,11 +52,8 @@ impl Root {
             let path = display_safe(&path.to_string_lossy());
             Error::unavailable(format!("the workspace directory {path} cannot be opened")).with_source(error)
         };
-        std::fs::create_dir_all(path).map_err(failed)?;
-        let real = path.canonicalize().map_err(failed)?;
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let directory = open(&real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
-        Ok(Self { directory, command_path: OnceLock::new(), given: path.to_owned(), real })
+        let directory = remuda_roots::open_directory(path).map_err(failed)?;
+        Ok(Self { directory, command_path: OnceLock::new(), real: path.to_owned() })
     }
 
     /// Sets the path at which commands see the workspace, like `/workspace`: absolute paths beneath that are
@@ -127,7 +124,7 @@ impl Root {
             return Ok(named.to_owned());
         }
         // The commands' path has priority: a path from their output has their meaning.
-        let inside = [self.command_path.get(), Some(&self.given), Some(&self.real)]
+        let inside = [self.command_path.get(), Some(&self.real)]
             .into_iter()
             .flatten()
             .find_map(|root| named.strip_prefix(root).ok());

@@ -6,14 +6,14 @@ use remuda_domain::{
     error::Result,
     identity::{ApiKey, Scope, Tenant},
 };
-use sqlx::{query, query_as};
+use sqlx::{QueryBuilder, query, query_as};
 
 use super::{
-    dialect::{self, Connection},
+    dialect::{self, Connection, Db},
     store::{Context, SqlStore},
 };
 use crate::{
-    Identity, NewKey,
+    Identity, KeyOwner, NewKey,
     error::{corrupt, db},
     rows::{KeyRow, TenantRow},
     time::{DbTime, now},
@@ -69,6 +69,7 @@ async fn ensure_tenant(context: &Context, name: &str, root: &str) -> Result<Tena
 }
 
 async fn create_key(context: &Context, key: &NewKey) -> Result<ApiKey> {
+    Scope::check_key(&key.scopes, key.tenant.is_some())?;
     let scopes: Vec<&str> = key.scopes.iter().copied().map(Scope::as_str).collect();
     let row: KeyRow = query_as(concat!(
         "INSERT INTO api_keys (id, tenant_id, name, secret_hash, scopes, created_at, expires_at) \
@@ -76,7 +77,7 @@ async fn create_key(context: &Context, key: &NewKey) -> Result<ApiKey> {
         key_columns!()
     ))
     .bind(ApiKeyId::new().as_uuid())
-    .bind(key.tenant.as_uuid())
+    .bind(key.tenant.map(TenantId::as_uuid))
     .bind(key.name.as_str())
     .bind(key.secret_hash.as_slice())
     .bind(scopes.join(" "))
@@ -88,18 +89,20 @@ async fn create_key(context: &Context, key: &NewKey) -> Result<ApiKey> {
     row.into_key()
 }
 
-async fn revoke_key(context: &Context, tenant: TenantId, key: ApiKeyId) -> Result<ApiKey> {
-    let row: Option<KeyRow> = query_as(concat!(
-        "UPDATE api_keys SET revoked_at = coalesce(revoked_at, $3) WHERE id = $1 AND tenant_id = $2 RETURNING ",
-        key_columns!()
-    ))
-    .bind(key.as_uuid())
-    .bind(tenant.as_uuid())
-    .bind(DbTime(now()))
-    .fetch_optional(&mut *dialect::write_connection(&context.writer).await?)
-    .await
-    .map_err(db)?;
-    row.ok_or_else(|| Error::new(Code::KeyNotFound, "the tenant has no such key"))?.into_key()
+async fn revoke_key(context: &Context, keys: KeyOwner, key: ApiKeyId) -> Result<ApiKey> {
+    let mut sql: QueryBuilder<Db> =
+        QueryBuilder::new("UPDATE api_keys SET revoked_at = coalesce(revoked_at, ");
+    sql.push_bind(DbTime(now())).push(") WHERE id = ").push_bind(key.as_uuid());
+    if let KeyOwner::Tenant(tenant) = keys {
+        sql.push(" AND tenant_id = ").push_bind(tenant.as_uuid());
+    }
+    sql.push(concat!(" RETURNING ", key_columns!()));
+    let row: Option<KeyRow> = sql
+        .build_query_as()
+        .fetch_optional(&mut *dialect::write_connection(&context.writer).await?)
+        .await
+        .map_err(db)?;
+    row.ok_or_else(|| Error::new(Code::KeyNotFound, "there is no such key"))?.into_key()
 }
 
 #[async_trait]
@@ -138,18 +141,19 @@ impl Identity for SqlStore {
         row.map(KeyRow::into_key).transpose()
     }
 
-    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>> {
-        let rows: Vec<KeyRow> =
-            query_as(concat!("SELECT ", key_columns!(), " FROM api_keys WHERE tenant_id = $1 ORDER BY id"))
-                .bind(tenant.as_uuid())
-                .fetch_all(&self.context.reader)
-                .await
-                .map_err(db)?;
+    async fn list_keys(&self, keys: KeyOwner) -> Result<Vec<ApiKey>> {
+        let mut sql: QueryBuilder<Db> =
+            QueryBuilder::new(concat!("SELECT ", key_columns!(), " FROM api_keys"));
+        if let KeyOwner::Tenant(tenant) = keys {
+            sql.push(" WHERE tenant_id = ").push_bind(tenant.as_uuid());
+        }
+        sql.push(" ORDER BY id");
+        let rows: Vec<KeyRow> = sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
         rows.into_iter().map(KeyRow::into_key).collect()
     }
 
-    async fn revoke_key(&self, tenant: TenantId, key: ApiKeyId) -> Result<ApiKey> {
+    async fn revoke_key(&self, keys: KeyOwner, key: ApiKeyId) -> Result<ApiKey> {
         let context = self.context.clone();
-        self.run_to_completion(async move { revoke_key(&context, tenant, key).await }).await
+        self.run_to_completion(async move { revoke_key(&context, keys, key).await }).await
     }
 }

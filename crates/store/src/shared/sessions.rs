@@ -28,7 +28,7 @@ use crate::{
     Changed, NewSession, NewWorkspace, SessionUpdate, Sessions,
     error::{db, is_duplicate, json, parse},
     row_writes::BudgetInsert,
-    rows::{MessageRow, SessionRow, WorkspaceRow},
+    rows::{MessageRow, NamedWorkspaceRow, SessionRow, WorkspaceRow},
     time::{DbTime, now},
 };
 
@@ -367,6 +367,24 @@ impl Sessions for SqlStore {
     async fn create_workspace(&self, workspace: &NewWorkspace) -> Result<Workspace> {
         let (context, new) = (self.context.clone(), workspace.clone());
         self.run_to_completion(async move { create_workspace(&context, new).await }).await
+    }
+
+    async fn list_all_workspaces(
+        &self,
+        after: Option<WorkspaceId>,
+        limit: u32,
+    ) -> Result<Vec<(String, Workspace)>> {
+        let mut sql: QueryBuilder<Db> = QueryBuilder::new(
+            "SELECT w.id, w.tenant_id, w.name, w.root, w.created_at, t.name AS tenant \
+             FROM workspaces w JOIN tenants t ON t.id = w.tenant_id",
+        );
+        if let Some(after) = after {
+            sql.push(" WHERE w.id > ").push_bind(after.as_uuid());
+        }
+        sql.push(" ORDER BY w.id LIMIT ").push_bind(i64::from(limit));
+        let rows: Vec<NamedWorkspaceRow> =
+            sql.build_query_as().fetch_all(&self.context.reader).await.map_err(db)?;
+        Ok(rows.into_iter().map(|row| (row.tenant, row.workspace.into())).collect())
     }
 
     async fn list_workspaces(&self, tenant: TenantId, page: &PageRequest) -> Result<Page<Workspace>> {

@@ -18,14 +18,24 @@ pub trait Identity {
     async fn create_key(&self, key: &NewKey) -> Result<ApiKey>;
     /// Finds a key by the hash of its secret, unless it is revoked or expired.
     async fn find_key(&self, secret_hash: &[u8; 32]) -> Result<Option<ApiKey>>;
-    async fn list_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>>;
-    /// Revokes a key; idempotent. Fails with `key_not_found`.
-    async fn revoke_key(&self, tenant: TenantId, key: ApiKeyId) -> Result<ApiKey>;
+    /// Lists keys by age, revoked and expired ones included.
+    async fn list_keys(&self, keys: KeyOwner) -> Result<Vec<ApiKey>>;
+    /// Revokes a key; idempotent. Fails with `key_not_found` for a key of another owner as for one that does not exist.
+    async fn revoke_key(&self, keys: KeyOwner, key: ApiKeyId) -> Result<ApiKey>;
+}
+
+/// Whose keys are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyOwner {
+    /// All keys: those of every tenant, and those of operators.
+    Anyone,
+    Tenant(TenantId),
 }
 
 #[derive(Clone, Debug)]
 pub struct NewKey {
-    pub tenant: TenantId,
+    /// `None` for a key with the scope `operator`, see [`Scope::check_key`].
+    pub tenant: Option<TenantId>,
     pub name: String,
     pub secret_hash: [u8; 32],
     pub scopes: Vec<Scope>,

@@ -56,6 +56,13 @@ pub trait Sessions {
     async fn create_workspace(&self, workspace: &NewWorkspace) -> Result<Workspace>;
     /// Lists workspaces by name.
     async fn list_workspaces(&self, tenant: TenantId, page: &PageRequest) -> Result<Page<Workspace>>;
+    /// Lists the workspaces of all tenants, each with its tenant's name, by age: at most `limit` after the given one. For
+    /// operators.
+    async fn list_all_workspaces(
+        &self,
+        after: Option<WorkspaceId>,
+        limit: u32,
+    ) -> Result<Vec<(String, Workspace)>>;
 }
 
 /// A changed value and the events that the change appended, for the caller to publish.

@@ -3,13 +3,19 @@
 use anyhow::{Context as _, Result};
 use chrono::{TimeDelta, Utc};
 use remuda_domain::{Code, TenantId, WorkspaceId, identity::Scope};
-use remuda_store::NewKey;
+use remuda_store::{KeyOwner, NewKey};
 
 use crate::fixture::{Fixture, refusal};
 
 fn key(tenant: TenantId, hash: u8) -> NewKey {
     let scopes = vec![Scope::Read, Scope::Admin];
-    NewKey { tenant, name: format!("key {hash}"), secret_hash: [hash; 32], scopes, expires_at: None }
+    NewKey {
+        tenant: Some(tenant),
+        name: format!("key {hash}"),
+        secret_hash: [hash; 32],
+        scopes,
+        expires_at: None,
+    }
 }
 
 pub(crate) async fn tenant_is_created_once_with_its_default_workspace(fixture: &Fixture) -> Result<()> {
@@ -41,15 +47,15 @@ pub(crate) async fn api_key_is_found_until_it_expires_or_is_revoked(fixture: &Fi
     assert!(store.find_key(&[3; 32]).await?.is_some());
     assert_eq!(store.find_key(&[4; 32]).await?, None);
 
-    assert_eq!(refusal(store.revoke_key(stranger, made.id).await), Code::KeyNotFound);
+    assert_eq!(refusal(store.revoke_key(KeyOwner::Tenant(stranger), made.id).await), Code::KeyNotFound);
     assert!(store.find_key(&[1; 32]).await?.is_some());
-    let revoked = store.revoke_key(fixture.tenant, made.id).await?;
+    let revoked = store.revoke_key(KeyOwner::Tenant(fixture.tenant), made.id).await?;
     assert!(revoked.revoked_at.is_some());
-    assert_eq!(store.revoke_key(fixture.tenant, made.id).await?, revoked);
+    assert_eq!(store.revoke_key(KeyOwner::Tenant(fixture.tenant), made.id).await?, revoked);
     assert_eq!(store.find_key(&[1; 32]).await?, None);
-    let listed = store.list_keys(fixture.tenant).await?;
+    let listed = store.list_keys(KeyOwner::Tenant(fixture.tenant)).await?;
     assert_eq!(listed.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), ["key 1", "key 3", "key 4"]);
-    assert_eq!(store.list_keys(stranger).await?, []);
+    assert_eq!(store.list_keys(KeyOwner::Tenant(stranger)).await?, []);
     Ok(())
 }
 

@@ -19,6 +19,7 @@ mod identity;
 mod labels;
 mod messages;
 mod model;
+mod operator_keys;
 mod overview;
 mod paging;
 mod partial_failure;
@@ -64,13 +65,15 @@ store_suite! {
         unmigrated_database_is_refused_with_advice, newer_schema_is_refused;
     identity: tenant_is_created_once_with_its_default_workspace, api_key_is_found_until_it_expires_or_is_revoked,
         workspace_is_invisible_to_other_tenants;
+    operator_keys: operator_key_belongs_to_no_tenant, database_refuses_a_key_that_mixes_operator_and_tenant,
+        key_is_revoked_by_its_id_whoever_owns_it, keys_from_before_the_operator_scope_stay_with_their_tenants;
     sessions: session_is_found_by_id_and_by_name, session_names_are_unique_per_tenant,
         sessions_of_other_tenants_are_not_found, changing_the_title_appends_an_event, closing_twice_appends_one_event,
         deleting_a_session_deletes_all_its_rows,
         session_requires_a_workspace_of_its_tenant, update_changes_only_the_given_fields,
         model_is_locked_after_the_first_run;
     workspaces: workspace_is_found_by_name_and_can_be_used, workspace_names_are_unique_per_tenant,
-        workspaces_are_listed_by_name;
+        workspaces_are_listed_by_name, workspaces_of_all_tenants_are_listed_for_operators;
     messages: messages_are_listed_in_commit_order, message_contents_survive_a_round_trip,
         contents_are_stored_once_per_tenant, concurrent_commits_of_the_same_contents_do_not_deadlock,
         end_can_change_the_active_agent, message_run_has_an_answer, lost_message_run_gets_settled_steps;

@@ -47,7 +47,7 @@ fn old_run(uuid: &str, now: &str) -> impl Iterator<Item = AssertSqlSafe<String>>
 pub(crate) async fn migration_keeps_existing_rows(fixture: &Fixture) -> Result<()> {
     let database = fixture.empty_database()?;
     let url = database.options().url;
-    let (earlier, found) = all_but_the_newest(fixture.is_postgres())?;
+    let earlier = all_but_the_newest(fixture.is_postgres())?;
     let tenant = uuid::Uuid::now_v7();
     if fixture.is_postgres() {
         let mut connection = sqlx::PgConnection::connect(&url).await?;
@@ -68,7 +68,7 @@ pub(crate) async fn migration_keeps_existing_rows(fixture: &Fixture) -> Result<(
         }
     }
     let before = migrate(&database.options()).await?;
-    assert_eq!((before.found, before.required), (found, found + 1));
+    assert!(0 < before.found && before.found < before.required, "{before:?}");
     let store = connect(&database.options()).await?;
     assert_eq!(store.find_tenant("acme").await?.map(|it| it.id.as_uuid()), Some(tenant));
     let run = store.get_run(TenantId::from_uuid(tenant), RunId::from_uuid(tenant)).await?;
@@ -76,20 +76,37 @@ pub(crate) async fn migration_keeps_existing_rows(fixture: &Fixture) -> Result<(
     Ok(())
 }
 
-/// A directory with all migrations except the newest, and the version of the last one in it.
-fn all_but_the_newest(postgres: bool) -> Result<(tempfile::TempDir, i64)> {
+/// A directory with all migrations except the newest.
+fn all_but_the_newest(postgres: bool) -> Result<tempfile::TempDir> {
+    copied_migrations(postgres, |files| {
+        files.pop();
+    })
+}
+
+/// A directory with all migrations before the one of this name.
+pub(crate) fn migrations_before(postgres: bool, name: &str) -> Result<tempfile::TempDir> {
+    copied_migrations(postgres, |files| {
+        let named = |file: &std::path::PathBuf| file.to_string_lossy().ends_with(&format!("_{name}.sql"));
+        files.truncate(files.iter().position(named).unwrap_or_default());
+    })
+}
+
+fn copied_migrations(
+    postgres: bool,
+    leave_out: impl FnOnce(&mut Vec<std::path::PathBuf>),
+) -> Result<tempfile::TempDir> {
     let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
     let mut files = Vec::new();
     for entry in std::fs::read_dir(migrations.join(if postgres { "postgres" } else { "sqlite" }))? {
         files.push(entry?.path());
     }
     files.sort();
-    files.pop();
+    leave_out(&mut files);
     let directory = tempfile::tempdir()?;
     for file in &files {
         std::fs::copy(file, directory.path().join(file.file_name().context("no name")?))?;
     }
-    Ok((directory, i64::try_from(files.len())?))
+    Ok(directory)
 }
 
 pub(crate) async fn unmigrated_database_is_refused_with_advice(fixture: &Fixture) -> Result<()> {

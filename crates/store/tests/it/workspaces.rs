@@ -64,3 +64,22 @@ pub(crate) async fn workspaces_are_listed_by_name(fixture: &Fixture) -> Result<(
     assert_eq!(listed, ["alpha", "bravo", "charlie", "default", "delta", "echo"]);
     Ok(())
 }
+
+pub(crate) async fn workspaces_of_all_tenants_are_listed_for_operators(fixture: &Fixture) -> Result<()> {
+    let stranger = fixture.stranger().await?;
+    let docs = fixture.store.create_workspace(&new(fixture.tenant, "docs")).await?;
+    let theirs = fixture.store.create_workspace(&new(stranger, "docs")).await?;
+    let (mut listed, mut after) = (Vec::new(), None);
+    loop {
+        let page = fixture.store.list_all_workspaces(after, 2).await?;
+        assert!(page.len() <= 2);
+        let Some((_, last)) = page.last() else { break };
+        after = Some(last.id);
+        listed.extend(page);
+    }
+    for workspace in [docs, theirs] {
+        let tenant = fixture.store.get_tenant(workspace.tenant).await?.name;
+        assert!(listed.contains(&(tenant, workspace)));
+    }
+    Ok(())
+}

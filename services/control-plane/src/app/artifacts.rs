@@ -4,12 +4,12 @@ use std::{
     fs::File,
     io::Read as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2},
-    sys::stat::Mode,
+    fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2},
 };
 use remuda_domain::{
     Code, Error, RunId, ToolCallId, error::Result, identity::Principal, session::SessionRef, step::Step,
@@ -63,20 +63,26 @@ impl App {
         let session = SessionRef::Id(self.get_run(caller, run).await?.session);
         let workspace = self.store.get_session(caller.tenant, &session).await?.workspace;
         let root = PathBuf::from(self.store.get_workspace(caller.tenant, workspace).await?.root);
-        let read = tokio::task::spawn_blocking(move || read_beneath(&root, Path::new(&artifact.path)));
+        let (tenant, roots) =
+            (self.store.get_tenant(caller.tenant).await?, Arc::clone(&self.workspace_roots));
+        let read = tokio::task::spawn_blocking(move || {
+            let real = roots.admit(&tenant.name, &root).map_err(|refusal| refusal.for_tenant())?;
+            read_beneath(&real, Path::new(&artifact.path))
+        });
         read.await.map_err(|error| Error::internal("reading the file failed").with_source(error))?
     }
 }
 
-/// Reads a file beneath a directory. Processes of the session may change the path meanwhile, but cannot lead out of the
+/// Reads a file beneath a directory without links in its path. Processes of the session may change the path meanwhile, but cannot lead out of the
 /// directory: the kernel resolves the path and follows no link.
 fn read_beneath(root: &Path, path: &Path) -> Result<Vec<u8>> {
     let gone = |error: Errno| {
         let message = "the file is gone, or this server does not see the workers' directories";
         Error::new(Code::FileNotFound, message).with_source(error)
     };
-    let directory =
-        open(root, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()).map_err(gone)?;
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let exact = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
+    let directory = openat2(AT_FDCWD, root, exact).map_err(gone)?;
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let resolve = ResolveFlag::RESOLVE_BENEATH
         | ResolveFlag::RESOLVE_NO_SYMLINKS

@@ -6,7 +6,7 @@ use remuda_domain::{
     WorkerId,
     background_task::TaskStatus,
     error::Result,
-    identity::Principal,
+    identity::Operator,
     logs::{self, LogChange, LogReport, Processes},
     worker::{Signal, Worker},
 };
@@ -47,13 +47,13 @@ impl App {
     /// Changes the log filters of processes for a limited time. `None` restores the filters that they started with.
     pub async fn set_log_filter(
         &self,
-        caller: &Principal,
+        caller: &Operator,
         filter: Option<String>,
         lasts: Duration,
         only: Processes,
     ) -> Result<Vec<LogReport>> {
         logs::check_lasting(lasts)?;
-        let by = format!("{} of {}", caller.subject, caller.tenant);
+        let by = caller.subject.clone();
         let app = self.clone();
         self.run_to_completion(async move {
             app.logs.change(&*app.transport, LogChange { filter, lasts, only, by }).await

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remuda_domain::{Error, RunState, Timestamp, error::Result, identity::Principal, session::Owner};
+use remuda_domain::{Error, RunState, Timestamp, error::Result, identity::Operator, session::Owner};
 use remuda_store::{FleetView, PoolView, RunSummary};
 
 use super::{App, CurrentStep};
@@ -13,7 +13,7 @@ const MAX_SESSIONS: u32 = 10_000;
 const MAX_RUNS: u32 = 100;
 const DEFAULT_RUNS: u32 = 20;
 
-/// The fleet, and the caller's own runs.
+/// The fleet, and the runs of one tenant.
 #[derive(Clone, Debug)]
 pub struct Overview {
     pub fleet: Arc<FleetView>,
@@ -34,19 +34,24 @@ pub struct RunOverview {
 }
 
 impl App {
-    /// Returns the whole fleet, and the runs of the caller's tenant only.
-    pub async fn overview(&self, caller: &Principal, limit: u32) -> Result<Overview> {
+    /// Returns the whole fleet, and the runs of the named tenant. Without a name: of the caller's own tenant, if it acts
+    /// for one.
+    pub async fn overview(&self, caller: &Operator, tenant: &str, limit: u32) -> Result<Overview> {
         let limit = match limit {
             0 => DEFAULT_RUNS,
             1..=MAX_RUNS => limit,
             _ => return Err(Error::invalid("limit", format!("expected 1 to {MAX_RUNS}"))),
         };
-        let tenant = caller.tenant;
-        let (fleet, running, waiting) = tokio::try_join!(
-            self.fleet.get(self.store.fleet_view(MAX_SESSIONS)),
-            self.store.longest_running(tenant, limit),
-            self.store.longest_waiting(tenant, limit)
-        )?;
+        let tenant = self.named_tenant(caller, tenant).await?;
+        let runs = async {
+            let Some(tenant) = tenant else { return Ok(Default::default()) };
+            tokio::try_join!(
+                self.store.longest_running(tenant.id, limit),
+                self.store.longest_waiting(tenant.id, limit)
+            )
+        };
+        let (fleet, (running, waiting)) =
+            tokio::try_join!(self.fleet.get(self.store.fleet_view(MAX_SESSIONS)), runs)?;
         let line = |summary| run_overview(summary, &fleet);
         let (running, waiting) =
             (running.into_iter().map(line).collect(), waiting.into_iter().map(line).collect());

@@ -1,4 +1,4 @@
-use remuda_domain::{error::Result, identity::Principal, logs::DEFAULT_LASTING, session::Owner};
+use remuda_domain::{error::Result, identity::Operator, logs::DEFAULT_LASTING, session::Owner};
 use remuda_proto::{
     convert::{plain_duration, sandbox, timestamp},
     v1,
@@ -68,13 +68,13 @@ fn run_glance(run: RunOverview) -> v1::RunGlance {
 }
 
 impl Calls {
-    /// The only fleet call whose result depends on the caller: it lists runs of the caller's tenant.
+    /// The only fleet call with data of a tenant, which the operator names.
     pub(crate) async fn get_overview(
         &self,
-        caller: Principal,
+        caller: Operator,
         body: v1::GetOverviewRequest,
     ) -> Result<v1::GetOverviewResponse> {
-        let overview = self.app.overview(&caller, body.limit).await?;
+        let overview = self.app.overview(&caller, &body.tenant, body.limit).await?;
         let fleet = &overview.fleet;
         Ok(v1::GetOverviewResponse {
             at: Some(timestamp(fleet.at)),
@@ -95,7 +95,7 @@ impl Calls {
 impl Calls {
     pub(crate) async fn list_workers(
         &self,
-        _: Principal,
+        _: Operator,
         body: v1::ListWorkersRequest,
     ) -> Result<v1::ListWorkersResponse> {
         let workers = self.app.list_workers(body.include_gone).await?;
@@ -104,7 +104,7 @@ impl Calls {
 
     pub(crate) async fn get_queue_stats(
         &self,
-        _: Principal,
+        _: Operator,
         _: v1::GetQueueStatsRequest,
     ) -> Result<v1::GetQueueStatsResponse> {
         let pools = self.app.queue_stats().await?;
@@ -113,7 +113,7 @@ impl Calls {
 
     pub(crate) async fn list_tasks(
         &self,
-        _: Principal,
+        _: Operator,
         _: v1::ListTasksRequest,
     ) -> Result<v1::ListTasksResponse> {
         let tasks = self.app.list_tasks().await?;
@@ -122,7 +122,7 @@ impl Calls {
 
     pub(crate) async fn list_sandboxes(
         &self,
-        _: Principal,
+        _: Operator,
         _: v1::ListSandboxesRequest,
     ) -> Result<v1::ListSandboxesResponse> {
         let found = self.app.list_sandboxes().await?;
@@ -132,7 +132,7 @@ impl Calls {
 
     pub(crate) async fn get_log_filter(
         &self,
-        _: Principal,
+        _: Operator,
         body: v1::GetLogFilterRequest,
     ) -> Result<v1::GetLogFilterResponse> {
         let processes = self.app.log_filters(body.only.parse()?).await?;
@@ -141,7 +141,7 @@ impl Calls {
 
     pub(crate) async fn set_log_filter(
         &self,
-        caller: Principal,
+        caller: Operator,
         body: v1::SetLogFilterRequest,
     ) -> Result<v1::SetLogFilterResponse> {
         let filter = Some(body.filter).filter(|filter| !filter.is_empty());
@@ -153,7 +153,7 @@ impl Calls {
 
     pub(crate) async fn drain_worker(
         &self,
-        _: Principal,
+        _: Operator,
         body: v1::DrainWorkerRequest,
     ) -> Result<v1::DrainWorkerResponse> {
         let worker = self.app.drain_worker(body.worker_id.parse()?).await?;

@@ -1,4 +1,8 @@
-use remuda_domain::{error::Result, identity::Principal, page::PageRequest};
+use remuda_domain::{
+    error::Result,
+    identity::{Operator, Principal},
+    page::PageRequest,
+};
 use remuda_proto::v1;
 
 use super::Calls;
@@ -6,10 +10,10 @@ use super::Calls;
 impl Calls {
     pub(crate) async fn create_workspace(
         &self,
-        caller: Principal,
+        caller: Operator,
         body: v1::CreateWorkspaceRequest,
     ) -> Result<v1::CreateWorkspaceResponse> {
-        let workspace = self.app.create_workspace(&caller, body.name, body.root).await?;
+        let workspace = self.app.create_workspace(&caller, &body.tenant, body.name, body.root).await?;
         Ok(v1::CreateWorkspaceResponse { workspace: Some(workspace.into()) })
     }
 

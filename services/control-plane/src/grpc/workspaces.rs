@@ -10,9 +10,7 @@ impl WorkspaceService for Api {
         &self,
         request: Request<v1::CreateWorkspaceRequest>,
     ) -> Result<Response<v1::CreateWorkspaceResponse>, Status> {
-        self.gate
-            .answer(request, Scope::Admin, |caller, body| self.calls.create_workspace(caller, body))
-            .await
+        self.gate.answer_operator(request, |caller, body| self.calls.create_workspace(caller, body)).await
     }
 
     async fn get_workspace(

@@ -4,7 +4,7 @@ use remuda_api::{
     LogFilterChange, LogFilterList, Overview, PoolList, SandboxList, TaskList, Worker, WorkerList,
 };
 use remuda_domain::Error;
-use remuda_http::{BodyErrors, Caller, CommonErrors, Input, MayOperate, Outcome, Params, Segment};
+use remuda_http::{BodyErrors, CommonErrors, Input, OperatorCaller, Outcome, Params, Segment};
 use remuda_proto::v1;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -24,7 +24,7 @@ pub(super) struct WorkersQuery {
     responses((status = 200, body = WorkerList), CommonErrors))]
 pub(super) async fn workers(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
+    OperatorCaller(caller): OperatorCaller,
     Params(WorkersQuery { include_gone }): Params<WorkersQuery>,
 ) -> Outcome<Json<WorkerList>> {
     Ok(Json(http.calls.list_workers(caller, v1::ListWorkersRequest { include_gone }).await?.into()))
@@ -36,7 +36,7 @@ pub(super) async fn workers(
     responses((status = 202, body = Worker), CommonErrors))]
 pub(super) async fn drain(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
+    OperatorCaller(caller): OperatorCaller,
     Segment(worker_id): Segment,
 ) -> Outcome<(StatusCode, Json<Worker>)> {
     let answer = http.calls.drain_worker(caller, v1::DrainWorkerRequest { worker_id }).await?;
@@ -48,7 +48,7 @@ pub(super) async fn drain(
     responses((status = 200, body = PoolList), CommonErrors))]
 pub(super) async fn queue(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
+    OperatorCaller(caller): OperatorCaller,
 ) -> Outcome<Json<PoolList>> {
     Ok(Json(http.calls.get_queue_stats(caller, v1::GetQueueStatsRequest {}).await?.into()))
 }
@@ -58,7 +58,7 @@ pub(super) async fn queue(
     responses((status = 200, body = TaskList), CommonErrors))]
 pub(super) async fn tasks(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
+    OperatorCaller(caller): OperatorCaller,
 ) -> Outcome<Json<TaskList>> {
     Ok(Json(http.calls.list_tasks(caller, v1::ListTasksRequest {}).await?.into()))
 }
@@ -68,7 +68,7 @@ pub(super) async fn tasks(
     responses((status = 200, body = SandboxList), CommonErrors))]
 pub(super) async fn sandboxes(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
+    OperatorCaller(caller): OperatorCaller,
 ) -> Outcome<Json<SandboxList>> {
     Ok(Json(http.calls.list_sandboxes(caller, v1::ListSandboxesRequest {}).await?.into()))
 }
@@ -87,7 +87,7 @@ pub(super) struct LogFilterQuery {
     responses((status = 200, body = LogFilterList), CommonErrors))]
 pub(super) async fn log_filter(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
+    OperatorCaller(caller): OperatorCaller,
     Params(LogFilterQuery { only }): Params<LogFilterQuery>,
 ) -> Outcome<Json<LogFilterList>> {
     Ok(Json(http.calls.get_log_filter(caller, v1::GetLogFilterRequest { only }).await?.into()))
@@ -98,7 +98,7 @@ pub(super) async fn log_filter(
     responses((status = 200, body = LogFilterList), CommonErrors, BodyErrors))]
 pub(super) async fn set_log_filter(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
+    OperatorCaller(caller): OperatorCaller,
     Input(change): Input<LogFilterChange>,
 ) -> Outcome<Json<LogFilterList>> {
     Ok(Json(http.calls.set_log_filter(caller, change.into()).await?.into()))
@@ -111,20 +111,22 @@ pub(super) struct OverviewQuery {
     /// Maximum length of each list of runs; 20 if omitted.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<u32>,
+    /// Name of the tenant whose runs are listed. No runs if omitted; without keys, those of the default tenant.
+    tenant: String,
 }
 
-/// Returns the data of a live view: the fleet, its queues, and the tenant's longest running and longest waiting runs.
+/// Returns the data of a live view: the fleet, its queues, and one tenant's longest running and longest waiting runs.
 #[utoipa::path(get, path = "/overview", tag = "fleet", operation_id = "get_overview", params(OverviewQuery),
     responses((status = 200, body = Overview), CommonErrors))]
 pub(super) async fn overview(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
-    Params(OverviewQuery { limit }): Params<OverviewQuery>,
+    OperatorCaller(caller): OperatorCaller,
+    Params(OverviewQuery { limit, tenant }): Params<OverviewQuery>,
 ) -> Outcome<Json<Overview>> {
     // gRPC cannot tell zero from a missing value and uses the default for both. HTTP can.
     if limit == Some(0) {
         return Err(Error::invalid("limit", "expected 1 to 100").into());
     }
-    let request = v1::GetOverviewRequest { limit: limit.unwrap_or(0) };
+    let request = v1::GetOverviewRequest { limit: limit.unwrap_or(0), tenant };
     Ok(Json(http.calls.get_overview(caller, request).await?.into()))
 }

@@ -1,7 +1,9 @@
 use axum::{Json, extract::State};
 use hyper::StatusCode;
 use remuda_api::{NewWorkspace, Workspace, WorkspacePage};
-use remuda_http::{BodyErrors, Caller, CommonErrors, Input, MayOperate, MayRead, Outcome, Params, Segment};
+use remuda_http::{
+    BodyErrors, Caller, CommonErrors, Input, MayRead, OperatorCaller, Outcome, Params, Segment,
+};
 use remuda_proto::v1;
 
 use super::{Http, paging::PageQuery};
@@ -18,12 +20,13 @@ pub(super) async fn list(
     Ok(Json(http.calls.list_workspaces(caller, request).await?.into()))
 }
 
-/// Registers a directory of the workers as a workspace. Requires the scope `admin`, since any directory can be named.
+/// Registers a directory of the workers as a workspace of a tenant. Requires the scope `operator`. The directory must lie
+/// beneath one that the operator's configuration allows.
 #[utoipa::path(post, path = "/workspaces", tag = "workspaces", operation_id = "create_workspace", request_body = NewWorkspace,
     responses((status = 201, body = Workspace), (status = 409, body = remuda_http::ErrorBody, description = "A workspace with this name exists."), CommonErrors, BodyErrors))]
 pub(super) async fn create(
     State(http): State<Http>,
-    Caller(caller, ..): Caller<MayOperate>,
+    OperatorCaller(caller): OperatorCaller,
     Input(new): Input<NewWorkspace>,
 ) -> Outcome<(StatusCode, Json<Workspace>)> {
     let answer = http.calls.create_workspace(caller, new.into()).await?;

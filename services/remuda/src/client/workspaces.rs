@@ -11,19 +11,25 @@ use crate::output::{Output, Style, Table, ago, one_line};
 
 #[derive(Debug)]
 pub(crate) enum WorkspacesCommand {
-    Add { name: String, directory: PathBuf },
+    Add { name: String, directory: PathBuf, tenant: Option<String> },
     List { pages: PageArgs },
 }
 
 pub(super) async fn execute(command: WorkspacesCommand, client: &Client, output: Output) -> Result<Exit> {
     match command {
-        WorkspacesCommand::Add { name, directory } => add(name, &directory, client, output).await,
+        WorkspacesCommand::Add { name, directory, tenant } => {
+            let request = v1::CreateWorkspaceRequest {
+                name,
+                root: root(&directory)?,
+                tenant: tenant.unwrap_or_default(),
+            };
+            add(request, client, output).await
+        }
         WorkspacesCommand::List { pages } => list(pages, client, output).await,
     }
 }
 
-async fn add(name: String, directory: &Path, client: &Client, output: Output) -> Result<Exit> {
-    let request = v1::CreateWorkspaceRequest { name, root: root(directory)? };
+async fn add(request: v1::CreateWorkspaceRequest, client: &Client, output: Output) -> Result<Exit> {
     let workspace = client.create_workspace(request).await?.workspace;
     let workspace = workspace.ok_or_else(|| Error::internal("the server sent no workspace"))?;
     if output.json {

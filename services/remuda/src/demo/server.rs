@@ -58,7 +58,7 @@ impl DemoServer {
             let tenant = store.ensure_tenant(tenant, &root.to_string_lossy()).await?.id;
             let secret = keys::generate();
             let key = NewKey {
-                tenant,
+                tenant: Some(tenant),
                 name: "demo".to_owned(),
                 secret_hash: keys::hash(&secret),
                 scopes: vec![Scope::Write],

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::{Check, Mode};
 
 /// Time limit for a service to answer. A server waits longer at its start; the doctor reports the current state.
-const TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(5);
 /// Leases use the clock of the database only, so drift merely makes times in logs confusing.
 const MAX_CLOCK_DRIFT: Duration = Duration::from_secs(2);
 /// 2024-01-01. An earlier time means that the clock is wrong.
@@ -89,6 +89,20 @@ pub(super) async fn store(config: &Config, mode: Mode) -> Check {
         return Check::problem(NAME, format!("{found}, but {needed} is required"), "run `remuda migrate`");
     }
     Check::ok(NAME, found)
+}
+
+/// The options of a database that exists; none is created.
+pub(super) fn existing_store(config: &Config, mode: Mode) -> Option<Options> {
+    let url = match mode {
+        Mode::Split => config.store.url.clone(),
+        Mode::Embedded => config.embedded_store_url().ok()?,
+    };
+    let exists = match sqlite_path(url.expose()) {
+        Some(path) => path.try_exists().unwrap_or(false),
+        None => url.expose().starts_with("postgres"),
+    };
+    let options = Options { connect_timeout: TIMEOUT, max_connections: 1, ..Options::new(url.expose()) };
+    exists.then_some(options)
 }
 
 /// The file of a `sqlite:` URL.

@@ -38,6 +38,8 @@ enum Response {
 
 struct LiveView<'a> {
     client: &'a Client,
+    /// Repeated for every frame.
+    request: v1::GetOverviewRequest,
     output: Output,
     overview: Overview,
     history: History,
@@ -53,7 +55,7 @@ struct LiveView<'a> {
 pub(super) async fn watch(
     first: v1::GetOverviewResponse,
     every: Duration,
-    limit: u32,
+    request: v1::GetOverviewRequest,
     client: &Client,
     output: Output,
 ) -> Result<()> {
@@ -69,6 +71,7 @@ pub(super) async fn watch(
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut view = LiveView {
         client,
+        request,
         output,
         overview: Overview::default(),
         history: History::default(),
@@ -95,16 +98,16 @@ pub(super) async fn watch(
                     if action == Some(Action::Quit) {
                         return Ok(());
                     }
-                    view.perform(action, limit);
+                    view.perform(action);
                 }
                 Some(Input::Resized) => {}
                 None => return Ok(()),
             },
-            _ = tick.tick(), if !view.state.paused => view.request_overview(limit),
+            _ = tick.tick(), if !view.state.paused => view.request_overview(),
             Some(response) = view.requests.next() => view.receive(response)?,
             () = sleep_until(redraw_at), if view.requested_at.is_some() || view.failed_since.is_some() => {
                 if view.failed_since.is_some() {
-                    view.request_overview(limit);
+                    view.request_overview();
                 }
             }
         }
@@ -139,28 +142,27 @@ impl<'a> LiveView<'a> {
     }
 
     /// Requests an overview, unless a request is pending.
-    fn request_overview(&mut self, limit: u32) {
+    fn request_overview(&mut self) {
         if self.requested_at.is_some() {
             return;
         }
         self.requested_at = Some(Instant::now());
         let (client, pause) = (self.client, self.failed_since.map(|_| RETRY_INTERVAL / 4));
+        let overview = self.request.clone();
         let request = async move {
             tokio::time::sleep(pause.unwrap_or_default()).await;
-            let response =
-                tokio::time::timeout(REQUEST_TIMEOUT, client.get_overview(v1::GetOverviewRequest { limit }))
-                    .await;
+            let response = tokio::time::timeout(REQUEST_TIMEOUT, client.get_overview(overview)).await;
             let timed_out = || Err(Error::unavailable(format!("no answer within {REQUEST_TIMEOUT:?}")));
             Response::Overview(Box::new(response.unwrap_or_else(|_| timed_out())))
         };
         self.requests.push(request.boxed());
     }
 
-    fn perform(&mut self, action: Option<Action>, limit: u32) {
+    fn perform(&mut self, action: Option<Action>) {
         let (client, mut sink) = (self.client, self.output.out);
         match action {
             None | Some(Action::Quit) => {}
-            Some(Action::Refresh) => self.request_overview(limit),
+            Some(Action::Refresh) => self.request_overview(),
             Some(Action::Explain(run)) => {
                 self.state.notice = Some(format!("loading {run}…"));
                 sink.color = false;

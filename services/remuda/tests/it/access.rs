@@ -28,7 +28,11 @@ async fn requests_need_a_valid_key_with_the_right_scope() {
     let (id, secret) = services.create_key("acme", &[]).await;
     let ci = anonymous.with_key(&secret);
     assert_eq!(ci.run(&list).await.code, 0);
-    assert_eq!(ci.run(&["workers", "--json"]).await.error().0, "permission_denied", "the fleet needs admin");
+    assert_eq!(
+        ci.run(&["workers", "--json"]).await.error().0,
+        "permission_denied",
+        "the fleet needs operator"
+    );
     assert_eq!(ci.run(&["tasks", "--json"]).await.error().0, "permission_denied");
     let (_, reader) = services.create_key("acme", &["read"]).await;
     let reader = anonymous.with_key(&reader);
@@ -45,6 +49,24 @@ async fn requests_need_a_valid_key_with_the_right_scope() {
     let refused = || async { ci.run(&list).await.code == 5 };
     wait_for("the server to notice the revoked key", TIMEOUT, refused).await;
     assert_eq!(services.run(&["keys", "revoke", &id, "--tenant", "other"]).await.code, 4);
+
+    // A key is found by its id, whichever tenant it belongs to.
+    let (theirs, _) = services.create_key("rival", &["write"]).await;
+    let revoked = services.run(&["keys", "revoke", &theirs, "--json"]).await;
+    let document = &revoked.documents()[0];
+    assert_eq!((&document["tenant"], &document["state"]), (&"rival".into(), &"revoked".into()));
+    let revoked = services.run(&["keys", "revoke", &theirs]).await;
+    assert_eq!(revoked.stdout.trim(), format!("revoked {theirs} of tenant rival"));
+    assert_eq!(services.run(&["keys", "revoke", &theirs, "--tenant", "acme"]).await.code, 4);
+    let listed = services.run(&["keys", "list", "--json"]).await.documents();
+    let tenants: Vec<&str> = listed.iter().map(|key| key["tenant"].as_str().unwrap_or("none")).collect();
+    for tenant in ["acme", "rival", "none"] {
+        assert!(tenants.contains(&tenant), "{tenants:?}");
+    }
+    for mixed in [["--scope", "operator", "--scope", "write"], ["--scope", "operator", "--tenant", "acme"]] {
+        let refused = services.run(&[&["keys", "create", "--json"][..], &mixed].concat()).await;
+        assert_eq!(refused.error(), ("invalid_argument".to_owned(), "scope".to_owned()), "{mixed:?}");
+    }
 
     let (_, brief) = {
         let created =

@@ -116,9 +116,12 @@ async fn agent_repairs_a_program_on_a_cluster() {
     let mut cluster = Cluster::start(&nats, 0).await;
     cluster.workers.push(cluster.services.serve(&["worker"], &[("REMUDA_DOCKER__HOST", &docker)]).await);
     let (first, second) = (temporary_directory(), temporary_directory());
-    let local = repair(&cluster.cli, &copy_repair_example(first.path()), "local", &[]).await;
+    let (local, boxed) = (copy_repair_example(first.path()), copy_repair_example(second.path()));
+    cluster.register(&local).await;
+    cluster.register(&boxed).await;
+    let local = repair(&cluster.cli, &local, "local", &[]).await;
     let flags = ["--backend", "docker", "--image", image.name.as_str()];
-    let in_container = repair(&cluster.cli, &copy_repair_example(second.path()), "boxed", &flags).await;
+    let in_container = repair(&cluster.cli, &boxed, "boxed", &flags).await;
     assert_eq!(in_container, local);
     // The text arrives as deltas through NATS and the stream service.
     let followed = cluster.cli.json(&["run", "And now?", "--session", "local", "--follow"]).await;
@@ -202,7 +205,9 @@ async fn another_worker_resumes_the_agent_run_of_a_killed_worker() {
     let nats = nats_binaries().remove(0);
     let mut cluster = Cluster::start(&nats, 2).await;
     let temp = temporary_directory();
-    let run = submit(&cluster.cli, &copy_repair_example(temp.path()), "s1").await;
+    let project = copy_repair_example(temp.path());
+    cluster.register(&project).await;
+    let run = submit(&cluster.cli, &project, "s1").await;
     // In the middle: the first command has run and the second model call has started.
     assert!(wait_for_event(&cluster.client(), &run, 9).await);
     let owner = crate::api::session(&cluster.client(), "s1").await.worker_id;

@@ -183,7 +183,8 @@ async fn approval_can_edit_arguments_and_always_approve_similar_calls() {
 
 #[tokio::test]
 async fn only_named_approvers_with_the_scope_can_decide() {
-    let fixture = Fixture::with(&["--require-keys"]).await;
+    let allowed = format!("workspaces.allowed={}", std::env::temp_dir().display());
+    let fixture = Fixture::with(&["--require-keys", "--set", &allowed]).await;
     let data = fixture.dev.path("data");
     let key = async |name: &str, scopes: &[&str]| {
         let scopes = scopes.iter().flat_map(|scope| ["--scope", scope]).collect::<Vec<_>>();
@@ -194,14 +195,12 @@ async fn only_named_approvers_with_the_scope_can_decide() {
         fixture.dev.cli.with_key(made.documents()[0]["secret"].as_str().unwrap())
     };
     let plain = key("ci", &[]).await;
-    let (admin, anna, ben) = (
-        key("ops", &["write", "admin"]).await,
-        key("anna", &["approve"]).await,
-        key("ben", &["approve"]).await,
-    );
+    let (operator, anna, ben) =
+        (key("ops", &["operator"]).await, key("anna", &["approve"]).await, key("ben", &["approve"]).await);
     let dir = fixture.root.to_str().unwrap();
-    let run = ["run", "make it", "--dir", dir, "--session", "s1", "--detach", "--approver", "anna"];
-    let started = admin.run(&[&run, &ASK[..]].concat()).await;
+    operator.one(&["workspace", "add", "work", dir, "--tenant", "default"]).await;
+    let run = ["run", "make it", "--workspace", "work", "--session", "s1", "--detach", "--approver", "anna"];
+    let started = plain.run(&[&run, &ASK[..]].concat()).await;
     assert_eq!(started.code, 0, "{}", started.stderr);
     let run = started.stdout.trim().to_owned();
     let asked = || async {

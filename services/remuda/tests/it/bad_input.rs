@@ -160,7 +160,7 @@ async fn submits(client: &Client) {
     assert!(listed.is_empty(), "a refused request leaves nothing behind: {listed:?}");
 }
 
-async fn ids(client: &Client) {
+async fn ids(client: &Client, operator: &Client) {
     let ses = SessionId::new().to_string();
     let upper = RunId::new().to_string().to_uppercase();
     let long = format!("run_{}", "0".repeat(5000));
@@ -194,7 +194,7 @@ async fn ids(client: &Client) {
     for (worker_id, code) in
         [(WorkerId::new().to_string(), Code::WorkerNotFound), ("wrk_".to_owned(), Code::InvalidArgument)]
     {
-        let drained = client.drain_worker(v1::DrainWorkerRequest { worker_id }).await;
+        let drained = operator.drain_worker(v1::DrainWorkerRequest { worker_id }).await;
         refused("drain", drained, (code, "worker_id"));
     }
 }
@@ -351,9 +351,10 @@ async fn odd_text(client: &Client) {
     assert_eq!(state(&run).as_str(), "completed");
 }
 
-async fn everything(client: &Client) {
+/// `operator` may manage the fleet.
+async fn everything(client: &Client, operator: &Client) {
     submits(client).await;
-    ids(client).await;
+    ids(client, operator).await;
     sessions(client).await;
     pages(client).await;
     cursors(client).await;
@@ -364,11 +365,11 @@ async fn everything(client: &Client) {
 #[tokio::test]
 async fn bad_requests_are_refused_with_code_and_field_on_sqlite() {
     let dev = Dev::start().await;
-    everything(&dev.client()).await;
+    everything(&dev.client(), &dev.client()).await;
 }
 
 #[tokio::test]
 async fn bad_requests_are_refused_with_code_and_field_on_postgresql() {
     let cluster = Cluster::start(&nats_binaries()[0], 1).await;
-    everything(&cluster.client()).await;
+    everything(&cluster.client(), &cluster.operator.client()).await;
 }

@@ -28,6 +28,7 @@ impl Services {
             ("REMUDA_STORE__URL", &database.url()),
             ("REMUDA_NATS__SERVERS", &nats.url()),
             ("REMUDA_WORKSPACES__ROOT", workspaces.path().to_str().unwrap()),
+            ("REMUDA_WORKSPACES__ALLOWED", std::env::temp_dir().to_str().unwrap()),
             // Short, so that dead workers are detected and missed wake-ups are repaired within seconds.
             ("REMUDA_WORKER__LEASE", "3s"),
             ("REMUDA_WORKER__HEARTBEAT", "500ms"),
@@ -57,6 +58,13 @@ impl Services {
         (key["id"].as_str().unwrap().to_owned(), key["secret"].as_str().unwrap().to_owned())
     }
 
+    /// Creates a key with the scope `operator` and returns its secret.
+    pub(crate) async fn create_operator_key(&self) -> String {
+        let done = self.run(&["keys", "create", "--scope", "operator", "--json"]).await;
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        done.documents()[0]["secret"].as_str().unwrap().to_owned()
+    }
+
     pub(crate) async fn control_plane(&self, more: &[(&str, &str)]) -> Server {
         self.serve(&["control-plane", "--listen", "127.0.0.1:0"], more).await
     }
@@ -81,8 +89,10 @@ pub(crate) struct Cluster {
     pub(crate) workers: Vec<Server>,
     pub(crate) control_plane: Server,
     pub(crate) stream: Server,
-    /// Uses a key of the tenant `acme` with the scopes `write` and `admin`.
+    /// Uses a key of the tenant `acme` with the scope `write`.
     pub(crate) cli: Cli,
+    /// Uses a key of the operator.
+    pub(crate) operator: Cli,
     pub(crate) services: Services,
 }
 
@@ -96,13 +106,25 @@ impl Cluster {
         let mut services = Services::start(nats);
         services.variables.extend(variables(more));
         services.migrate().await;
-        let (_, secret) = services.create_key("acme", &["write", "admin"]).await;
+        let (_, secret) = services.create_key("acme", &["write"]).await;
+        let operator = services.create_operator_key().await;
         let stream = services.stream().await;
         let control_plane =
             services.control_plane(&[("REMUDA_SERVER__STREAM_ENDPOINT", stream.endpoint())]).await;
         let workers = futures::future::join_all((0..workers).map(|_| services.worker())).await;
         let cli = Cli::new(control_plane.endpoint()).with_key(&secret);
-        Self { workers, control_plane, stream, cli, services }
+        let operator = Cli::new(control_plane.endpoint()).with_key(&operator);
+        Self { workers, control_plane, stream, cli, operator, services }
+    }
+
+    /// Registers a directory for acme with the command that the refusal of `run --dir` names.
+    pub(crate) async fn register(&self, root: &Path) {
+        let refused = self.cli.run(&["run", "x", "--dir", root.to_str().unwrap(), "--json"]).await;
+        assert_eq!(refused.error(), ("permission_denied".to_owned(), "dir".to_owned()), "{refused:?}");
+        let (_, command) = refused.stderr.split_once(": remuda workspace add ").unwrap();
+        let name = command.split_whitespace().next().unwrap();
+        let add = ["workspace", "add", name, root.to_str().unwrap(), "--tenant", "acme"];
+        self.operator.one(&add).await;
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -279,7 +279,10 @@ async fn api_keys_limit_tenant_and_scope_over_http() {
         assert_eq!(foreign.status, StatusCode::NOT_FOUND, "{path}");
         assert!(!foreign.body.to_string().contains("s1"), "{foreign:?}");
     }
-    assert_eq!(rival.get("/workers").await.status, StatusCode::OK);
+    let operator = web.with_key(&cluster.services.create_operator_key().await);
+    assert_eq!(operator.get("/workers").await.status, StatusCode::OK);
+    assert_eq!(operator.get("/sessions").await.status, StatusCode::FORBIDDEN);
+    assert_eq!(rival.get("/workers").await.status, StatusCode::FORBIDDEN, "admin is of one tenant");
     assert_eq!(writes.get("/workers").await.status, StatusCode::FORBIDDEN);
     // Health needs no key.
     assert_eq!(web.get("//readyz").await.body["status"], "ready");

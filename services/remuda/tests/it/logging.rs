@@ -52,13 +52,15 @@ async fn cluster() -> (Cluster, String) {
     }
     services.variables.push(("REMUDA_TELEMETRY__FORMAT".to_owned(), "json".to_owned()));
     services.migrate().await;
-    let (_, secret) = services.create_key("acme", &["write", "admin"]).await;
+    let (_, secret) = services.create_key("acme", &["write"]).await;
+    let operator = services.create_operator_key().await;
     let stream = services.stream().await;
     let control_plane =
         services.control_plane(&[("REMUDA_SERVER__STREAM_ENDPOINT", stream.endpoint())]).await;
     let workers = vec![services.worker().await];
     let cli = Cli::new(control_plane.endpoint()).with_key(&secret);
-    (Cluster { workers, control_plane, stream, cli, services }, secret)
+    let operator = Cli::new(control_plane.endpoint()).with_key(&operator);
+    (Cluster { workers, control_plane, stream, cli, operator, services }, secret)
 }
 
 impl Cluster {
@@ -69,7 +71,7 @@ impl Cluster {
     /// Waits until every process answers broadcast requests.
     async fn wait_until_all_answer(&self) {
         wait_for("all processes to answer", TIMEOUT, || async {
-            self.cli.json(&["log-filter", "get"]).await.len() == 3
+            self.operator.json(&["log-filter", "get"]).await.len() == 3
         })
         .await;
     }
@@ -89,7 +91,7 @@ async fn traced_run(cluster: &Cluster, caller: &HttpClient) -> (String, String) 
 async fn log_lines_carry_context_and_no_secrets() {
     let (mut cluster, secret) = cluster().await;
     cluster.wait_until_all_answer().await;
-    let changed = cluster.cli.json(&["log-filter", "set", "debug", "--for", "10m"]).await;
+    let changed = cluster.operator.json(&["log-filter", "set", "debug", "--for", "10m"]).await;
     assert_eq!(changed.len(), 3, "{changed:?}");
     let web = HttpClient::new(cluster.control_plane.endpoint()).with_key(&secret);
     let (run, session) = traced_run(&cluster, &web).await;
@@ -164,12 +166,14 @@ async fn log_filter_changes_in_all_processes_and_reverts_when_it_expires() {
     let (cluster, secret) = cluster().await;
     cluster.wait_until_all_answer().await;
     let web = HttpClient::new(cluster.control_plane.endpoint()).with_key(&secret);
+    let operator = HttpClient::new(cluster.control_plane.endpoint())
+        .with_key(&cluster.services.create_operator_key().await);
     let ended = || lines_with_message(&cluster.workers[0].process, "run ended").len();
     traced_run(&cluster, &web).await;
     assert_eq!(ended(), 0, "the initial filter must be info");
 
     let changed =
-        cluster.cli.json(&["log-filter", "set", "info,remuda_worker=debug", "--only", "worker"]).await;
+        cluster.operator.json(&["log-filter", "set", "info,remuda_worker=debug", "--only", "worker"]).await;
     assert_eq!(changed.len(), 1, "{changed:?}");
     assert_eq!((&changed[0]["roles"], &changed[0]["start_filter"]), (&json!(["worker"]), &json!("info")));
     assert!(changed[0]["until"].is_string());
@@ -178,7 +182,7 @@ async fn log_filter_changes_in_all_processes_and_reverts_when_it_expires() {
 
     // All processes for two seconds, over HTTP.
     let body = json!({ "filter": "warn,remuda_worker=debug", "lasts_ms": 2000 });
-    let changed = send(http_client::with_json(web.request(Method::PUT, "/log-filter"), &body)).await;
+    let changed = send(http_client::with_json(operator.request(Method::PUT, "/log-filter"), &body)).await;
     assert_eq!(changed.status, StatusCode::OK, "{changed:?}");
     let items = changed.body["items"].as_array().unwrap();
     assert_eq!(items.len(), 3, "{changed:?}");
@@ -194,24 +198,24 @@ async fn log_filter_changes_in_all_processes_and_reverts_when_it_expires() {
         let audit = lines_with_message(process, "log filter changed");
         let last = audit.last().unwrap();
         assert_eq!((&last["target"], &last["filter"]), (&json!("remuda_audit"), &body["filter"]), "{last}");
-        assert!(last["by"].as_str().unwrap().contains(" of ten_"), "{last}");
+        assert_eq!(last["by"], "key", "the name of the operator's key: {last}");
     }
     wait_for("every process to report its first filter", TIMEOUT, || async {
-        let shown = cluster.cli.json(&["log-filter", "get"]).await;
+        let shown = cluster.operator.json(&["log-filter", "get"]).await;
         shown.len() == 3 && shown.iter().all(|it| it["filter"] == "info" && it["until"].is_null())
     })
     .await;
     let before = ended();
     traced_run(&cluster, &web).await;
     // The worker would have logged the end of the run before it handles this.
-    cluster.cli.json(&["log-filter", "set", "off", "--only", "worker"]).await;
+    cluster.operator.json(&["log-filter", "set", "off", "--only", "worker"]).await;
     assert_eq!(ended(), before);
-    let reset = cluster.cli.json(&["log-filter", "reset"]).await;
+    let reset = cluster.operator.json(&["log-filter", "reset"]).await;
     assert!(reset.len() == 3 && reset.iter().all(|it| it["filter"] == "info"), "{reset:?}");
 }
 
 #[tokio::test]
-async fn invalid_log_filters_are_refused_and_admin_scope_is_required() {
+async fn invalid_log_filters_are_refused_and_operator_scope_is_required() {
     let (cluster, _) = cluster().await;
     for (arguments, field) in [
         (["deubg", "--for", "5m"], "filter"),
@@ -221,7 +225,7 @@ async fn invalid_log_filters_are_refused_and_admin_scope_is_required() {
     ] {
         let arguments =
             ["log-filter", "set"].into_iter().chain(arguments).chain(["--json"]).collect::<Vec<_>>();
-        let done = cluster.cli.run(&arguments).await;
+        let done = cluster.operator.run(&arguments).await;
         assert_eq!(done.code, 2, "{done:?}");
         assert_eq!(done.error(), ("invalid_argument".to_owned(), field.to_owned()));
     }

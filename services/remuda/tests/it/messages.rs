@@ -98,21 +98,32 @@ async fn check_refusals(client: &Client) {
     refused("an unknown hash", content(&unknown).await, (Code::ContentNotFound, "hash"));
 }
 
+/// A workspace of acme, or without keys of the default tenant.
 fn workspace(name: &str, root: &str) -> v1::CreateWorkspaceRequest {
-    v1::CreateWorkspaceRequest { name: name.to_owned(), root: root.to_owned() }
+    v1::CreateWorkspaceRequest { name: name.to_owned(), root: root.to_owned(), tenant: String::new() }
 }
 
-async fn check_workspaces(client: &Client) {
+/// A directory that workspaces may have. It is not created.
+fn docs() -> String {
+    std::env::temp_dir().join("remuda-docs").to_str().unwrap().to_owned()
+}
+
+/// `operator` registers workspaces for the tenant of `client`; its name is empty without keys.
+async fn check_workspaces(client: &Client, operator: &Client, tenant: &str) {
+    let workspace = |name: &str, root: &str| v1::CreateWorkspaceRequest {
+        tenant: tenant.to_owned(),
+        ..workspace(name, root)
+    };
     for name in ["", " docs", "a\0b", "a\u{202e}b", &"w".repeat(129)] {
-        refused("a name", client.create_workspace(workspace(name, "/srv/docs")).await, invalid("name"));
+        refused("a name", operator.create_workspace(workspace(name, &docs())).await, invalid("name"));
     }
     let long = format!("/{}", "x".repeat(4096));
     for root in ["", "srv", "../srv", "/srv/../etc", "/srv/./a", "/srv/", "//srv", "/a\0b", "/a\nb", &long] {
-        refused("a root", client.create_workspace(workspace("docs", root)).await, invalid("root"));
+        refused("a root", operator.create_workspace(workspace("docs", root)).await, invalid("root"));
     }
-    let made = client.create_workspace(workspace("docs", "/srv/docs")).await.unwrap().workspace.unwrap();
+    let made = operator.create_workspace(workspace("docs", &docs())).await.unwrap().workspace.unwrap();
     assert!(made.id.starts_with("ws_") && made.created_at.is_some(), "{made:?}");
-    let again = client.create_workspace(workspace("docs", "/srv/other")).await;
+    let again = operator.create_workspace(workspace("docs", &format!("{}-other", docs()))).await;
     refused("the same name twice", again, (Code::AlreadyExists, "name"));
     let get =
         async |name: &str| client.get_workspace(v1::GetWorkspaceRequest { name: name.to_owned() }).await;
@@ -150,23 +161,31 @@ async fn check_workspaces(client: &Client) {
 async fn bad_messages_and_workspaces_are_refused_on_sqlite() {
     let dev = Dev::start().await;
     check_refusals(&dev.client()).await;
-    check_workspaces(&dev.client()).await;
+    check_workspaces(&dev.client(), &dev.client(), "").await;
 }
 
 #[tokio::test]
 async fn bad_messages_and_workspaces_are_refused_on_postgresql() {
     let cluster = Cluster::start(&nats_binaries()[0], 0).await;
     check_refusals(&cluster.client()).await;
-    check_workspaces(&cluster.client()).await;
+    let operator = cluster.operator.client();
+    check_workspaces(&cluster.client(), &operator, "acme").await;
 
-    // Registering a workspace needs the admin scope, and a workspace belongs to one tenant.
+    // Registering a workspace needs the operator, and a workspace belongs to one tenant.
     let with_scopes = async |tenant: &str, scopes: &[&str]| {
         let (_, secret) = cluster.services.create_key(tenant, scopes).await;
         Cli::new(cluster.control_plane.endpoint()).with_key(&secret).client()
     };
     let writer = with_scopes("acme", &["write"]).await;
-    let denied = writer.create_workspace(workspace("mine", "/srv/mine")).await.unwrap_err();
-    assert_eq!(denied.code(), Code::PermissionDenied);
+    let admin = with_scopes("acme", &["write", "admin"]).await;
+    for tenant in [&writer, &admin] {
+        let denied = tenant.create_workspace(workspace("mine", &docs())).await.unwrap_err();
+        assert_eq!(denied.code(), Code::PermissionDenied);
+    }
+    let whose = operator.create_workspace(workspace("mine", &docs())).await;
+    refused("no tenant", whose, invalid("tenant"));
+    let unknown = v1::CreateWorkspaceRequest { tenant: "nobody".to_owned(), ..workspace("mine", &docs()) };
+    refused("an unknown tenant", operator.create_workspace(unknown).await, (Code::TenantNotFound, "tenant"));
     assert_eq!(writer.list_workspaces(Default::default()).await.unwrap().workspaces.len(), 2);
     let rival = with_scopes("rival", &["write", "admin"]).await;
     let docs = v1::GetWorkspaceRequest { name: "docs".to_owned() };
@@ -193,7 +212,8 @@ async fn queue(client: &Client, session: &str) -> (Vec<v1::Run>, usize) {
 async fn queued_message_is_stored_unchanged_and_deduplicated() {
     let cluster = Cluster::start(&nats_binaries()[0], 0).await;
     let client = cluster.client();
-    client.create_workspace(workspace("docs", "/srv/docs")).await.unwrap();
+    let docs = v1::CreateWorkspaceRequest { tenant: "acme".to_owned(), ..workspace("docs", &docs()) };
+    cluster.operator.client().create_workspace(docs).await.unwrap();
     let message = v1::MessageInput {
         images: vec![png(b"\x89PNG\0\xff".to_vec()), image_url("https://host/a.png")],
         agent: "plan".to_owned(),

@@ -48,9 +48,9 @@ async fn a_thousand_sessions_execute_ten_runs_each_in_order_on_three_workers() {
     futures::future::join_all((0..CALLERS).map(caller)).await;
     println!("{} runs accepted after {:?}", order.len(), started.elapsed());
 
-    let client = &clients[0];
+    let (client, operator) = (&clients[0], cluster.operator.client());
     let idle = || async {
-        let pools = client.get_queue_stats(v1::GetQueueStatsRequest {}).await.unwrap().pools;
+        let pools = operator.get_queue_stats(v1::GetQueueStatsRequest {}).await.unwrap().pools;
         pools.iter().all(|pool| pool.queued_runs == 0 && pool.running_sessions == 0)
     };
     wait_for("all runs to end", LIMIT, idle).await;

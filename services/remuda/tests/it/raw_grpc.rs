@@ -77,6 +77,13 @@ impl RawGrpc {
         grpc.unary(request, path(method), RawCodec).await
     }
 
+    /// Calls `method` with one message and returns its answer as soon as it begins, whether it has one message or many.
+    pub(crate) async fn open(&self, method: &str, request: Request<Bytes>) -> Result<(), Status> {
+        let mut grpc = self.grpc();
+        grpc.ready().await.unwrap();
+        grpc.server_streaming(request, path(method), RawCodec).await.map(drop)
+    }
+
     /// Calls `method` with one message and returns a stream.
     pub(crate) async fn stream(&self, method: &str, message: Bytes) -> Result<Streaming<Bytes>, Status> {
         let mut grpc = self.grpc();

@@ -30,7 +30,7 @@ async fn run_that_kills_its_workers_fails_and_its_session_continues() {
     // The process that reclaims the session applies the limit, so all processes need the same value.
     let limit = [("REMUDA_LIMITS__MAX_LOST_ATTEMPTS", "2")];
     let control_plane = services.control_plane(&limit).await;
-    let (_, secret) = services.create_key("acme", &["write", "admin"]).await;
+    let (_, secret) = services.create_key("acme", &["write"]).await;
     let cli = Cli::new(control_plane.endpoint()).with_key(&secret);
     let mut workers = Vec::new();
     for _ in 0..3 {
@@ -84,7 +84,8 @@ async fn waiting_run_of_a_lost_worker_is_explained_as_such() {
     wait_for("the session to be reclaimed", TIMEOUT, attempt_lost).await;
     // The task records its round only after the commit that the run shows.
     let reclaimed = || async {
-        let task = cli.json(&["tasks"]).await.into_iter().find(|task| task["name"] == "take_back")?;
+        let task =
+            cluster.operator.json(&["tasks"]).await.into_iter().find(|task| task["name"] == "take_back")?;
         task["last_notable"]["counts"]["sessions"].as_u64()
     };
     assert_eq!(wait_for("the round that reclaimed the session", TIMEOUT, reclaimed).await, 1);

@@ -40,7 +40,9 @@ async fn client_commands_work_against_separate_processes() {
         assert_eq!(cli.one(&["explain", id]).await["reason"], "finished");
         // A worker prints that it is ready before it registers.
         let registered = || async {
-            cli.json(&["workers"]).await.len() == 2 && cli.one(&["queue", "stats"]).await["workers"] == 2
+            let operator = &cluster.operator;
+            operator.json(&["workers"]).await.len() == 2
+                && operator.one(&["queue", "stats"]).await["workers"] == 2
         };
         wait_for("both workers to be listed", TIMEOUT, registered).await;
         // The run's own events end with its completion.
@@ -110,7 +112,7 @@ async fn another_worker_resumes_the_run_of_a_killed_worker() {
         assert_eq!(fs::read_to_string(&log).unwrap(), "first\nlast\nnext\n");
         let observed = check_run_order(&history(&client, "s1").await);
         assert_eq!(observed.iter().map(|run| run.starts).collect::<Vec<_>>(), [2, 1]);
-        let one_left = || async { cluster.cli.json(&["workers"]).await.len() == 1 };
+        let one_left = || async { cluster.operator.json(&["workers"]).await.len() == 1 };
         wait_for("the killed worker to leave the list", TIMEOUT, one_left).await;
     })
     .await;

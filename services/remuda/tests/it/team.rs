@@ -70,7 +70,9 @@ async fn team_example_works_on_one_slot_and_on_a_cluster() {
 
     let mut cluster = Cluster::start(&nats_binaries().remove(0), 0).await;
     cluster.workers.push(cluster.services.serve(&["worker"], &[("REMUDA_WORKER__SLOTS", "1")]).await);
-    let split = run_team(&cluster.cli, &copy_team_example(second.path())).await;
+    let team = copy_team_example(second.path());
+    cluster.register(&team).await;
+    let split = run_team(&cluster.cli, &team).await;
     check_events(&cluster.cli).await;
     assert_eq!(split, embedded);
 }
@@ -83,6 +85,7 @@ async fn one_worker_with_one_slot_completes_a_tree_of_depth_3_and_width_10() {
     let root = delegation_workspace(temp.path(), 10, "policy: { max_concurrent_subagents: 10 }\n", last);
     let mut cluster = Cluster::start(&nats_binaries().remove(0), 0).await;
     cluster.workers.push(cluster.services.serve(&["worker"], &[("REMUDA_WORKER__SLOTS", "1")]).await);
+    cluster.register(&root).await;
     let done = cluster.cli.run(&["run", "grow", "--session", "tree", "--dir", root.to_str().unwrap()]).await;
     assert_eq!(done.code, 0, "{}", done.stderr);
     assert_eq!(done.stdout.trim(), "done");
@@ -128,16 +131,19 @@ fn delegation_workspace(directory: &Path, width: usize, policy: &str, last: &str
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelling_the_root_run_ends_the_tree_and_its_processes() {
     let dev = Dev::start().await;
-    cancel_tree(&dev.cli).await;
+    cancel_tree(&dev.cli, None).await;
     // The same with two workers that share the runs of the tree.
     let cluster = Cluster::start(&nats_binaries().remove(0), 2).await;
-    cancel_tree(&cluster.cli).await;
+    cancel_tree(&cluster.cli, Some(&cluster)).await;
 }
 
-async fn cancel_tree(cli: &Cli) {
+async fn cancel_tree(cli: &Cli, cluster: Option<&Cluster>) {
     let temp = temporary_directory();
     let last = "turns:\n  - { when: { turn: 1 }, call: [{ tool: Bash, arguments: { command: \"sleep 600 & echo $! >> pids; wait\" } }] }\n";
     let root = delegation_workspace(temp.path(), 2, "", last);
+    if let Some(cluster) = cluster {
+        cluster.register(&root).await;
+    }
     let submitted =
         cli.run(&["run", "dig", "--session", "dig", "--dir", root.to_str().unwrap(), "--detach"]).await;
     let run = submitted.stdout.trim().to_owned();

@@ -338,6 +338,7 @@ async fn delegated_run_is_one_trace_across_processes() {
     let otlp = [("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())];
     let cluster = Cluster::start_with(&nats_binaries().remove(0), 2, &otlp).await;
     let root = workspace(temp.path(), "until [ -e watched ]; do sleep 0.02; done");
+    cluster.register(&root).await;
     let run = submit(&cluster.cli, &root).await;
     watch_to_completion(&cluster.cli, &run, &root).await;
     let trace = collector.wait_for_trace().await;
@@ -392,6 +393,7 @@ async fn trace_stays_connected_when_a_worker_is_killed() {
     let otlp = [("REMUDA_TELEMETRY__OTLP_ENDPOINT", collector.endpoint.as_str())];
     let mut cluster = Cluster::start_with(&nats_binaries().remove(0), 1, &otlp).await;
     let root = workspace(temp.path(), "touch begun; sleep 600");
+    cluster.register(&root).await;
     let run = submit(&cluster.cli, &root).await;
     let begun = root.join("begun");
     wait_for("the command", TIMEOUT, || std::future::ready(begun.try_exists().unwrap())).await;

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use hyper::HeaderMap;
-use remuda_domain::{Code, EventBody, RunState, snapshot::Snapshot};
+use remuda_domain::{Code, EventBody, RunState, identity::Scope, snapshot::Snapshot};
 use remuda_grpc::{Authenticator, KeyPolicy, keys};
-use remuda_store::NewKey;
+use remuda_store::{KeyOwner, NewKey};
 use remuda_testkit::wait_for;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -107,10 +107,10 @@ async fn revoked_key_ends_its_streams() {
     let fixture = Fixture::new().await;
     let secret = keys::generate();
     let new = NewKey {
-        tenant: fixture.tenant,
+        tenant: Some(fixture.tenant),
         name: "reader".to_owned(),
         secret_hash: keys::hash(&secret),
-        scopes: Vec::new(),
+        scopes: vec![Scope::Read],
         expires_at: None,
     };
     let key = fixture.store.create_key(&new).await.unwrap();
@@ -130,7 +130,7 @@ async fn revoked_key_ends_its_streams() {
     for reader in &mut readers {
         assert_eq!(names(next(reader).await), ["run.stopped"]);
     }
-    fixture.store.revoke_key(fixture.tenant, key.id).await.unwrap();
+    fixture.store.revoke_key(KeyOwner::Tenant(fixture.tenant), key.id).await.unwrap();
     auth.recheck_keys().await;
     for reader in &mut readers {
         let error = next_error(reader).await;

@@ -10,6 +10,7 @@ use remuda_domain::{
 };
 use remuda_engine::{AgentRuntime, AgentSettings, Ending, Engine, Entry, Placement};
 use remuda_models::{ModelOptions, Models};
+use remuda_roots::{RootOptions, WorkspaceRoots};
 use remuda_sandbox::Backends;
 use remuda_store::{
     ChildSession, NewChild, NewMessage, NewRun, NewSession, Options, ParkRequest, SlotProvider as _,
@@ -80,7 +81,7 @@ impl Fixture {
             dispatcher: Dispatcher::new(Arc::clone(&store), transport.clone(), Slots::default()),
             tools,
             backends: Backends::default(),
-            placement: Arc::new(Placement::new(Arc::new(Policies::default()))),
+            placement: Arc::new(Placement::new(Arc::new(Policies::default()), any_directory())),
             agents: Arc::new(AgentRuntime::new(loader, models, AgentSettings::default())),
         };
         let id = WorkerId::new();
@@ -429,4 +430,9 @@ async fn lost_grant_is_reclaimed_once() {
     assert!(fixture.state(run).await.is_terminal());
     let seen = fixture.store().get_session(fixture.tenant, &SessionRef::Id(session)).await.unwrap();
     assert_eq!((seen.owner, seen.epoch), (None, lost.fence.epoch + 1));
+}
+
+/// Every directory, as for a server with one user.
+fn any_directory() -> WorkspaceRoots {
+    WorkspaceRoots::new(&RootOptions { single_user: true, ..RootOptions::default() })
 }

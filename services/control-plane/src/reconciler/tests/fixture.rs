@@ -227,6 +227,7 @@ fn app(
         tools: BTreeSet::from(["noop".to_owned()]),
         check_call: Arc::new(|_| Ok(())),
         policies: Arc::default(),
+        workspace_roots: remuda_roots::WorkspaceRoots::new(&remuda_roots::RootOptions::default()),
         webhooks,
     };
     App::new(options, tasks.clone())

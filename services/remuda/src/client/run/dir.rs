@@ -19,11 +19,12 @@ pub(super) async fn workspace(directory: &Path, client: &Client) -> Result<Strin
     })?;
     let root = path.to_str().ok_or_else(|| Error::invalid("dir", "expected a path in UTF-8"))?;
     let name = workspace_name(root);
-    // Registering needs the scope admin, so first check whether the workspace exists.
+    // Registering needs the scope operator, so first check whether the workspace exists.
     if let Some(workspace) = find(&name, client).await? {
         return check_root(workspace, root);
     }
-    let request = v1::CreateWorkspaceRequest { name: name.clone(), root: root.to_owned() };
+    let request =
+        v1::CreateWorkspaceRequest { name: name.clone(), root: root.to_owned(), tenant: String::new() };
     match client.create_workspace(request).await {
         Ok(_) => Ok(name),
         Err(error) if error.code() == Code::AlreadyExists => match find(&name, client).await? {
@@ -32,7 +33,7 @@ pub(super) async fn workspace(directory: &Path, client: &Client) -> Result<Strin
         },
         Err(error) if error.code() == Code::PermissionDenied => {
             let message = format!(
-                "the directory is not registered; that needs a key with the scope admin: remuda workspace add {name} {root}"
+                "the directory is not registered; an operator can do that: remuda workspace add {name} {root} --tenant NAME"
             );
             Err(Error::new(Code::PermissionDenied, message).at("dir"))
         }

@@ -81,6 +81,7 @@ impl Fixture {
             tools: BTreeSet::new(),
             check_call: Arc::new(|_| Ok(())),
             policies: Arc::default(),
+            workspace_roots: remuda_roots::WorkspaceRoots::new(&remuda_roots::RootOptions::default()),
             webhooks: crate::WebhookOptions::default(),
         };
         let app = App::new(app, TaskTracker::new());
