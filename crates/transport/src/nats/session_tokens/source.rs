@@ -253,7 +253,7 @@ impl NatsTokens {
             return None;
         };
         self.deliveries.count(1, u64::from(times_delivered(&reply) > 1));
-        let origin = envelope::open(message).origin;
+        let origin = envelope::origin(message.headers.as_ref());
         Some(Box::new(NatsToken { shared: Arc::clone(&self.shared), tenant, session, origin, reply }))
     }
 
