@@ -4,7 +4,10 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use futures::StreamExt as _;
-use remuda_cluster::{Cluster, ClusterOptions, FaultKind, FaultRecord, FaultSchedule, find_or_build_remuda};
+use remuda_cluster::{
+    Cluster, ClusterOptions, FaultKind, FaultRecord, FaultSchedule, HostileCounts, HostileMember,
+    find_or_build_remuda,
+};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
@@ -32,6 +35,9 @@ pub(crate) struct ChaosArgs {
     /// Inject a second fault while one is active.
     #[arg(long)]
     overlap: bool,
+    /// Leave out the hostile member of the bus, which forges, alters, replays and reorders messages of every subject.
+    #[arg(long)]
+    no_hostile: bool,
     /// The nats-server binary [default: the installed one].
     #[arg(long, value_name = "FILE")]
     nats: Option<PathBuf>,
@@ -70,6 +76,14 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     let workload =
         Workload::start(args.load.options(addresses, args.seed, directory.path().join("journal"))).await?;
 
+    // Outside of every workspace.
+    let hostile = match args.no_hostile {
+        true => None,
+        false => {
+            Some(HostileMember::start(&cluster.nats_url(), "remuda", directory.path(), args.seed).await?)
+        }
+    };
+
     let (begun, until) = (now(), Instant::now() + Duration::from_secs(args.seconds));
     let mut schedule = FaultSchedule::new(args.seed, &kinds, args.seconds);
     if args.overlap {
@@ -79,6 +93,11 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     sleep_until(until).await;
     let load = begun..now();
     let finished = workload.finish(SETTLE_TIMEOUT).await.inspect_err(|_| cluster.mark_failed())?;
+    // It has attacked until the last run ended.
+    let (hostile, broken) = match hostile {
+        Some(hostile) => hostile.stop().await?,
+        None => (HostileCounts::new(), Vec::new()),
+    };
 
     let mut test = FaultTest {
         name: "chaos",
@@ -86,7 +105,8 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         load,
         finished,
         faults: Vec::new(),
-        problems: Vec::new(),
+        problems: broken,
+        hostile,
     };
     for record in injected {
         match record {
