@@ -92,7 +92,7 @@ impl SessionServer {
             }
             // No look for runnable runs: this pool has nothing to do with the session.
             Ok(Claim::OtherPool) => {
-                tracing::warn!("removing a token of a session of another pool");
+                tracing::debug!("removing a token of a session of another pool");
                 drop(session_guard);
                 self.finish_token(token).await;
             }

@@ -195,10 +195,15 @@ impl Envelope {
         }
     }
 
+    /// Whether to log something that anybody on the bus can cause.
+    pub(super) fn may_log(&self) -> bool {
+        self.logs.allow()
+    }
+
     /// Counts a message that is rejected.
     pub(super) fn reject(&self, kind: Kind, rejection: Rejection, subject: &str) {
         self.rejections.count(kind.as_str(), rejection);
-        if self.logs.allow() {
+        if self.may_log() {
             tracing::warn!(
                 subject,
                 reason = rejection.as_str(),

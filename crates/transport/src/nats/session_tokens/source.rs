@@ -245,7 +245,9 @@ impl NatsTokens {
     fn to_token(&self, message: Message) -> Option<Box<dyn Token>> {
         let reply = message.reply.clone()?;
         let Some((tenant, session)) = self.shared.subjects.parse_token(&message.subject) else {
-            tracing::warn!(subject = %message.subject, "removing a message that is not a token");
+            if self.shared.envelope.may_log() {
+                tracing::warn!(subject = %message.subject, "removing a message that is not a token");
+            }
             let shared = Arc::clone(&self.shared);
             self.shared.tasks.spawn(async move {
                 shared.control.acknowledge("remove message", &reply, AckKind::Term).await.ok();
