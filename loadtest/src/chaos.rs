@@ -15,6 +15,7 @@ use crate::{
     prerequisites,
     recovery::Fault,
     report::{FaultTest, ReportArgs},
+    waiting_client::WaitingClient,
     workload::{Addresses, LoadArgs, Workload},
 };
 
@@ -73,6 +74,7 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         streams: cluster.stream_endpoints(),
         api_key: Some(cluster.api_key().to_owned()),
     };
+    let waiting = WaitingClient::start(&addresses)?;
     let workload =
         Workload::start(args.load.options(addresses, args.seed, directory.path().join("journal"))).await?;
 
@@ -92,12 +94,15 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
     let injected: Vec<anyhow::Result<FaultRecord>> = schedule.inject(&cluster).collect().await;
     sleep_until(until).await;
     let load = begun..now();
+    let answers = waiting.stop().await?;
     let finished = workload.finish(SETTLE_TIMEOUT).await.inspect_err(|_| cluster.mark_failed())?;
     // It has attacked until the last run ended.
-    let (hostile, broken) = match hostile {
+    let (hostile, mut problems_seen) = match hostile {
         Some(hostile) => hostile.stop().await?,
         None => (HostileCounts::new(), Vec::new()),
     };
+
+    problems_seen.extend(answers.problems);
 
     let mut test = FaultTest {
         name: "chaos",
@@ -105,8 +110,9 @@ pub(crate) async fn run(args: ChaosArgs) -> anyhow::Result<ExitCode> {
         load,
         finished,
         faults: Vec::new(),
-        problems: broken,
+        problems: problems_seen,
         hostile,
+        waited: answers.finished,
     };
     for record in injected {
         match record {

@@ -73,6 +73,7 @@ pub(crate) async fn run(args: CrashArgs) -> anyhow::Result<ExitCode> {
         faults,
         problems,
         hostile: Default::default(),
+        waited: 0,
     }
     .report(&args.report)
 }

@@ -45,6 +45,8 @@ pub(crate) struct FaultTest {
     pub(crate) problems: Vec<String>,
     /// What the hostile member of the bus did, if there was one.
     pub(crate) hostile: HostileCounts,
+    /// Runs that were returned to a client that waited for them.
+    pub(crate) waited: u64,
 }
 
 /// The measurements, in the order of the report.
@@ -131,6 +133,7 @@ impl FaultTest {
             "ends": verdict.ends,
             "faults": self.fault_counts(),
             "hostile": self.hostile,
+            "waited": self.waited,
             "recovery_ms": measures.recovery.json(),
             "recovery_from_beginning_ms": measures.recovery_from_beginning.json(),
             "first_run_ms": measures.first_run.json(),
@@ -299,6 +302,7 @@ mod tests {
             faults: Vec::new(),
             problems: vec!["the server panicked".to_owned()],
             hostile: HostileCounts::new(),
+            waited: 0,
         };
         let verdict = check(&test.finished.history);
         assert_eq!(verdict.total(), 0);

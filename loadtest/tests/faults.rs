@@ -75,6 +75,7 @@ fn cluster_with_faults_loses_and_repeats_nothing() {
         assert!(picture.contains(&format!(">{kind}</text>")), "{kind}");
     }
     assert!(report["terminal"].as_u64().unwrap() > 200, "{report}");
+    assert!(report["waited"].as_u64().unwrap() > 50, "{report}");
     // A hostile member of the bus attacked all the time, with messages of every kind.
     let hostile = report["hostile"].as_object().unwrap();
     for kind in ["grants", "ends", "events", "control", "offers", "notices", "ready"] {
