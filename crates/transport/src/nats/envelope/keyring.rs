@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use remuda_domain::{
     WorkerId,
     bus::{BusKey, BusSecret, BusSigner},
@@ -13,7 +13,7 @@ use remuda_domain::{
 };
 use ring::hmac;
 use tokio::{
-    sync::Mutex,
+    sync::Semaphore,
     time::{Instant, timeout},
 };
 
@@ -34,8 +34,10 @@ pub(super) struct Keyring {
     known: RwLock<Arc<KnownKeys>>,
     /// The own key of a process that signs as its worker.
     worker: RwLock<Option<Arc<SigningKey>>>,
-    /// When the last read began. Held during a read.
+    /// When the last read began.
     last_read: Mutex<Instant>,
+    /// Lets one read run at a time.
+    reading: Semaphore,
 }
 
 /// The key that a process signs with.
@@ -65,7 +67,8 @@ impl Keyring {
     pub(super) async fn open(source: Arc<dyn KeySource>, signs_as: SignsAs) -> Result<Self> {
         let now = Instant::now();
         let known = RwLock::new(Arc::new(KnownKeys::new(&source.keys().await?, now)));
-        Ok(Self { source, signs_as, known, worker: RwLock::default(), last_read: Mutex::new(now) })
+        let (last_read, reading) = (Mutex::new(now), Semaphore::new(1));
+        Ok(Self { source, signs_as, known, worker: RwLock::default(), last_read, reading })
     }
 
     /// Sets the key of the worker in this process. Ignored if the process signs with a key of the installation.
@@ -89,10 +92,11 @@ impl Keyring {
         }
         let asked_at = Instant::now();
         let read = async {
-            let mut last_read = self.last_read.lock().await;
-            // Another message has caused a read meanwhile.
-            if *last_read < asked_at && last_read.elapsed() >= MIN_INTERVAL {
-                self.read(&mut last_read).await.ok();
+            let Ok(_permit) = self.reading.acquire().await else { return };
+            let last_read = *self.last_read.lock();
+            // Another message may have caused a read meanwhile.
+            if last_read < asked_at && last_read.elapsed() >= MIN_INTERVAL {
+                self.read().await.ok();
             }
         };
         timeout(MAX_WAIT, read).await.ok();
@@ -109,11 +113,11 @@ impl Keyring {
 
     /// Reads the keys again if that is due.
     pub(super) async fn refresh(&self) {
-        let Ok(mut last_read) = self.last_read.try_lock() else { return };
-        if last_read.elapsed() < REFRESH_INTERVAL / 10 || !self.is_due() {
+        let Ok(_permit) = self.reading.try_acquire() else { return };
+        if self.last_read.lock().elapsed() < REFRESH_INTERVAL / 10 || !self.is_due() {
             return;
         }
-        match timeout(READ_TIMEOUT, self.read(&mut last_read)).await {
+        match timeout(READ_TIMEOUT, self.read()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(
@@ -125,9 +129,10 @@ impl Keyring {
         }
     }
 
-    async fn read(&self, last_read: &mut Instant) -> Result<()> {
-        *last_read = Instant::now();
-        let known = KnownKeys::new(&self.source.keys().await?, *last_read);
+    async fn read(&self) -> Result<()> {
+        let now = Instant::now();
+        *self.last_read.lock() = now;
+        let known = KnownKeys::new(&self.source.keys().await?, now);
         if known.newest.is_none() {
             return Err(Error::internal(
                 "the installation has no key for the bus; `remuda bus rotate-key` makes one",
