@@ -38,6 +38,7 @@ impl WaitingClient {
     pub(crate) fn start(addresses: &Addresses) -> anyhow::Result<Self> {
         let client = FailoverClient::connect(addresses)?;
         let stop = CancellationToken::new();
+        #[expect(clippy::disallowed_methods, reason = "`stop` waits for the task")]
         let task = tokio::spawn(submit_until(stop.clone(), client));
         Ok(Self { stop, task })
     }

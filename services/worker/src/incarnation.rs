@@ -167,7 +167,7 @@ struct SignalReceiver<'a> {
 impl SignalReceiver<'_> {
     /// Receives signals forever. Reopens a broken subscription; meanwhile the heartbeat response carries the same
     /// requests.
-    async fn run(self) {
+    async fn run(&self) {
         loop {
             if let Err(error) = self.receive().await {
                 tracing::warn!(error = error.chain(), "cannot receive signals; retrying");
